@@ -1,0 +1,290 @@
+//! What changed in a fork against its HEAD.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::ChangeError;
+use super::compare::{Candidate, CompareOptions, Comparison, Found, compare, effective_kind};
+use super::contents::Contents;
+use crate::attr::{Attr, FileKind, Ino, Timestamp};
+use crate::git::index::tracked_paths;
+use crate::git::{GitError, IgnoreRules, ObjectId, Repository, TreeChange, TreeEntryKind};
+use crate::path::{EntryName, RepoPath};
+use crate::workspace::store::IndexStamp;
+use crate::workspace::{DeltaNode, Fork, FsError};
+
+/// How often the whole is looked at again while files come and go.
+const ATTEMPTS: usize = 4;
+
+/// One side of a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Side {
+    pub kind: TreeEntryKind,
+    pub id: ObjectId,
+}
+
+/// What happened at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKind {
+    Added,
+    Modified,
+    Deleted,
+    /// A file became a symlink, a submodule became a file, or the other way round.
+    TypeChanged,
+}
+
+/// One path that differs. Directories do not appear: what is in them does.
+#[derive(Debug, Clone)]
+pub struct Change {
+    pub path: RepoPath,
+    /// In HEAD.
+    pub old: Option<Side>,
+    /// In the fork.
+    pub new: Option<Side>,
+    /// The node behind `new`, where the fork's layers name one.
+    pub attr: Option<Attr>,
+}
+
+impl Change {
+    /// What happened to the path.
+    pub fn kind(&self) -> ChangeKind {
+        let (Some(old), Some(new)) = (&self.old, &self.new) else {
+            return match self.old {
+                None => ChangeKind::Added,
+                Some(_) => ChangeKind::Deleted,
+            };
+        };
+        let file_type = |side: &Side| match side.kind {
+            TreeEntryKind::Executable => TreeEntryKind::File,
+            kind => kind,
+        };
+        match file_type(old) == file_type(new) {
+            true => ChangeKind::Modified,
+            false => ChangeKind::TypeChanged,
+        }
+    }
+}
+
+/// The changes of a fork against its HEAD, sorted by path: what `git add -A` would take.
+#[derive(Debug, Clone)]
+pub struct Changeset {
+    pub head_commit: Option<ObjectId>,
+    pub head_tree: ObjectId,
+    pub changes: Vec<Change>,
+    /// Untracked nodes left out though not ignored: fifos, sockets, devices, and nested repositories.
+    pub left_out: Vec<RepoPath>,
+}
+
+/// Whether the blobs of changed files are only named or also written to the object database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blobs {
+    Hash,
+    Write,
+}
+
+/// Computes the changes of `fork` against its HEAD. Costs O(changes).
+pub fn changeset(repository: &Repository, fork: &Fork, blobs: Blobs) -> Result<Changeset, ChangeError> {
+    let head_commit = repository.head_of(fork.worktree.git_dir())?.commit_id();
+    Ok(examine(repository, fork, head_commit, blobs, Scope::Everything)?.changeset)
+}
+
+/// The tree of the fork's view: HEAD's tree with the changes applied. `changeset` must have been computed with
+/// [`Blobs::Write`].
+pub fn write_tree(repository: &Repository, changeset: &Changeset) -> Result<ObjectId, ChangeError> {
+    // What goes, goes first: a file may give its name to a directory, and the other way round.
+    let removed = changeset.changes.iter().filter(|change| change.new.is_none());
+    let set = changeset.changes.iter().filter(|change| change.new.is_some());
+    let edits: Vec<TreeChange> = removed
+        .chain(set)
+        .map(|change| TreeChange {
+            path: change.path.clone(),
+            new: change.new.as_ref().map(|side| (side.kind, side.id)),
+        })
+        .collect();
+    Ok(repository.edit_tree(changeset.head_tree, &edits)?)
+}
+
+/// What to look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    Everything,
+    /// Paths that HEAD has.
+    InHead,
+}
+
+/// A node whose content, as it was at `ctime`, is this blob's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Adoptable {
+    pub ino: Ino,
+    pub ctime: Timestamp,
+    pub blob_id: ObjectId,
+    /// Whether HEAD has the blob at the node's path.
+    pub is_in_head: bool,
+}
+
+/// The changes of a fork, and what its layers hold of them.
+pub(super) struct Examined {
+    pub changeset: Changeset,
+    pub adoptable: Vec<Adoptable>,
+}
+
+/// Computes the changes of `fork` against the commit `head_commit`.
+pub(super) fn examine(
+    repository: &Repository,
+    fork: &Fork,
+    head_commit: Option<ObjectId>,
+    blobs: Blobs,
+    scope: Scope,
+) -> Result<Examined, ChangeError> {
+    let head_tree = match head_commit {
+        Some(commit_id) => repository.commit_info(commit_id)?.tree_id,
+        None => repository.empty_tree_id(),
+    };
+    let examiner = Examiner {
+        fork,
+        contents: Contents {
+            repository,
+            fork,
+            blobs,
+        },
+        options: CompareOptions {
+            file_mode: repository.config_bool("core.fileMode").unwrap_or(true),
+        },
+        scope,
+    };
+    let mut attempt = 1;
+    loop {
+        match examiner.examine(head_commit, head_tree) {
+            Err(ChangeError::Unstable(_)) if attempt < ATTEMPTS => attempt += 1,
+            examined => return examined,
+        }
+    }
+}
+
+struct Examiner<'a> {
+    fork: &'a Fork,
+    contents: Contents<'a>,
+    options: CompareOptions,
+    scope: Scope,
+}
+
+impl Examiner<'_> {
+    fn examine(&self, head_commit: Option<ObjectId>, head_tree: ObjectId) -> Result<Examined, ChangeError> {
+        let repository = self.contents.repository;
+        let delta = self.fork.workspace.delta()?;
+        let mut rules = IgnoreRules::new(repository, |dir: &RepoPath| read_ignore_file(self.fork, dir))?;
+        let mut is_ignored = |path: &RepoPath, is_dir| match self.scope {
+            Scope::Everything => rules.is_ignored(path, is_dir),
+            // Untracked paths are not looked at, so the rules do not matter.
+            Scope::InHead => Ok(false),
+        };
+        let Comparison {
+            mut candidates,
+            ignored,
+            left_out,
+        } = compare(repository, &delta, head_tree, self.options, &mut is_ignored)?;
+        match self.scope {
+            Scope::Everything => candidates.extend(self.tracked_among(ignored)?),
+            Scope::InHead => candidates.retain(|candidate| candidate.old.is_some()),
+        }
+        candidates.sort_by(|a, b| a.path.cmp(&b.path));
+
+        let mut changes = Vec::new();
+        let mut adoptable = Vec::new();
+        for candidate in candidates {
+            let (change, adopted) = self.decide(candidate)?;
+            adoptable.extend(adopted);
+            changes.extend(change);
+        }
+        Ok(Examined {
+            changeset: Changeset {
+                head_commit,
+                head_tree,
+                changes,
+                left_out,
+            },
+            adoptable,
+        })
+    }
+
+    /// Finds out whether a candidate is a change, and whether its content might leave the layer.
+    fn decide(&self, candidate: Candidate<'_>) -> Result<(Option<Change>, Option<Adoptable>), ChangeError> {
+        let Candidate { path, old, new } = candidate;
+        let mut adoptable = None;
+        let (new, attr) = match new {
+            Found::Nothing => (None, None),
+            Found::Stored(side) => (Some(side), None),
+            Found::Node(node) => {
+                let held = self.contents.of(&path, node)?;
+                let now = DeltaNode {
+                    attr: held.attr,
+                    ..node.clone()
+                };
+                let kind = now
+                    .tree_kind()
+                    .ok_or_else(|| ChangeError::Unstable(path.clone()))?;
+                let side = Side {
+                    kind: effective_kind(self.options, old.as_ref(), kind),
+                    id: held.id,
+                };
+                if held.may_leave_layer {
+                    adoptable = Some(Adoptable {
+                        ino: held.attr.ino,
+                        ctime: held.attr.ctime,
+                        blob_id: held.id,
+                        is_in_head: old.as_ref().is_some_and(|old| old.id == held.id),
+                    });
+                }
+                (Some(side), Some(held.attr))
+            }
+        };
+        let change = (old != new).then_some(Change { path, old, new, attr });
+        Ok((change, adoptable))
+    }
+
+    /// Those of the ignored candidates that the index tracks nevertheless. Where the index is the one that was asked
+    /// before, it is not read again.
+    fn tracked_among<'c>(&self, ignored: Vec<Candidate<'c>>) -> Result<Vec<Candidate<'c>>, ChangeError> {
+        let Some(stamp) = IndexStamp::of(&self.fork.worktree.index_path()) else {
+            return Ok(Vec::new());
+        };
+        let memo = self.fork.memo();
+        let unknown: Vec<RepoPath> = ignored
+            .iter()
+            .filter(|candidate| memo.is_tracked(&stamp, &candidate.path).is_none())
+            .map(|candidate| candidate.path.clone())
+            .collect();
+        let mut tracked = BTreeSet::new();
+        if !unknown.is_empty() {
+            let answers = tracked_paths(self.contents.repository, &self.fork.worktree, &unknown)?;
+            for (path, is_tracked) in unknown.into_iter().zip(answers) {
+                memo.remember_tracked(&stamp, &path, is_tracked);
+                if is_tracked {
+                    tracked.insert(path);
+                }
+            }
+        }
+        let is_tracked = |candidate: &Candidate<'_>| {
+            tracked.contains(&candidate.path) || memo.is_tracked(&stamp, &candidate.path) == Some(true)
+        };
+        Ok(ignored.into_iter().filter(is_tracked).collect())
+    }
+}
+
+/// The `.gitignore` in a directory of the view; git takes only regular files.
+fn read_ignore_file(fork: &Fork, dir: &RepoPath) -> Result<Option<Vec<u8>>, GitError> {
+    let name = EntryName::new(".gitignore").expect("a plain name");
+    let path = dir.join(&name);
+    let read = match fork.workspace.resolve(&path) {
+        Ok(attr) if attr.kind == FileKind::Regular => fork.workspace.read_path(&path).map(Some),
+        Ok(_) => Ok(None),
+        Err(error) => Err(error),
+    };
+    match read {
+        Err(FsError::NotFound | FsError::NotADirectory) => Ok(None),
+        Err(FsError::Base(error)) => Err(error),
+        read => read.map_err(GitError::library("read .gitignore")),
+    }
+}

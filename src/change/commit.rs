@@ -1,0 +1,263 @@
+//! Committing a fork's changes, and letting go of contents that git has.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+
+use super::changeset::{Adoptable, Blobs, Examined, Scope, examine, write_tree};
+use super::compare::compare_trees;
+use super::{ChangeError, Changeset, Side};
+use crate::git::index::{IndexChange, update_index};
+use crate::git::{CommitSpec, GitError, Identity, ObjectId, Repository};
+use crate::path::RepoPath;
+use crate::workspace::{Fork, ForkName};
+
+/// How a commit is made.
+#[derive(Debug, Clone, Default)]
+pub struct CommitOptions {
+    pub message: String,
+    pub author: Option<Identity>,
+    pub committer: Option<Identity>,
+}
+
+/// A commit that was made.
+#[derive(Debug, Clone)]
+pub struct CommitOutcome {
+    pub commit_id: ObjectId,
+    pub tree_id: ObjectId,
+    pub parent_id: Option<ObjectId>,
+    pub changeset: Changeset,
+}
+
+/// What settling found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SettleOutcome {
+    /// Contents that left the layer because HEAD has them.
+    pub adopted: usize,
+}
+
+/// Commits what `git add -A && git commit` would, and brings the worktree's index along. Costs O(changes). Before HEAD
+/// moves, the new tree is checked to differ from the old one in exactly what the changeset says.
+pub fn commit(
+    repository: &Repository,
+    name: &ForkName,
+    fork: &Fork,
+    options: &CommitOptions,
+) -> Result<CommitOutcome, ChangeError> {
+    if options.message.trim().is_empty() {
+        return Err(ChangeError::EmptyMessage);
+    }
+    if let Some(operation) = fork.worktree.operation_in_progress() {
+        return Err(ChangeError::OperationInProgress(operation));
+    }
+    check_index_is_free(fork)?;
+    let parent_id = repository.head_of(fork.worktree.git_dir())?.commit_id();
+    let Examined { changeset, adoptable } =
+        examine(repository, fork, parent_id, Blobs::Write, Scope::Everything)?;
+    if changeset.changes.is_empty() {
+        return Err(ChangeError::NothingToCommit);
+    }
+    let tree_id = write_tree(repository, &changeset)?;
+    check_landed(repository, &changeset, tree_id)?;
+    let commit_id = repository.write_commit(&CommitSpec {
+        tree_id,
+        parent_ids: parent_id.into_iter().collect(),
+        message: options.message.clone(),
+        author: options.author.clone(),
+        committer: options.committer.clone(),
+    })?;
+    // The index goes first: should HEAD have moved meanwhile, everything is merely staged.
+    update_index(
+        repository,
+        &fork.worktree,
+        tree_id,
+        &index_changes(fork, &changeset),
+    )?;
+    let summary = repository.commit_info(commit_id)?.summary;
+    let reflog = match parent_id {
+        Some(_) => format!("commit: {summary}"),
+        None => format!("commit (initial): {summary}"),
+    };
+    repository.advance_head(&fork.worktree, parent_id, commit_id, &reflog)?;
+    // The commit stands. What is left only saves space, and settling does it again.
+    if let Err(error) = adopt(repository, name, fork, commit_id, &adoptable) {
+        log::warn!("contents of {name} stay in its layer for now: {error}");
+    }
+    Ok(CommitOutcome {
+        commit_id,
+        tree_id,
+        parent_id,
+        changeset,
+    })
+}
+
+/// Lets contents leave the layer that HEAD's tree has by now (after a commit by git inside the mount), and keeps HEAD
+/// under `refs/tine/<fork>/`. Does nothing where HEAD has not moved since `last_head`.
+pub fn settle(
+    repository: &Repository,
+    name: &ForkName,
+    fork: &Fork,
+    last_head: Option<ObjectId>,
+) -> Result<SettleOutcome, ChangeError> {
+    let head = repository.head_of(fork.worktree.git_dir())?.commit_id();
+    let Some(head) = head.filter(|_| head != last_head) else {
+        return Ok(SettleOutcome::default());
+    };
+    let Examined { mut adoptable, .. } = examine(repository, fork, Some(head), Blobs::Hash, Scope::InHead)?;
+    adoptable.retain(|adoptable| adoptable.is_in_head);
+    Ok(SettleOutcome {
+        adopted: adopt(repository, name, fork, head, &adoptable)?,
+    })
+}
+
+/// Keeps the fork's uncommitted state as a commit on top of HEAD under `refs/tine/<fork>/discarded-<n>`, so that it can
+/// be brought back; `None` where nothing is uncommitted. Gives the ref's full name and the commit. Where no identity is
+/// configured the commit bears tine's own: nothing may be lost for want of a name.
+pub fn keep_discarded(
+    repository: &Repository,
+    name: &ForkName,
+    fork: &Fork,
+    committer: Option<Identity>,
+) -> Result<Option<(String, ObjectId)>, ChangeError> {
+    let parent_id = repository.head_of(fork.worktree.git_dir())?.commit_id();
+    let Examined { changeset, .. } = examine(repository, fork, parent_id, Blobs::Write, Scope::Everything)?;
+    if changeset.changes.is_empty() {
+        return Ok(None);
+    }
+    let tree_id = write_tree(repository, &changeset)?;
+    check_landed(repository, &changeset, tree_id)?;
+    let label = format!("discarded-{}", next_number(repository, name, "discarded-")?);
+    let reference = format!("refs/tine/{name}/{label}");
+    let mut spec = CommitSpec {
+        tree_id,
+        parent_ids: parent_id.into_iter().collect(),
+        message: format!(
+            "tine: discarded state of {name}\n\n\
+             What was uncommitted when the fork was discarded or deleted.\n\
+             To look at it:    git show {reference}\n\
+             To go on with it: tine new <name> --from {reference}\n\
+             To let it go:     git update-ref -d {reference}\n"
+        ),
+        author: committer.clone(),
+        committer,
+    };
+    let commit_id = match repository.write_commit(&spec) {
+        Err(GitError::NoIdentity(_)) => {
+            let own = Identity {
+                name: "tine".to_owned(),
+                email: "tine@localhost".to_owned(),
+            };
+            spec.author = Some(own.clone());
+            spec.committer = Some(own);
+            repository.write_commit(&spec)?
+        }
+        written => written?,
+    };
+    repository.keep(name.as_str(), &label, commit_id)?;
+    Ok(Some((reference, commit_id)))
+}
+
+/// Refuses while another git command holds the worktree's index, as git would.
+fn check_index_is_free(fork: &Fork) -> Result<(), ChangeError> {
+    let mut lock = fork.worktree.index_path().into_os_string();
+    lock.push(".lock");
+    match std::fs::symlink_metadata(&lock) {
+        Ok(_) => {
+            let source = std::io::Error::from(ErrorKind::AlreadyExists);
+            Err(GitError::io("lock", lock)(source).into())
+        }
+        Err(_) => Ok(()),
+    }
+}
+
+/// Checks that `tree_id` differs from HEAD's tree where the changeset says, in what it says, and nowhere else.
+fn check_landed(
+    repository: &Repository,
+    changeset: &Changeset,
+    tree_id: ObjectId,
+) -> Result<(), ChangeError> {
+    let mut landed: BTreeMap<RepoPath, (Option<Side>, Option<Side>)> =
+        compare_trees(repository, changeset.head_tree, tree_id)?
+            .into_iter()
+            .map(|(path, old, new)| (path, (old, new)))
+            .collect();
+    for change in &changeset.changes {
+        match landed.remove(&change.path) {
+            Some((old, new)) if old == change.old && new == change.new => {}
+            _ => return Err(ChangeError::NotLanded(change.path.clone())),
+        }
+    }
+    match landed.pop_first() {
+        Some((path, _)) => Err(ChangeError::NotLanded(path)),
+        None => Ok(()),
+    }
+}
+
+/// What the index has to say of the changed paths. Where a stat cannot be had, git reads the file once.
+fn index_changes(fork: &Fork, changeset: &Changeset) -> Vec<IndexChange> {
+    let of_change = |change: &super::Change| {
+        let new = match &change.new {
+            None => None,
+            Some(side) => {
+                let attr = match change.attr {
+                    Some(attr) => attr,
+                    None => fork.workspace.resolve(&change.path).ok()?,
+                };
+                Some((side.kind, side.id, attr))
+            }
+        };
+        Some(IndexChange {
+            path: change.path.clone(),
+            new,
+        })
+    };
+    changeset.changes.iter().filter_map(of_change).collect()
+}
+
+/// Keeps `head` from being collected, then lets these contents, which it has, leave the layer.
+fn adopt(
+    repository: &Repository,
+    name: &ForkName,
+    fork: &Fork,
+    head: ObjectId,
+    adoptable: &[Adoptable],
+) -> Result<usize, ChangeError> {
+    keep_head(repository, name, head)?;
+    let adopted: Vec<_> = adoptable
+        .iter()
+        .map(|adoptable| (adoptable.ino, adoptable.ctime, adoptable.blob_id))
+        .collect();
+    match adopted.is_empty() {
+        true => Ok(0),
+        false => Ok(fork.workspace.adopt_blobs(&adopted)?),
+    }
+}
+
+/// Makes `head` reachable from the refs of the fork, and lets nothing go that was: layers may hold blobs of every HEAD
+/// the fork ever had. `head` follows its descendants; where HEAD went elsewhere the old one becomes `held-<n>`.
+fn keep_head(repository: &Repository, name: &ForkName, head: ObjectId) -> Result<(), ChangeError> {
+    let kept = repository.kept(name.as_str())?;
+    let is_of_the_fork = |label: &str| label == "base" || label == "head" || label.starts_with("held-");
+    for (label, id) in &kept {
+        if is_of_the_fork(label) && repository.is_ancestor(head, *id)? {
+            return Ok(());
+        }
+    }
+    let old = kept.iter().find(|(label, _)| label == "head").map(|(_, id)| *id);
+    if let Some(old) = old
+        && !repository.is_ancestor(old, head)?
+    {
+        let label = format!("held-{}", next_number(repository, name, "held-")?);
+        repository.keep(name.as_str(), &label, old)?;
+    }
+    Ok(repository.keep(name.as_str(), "head", head)?)
+}
+
+/// One past the highest number in use in `refs/tine/<fork>/<prefix><n>`.
+fn next_number(repository: &Repository, name: &ForkName, prefix: &str) -> Result<u64, ChangeError> {
+    let highest = repository
+        .kept(name.as_str())?
+        .iter()
+        .filter_map(|(label, _)| label.strip_prefix(prefix)?.parse::<u64>().ok())
+        .max();
+    Ok(highest.map_or(1, |highest| highest.saturating_add(1)))
+}

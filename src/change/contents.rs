@@ -1,0 +1,133 @@
+//! The blob ids of what a fork wrote.
+
+use std::io::Cursor;
+
+use super::ChangeError;
+use super::changeset::Blobs;
+use crate::attr::Attr;
+use crate::git::{GitError, ObjectId, Repository};
+use crate::path::RepoPath;
+use crate::workspace::{DeltaNode, Fork, FsError};
+
+/// How often a file that is being written is read again before giving up on it.
+const ATTEMPTS: usize = 8;
+
+/// What a node holds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Held {
+    pub id: ObjectId,
+    /// The attributes that the node had while it held this.
+    pub attr: Attr,
+    /// Whether the bytes stand in a layer and are the blob's own, unconverted: once the repository keeps the blob they
+    /// need not stand there any more.
+    pub may_leave_layer: bool,
+}
+
+/// Names, and writes where asked to, the blobs of nodes.
+pub(super) struct Contents<'a> {
+    pub repository: &'a Repository,
+    pub fork: &'a Fork,
+    pub blobs: Blobs,
+}
+
+impl Contents<'_> {
+    /// The blob that the file or symlink `node` at `path` is in git. A file that changes meanwhile is read again; one
+    /// that goes on changing, or went away, is [`ChangeError::Unstable`].
+    pub fn of(&self, path: &RepoPath, node: &DeltaNode) -> Result<Held, ChangeError> {
+        if let Some(id) = node.blob_id {
+            return Ok(Held {
+                id,
+                attr: node.attr,
+                may_leave_layer: false,
+            });
+        }
+        if let Some(target) = &node.link_target {
+            return Ok(Held {
+                id: self.store(target)?,
+                attr: node.attr,
+                may_leave_layer: false,
+            });
+        }
+        let converted_as = match self.fork.workspace.base().is_converted(path)? {
+            true => Some(path),
+            false => None,
+        };
+        for _ in 0..ATTEMPTS {
+            let before = self.attr_of(path, node)?;
+            let id = self.read(path, node, &before, converted_as)?;
+            if self.attr_of(path, node)? == before {
+                self.fork.memo().remember_blob(&before, converted_as, id);
+                return Ok(Held {
+                    id,
+                    attr: before,
+                    may_leave_layer: converted_as.is_none() && before.size > 0,
+                });
+            }
+        }
+        Err(ChangeError::Unstable(path.clone()))
+    }
+
+    fn attr_of(&self, path: &RepoPath, node: &DeltaNode) -> Result<Attr, ChangeError> {
+        let attr = self
+            .fork
+            .workspace
+            .getattr(node.attr.ino)
+            .map_err(gone_is_unstable(path))?;
+        // Access times move by reading; nothing else does.
+        Ok(Attr {
+            atime: node.attr.atime,
+            ..attr
+        })
+    }
+
+    fn read(
+        &self,
+        path: &RepoPath,
+        node: &DeltaNode,
+        attr: &Attr,
+        converted_as: Option<&RepoPath>,
+    ) -> Result<ObjectId, ChangeError> {
+        // A blob that is to be written is always written anew: one that was written before may have been pruned.
+        if self.blobs == Blobs::Hash
+            && let Some(id) = self.fork.memo().blob_id(attr, converted_as)
+        {
+            return Ok(id);
+        }
+        let workspace = &self.fork.workspace;
+        let unstable = gone_is_unstable(path);
+        if converted_as.is_none() {
+            let id = workspace
+                .with_content(node.attr.ino, |len, reader| match self.blobs {
+                    Blobs::Hash => self.repository.hash_blob(reader, len),
+                    Blobs::Write => self.repository.write_blob(reader, len),
+                })
+                .map_err(unstable)?;
+            return Ok(id?);
+        }
+        let content = workspace
+            .with_content(node.attr.ino, |_, reader| {
+                let mut content = Vec::new();
+                reader.read_to_end(&mut content).map(|_| content)
+            })
+            .map_err(unstable)?
+            .map_err(GitError::io("read", path.as_path()))?;
+        self.store(&workspace.base().clean(path, content)?)
+    }
+
+    fn store(&self, content: &[u8]) -> Result<ObjectId, ChangeError> {
+        let len = content.len() as u64;
+        let mut reader = Cursor::new(content);
+        Ok(match self.blobs {
+            Blobs::Hash => self.repository.hash_blob(&mut reader, len)?,
+            Blobs::Write => self.repository.write_blob(&mut reader, len)?,
+        })
+    }
+}
+
+/// A node that went away between being listed and being read is one that changes.
+fn gone_is_unstable(path: &RepoPath) -> impl Fn(FsError) -> ChangeError + '_ {
+    move |error| match error {
+        FsError::NotFound | FsError::Stale => ChangeError::Unstable(path.clone()),
+        error => ChangeError::Fs(error),
+    }
+}

@@ -1,0 +1,16 @@
+//! The changeset: the typed difference between two views or trees, and what is made of it: status, diff, commit.
+//!
+//! [`compare`] is pure over a [`Delta`](crate::workspace::Delta), a tree reader and ignore rules; [`changeset`] adds the
+//! contents; one planner serves status, diff, commit and dry runs alike.
+
+pub mod changeset;
+pub mod commit;
+pub mod compare;
+mod contents;
+pub mod error;
+#[cfg(test)]
+mod tests;
+
+pub use changeset::{Change, ChangeKind, Changeset, Side};
+pub use commit::{CommitOptions, CommitOutcome, SettleOutcome};
+pub use error::ChangeError;

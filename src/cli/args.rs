@@ -1,0 +1,137 @@
+//! The whole command line as types. Each verb's arguments stand in the verb's own file.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use super::output::Color;
+use super::{
+    commit, completions, daemon, delete, diff, doctor, exec, list, log, mount, new, path, shell, status,
+    unmount,
+};
+
+const MAIN_JOB: &str = "\
+Example:
+  tine new fix-parser                     make a fork of HEAD, mount it, print its path
+  cd \"$(tine path fix-parser)\"            work in it: it is an ordinary checkout
+  tine status                             see what changed
+  tine commit -m 'Fix the parser'         commit it to the branch tine/fix-parser
+  tine delete fix-parser                  remove the fork; the branch stays
+
+  tine exec demo --new -- make test       the same for one command
+
+Inside a fork's mount NAME may be left out everywhere.";
+
+/// Give every coding agent its own copy-on-write workspace over a git repository
+///
+/// A fork is mounted with FUSE and is an ordinary checkout to shells, compilers, editors and git. What is written in it
+/// lands in a layer of its own: it costs no disk until something changes, and the main checkout never sees it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "tine",
+    version,
+    after_long_help = MAIN_JOB,
+    max_term_width = 100,
+    disable_help_subcommand = false,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    subcommand_value_name = "COMMAND",
+    infer_long_args = false
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+// What every command takes. (A doc comment here would become the program's own help.)
+#[derive(Debug, Args)]
+pub struct Global {
+    /// Run as if started in DIR
+    #[arg(short = 'C', value_name = "DIR", global = true, help_heading = "Global options", value_hint = clap::ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+
+    /// Print one JSON value instead of text; failures too
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub json: bool,
+
+    /// Colour the output [NO_COLOR is obeyed]
+    #[arg(long, global = true, help_heading = "Global options", value_enum, value_name = "WHEN", default_value_t = Color::Auto)]
+    pub color: Color,
+
+    /// Log to standard error; twice for more
+    #[arg(short, long, global = true, help_heading = "Global options", action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    #[command(aliases = ["create", "add"])]
+    New(new::New),
+    #[command(aliases = ["ls"])]
+    List(list::List),
+    Path(path::Path),
+    Mount(mount::Mount),
+    #[command(aliases = ["umount"])]
+    Unmount(unmount::Unmount),
+    #[command(aliases = ["rm", "remove", "del"])]
+    Delete(delete::Delete),
+    #[command(aliases = ["run"])]
+    Exec(exec::Exec),
+    #[command(aliases = ["sh"])]
+    Shell(shell::Shell),
+    #[command(aliases = ["st"])]
+    Status(status::Status),
+    Diff(diff::Diff),
+    #[command(aliases = ["ci"])]
+    Commit(commit::Commit),
+    Log(log::Log),
+    Daemon(daemon::Daemon),
+    Doctor(doctor::Doctor),
+    Completions(completions::Completions),
+}
+
+impl Verb {
+    /// Whether this process is to be the daemon.
+    pub fn is_daemon_run(&self) -> bool {
+        matches!(
+            self,
+            Verb::Daemon(daemon::Daemon {
+                action: daemon::Action::Run(_)
+            })
+        )
+    }
+}
+
+/// The command line as clap knows it.
+pub fn command() -> clap::Command {
+    // The options of `tine new` are `tine exec`'s too, where they mean something with --new only.
+    let is_of_new = |argument: &clap::Arg| {
+        let of_new = new::NewOptions::augment_args(clap::Command::new("options"));
+        of_new
+            .get_arguments()
+            .any(|option| option.get_id() == argument.get_id())
+    };
+    Cli::command().mut_subcommand("exec", |exec| {
+        exec.mut_args(|argument| match is_of_new(&argument) {
+            true => argument.requires("new"),
+            false => argument,
+        })
+    })
+}
+
+/// Parses `words`, the program's name first.
+pub fn parse(words: &[OsString], color: Color) -> Result<Cli, clap::Error> {
+    let mut command = command().color(match color {
+        Color::Auto => clap::ColorChoice::Auto,
+        Color::Always => clap::ColorChoice::Always,
+        Color::Never => clap::ColorChoice::Never,
+    });
+    let matches = command.try_get_matches_from_mut(words)?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,347 @@
+//! The checks of `tine doctor`. None of them changes anything that stays.
+
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::context::Context;
+use super::output::{counted, human_size};
+use crate::daemon::protocol::PROTOCOL_VERSION;
+use crate::daemon::{Client, Failure};
+use crate::git::{Repository, program};
+use crate::sys::{file, process};
+use crate::workspace::Store;
+
+/// The oldest kernel whose FUSE has what the mounts rely on (directories opened without a round trip).
+const OLDEST_KERNEL: (u32, u32) = (5, 1);
+
+/// Free disk space in bytes below which work may stop soon.
+const LITTLE_SPACE_BYTES: u64 = 1 << 30;
+
+/// How long a mount may take for an answer.
+const MOUNT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How a check went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    Ok,
+    /// Something will be missing.
+    Warn,
+    /// tine cannot work.
+    Fail,
+}
+
+/// One check and what it found.
+#[derive(Debug, Serialize)]
+pub struct Check {
+    pub name: &'static str,
+    pub verdict: Verdict,
+    pub detail: String,
+    pub hint: Option<String>,
+}
+
+impl Check {
+    fn new(name: &'static str, verdict: Verdict, detail: impl Into<String>) -> Check {
+        Check {
+            name,
+            verdict,
+            detail: detail.into(),
+            hint: None,
+        }
+    }
+
+    fn ok(name: &'static str, detail: impl Into<String>) -> Check {
+        Check::new(name, Verdict::Ok, detail)
+    }
+
+    fn warn(name: &'static str, detail: impl Into<String>) -> Check {
+        Check::new(name, Verdict::Warn, detail)
+    }
+
+    fn fail(name: &'static str, detail: impl Into<String>) -> Check {
+        Check::new(name, Verdict::Fail, detail)
+    }
+
+    fn hint(mut self, hint: impl Into<String>) -> Check {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    fn failed(name: &'static str, failure: Failure) -> Check {
+        Check {
+            hint: failure.hint.clone(),
+            ..Check::fail(name, failure.to_string())
+        }
+    }
+}
+
+/// Runs every check that makes sense where the command runs.
+pub fn all(context: &Context) -> Vec<Check> {
+    let mut checks = vec![git(), kernel(), fuse_device(), fusermount(), allow_other()];
+    match context.repository() {
+        Ok(repository) => {
+            let place = repository.checkout_dir().display();
+            checks.push(Check::ok("repository", format!("{place} can be read")));
+            checks.push(store(repository));
+            checks.push(free_space(repository));
+            checks.push(daemon(repository));
+        }
+        Err(failure) => checks.push(no_repository(failure)),
+    }
+    checks.push(mounts());
+    checks
+}
+
+fn git() -> Check {
+    match program::check_version() {
+        Ok(version) => Check::ok("git", format!("version {version}")),
+        Err(error) => Check::failed("git", error.into()),
+    }
+}
+
+fn kernel() -> Check {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let release = release.trim();
+    let (major, minor) = OLDEST_KERNEL;
+    match kernel_version(release) {
+        Some(version) if version >= OLDEST_KERNEL => Check::ok("kernel", format!("Linux {release}")),
+        Some(_) => Check::fail("kernel", format!("Linux {release} is too old"))
+            .hint(format!("Linux {major}.{minor} or newer is needed")),
+        None => Check::warn("kernel", format!("{release:?} is no version that is known"))
+            .hint(format!("Linux {major}.{minor} or newer is needed")),
+    }
+}
+
+/// Major and minor number of `6.1.0-18-amd64`.
+fn kernel_version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|number| number.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
+fn fuse_device() -> Check {
+    const NAME: &str = "fuse";
+    let device = Path::new("/dev/fuse");
+    match OpenOptions::new().read(true).write(true).open(device) {
+        Ok(_) => Check::ok(NAME, "/dev/fuse can be used"),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Check::fail(NAME, "/dev/fuse is missing")
+            .hint("`modprobe fuse` as root; in a container: `--device /dev/fuse --cap-add SYS_ADMIN`"),
+        Err(error) => Check::fail(NAME, format!("/dev/fuse cannot be used: {error}"))
+            .hint("let this user open it (`ls -l /dev/fuse`); in a container: `--device /dev/fuse --cap-add SYS_ADMIN`"),
+    }
+}
+
+fn fusermount() -> Check {
+    const NAME: &str = "fusermount3";
+    let is_root = process::effective_uid() == 0;
+    match (in_path(NAME), is_root) {
+        (Some(place), _) => Check::ok(NAME, place.display().to_string()),
+        (None, true) => Check::ok(NAME, "not installed; root needs none"),
+        (None, false) => Check::fail(
+            NAME,
+            "not installed, and a user other than root cannot mount without it",
+        )
+        .hint("install fuse3 (on Debian: `apt install fuse3`)"),
+    }
+}
+
+/// The file that `name` runs.
+fn in_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(name))
+        .find(|file| file.is_file())
+}
+
+fn allow_other() -> Check {
+    const NAME: &str = "allow-other";
+    if process::effective_uid() == 0 {
+        return Check::ok(NAME, "root may let other users enter a mount");
+    }
+    let allowed = fs::read_to_string("/etc/fuse.conf")
+        .is_ok_and(|conf| conf.lines().any(|line| line.trim() == "user_allow_other"));
+    match allowed {
+        true => Check::ok(NAME, "/etc/fuse.conf lets mounts be entered by other users"),
+        false => Check::ok(
+            NAME,
+            "only you may enter your mounts (--allow-other is not permitted)",
+        )
+        .hint("a line `user_allow_other` in /etc/fuse.conf permits it"),
+    }
+}
+
+fn no_repository(failure: Failure) -> Check {
+    const NAME: &str = "repository";
+    if failure.code == crate::daemon::ErrorCode::NotARepository {
+        return Check::warn(
+            NAME,
+            "this is not inside a git repository: its checks are left out",
+        )
+        .hint("run it in a repository, or name one with `-C DIR`");
+    }
+    Check::failed(NAME, failure)
+}
+
+fn store(repository: &Repository) -> Check {
+    const NAME: &str = "store";
+    let store_dir = Store::dir_of(repository);
+    let (dir, detail) = match store_dir.is_dir() {
+        true => (store_dir.as_path(), "can be written"),
+        false => (repository.common_dir(), "can be written; there is no store yet"),
+    };
+    // Permission bits do not tell of read-only file systems: try it.
+    let probe = dir.join(format!(".tine-doctor-{}", std::process::id()));
+    let tried = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&probe)
+        .and_then(|_| fs::remove_file(&probe));
+    match tried {
+        Ok(()) => Check::ok(NAME, format!("{} {detail}", dir.display())),
+        Err(error) => Check::fail(NAME, format!("{} cannot be written: {error}", dir.display()))
+            .hint("run as the user who owns the repository"),
+    }
+}
+
+fn free_space(repository: &Repository) -> Check {
+    const NAME: &str = "disk";
+    match file::fs_figures(repository.common_dir()) {
+        Ok(figures) => {
+            let free_bytes = figures.blocks_available.saturating_mul(figures.block_size);
+            let detail = format!("{} free", human_size(free_bytes));
+            match free_bytes {
+                ..LITTLE_SPACE_BYTES => Check::warn(NAME, detail)
+                    .hint("`tine list` shows what each fork takes, `tine delete NAME` removes one"),
+                _ => Check::ok(NAME, detail),
+            }
+        }
+        Err(error) => Check::warn(NAME, format!("its free space is unknown: {error}")),
+    }
+}
+
+fn daemon(repository: &Repository) -> Check {
+    const NAME: &str = "daemon";
+    let client = match Client::connect(repository.common_dir()) {
+        Ok(Some(client)) => client,
+        Ok(None) => return Check::ok(NAME, "none runs; the first command that needs it starts it"),
+        Err(failure) => return Check::failed(NAME, failure),
+    };
+    let info = client.info();
+    let detail = format!(
+        "process {}, version {}, {}",
+        info.pid,
+        info.version,
+        counted(info.mounts, "mount")
+    );
+    match (info.version.as_str(), info.protocol) {
+        (env!("CARGO_PKG_VERSION"), PROTOCOL_VERSION) => Check::ok(NAME, detail),
+        (_, protocol) => {
+            let detail = format!("{detail}; this is version {}", env!("CARGO_PKG_VERSION"));
+            let check = match protocol {
+                PROTOCOL_VERSION => Check::warn(NAME, detail),
+                _ => Check::fail(NAME, detail),
+            };
+            check.hint("`tine daemon stop` ends it; the next command starts this version and mounts everything again")
+        }
+    }
+}
+
+/// Looks after every mount of tine's that this process can see, those of other repositories too.
+fn mounts() -> Check {
+    const NAME: &str = "mounts";
+    let dirs = match fs::read("/proc/self/mountinfo") {
+        Ok(mountinfo) => mount_dirs(&mountinfo),
+        Err(error) => return Check::warn(NAME, format!("they cannot be listed: {error}")),
+    };
+    let count = dirs.len();
+    let silent: Vec<String> = dirs
+        .into_iter()
+        .filter(|dir| !answers(dir.clone()))
+        .map(|dir| dir.display().to_string())
+        .collect();
+    if silent.is_empty() {
+        return Check::ok(NAME, counted(count, "mount"));
+    }
+    Check::warn(NAME, format!("no daemon answers for {}", silent.join(", "))).hint(
+        "any tine command in their repository mounts them again; `umount -l DIR` (or `fusermount3 -uz DIR`) removes one",
+    )
+}
+
+/// Whether the file system at `dir` answers in time.
+fn answers(dir: PathBuf) -> bool {
+    let (send, receive) = mpsc::channel();
+    // A mount that hangs holds the thread; the process's end takes it along.
+    std::thread::spawn(move || {
+        // Nobody may be waiting any more.
+        let _ = send.send(file::fs_figures(&dir).is_ok());
+    });
+    receive.recv_timeout(MOUNT_PATIENCE).unwrap_or(false)
+}
+
+/// The directories where file systems of tine's are mounted, from the text of `/proc/self/mountinfo` (proc(5)).
+fn mount_dirs(mountinfo: &[u8]) -> Vec<PathBuf> {
+    mountinfo
+        .split(|&byte| byte == b'\n')
+        .filter_map(|line| {
+            let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
+            let separator = fields.iter().position(|field| *field == b"-")?;
+            let fs_type = fields.get(separator + 1)?;
+            let dir = fields.get(4)?;
+            (*fs_type == b"fuse.tine").then(|| PathBuf::from(OsString::from_vec(unescaped(dir))))
+        })
+        .collect()
+}
+
+/// The kernel's `\040` and the like, undone.
+fn unescaped(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, after @ ..] = rest {
+        let octal = after
+            .get(..3)
+            .filter(|_| *first == b'\\')
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match octal {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = after.get(3..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_mounts_are_found_and_their_names_are_unescaped() {
+        let text = b"\
+22 1 0:20 / / rw shared:1 - ext4 /dev/sda1 rw
+90 22 0:50 / /home/a/my\\040repo.forks/x rw,nosuid - fuse.tine tine:x rw,user_id=0
+91 22 0:51 / /mnt/sshfs rw - fuse.sshfs host:/ rw
+";
+        assert_eq!(mount_dirs(text), [PathBuf::from("/home/a/my repo.forks/x")]);
+        assert_eq!(unescaped(b"a\\134b\\04"), b"a\\b\\04");
+    }
+
+    #[test]
+    fn kernel_versions_are_read() {
+        assert_eq!(kernel_version("6.1.0-18-amd64"), Some((6, 1)));
+        assert_eq!(kernel_version("5.15-rc2"), Some((5, 15)));
+        assert_eq!(kernel_version(""), None);
+    }
+}

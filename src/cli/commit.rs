@@ -1,0 +1,147 @@
+//! `tine commit`: commits what changed in a fork, with hooks and identities as `git commit` has them.
+
+use std::path::Path;
+
+use super::context::{Connection, Context};
+use super::hooks::Hooks;
+use super::output::{Tone, counted, quoted, short_id};
+use super::{Exit, SUCCESS, identity};
+use crate::daemon::protocol::{Committed, ForkInfo, IdentityText, Request};
+use crate::daemon::{ErrorCode, Failure};
+use crate::git::program;
+
+/// Commit what changed in a fork
+///
+/// Everything that `add -A` would take is committed to the branch the fork is on, and the worktree's index follows. It
+/// costs as much as there are changes, however large the tree is. Hooks run as with `git commit`, where the fork is
+/// mounted.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine commit fix-parser -m 'Fix the parser'
+  tine commit -m 'Fix the parser' -m 'It forgot the last line.'     inside the fork's mount
+  tine commit try -m wip --author 'Ada <ada@example.org>' --no-verify")]
+pub struct Commit {
+    /// The fork [default: the one whose mount this is]
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+
+    /// The commit's message; given again, another paragraph of it
+    #[arg(short, long, value_name = "MSG", required = true)]
+    pub message: Vec<String>,
+
+    /// The author, if it is not you: 'Name <address>', or a part of an earlier author's
+    #[arg(long, value_name = "AUTHOR")]
+    pub author: Option<String>,
+
+    /// Skip the hooks pre-commit and commit-msg
+    #[arg(long)]
+    pub no_verify: bool,
+}
+
+pub fn run(verb: &Commit, context: &Context) -> Result<Exit, Failure> {
+    let message = verb.message.join("\n\n");
+    if message.trim().is_empty() {
+        return Err(
+            Failure::new(ErrorCode::EmptyMessage, "the commit message is empty")
+                .hint("say what was done: `tine commit -m MESSAGE`"),
+        );
+    }
+    let (mut connection, name) = context.connect_to_fork(verb.name.as_deref())?;
+    let fork = connection.show(&name)?;
+    let common_dir = context.repository()?.common_dir();
+    // Where the fork is mounted git finds its own configuration and hooks there.
+    let dir = if fork.mounted {
+        fork.mount_dir.as_path()
+    } else {
+        common_dir
+    };
+    let committer = identity::committer(dir)?;
+    let author = identity::author(dir, verb.author.as_deref())?;
+
+    let hooks = prepare_hooks(verb, context, &mut connection, &fork, dir, &author)?;
+    let message = match &hooks {
+        Some(hooks) => {
+            if !verb.no_verify {
+                hooks.pre_commit()?;
+            }
+            hooks.message(message, !verb.no_verify)?
+        }
+        None => message,
+    };
+    let committed = connection.commit(&Request::Commit {
+        fork: name,
+        message,
+        author: Some(author),
+        committer: Some(committer),
+    })?;
+    if let Some(hooks) = hooks {
+        hooks.post_commit();
+    }
+    tell(&committed, common_dir, context)?;
+    Ok(SUCCESS)
+}
+
+/// The hooks that are to run, with the index that they see; `None` where there is nothing to run them for.
+fn prepare_hooks(
+    verb: &Commit,
+    context: &Context,
+    connection: &mut Connection,
+    fork: &ForkInfo,
+    dir: &Path,
+    author: &IdentityText,
+) -> Result<Option<Hooks>, Failure> {
+    let mut hooks = Hooks::find(dir, author)?;
+    if hooks.is_empty() {
+        return Ok(None);
+    }
+    if !fork.mounted {
+        if !verb.no_verify {
+            context
+                .output
+                .note("the hooks are skipped: the fork is not mounted, and they need a checkout");
+        }
+        return Ok(None);
+    }
+    let changes = connection.changes(&fork.name, true)?;
+    match changes.view_tree {
+        // Where nothing changed there is nothing to ask the hooks about, and the daemon refuses.
+        Some(view_tree) if !changes.changes.is_empty() => {
+            hooks.give_index(&view_tree)?;
+            Ok(Some(hooks))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn tell(committed: &Committed, common_dir: &Path, context: &Context) -> Result<(), Failure> {
+    let output = &context.output;
+    for path in &committed.left_out {
+        output.note(&format!("{} is left out: git cannot hold it", quoted(path)));
+    }
+    if output.is_json() {
+        return output.json(committed);
+    }
+    let place = committed.branch.as_deref().unwrap_or("detached HEAD");
+    let root = if committed.parent.is_none() {
+        " (root-commit)"
+    } else {
+        ""
+    };
+    let id = output.paint(Tone::Careful, short_id(&committed.commit));
+    let counts = short_stat(&committed.commit, common_dir)
+        .unwrap_or_else(|| counted(committed.changes.len(), "file") + " changed");
+    output.text(&format!(
+        "[{place}{root} {id}] {}\n {counts}\n",
+        committed.summary
+    ))
+}
+
+/// `2 files changed, 3 insertions(+)`, as git counts; `None` where it does not tell. The commit stands either way.
+fn short_stat(commit: &str, common_dir: &Path) -> Option<String> {
+    let mut command = program::command(common_dir);
+    command.args(["diff-tree", "--shortstat", "--root", "--no-commit-id", commit]);
+    let printed = program::run(&mut command, b"").ok()?;
+    let counts = String::from_utf8_lossy(&printed).trim().to_owned();
+    (!counts.is_empty()).then_some(counts)
+}

@@ -1,0 +1,253 @@
+//! Where a command runs: its directory, the repository around it, the daemon, and the fork it means.
+
+use std::cell::OnceCell;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::args::Global;
+use super::failures;
+use super::output::Output;
+use crate::daemon::protocol::{
+    Answer, Changes, CommitLine, Committed, DaemonInfo, Deleted, ForkInfo, Request, Unmounted,
+};
+use crate::daemon::{Client, ErrorCode, Failure};
+use crate::git::{Repository, program};
+use crate::workspace::{ForkName, Store};
+
+/// What every verb is given.
+pub struct Context {
+    pub output: Output,
+    /// Absolute and free of symlinks, as the kernel knows it.
+    cwd: PathBuf,
+    repository: OnceCell<Repository>,
+}
+
+impl Context {
+    /// Goes where `-C` says and looks where that is. The repository is looked for only when it is needed.
+    pub fn enter(global: &Global, output: Output) -> Result<Context, Failure> {
+        if let Some(dir) = &global.dir {
+            std::env::set_current_dir(dir).map_err(|error| failures::named("go to", dir, &error))?;
+        }
+        let cwd = std::env::current_dir().map_err(|error| {
+            Failure::new(ErrorCode::Io, "the current directory cannot be found")
+                .cause(error.to_string())
+                .hint("it may have been removed: go to another one, or say one with `-C DIR`")
+        })?;
+        Ok(Context {
+            output,
+            cwd,
+            repository: OnceCell::new(),
+        })
+    }
+
+    /// The directory the command runs in.
+    pub fn cwd(&self) -> &Path {
+        &self.cwd
+    }
+
+    /// The repository around the current directory.
+    pub fn repository(&self) -> Result<&Repository, Failure> {
+        if let Some(repository) = self.repository.get() {
+            return Ok(repository);
+        }
+        self.check_mount_is_alive()?;
+        let found = Repository::discover(&self.cwd)?;
+        Ok(self.repository.get_or_init(|| found))
+    }
+
+    /// A directory whose daemon is gone answers nothing: say so, and not that it is no repository.
+    fn check_mount_is_alive(&self) -> Result<(), Failure> {
+        match std::fs::metadata(&self.cwd) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Err(Failure::new(
+                ErrorCode::MountFailed,
+                format!("the mount at {} has lost its daemon", self.cwd.display()),
+            )
+            .hint("leave it with `cd`, run `tine list` in the main checkout, which mounts it again, and come back")),
+            _ => Ok(()),
+        }
+    }
+
+    /// The private git directory of the worktree that the command runs in.
+    pub fn git_dir(&self) -> Result<PathBuf, Failure> {
+        let mut command = program::command(&self.cwd);
+        command.args(["rev-parse", "--absolute-git-dir"]);
+        let printed = program::run(&mut command, b"")?;
+        let line = printed.strip_suffix(b"\n").unwrap_or(&printed);
+        Ok(PathBuf::from(OsStr::from_bytes(line)))
+    }
+
+    /// `dir` as the daemon must get it: absolute.
+    pub fn absolute(&self, dir: &Path) -> PathBuf {
+        self.cwd.join(dir)
+    }
+
+    /// Connects to the repository's daemon, which is started where none runs.
+    pub fn connect(&self) -> Result<Connection, Failure> {
+        let common_dir = self.repository()?.common_dir().to_owned();
+        let client = Client::connect_or_start(&common_dir)?;
+        Ok(Connection { client })
+    }
+
+    /// Connects for a command that needs a fork to be there: where the repository has no store, nothing is started.
+    pub fn connect_to_forks(&self) -> Result<Option<Connection>, Failure> {
+        if !Store::dir_of(self.repository()?).exists() {
+            return Ok(None);
+        }
+        self.connect().map(Some)
+    }
+
+    /// Connects, and says which fork is meant: `name`, or the one whose mount the command runs in.
+    pub fn connect_to_fork(&self, name: Option<&str>) -> Result<(Connection, ForkName), Failure> {
+        let name = name.map(ForkName::parse).transpose()?;
+        let Some(mut connection) = self.connect_to_forks()? else {
+            return Err(match name {
+                Some(name) => no_such_fork(&name),
+                None => not_in_fork(),
+            });
+        };
+        let fork = match name {
+            Some(name) => name,
+            None => self.fork_here(&mut connection)?,
+        };
+        Ok((connection, fork))
+    }
+
+    /// The fork in whose mount the command runs.
+    fn fork_here(&self, connection: &mut Connection) -> Result<ForkName, Failure> {
+        let (forks, _) = connection.forks()?;
+        forks
+            .into_iter()
+            .filter(|fork| fork.mounted && self.is_beneath(&fork.mount_dir))
+            .max_by_key(|fork| fork.mount_dir.as_os_str().len())
+            .map(|fork| fork.name)
+            .ok_or_else(not_in_fork)
+    }
+
+    /// Whether the command runs in `mount_dir` or beneath it.
+    pub fn is_beneath(&self, mount_dir: &Path) -> bool {
+        self.cwd.starts_with(mount_dir)
+            || mount_dir
+                .canonicalize()
+                .is_ok_and(|canonical| self.cwd.starts_with(canonical))
+    }
+
+    /// Steps out of the current directory, so that this process does not keep a mount busy.
+    pub fn step_out(&self) {
+        // Where even the root cannot be entered the unmount tells what is in its way.
+        let _ = std::env::set_current_dir("/");
+    }
+}
+
+fn no_such_fork(name: &ForkName) -> Failure {
+    Failure::new(ErrorCode::NoSuchFork, format!("there is no fork called {name}")).hint(format!(
+        "`tine list` shows the forks, `tine new {name}` makes this one"
+    ))
+}
+
+fn not_in_fork() -> Failure {
+    Failure::new(
+        ErrorCode::NotInFork,
+        "no fork is named, and this is not inside the mount of one",
+    )
+    .hint("give its NAME (`tine list` shows them), or go into its mount first")
+}
+
+/// A connection to the daemon, with the answers taken out of their wrapping.
+pub struct Connection {
+    client: Client,
+}
+
+impl Connection {
+    /// For verbs that must not start a daemon.
+    pub fn over(client: Client) -> Connection {
+        Connection { client }
+    }
+
+    /// Sends what is answered with [`Answer::Done`].
+    pub fn done(&mut self, request: &Request) -> Result<(), Failure> {
+        match self.client.call(request)? {
+            Answer::Done => Ok(()),
+            _ => Err(unexpected(request)),
+        }
+    }
+
+    pub fn daemon(&mut self) -> Result<DaemonInfo, Failure> {
+        match self.client.call(&Request::Status)? {
+            Answer::Daemon(info) => Ok(info),
+            _ => Err(unexpected(&Request::Status)),
+        }
+    }
+
+    /// All forks, and what is wrong with those that cannot be read.
+    pub fn forks(&mut self) -> Result<(Vec<ForkInfo>, Vec<Failure>), Failure> {
+        match self.client.call(&Request::List)? {
+            Answer::Forks { forks, damaged } => Ok((forks, damaged)),
+            _ => Err(unexpected(&Request::List)),
+        }
+    }
+
+    pub fn show(&mut self, fork: &ForkName) -> Result<ForkInfo, Failure> {
+        self.fork(&Request::Show { fork: fork.clone() })
+    }
+
+    /// Sends what is answered with [`Answer::Fork`].
+    pub fn fork(&mut self, request: &Request) -> Result<ForkInfo, Failure> {
+        match self.client.call(request)? {
+            Answer::Fork(info) => Ok(info),
+            _ => Err(unexpected(request)),
+        }
+    }
+
+    pub fn unmount(&mut self, request: &Request) -> Result<Unmounted, Failure> {
+        match self.client.call(request)? {
+            Answer::Unmounted(unmounted) => Ok(unmounted),
+            _ => Err(unexpected(request)),
+        }
+    }
+
+    pub fn delete(&mut self, request: &Request) -> Result<Deleted, Failure> {
+        match self.client.call(request)? {
+            Answer::Deleted(deleted) => Ok(deleted),
+            _ => Err(unexpected(request)),
+        }
+    }
+
+    pub fn changes(&mut self, fork: &ForkName, write: bool) -> Result<Changes, Failure> {
+        let request = Request::Changes {
+            fork: fork.clone(),
+            write,
+        };
+        match self.client.call(&request)? {
+            Answer::Changes(changes) => Ok(changes),
+            _ => Err(unexpected(&request)),
+        }
+    }
+
+    pub fn commit(&mut self, request: &Request) -> Result<Committed, Failure> {
+        match self.client.call(request)? {
+            Answer::Committed(committed) => Ok(committed),
+            _ => Err(unexpected(request)),
+        }
+    }
+
+    /// The commits since the base, newest first.
+    pub fn log(&mut self, fork: &ForkName, limit: usize) -> Result<Vec<CommitLine>, Failure> {
+        let request = Request::Log {
+            fork: fork.clone(),
+            limit,
+        };
+        match self.client.call(&request)? {
+            Answer::Log { commits } => Ok(commits),
+            _ => Err(unexpected(&request)),
+        }
+    }
+}
+
+fn unexpected(request: &Request) -> Failure {
+    Failure::new(
+        ErrorCode::ProtocolMismatch,
+        format!("the daemon answered {request:?} with something else"),
+    )
+    .hint("the daemon may be of another version: `tine daemon stop` ends it, and the next command starts this one")
+}

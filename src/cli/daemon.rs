@@ -1,0 +1,141 @@
+//! `tine daemon`: the process that serves the mounts of a repository.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::context::{Connection, Context};
+use super::output::{counted, human_size};
+use super::{Exit, SUCCESS};
+use crate::daemon::protocol::{DaemonInfo, Request};
+use crate::daemon::{Client, Failure, server};
+
+/// Start, stop or look at the daemon that serves the repository's forks
+///
+/// Every command that needs it starts it; there is one for each repository. A daemon that starts mounts again what was
+/// mounted when the last one ended.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine daemon status
+  tine daemon stop")]
+pub struct Daemon {
+    #[command(subcommand)]
+    pub action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Action {
+    Start(Start),
+    Stop(Stop),
+    Status(Status),
+    #[command(hide = true)]
+    Run(Run),
+}
+
+/// Start the daemon if none runs
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Example:
+  tine daemon start")]
+pub struct Start {}
+
+/// Unmount every fork and end the daemon
+///
+/// The forks and their changes stay; the next command starts the daemon again, which mounts what was mounted.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine daemon stop
+  tine daemon stop --force     even while programs use a mount")]
+pub struct Stop {
+    /// Detach mounts that are in use
+    #[arg(short, long)]
+    pub force: bool,
+}
+
+/// Show whether a daemon runs, and what it serves
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Example:
+  tine daemon status --json | jq .running")]
+pub struct Status {}
+
+/// Be the daemon, in the foreground
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Example:
+  tine daemon run --store-of /path/to/repository/.git")]
+pub struct Run {
+    /// The repository's common git directory
+    #[arg(long, value_name = "DIR")]
+    pub store_of: PathBuf,
+}
+
+#[derive(Serialize)]
+struct State {
+    running: bool,
+    #[serde(flatten)]
+    info: Option<DaemonInfo>,
+}
+
+pub fn run(verb: &Daemon, context: &Context) -> Result<Exit, Failure> {
+    match &verb.action {
+        Action::Start(_) => {
+            let info = context.connect()?.daemon()?;
+            tell(context, Some(info))?;
+        }
+        Action::Status(_) => {
+            let info = match running(context)? {
+                Some(mut connection) => Some(connection.daemon()?),
+                None => None,
+            };
+            tell(context, info)?;
+        }
+        Action::Stop(stop) => self::stop(stop, context)?,
+        Action::Run(run) => server::run(&run.store_of)?,
+    }
+    Ok(SUCCESS)
+}
+
+/// A connection to the daemon that runs, if one does.
+fn running(context: &Context) -> Result<Option<Connection>, Failure> {
+    let client = Client::connect(context.repository()?.common_dir())?;
+    Ok(client.map(Connection::over))
+}
+
+fn stop(stop: &Stop, context: &Context) -> Result<(), Failure> {
+    let connection = running(context)?;
+    let was_running = connection.is_some();
+    if let Some(mut connection) = connection {
+        context.step_out();
+        connection.done(&Request::Stop { force: stop.force })?;
+    }
+    if context.output.is_json() {
+        return tell(context, None);
+    }
+    context.output.text(match was_running {
+        true => "the daemon has ended\n",
+        false => "no daemon runs\n",
+    })
+}
+
+fn tell(context: &Context, info: Option<DaemonInfo>) -> Result<(), Failure> {
+    if context.output.is_json() {
+        return context.output.json(&State {
+            running: info.is_some(),
+            info,
+        });
+    }
+    context.output.text(&match info {
+        None => "no daemon runs\n".to_owned(),
+        Some(info) => format!(
+            "the daemon runs (process {}, version {}): {}, {}, {} of memory\n",
+            info.pid,
+            info.version,
+            counted(info.forks, "fork"),
+            counted(info.mounts, "mount"),
+            human_size(info.memory_bytes),
+        ),
+    })
+}

@@ -1,0 +1,54 @@
+//! `tine delete`: removes a fork.
+
+use super::context::Context;
+use super::{Exit, SUCCESS, identity};
+use crate::daemon::Failure;
+use crate::daemon::protocol::{Deleted, Request};
+
+/// Remove a fork
+///
+/// Its branch stays, unless it has no commit of its own. A fork with uncommitted changes is removed with --force only;
+/// they are kept as a commit under refs/tine/NAME/ then.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine delete fix-parser
+  tine delete try --force")]
+pub struct Delete {
+    /// The fork
+    #[arg(value_name = "NAME")]
+    pub name: String,
+
+    /// Remove it even if it has uncommitted changes or programs use its mount
+    #[arg(short, long)]
+    pub force: bool,
+}
+
+pub fn run(verb: &Delete, context: &Context) -> Result<Exit, Failure> {
+    let (mut connection, name) = context.connect_to_fork(Some(&verb.name))?;
+    let identity = identity::committer(context.repository()?.common_dir()).ok();
+    context.step_out();
+    let deleted = connection.delete(&Request::Delete {
+        fork: name,
+        force: verb.force,
+        identity,
+    })?;
+    match context.output.is_json() {
+        true => context.output.json(&deleted)?,
+        false => context.output.text(&told(&deleted))?,
+    }
+    Ok(SUCCESS)
+}
+
+fn told(deleted: &Deleted) -> String {
+    let fork = &deleted.fork;
+    let branch = match deleted.branch_deleted {
+        true => ", and its branch, which had no commit of its own",
+        false => "",
+    };
+    let kept = match &deleted.kept_as {
+        Some(kept) => format!("; its changes are kept (`tine new NAME --from {kept}` brings them back)"),
+        None => String::new(),
+    };
+    format!("deleted {fork}{branch}{kept}\n")
+}

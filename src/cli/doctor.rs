@@ -1,0 +1,58 @@
+//! `tine doctor`: checks what tine needs from this machine and this repository. The checks stand in `checks`.
+
+use serde::Serialize;
+
+use super::checks::{self, Check, Verdict};
+use super::context::Context;
+use super::output::{Output, Tone};
+use super::{Exit, SUCCESS};
+use crate::daemon::{ExitCode, Failure};
+
+/// Check what tine needs from this machine and this repository
+///
+/// One line a check: ok, warn (something will be missing) or fail (tine cannot work), each with a hint. It changes
+/// nothing, works outside a repository as well, and ends with exit code 6 where a check failed.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine doctor
+  tine doctor --json | jq -r '.checks[] | select(.verdict != \"ok\")'")]
+pub struct Doctor {}
+
+#[derive(Serialize)]
+struct Report {
+    ok: bool,
+    checks: Vec<Check>,
+}
+
+pub fn run(_: &Doctor, context: &Context) -> Result<Exit, Failure> {
+    let checks = checks::all(context);
+    let ok = checks.iter().all(|check| check.verdict != Verdict::Fail);
+    if context.output.is_json() {
+        context.output.json(&Report { ok, checks })?;
+    } else {
+        context.output.text(&told(&checks, &context.output))?;
+    }
+    Ok(if ok { SUCCESS } else { ExitCode::Environment.code() })
+}
+
+fn told(checks: &[Check], output: &Output) -> String {
+    let mut text = String::new();
+    for check in checks {
+        let (tone, word) = match check.verdict {
+            Verdict::Ok => (Tone::Good, "ok  "),
+            Verdict::Warn => (Tone::Careful, "warn"),
+            Verdict::Fail => (Tone::Bad, "fail"),
+        };
+        let detail = super::output::one_line(&check.detail);
+        text.push_str(&format!(
+            "{} {}: {detail}\n",
+            output.paint(tone, word),
+            check.name
+        ));
+        if let Some(hint) = &check.hint {
+            text.push_str(&format!("     hint: {}\n", super::output::one_line(hint)));
+        }
+    }
+    text
+}

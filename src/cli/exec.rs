@@ -1,0 +1,138 @@
+//! `tine exec`: runs a command in a fork.
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use super::Exit;
+use super::context::Context;
+use super::new::{self, NewOptions};
+use crate::daemon::protocol::{ForkInfo, Request};
+use crate::daemon::{ErrorCode, Failure};
+use crate::workspace::ForkName;
+
+/// The exit code where a command is not found, as shells have it.
+const NOT_FOUND: Exit = 127;
+/// The exit code where a command is found but cannot be run, as shells have it.
+const NOT_EXECUTABLE: Exit = 126;
+
+/// Run a command in a fork
+///
+/// The fork is mounted first if it is not, or made with --new. The command takes tine's place: its output, its exit code
+/// and the signals it gets are its own (127: not found, 126: not executable). It runs at the fork's root with TINE_FORK
+/// (the name) and TINE_MOUNT (the path) in its environment, and without git's variables that would lead it elsewhere
+/// (GIT_DIR and the like).
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine exec fix-parser -- cargo test
+  tine exec demo --new -- sh -c 'echo hi > hi.txt && git add -A && git commit -qm hi'
+  tine exec nightly --new --from origin/main --on-unmount discard -- make check")]
+pub struct Exec {
+    /// The fork [default: the one whose mount this is]
+    #[arg(value_name = "NAME", required_if_eq("new", "true"))]
+    pub name: Option<String>,
+
+    /// Make the fork first, as `tine new` does
+    #[arg(long)]
+    pub new: bool,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD", value_hint = clap::ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+
+    #[command(flatten, next_help_heading = "With --new")]
+    pub options: NewOptions,
+}
+
+pub fn run(verb: &Exec, context: &Context) -> Result<Exit, Failure> {
+    let fork = match (verb.new, verb.name.as_deref()) {
+        (true, Some(name)) => new::make(context, ForkName::parse(name)?, &verb.options, true)?.1,
+        _ => mounted(context, verb.name.as_deref())?,
+    };
+    if context.output.is_json() {
+        // Standard output is the command's.
+        context.output.json_aside(&fork)?;
+    }
+    let mut words = verb.command.iter();
+    let program = words
+        .next()
+        .ok_or_else(|| Failure::new(ErrorCode::Usage, "the command is empty"))?;
+    let mut command = command_in(&fork, program);
+    command.args(words);
+    Ok(replace(&mut command, program, &fork.mount_dir, context))
+}
+
+/// The fork meant by `name`, mounted if it was not.
+pub fn mounted(context: &Context, name: Option<&str>) -> Result<ForkInfo, Failure> {
+    let (mut connection, fork) = context.connect_to_fork(name)?;
+    connection.fork(&Request::Mount {
+        fork,
+        dir: None,
+        allow_other: false,
+    })
+}
+
+/// A command that runs `program` at the fork's root.
+pub fn command_in(fork: &ForkInfo, program: &std::ffi::OsStr) -> Command {
+    let mut command = Command::new(program);
+    command
+        .current_dir(&fork.mount_dir)
+        .env("PWD", &fork.mount_dir)
+        .env("TINE_FORK", fork.name.as_str())
+        .env("TINE_MOUNT", &fork.mount_dir);
+    for variable in GIT_LOCAL_VARIABLES {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// git's variables that say which repository, index or objects to use (`git rev-parse --local-env-vars` without those
+/// that carry configuration).
+const GIT_LOCAL_VARIABLES: &[&str] = &[
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_COMMON_DIR",
+    "GIT_DIR",
+    "GIT_GRAFT_FILE",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_INTERNAL_SUPER_PREFIX",
+    "GIT_NAMESPACE",
+    "GIT_NO_REPLACE_OBJECTS",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_REPLACE_REF_BASE",
+    "GIT_SHALLOW_FILE",
+    "GIT_WORK_TREE",
+];
+
+/// Replaces this process by `command`. Returns only where that fails: the exit code, after the failure was shown.
+pub fn replace(command: &mut Command, program: &std::ffi::OsStr, dir: &Path, context: &Context) -> Exit {
+    let error = command.exec();
+    let name = program.to_string_lossy();
+    let (code, exit, message, hint) = match error.kind() {
+        ErrorKind::NotFound if dir.is_dir() => (
+            ErrorCode::CommandNotFound,
+            NOT_FOUND,
+            format!("the command {name:?} is not found"),
+            "it is looked for in PATH; one with a slash is looked for from the fork's root",
+        ),
+        ErrorKind::PermissionDenied => (
+            ErrorCode::PermissionDenied,
+            NOT_EXECUTABLE,
+            format!("the command {name:?} is not executable"),
+            "`chmod +x` makes it so; `sh FILE` runs a script as it is",
+        ),
+        _ => (
+            ErrorCode::Io,
+            NOT_EXECUTABLE,
+            format!("the command {name:?} cannot be run in {}", dir.display()),
+            "`tine doctor` looks after the mount",
+        ),
+    };
+    let failure = Failure::new(code, message).cause(error.to_string()).hint(hint);
+    context.output.failure_as(&failure, exit);
+    exit
+}

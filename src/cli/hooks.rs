@@ -1,0 +1,200 @@
+//! The hooks that `git commit` runs, around a commit that the daemon makes.
+//!
+//! They run in the mount and see what git's would: the index they are given holds what is about to be committed, and
+//! stays theirs, as with `git commit -a`; the message is in `COMMIT_EDITMSG`; their output goes to standard error.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::failures::git_failed;
+use crate::daemon::protocol::IdentityText;
+use crate::daemon::{ErrorCode, Failure};
+use crate::git::program;
+
+/// The hooks around a commit, in the order in which they run.
+const COMMIT_HOOKS: [&str; 4] = ["pre-commit", "prepare-commit-msg", "commit-msg", "post-commit"];
+
+/// The hooks that a repository has for commits.
+#[derive(Debug)]
+pub struct Hooks {
+    present: BTreeSet<&'static str>,
+    /// Where they run: the fork's mount.
+    dir: PathBuf,
+    /// The worktree's private git directory.
+    git_dir: PathBuf,
+    author: IdentityText,
+    /// The index that they are given, once there is one.
+    index: Option<Index>,
+}
+
+impl Hooks {
+    /// Finds the hooks that git would run in `dir`.
+    pub fn find(dir: &Path, author: &IdentityText) -> Result<Hooks, Failure> {
+        let mut command = program::command(dir);
+        command.args([
+            "rev-parse",
+            "--path-format=absolute",
+            "--git-path",
+            "hooks",
+            "--git-dir",
+        ]);
+        let printed = program::run(&mut command, b"")?;
+        let mut places = printed.split(|&byte| byte == b'\n').map(OsStr::from_bytes);
+        let hooks_dir = PathBuf::from(places.next().unwrap_or_default());
+        let git_dir = PathBuf::from(places.next().unwrap_or_default());
+        let configured = configured(dir)?;
+        let present = COMMIT_HOOKS
+            .into_iter()
+            .filter(|hook| configured.contains(*hook) || is_executable(&hooks_dir.join(hook)))
+            .collect();
+        Ok(Hooks {
+            present,
+            dir: dir.to_owned(),
+            git_dir,
+            author: author.clone(),
+            index: None,
+        })
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.present.is_empty()
+    }
+
+    /// Gives the hooks an index that holds `view_tree`.
+    pub fn give_index(&mut self, view_tree: &str) -> Result<(), Failure> {
+        let index = Index::new(&self.git_dir)?;
+        // Entries that are in the tree keep what they know of the files, so that a hook's `git diff` reads none.
+        let mut command = program::command(&self.dir);
+        command
+            .args(["read-tree", "--reset", view_tree])
+            .env("GIT_INDEX_FILE", &index.path);
+        program::run(&mut command, b"")?;
+        self.index = Some(index);
+        Ok(())
+    }
+
+    /// Runs `pre-commit`.
+    pub fn pre_commit(&self) -> Result<(), Failure> {
+        self.run("pre-commit", &[])
+    }
+
+    /// Lets `prepare-commit-msg` and, with `verify`, `commit-msg` have the message; what they make of it.
+    pub fn message(&self, message: String, verify: bool) -> Result<String, Failure> {
+        let asked = ["prepare-commit-msg", "commit-msg"]
+            .iter()
+            .any(|hook| self.present.contains(hook));
+        if !asked {
+            return Ok(message);
+        }
+        let file = self.git_dir.join("COMMIT_EDITMSG");
+        let mut text = message;
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        fs::write(&file, &text).map_err(|error| Failure::io("write", &file, &error))?;
+        self.run("prepare-commit-msg", &[file.as_os_str(), OsStr::new("message")])?;
+        if verify {
+            self.run("commit-msg", &[file.as_os_str()])?;
+        }
+        let text = fs::read(&file).map_err(|error| Failure::io("read", &file, &error))?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Runs `post-commit`; how it ends changes nothing, as with git.
+    pub fn post_commit(mut self) {
+        self.index = None;
+        if let Err(failure) = self.run("post-commit", &[]) {
+            log::debug!("{failure}");
+        }
+    }
+
+    fn run(&self, hook: &'static str, arguments: &[&OsStr]) -> Result<(), Failure> {
+        if !self.present.contains(hook) {
+            return Ok(());
+        }
+        let mut command = program::command(&self.dir);
+        command
+            .args(["hook", "run", "--ignore-missing", hook, "--"])
+            .args(arguments)
+            .env("GIT_EDITOR", ":")
+            .env("GIT_AUTHOR_NAME", &self.author.name)
+            .env("GIT_AUTHOR_EMAIL", &self.author.email)
+            .stdin(Stdio::null());
+        if let Some(index) = &self.index {
+            command.env("GIT_INDEX_FILE", &index.path);
+        }
+        let status = wait(&mut command)?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(Failure::new(
+            ErrorCode::HookRefused,
+            format!("the hook {hook} refused the commit"),
+        )
+        .cause(format!("it ended with {status}"))
+        .hint("do what it asks for; `--no-verify` skips pre-commit and commit-msg"))
+    }
+}
+
+/// The events that hooks in the configuration (`hook.<name>.event`, from git 2.54 on) listen to.
+fn configured(dir: &Path) -> Result<BTreeSet<String>, Failure> {
+    let mut command = program::command(dir);
+    command.args(["config", "--get-regexp", r"^hook\..*\.event$"]);
+    let finished = program::finish(&mut command, b"")?;
+    match finished.status.code() {
+        Some(0) => Ok(String::from_utf8_lossy(&finished.stdout)
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .map(|(_, event)| event.to_owned())
+            .collect()),
+        // Nothing is configured.
+        Some(1) => Ok(BTreeSet::new()),
+        _ => Err(git_failed("read its configuration", &finished.stderr)),
+    }
+}
+
+fn is_executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+fn wait(command: &mut Command) -> Result<std::process::ExitStatus, Failure> {
+    // The hooks' output is no answer of ours: git leads it to standard error.
+    let mut child = program::spawn(command)?;
+    child
+        .wait()
+        .map_err(|error| Failure::io("wait for git in", Path::new("."), &error))
+}
+
+/// A copy of the worktree's index; removed with this value.
+#[derive(Debug)]
+struct Index {
+    path: PathBuf,
+}
+
+impl Index {
+    fn new(git_dir: &Path) -> Result<Index, Failure> {
+        let index = Index {
+            path: git_dir.join(format!("tine-commit-{}.index", std::process::id())),
+        };
+        match fs::copy(git_dir.join("index"), &index.path) {
+            Ok(_) => Ok(index),
+            // git makes one.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(index),
+            Err(error) => Err(Failure::io("write", &index.path, &error)),
+        }
+    }
+}
+
+impl Drop for Index {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.path) {
+            log::debug!("{} stays: {error}", self.path.display());
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! `tine list`: all forks of the repository.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use super::context::Context;
+use super::output::{Cell, Output, Tone, human_age, human_size, table};
+use super::{Exit, SUCCESS};
+use crate::daemon::Failure;
+use crate::daemon::protocol::ForkInfo;
+
+/// List the forks of the repository
+///
+/// One line a fork: its name, the branch it is on, whether it is mounted, what its layer takes on the disk, its age and
+/// its path.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine list
+  tine list --json | jq -r '.forks[] | select(.mounted | not) | .name'")]
+pub struct List {}
+
+#[derive(Serialize)]
+struct Listing {
+    forks: Vec<ForkInfo>,
+    damaged: Vec<Failure>,
+}
+
+pub fn run(_: &List, context: &Context) -> Result<Exit, Failure> {
+    let (forks, damaged) = match context.connect_to_forks()? {
+        Some(mut connection) => connection.forks()?,
+        None => (Vec::new(), Vec::new()),
+    };
+    let output = &context.output;
+    if output.is_json() {
+        output.json(&Listing { forks, damaged })?;
+        return Ok(SUCCESS);
+    }
+    if forks.is_empty() && damaged.is_empty() {
+        output.note("there are no forks yet: `tine new NAME` makes one");
+    }
+    if !forks.is_empty() {
+        output.text(&table(&rows(&forks, output)))?;
+    }
+    for failure in &damaged {
+        output.note(&failure.message);
+    }
+    Ok(SUCCESS)
+}
+
+fn rows(forks: &[ForkInfo], output: &Output) -> Vec<Vec<Cell>> {
+    let now_secs = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+    let heading = ["NAME", "BRANCH", "STATE", "LAYER", "AGE", "PATH"]
+        .into_iter()
+        .enumerate()
+        .map(|(column, text)| {
+            let cell = Cell::new(text).toned(output, Tone::Faint);
+            if matches!(column, 3 | 4) {
+                cell.right()
+            } else {
+                cell
+            }
+        })
+        .collect();
+    let mut rows = vec![heading];
+    rows.extend(forks.iter().map(|fork| {
+        let state = match fork.mounted {
+            true => Cell::new("mounted").toned(output, Tone::Good),
+            false => Cell::new("unmounted").toned(output, Tone::Faint),
+        };
+        vec![
+            Cell::new(fork.name.as_str()).toned(output, Tone::Name),
+            Cell::new(fork.branch.as_deref().unwrap_or("(detached)")),
+            state,
+            Cell::new(human_size(fork.layer_bytes)).right(),
+            Cell::new(human_age(fork.created_secs, now_secs)).right(),
+            Cell::new(fork.mount_dir.display().to_string()),
+        ]
+    }));
+    rows
+}

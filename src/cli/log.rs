@@ -1,0 +1,66 @@
+//! `tine log`: the commits of a fork since its base.
+
+use std::os::unix::process::CommandExt;
+
+use super::context::Context;
+use super::output::short_id;
+use super::{Exit, SUCCESS};
+use crate::daemon::Failure;
+use crate::daemon::protocol::CommitLine;
+use crate::git::{GitError, program};
+
+/// More commits than any fork has.
+const NO_LIMIT: usize = i32::MAX as usize;
+
+/// Show the commits of a fork since its base
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine log fix-parser
+  tine log fix-parser -n 1 --json")]
+pub struct Log {
+    /// The fork [default: the one whose mount this is]
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+
+    /// Show at most COUNT commits
+    #[arg(short = 'n', long, value_name = "COUNT")]
+    pub max_count: Option<usize>,
+}
+
+#[derive(serde::Serialize)]
+struct History {
+    commits: Vec<CommitLine>,
+}
+
+pub fn run(verb: &Log, context: &Context) -> Result<Exit, Failure> {
+    let (mut connection, name) = context.connect_to_fork(verb.name.as_deref())?;
+    if context.output.is_json() {
+        let commits = connection.log(&name, verb.max_count.unwrap_or(NO_LIMIT))?;
+        context.output.json(&History { commits })?;
+        return Ok(SUCCESS);
+    }
+    let fork = connection.show(&name)?;
+    let Some(head) = fork.head_commit else {
+        context.output.note("there are no commits yet");
+        return Ok(SUCCESS);
+    };
+    if fork.base_commit.as_ref() == Some(&head) {
+        context.output.note(&format!(
+            "there are no commits since the base {}",
+            short_id(&head)
+        ));
+        return Ok(SUCCESS);
+    }
+    let mut git = program::command(context.repository()?.common_dir());
+    git.args(["log", "--oneline"]).args(context.output.color_flag());
+    if let Some(count) = verb.max_count {
+        git.arg(format!("--max-count={count}"));
+    }
+    git.arg(&head);
+    if let Some(base) = &fork.base_commit {
+        git.arg(format!("^{base}"));
+    }
+    git.arg("--");
+    Err(GitError::GitMissing(git.exec()).into())
+}

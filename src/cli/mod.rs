@@ -1,0 +1,122 @@
+//! The command line: a front end to the daemon. It decodes arguments, asks, and shows the answer.
+//!
+//! One file per verb, each with its arguments, their help and what it does; beside them:
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `args` | the whole command line as types |
+//! | `usage` | what clap refuses, turned into a [`Failure`](crate::daemon::Failure) with a hint that fits |
+//! | `context` | where the command runs: directory, repository, connection, the fork it means |
+//! | `output` | standard output and standard error: text or JSON, colour, quoting |
+//! | `identity`, `hooks` | what `git commit` does around a commit: identities and hooks |
+//!
+//! Nothing outside this folder prints. Standard output holds the answer and nothing else: text, or with `--json` one
+//! JSON value; notes, progress and failures in words go to standard error. `docs/json.md` is the contract with scripts.
+
+mod args;
+mod checks;
+mod commit;
+mod completions;
+mod context;
+mod daemon;
+mod delete;
+mod diff;
+mod doctor;
+mod exec;
+mod failures;
+mod hooks;
+mod identity;
+mod list;
+mod log;
+mod mount;
+mod new;
+mod output;
+mod path;
+mod shell;
+mod status;
+mod unmount;
+mod usage;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+
+use crate::daemon::Failure;
+use args::{Cli, Verb};
+use context::Context;
+use output::Output;
+
+/// How a verb ended that did not fail: the process's exit code.
+type Exit = u8;
+
+/// The exit code of success.
+const SUCCESS: Exit = 0;
+
+/// Runs the program; the process's exit code.
+pub fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    // What is refused must already be told in the form that was asked for.
+    let output = Output::new(usage::asks_for_json(&words), usage::color_of(&words));
+    match args::parse(&words, output.color()) {
+        Ok(cli) => {
+            let outcome = run(&cli, output);
+            match outcome {
+                Ok(exit) => ExitCode::from(exit),
+                Err(failure) => ExitCode::from(output.failure(&failure)),
+            }
+        }
+        Err(error) => match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                // A reader that went away, as `tine --help | head -1` does, is no failure.
+                let _ = error.print();
+                ExitCode::SUCCESS
+            }
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand if !output.is_json() => {
+                let _ = error.print();
+                ExitCode::from(crate::daemon::ExitCode::Usage.code())
+            }
+            _ => ExitCode::from(output.failure(&usage::explain(&error, &words))),
+        },
+    }
+}
+
+/// Runs one verb.
+fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
+    start_log(cli);
+    let context = Context::enter(&cli.global, output)?;
+    match &cli.verb {
+        Verb::New(verb) => new::run(verb, &context),
+        Verb::List(verb) => list::run(verb, &context),
+        Verb::Path(verb) => path::run(verb, &context),
+        Verb::Mount(verb) => mount::run(verb, &context),
+        Verb::Unmount(verb) => unmount::run(verb, &context),
+        Verb::Delete(verb) => delete::run(verb, &context),
+        Verb::Exec(verb) => exec::run(verb, &context),
+        Verb::Shell(verb) => shell::run(verb, &context),
+        Verb::Status(verb) => status::run(verb, &context),
+        Verb::Diff(verb) => diff::run(verb, &context),
+        Verb::Commit(verb) => commit::run(verb, &context),
+        Verb::Log(verb) => log::run(verb, &context),
+        Verb::Daemon(verb) => daemon::run(verb, &context),
+        Verb::Doctor(verb) => doctor::run(verb, &context),
+        Verb::Completions(verb) => completions::run(verb, &context),
+    }
+}
+
+/// Starts the log on standard error: silent unless `-v` or `TINE_LOG` ask for it. A daemon starts its own.
+fn start_log(cli: &Cli) {
+    if cli.verb.is_daemon_run() {
+        return;
+    }
+    let default = match cli.global.verbose {
+        0 => "off",
+        1 => "tine=debug",
+        _ => "trace",
+    };
+    let env = env_logger::Env::new().filter_or("TINE_LOG", default);
+    // A second logger is refused: the first one stays.
+    let _ = env_logger::Builder::from_env(env)
+        .format_timestamp_millis()
+        .try_init();
+}

@@ -1,0 +1,45 @@
+//! `tine mount`: mounts a fork that is not, or says where it is.
+
+use std::path::PathBuf;
+
+use super::context::Context;
+use super::{Exit, SUCCESS};
+use crate::daemon::Failure;
+use crate::daemon::protocol::Request;
+
+/// Mount a fork and print its path
+///
+/// A fork that is mounted already stays where it is. With --at the place is remembered.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine mount fix-parser
+  tine mount fix-parser --at /srv/agents/3")]
+pub struct Mount {
+    /// The fork
+    #[arg(value_name = "NAME")]
+    pub name: String,
+
+    /// Where to mount; an empty or missing directory [default: where it was last]
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub at: Option<PathBuf>,
+
+    /// Let other users enter the mount
+    #[arg(long)]
+    pub allow_other: bool,
+}
+
+pub fn run(verb: &Mount, context: &Context) -> Result<Exit, Failure> {
+    let (mut connection, name) = context.connect_to_fork(Some(&verb.name))?;
+    let dir = verb.at.as_deref().map(|dir| context.absolute(dir));
+    let fork = connection.fork(&Request::Mount {
+        fork: name,
+        dir,
+        allow_other: verb.allow_other,
+    })?;
+    match context.output.is_json() {
+        true => context.output.json(&fork)?,
+        false => context.output.text(&format!("{}\n", fork.mount_dir.display()))?,
+    }
+    Ok(SUCCESS)
+}

@@ -1,0 +1,132 @@
+//! `tine new`: makes a fork, mounts it, prints where.
+
+use std::path::PathBuf;
+
+use super::context::{Connection, Context};
+use super::{Exit, SUCCESS};
+use crate::daemon::Failure;
+use crate::daemon::protocol::{ForkInfo, NewRequest, Request};
+use crate::workspace::{ForkName, UnmountPolicy};
+
+/// Make a fork, mount it and print its path
+///
+/// The fork stands on the commit that HEAD names in the worktree the command runs in (inside a fork's mount: that
+/// fork's HEAD), or on the one that --from names, and is on a branch of its own. Its path is all that is printed on
+/// standard output.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine new fix-parser                           from HEAD, on the branch tine/fix-parser
+  tine new hotfix --from v1.2 --branch hotfix   from a tag, on a branch of your choice
+  cd \"$(tine new fix-parser)\"                   make it and go there
+  tine new try --on-unmount discard             throw the changes away when it is unmounted")]
+pub struct New {
+    /// The fork's name: letters, digits, '.', '_' and '-'
+    #[arg(value_name = "NAME")]
+    pub name: String,
+
+    /// Only make it; `tine mount` mounts it later
+    #[arg(long, conflicts_with = "allow_other")]
+    pub no_mount: bool,
+
+    #[command(flatten)]
+    pub options: NewOptions,
+}
+
+// What `tine exec --new` takes, too. (A doc comment here would become the verb's help.)
+#[derive(Debug, clap::Args)]
+pub struct NewOptions {
+    /// The revision to start from [default: HEAD, or the tip of --branch where it exists]
+    #[arg(long, value_name = "REV")]
+    pub from: Option<String>,
+
+    /// The branch to be on; made where it does not exist [default: tine/NAME]
+    #[arg(short, long, value_name = "BRANCH")]
+    pub branch: Option<String>,
+
+    /// Where to mount; an empty or missing directory [default: <repository>.forks/NAME]
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub at: Option<PathBuf>,
+
+    /// What unmounting does with uncommitted changes
+    #[arg(long, value_enum, value_name = "POLICY", default_value = "keep")]
+    pub on_unmount: PolicyWord,
+
+    /// Let other users enter the mount
+    #[arg(long)]
+    pub allow_other: bool,
+}
+
+/// [`UnmountPolicy`] on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum PolicyWord {
+    /// They stay in the layer
+    Keep,
+    /// They are committed to the fork's branch
+    Commit,
+    /// They are thrown away, but kept under refs/tine/NAME/
+    Discard,
+}
+
+impl From<PolicyWord> for UnmountPolicy {
+    fn from(word: PolicyWord) -> UnmountPolicy {
+        match word {
+            PolicyWord::Keep => UnmountPolicy::Keep,
+            PolicyWord::Commit => UnmountPolicy::Commit,
+            PolicyWord::Discard => UnmountPolicy::Discard,
+        }
+    }
+}
+
+pub fn run(verb: &New, context: &Context) -> Result<Exit, Failure> {
+    let name = ForkName::parse(&verb.name)?;
+    let (_, fork) = make(context, name, &verb.options, !verb.no_mount)?;
+    if context.output.is_json() {
+        context.output.json(&fork)?;
+    } else {
+        context.output.text(&format!("{}\n", fork.mount_dir.display()))?;
+        if !fork.mounted {
+            context
+                .output
+                .note(&format!("it is not mounted: `tine mount {}`", fork.name));
+        }
+    }
+    Ok(SUCCESS)
+}
+
+/// Makes the fork `name`.
+pub fn make(
+    context: &Context,
+    name: ForkName,
+    options: &NewOptions,
+    mount: bool,
+) -> Result<(Connection, ForkInfo), Failure> {
+    // What is wrong with the repository is told before anything is started.
+    context.repository()?;
+    let request = Request::New(NewRequest {
+        fork: name,
+        git_dir: context.git_dir()?,
+        from: options.from.clone(),
+        branch: options.branch.clone(),
+        dir: options.at.as_deref().map(|dir| context.absolute(dir)),
+        mount,
+        allow_other: options.allow_other,
+        on_unmount: options.on_unmount.into(),
+        umask: umask(),
+    });
+    let mut connection = context.connect()?;
+    let fork = connection.fork(&request)?;
+    Ok((connection, fork))
+}
+
+/// The process's umask; the usual one where the kernel does not tell.
+fn umask() -> u16 {
+    // umask(2) tells it only by changing it.
+    std::fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|status| {
+            let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+            u16::from_str_radix(line.trim(), 8).ok()
+        })
+        .unwrap_or(0o022)
+}

@@ -1,0 +1,418 @@
+//! Standard output and standard error: text or JSON, colour, quoting.
+//!
+//! A reader that goes away (`tine list | head -1`) is no failure: what was to be done is done by then.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write};
+
+use serde::Serialize;
+
+use crate::daemon::protocol::PathText;
+use crate::daemon::{ErrorCode, Failure};
+
+/// When to colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+/// Where a command prints.
+#[derive(Debug, Clone, Copy)]
+pub struct Output {
+    json: bool,
+    color: Color,
+}
+
+/// What a piece of text means; decides its colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    Good,
+    Bad,
+    Careful,
+    Name,
+    Faint,
+}
+
+impl Tone {
+    fn escape(self) -> &'static str {
+        match self {
+            Tone::Good => "\x1b[32m",
+            Tone::Bad => "\x1b[31m",
+            Tone::Careful => "\x1b[33m",
+            Tone::Name => "\x1b[1m",
+            Tone::Faint => "\x1b[2m",
+        }
+    }
+}
+
+/// A failure in JSON, on standard output.
+#[derive(Serialize)]
+struct FailureObject<'a> {
+    error: FailureBody<'a>,
+}
+
+#[derive(Serialize)]
+struct FailureBody<'a> {
+    code: ErrorCode,
+    message: &'a str,
+    causes: &'a [String],
+    hint: Option<&'a str>,
+    exit: u8,
+}
+
+impl Output {
+    pub fn new(json: bool, color: Color) -> Output {
+        Output { json, color }
+    }
+
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    pub fn color(&self) -> Color {
+        self.color
+    }
+
+    /// What was asked for, said to a program that decides by itself (`--color=always`); `None` for its own choice.
+    pub fn color_flag(&self) -> Option<&'static str> {
+        match self.color {
+            Color::Auto => no_color().then_some("--color=never"),
+            Color::Always => Some("--color=always"),
+            Color::Never => Some("--color=never"),
+        }
+    }
+
+    /// `text` in the colour of its tone, where standard output is coloured.
+    pub fn paint(&self, tone: Tone, text: &str) -> String {
+        paint(self.colors(std::io::stdout().is_terminal()), tone, text)
+    }
+
+    fn colors(&self, is_terminal: bool) -> bool {
+        match self.color {
+            Color::Auto => {
+                is_terminal && !no_color() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+            }
+            Color::Always => true,
+            Color::Never => false,
+        }
+    }
+
+    /// Prints `bytes` on standard output.
+    pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
+        let mut stdout = std::io::stdout().lock();
+        match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(
+                ErrorCode::Io,
+                "the answer could not be written to standard output",
+            )
+            .cause(error.to_string())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Prints `text`, which ends with its own newline.
+    pub fn text(&self, text: &str) -> Result<(), Failure> {
+        self.bytes(text.as_bytes())
+    }
+
+    /// Prints one JSON value on a line of its own.
+    pub fn json<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
+        self.bytes(&json_line(value)?)
+    }
+
+    /// Prints one JSON value on standard error, for verbs whose standard output is not theirs.
+    pub fn json_aside<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
+        // Nobody may be listening there: that is no reason to stop.
+        let _ = std::io::stderr().write_all(&json_line(value)?);
+        Ok(())
+    }
+
+    /// Says something on standard error that is no answer and no failure.
+    pub fn note(&self, text: &str) {
+        self.say(Tone::Careful, "note", text);
+    }
+
+    /// Shows a failure; the exit code it asks for.
+    pub fn failure(&self, failure: &Failure) -> u8 {
+        let exit = failure.exit.code();
+        self.failure_as(failure, exit);
+        exit
+    }
+
+    /// Shows a failure that ends the process with `exit`.
+    pub fn failure_as(&self, failure: &Failure, exit: u8) {
+        if self.json {
+            let object = FailureObject {
+                error: FailureBody {
+                    code: failure.code,
+                    message: &failure.message,
+                    causes: &failure.causes,
+                    hint: failure.hint.as_deref(),
+                    exit,
+                },
+            };
+            // The exit code still tells that it failed.
+            let _ = self.json(&object);
+            return;
+        }
+        self.say(Tone::Bad, "error", &failure.message);
+        for cause in &failure.causes {
+            self.say(Tone::Faint, "cause", cause);
+        }
+        if let Some(hint) = &failure.hint {
+            self.say(Tone::Good, "hint", hint);
+        }
+    }
+
+    fn say(&self, tone: Tone, label: &str, text: &str) {
+        let mut stderr = std::io::stderr().lock();
+        let label = paint(self.colors(stderr.is_terminal()), tone, &format!("{label}:"));
+        // Where standard error is closed there is nobody to tell.
+        let _ = writeln!(stderr, "{label} {}", one_line(text));
+    }
+}
+
+fn json_line<T: Serialize>(value: &T) -> Result<Vec<u8>, Failure> {
+    let mut line = serde_json::to_vec(value).map_err(|error| {
+        Failure::new(ErrorCode::Internal, "the answer cannot be told in JSON").cause(error.to_string())
+    })?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+fn paint(colors: bool, tone: Tone, text: &str) -> String {
+    if colors {
+        format!("{}{text}\x1b[0m", tone.escape())
+    } else {
+        text.to_owned()
+    }
+}
+
+/// Whether the environment asks for no colour (<https://no-color.org>).
+fn no_color() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
+
+/// `text` on one line: line breaks become spaces, and other control characters, which could steer the terminal, are
+/// escaped.
+pub fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for character in text.trim().chars() {
+        match character {
+            '\n' | '\t' => line.push(' '),
+            '\r' => {}
+            c if c.is_control() => {
+                let _ = write!(line, "\\x{:02x}", u32::from(c));
+            }
+            c => line.push(c),
+        }
+    }
+    line
+}
+
+/// A repository path as git prints it: as it is, or in double quotes with C's escapes where it holds control characters,
+/// quotes, backslashes or bytes that are not UTF-8.
+pub fn quoted(path: &PathText) -> String {
+    let bytes = path.to_bytes();
+    let plain = std::str::from_utf8(&bytes)
+        .ok()
+        .filter(|text| !text.chars().any(|c| c.is_control() || c == '"' || c == '\\'));
+    if let Some(plain) = plain {
+        return plain.to_owned();
+    }
+    let mut quoted = String::from("\"");
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                '"' => quoted.push_str("\\\""),
+                '\\' => quoted.push_str("\\\\"),
+                '\n' => quoted.push_str("\\n"),
+                '\t' => quoted.push_str("\\t"),
+                '\r' => quoted.push_str("\\r"),
+                '\x07' => quoted.push_str("\\a"),
+                '\x08' => quoted.push_str("\\b"),
+                '\x0b' => quoted.push_str("\\v"),
+                '\x0c' => quoted.push_str("\\f"),
+                c if c.is_control() => push_octal(&mut quoted, c.encode_utf8(&mut [0; 4]).as_bytes()),
+                c => quoted.push(c),
+            }
+        }
+        push_octal(&mut quoted, chunk.invalid());
+    }
+    quoted.push('"');
+    quoted
+}
+
+fn push_octal(text: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        let _ = write!(text, "\\{byte:03o}");
+    }
+}
+
+/// Bytes as a person reads them: `0 B`, `12.3 KiB`, `4.0 GiB`.
+pub fn human_size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    // 1023.95 would be shown as 1024.0 of the smaller unit.
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS.get(unit).unwrap_or(&"PiB"))
+}
+
+/// The time since `then_secs` (seconds since 1970) as a person reads it: `now`, `5m`, `3h`, `12d`.
+pub fn human_age(then_secs: i64, now_secs: i64) -> String {
+    let seconds = now_secs.saturating_sub(then_secs);
+    match seconds {
+        ..60 => "now".to_owned(),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86_400 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// The first characters of an object id, as git shows it.
+pub fn short_id(id: &str) -> &str {
+    id.get(..7).unwrap_or(id)
+}
+
+/// `1 change`, `2 changes`.
+pub fn counted(count: usize, one: &str) -> String {
+    match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {one}s"),
+    }
+}
+
+/// Rows as a table of aligned columns, two spaces apart; the last column is not padded. `widths` are those of the bare
+/// text, so that colours do not shift the columns.
+pub fn table(rows: &[Vec<Cell>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns)
+        .map(|column| {
+            rows.iter()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.text.chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    let mut table = String::new();
+    for row in rows {
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let padding = " ".repeat(width.saturating_sub(cell.text.chars().count()));
+            let is_last = column + 1 == row.len();
+            match (cell.right, is_last) {
+                (true, _) => table.extend([padding.as_str(), cell.shown.as_str()]),
+                (false, true) => table.push_str(&cell.shown),
+                (false, false) => table.extend([cell.shown.as_str(), padding.as_str()]),
+            }
+            if !is_last {
+                table.push_str("  ");
+            }
+        }
+        table.push('\n');
+    }
+    table
+}
+
+/// A cell of a [`table`].
+pub struct Cell {
+    text: String,
+    shown: String,
+    right: bool,
+}
+
+impl Cell {
+    pub fn new(text: impl Into<String>) -> Cell {
+        let text = one_line(&text.into());
+        Cell {
+            shown: text.clone(),
+            text,
+            right: false,
+        }
+    }
+
+    /// Painted in the colour of `tone`.
+    pub fn toned(mut self, output: &Output, tone: Tone) -> Cell {
+        self.shown = output.paint(tone, &self.text);
+        self
+    }
+
+    /// Set to the right of its column, as numbers are.
+    pub fn right(mut self) -> Cell {
+        self.right = true;
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(path: &str) -> PathText {
+        PathText::Text(path.to_owned())
+    }
+
+    #[test]
+    fn paths_are_quoted_as_git_does() {
+        assert_eq!(quoted(&text("src/naïve file.rs")), "src/naïve file.rs");
+        assert_eq!(quoted(&text("a\nb")), r#""a\nb""#);
+        assert_eq!(quoted(&text("say \"hi\"\\")), r#""say \"hi\"\\""#);
+        assert_eq!(quoted(&text("\x1b[31m")), r#""\033[31m""#);
+        let bytes = PathText::Bytes {
+            base64: "Zv9v".to_owned(),
+        };
+        assert_eq!(quoted(&bytes), r#""f\377o""#);
+    }
+
+    #[test]
+    fn a_message_cannot_break_its_line_or_steer_the_terminal() {
+        assert_eq!(one_line("two\nlines\x1b[2J\r\n"), "two lines\\x1b[2J");
+    }
+
+    #[test]
+    fn sizes_and_ages_are_short() {
+        let sizes: Vec<String> = [0, 1023, 1024, 1536, 1024 * 1024 - 1, 5 << 30, u64::MAX]
+            .map(human_size)
+            .into();
+        assert_eq!(
+            sizes,
+            [
+                "0 B",
+                "1023 B",
+                "1.0 KiB",
+                "1.5 KiB",
+                "1.0 MiB",
+                "5.0 GiB",
+                "16384.0 PiB"
+            ]
+        );
+        let ages: Vec<String> = [1000, 940, 0, -99_000, -1_000_000]
+            .map(|then| human_age(then, 1000))
+            .into();
+        assert_eq!(ages, ["now", "1m", "16m", "1d", "11d"]);
+        assert_eq!(human_age(i64::MIN, i64::MAX), format!("{}d", i64::MAX / 86_400));
+    }
+
+    #[test]
+    fn columns_are_aligned_whatever_their_colour() {
+        let colored = Output::new(false, Color::Always);
+        let rows = [
+            vec![
+                Cell::new("a").toned(&colored, Tone::Name),
+                Cell::new("9").right(),
+                Cell::new("x"),
+            ],
+            vec![Cell::new("long"), Cell::new("10").right(), Cell::new("y")],
+        ];
+        assert_eq!(table(&rows), "\x1b[1ma\x1b[0m      9  x\nlong  10  y\n");
+    }
+}

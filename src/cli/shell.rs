@@ -1,0 +1,41 @@
+//! `tine shell`: an interactive shell in a fork.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+
+use super::context::Context;
+use super::{Exit, exec};
+use crate::daemon::Failure;
+
+/// Open a shell in a fork
+///
+/// It is $SHELL, or /bin/sh where that is not set, at the fork's root. The fork is mounted first if it is not. TINE_FORK
+/// holds the fork's name, for your prompt.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine shell fix-parser
+  PS1='${TINE_FORK:+($TINE_FORK) }'$PS1     in ~/.bashrc: the fork in the prompt")]
+pub struct Shell {
+    /// The fork [default: the one whose mount this is]
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+}
+
+pub fn run(verb: &Shell, context: &Context) -> Result<Exit, Failure> {
+    let fork = exec::mounted(context, verb.name.as_deref())?;
+    let shell = std::env::var_os("SHELL")
+        .filter(|shell| !shell.is_empty())
+        .unwrap_or_else(|| OsString::from("/bin/sh"));
+    if context.output.is_json() {
+        context.output.json_aside(&fork)?;
+    } else if std::io::stderr().is_terminal() {
+        let place = fork.mount_dir.display();
+        context.output.note(&format!(
+            "a shell in the fork {} at {place}; `exit` leaves it",
+            fork.name
+        ));
+    }
+    let mut command = exec::command_in(&fork, &shell);
+    Ok(exec::replace(&mut command, &shell, &fork.mount_dir, context))
+}

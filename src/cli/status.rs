@@ -1,0 +1,80 @@
+//! `tine status`: what changed in a fork against its HEAD.
+
+use super::context::Context;
+use super::output::{Output, Tone, counted, quoted, short_id};
+use super::{Exit, SUCCESS};
+use crate::daemon::Failure;
+use crate::daemon::protocol::{ChangeKindText, Changes, ForkInfo};
+
+/// Show what changed in a fork since its last commit
+///
+/// One line a path, as `git add -A` would take it: A added, M modified, D deleted, T changed its type. What git ignores
+/// is left out. It costs as much as there are changes, however large the tree is.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine status fix-parser
+  tine status --json | jq -r '.changes[].path'     inside the fork's mount")]
+pub struct Status {
+    /// The fork [default: the one whose mount this is]
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+}
+
+pub fn run(verb: &Status, context: &Context) -> Result<Exit, Failure> {
+    let (mut connection, name) = context.connect_to_fork(verb.name.as_deref())?;
+    let changes = connection.changes(&name, false)?;
+    if context.output.is_json() {
+        context.output.json(&changes)?;
+        return Ok(SUCCESS);
+    }
+    let fork = connection.show(&name)?;
+    context.output.text(&told(&fork, &changes, &context.output))?;
+    Ok(SUCCESS)
+}
+
+fn told(fork: &ForkInfo, changes: &Changes, output: &Output) -> String {
+    let place = match &changes.branch {
+        Some(branch) => format!("on branch {}", output.paint(Tone::Name, branch)),
+        None => "with a detached HEAD".to_owned(),
+    };
+    let stand = match (&changes.head_commit, &fork.base_commit) {
+        (None, _) => "no commits yet".to_owned(),
+        (Some(head), Some(base)) if head == base => format!("HEAD {}, its base", short_id(head)),
+        (Some(head), Some(base)) => format!("HEAD {}, base {}", short_id(head), short_id(base)),
+        (Some(head), None) => format!("HEAD {}", short_id(head)),
+    };
+    let mount = if fork.mounted { "" } else { ", not mounted" };
+    let mut text = format!("fork {} {place} ({stand}){mount}\n", fork.name);
+    for change in &changes.changes {
+        let letter = letter(change.kind);
+        let tone = match change.kind {
+            ChangeKindText::Added => Tone::Good,
+            ChangeKindText::Deleted => Tone::Bad,
+            ChangeKindText::Modified | ChangeKindText::TypeChanged => Tone::Careful,
+        };
+        text.push_str(&format!(
+            "{} {}\n",
+            output.paint(tone, letter),
+            quoted(&change.path)
+        ));
+    }
+    for path in &changes.left_out {
+        text.push_str(&format!("! {} (left out: git cannot hold it)\n", quoted(path)));
+    }
+    match changes.changes.len() {
+        0 => text.push_str("nothing to commit\n"),
+        count => text.push_str(&format!("{}\n", counted(count, "change"))),
+    }
+    text
+}
+
+/// git's letter for a kind of change.
+fn letter(kind: ChangeKindText) -> &'static str {
+    match kind {
+        ChangeKindText::Added => "A",
+        ChangeKindText::Modified => "M",
+        ChangeKindText::Deleted => "D",
+        ChangeKindText::TypeChanged => "T",
+    }
+}

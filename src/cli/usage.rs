@@ -1,0 +1,252 @@
+//! What clap refuses, turned into a [`Failure`] with a hint that fits, and what must be known before it has parsed.
+
+use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use super::args;
+use super::output::Color;
+use crate::daemon::{ErrorCode, Failure};
+
+/// Flags that people bring from git and other tools, and what says the same here: verb, flag, hint.
+pub(super) const WRONG_FLAGS: &[(&str, &str, &str)] = &[
+    ("new", "--name", "the name stands alone: `tine new NAME`"),
+    ("new", "--base", "say what to start from with `--from REV`"),
+    ("new", "--rev", "say what to start from with `--from REV`"),
+    ("new", "--ref", "say what to start from with `--from REV`"),
+    ("new", "--commit", "say what to start from with `--from REV`"),
+    ("new", "--path", "say where to mount with `--at DIR`"),
+    ("new", "--dir", "say where to mount with `--at DIR`"),
+    (
+        "new",
+        "--mount",
+        "a new fork is mounted unless `--no-mount` is given",
+    ),
+    (
+        "new",
+        "--detach",
+        "a fork is always on a branch; `git checkout --detach` works inside it",
+    ),
+    ("mount", "--path", "say where to mount with `--at DIR`"),
+    ("mount", "--dir", "say where to mount with `--at DIR`"),
+    ("unmount", "--all", "`tine daemon stop` unmounts every fork"),
+    ("unmount", "--lazy", "`--force` detaches a mount that is in use"),
+    ("unmount", "-l", "`--force` detaches a mount that is in use"),
+    (
+        "delete",
+        "--all",
+        "name one fork at a time; `tine list` shows them",
+    ),
+    (
+        "exec",
+        "--cwd",
+        "the command runs at the fork's root; use `sh -c 'cd DIR && …'`",
+    ),
+    (
+        "commit",
+        "-a",
+        "every change is committed, as `git add -A` takes it: leave the flag out",
+    ),
+    (
+        "commit",
+        "--all",
+        "every change is committed, as `git add -A` takes it: leave the flag out",
+    ),
+    (
+        "commit",
+        "--amend",
+        "let git do it: `tine exec NAME -- git commit --amend`",
+    ),
+    ("commit", "-F", "give the message with `-m \"$(cat FILE)\"`"),
+    ("commit", "--file", "give the message with `-m \"$(cat FILE)\"`"),
+    ("commit", "-n", "`--no-verify` skips the hooks"),
+    (
+        "diff",
+        "--cached",
+        "what is staged shows with `tine exec NAME -- git diff --cached`",
+    ),
+    (
+        "diff",
+        "--staged",
+        "what is staged shows with `tine exec NAME -- git diff --cached`",
+    ),
+    (
+        "diff",
+        "--patch",
+        "the patch is what `tine diff` shows without a flag",
+    ),
+    ("diff", "-p", "the patch is what `tine diff` shows without a flag"),
+    ("diff", "--name-status", "`tine status` shows that"),
+    ("status", "--short", "the output is short already"),
+    ("status", "-s", "the output is short already"),
+    ("status", "--porcelain", "`--json` is the form for scripts"),
+    ("log", "--oneline", "the output has one line a commit already"),
+    ("list", "--porcelain", "`--json` is the form for scripts"),
+    ("list", "-l", "the output is long already"),
+    ("list", "-a", "every fork is listed already"),
+    ("list", "--all", "every fork is listed already"),
+];
+
+/// Verbs that people try, and what says the same here.
+pub(super) const WRONG_VERBS: &[(&str, &str)] = &[
+    ("cd", "`cd \"$(tine path NAME)\"`, or `tine shell NAME`"),
+    ("enter", "`tine shell NAME` opens a shell in the fork"),
+    (
+        "checkout",
+        "`tine new NAME --from REV` makes a fork of a revision",
+    ),
+    ("switch", "`tine shell NAME` opens a shell in a fork"),
+    ("fork", "`tine new NAME` makes a fork"),
+    ("clone", "`tine new NAME` makes a fork"),
+    (
+        "worktree",
+        "`tine new`, `tine list` and `tine delete` do what `git worktree` does",
+    ),
+    ("init", "nothing needs to be set up: `tine new NAME`"),
+    (
+        "start",
+        "`tine daemon start`; every command starts the daemon by itself",
+    ),
+    ("stop", "`tine daemon stop`"),
+    (
+        "restart",
+        "`tine daemon stop`; the next command starts the daemon again",
+    ),
+    (
+        "prune",
+        "`tine list` shows every fork with its age and size, `tine delete NAME` removes one",
+    ),
+    (
+        "clean",
+        "`tine list` shows every fork with its age and size, `tine delete NAME` removes one",
+    ),
+    (
+        "discard",
+        "`tine unmount NAME --discard` throws the changes away and keeps the fork",
+    ),
+    ("show", "`tine status NAME` or `tine diff NAME`"),
+    ("info", "`tine status NAME`"),
+    ("version", "`tine --version`"),
+    ("check", "`tine doctor`"),
+];
+
+/// Whether `--json` stands among `words`, before a `--`.
+pub fn asks_for_json(words: &[OsString]) -> bool {
+    words
+        .iter()
+        .take_while(|word| *word != "--")
+        .any(|word| word == "--json")
+}
+
+/// The value of `--color` among `words`, before a `--`; the last one counts.
+pub fn color_of(words: &[OsString]) -> Color {
+    let mut color = Color::Auto;
+    let mut words = words.iter().take_while(|word| *word != "--").peekable();
+    while let Some(word) = words.next() {
+        let word = word.to_string_lossy();
+        let value = match word.strip_prefix("--color=") {
+            Some(value) => Some(value.to_owned()),
+            None if word == "--color" => words.peek().map(|next| next.to_string_lossy().into_owned()),
+            None => None,
+        };
+        match value.as_deref() {
+            Some("always") => color = Color::Always,
+            Some("never") => color = Color::Never,
+            Some("auto") => color = Color::Auto,
+            _ => {}
+        }
+    }
+    color
+}
+
+/// What clap refused of `words`, in our own words.
+pub fn explain(error: &clap::Error, words: &[OsString]) -> Failure {
+    let rendered = error.render().to_string();
+    let verb = verb_of(words);
+    let help = match verb.as_str() {
+        "" => "`tine --help` lists the commands".to_owned(),
+        verb => format!("`tine {verb} --help` shows how it is used"),
+    };
+    let hint = match own_hint(error, &verb).or_else(|| tips(&rendered)) {
+        Some(hint) => format!("{hint}; {help}"),
+        None => help,
+    };
+    Failure::new(ErrorCode::Usage, message_of(error, &rendered)).hint(hint)
+}
+
+/// The message: clap's first paragraph without its label.
+fn message_of(error: &clap::Error, rendered: &str) -> String {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "a command is missing".to_owned();
+    }
+    let paragraph = rendered.split("\n\n").next().unwrap_or(rendered);
+    let words: Vec<&str> = paragraph.split_whitespace().collect();
+    let message = words.join(" ");
+    message.strip_prefix("error: ").unwrap_or(&message).to_owned()
+}
+
+/// clap's own tips.
+fn tips(rendered: &str) -> Option<String> {
+    let tips: Vec<&str> = rendered
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("tip: "))
+        .collect();
+    (!tips.is_empty()).then(|| tips.join("; "))
+}
+
+/// The verb that `words` name (`daemon stop`); empty where they name none.
+fn verb_of(words: &[OsString]) -> String {
+    let mut command = args::command();
+    let mut verb: Vec<String> = Vec::new();
+    let mut words = words.iter().skip(1).take_while(|word| *word != "--");
+    while let Some(word) = words.next() {
+        if word == "-C" || word == "--color" {
+            words.next();
+        } else if let Some(found) = command.find_subcommand(word).cloned() {
+            verb.push(found.get_name().to_owned());
+            command = found;
+        } else if !word.to_string_lossy().starts_with('-') {
+            break;
+        }
+    }
+    verb.join(" ")
+}
+
+fn own_hint(error: &clap::Error, verb: &str) -> Option<String> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        Some(ContextValue::Strings(texts)) => texts.first().map(String::as_str),
+        _ => None,
+    };
+    if error.kind() == ErrorKind::InvalidSubcommand {
+        let given = text(ContextKind::InvalidSubcommand)?;
+        let (_, hint) = WRONG_VERBS.iter().find(|(wrong, _)| *wrong == given)?;
+        return Some((*hint).to_owned());
+    }
+    let arg = text(ContextKind::InvalidArg)?;
+    if error.kind() == ErrorKind::MissingRequiredArgument {
+        return match (verb, arg) {
+            ("commit", arg) if arg.contains("-m") => {
+                Some("give the message: `tine commit -m MSG`".to_owned())
+            }
+            ("unmount", arg) if arg.contains("-m") => {
+                Some("give the message of the commit: `tine unmount NAME --commit -m MSG`".to_owned())
+            }
+            ("exec", arg) if arg.contains("--new") => {
+                Some("add `--new`: only a fork that is being made takes these options".to_owned())
+            }
+            _ => None,
+        };
+    }
+    if error.kind() != ErrorKind::UnknownArgument {
+        return None;
+    }
+    let flag = arg.split('=').next().unwrap_or(arg);
+    if verb == "exec" && !arg.starts_with('-') {
+        return Some("put `--` before the command: `tine exec NAME -- CMD…`".to_owned());
+    }
+    WRONG_FLAGS
+        .iter()
+        .find(|(of, wrong, _)| *of == verb && *wrong == flag)
+        .map(|(_, _, hint)| (*hint).to_owned())
+}

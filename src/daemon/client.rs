@@ -1,0 +1,187 @@
+//! The client side of the daemon's socket.
+//!
+//! Where no daemon answers, [`Client::connect_or_start`] runs this very program as
+//! `tine daemon run --store-of <common-dir>`, which must call [`run`](super::server::run) before it starts any thread.
+
+use std::io::{self, BufReader, ErrorKind, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::failure::{ErrorCode, Failure};
+use super::launch::{self, Launched};
+use super::protocol::{Answer, DaemonInfo, PROTOCOL_VERSION, Request, Response};
+use super::{journal, socket, wire};
+
+/// How long a daemon that has accepted may take for its first answer: it may be mounting many forks.
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long a client that lost the race for the store looks for the winner's socket before it tries to start one again.
+const WINNER_PATIENCE: Duration = Duration::from_millis(500);
+
+/// How a client comes to its daemon.
+#[derive(Debug, Clone)]
+pub struct ConnectOptions {
+    /// The program that is started; default: the one that runs.
+    pub program: Option<PathBuf>,
+    /// How long a start may take.
+    pub patience: Duration,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> ConnectOptions {
+        ConnectOptions {
+            program: None,
+            patience: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A connection to the daemon of one store.
+pub struct Client {
+    stream: BufReader<UnixStream>,
+    store_dir: PathBuf,
+    info: DaemonInfo,
+    /// The log's length in bytes when the connection was made.
+    log_start: u64,
+}
+
+impl Client {
+    /// Connects to the daemon of the repository with this common directory, starting it if none runs, and waits until
+    /// it answers (a daemon that starts first recovers its forks and mounts those that were mounted).
+    ///
+    /// However many clients start at once, one daemon runs in the end: the store's lock decides. A start that fails is
+    /// reported with the code that it had in the daemon (newer format, locked, …).
+    pub fn connect_or_start(common_dir: &Path) -> Result<Client, Failure> {
+        Client::connect_or_start_with(common_dir, &ConnectOptions::default())
+    }
+
+    /// As [`Client::connect_or_start`], with choices.
+    pub fn connect_or_start_with(common_dir: &Path, options: &ConnectOptions) -> Result<Client, Failure> {
+        let deadline = Instant::now() + options.patience;
+        loop {
+            if let Some(client) = Client::connect(common_dir)? {
+                return Ok(client);
+            }
+            let locked = match launch::launch(common_dir, options.program.as_deref(), deadline)? {
+                Launched::Listening => None,
+                Launched::StoreLocked(failure) => Some(failure),
+            };
+            if let Some(client) = wait_for_socket(common_dir, deadline.min(Instant::now() + WINNER_PATIENCE))?
+            {
+                return Ok(client);
+            }
+            if Instant::now() >= deadline {
+                return Err(locked.unwrap_or_else(|| unreachable(&socket::store_dir(common_dir), 0)));
+            }
+        }
+    }
+
+    /// Connects to a running daemon, of whatever version; `None` where none runs.
+    pub fn connect(common_dir: &Path) -> Result<Option<Client>, Failure> {
+        let store_dir = socket::store_dir(common_dir);
+        let Some(stream) = socket::connect(&store_dir)? else {
+            return Ok(None);
+        };
+        let failed = |error: io::Error| Failure::io("talk to", &store_dir.join(socket::SOCKET_NAME), &error);
+        stream
+            .set_read_timeout(Some(FIRST_ANSWER_TIMEOUT))
+            .map_err(failed)?;
+        let mut stream = BufReader::new(stream);
+        let info = match exchange(&mut stream, &wire::encode_request(&Request::Status)?) {
+            Ok(Some(Ok(Answer::Daemon(info)))) => info,
+            // It was ending when it accepted.
+            Ok(None) => return Ok(None),
+            Ok(Some(Err(failure))) if failure.code == ErrorCode::DaemonUnreachable => return Ok(None),
+            Ok(Some(Err(failure))) => return Err(failure),
+            Ok(Some(Ok(_))) => return Err(wire::version_mismatch(&PROTOCOL_VERSION.to_string(), "another")),
+            Err(error) if is_hangup(&error) => return Ok(None),
+            Err(_) => return Err(unreachable(&store_dir, 0)),
+        };
+        stream.get_ref().set_read_timeout(None).map_err(failed)?;
+        let log_start = std::fs::metadata(store_dir.join(journal::LOG_NAME)).map_or(0, |log| log.len());
+        Ok(Some(Client {
+            stream,
+            store_dir,
+            info,
+            log_start,
+        }))
+    }
+
+    /// The daemon as it introduced itself.
+    pub fn info(&self) -> &DaemonInfo {
+        &self.info
+    }
+
+    /// Sends a request and waits for its answer, however long that takes. After [`Request::Stop`] it also waits until
+    /// the daemon's process has let go of the store.
+    ///
+    /// A daemon of another version takes [`Request::Status`] and [`Request::Stop`] only.
+    pub fn call(&mut self, request: &Request) -> Result<Answer, Failure> {
+        let for_every_version = matches!(request, Request::Status | Request::Stop { .. });
+        if self.info.protocol != PROTOCOL_VERSION && !for_every_version {
+            return Err(wire::version_mismatch(
+                &PROTOCOL_VERSION.to_string(),
+                &self.info.protocol.to_string(),
+            ));
+        }
+        let response = exchange(&mut self.stream, &wire::encode_request(request)?);
+        let answer = match response {
+            Ok(Some(response)) => response?,
+            Ok(None) => return Err(unreachable(&self.store_dir, self.log_start)),
+            Err(error) => return Err(unreachable(&self.store_dir, self.log_start).cause(error.to_string())),
+        };
+        if matches!(request, Request::Stop { .. }) {
+            // The connection lasts as long as the process.
+            let end = io::copy(&mut self.stream, &mut io::sink());
+            if let Err(error) = end {
+                log::debug!("the daemon's connection ended with {error}");
+            }
+        }
+        Ok(answer)
+    }
+}
+
+/// Sends a line and reads the answer; `None` where the other side hung up before it.
+fn exchange(stream: &mut BufReader<UnixStream>, request: &[u8]) -> io::Result<Option<Response>> {
+    stream.get_mut().write_all(request)?;
+    match wire::read_line(stream, u64::MAX)? {
+        wire::Line::Complete(line) => Ok(Some(wire::decode_response(&line))),
+        wire::Line::End | wire::Line::TooLong => Ok(None),
+    }
+}
+
+fn is_hangup(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
+}
+
+/// Tries to connect, soon and then less often, until `deadline`.
+fn wait_for_socket(common_dir: &Path, deadline: Instant) -> Result<Option<Client>, Failure> {
+    let mut pause = Duration::from_millis(2);
+    loop {
+        if let Some(client) = Client::connect(common_dir)? {
+            return Ok(Some(client));
+        }
+        if Instant::now() >= deadline {
+            return Ok(None);
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}
+
+fn unreachable(store_dir: &Path, log_start: u64) -> Failure {
+    let failure = Failure::new(
+        ErrorCode::DaemonUnreachable,
+        format!("the daemon of {} does not answer", store_dir.display()),
+    )
+    .hint(format!(
+        "try again: the next command starts it anew; what it logged is in {}",
+        store_dir.join(journal::LOG_NAME).display()
+    ));
+    match journal::last_error(store_dir, log_start) {
+        Some(line) => failure.cause(line),
+        None => failure,
+    }
+}

@@ -1,0 +1,135 @@
+//! The socket's serving side: who may connect, reading requests, writing answers. Each connection has a thread.
+
+use std::io::{self, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use super::failure::{ErrorCode, Failure};
+use super::handlers;
+use super::protocol::{Request, Response};
+use super::slots::Daemon;
+use super::wire::{self, Line, MAX_REQUEST_BYTES};
+use crate::sys::process::{self, PeerCredentials};
+
+/// How long to wait after the kernel refused a connection (too many open files), before the next try.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves whoever connects, for the life of the process.
+pub fn accept_all(daemon: &Arc<Daemon>, listener: &UnixListener) {
+    loop {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                log::error!("no connection could be taken: {error}");
+                thread::sleep(ACCEPT_PAUSE);
+                continue;
+            }
+        };
+        daemon.presence.arrive();
+        let serving = daemon.clone();
+        let spawned = thread::Builder::new().name("client".into()).spawn(move || {
+            if let Err(error) = serve(&serving, &stream) {
+                log::debug!("a client went away: {error}");
+            }
+            serving.presence.leave();
+        });
+        if let Err(error) = spawned {
+            log::error!("no thread for a client: {error}");
+            daemon.presence.leave();
+        }
+    }
+}
+
+/// Answers the requests of one connection until its end.
+fn serve(daemon: &Arc<Daemon>, stream: &UnixStream) -> io::Result<()> {
+    let peer = process::peer_credentials(stream)?;
+    if !may_ask(peer) {
+        log::warn!("user {} (process {}) is not served", peer.uid, peer.pid);
+        return send(
+            stream,
+            &Err(
+                Failure::new(ErrorCode::PermissionDenied, "the daemon belongs to another user")
+                    .hint("run as the user who owns the repository"),
+            ),
+        );
+    }
+    let mut input = BufReader::new(stream);
+    loop {
+        let line = match wire::read_line(&mut input, MAX_REQUEST_BYTES)? {
+            Line::Complete(line) => line,
+            Line::End => return Ok(()),
+            Line::TooLong => {
+                let failure = Failure::new(
+                    ErrorCode::Usage,
+                    format!("a request may be {MAX_REQUEST_BYTES} bytes long"),
+                );
+                return send(stream, &Err(failure));
+            }
+        };
+        let request = match wire::decode_request(&line) {
+            Ok(request) => request,
+            Err(failure) => {
+                send(stream, &Err(failure))?;
+                continue;
+            }
+        };
+        let is_stop = matches!(request, Request::Stop { .. });
+        let response = answer(daemon, peer, request);
+        let ends = is_stop && response.is_ok();
+        let sent = send(stream, &response);
+        if ends {
+            daemon.presence.quit();
+        }
+        sent?;
+    }
+}
+
+/// The owner of the daemon, and root.
+fn may_ask(peer: PeerCredentials) -> bool {
+    peer.uid == process::effective_uid() || peer.uid == 0
+}
+
+/// Answers one request. A fault of ours ends the request, not the daemon.
+fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> Response {
+    log::debug!("process {} asks {request:?}", peer.pid);
+    let answered = catch_unwind(AssertUnwindSafe(|| handlers::answer(daemon, peer, request)));
+    let response =
+        answered.unwrap_or_else(|panic| {
+            let what = panic
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or_else(|| panic.downcast_ref::<&str>().copied())
+                .unwrap_or("no message");
+            Err(Failure::new(ErrorCode::Internal, "the daemon failed at this request")
+            .cause(what)
+            .hint("this is a fault of tine's: please report it, with the end of `daemon.log` in the store"))
+        });
+    if let Err(failure) = &response {
+        log::info!("refused: {failure}");
+    }
+    response
+}
+
+fn send(mut stream: &UnixStream, response: &Response) -> io::Result<()> {
+    let line = wire::encode_response(response)
+        .or_else(|failure| wire::encode_response(&Err(failure)))
+        .map_err(io::Error::other)?;
+    stream.write_all(&line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_owner_and_root_may_ask() {
+        let own = process::effective_uid();
+        let peer = |uid| PeerCredentials { pid: 1, uid, gid: 0 };
+        assert!(may_ask(peer(own)));
+        assert!(may_ask(peer(0)));
+        assert!(!may_ask(peer(own + 4711)));
+    }
+}

@@ -1,0 +1,341 @@
+//! The errors of the layers beneath, as failures: one exhaustive match for each, so that a new kind of error cannot be
+//! forgotten.
+
+use super::failure::{ErrorCode, Failure};
+use crate::change::ChangeError;
+use crate::fuse::MountError;
+use crate::git::GitError;
+use crate::layer::LayerError;
+use crate::path::PathError;
+use crate::workspace::{FsError, StoreError};
+
+impl From<GitError> for Failure {
+    fn from(error: GitError) -> Failure {
+        let message = error.to_string();
+        match error {
+            GitError::NotARepository(_) => Failure::new(ErrorCode::NotARepository, message)
+                .hint("go into a git repository, or name one: `tine -C DIR …`; `git init` makes a new one"),
+            GitError::UnsupportedRepository { dir, reason } => Failure::new(
+                ErrorCode::UnsupportedRepository,
+                format!("the repository at {} cannot be used", dir.display()),
+            )
+            .cause(reason)
+            .hint("`tine doctor` says what a repository must have"),
+            GitError::UnknownRevision(_) => Failure::new(ErrorCode::UnknownRevision, message)
+                .hint("`git log --all --oneline` lists commits, `git branch -a` branches; fetch what is missing first"),
+            GitError::BranchCheckedOut { .. } => Failure::new(ErrorCode::BranchCheckedOut, message)
+                .hint("choose another branch with `--branch NAME`"),
+            GitError::BranchExists(_) => Failure::new(ErrorCode::BranchExists, message)
+                .hint("choose another branch with `--branch NAME`, or leave `--from` out to go on with this one"),
+            GitError::InvalidBranchName(_) => Failure::new(ErrorCode::InvalidBranch, message)
+                .hint("`git help check-ref-format` says what a branch may be called"),
+            GitError::MissingObject { .. } => Failure::new(ErrorCode::CorruptObject, message).hint(
+                "`git fsck` shows what is missing; in a shallow or partial clone `git fetch` brings it back",
+            ),
+            GitError::CorruptObject { id, reason } => {
+                Failure::new(ErrorCode::CorruptObject, format!("the object {id} cannot be read"))
+                    .cause(reason)
+                    .hint("`git fsck` shows what is damaged; `git fetch --refetch` brings it from a remote")
+            }
+            GitError::HostileTree { tree_id, source } => Failure::new(
+                ErrorCode::HostileTree,
+                format!("the tree {tree_id} holds an entry that no checkout may have"),
+            )
+            .cause(source.to_string())
+            .hint("choose another revision with `--from REV`; `git fsck` names the commits"),
+            GitError::HostilePath { .. } => Failure::new(ErrorCode::HostileTree, message)
+                .hint("choose another revision with `--from REV`; `git fsck` names the commits"),
+            GitError::RefMoved { .. } => {
+                Failure::new(ErrorCode::RefMoved, message).hint("somebody else was faster: try again")
+            }
+            GitError::NoIdentity(reason) => {
+                Failure::new(ErrorCode::NoIdentity, "git does not know who commits")
+                    .cause(reason)
+                    .hint("`git config user.name NAME` and `git config user.email ADDRESS`")
+            }
+            GitError::GitTooOld { .. } => {
+                Failure::new(ErrorCode::GitTooOld, message).hint("install a newer git (on Debian: `apt install git`)")
+            }
+            GitError::GitMissing(source) => {
+                Failure::new(ErrorCode::GitMissing, "the git program cannot be run")
+                    .cause(source.to_string())
+                    .hint("install git (on Debian: `apt install git`)")
+            }
+            GitError::GitFailed { command, stderr } => {
+                Failure::new(ErrorCode::GitFailed, format!("`git {command}` failed"))
+                    .cause(stderr)
+                    .hint("`git fsck` checks the repository; `tine doctor` the rest")
+            }
+            GitError::Io { action, path, source } => Failure::io(action, &path, &source),
+            GitError::Library { action, reason } => Failure::new(
+                ErrorCode::GitFailed,
+                format!("could not {action} in the repository"),
+            )
+            .cause(reason)
+            .hint("`git fsck` checks the repository; `tine doctor` the rest"),
+        }
+    }
+}
+
+impl From<LayerError> for Failure {
+    fn from(error: LayerError) -> Failure {
+        let message = error.to_string();
+        match error {
+            LayerError::Io { action, path, source } => Failure::io(action, &path, &source),
+            LayerError::Corrupt { path, offset, reason } => {
+                Failure::new(ErrorCode::StoreDamaged, format!("{} is damaged", path.display()))
+                    .cause(format!("at byte {offset}: {reason}"))
+                    .hint("`tine doctor` shows which forks are whole; what was committed is safe in git")
+            }
+            LayerError::NewerFormat { .. } => newer_format(message),
+            LayerError::Locked { .. } => locked(message),
+            LayerError::Frozen { .. } => Failure::new(ErrorCode::Internal, message).hint(REPORT),
+            LayerError::Poisoned { .. } => Failure::new(ErrorCode::Io, message).hint(
+                "see that the disk is well and has space, then `tine unmount FORK` and `tine mount FORK`",
+            ),
+        }
+    }
+}
+
+impl From<FsError> for Failure {
+    fn from(error: FsError) -> Failure {
+        let message = error.to_string();
+        match error {
+            FsError::NoSpace(source) | FsError::Layer(source) => source.into(),
+            FsError::Base(source) => source.into(),
+            FsError::NotPermitted | FsError::AccessDenied => {
+                Failure::new(ErrorCode::PermissionDenied, format!("in the fork: {message}"))
+                    .hint("`ls -l` in the mount shows who may; `chmod` changes it")
+            }
+            FsError::NotFound
+            | FsError::Exists
+            | FsError::NotADirectory
+            | FsError::IsADirectory
+            | FsError::NotEmpty
+            | FsError::Invalid
+            | FsError::NameTooLong
+            | FsError::TooLarge
+            | FsError::TooManyLinks
+            | FsError::SymlinkLoop
+            | FsError::NoAttribute
+            | FsError::Range
+            | FsError::NoSuchOffset
+            | FsError::Unsupported
+            | FsError::Stale => Failure::new(ErrorCode::Io, format!("in the fork: {message}"))
+                .hint("the fork changed meanwhile: try again"),
+        }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Failure {
+        let message = error.to_string();
+        match error {
+            StoreError::NoSuchFork(_) => {
+                Failure::new(ErrorCode::NoSuchFork, message).hint("`tine list` shows the forks")
+            }
+            StoreError::ForkExists(name) => Failure::new(ErrorCode::ForkExists, message).hint(format!(
+                "`tine path {name}` shows where it is, `tine delete {name}` removes it; or choose another name"
+            )),
+            StoreError::InvalidName { name, reason } => {
+                Failure::new(ErrorCode::InvalidForkName, format!("{name:?} is no fork name"))
+                    .cause(reason)
+                    .hint("take letters, digits, '.', '_' and '-', beginning with a letter or digit")
+            }
+            StoreError::NewerFormat { .. } => newer_format(message),
+            StoreError::Locked { .. } => locked(message),
+            StoreError::Damaged { path, reason } => {
+                Failure::new(ErrorCode::StoreDamaged, format!("{} is damaged", path.display()))
+                    .cause(reason)
+                    .hint("`tine doctor` shows which forks are whole; what was committed is safe in git")
+            }
+            StoreError::Busy(name) => Failure::new(ErrorCode::Busy, message)
+                .hint(format!("wait until other commands on {name} have ended, then try again")),
+            StoreError::Git(source) => source.into(),
+            StoreError::Layer(source) => source.into(),
+            StoreError::Fs(source) => source.into(),
+            StoreError::Path(source) => source.into(),
+            StoreError::Io { action, path, source } => Failure::io(action, &path, &source),
+        }
+    }
+}
+
+impl From<PathError> for Failure {
+    fn from(error: PathError) -> Failure {
+        let message = error.to_string();
+        match error {
+            PathError::Empty
+            | PathError::TooLong
+            | PathError::Reserved(_)
+            | PathError::ForbiddenByte(_)
+            | PathError::Outside(_) => {
+                Failure::new(ErrorCode::Usage, message).hint("name a path inside the fork, from its root")
+            }
+        }
+    }
+}
+
+impl From<ChangeError> for Failure {
+    fn from(error: ChangeError) -> Failure {
+        let message = error.to_string();
+        match error {
+            ChangeError::NothingToCommit => Failure::new(ErrorCode::NothingToCommit, message)
+                .hint("`tine status` shows what differs; ignored files do not count"),
+            ChangeError::EmptyMessage => Failure::new(ErrorCode::EmptyMessage, message)
+                .hint("say what was done: `tine commit -m MESSAGE`"),
+            ChangeError::OperationInProgress("bisect") => {
+                Failure::new(ErrorCode::OperationInProgress, message)
+                    .hint("end it in the mount first: `git bisect reset`")
+            }
+            ChangeError::OperationInProgress(operation) => {
+                Failure::new(ErrorCode::OperationInProgress, message).hint(format!(
+                    "end it in the mount first: `git {operation} --continue` or `git {operation} --abort`"
+                ))
+            }
+            ChangeError::Unstable(_) => {
+                Failure::new(ErrorCode::Busy, message).hint("stop the program that writes it, then try again")
+            }
+            ChangeError::NotLanded(_) => Failure::new(ErrorCode::Internal, message)
+                .cause("HEAD did not move and the fork is as it was")
+                .hint(REPORT),
+            ChangeError::Git(source) => source.into(),
+            ChangeError::Fs(source) => source.into(),
+            ChangeError::Store(source) => source.into(),
+        }
+    }
+}
+
+impl From<MountError> for Failure {
+    fn from(error: MountError) -> Failure {
+        let message = error.to_string();
+        match error {
+            MountError::NoFuseDevice => Failure::new(ErrorCode::NoFuse, message).hint(
+                "`modprobe fuse` as root; in a container start it with `--device /dev/fuse --cap-add SYS_ADMIN`",
+            ),
+            MountError::NotPermitted(source) => {
+                Failure::new(ErrorCode::FuseNotPermitted, "mounting with FUSE is not permitted")
+                    .cause(source.to_string())
+                    .hint("let this user open /dev/fuse; in a container start it with `--device /dev/fuse --cap-add SYS_ADMIN`")
+            }
+            MountError::NoFusermount => {
+                Failure::new(ErrorCode::NoFusermount, message).hint("install fuse3 (on Debian: `apt install fuse3`)")
+            }
+            MountError::Fusermount(reason) => Failure::new(ErrorCode::MountFailed, "fusermount3 failed")
+                .cause(reason)
+                .hint("`tine doctor` checks what mounting needs"),
+            MountError::NotEmpty(_) => Failure::new(ErrorCode::MountDirNotEmpty, message)
+                .hint("empty or remove it, or choose another place with `--at DIR`"),
+            MountError::AlreadyMounted(dir) => Failure::new(ErrorCode::MountDirNotEmpty, message).hint(format!(
+                "`umount {}` frees it, or choose another place with `--at DIR`",
+                dir.display()
+            )),
+            MountError::Busy(_) => Failure::new(ErrorCode::Busy, message)
+                .hint("end the programs that use it, or add `--force`"),
+            MountError::Io { action, path, source } => {
+                let failure = Failure::io(action, &path, &source);
+                match failure.code {
+                    ErrorCode::Io => Failure {
+                        code: ErrorCode::MountFailed,
+                        exit: ErrorCode::MountFailed.exit(),
+                        ..failure
+                    }
+                    .hint("`tine doctor` checks what mounting needs"),
+                    _ => failure,
+                }
+            }
+        }
+    }
+}
+
+const REPORT: &str = "this is a fault of tine's: please report it, with the end of `daemon.log` in the store";
+
+fn newer_format(message: String) -> Failure {
+    Failure::new(ErrorCode::NewerFormat, message).hint("use the tine that made it, or a newer one")
+}
+
+fn locked(message: String) -> Failure {
+    Failure::new(ErrorCode::StoreLocked, message)
+        .hint("`tine daemon status` shows who has it; another program that uses the library must end first")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::daemon::failure::ExitCode;
+    use crate::workspace::ForkName;
+
+    fn full_disk() -> LayerError {
+        LayerError::Io {
+            action: "append to",
+            path: PathBuf::from("/s/layers/1/log"),
+            source: io::Error::from_raw_os_error(libc::ENOSPC),
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_one_code_from_whatever_depth() {
+        for failure in [
+            Failure::from(full_disk()),
+            FsError::from(full_disk()).into(),
+            StoreError::from(full_disk()).into(),
+            StoreError::from(FsError::from(full_disk())).into(),
+            ChangeError::from(StoreError::from(full_disk())).into(),
+            GitError::Io {
+                action: "write",
+                path: PathBuf::from("/r/.git/objects/x"),
+                source: io::Error::from_raw_os_error(libc::ENOSPC),
+            }
+            .into(),
+        ] {
+            assert_eq!(failure.code, ErrorCode::NoSpace, "{failure}");
+            assert_eq!(failure.exit, ExitCode::Failure);
+            assert!(failure.hint.is_some());
+        }
+    }
+
+    #[test]
+    fn what_lies_beneath_decides_the_code() {
+        let newer = || LayerError::NewerFormat {
+            path: PathBuf::from("/s/layers/1/log"),
+            found: 9,
+            known: 1,
+        };
+        assert_eq!(
+            Failure::from(ChangeError::from(FsError::from(newer()))).code,
+            ErrorCode::NewerFormat
+        );
+        let git = GitError::BranchCheckedOut {
+            branch: "main".into(),
+            at: PathBuf::from("/r"),
+        };
+        let failure = Failure::from(StoreError::from(git));
+        assert_eq!(
+            (failure.code, failure.exit),
+            (ErrorCode::BranchCheckedOut, ExitCode::Conflict)
+        );
+    }
+
+    #[test]
+    fn hints_name_the_command_to_type() {
+        let name = ForkName::parse("demo").unwrap();
+        let hint = |failure: Failure| failure.hint.unwrap_or_default();
+        assert!(hint(StoreError::ForkExists(name).into()).contains("tine path demo"));
+        assert!(hint(ChangeError::OperationInProgress("rebase").into()).contains("git rebase --abort"));
+        assert!(hint(ChangeError::OperationInProgress("bisect").into()).contains("git bisect reset"));
+        assert!(hint(GitError::NotARepository(PathBuf::from("/x")).into()).contains("tine -C DIR"));
+        assert!(hint(MountError::NoFusermount.into()).contains("apt install fuse3"));
+    }
+
+    #[test]
+    fn long_output_of_git_stays_one_line() {
+        let failure = Failure::from(GitError::GitFailed {
+            command: "commit".into(),
+            stderr: "fatal: one\nfatal: two\n".into(),
+        });
+        assert_eq!(failure.causes, ["fatal: one; fatal: two"]);
+        assert_eq!(failure.message.lines().count(), 1);
+    }
+}

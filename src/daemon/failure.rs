@@ -1,0 +1,285 @@
+//! What a person or a script is told when something fails: a message, its causes, a hint, a stable code, an exit code.
+//!
+//! The errors of the layers beneath become failures in `convert`, one exhaustive match for each.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// Exit codes; `docs/errors.md` lists them. A command run by `tine exec` gives its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExitCode {
+    Success,
+    /// The system, the disk or the repository failed.
+    Failure,
+    /// The command line was not understood (clap's own code too).
+    Usage,
+    /// Refused because of conflicts or uncommitted work; nothing was changed.
+    Refused,
+    /// What was named does not exist.
+    NotFound,
+    /// What was to be made exists already, or is in use.
+    Conflict,
+    /// This machine cannot do it: no `/dev/fuse`, no git, no permission.
+    Environment,
+}
+
+impl ExitCode {
+    pub fn code(self) -> u8 {
+        match self {
+            ExitCode::Success => 0,
+            ExitCode::Failure => 1,
+            ExitCode::Usage => 2,
+            ExitCode::Refused => 3,
+            ExitCode::NotFound => 4,
+            ExitCode::Conflict => 5,
+            ExitCode::Environment => 6,
+        }
+    }
+}
+
+/// Declares the codes once: name, text on the wire, exit code.
+macro_rules! error_codes {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $exit:ident;)*) => {
+        /// Stable codes of failures, for machines. `docs/errors.md` lists them with cause and hint.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum ErrorCode {
+            $($(#[$doc])* #[serde(rename = $text)] $name,)*
+        }
+
+        impl ErrorCode {
+            /// Every code, in the order of the documentation.
+            pub const ALL: &'static [ErrorCode] = &[$(ErrorCode::$name),*];
+
+            /// The code as machines see it.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(ErrorCode::$name => $text,)*
+                }
+            }
+
+            /// The exit code of a command that fails so.
+            pub fn exit(self) -> ExitCode {
+                match self {
+                    $(ErrorCode::$name => ExitCode::$exit,)*
+                }
+            }
+        }
+    };
+}
+
+error_codes! {
+    /// A request or command line that cannot be understood.
+    Usage = "usage", Usage;
+    NotARepository = "not-a-repository", NotFound;
+    UnsupportedRepository = "unsupported-repository", Environment;
+    UnknownRevision = "unknown-revision", NotFound;
+    BranchCheckedOut = "branch-checked-out", Conflict;
+    BranchExists = "branch-exists", Conflict;
+    InvalidBranch = "invalid-branch", Usage;
+    CorruptObject = "corrupt-object", Failure;
+    HostileTree = "hostile-tree", Failure;
+    RefMoved = "ref-moved", Conflict;
+    NoIdentity = "no-identity", Environment;
+    GitMissing = "git-missing", Environment;
+    GitTooOld = "git-too-old", Environment;
+    GitFailed = "git-failed", Failure;
+    NoSuchFork = "no-such-fork", NotFound;
+    ForkExists = "fork-exists", Conflict;
+    InvalidForkName = "invalid-fork-name", Usage;
+    NotInFork = "not-in-fork", Usage;
+    NewerFormat = "newer-format", Environment;
+    StoreLocked = "store-locked", Conflict;
+    StoreDamaged = "store-damaged", Failure;
+    NoFuse = "no-fuse", Environment;
+    FuseNotPermitted = "fuse-not-permitted", Environment;
+    NoFusermount = "no-fusermount", Environment;
+    MountDirNotEmpty = "mount-dir-not-empty", Conflict;
+    /// A place where no fork may be mounted: inside a checkout, a git directory or another fork.
+    MountDirRefused = "mount-dir-refused", Usage;
+    MountFailed = "mount-failed", Failure;
+    NotMounted = "not-mounted", Conflict;
+    Busy = "busy", Conflict;
+    UncommittedChanges = "uncommitted-changes", Refused;
+    NothingToCommit = "nothing-to-commit", Refused;
+    EmptyMessage = "empty-message", Usage;
+    OperationInProgress = "operation-in-progress", Refused;
+    HookRefused = "hook-refused", Refused;
+    NoSpace = "no-space", Failure;
+    PermissionDenied = "permission-denied", Environment;
+    DaemonUnreachable = "daemon-unreachable", Failure;
+    ProtocolMismatch = "protocol-mismatch", Conflict;
+    CommandNotFound = "command-not-found", NotFound;
+    Io = "io", Failure;
+    Internal = "internal", Failure;
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A failure as it is shown and sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    pub code: ErrorCode,
+    pub exit: ExitCode,
+    /// One line: what happened, to what.
+    pub message: String,
+    /// What lay beneath it, outermost first.
+    #[serde(default)]
+    pub causes: Vec<String>,
+    /// What to do next.
+    #[serde(default)]
+    pub hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure with the exit code that belongs to `code`. Line breaks in `message` become semicolons.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Failure {
+        Failure {
+            code,
+            exit: code.exit(),
+            message: one_line(message.into()),
+            causes: Vec::new(),
+            hint: None,
+        }
+    }
+
+    /// Adds what lay beneath.
+    pub fn cause(mut self, cause: impl Into<String>) -> Failure {
+        self.causes.push(one_line(cause.into()));
+        self
+    }
+
+    /// Says what to do next, in place of an earlier hint.
+    pub fn hint(mut self, hint: impl Into<String>) -> Failure {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Says what was being done when this happened: `context` becomes the message, the message the first cause.
+    pub fn context(mut self, context: impl Into<String>) -> Failure {
+        let message = std::mem::replace(&mut self.message, one_line(context.into()));
+        self.causes.insert(0, message);
+        self
+    }
+
+    /// An I/O error at `path`, where `action` is what was tried: `"open"`.
+    pub fn io(action: &str, path: &Path, error: &io::Error) -> Failure {
+        let failure = match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => no_space(&path.display().to_string()),
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Failure::new(
+                ErrorCode::PermissionDenied,
+                format!("not permitted to {action} {}", path.display()),
+            )
+            .hint("run as the user who owns the repository"),
+            _ => Failure::new(ErrorCode::Io, format!("could not {action} {}", path.display())),
+        };
+        failure.cause(error.to_string())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        for cause in &self.causes {
+            write!(f, ": {cause}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// The text without line breaks, so that a message stays one line.
+fn one_line(text: String) -> String {
+    if !text.contains(['\n', '\r']) {
+        return text;
+    }
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join("; ")
+}
+
+fn no_space(place: &str) -> Failure {
+    Failure::new(ErrorCode::NoSpace, format!("the disk is full: {place}"))
+        .hint("free some space (`tine list` shows the size of each fork) and try again")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn every_code_is_documented_with_its_exit_code_and_nothing_else_is() {
+        let page = include_str!("../../docs/errors.md");
+        let (_, table) = page.split_once("## Codes").unwrap();
+        let documented: BTreeMap<&str, u8> = table
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `"))
+            .map(|line| {
+                let (code, rest) = line.split_once("` | ").unwrap();
+                let cells: Vec<&str> = rest.split(" | ").collect();
+                assert_eq!(cells.len(), 3, "{line}");
+                (code, cells[0].parse().unwrap())
+            })
+            .collect();
+        let known: BTreeMap<&str, u8> = ErrorCode::ALL
+            .iter()
+            .map(|code| (code.as_str(), code.exit().code()))
+            .collect();
+        assert_eq!(documented, known);
+    }
+
+    #[test]
+    fn every_exit_code_is_documented() {
+        let page = include_str!("../../docs/errors.md");
+        for exit in [
+            ExitCode::Success,
+            ExitCode::Failure,
+            ExitCode::Usage,
+            ExitCode::Refused,
+            ExitCode::NotFound,
+            ExitCode::Conflict,
+            ExitCode::Environment,
+        ] {
+            let name = serde_json::to_value(exit).unwrap();
+            let row = format!("| {} | `{}` |", exit.code(), name.as_str().unwrap());
+            assert!(page.contains(&row), "{row}");
+        }
+    }
+
+    #[test]
+    fn a_code_is_the_same_text_everywhere() {
+        for code in ErrorCode::ALL {
+            assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
+        }
+    }
+
+    #[test]
+    fn messages_and_causes_stay_one_line() {
+        let failure = Failure::new(ErrorCode::Io, "a\n\n  b\r\n").cause("c\nd");
+        assert_eq!(failure.message, "a; b");
+        assert_eq!(failure.causes, ["c; d"]);
+        assert_eq!(failure.context("e").to_string(), "e: a; b: c; d");
+    }
+
+    #[test]
+    fn a_full_disk_is_told_apart_from_other_trouble() {
+        let code = |errno| {
+            let error = io::Error::from_raw_os_error(errno);
+            Failure::io("write", Path::new("/x"), &error).code
+        };
+        assert_eq!(code(libc::ENOSPC), ErrorCode::NoSpace);
+        assert_eq!(code(libc::EDQUOT), ErrorCode::NoSpace);
+        assert_eq!(code(libc::EACCES), ErrorCode::PermissionDenied);
+        assert_eq!(code(libc::EROFS), ErrorCode::PermissionDenied);
+        assert_eq!(code(libc::EIO), ErrorCode::Io);
+    }
+}

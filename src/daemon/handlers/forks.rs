@@ -1,0 +1,231 @@
+//! Forks: made, shown, deleted.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::work::base_commit;
+use crate::change::changeset::{self, Blobs};
+use crate::change::commit::keep_discarded;
+use crate::daemon::failure::{ErrorCode, Failure};
+use crate::daemon::protocol::{Answer, Deleted, NewRequest, Response};
+use crate::daemon::slots::{Daemon, Turn};
+use crate::daemon::{place, report};
+use crate::fuse::{self, UnmountMode};
+use crate::git::{GitError, Identity, ObjectId, Repository, program};
+use crate::sys::process::PeerCredentials;
+use crate::workspace::{ForkName, ForkOptions, ForkRecord, StoreError};
+
+pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> Response {
+    let slot = daemon.slot(&request.fork);
+    let turn = daemon.turn(&slot)?;
+    let name = &request.fork;
+    match daemon.store.record(name) {
+        Err(StoreError::NoSuchFork(_)) => {}
+        Ok(_) => return Err(StoreError::ForkExists(name.clone()).into()),
+        Err(damaged) => return Err(damaged.into()),
+    }
+    let repository = daemon.repository_now()?;
+    let dir = match request.dir {
+        Some(dir) => dir,
+        None => place::default_dir(&repository, name)?,
+    };
+    // A dead mount of an earlier fork cannot be looked into.
+    fuse::detach_stale(&dir)?;
+    let (forks, _) = daemon.store.records();
+    let dir = place::check(&repository, &forks, name, &dir)?;
+    let dir_existed = dir.exists();
+    let branch = request.branch.clone().unwrap_or_else(|| own_branch(name));
+    repository.check_branch_name(&branch)?;
+    let branch_existed = repository.branch(&branch)?.is_some();
+    let record = daemon.store.create_fork(&ForkOptions {
+        name: name.clone(),
+        git_dir: request.git_dir,
+        from: request.from,
+        branch: request.branch,
+        mount_dir: dir.clone(),
+        on_unmount: request.on_unmount,
+        uid: peer.uid,
+        gid: peer.gid,
+        umask: request.umask,
+    })?;
+    if !request.mount {
+        return Ok(Answer::Fork(report::fork_info(daemon, &slot, &record)?));
+    }
+    let mounted = turn
+        .mount(&dir, request.allow_other)
+        .and_then(|()| turn.update_record(|record| record.mounted = true));
+    match mounted {
+        Ok(record) => Ok(Answer::Fork(report::fork_info(daemon, &slot, &record)?)),
+        Err(failure) => {
+            undo_new(&turn, &record, &repository, branch_existed);
+            if !dir_existed {
+                place::clean_up(&repository, &dir);
+            }
+            Err(failure)
+        }
+    }
+}
+
+/// Takes a fork back that could not be mounted, so that nothing has changed.
+fn undo_new(turn: &Turn<'_>, record: &ForkRecord, repository: &Repository, branch_existed: bool) {
+    let undone = turn.unmount(UnmountMode::Force).and_then(|()| {
+        turn.daemon.store.remove_fork(&record.name)?;
+        if !branch_existed && let Some(tip) = repository.branch(&record.branch)? {
+            repository.delete_branch(&record.branch, tip)?;
+        }
+        Ok(())
+    });
+    if let Err(failure) = undone {
+        log::error!("{} could not be taken back: {failure}", record.name);
+    }
+}
+
+pub fn list(daemon: &Arc<Daemon>) -> Response {
+    let (records, errors) = daemon.store.records();
+    let mut damaged: Vec<Failure> = errors.into_iter().map(Failure::from).collect();
+    let mut forks = Vec::with_capacity(records.len());
+    for record in &records {
+        let slot = daemon.slot(&record.name);
+        match report::fork_info(daemon, &slot, record) {
+            Ok(info) => forks.push(info),
+            Err(failure) => damaged.push(failure.context(format!("{} is not whole", record.name))),
+        }
+        damaged.extend(slot.trouble());
+    }
+    Ok(Answer::Forks { forks, damaged })
+}
+
+pub fn show(daemon: &Arc<Daemon>, name: &ForkName) -> Response {
+    let record = daemon.store.record(name)?;
+    Ok(Answer::Fork(report::fork_info(
+        daemon,
+        &daemon.slot(name),
+        &record,
+    )?))
+}
+
+pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Option<Identity>) -> Response {
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    let record = turn.record()?;
+    let repository = daemon.repository_now()?;
+    if !force {
+        refuse_uncommitted(&turn, &repository)?;
+    }
+    let mount_before = turn.mount_dir().map(|dir| (dir, turn.allows_other()));
+    turn.unmount(match force {
+        true => UnmountMode::Force,
+        false => UnmountMode::Clean,
+    })?;
+    // Now nobody writes any more: what was written since the first look counts, too.
+    let kept = match force {
+        true => keep(&turn, &repository, identity),
+        false => refuse_uncommitted(&turn, &repository).map(|()| None),
+    };
+    let kept_as = match kept {
+        Ok(kept_as) => kept_as,
+        Err(failure) => {
+            if let Some((dir, allow_other)) = mount_before {
+                turn.mount_or_note(dir, allow_other);
+            }
+            return Err(failure);
+        }
+    };
+    fuse::detach_stale(&record.mount_dir)?;
+    daemon.store.remove_fork(name)?;
+    turn.set_trouble(None);
+    log::info!("{name} is deleted");
+    place::clean_up(&repository, &record.mount_dir);
+    // The fork is gone: a branch that stays is no failure.
+    let branch_deleted = delete_own_branch(&repository, &record).unwrap_or_else(|failure| {
+        log::warn!("the branch {} stays: {failure}", record.branch);
+        false
+    });
+    Ok(Answer::Deleted(Deleted {
+        fork: name.clone(),
+        kept_as,
+        branch_deleted,
+    }))
+}
+
+fn refuse_uncommitted(turn: &Turn<'_>, repository: &Repository) -> Result<(), Failure> {
+    let fork = turn.open()?;
+    let name = turn.name();
+    let changed = changeset::changeset(repository, &fork, Blobs::Hash)?
+        .changes
+        .len();
+    if changed == 0 {
+        return Ok(());
+    }
+    let paths = match changed {
+        1 => "1 path".to_owned(),
+        _ => format!("{changed} paths"),
+    };
+    Err(Failure::new(
+        ErrorCode::UncommittedChanges,
+        format!("{name} has changes in {paths} that are not committed"),
+    )
+    .hint(format!(
+        "`tine status {name}` shows them, `tine commit` keeps them; with `--force` they stay under refs/tine/{name}/"
+    )))
+}
+
+/// Keeps what is uncommitted; the ref's name. A layer that cannot be read any more does not keep its fork from going.
+fn keep(
+    turn: &Turn<'_>,
+    repository: &Repository,
+    identity: Option<Identity>,
+) -> Result<Option<String>, Failure> {
+    let kept = turn
+        .open()
+        .and_then(|fork| keep_discarded(repository, turn.name(), &fork, identity).map_err(Failure::from));
+    match kept {
+        Ok(kept) => Ok(kept.map(|(name, _)| name)),
+        Err(failure) if failure.code == ErrorCode::StoreDamaged => {
+            log::error!("{}: nothing can be kept: {failure}", turn.name());
+            Ok(None)
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// The branch that a fork gets if nobody names one.
+fn own_branch(name: &ForkName) -> String {
+    format!("tine/{name}")
+}
+
+/// Deletes the fork's own branch if that loses nothing: it has no commit beyond the base, nobody has it checked out,
+/// and another ref reaches its tip (the base itself may be work of an earlier fork that only this branch holds).
+fn delete_own_branch(repository: &Repository, record: &ForkRecord) -> Result<bool, Failure> {
+    let branch = &record.branch;
+    if *branch != own_branch(&record.name) {
+        return Ok(false);
+    }
+    let (Some(tip), Some(base)) = (repository.branch(branch)?, base_commit(record)?) else {
+        return Ok(false);
+    };
+    if !repository.is_ancestor(tip, base)?
+        || repository.checked_out_at(branch)?.is_some()
+        || !is_reachable_otherwise(repository, tip, branch)?
+    {
+        return Ok(false);
+    }
+    repository.delete_branch(branch, tip)?;
+    Ok(true)
+}
+
+/// Whether a branch other than `branch`, a tag or a remote branch reaches `tip`.
+fn is_reachable_otherwise(repository: &Repository, tip: ObjectId, branch: &str) -> Result<bool, GitError> {
+    let dir: &Path = repository.common_dir();
+    let refs = program::run(
+        program::command(dir)
+            .args(["for-each-ref", "--format=%(refname)", "--count=2"])
+            .arg(format!("--contains={tip}"))
+            .args(["refs/heads", "refs/remotes", "refs/tags"]),
+        b"",
+    )?;
+    let own = format!("refs/heads/{branch}");
+    Ok(refs
+        .split(|&byte| byte == b'\n')
+        .any(|name| !name.is_empty() && name != own.as_bytes()))
+}

@@ -1,0 +1,70 @@
+//! What the daemon does for each request: one module for each group of them.
+
+mod forks;
+mod lifecycle;
+mod mounting;
+mod work;
+
+use std::sync::Arc;
+
+pub use lifecycle::{Insistence, stop};
+pub use mounting::recover;
+
+use super::protocol::{IdentityText, Request, Response};
+use super::slots::Daemon;
+use crate::git::Identity;
+use crate::sys::process::PeerCredentials;
+
+/// Answers a request of `peer`.
+pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> Response {
+    match request {
+        Request::Status => lifecycle::status(daemon),
+        Request::Stop { force } => {
+            let insistence = match force {
+                true => Insistence::Force,
+                false => Insistence::Refuse,
+            };
+            lifecycle::stop(daemon, insistence)
+        }
+        Request::New(request) => forks::new(daemon, peer, request),
+        Request::List => forks::list(daemon),
+        Request::Show { fork } => forks::show(daemon, &fork),
+        Request::Mount {
+            fork,
+            dir,
+            allow_other,
+        } => mounting::mount(daemon, &fork, dir, allow_other),
+        Request::Unmount {
+            fork,
+            action,
+            force,
+            identity,
+        } => mounting::unmount(daemon, &fork, action, force, identity.map(identity_of)),
+        Request::Delete {
+            fork,
+            force,
+            identity,
+        } => forks::delete(daemon, &fork, force, identity.map(identity_of)),
+        Request::Changes { fork, write } => work::changes(daemon, &fork, write),
+        Request::Commit {
+            fork,
+            message,
+            author,
+            committer,
+        } => work::commit(
+            daemon,
+            &fork,
+            message,
+            author.map(identity_of),
+            committer.map(identity_of),
+        ),
+        Request::Log { fork, limit } => work::log(daemon, &fork, limit),
+    }
+}
+
+fn identity_of(text: IdentityText) -> Identity {
+    Identity {
+        name: text.name,
+        email: text.email,
+    }
+}

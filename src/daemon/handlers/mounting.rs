@@ -1,0 +1,128 @@
+//! Mounting, unmounting, and mounting again what an earlier daemon had mounted.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::daemon::failure::{ErrorCode, Failure};
+use crate::daemon::protocol::{Answer, Response, UnmountAction, Unmounted};
+use crate::daemon::slots::{Daemon, Turn};
+use crate::daemon::{place, policy, report};
+use crate::fuse::{self, UnmountMode};
+use crate::git::Identity;
+use crate::workspace::{ForkName, ForkRecord};
+
+/// Detaches what a daemon that died left mounted, and mounts again what was mounted. What fails is logged and shown by
+/// `list`; it keeps nothing else from working.
+pub fn recover(daemon: &Arc<Daemon>) {
+    let (records, damaged) = daemon.store.records();
+    for error in damaged {
+        log::error!("{error}");
+    }
+    for record in records {
+        let slot = daemon.slot(&record.name);
+        let turn = daemon.turn_even_stopping(&slot);
+        if record.mounted {
+            turn.mount_or_note(record.mount_dir, false);
+        } else if let Err(error) = fuse::detach_stale(&record.mount_dir) {
+            log::error!("{}: {error}", record.name);
+        }
+    }
+}
+
+pub fn mount(daemon: &Arc<Daemon>, name: &ForkName, dir: Option<PathBuf>, allow_other: bool) -> Response {
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    let record = turn.record()?;
+    let dir = dir.unwrap_or_else(|| record.mount_dir.clone());
+    if let Some(mounted_at) = turn.mount_dir() {
+        if mounted_at != dir && dir.canonicalize().ok().as_ref() != Some(&mounted_at) {
+            return Err(Failure::new(
+                ErrorCode::Busy,
+                format!("{name} is mounted already, at {}", mounted_at.display()),
+            )
+            .hint(format!("`tine unmount --keep {name}` first")));
+        }
+        return Ok(Answer::Fork(report::fork_info(daemon, &slot, &record)?));
+    }
+    // A dead mount cannot be looked into.
+    fuse::detach_stale(&dir)?;
+    let (forks, _) = daemon.store.records();
+    let dir = place::check(&daemon.repository, &forks, name, &dir)?;
+    turn.mount(&dir, allow_other)?;
+    match remember(&turn, &record, dir) {
+        Ok(record) => Ok(Answer::Fork(report::fork_info(daemon, &slot, &record)?)),
+        Err(failure) => {
+            if let Err(unmount_failure) = turn.unmount(UnmountMode::Force) {
+                log::error!("{unmount_failure}");
+            }
+            Err(failure)
+        }
+    }
+}
+
+/// Tells git and the record where the fork is mounted.
+fn remember(turn: &Turn<'_>, record: &ForkRecord, dir: PathBuf) -> Result<ForkRecord, Failure> {
+    if record.mount_dir != dir {
+        turn.open()?.worktree.relocate(&dir)?;
+    }
+    turn.update_record(|record| {
+        record.mount_dir = dir;
+        record.mounted = true;
+    })
+}
+
+pub fn unmount(
+    daemon: &Arc<Daemon>,
+    name: &ForkName,
+    action: Option<UnmountAction>,
+    force: bool,
+    identity: Option<Identity>,
+) -> Response {
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    let record = turn.record()?;
+    // The policy belongs to the end of a mount: without one only what was asked for is done.
+    let asked_to_act = matches!(
+        action,
+        Some(UnmountAction::Commit { .. } | UnmountAction::Discard)
+    );
+    if !turn.is_mounted() && !record.mounted && !asked_to_act {
+        return Err(
+            Failure::new(ErrorCode::NotMounted, format!("{name} is not mounted"))
+                .hint(format!("`tine mount {name}` mounts it")),
+        );
+    }
+    let action = action.unwrap_or_else(|| policy::default_action(record.on_unmount, name));
+    let mode = match force {
+        true => UnmountMode::Force,
+        false => UnmountMode::Clean,
+    };
+    policy::check(&turn, &action)?;
+    let mount_before = turn.mount_dir().map(|dir| (dir, turn.allows_other()));
+    if mount_before.is_some() {
+        let fork = turn.open()?;
+        turn.settle(&daemon.repository, &fork)?;
+        drop(fork);
+        turn.unmount(mode)?;
+    }
+    let outcome = match policy::apply(&turn, &action, identity) {
+        Ok(outcome) => outcome,
+        Err(failure) => {
+            // A command that fails changes nothing.
+            if let Some((dir, allow_other)) = mount_before {
+                turn.mount_or_note(dir, allow_other);
+            }
+            return Err(failure);
+        }
+    };
+    if record.mounted {
+        turn.update_record(|record| record.mounted = false)?;
+    }
+    turn.set_trouble(None);
+    Ok(Answer::Unmounted(Unmounted {
+        fork: name.clone(),
+        policy: policy::policy_of(&action),
+        commit: outcome.commit,
+        kept_as: outcome.kept_as,
+    }))
+}

@@ -1,0 +1,122 @@
+//! The work in a fork: its changes, commits and log.
+
+use std::sync::Arc;
+
+use crate::change::changeset::{self, Blobs};
+use crate::change::{CommitOptions, commit as committing};
+use crate::daemon::failure::{ErrorCode, Failure};
+use crate::daemon::protocol::{Answer, Changes, Committed, Response};
+use crate::daemon::report;
+use crate::daemon::slots::Daemon;
+use crate::git::{Identity, LinkedWorktree, ObjectId};
+use crate::workspace::{ForkName, ForkRecord};
+
+pub fn changes(daemon: &Arc<Daemon>, name: &ForkName, write: bool) -> Response {
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    let fork = turn.open_existing()?;
+    let repository = daemon.repository_now()?;
+    turn.settle(&repository, &fork)?;
+    let blobs = match write {
+        true => Blobs::Write,
+        false => Blobs::Hash,
+    };
+    let changeset = changeset::changeset(&repository, &fork, blobs)?;
+    let view_tree = match write {
+        true => Some(changeset::write_tree(&repository, &changeset)?.to_string()),
+        false => None,
+    };
+    let head = repository.head_of(fork.worktree.git_dir())?;
+    Ok(Answer::Changes(Changes {
+        fork: name.clone(),
+        branch: report::branch_of(&head),
+        head_commit: changeset.head_commit.map(|id| id.to_string()),
+        head_tree: changeset.head_tree.to_string(),
+        view_tree,
+        changes: changeset.changes.iter().map(report::change_line).collect(),
+        left_out: changeset.left_out.iter().map(Into::into).collect(),
+    }))
+}
+
+pub fn commit(
+    daemon: &Arc<Daemon>,
+    name: &ForkName,
+    message: String,
+    author: Option<Identity>,
+    committer: Option<Identity>,
+) -> Response {
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    let fork = turn.open_existing()?;
+    let repository = daemon.repository_now()?;
+    turn.settle(&repository, &fork)?;
+    let options = CommitOptions {
+        message,
+        author,
+        committer,
+    };
+    let outcome = committing::commit(&repository, name, &fork, &options)?;
+    turn.note_settled(outcome.commit_id);
+    // The commit is made: what cannot be told of it is left out.
+    let branch = match repository.head_of(fork.worktree.git_dir()) {
+        Ok(head) => report::branch_of(&head),
+        Err(error) => {
+            log::warn!("{name}: {error}");
+            None
+        }
+    };
+    let summary = match repository.commit_info(outcome.commit_id) {
+        Ok(info) => info.summary,
+        Err(error) => {
+            log::warn!("{name}: {error}");
+            String::new()
+        }
+    };
+    Ok(Answer::Committed(Committed {
+        fork: name.clone(),
+        branch,
+        commit: outcome.commit_id.to_string(),
+        tree: outcome.tree_id.to_string(),
+        parent: outcome.parent_id.map(|id| id.to_string()),
+        summary,
+        changes: outcome
+            .changeset
+            .changes
+            .iter()
+            .map(report::change_line)
+            .collect(),
+        left_out: outcome.changeset.left_out.iter().map(Into::into).collect(),
+    }))
+}
+
+pub fn log(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Response {
+    let record = daemon.store.record(name)?;
+    let worktree = LinkedWorktree::open(&daemon.repository, &record.worktree_id)?;
+    let head = daemon.repository.head_of(worktree.git_dir())?;
+    let commits = match head.commit_id() {
+        Some(tip) => daemon.repository.log(tip, base_commit(&record)?, limit)?,
+        None => Vec::new(),
+    };
+    Ok(Answer::Log {
+        commits: commits
+            .iter()
+            .map(|(id, info)| report::commit_line(*id, info))
+            .collect(),
+    })
+}
+
+/// The commit that the fork stands on.
+pub fn base_commit(record: &ForkRecord) -> Result<Option<ObjectId>, Failure> {
+    let Some(hex) = &record.base_commit else {
+        return Ok(None);
+    };
+    match ObjectId::from_hex(hex.as_bytes()) {
+        Ok(id) => Ok(Some(id)),
+        Err(error) => Err(Failure::new(
+            ErrorCode::StoreDamaged,
+            format!("the record of {} is damaged", record.name),
+        )
+        .cause(error.to_string())
+        .hint("`tine doctor` shows which forks are whole")),
+    }
+}

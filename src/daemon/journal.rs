@@ -1,0 +1,110 @@
+//! The daemon's log, `<store>/daemon.log`.
+//!
+//! The launched daemon's standard error leads there; a start with more than [`ROTATE_BYTES`] in it moves it to
+//! `daemon.log.old` first.
+
+use std::backtrace::Backtrace;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::panic;
+use std::path::Path;
+
+use super::failure::Failure;
+
+/// The log's name in the store.
+pub const LOG_NAME: &str = "daemon.log";
+
+/// The size in bytes past which a start begins a new log.
+pub const ROTATE_BYTES: u64 = 1 << 20;
+
+/// How much of the log's end is searched for the last error, in bytes.
+const TAIL_BYTES: u64 = 64 << 10;
+
+/// How much of an error's line is shown, in characters: a panic's has its backtrace.
+const MAX_ERROR_CHARS: usize = 300;
+
+/// What stands before the message of an error in the log.
+const ERROR_MARK: &str = " ERROR ";
+
+/// Opens the log for a daemon that is about to start, making the store's directory if it is missing. Also gives the
+/// log's length in bytes: what lies beyond it later was written by that daemon.
+pub fn open(store_dir: &Path) -> Result<(File, u64), Failure> {
+    let path = store_dir.join(LOG_NAME);
+    let open = || -> io::Result<(File, u64)> {
+        DirBuilder::new().recursive(true).mode(0o700).create(store_dir)?;
+        if fs::metadata(&path).is_ok_and(|log| log.len() > ROTATE_BYTES) {
+            fs::rename(&path, path.with_extension("log.old"))?;
+        }
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(&path)?;
+        let len = log.metadata()?.len();
+        Ok((log, len))
+    };
+    open().map_err(|error| Failure::io("open", &path, &error))
+}
+
+/// The last error that was logged after the first `from` bytes; of a long one the beginning.
+pub fn last_error(store_dir: &Path, from: u64) -> Option<String> {
+    let mut log = File::open(store_dir.join(LOG_NAME)).ok()?;
+    let len = log.metadata().ok()?.len();
+    log.seek(SeekFrom::Start(from.max(len.saturating_sub(TAIL_BYTES))))
+        .ok()?;
+    let mut tail = Vec::new();
+    log.take(TAIL_BYTES).read_to_end(&mut tail).ok()?;
+    let tail = String::from_utf8_lossy(&tail);
+    let (_, message) = tail.lines().rev().find_map(|line| line.split_once(ERROR_MARK))?;
+    Some(message.chars().take(MAX_ERROR_CHARS).collect())
+}
+
+/// Sends what the daemon logs to standard error, a line each: time, level, message. `TINE_LOG` sets the level (default
+/// `info`), in the syntax of `RUST_LOG`.
+pub fn init() {
+    let environment = env_logger::Env::new().filter_or("TINE_LOG", "info");
+    let builder = &mut env_logger::Builder::from_env(environment);
+    let initialised = builder
+        .format(|out, record| {
+            let time = out.timestamp_millis();
+            let message = record.args().to_string().replace('\n', "; ");
+            writeln!(out, "{time} {} {message}", record.level())
+        })
+        .try_init();
+    if initialised.is_err() {
+        log::debug!("the log goes where the embedding program sends it");
+    }
+    // A panic as a line like the others, so that it is found again.
+    panic::set_hook(Box::new(|panic| {
+        log::error!("{panic}\n{}", Backtrace::capture());
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_is_rotated_and_its_last_error_found() {
+        let place = tempfile::tempdir().unwrap();
+        let store = place.path().join("tine");
+        let (mut log, len) = open(&store).unwrap();
+        assert_eq!(len, 0);
+        log.write_all(b"1.000 ERROR old trouble\n").unwrap();
+        let (mut log, len) = open(&store).unwrap();
+        assert_eq!(
+            last_error(&store, len),
+            None,
+            "errors of earlier daemons do not count"
+        );
+        log.write_all(b"2.000 INFO fine\n2.001 ERROR the disk burns\n2.002 INFO end\n")
+            .unwrap();
+        assert_eq!(last_error(&store, len).as_deref(), Some("the disk burns"));
+
+        log.write_all(&vec![b'x'; ROTATE_BYTES as usize]).unwrap();
+        let (_log, len) = open(&store).unwrap();
+        assert_eq!(len, 0);
+        assert!(fs::metadata(store.join("daemon.log.old")).unwrap().len() > ROTATE_BYTES);
+    }
+}

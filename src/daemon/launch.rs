@@ -1,0 +1,225 @@
+//! Starting a daemon: the client's half, and the words with which the new process reports to it.
+//!
+//! The client runs `tine daemon run --store-of <common-dir>` with nothing of its own left open: standard input is
+//! `/dev/null`, the directory is `/`, standard error is the log, and standard output is a socket on which the new
+//! process says one line: that it listens, or the failure that ended it. It then leads its standard output to the log,
+//! and no terminal, directory or mount of the client's is held.
+
+use std::fs::File;
+use std::io::{self, BufReader, ErrorKind, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::failure::{ErrorCode, Failure};
+use super::protocol::{Answer, Response};
+use super::{journal, socket, wire};
+use crate::sys::process;
+
+/// Set in the environment of a daemon that a client launched: it goes into the background and reports.
+const LAUNCHED_VARIABLE: &str = "TINE_LAUNCHED";
+
+/// The longest report in bytes.
+const MAX_REPORT_BYTES: u64 = 1 << 20;
+
+/// What came of a launch.
+#[derive(Debug)]
+pub enum Launched {
+    /// The new daemon has the store and listens.
+    Listening,
+    /// Another process has the store: a daemon that starts or ends, or a program that embeds the library.
+    StoreLocked(Failure),
+}
+
+/// Starts a daemon for the repository with this common directory from the program `program` (default: this one), and
+/// waits until it listens or has failed, at most until `deadline`.
+pub fn launch(common_dir: &Path, program: Option<&Path>, deadline: Instant) -> Result<Launched, Failure> {
+    let store_dir = socket::store_dir(common_dir);
+    let (log, log_start) = journal::open(&store_dir)?;
+    let (ours, theirs) =
+        UnixStream::pair().map_err(|error| Failure::io("make a socket for", &store_dir, &error))?;
+    let program = program.map_or_else(this_program, Path::to_owned);
+    start(&program, common_dir, theirs, log)
+        .map_err(|error| Failure::io("start the daemon with", &program, &error))?;
+
+    let report = hear(ours, deadline);
+    let silent = |what: &str| {
+        let failure = Failure::new(ErrorCode::DaemonUnreachable, what).hint(format!(
+            "the reason may be in {}",
+            store_dir.join(journal::LOG_NAME).display()
+        ));
+        match journal::last_error(&store_dir, log_start) {
+            Some(line) => failure.cause(line),
+            None => failure,
+        }
+    };
+    match report {
+        Ok(Some(Ok(_))) => Ok(Launched::Listening),
+        Ok(Some(Err(failure))) if failure.code == ErrorCode::StoreLocked => {
+            Ok(Launched::StoreLocked(failure))
+        }
+        Ok(Some(Err(failure))) => Err(failure),
+        Ok(None) => Err(silent("the daemon ended while it started")),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            Err(silent("the daemon did not start in time"))
+        }
+        Err(error) => Err(silent("the daemon did not start").cause(error.to_string())),
+    }
+}
+
+/// Runs the program that becomes the daemon; returns when it is in the background.
+fn start(program: &Path, common_dir: &Path, report: UnixStream, log: File) -> io::Result<()> {
+    let mut command = Command::new(program);
+    command
+        .arg0("tine")
+        .args(["daemon", "run", "--store-of"])
+        .arg(common_dir)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(OwnedFd::from(report))
+        .stderr(log)
+        .env(LAUNCHED_VARIABLE, "1");
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(leads_astray) {
+            command.env_remove(name);
+        }
+    }
+    process::inherit_standard_streams_only(&mut command);
+    let mut child = command.spawn()?;
+    // The command holds our copy of the report's other end: its end would never be seen.
+    drop(command);
+    child.wait()?;
+    Ok(())
+}
+
+/// Whether a variable belongs to the command that happens to start the daemon and not to all that it will serve: the
+/// repository, identities and dates of one call of git. Where git is configured stays.
+fn leads_astray(variable: &str) -> bool {
+    let kept = [
+        "GIT_CONFIG_",
+        "GIT_SSH",
+        "GIT_EXEC_PATH",
+        "GIT_ASKPASS",
+        "GIT_SSL_",
+        "GIT_TRACE",
+    ];
+    variable.starts_with("GIT_")
+        && (variable == "GIT_CONFIG_PARAMETERS" || !kept.iter().any(|prefix| variable.starts_with(prefix)))
+}
+
+/// This program's file; where that was replaced since the start, what runs.
+fn this_program() -> PathBuf {
+    match std::env::current_exe() {
+        Ok(program) if program.exists() => program,
+        _ => PathBuf::from("/proc/self/exe"),
+    }
+}
+
+/// Waits for the report; `None` where the other side ended without one.
+fn hear(report: UnixStream, deadline: Instant) -> io::Result<Option<Response>> {
+    let patience = deadline.saturating_duration_since(Instant::now());
+    report.set_read_timeout(Some(patience.max(Duration::from_millis(1))))?;
+    match wire::read_line(&mut BufReader::new(report), MAX_REPORT_BYTES)? {
+        wire::Line::Complete(line) => Ok(Some(wire::decode_response(&line))),
+        wire::Line::End | wire::Line::TooLong => Ok(None),
+    }
+}
+
+/// The new process's side of a launch.
+pub struct Reporter(());
+
+impl Reporter {
+    /// Goes into the background if a client launched this process; `None` if it was started by hand.
+    pub fn new() -> Result<Option<Reporter>, Failure> {
+        if std::env::var_os(LAUNCHED_VARIABLE).is_none() {
+            return Ok(None);
+        }
+        process::daemonise().map_err(|error| {
+            Failure::new(ErrorCode::Internal, "the daemon could not go into the background")
+                .cause(error.to_string())
+        })?;
+        Ok(Some(Reporter(())))
+    }
+
+    /// Tells the client how the start went and lets go of it. A client that is gone already is no trouble.
+    pub fn report(self, outcome: Result<(), &Failure>) {
+        let reported = wire::encode_response(&outcome.map(|()| Answer::Done).map_err(Failure::clone))
+            .map_err(io::Error::other)
+            .and_then(|line| {
+                let mut stdout = io::stdout().lock();
+                stdout.write_all(&line)?;
+                stdout.flush()
+            });
+        if let Err(error) = reported.and_then(|()| process::redirect_stdout_to_stderr()) {
+            log::warn!("could not report the start: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_daemon_does_not_inherit_what_belongs_to_one_command() {
+        for name in [
+            "GIT_DIR",
+            "GIT_WORK_TREE",
+            "GIT_INDEX_FILE",
+            "GIT_AUTHOR_NAME",
+            "GIT_COMMITTER_DATE",
+            "GIT_CONFIG_PARAMETERS",
+        ] {
+            assert!(leads_astray(name), "{name}");
+        }
+        for name in [
+            "GIT_CONFIG_GLOBAL",
+            "GIT_CONFIG_KEY_0",
+            "HOME",
+            "PATH",
+            "GIT_SSH_COMMAND",
+        ] {
+            assert!(!leads_astray(name), "{name}");
+        }
+    }
+
+    /// What launching a shell script gives.
+    fn launch_script(text: &str) -> Failure {
+        let place = tempfile::tempdir().unwrap();
+        let script = place.path().join("program");
+        // Written by another process: a descriptor open for writing here could leak into the child of another test
+        // and make the script "busy".
+        let mut writer = Command::new("sh")
+            .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
+            .arg(&script)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        writer.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        assert!(writer.wait().unwrap().success());
+        let deadline = Instant::now() + Duration::from_secs(10);
+        launch(place.path(), Some(&script), deadline).unwrap_err()
+    }
+
+    #[test]
+    fn a_program_that_says_nothing_is_told_apart_with_the_end_of_the_log() {
+        let failure = launch_script("#!/bin/sh\necho '2026 ERROR the moon is full' >&2\n");
+        assert_eq!(failure.code, ErrorCode::DaemonUnreachable, "{failure}");
+        assert_eq!(failure.causes, ["the moon is full"]);
+    }
+
+    #[test]
+    fn a_failure_of_the_start_arrives_with_its_code() {
+        let mut line = wire::encode_response(&Err(Failure::new(ErrorCode::NewerFormat, "too new"))).unwrap();
+        line.pop();
+        let failure = launch_script(&format!(
+            "#!/bin/sh\necho '{}'\n",
+            String::from_utf8(line).unwrap()
+        ));
+        assert_eq!(failure.code, ErrorCode::NewerFormat, "{failure}");
+        assert_eq!(failure.message, "too new");
+    }
+}

@@ -1,0 +1,29 @@
+//! One process per store: owns the store, the mounts and the socket; and the client side of that socket.
+//!
+//! Every command that changes a fork goes through the daemon, so kernel caches, tools and command line always agree.
+//! Requests and answers are JSON, one a line ([`protocol`]); whatever fails becomes a [`Failure`] with a stable code.
+//!
+//! ```text
+//! client ── launch ──► (a new process) server::run
+//!    │                                   │ takes the store's lock, binds the socket, mounts again
+//!    └── socket, wire ──► connection ──► handlers ──► slots (one per fork) ──► workspace, fuse, change
+//! ```
+
+pub mod client;
+mod connection;
+mod convert;
+pub mod failure;
+mod handlers;
+mod journal;
+mod launch;
+mod place;
+mod policy;
+pub mod protocol;
+mod report;
+pub mod server;
+mod slots;
+mod socket;
+mod wire;
+
+pub use client::{Client, ConnectOptions};
+pub use failure::{ErrorCode, ExitCode, Failure};

@@ -1,0 +1,179 @@
+//! Where forks are mounted: the default place, and places where none may be.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+use super::failure::{ErrorCode, Failure};
+use crate::git::{GitError, Repository, program};
+use crate::workspace::{ForkName, ForkRecord};
+
+/// The directory that holds the mounts of forks that name no other: `<repository>.forks`.
+pub fn default_root(repository: &Repository) -> PathBuf {
+    let mut root = repository.checkout_dir().as_os_str().to_owned();
+    root.push(".forks");
+    PathBuf::from(root)
+}
+
+/// Where the fork `name` is mounted if nobody says otherwise: beneath `tine.mountRoot` of git's configuration (a
+/// relative one counts from the checkout; `~/` is expanded), else beneath [`default_root`].
+pub fn default_dir(repository: &Repository, name: &ForkName) -> Result<PathBuf, Failure> {
+    // Asked anew each time, as the daemon outlives changes of the configuration.
+    let output = program::command(repository.checkout_dir())
+        .args(["config", "--type=path", "--get", "tine.mountRoot"])
+        .output()
+        .map_err(GitError::GitMissing)?;
+    let root = match output.status.code() {
+        Some(0) => {
+            let value = output.stdout.strip_suffix(b"\n").unwrap_or(&output.stdout);
+            repository.checkout_dir().join(OsString::from_vec(value.to_vec()))
+        }
+        // Not set.
+        Some(1) => default_root(repository),
+        _ => {
+            return Err(
+                Failure::new(ErrorCode::GitFailed, "the setting tine.mountRoot cannot be read")
+                    .cause(String::from_utf8_lossy(&output.stderr).trim())
+                    .hint("`git config --get-all tine.mountRoot` shows it"),
+            );
+        }
+    };
+    Ok(root.join(name.as_str()))
+}
+
+/// Makes `dir` absolute and free of symlinks and checks that `name` may be mounted there: outside the checkout and the
+/// git directory (git would see it there), neither in nor around another fork's place, and missing or an empty
+/// directory.
+pub fn check(
+    repository: &Repository,
+    forks: &[ForkRecord],
+    name: &ForkName,
+    dir: &Path,
+) -> Result<PathBuf, Failure> {
+    let dir = resolve(dir)?;
+    let refused = |what: String| {
+        Failure::new(
+            ErrorCode::MountDirRefused,
+            format!("{} is no place for a fork: {what}", dir.display()),
+        )
+        .hint("choose another place with `--at DIR`, or set `tine.mountRoot` in git's configuration")
+    };
+    if dir.starts_with(repository.common_dir()) {
+        return Err(refused("it is inside the git directory".into()));
+    }
+    if dir.starts_with(repository.checkout_dir()) {
+        return Err(refused("it is inside the checkout".into()));
+    }
+    for other in forks.iter().filter(|other| other.name != *name) {
+        if dir.starts_with(&other.mount_dir) {
+            return Err(refused(format!("the fork {} has its place there", other.name)));
+        }
+        if other.mount_dir.starts_with(&dir) {
+            return Err(refused(format!(
+                "the fork {} has its place beneath it",
+                other.name
+            )));
+        }
+    }
+    let is_free = match fs::read_dir(&dir) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => match error.kind() {
+            ErrorKind::NotFound => true,
+            ErrorKind::NotADirectory => false,
+            _ => return Err(Failure::io("look into", &dir, &error)),
+        },
+    };
+    match is_free {
+        true => Ok(dir),
+        false => Err(Failure::new(
+            ErrorCode::MountDirNotEmpty,
+            format!("{} exists and is not an empty directory", dir.display()),
+        )
+        .hint("empty or remove it, or choose another place with `--at DIR`")),
+    }
+}
+
+/// The absolute path without symlinks that `dir`, which need not exist, leads to.
+fn resolve(dir: &Path) -> Result<PathBuf, Failure> {
+    let unusable = |why: &str| {
+        Failure::new(
+            ErrorCode::Usage,
+            format!("{} is no place for a fork: {why}", dir.display()),
+        )
+        .hint("name an absolute directory")
+    };
+    if !dir.is_absolute() {
+        return Err(unusable("it is relative"));
+    }
+    if dir.as_os_str().as_bytes().contains(&0) {
+        return Err(unusable("it holds a NUL byte"));
+    }
+    let mut missing: Vec<&OsStr> = Vec::new();
+    let mut existing = dir;
+    loop {
+        match existing.canonicalize() {
+            Ok(mut resolved) => {
+                resolved.extend(missing.iter().rev());
+                return Ok(resolved);
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(Failure::io("look at", existing, &error)),
+        }
+        if existing.is_symlink() {
+            return Err(unusable("a symbolic link in it leads nowhere"));
+        }
+        match (existing.components().next_back(), existing.parent()) {
+            (Some(Component::Normal(name)), Some(parent)) => {
+                missing.push(name);
+                existing = parent;
+            }
+            _ => return Err(unusable("it leads through a directory that does not exist")),
+        }
+    }
+}
+
+/// Removes the directory of a fork that is gone, and the default root when that is the last.
+pub fn clean_up(repository: &Repository, dir: &Path) {
+    let remove = |dir: &Path| match fs::remove_dir(dir) {
+        Err(error)
+            if !matches!(
+                error.kind(),
+                ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty | ErrorKind::NotADirectory
+            ) =>
+        {
+            log::warn!("{} could not be removed: {error}", dir.display());
+        }
+        _ => {}
+    };
+    remove(dir);
+    let root = default_root(repository);
+    if dir.parent() == Some(&root) {
+        remove(&root);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_exist_is_resolved_through_what_does() {
+        let place = tempfile::tempdir().unwrap();
+        let real = place.path().canonicalize().unwrap();
+        fs::create_dir(real.join("real")).unwrap();
+        std::os::unix::fs::symlink("real", real.join("link")).unwrap();
+        std::os::unix::fs::symlink("nowhere", real.join("dangling")).unwrap();
+        assert_eq!(resolve(&real.join("link/a/b")).unwrap(), real.join("real/a/b"));
+        assert_eq!(resolve(&real.join("link")).unwrap(), real.join("real"));
+        for bad in [
+            PathBuf::from("relative"),
+            real.join("dangling"),
+            real.join("missing/../x"),
+        ] {
+            let failure = resolve(&bad).unwrap_err();
+            assert_eq!(failure.code, ErrorCode::Usage, "{}", bad.display());
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What happens to a fork's layer when it is unmounted: kept, committed or discarded.
+
+use super::failure::{ErrorCode, Failure};
+use super::protocol::UnmountAction;
+use super::slots::Turn;
+use crate::change::{ChangeError, CommitOptions, commit};
+use crate::git::Identity;
+use crate::workspace::{ForkName, UnmountPolicy};
+
+/// What an action left behind.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// The commit that was made, in hex.
+    pub commit: Option<String>,
+    /// The ref that keeps what was discarded.
+    pub kept_as: Option<String>,
+}
+
+/// The policy as an action; a commit gets a message of tine's own.
+pub fn default_action(policy: UnmountPolicy, name: &ForkName) -> UnmountAction {
+    match policy {
+        UnmountPolicy::Keep => UnmountAction::Keep,
+        UnmountPolicy::Commit => UnmountAction::Commit {
+            message: format!("tine: work in {name}"),
+        },
+        UnmountPolicy::Discard => UnmountAction::Discard,
+    }
+}
+
+/// The action as a policy.
+pub fn policy_of(action: &UnmountAction) -> UnmountPolicy {
+    match action {
+        UnmountAction::Keep => UnmountPolicy::Keep,
+        UnmountAction::Commit { .. } => UnmountPolicy::Commit,
+        UnmountAction::Discard => UnmountPolicy::Discard,
+    }
+}
+
+/// Refuses what is known to fail, before anything is unmounted.
+pub fn check(turn: &Turn<'_>, action: &UnmountAction) -> Result<(), Failure> {
+    match action {
+        UnmountAction::Keep => Ok(()),
+        UnmountAction::Commit { message } => {
+            if message.trim().is_empty() {
+                return Err(ChangeError::EmptyMessage.into());
+            }
+            refuse_operation(turn)
+        }
+        UnmountAction::Discard => refuse_operation(turn),
+    }
+}
+
+fn refuse_operation(turn: &Turn<'_>) -> Result<(), Failure> {
+    match turn.open()?.worktree.operation_in_progress() {
+        Some(operation) => Err(ChangeError::OperationInProgress(operation).into()),
+        None => Ok(()),
+    }
+}
+
+/// Does `action` with a fork that is not mounted.
+pub fn apply(
+    turn: &Turn<'_>,
+    action: &UnmountAction,
+    identity: Option<Identity>,
+) -> Result<Outcome, Failure> {
+    let repository = turn.daemon.repository_now()?;
+    match action {
+        UnmountAction::Keep => Ok(Outcome::default()),
+        UnmountAction::Commit { message } => {
+            let fork = turn.open()?;
+            let options = CommitOptions {
+                message: message.clone(),
+                author: identity.clone(),
+                committer: identity,
+            };
+            match commit::commit(&repository, turn.name(), &fork, &options) {
+                Ok(made) => {
+                    turn.note_settled(made.commit_id);
+                    Ok(Outcome {
+                        commit: Some(made.commit_id.to_string()),
+                        kept_as: None,
+                    })
+                }
+                Err(ChangeError::NothingToCommit) => Ok(Outcome::default()),
+                Err(error) => Err(error.into()),
+            }
+        }
+        UnmountAction::Discard => {
+            let fork = turn.open()?;
+            let kept = commit::keep_discarded(&repository, turn.name(), &fork, identity)?;
+            // The store resets only what nobody holds open.
+            drop(fork);
+            turn.daemon.store.reset_fork(turn.name())?;
+            Ok(Outcome {
+                commit: None,
+                kept_as: kept.map(|(name, _)| name),
+            })
+        }
+    }
+}
+
+/// Does what `tine unmount` would, after the mount has gone without it.
+pub fn after_outside_unmount(turn: &Turn<'_>) -> Result<(), Failure> {
+    let record = match turn.update_record(|record| record.mounted = false) {
+        Ok(record) => record,
+        // Deleted meanwhile: nothing is left to do.
+        Err(failure) if failure.code == ErrorCode::NoSuchFork => return Ok(()),
+        Err(failure) => return Err(failure),
+    };
+    let action = default_action(record.on_unmount, turn.name());
+    check(turn, &action)?;
+    {
+        let fork = turn.open()?;
+        turn.settle(&turn.daemon.repository, &fork)?;
+    }
+    let outcome = apply(turn, &action, None)?;
+    if let Some(commit) = &outcome.commit {
+        log::info!("{}: committed as {commit}", turn.name());
+    }
+    if let Some(kept_as) = &outcome.kept_as {
+        log::info!("{}: discarded, kept as {kept_as}", turn.name());
+    }
+    Ok(())
+}

@@ -1,0 +1,333 @@
+//! Requests and answers on the daemon's socket: one JSON value a line, an answer for each request, in order.
+//!
+//! A request bears the protocol's version beside its fields: `{"protocol":1,"request":"list"}`. An answer is
+//! `{"ok":{"answer":"forks",…}}` or `{"error":{"code":"no-such-fork",…}}`. [`Request::Status`] and [`Request::Stop`]
+//! are understood whatever the version, so that a newer program can always end an older daemon.
+//!
+//! Paths need not be UTF-8: those that are travel as strings, others as `{"base64":"…"}` ([`PathText`]).
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::failure::Failure;
+use crate::change::ChangeKind;
+use crate::path::RepoPath;
+use crate::workspace::{ForkName, UnmountPolicy};
+
+/// Version of this protocol; a client and a daemon of different versions refuse each other.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// What a client asks.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case")]
+pub enum Request {
+    /// Who is there: answers [`Answer::Daemon`].
+    Status,
+    /// Unmounts everything and ends; without `force` refused while a mount is in use.
+    Stop { force: bool },
+    /// Answers [`Answer::Fork`].
+    New(NewRequest),
+    /// Answers [`Answer::Forks`].
+    List,
+    /// Answers [`Answer::Fork`].
+    Show { fork: ForkName },
+    /// Mounts, at `dir` (absolute) if given (remembered). Mounted there already is no error. Answers [`Answer::Fork`].
+    Mount {
+        fork: ForkName,
+        #[serde(with = "optional_host_path", default)]
+        dir: Option<PathBuf>,
+        allow_other: bool,
+    },
+    /// Unmounts and then does what `action` or the fork's policy says. Answers [`Answer::Unmounted`].
+    Unmount {
+        fork: ForkName,
+        action: Option<UnmountAction>,
+        force: bool,
+        identity: Option<IdentityText>,
+    },
+    /// Unmounts and removes the fork. Refused without `force` where changes are uncommitted; with it they are kept as a
+    /// commit under `refs/tine/<fork>/`. Answers [`Answer::Deleted`].
+    Delete {
+        fork: ForkName,
+        force: bool,
+        identity: Option<IdentityText>,
+    },
+    /// The changes against HEAD; with `write` also as objects, so that `Changes::view_tree` is there. Answers
+    /// [`Answer::Changes`].
+    Changes { fork: ForkName, write: bool },
+    /// Answers [`Answer::Committed`].
+    Commit {
+        fork: ForkName,
+        message: String,
+        author: Option<IdentityText>,
+        committer: Option<IdentityText>,
+    },
+    /// The fork's commits since its base, newest first. Answers [`Answer::Log`].
+    Log { fork: ForkName, limit: usize },
+}
+
+/// `tine new`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NewRequest {
+    pub fork: ForkName,
+    /// The private git directory of the worktree that the caller stands in: revisions are understood there.
+    #[serde(with = "host_path")]
+    pub git_dir: PathBuf,
+    pub from: Option<String>,
+    pub branch: Option<String>,
+    /// Default: `<repository>.forks/<fork>`, or beneath `tine.mountRoot`.
+    /// Absolute.
+    #[serde(with = "optional_host_path", default)]
+    pub dir: Option<PathBuf>,
+    pub mount: bool,
+    pub allow_other: bool,
+    pub on_unmount: UnmountPolicy,
+    pub umask: u16,
+}
+
+/// What to do with the layer after unmounting.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case")]
+pub enum UnmountAction {
+    Keep,
+    Commit { message: String },
+    Discard,
+}
+
+/// Name and address, as git's identities have them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct IdentityText {
+    pub name: String,
+    pub email: String,
+}
+
+/// What the daemon answers.
+pub type Response = Result<Answer, Failure>;
+
+/// A successful answer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "kebab-case")]
+pub enum Answer {
+    Done,
+    Daemon(DaemonInfo),
+    Fork(ForkInfo),
+    Forks {
+        forks: Vec<ForkInfo>,
+        damaged: Vec<Failure>,
+    },
+    Unmounted(Unmounted),
+    Deleted(Deleted),
+    Changes(Changes),
+    Committed(Committed),
+    Log {
+        commits: Vec<CommitLine>,
+    },
+}
+
+/// The daemon itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DaemonInfo {
+    pub protocol: u32,
+    pub version: String,
+    pub pid: u32,
+    #[serde(with = "host_path")]
+    pub store: PathBuf,
+    pub started_secs: i64,
+    pub forks: usize,
+    pub mounts: usize,
+    /// Resident memory in bytes.
+    pub memory_bytes: u64,
+}
+
+/// One fork.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ForkInfo {
+    pub name: ForkName,
+    pub created_secs: i64,
+    /// The branch HEAD is on (short name); `None` where it is detached.
+    pub branch: Option<String>,
+    pub base_commit: Option<String>,
+    pub head_commit: Option<String>,
+    #[serde(with = "host_path")]
+    pub mount_dir: PathBuf,
+    pub mounted: bool,
+    pub on_unmount: UnmountPolicy,
+    /// Bytes on the disk: log and contents of the open layer.
+    pub layer_bytes: u64,
+    /// Bytes of contents in the open layer: of live ones while the fork is open in the daemon, else of all.
+    pub content_bytes: u64,
+}
+
+/// The answer to an unmount.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Unmounted {
+    pub fork: ForkName,
+    pub policy: UnmountPolicy,
+    /// The commit made by the policy, if there was something to commit.
+    pub commit: Option<String>,
+    /// The ref that keeps what was discarded, if there was something.
+    pub kept_as: Option<String>,
+}
+
+/// The answer to a delete.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Deleted {
+    pub fork: ForkName,
+    /// The ref that keeps what was uncommitted, if there was something.
+    pub kept_as: Option<String>,
+    /// Whether the branch went too: it had no commit beyond the fork's base.
+    pub branch_deleted: bool,
+}
+
+/// The changes of a fork against HEAD.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Changes {
+    pub fork: ForkName,
+    pub branch: Option<String>,
+    pub head_commit: Option<String>,
+    pub head_tree: String,
+    /// The tree of the view, where it was asked for.
+    pub view_tree: Option<String>,
+    pub changes: Vec<ChangeLine>,
+    pub left_out: Vec<PathText>,
+}
+
+/// One changed path.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ChangeLine {
+    pub path: PathText,
+    pub kind: ChangeKindText,
+    /// git's octal modes as text (`100644`), and blob ids in hex.
+    pub old_mode: Option<String>,
+    pub new_mode: Option<String>,
+    pub old_id: Option<String>,
+    pub new_id: Option<String>,
+}
+
+/// [`ChangeKind`] on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKindText {
+    Added,
+    Modified,
+    Deleted,
+    TypeChanged,
+}
+
+impl From<ChangeKind> for ChangeKindText {
+    fn from(kind: ChangeKind) -> ChangeKindText {
+        match kind {
+            ChangeKind::Added => ChangeKindText::Added,
+            ChangeKind::Modified => ChangeKindText::Modified,
+            ChangeKind::Deleted => ChangeKindText::Deleted,
+            ChangeKind::TypeChanged => ChangeKindText::TypeChanged,
+        }
+    }
+}
+
+/// The answer to a commit.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Committed {
+    pub fork: ForkName,
+    pub branch: Option<String>,
+    pub commit: String,
+    pub tree: String,
+    pub parent: Option<String>,
+    pub summary: String,
+    pub changes: Vec<ChangeLine>,
+    pub left_out: Vec<PathText>,
+}
+
+/// One commit of a log.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CommitLine {
+    pub commit: String,
+    pub summary: String,
+    pub author_name: String,
+    pub author_email: String,
+    pub author_time_secs: i64,
+}
+
+/// A path of the repository in JSON: a string where it is UTF-8, else `{"base64": "…"}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum PathText {
+    Text(String),
+    Bytes { base64: String },
+}
+
+impl From<&[u8]> for PathText {
+    fn from(path: &[u8]) -> PathText {
+        use base64::Engine;
+        match std::str::from_utf8(path) {
+            Ok(text) => PathText::Text(text.to_owned()),
+            Err(_) => PathText::Bytes {
+                base64: base64::engine::general_purpose::STANDARD.encode(path),
+            },
+        }
+    }
+}
+
+impl From<&RepoPath> for PathText {
+    fn from(path: &RepoPath) -> PathText {
+        PathText::from(path.as_bytes())
+    }
+}
+
+impl PathText {
+    /// The path's bytes; what is no base64 is empty.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        use base64::Engine;
+        match self {
+            PathText::Text(text) => text.clone().into_bytes(),
+            PathText::Bytes { base64 } => base64::engine::general_purpose::STANDARD
+                .decode(base64)
+                .unwrap_or_default(),
+        }
+    }
+}
+
+/// A directory of the machine on the wire, as [`PathText`]; it may not be empty.
+mod host_path {
+    use std::ffi::{OsStr, OsString};
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::path::{Path, PathBuf};
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::PathText;
+
+    pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        PathText::from(OsStr::as_bytes(path.as_os_str())).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+        let bytes = PathText::deserialize(deserializer)?.to_bytes();
+        match bytes.is_empty() {
+            true => Err(serde::de::Error::custom("an empty path")),
+            false => Ok(PathBuf::from(OsString::from_vec(bytes))),
+        }
+    }
+}
+
+/// As [`host_path`], where it may be missing.
+mod optional_host_path {
+    use std::path::{Path, PathBuf};
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize)]
+    struct Out<'a>(#[serde(with = "super::host_path")] &'a Path);
+
+    #[derive(Deserialize)]
+    struct In(#[serde(with = "super::host_path")] PathBuf);
+
+    pub fn serialize<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
+        path.as_deref().map(Out).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
+        Ok(Option::<In>::deserialize(deserializer)?.map(|path| path.0))
+    }
+}

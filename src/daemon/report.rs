@@ -1,0 +1,89 @@
+//! What answers say of forks, changes and commits.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use super::failure::Failure;
+use super::protocol::{ChangeLine, CommitLine, ForkInfo};
+use super::slots::{Daemon, Slot};
+use crate::change::{Change, Side};
+use crate::git::{CommitInfo, Head, LinkedWorktree, ObjectId};
+use crate::workspace::ForkRecord;
+
+/// What is known of a fork. Waits for nobody who changes it.
+pub fn fork_info(daemon: &Daemon, slot: &Slot, record: &ForkRecord) -> Result<ForkInfo, Failure> {
+    let worktree = LinkedWorktree::open(&daemon.repository, &record.worktree_id)?;
+    let head = daemon.repository.head_of(worktree.git_dir())?;
+    let stats = slot.with_open_fork(|fork| fork.workspace.stats());
+    let (layer_bytes, content_bytes) = match stats {
+        Some(stats) => (stats.log_bytes + stats.content_bytes, stats.content_bytes),
+        None => {
+            let layer_dir = daemon
+                .store
+                .dir()
+                .join("layers")
+                .join(record.open_layer.to_string());
+            let bytes = disk_usage(&layer_dir);
+            (bytes, bytes)
+        }
+    };
+    Ok(ForkInfo {
+        name: record.name.clone(),
+        created_secs: record.created_secs,
+        branch: branch_of(&head),
+        base_commit: record.base_commit.clone(),
+        head_commit: head.commit_id().map(|id| id.to_string()),
+        mount_dir: record.mount_dir.clone(),
+        mounted: slot.is_mounted(),
+        on_unmount: record.on_unmount,
+        layer_bytes,
+        content_bytes,
+    })
+}
+
+/// The short name of the branch that HEAD is on.
+pub fn branch_of(head: &Head) -> Option<String> {
+    let name = head.branch()?;
+    Some(name.strip_prefix("refs/heads/").unwrap_or(name).to_owned())
+}
+
+/// Bytes on the disk of the files beneath `dir`; what cannot be read counts nothing.
+fn disk_usage(dir: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(dir) else {
+        return 0;
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| {
+            let metadata = entry.metadata().ok()?;
+            Some(match metadata.is_dir() {
+                true => disk_usage(&entry.path()),
+                false => metadata.blocks().saturating_mul(512),
+            })
+        })
+        .fold(0, u64::saturating_add)
+}
+
+pub fn change_line(change: &Change) -> ChangeLine {
+    let mode = |side: &Option<Side>| side.as_ref().map(|side| format!("{:06o}", side.kind.mode()));
+    let id = |side: &Option<Side>| side.as_ref().map(|side| side.id.to_string());
+    ChangeLine {
+        path: (&change.path).into(),
+        kind: change.kind().into(),
+        old_mode: mode(&change.old),
+        new_mode: mode(&change.new),
+        old_id: id(&change.old),
+        new_id: id(&change.new),
+    }
+}
+
+pub fn commit_line(id: ObjectId, info: &CommitInfo) -> CommitLine {
+    CommitLine {
+        commit: id.to_string(),
+        summary: info.summary.clone(),
+        author_name: info.author_name.clone(),
+        author_email: info.author_email.clone(),
+        author_time_secs: info.author_time_secs,
+    }
+}

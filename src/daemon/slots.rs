@@ -1,0 +1,514 @@
+//! What the daemon has in memory: one slot for each fork, with its open file system and its mount.
+//!
+//! Lock order: [`Daemon::slots`] (let go of at once) → a slot's `turn` → its `state` → whatever store, workspace and
+//! mount lock themselves. `turn` is held for the whole of a request that changes a fork and is what serialises those;
+//! `state` is held for moments only, never while waiting for a mount, a disk or a lock of the left.
+//!
+//! A mount ends for one of two reasons, and [`Ending`] decides which: because the daemon unmounts it, or because
+//! somebody else did (`umount`, `fusermount3 -u`). In the second case the fork's policy is applied once, by whoever has
+//! the fork's next turn.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::failure::{ErrorCode, Failure};
+use super::policy;
+use crate::attr::Timestamp;
+use crate::fuse::{self, Mount, MountError, MountOptions, UnmountMode};
+use crate::git::{ObjectId, Repository};
+use crate::workspace::{Fork, ForkName, ForkRecord, Store};
+
+/// The daemon's whole state.
+pub struct Daemon {
+    /// Immutable.
+    pub repository: Repository,
+    /// Internally synchronised.
+    pub store: Store,
+    /// Immutable.
+    pub started_secs: i64,
+    /// Forks that were asked for since the start. A slot stays for good, so that two requests for one name always meet
+    /// in the same one.
+    slots: Mutex<BTreeMap<ForkName, Arc<Slot>>>,
+    /// Set while the daemon ends: no request gets a turn any more.
+    stopping: AtomicBool,
+    pub presence: Presence,
+}
+
+/// One fork in memory.
+pub struct Slot {
+    /// Immutable.
+    pub name: ForkName,
+    turn: Mutex<()>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The open fork, while it is mounted.
+    fork: Option<Arc<Fork>>,
+    mounted: Option<Mounted>,
+    settled: Settled,
+    /// What went wrong without anybody asking: shown by `list` until it is right again.
+    trouble: Option<Failure>,
+}
+
+struct Mounted {
+    mount: Arc<Mount>,
+    ending: Arc<Ending>,
+    allow_other: bool,
+}
+
+/// The HEAD for which the layer was settled last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Settled {
+    /// Not since the daemon started.
+    #[default]
+    Never,
+    At(Option<ObjectId>),
+}
+
+/// Who ends a mount.
+struct Ending(Mutex<Phase>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Live,
+    /// The daemon is unmounting it.
+    Ours,
+    /// It ended while the daemon was unmounting it.
+    Ended,
+    /// It ended by itself: the policy is still to be applied.
+    Outside,
+}
+
+impl Ending {
+    /// The mount's session has ended; whether that came from outside.
+    fn session_ended(&self) -> bool {
+        let mut phase = self.0.lock();
+        *phase = match *phase {
+            Phase::Live | Phase::Outside => Phase::Outside,
+            Phase::Ours | Phase::Ended => Phase::Ended,
+        };
+        *phase == Phase::Outside
+    }
+
+    /// The daemon wants to unmount; whether nobody else did before.
+    fn claim(&self) -> bool {
+        let mut phase = self.0.lock();
+        if *phase == Phase::Live {
+            *phase = Phase::Ours;
+        }
+        *phase != Phase::Outside
+    }
+
+    /// The daemon could not unmount; whether the mount is still there.
+    fn give_back(&self) -> bool {
+        let mut phase = self.0.lock();
+        if *phase == Phase::Ours {
+            *phase = Phase::Live;
+        }
+        *phase == Phase::Live
+    }
+
+    fn is_outside(&self) -> bool {
+        *self.0.lock() == Phase::Outside
+    }
+}
+
+/// Who is connected, and whether the daemon is to end.
+#[derive(Default)]
+pub struct Presence {
+    state: Mutex<PresenceState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct PresenceState {
+    clients: usize,
+    /// When the last client left.
+    left: Option<Instant>,
+    quit: bool,
+}
+
+impl Presence {
+    pub fn arrive(&self) {
+        self.state.lock().clients += 1;
+    }
+
+    pub fn leave(&self) {
+        let mut state = self.state.lock();
+        state.clients = state.clients.saturating_sub(1);
+        state.left = Some(Instant::now());
+    }
+
+    /// Since when no client is connected; `None` where one is.
+    pub fn alone_since(&self, started: Instant) -> Option<Instant> {
+        let state = self.state.lock();
+        (state.clients == 0).then(|| state.left.unwrap_or(started))
+    }
+
+    /// Lets the daemon's main thread end.
+    pub fn quit(&self) {
+        self.state.lock().quit = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the daemon is to end, at most until `deadline`; whether it is.
+    pub fn wait(&self, deadline: Instant) -> bool {
+        let mut state = self.state.lock();
+        while !state.quit {
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                break;
+            }
+        }
+        state.quit
+    }
+}
+
+impl Daemon {
+    pub fn new(repository: Repository, store: Store) -> Daemon {
+        Daemon {
+            repository,
+            store,
+            started_secs: Timestamp::now().secs,
+            slots: Mutex::default(),
+            stopping: AtomicBool::new(false),
+            presence: Presence::default(),
+        }
+    }
+
+    /// The repository with the configuration that it has now: somebody may have followed a hint and set `user.name`.
+    pub fn repository_now(&self) -> Result<Repository, Failure> {
+        Ok(Repository::open(self.repository.common_dir())?)
+    }
+
+    /// The slot of `name`, whether there is such a fork or not.
+    pub fn slot(&self, name: &ForkName) -> Arc<Slot> {
+        let mut slots = self.slots.lock();
+        let slot = slots.entry(name.clone()).or_insert_with(|| {
+            Arc::new(Slot {
+                name: name.clone(),
+                turn: Mutex::default(),
+                state: Mutex::default(),
+            })
+        });
+        slot.clone()
+    }
+
+    /// All slots, by name.
+    pub fn slots(&self) -> Vec<Arc<Slot>> {
+        self.slots.lock().values().cloned().collect()
+    }
+
+    pub fn mounts(&self) -> usize {
+        self.slots().iter().filter(|slot| slot.is_mounted()).count()
+    }
+
+    /// From now on no request gets a turn; whether that is new.
+    pub fn begin_stop(&self) -> bool {
+        !self.stopping.swap(true, Ordering::SeqCst)
+    }
+
+    /// The daemon goes on after all.
+    pub fn cancel_stop(&self) {
+        self.stopping.store(false, Ordering::SeqCst);
+    }
+
+    /// Waits for the turn of a request that changes `name`, which need not exist.
+    pub fn turn<'a>(self: &'a Arc<Daemon>, slot: &'a Arc<Slot>) -> Result<Turn<'a>, Failure> {
+        let turn = self.turn_even_stopping(slot);
+        if self.stopping.load(Ordering::SeqCst) {
+            return Err(Failure::new(ErrorCode::DaemonUnreachable, "the daemon is ending")
+                .hint("try again in a moment"));
+        }
+        Ok(turn)
+    }
+
+    /// As [`Daemon::turn`], for the one who stops the daemon.
+    pub fn turn_even_stopping<'a>(self: &'a Arc<Daemon>, slot: &'a Arc<Slot>) -> Turn<'a> {
+        let guard = slot.turn.lock();
+        let turn = Turn {
+            daemon: self,
+            slot,
+            _guard: guard,
+        };
+        turn.finish_outside_end();
+        turn
+    }
+}
+
+impl Slot {
+    /// Whether the fork is mounted (and its mount was not ended from outside).
+    pub fn is_mounted(&self) -> bool {
+        let state = self.state.lock();
+        state
+            .mounted
+            .as_ref()
+            .is_some_and(|mounted| !mounted.ending.is_outside())
+    }
+
+    /// Calls `read` with the open fork, if it is open. The slot's state is locked meanwhile: nothing that waits.
+    pub fn with_open_fork<T>(&self, read: impl FnOnce(&Fork) -> T) -> Option<T> {
+        self.state.lock().fork.as_deref().map(read)
+    }
+
+    pub fn trouble(&self) -> Option<Failure> {
+        self.state.lock().trouble.clone()
+    }
+
+    pub fn set_trouble(&self, trouble: Option<Failure>) {
+        self.state.lock().trouble = trouble;
+    }
+
+    /// Brings what was written to the disk, unless a request has its turn: then the next round does.
+    pub fn sync(&self) {
+        let Some(_turn) = self.turn.try_lock() else {
+            return;
+        };
+        let fork = self.state.lock().fork.clone();
+        let Some(fork) = fork.filter(|fork| fork.workspace.is_dirty()) else {
+            return;
+        };
+        let trouble = fork.workspace.sync().err().map(|error| {
+            Failure::from(error).context(format!("{} could not be brought to the disk", self.name))
+        });
+        // Tried every few seconds, said once.
+        if let Some(failure) = &trouble
+            && self.trouble().as_ref() != Some(failure)
+        {
+            log::error!("{failure}");
+        }
+        self.set_trouble(trouble);
+    }
+}
+
+/// The right to change one fork, for one request.
+pub struct Turn<'a> {
+    pub daemon: &'a Arc<Daemon>,
+    slot: &'a Arc<Slot>,
+    _guard: MutexGuard<'a, ()>,
+}
+
+impl Turn<'_> {
+    pub fn name(&self) -> &ForkName {
+        &self.slot.name
+    }
+
+    pub fn record(&self) -> Result<ForkRecord, Failure> {
+        Ok(self.daemon.store.record(self.name())?)
+    }
+
+    pub fn update_record(&self, change: impl FnOnce(&mut ForkRecord)) -> Result<ForkRecord, Failure> {
+        Ok(self.daemon.store.update_record(self.name(), change)?)
+    }
+
+    pub fn is_mounted(&self) -> bool {
+        self.slot.is_mounted()
+    }
+
+    pub fn set_trouble(&self, trouble: Option<Failure>) {
+        self.slot.set_trouble(trouble);
+    }
+
+    /// The fork's file system: that of the mount, or opened for this request.
+    pub fn open(&self) -> Result<Arc<Fork>, Failure> {
+        if let Some(fork) = &self.slot.state.lock().fork {
+            return Ok(fork.clone());
+        }
+        Ok(self.daemon.store.open_fork(self.name())?)
+    }
+
+    /// As [`Turn::open`], after a look whether there is such a fork at all.
+    pub fn open_existing(&self) -> Result<Arc<Fork>, Failure> {
+        self.record()?;
+        self.open()
+    }
+
+    /// Lets contents leave the layer that git has by now, if HEAD moved since the last time.
+    pub fn settle(&self, repository: &Repository, fork: &Fork) -> Result<(), Failure> {
+        let head = repository.head_of(fork.worktree.git_dir())?.commit_id();
+        let settled = self.slot.state.lock().settled;
+        if settled == Settled::At(head) {
+            return Ok(());
+        }
+        let last_head = match settled {
+            Settled::Never => None,
+            Settled::At(head) => head,
+        };
+        let outcome = crate::change::commit::settle(repository, self.name(), fork, last_head)?;
+        log::debug!("{}: {} contents left the layer", self.name(), outcome.adopted);
+        self.slot.state.lock().settled = Settled::At(head);
+        Ok(())
+    }
+
+    /// Notes that the layer was settled for this HEAD, as a commit does by itself.
+    pub fn note_settled(&self, head: ObjectId) {
+        self.slot.state.lock().settled = Settled::At(Some(head));
+    }
+
+    /// Mounts the fork at `dir`, which was found fit. A stale mount there is detached first. Records are the caller's.
+    pub fn mount(&self, dir: &Path, allow_other: bool) -> Result<(), Failure> {
+        fuse::detach_stale(dir)?;
+        let fork = self.open()?;
+        let options = MountOptions {
+            dir: dir.to_owned(),
+            name: self.name().to_string(),
+            allow_other,
+        };
+        let ending = Arc::new(Ending(Mutex::new(Phase::Live)));
+        let ended = ended_callback(Arc::downgrade(self.daemon), self.slot.clone(), ending.clone());
+        let mount = Mount::start(fork.workspace.clone(), &options, ended)?;
+        log::info!("{} is mounted at {}", self.name(), dir.display());
+        let mut state = self.slot.state.lock();
+        state.fork = Some(fork);
+        state.mounted = Some(Mounted {
+            mount: Arc::new(mount),
+            ending,
+            allow_other,
+        });
+        state.trouble = None;
+        Ok(())
+    }
+
+    /// As [`Turn::mount`] where nobody waits for the outcome: a failure is logged and shown by `list`.
+    pub fn mount_or_note(&self, dir: PathBuf, allow_other: bool) {
+        if let Err(failure) = self.mount(&dir, allow_other) {
+            let failure = failure.context(format!(
+                "{} could not be mounted at {}",
+                self.name(),
+                dir.display()
+            ));
+            log::error!("{failure}");
+            self.set_trouble(Some(failure));
+        }
+    }
+
+    /// Unmounts, if it is mounted, and closes the fork. Fails with [`ErrorCode::Busy`] and the users' names.
+    pub fn unmount(&self, mode: UnmountMode) -> Result<(), Failure> {
+        let (mount, ending) = match &self.slot.state.lock().mounted {
+            Some(mounted) => (mounted.mount.clone(), mounted.ending.clone()),
+            None => return Ok(()),
+        };
+        if ending.claim()
+            && let Err(error) = mount.unmount(mode)
+            && ending.give_back()
+        {
+            return Err(match error {
+                MountError::Busy(dir) => busy(self.name(), &dir),
+                other => other.into(),
+            });
+        }
+        if ending.is_outside() {
+            // Between this turn's beginning and now. Only the flag is left to do, which every caller sets.
+            log::debug!("{}: somebody else unmounted it first", self.name());
+        }
+        log::info!("{} is unmounted from {}", self.name(), mount.dir().display());
+        drop(mount);
+        self.close();
+        Ok(())
+    }
+
+    /// The users of the mount, as a failure; fine where there are none.
+    pub fn refuse_if_busy(&self) -> Result<(), Failure> {
+        let Some(dir) = self.mount_dir() else {
+            return Ok(());
+        };
+        match fuse::users_of(&dir).is_empty() {
+            true => Ok(()),
+            false => Err(busy(self.name(), &dir)),
+        }
+    }
+
+    /// Where the fork is mounted now.
+    pub fn mount_dir(&self) -> Option<PathBuf> {
+        let state = self.slot.state.lock();
+        state
+            .mounted
+            .as_ref()
+            .map(|mounted| mounted.mount.dir().to_owned())
+    }
+
+    /// Whether others than the owner may enter the mount.
+    pub fn allows_other(&self) -> bool {
+        let state = self.slot.state.lock();
+        state.mounted.as_ref().is_some_and(|mounted| mounted.allow_other)
+    }
+
+    /// Forgets mount and open fork; what was written goes to the disk first.
+    fn close(&self) {
+        let fork = {
+            let mut state = self.slot.state.lock();
+            state.mounted = None;
+            state.fork.take()
+        };
+        if let Some(fork) = fork
+            && let Err(error) = fork.workspace.sync()
+        {
+            let failure =
+                Failure::from(error).context(format!("{} could not be brought to the disk", self.name()));
+            log::error!("{failure}");
+            self.set_trouble(Some(failure));
+        }
+    }
+
+    /// If the mount was ended from outside: closes the fork and does what its policy says.
+    fn finish_outside_end(&self) {
+        let ended_outside = {
+            let state = self.slot.state.lock();
+            state
+                .mounted
+                .as_ref()
+                .is_some_and(|mounted| mounted.ending.is_outside())
+        };
+        if !ended_outside {
+            return;
+        }
+        self.close();
+        log::info!("{} was unmounted from outside", self.name());
+        if let Err(failure) = policy::after_outside_unmount(self) {
+            let failure = failure.context(format!(
+                "{} was unmounted, but its policy could not be applied; the layer is as it was",
+                self.name()
+            ));
+            log::error!("{failure}");
+            self.set_trouble(Some(failure));
+        }
+    }
+}
+
+/// What a mount calls when its session has ended. The work is done by a thread of its own: it waits for the fork's
+/// turn, and whoever has that may be waiting for the caller.
+fn ended_callback(daemon: Weak<Daemon>, slot: Arc<Slot>, ending: Arc<Ending>) -> Box<dyn FnOnce() + Send> {
+    Box::new(move || {
+        if !ending.session_ended() {
+            return;
+        }
+        let name = format!("ended-{}", slot.name);
+        let finish = move || {
+            if let Some(daemon) = daemon.upgrade() {
+                // Taking the turn is what finishes it.
+                drop(daemon.turn(&slot));
+            }
+        };
+        if let Err(error) = thread::Builder::new().name(name).spawn(finish) {
+            log::error!("no thread for what follows an unmount, the next request does it: {error}");
+        }
+    })
+}
+
+/// The mount is in use, by whom.
+fn busy(name: &ForkName, dir: &Path) -> Failure {
+    let failure = Failure::new(ErrorCode::Busy, format!("{name} is in use at {}", dir.display()))
+        .hint("end these programs or let them leave the directory, or add `--force`");
+    fuse::users_of(dir)
+        .into_iter()
+        .fold(failure, |failure, (pid, command)| {
+            failure.cause(format!("{command} (process {pid})"))
+        })
+}

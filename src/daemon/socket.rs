@@ -1,0 +1,97 @@
+//! The daemon's socket, `<store>/daemon.sock`: binding and connecting.
+//!
+//! The address of a Unix socket holds at most 108 bytes, fewer than a path may have. So both sides go through the
+//! descriptor of the store's directory: `/proc/self/fd/<n>/daemon.sock`.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use super::failure::Failure;
+
+/// The socket's name in the store.
+pub const SOCKET_NAME: &str = "daemon.sock";
+
+/// The store of the repository with this common directory.
+pub fn store_dir(common_dir: &Path) -> PathBuf {
+    common_dir.join("tine")
+}
+
+/// Binds the socket in `store_dir`, in place of what an earlier daemon left, for the owner only. The caller holds the
+/// store's lock, so that no living daemon loses its socket.
+pub fn bind(store_dir: &Path) -> Result<UnixListener, Failure> {
+    let path = store_dir.join(SOCKET_NAME);
+    let failed = |error: io::Error| Failure::io("listen at", &path, &error);
+    // Nobody else can reach the socket before it has its own permissions: the directory lets only the owner in.
+    fs::set_permissions(store_dir, Permissions::from_mode(0o700)).map_err(failed)?;
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let dir = open_dir(store_dir).map_err(failed)?;
+    let listener = UnixListener::bind(through(&dir)).map_err(failed)?;
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(failed)?;
+    Ok(listener)
+}
+
+/// Connects to the daemon of the store in `store_dir`; `None` where nobody listens.
+pub fn connect(store_dir: &Path) -> Result<Option<UnixStream>, Failure> {
+    let connected = open_dir(store_dir).and_then(|dir| UnixStream::connect(through(&dir)));
+    match connected {
+        Ok(stream) => Ok(Some(stream)),
+        Err(error) => match error.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => Ok(None),
+            _ => Err(Failure::io("connect to", &store_dir.join(SOCKET_NAME), &error)),
+        },
+    }
+}
+
+/// Removes the socket, if it is there. The caller holds the store's lock.
+pub fn remove(store_dir: &Path) {
+    let path = store_dir.join(SOCKET_NAME);
+    if let Err(error) = fs::remove_file(&path)
+        && error.kind() != ErrorKind::NotFound
+    {
+        log::warn!("could not remove {}: {error}", path.display());
+    }
+}
+
+fn open_dir(dir: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
+        .open(dir)
+}
+
+fn through(dir: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/{SOCKET_NAME}", dir.as_raw_fd()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_longer_than_a_socket_address_works_and_only_the_owner_may_connect() {
+        let place = tempfile::tempdir().unwrap();
+        let store = place.path().join("x".repeat(100)).join("y".repeat(100));
+        assert!(connect(&store).unwrap().is_none(), "there is no store");
+        fs::create_dir_all(&store).unwrap();
+        assert!(connect(&store).unwrap().is_none(), "there is no socket");
+        let listener = bind(&store).unwrap();
+        assert!(connect(&store).unwrap().is_some());
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&store), 0o700);
+        assert_eq!(mode(&store.join(SOCKET_NAME)), 0o600);
+
+        drop(listener);
+        assert!(connect(&store).unwrap().is_none(), "a dead socket is nobody");
+        let _again = bind(&store).unwrap();
+        assert!(connect(&store).unwrap().is_some());
+        remove(&store);
+        assert!(connect(&store).unwrap().is_none());
+    }
+}

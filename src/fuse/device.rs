@@ -1,0 +1,189 @@
+//! Gets a descriptor of `/dev/fuse` that is mounted, and unmounts: as root by system calls, as anybody else through
+//! `fusermount3`.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::mount::{MountError, MountOptions};
+use super::place::FS_TYPE;
+use crate::sys::mount::{self as sys, UnmountHow};
+use crate::sys::process::{effective_gid, effective_uid};
+
+const DEVICE: &str = "/dev/fuse";
+const FUSERMOUNT: &str = "fusermount3";
+/// Bytes in one read request at most.
+const MAX_READ: u32 = 1024 * 1024;
+
+/// What stands as the mount's source in `/proc/self/mounts`.
+pub(super) fn source(options: &MountOptions) -> String {
+    format!("tine:{}", options.name)
+}
+
+/// Options that the kernel and `fusermount3` both know.
+///
+/// Only with `default_permissions` does the kernel check the mode of a file that is opened or entered (there is no open
+/// request that could be refused). Root passes every such check, so a mount that only root may enter does without, and
+/// saves a request after each change of a directory.
+fn common_options(options: &MountOptions, uid: u32) -> String {
+    let mut list = format!("max_read={MAX_READ}");
+    if options.allow_other {
+        list.push_str(",allow_other");
+    }
+    if options.allow_other || uid != 0 {
+        list.push_str(",default_permissions");
+    }
+    list
+}
+
+/// Mounts at `dir`, a directory's path without symlinks.
+pub(super) fn mount(options: &MountOptions, dir: &Path) -> Result<OwnedFd, MountError> {
+    let (uid, gid) = (effective_uid(), effective_gid());
+    if uid == 0 {
+        mount_directly(options, dir, uid, gid)
+    } else {
+        mount_through_fusermount(options, dir, uid)
+    }
+}
+
+fn mount_directly(options: &MountOptions, dir: &Path, uid: u32, gid: u32) -> Result<OwnedFd, MountError> {
+    let device = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(DEVICE)
+        .map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => MountError::NoFuseDevice,
+            Some(libc::EACCES | libc::EPERM) => MountError::NotPermitted(error),
+            _ => MountError::io("open", DEVICE)(error),
+        })?;
+    let data = format!(
+        "fd={},rootmode=40000,user_id={uid},group_id={gid},{}",
+        device.as_raw_fd(),
+        common_options(options, uid)
+    );
+    sys::mount(&source(options), dir, FS_TYPE, &data).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENODEV) => MountError::NoFuseDevice,
+        Some(libc::EPERM | libc::EACCES) => MountError::NotPermitted(error),
+        _ => MountError::io("mount at", dir)(error),
+    })?;
+    Ok(device.into())
+}
+
+/// `fusermount3` mounts, sends the descriptor over the socket that `_FUSE_COMMFD` names, and ends.
+fn mount_through_fusermount(options: &MountOptions, dir: &Path, uid: u32) -> Result<OwnedFd, MountError> {
+    if !Path::new(DEVICE).exists() {
+        return Err(MountError::NoFuseDevice);
+    }
+    // Commas and backslashes separate options there.
+    let source = source(options).replace('\\', "\\\\").replace(',', "\\,");
+    let list = format!(
+        "fsname={source},subtype=tine,nosuid,nodev,{}",
+        common_options(options, uid)
+    );
+    let (ours, theirs) = UnixStream::pair().map_err(MountError::io("make a socket for", FUSERMOUNT))?;
+    // As its standard input the socket is inherited without further ado.
+    let child = fusermount()
+        .arg("-o")
+        .arg(list)
+        .arg("--")
+        .arg(dir)
+        .env("_FUSE_COMMFD", "0")
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .spawn()
+        .map_err(cannot_run)?;
+    let received = sys::receive_descriptor(&ours);
+    let output = child
+        .wait_with_output()
+        .map_err(MountError::io("wait for", FUSERMOUNT))?;
+    match received {
+        Ok(device) => Ok(device),
+        Err(_) => Err(MountError::Fusermount(message(&output.stderr))),
+    }
+}
+
+fn fusermount() -> Command {
+    let mut command = Command::new(FUSERMOUNT);
+    command
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn cannot_run(error: io::Error) -> MountError {
+    match error.kind() {
+        io::ErrorKind::NotFound => MountError::NoFusermount,
+        _ => MountError::io("run", FUSERMOUNT)(error),
+    }
+}
+
+/// What `fusermount3` said, without its own name before it.
+fn message(stderr: &[u8]) -> String {
+    let text = String::from_utf8_lossy(stderr);
+    let line = text.lines().next().unwrap_or("it sent no descriptor").trim();
+    line.trim_start_matches("fusermount3: ").to_owned()
+}
+
+/// Unmounts what is at `dir`. The caller has made sure that it is ours.
+pub(super) fn unmount(dir: &Path, how: UnmountHow) -> Result<(), MountError> {
+    if effective_uid() == 0 {
+        return sys::unmount(dir, how).map_err(|error| match error.raw_os_error() {
+            Some(libc::EBUSY) => MountError::Busy(dir.to_owned()),
+            Some(libc::EPERM) => MountError::NotPermitted(error),
+            _ => MountError::io("unmount", dir)(error),
+        });
+    }
+    let flags = match how {
+        UnmountHow::IfUnused => "-u",
+        UnmountHow::Detach | UnmountHow::Abort => "-uz",
+    };
+    let output = fusermount()
+        .arg(flags)
+        .arg("--")
+        .arg(dir)
+        .output()
+        .map_err(cannot_run)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let message = message(&output.stderr);
+    if message.contains("busy") {
+        Err(MountError::Busy(dir.to_owned()))
+    } else {
+        Err(MountError::Fusermount(message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(allow_other: bool) -> MountOptions {
+        MountOptions {
+            dir: "/srv/x".into(),
+            name: "x".into(),
+            allow_other,
+        }
+    }
+
+    #[test]
+    fn the_kernel_checks_permissions_unless_only_root_may_enter() {
+        assert!(!common_options(&options(false), 0).contains("default_permissions"));
+        assert!(common_options(&options(true), 0).contains("allow_other,default_permissions"));
+        assert!(common_options(&options(false), 1000).contains("default_permissions"));
+        assert!(!common_options(&options(false), 1000).contains("allow_other"));
+    }
+
+    #[test]
+    fn the_message_of_fusermount_is_its_first_line() {
+        assert_eq!(
+            message(b"fusermount3: mount failed: Operation not permitted\n"),
+            "mount failed: Operation not permitted"
+        );
+        assert_eq!(message(b""), "it sent no descriptor");
+    }
+}

@@ -1,0 +1,117 @@
+//! Which errno each failure is.
+
+use std::io;
+
+use fuser::Errno;
+
+use crate::git::GitError;
+use crate::layer::LayerError;
+use crate::workspace::FsError;
+
+/// The errno for a failed operation.
+pub(super) fn of(error: &FsError) -> Errno {
+    match error {
+        FsError::NotFound => Errno::ENOENT,
+        FsError::Exists => Errno::EEXIST,
+        FsError::NotADirectory => Errno::ENOTDIR,
+        FsError::IsADirectory => Errno::EISDIR,
+        FsError::NotEmpty => Errno::ENOTEMPTY,
+        FsError::NotPermitted => Errno::EPERM,
+        FsError::AccessDenied => Errno::EACCES,
+        FsError::Invalid => Errno::EINVAL,
+        FsError::NameTooLong => Errno::ENAMETOOLONG,
+        FsError::TooLarge => Errno::EFBIG,
+        FsError::TooManyLinks => Errno::EMLINK,
+        FsError::SymlinkLoop => Errno::ELOOP,
+        FsError::NoAttribute => Errno::NO_XATTR,
+        FsError::Range => Errno::ERANGE,
+        FsError::NoSuchOffset => Errno::ENXIO,
+        // Never ENOSYS: the kernel would take that as an answer for good, for every file of the mount.
+        FsError::Unsupported => Errno::EOPNOTSUPP,
+        FsError::Stale => Errno::ESTALE,
+        FsError::NoSpace(cause) => match of_layer(cause) {
+            Errno::EDQUOT => Errno::EDQUOT,
+            _ => Errno::ENOSPC,
+        },
+        FsError::Layer(cause) => of_layer(cause),
+        FsError::Base(cause) => of_git(cause),
+    }
+}
+
+fn of_layer(error: &LayerError) -> Errno {
+    match error {
+        LayerError::Io { source, .. } => of_io(source),
+        LayerError::Corrupt { .. } => Errno::EIO,
+        LayerError::NewerFormat { .. } => Errno::EIO,
+        LayerError::Locked { .. } => Errno::EIO,
+        LayerError::Frozen { .. } => Errno::EROFS,
+        LayerError::Poisoned { .. } => Errno::EIO,
+    }
+}
+
+/// Reading the base can fail in few ways that a program could act on: whatever is wrong with the repository is EIO to
+/// it, and told in the log.
+fn of_git(error: &GitError) -> Errno {
+    match error {
+        GitError::Io { source, .. } => of_io(source),
+        GitError::NotARepository(_)
+        | GitError::UnsupportedRepository { .. }
+        | GitError::UnknownRevision(_)
+        | GitError::BranchCheckedOut { .. }
+        | GitError::BranchExists(_)
+        | GitError::InvalidBranchName(_)
+        | GitError::MissingObject { .. }
+        | GitError::CorruptObject { .. }
+        | GitError::HostileTree { .. }
+        | GitError::HostilePath { .. }
+        | GitError::RefMoved { .. }
+        | GitError::NoIdentity(_)
+        | GitError::GitTooOld { .. }
+        | GitError::GitMissing(_)
+        | GitError::GitFailed { .. }
+        | GitError::Library { .. } => Errno::EIO,
+    }
+}
+
+/// The host's errno is passed on only where it means the same to a program in the mount. ENOENT, say, would tell it
+/// that its own file is missing when a file of the store is.
+fn of_io(error: &io::Error) -> Errno {
+    match error.raw_os_error() {
+        Some(libc::ENOSPC) => Errno::ENOSPC,
+        Some(libc::EDQUOT) => Errno::EDQUOT,
+        Some(libc::EFBIG) => Errno::EFBIG,
+        Some(libc::EROFS) => Errno::EROFS,
+        Some(libc::ENOMEM) => Errno::ENOMEM,
+        _ => Errno::EIO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layer_io(code: i32) -> LayerError {
+        LayerError::io("write", "/store/data")(io::Error::from_raw_os_error(code))
+    }
+
+    #[test]
+    fn a_full_disk_reaches_the_program() {
+        assert_eq!(of(&FsError::from(layer_io(libc::ENOSPC))), Errno::ENOSPC);
+        assert_eq!(of(&FsError::from(layer_io(libc::EDQUOT))), Errno::EDQUOT);
+        assert_eq!(of(&FsError::Layer(layer_io(libc::ENOSPC))), Errno::ENOSPC);
+    }
+
+    #[test]
+    fn a_missing_file_of_the_store_is_no_missing_file_of_the_fork() {
+        assert_eq!(of(&FsError::from(layer_io(libc::ENOENT))), Errno::EIO);
+        let spool = GitError::io("read", "/store/spool/1")(io::Error::from_raw_os_error(libc::ENOENT));
+        assert_eq!(of(&FsError::Base(spool)), Errno::EIO);
+    }
+
+    #[test]
+    fn nothing_is_enosys() {
+        for error in [FsError::Unsupported, FsError::Invalid, FsError::NoAttribute] {
+            assert_ne!(of(&error), Errno::ENOSYS, "{error}");
+        }
+    }
+}

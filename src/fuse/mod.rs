@@ -1,0 +1,25 @@
+//! The kernel adapter: the only place that knows `fuser`. It decodes, calls the workspace and replies; it decides
+//! nothing.
+//!
+//! ```text
+//! mount ──► device     a descriptor of /dev/fuse that is mounted: by ourselves or through fusermount3
+//!   │  ───► place      which mount is ours, from /proc/self/mountinfo
+//!   │  ───► notifier   invalidations, sent to the kernel from a thread of their own
+//!   └─────► adapter    the operations ──► convert, errno, counters
+//! users                who keeps a mount busy
+//! ```
+
+mod adapter;
+mod convert;
+mod counters;
+mod device;
+mod errno;
+pub mod mount;
+mod notifier;
+mod place;
+#[cfg(test)]
+mod tests;
+mod users;
+
+pub use mount::{Mount, MountError, MountOptions, UnmountMode, detach_stale};
+pub use users::users_of;

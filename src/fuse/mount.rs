@@ -1,0 +1,505 @@
+//! Mounting and unmounting, done here and not by `fuser`, whose own teardown can unmount a different file system.
+//!
+//! ```text
+//! start:  directory ─► device mounted ─► INIT ─► session thread ─► first opendir and open ─► ready
+//! end:    connection dead ─► fuser's threads end ─► notifier stopped ─► listener taken back ─► `ended`
+//! ```
+//!
+//! The session thread owns everything that must go when the session ends, for whatever reason it does; [`Mount`] only
+//! watches it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fuser::{Config, Filesystem, Session, SessionACL};
+use log::{debug, error, warn};
+use parking_lot::{Condvar, Mutex};
+use thiserror::Error;
+
+use super::adapter::{Adapter, PrimingFile, READ_AHEAD};
+use super::counters::Counters;
+use super::device;
+use super::notifier::NotifierThread;
+use super::place::{self, FS_TYPE, MountedAt};
+use crate::sys::mount::{self as sys, UnmountHow};
+use crate::sys::process::{effective_gid, effective_uid};
+use crate::workspace::Workspace;
+
+/// Threads that serve one mount.
+const THREADS: usize = 2;
+/// How long the first requests may take until the mount counts as failed.
+const START_PATIENCE: Duration = Duration::from_secs(20);
+/// How long a session may take to end once it is unmounted.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+/// How long programs that use a mount may finish what they are at before a forced unmount cuts them off.
+const FORCE_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a mount that may be dead is given to answer.
+const PROBE_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How a fork is mounted.
+#[derive(Debug, Clone)]
+pub struct MountOptions {
+    pub dir: PathBuf,
+    /// Shown as the mount's source in `/proc/self/mounts` after `tine:`.
+    pub name: String,
+    /// Several users may enter; the kernel then checks permissions (`default_permissions`).
+    pub allow_other: bool,
+}
+
+/// Why a mount failed.
+#[derive(Debug, Error)]
+pub enum MountError {
+    #[error("/dev/fuse is missing")]
+    NoFuseDevice,
+    #[error("/dev/fuse may not be used: {0}")]
+    NotPermitted(#[source] io::Error),
+    #[error("fusermount3 is missing, which a user other than root needs to mount")]
+    NoFusermount,
+    #[error("fusermount3 failed: {0}")]
+    Fusermount(String),
+    #[error("{0} exists and is not an empty directory")]
+    NotEmpty(PathBuf),
+    #[error("{0} is mounted already")]
+    AlreadyMounted(PathBuf),
+    #[error("{0} is in use")]
+    Busy(PathBuf),
+    #[error("{action} {path}: {source}")]
+    Io {
+        action: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+}
+
+impl MountError {
+    /// Wraps an I/O error: `MountError::io("open", path)` for `map_err`.
+    pub(super) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> MountError {
+        let path = path.into();
+        move |source| MountError::Io { action, path, source }
+    }
+}
+
+/// How hard to unmount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnmountMode {
+    /// Refused while programs use the mount.
+    Clean,
+    /// Detached at once; programs that use it get errors.
+    Force,
+}
+
+/// Called once when a session has ended.
+type Ended = Box<dyn FnOnce() + Send>;
+
+/// What the session thread and [`Mount`] share.
+struct Shared {
+    state: Mutex<State>,
+    /// Told when `state.over` becomes true.
+    over: Condvar,
+}
+
+struct State {
+    over: bool,
+    /// Taken when it is called, and when the mount fails to start.
+    ended: Option<Ended>,
+}
+
+impl Shared {
+    /// Whether the session has ended by `patience` from now.
+    fn wait_until_over(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let mut state = self.state.lock();
+        while !state.over {
+            if self.over.wait_until(&mut state, deadline).timed_out() {
+                break;
+            }
+        }
+        state.over
+    }
+}
+
+/// A mounted fork. Dropping it does not unmount.
+pub struct Mount {
+    /// As `/proc/self/mountinfo` had it when it was made. Valid while the session lives: a connection that lives keeps
+    /// its device number from being given to another.
+    place: MountedAt,
+    shared: Arc<Shared>,
+    counters: Arc<Counters>,
+}
+
+impl Mount {
+    /// Mounts `workspace`, with the directory made if it is missing, and serves it from threads of this process. `ended`
+    /// is called, from a thread of its own, when the session ends for whatever reason (an `umount` from outside, too).
+    /// Returns when the mount is ready to use: the first `open` has been answered.
+    ///
+    /// When `ended` is called the directory is unmounted, or about to be replaced by an error for whoever looks, and
+    /// the workspace's listener is taken back.
+    pub fn start(
+        workspace: Arc<Workspace>,
+        options: &MountOptions,
+        ended: Ended,
+    ) -> Result<Mount, MountError> {
+        let (uid, gid) = (effective_uid(), effective_gid());
+        let counters = Arc::new(Counters::new());
+        let priming = PrimingFile::new(uid, gid);
+        let adapter = Adapter::new(workspace.clone(), counters.clone(), priming.clone());
+        serve(adapter, Some(priming), Some(workspace), counters, options, ended)
+    }
+
+    /// Where it is mounted: absolute, without symlinks.
+    pub fn dir(&self) -> &Path {
+        &self.place.dir
+    }
+
+    /// How many requests of each kind the kernel sent so far, by FUSE's names for them.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.counters.read()
+    }
+
+    /// Unmounts and waits until the session has ended. Does nothing if it has ended already. Never unmounts anything but
+    /// this mount: [`MountError::Busy`] if something else is mounted over it.
+    pub fn unmount(&self, mode: UnmountMode) -> Result<(), MountError> {
+        if self.shared.wait_until_over(Duration::ZERO) {
+            return Ok(());
+        }
+        match mode {
+            UnmountMode::Clean => self.unmount_clean(),
+            UnmountMode::Force => self.unmount_force(),
+        }
+    }
+
+    fn unmount_clean(&self) -> Result<(), MountError> {
+        let found = self.visibility()?;
+        match found {
+            Visibility::OnTop => self.take_down(UnmountHow::IfUnused)?,
+            Visibility::Covered => return Err(self.busy()),
+            Visibility::Gone => {}
+        }
+        if self.shared.wait_until_over(END_PATIENCE) {
+            return Ok(());
+        }
+        if found == Visibility::Gone {
+            // Somebody detached it (`umount -l`), and programs still use it.
+            return Err(self.busy());
+        }
+        // Nobody here uses it, but the session lives: another mount namespace has a copy of the mount.
+        warn!(
+            "{} is still mounted in another mount namespace",
+            self.dir().display()
+        );
+        self.abort_and_wait()
+    }
+
+    fn unmount_force(&self) -> Result<(), MountError> {
+        match self.visibility()? {
+            Visibility::OnTop => {
+                write_back(self.dir());
+                // Programs get a moment to finish what they are at, if they can be cut off once it is detached.
+                let how = if abort_file(&self.place).exists() {
+                    UnmountHow::Detach
+                } else {
+                    UnmountHow::Abort
+                };
+                self.take_down(how)?;
+            }
+            Visibility::Covered => return Err(self.busy()),
+            Visibility::Gone => {}
+        }
+        if self.shared.wait_until_over(FORCE_PATIENCE) {
+            return Ok(());
+        }
+        self.abort_and_wait()
+    }
+
+    /// Unmounts what is at the directory, which was just seen to be ours.
+    fn take_down(&self, how: UnmountHow) -> Result<(), MountError> {
+        match device::unmount(self.dir(), how) {
+            // Somebody else was faster.
+            Err(_) if self.visibility()? == Visibility::Gone => Ok(()),
+            result => result,
+        }
+    }
+
+    fn abort_and_wait(&self) -> Result<(), MountError> {
+        abort(&self.place)?;
+        if self.shared.wait_until_over(END_PATIENCE) {
+            Ok(())
+        } else {
+            Err(self.busy())
+        }
+    }
+
+    fn busy(&self) -> MountError {
+        MountError::Busy(self.dir().to_owned())
+    }
+
+    fn visibility(&self) -> Result<Visibility, MountError> {
+        visibility(&self.place)
+    }
+}
+
+/// Whether a mount is what one meets at its directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Visibility {
+    OnTop,
+    /// Something else is mounted over it.
+    Covered,
+    /// It is no longer there.
+    Gone,
+}
+
+fn visibility(ours: &MountedAt) -> Result<Visibility, MountError> {
+    let mounts = place::mounts_at(&ours.dir).map_err(MountError::io("read", "/proc/self/mountinfo"))?;
+    let is_ours = |mount: &MountedAt| mount.mount_id == ours.mount_id && mount.device == ours.device;
+    Ok(match mounts.iter().rposition(is_ours) {
+        Some(position) if position + 1 == mounts.len() => Visibility::OnTop,
+        Some(_) => Visibility::Covered,
+        None => Visibility::Gone,
+    })
+}
+
+/// Ends a connection without regard for who uses it, as far as there is a way to.
+fn abort(mount: &MountedAt) -> Result<(), MountError> {
+    let file = abort_file(mount);
+    match fs::write(&file, b"1") {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match visibility(mount)? {
+            // The control file system is not mounted everywhere.
+            Visibility::OnTop => device::unmount(&mount.dir, UnmountHow::Abort),
+            // It dies with the last program that uses it.
+            Visibility::Covered | Visibility::Gone => Ok(()),
+        },
+        Err(error) => Err(MountError::io("write", file)(error)),
+    }
+}
+
+/// Of the kernel's control file system for FUSE, which names connections by the minor device number.
+fn abort_file(mount: &MountedAt) -> PathBuf {
+    PathBuf::from(format!("/sys/fs/fuse/connections/{}/abort", mount.device.1))
+}
+
+/// Has what programs changed through shared mappings written, as far as that ends in time.
+fn write_back(dir: &Path) {
+    let dir = dir.to_owned();
+    let written = within(END_PATIENCE, "tine-write-back", move || {
+        fs::File::open(&dir).and_then(|dir| sys::sync_file_system(&dir))
+    });
+    if let Ok(Err(error)) | Err(error) = written {
+        warn!("not all mapped pages could be written before unmounting: {error}");
+    }
+}
+
+/// Runs what may hang in a thread that is left behind if it does.
+fn within<T: Send + 'static>(
+    patience: Duration,
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    let (done, wait) = sync_channel(1);
+    thread::Builder::new().name(name.into()).spawn(move || {
+        // Whoever waited may have lost patience.
+        let _ = done.send(run());
+    })?;
+    wait.recv_timeout(patience).map_err(|error| match error {
+        RecvTimeoutError::Timeout => io::ErrorKind::TimedOut.into(),
+        RecvTimeoutError::Disconnected => io::Error::other("the thread panicked"),
+    })
+}
+
+/// Mounts and serves `filesystem`. `workspace` gets its listener set; `priming` is the file that `filesystem` has for
+/// the first open.
+pub(super) fn serve<F: Filesystem>(
+    filesystem: F,
+    priming: Option<PrimingFile>,
+    workspace: Option<Arc<Workspace>>,
+    counters: Arc<Counters>,
+    options: &MountOptions,
+    ended: Ended,
+) -> Result<Mount, MountError> {
+    sys::keep_large_buffers_untouched();
+    let dir = prepare_directory(&options.dir)?;
+    let device = device::mount(options, &dir)?;
+    let undo = |error: MountError| {
+        if let Err(second) = device::unmount(&dir, UnmountHow::Detach) {
+            warn!("{second}");
+        }
+        error
+    };
+    // Blocks until the kernel's first request, which is under way since mounting.
+    let session = match fuser_session(filesystem, device) {
+        Ok(session) => session,
+        Err(error) => return Err(undo(MountError::io("begin to serve", &dir)(error))),
+    };
+    let place = match identify(&dir, options) {
+        Ok(place) => place,
+        Err(error) => return Err(undo(error)),
+    };
+    let notifier = session.notifier();
+    let shared = Arc::new(Shared {
+        state: Mutex::new(State {
+            over: false,
+            ended: Some(ended),
+        }),
+        over: Condvar::new(),
+    });
+    let mount = Mount {
+        place,
+        shared,
+        counters,
+    };
+    if let Err(error) = mount.spawn_session(session, notifier.clone(), workspace) {
+        return Err(undo(MountError::io("start threads for", &dir)(error)));
+    }
+    if let Err(error) = prime(&dir, priming.as_ref(), &notifier) {
+        mount.shared.state.lock().ended = None;
+        if let Err(second) = mount.unmount(UnmountMode::Force) {
+            warn!("{second}");
+        }
+        return Err(MountError::io("use the new mount", &dir)(error));
+    }
+    raise_read_ahead(&mount.place);
+    debug!("mounted {} at {}", options.name, dir.display());
+    Ok(mount)
+}
+
+/// An empty directory at `dir`, made if it is missing; its path without symlinks.
+fn prepare_directory(dir: &Path) -> Result<PathBuf, MountError> {
+    fs::create_dir_all(dir).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => MountError::NotEmpty(dir.to_owned()),
+        _ => MountError::io("make", dir)(error),
+    })?;
+    let dir = place::resolve(dir).map_err(MountError::io("find", dir))?;
+    // Asked first: what is mounted there may be dead, and must not be looked into.
+    let mounts = place::mounts_at(&dir).map_err(MountError::io("read", "/proc/self/mountinfo"))?;
+    if !mounts.is_empty() {
+        return Err(MountError::AlreadyMounted(dir));
+    }
+    let dir = dir.canonicalize().map_err(MountError::io("find", &dir))?;
+    let mut entries = fs::read_dir(&dir).map_err(MountError::io("read", &dir))?;
+    match entries.next() {
+        None => Ok(dir),
+        Some(_) => Err(MountError::NotEmpty(dir)),
+    }
+}
+
+fn fuser_session<F: Filesystem>(filesystem: F, device: std::os::fd::OwnedFd) -> io::Result<Session<F>> {
+    let mut config = Config::default();
+    config.n_threads = Some(THREADS);
+    // A descriptor for each thread: requests in the hands of a thread that dies fail then, instead of hanging.
+    config.clone_fd = true;
+    // The kernel lets in only whom the mount's options allow; fuser's own check would refuse requests that the kernel
+    // sends in nobody's name.
+    Session::from_fd(filesystem, device, SessionACL::All, config)
+}
+
+fn identify(dir: &Path, options: &MountOptions) -> Result<MountedAt, MountError> {
+    place::mount_of(dir)
+        .map_err(MountError::io("find the mount at", dir))?
+        .filter(|mount| mount.fs_type == FS_TYPE && mount.dir == dir)
+        .filter(|mount| mount.source == device::source(options).as_str())
+        .ok_or_else(|| MountError::io("find the mount at", dir)(io::ErrorKind::NotFound.into()))
+}
+
+impl Mount {
+    /// Starts the notifier's thread and the one that runs the session and cleans up after it.
+    fn spawn_session<F: Filesystem>(
+        &self,
+        session: Session<F>,
+        notifier: fuser::Notifier,
+        workspace: Option<Arc<Workspace>>,
+    ) -> io::Result<()> {
+        let notifier_thread = NotifierThread::start(notifier)?;
+        let shared = self.shared.clone();
+        let place = self.place.clone();
+        thread::Builder::new()
+            .name("tine-session".into())
+            .spawn(move || {
+                // Set before the first request is served, hence before the mount is ready.
+                if let Some(workspace) = &workspace {
+                    workspace.set_listener(Some(notifier_thread.listener()));
+                }
+                if let Err(error) = session.run() {
+                    // A thread of the session died; the others, and with them the connection, may live.
+                    error!("serving {} failed: {error}", place.dir.display());
+                    if let Err(error) = abort(&place) {
+                        error!("{error}");
+                    }
+                }
+                notifier_thread.stop();
+                if let Some(workspace) = workspace {
+                    workspace.set_listener(None);
+                }
+                let mut state = shared.state.lock();
+                state.over = true;
+                let ended = state.ended.take();
+                drop(state);
+                shared.over.notify_all();
+                if let Some(ended) = ended {
+                    ended();
+                }
+            })?;
+        Ok(())
+    }
+}
+
+/// Opens a directory and a file on the new mount, so that the kernel learns that neither needs a request.
+fn prime(dir: &Path, file: Option<&PrimingFile>, notifier: &fuser::Notifier) -> io::Result<()> {
+    let file_path = file.map(|file| dir.join(&file.name));
+    let dir = dir.to_owned();
+    within(START_PATIENCE, "tine-prime", move || {
+        fs::File::open(&dir)?;
+        if let Some(path) = file_path {
+            fs::File::open(path)?;
+        }
+        io::Result::Ok(())
+    })??;
+    if let Some(file) = file {
+        // Have the kernel drop it again. Harmless if it does not.
+        let _ = notifier.inval_entry(fuser::INodeNo::ROOT, file.name.as_ref());
+    }
+    Ok(())
+}
+
+/// What INIT can ask for is bounded by the kernel's default of 128 KiB; root may set more afterwards.
+fn raise_read_ahead(mount: &MountedAt) {
+    let (major, minor) = mount.device;
+    let file = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    if let Err(error) = fs::write(&file, (READ_AHEAD / 1024).to_string()) {
+        debug!("{file}: {error}");
+    }
+}
+
+/// Whether a dead FUSE mount (its daemon gone) is at `dir`; detaches it if so.
+///
+/// Only mounts of tine are looked at, and one that does not answer in time counts as alive.
+pub fn detach_stale(dir: &Path) -> Result<bool, MountError> {
+    let dir = match place::resolve(dir) {
+        Ok(dir) => dir,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(MountError::io("find", dir)(error)),
+    };
+    let mut detached = false;
+    loop {
+        let mounts = place::mounts_at(&dir).map_err(MountError::io("read", "/proc/self/mountinfo"))?;
+        let is_ours = mounts.last().is_some_and(|mount| mount.fs_type == FS_TYPE);
+        if !is_ours || !is_dead(&dir) {
+            return Ok(detached);
+        }
+        device::unmount(&dir, UnmountHow::Detach)?;
+        detached = true;
+    }
+}
+
+fn is_dead(dir: &Path) -> bool {
+    let dir = dir.to_owned();
+    match within(PROBE_PATIENCE, "tine-probe", move || sys::probe(&dir)) {
+        Ok(answer) => answer
+            .is_err_and(|error| matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))),
+        Err(_) => false,
+    }
+}

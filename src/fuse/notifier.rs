@@ -1,0 +1,110 @@
+//! Tells the kernel to forget what changed without it, from a thread of its own.
+//!
+//! An invalidation takes the kernel's lock of the inode, which a program may hold while it waits for one of our
+//! handlers. So it is never sent from a handler's thread, and never while a lock is held that a handler needs. Whoever
+//! changed the fork (a tool, the command line) waits until the kernel has taken the invalidation: from then on programs
+//! see the change. A handler only leaves it in the queue.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use fuser::INodeNo;
+use log::{error, warn};
+
+use crate::workspace::Invalidation;
+
+/// How long a change waits for the kernel to take its invalidation. Past that something is stuck, and being late is
+/// better than hanging with it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+thread_local! {
+    static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a handler: changes made within do not wait for their invalidations.
+pub(super) fn as_handler<T>(run: impl FnOnce() -> T) -> T {
+    IN_HANDLER.set(true);
+    let result = run();
+    IN_HANDLER.set(false);
+    result
+}
+
+enum Message {
+    Invalidate(Invalidation, Option<SyncSender<()>>),
+    Stop,
+}
+
+/// The queue and its thread.
+pub(super) struct NotifierThread {
+    queue: Sender<Message>,
+    thread: JoinHandle<()>,
+}
+
+/// Takes invalidations: what a workspace calls.
+pub(super) type Listener = Arc<dyn Fn(Invalidation) + Send + Sync>;
+
+impl NotifierThread {
+    pub(super) fn start(kernel: fuser::Notifier) -> std::io::Result<NotifierThread> {
+        let (queue, messages) = channel();
+        let thread = thread::Builder::new()
+            .name("tine-notify".into())
+            .spawn(move || serve(&kernel, &messages))?;
+        Ok(NotifierThread { queue, thread })
+    }
+
+    pub(super) fn listener(&self) -> Listener {
+        let queue = self.queue.clone();
+        Arc::new(move |invalidation| {
+            if IN_HANDLER.get() {
+                // The thread has ended only with its mount: there is no cache left to invalidate.
+                let _ = queue.send(Message::Invalidate(invalidation, None));
+                return;
+            }
+            let (done, wait) = sync_channel(1);
+            if queue.send(Message::Invalidate(invalidation, Some(done))).is_err() {
+                return;
+            }
+            if let Err(std::sync::mpsc::RecvTimeoutError::Timeout) = wait.recv_timeout(PATIENCE) {
+                warn!("the kernel has not taken an invalidation for {PATIENCE:?}");
+            }
+        })
+    }
+
+    /// Ends the thread. The connection must be dead, or its last invalidation might wait for ever.
+    pub(super) fn stop(self) {
+        let _ = self.queue.send(Message::Stop);
+        if self.thread.join().is_err() {
+            error!("the notifier thread panicked");
+        }
+    }
+}
+
+fn serve(kernel: &fuser::Notifier, messages: &Receiver<Message>) {
+    while let Ok(Message::Invalidate(invalidation, done)) = messages.recv() {
+        let sent = match &invalidation {
+            Invalidation::Entry { parent, name } => kernel.inval_entry(INodeNo(parent.0), name.as_os_str()),
+            // From offset 0 for length 0 means attributes and all of the content.
+            Invalidation::Node(ino) => kernel.inval_inode(INodeNo(ino.0), 0, 0),
+        };
+        if let Err(error) = sent {
+            report(&invalidation, &error);
+        }
+        if let Some(done) = done {
+            let _ = done.send(());
+        }
+    }
+}
+
+fn report(invalidation: &Invalidation, error: &std::io::Error) {
+    match error.raw_os_error() {
+        // What the kernel does not know it need not forget (ENOENT), and a connection that has ended knows nothing;
+        // a directory that became a file in its cache is ENOTDIR.
+        Some(
+            libc::ENOENT | libc::ENOTDIR | libc::ENODEV | libc::ENOTCONN | libc::ECONNABORTED | libc::EPERM,
+        ) => {}
+        _ => error!("the kernel refused {invalidation:?}: {error}"),
+    }
+}

@@ -1,0 +1,352 @@
+//! Caches that all bases of a store share: directories, small blobs in memory, large ones in spool files.
+//!
+//! Several threads that ask for one thing make one of them read it while the others wait for it; who asks for another
+//! thing is never held up, as no lock is held while something is read or decoded.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use super::BaseDir;
+use crate::git::{GitError, ObjectId, Repository, program};
+use crate::path::RepoPath;
+
+/// Contents above this many bytes are spooled to a file instead of being held in memory.
+pub const SPOOL_THRESHOLD: u64 = 4 << 20;
+
+/// Stored blobs above this many bytes are decoded by the git program, which streams them, instead of in memory.
+const STREAM_THRESHOLD: u64 = 32 << 20;
+
+/// Spool files kept open for those who ask again.
+const MAX_SPOOLED: u64 = 64;
+
+/// Bytes that decoded directories may take.
+const MAX_DIR_BYTES: u64 = 128 << 20;
+
+/// What a cached item costs beside its bytes, in bytes.
+const OVERHEAD: u64 = 128;
+
+/// Bytes of a blob as a checkout would hold them.
+#[derive(Debug, Clone)]
+pub enum BlobContent {
+    Memory(Arc<[u8]>),
+    /// Spooled; the second field is the length in bytes.
+    Spooled(Arc<File>, u64),
+}
+
+impl BlobContent {
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            BlobContent::Memory(bytes) => bytes.len() as u64,
+            BlobContent::Spooled(_, len) => *len,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Reads at `offset` until `buffer` is full or the content ends; the number of bytes read.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        match self {
+            BlobContent::Memory(bytes) => {
+                let rest = usize::try_from(offset)
+                    .ok()
+                    .and_then(|offset| bytes.get(offset..))
+                    .unwrap_or_default();
+                let len = rest.len().min(buffer.len());
+                buffer[..len].copy_from_slice(&rest[..len]);
+                Ok(len)
+            }
+            BlobContent::Spooled(file, _) => {
+                let mut done = 0;
+                while done < buffer.len() {
+                    match file.read_at(&mut buffer[done..], offset + done as u64) {
+                        Ok(0) => break,
+                        Ok(read) => done += read,
+                        Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(done)
+            }
+        }
+    }
+
+    /// All bytes at once.
+    pub fn to_vec(&self) -> io::Result<Vec<u8>> {
+        match self {
+            BlobContent::Memory(bytes) => Ok(bytes.to_vec()),
+            BlobContent::Spooled(_, len) => {
+                let mut bytes = vec![0; usize::try_from(*len).map_err(|_| ErrorKind::OutOfMemory)?];
+                let read = self.read_at(&mut bytes, 0)?;
+                bytes.truncate(read);
+                Ok(bytes)
+            }
+        }
+    }
+}
+
+/// Under what a directory is cached. Its tree alone will not do: inode numbers come from the path.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct DirKey {
+    path: RepoPath,
+    tree_id: ObjectId,
+}
+
+/// Under what a content is cached.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum ContentKey {
+    Stored(ObjectId),
+    /// As a checkout of `tree_id` converts the blob at `path`.
+    Converted {
+        blob_id: ObjectId,
+        tree_id: ObjectId,
+        path: RepoPath,
+    },
+}
+
+#[derive(Debug, Clone)]
+struct ByBytes;
+
+impl Weighter<DirKey, Arc<BaseDir>> for ByBytes {
+    fn weight(&self, key: &DirKey, dir: &Arc<BaseDir>) -> u64 {
+        OVERHEAD + 2 * key.path.as_bytes().len() as u64 + OVERHEAD * dir.entries.len() as u64
+    }
+}
+
+impl Weighter<ContentKey, BlobContent> for ByBytes {
+    fn weight(&self, _key: &ContentKey, content: &BlobContent) -> u64 {
+        match content {
+            BlobContent::Memory(bytes) => OVERHEAD + bytes.len() as u64,
+            BlobContent::Spooled(..) => OVERHEAD,
+        }
+    }
+}
+
+/// Caches that all bases of a store share: decoded directories, blobs, spooled large blobs. Internally synchronised.
+pub struct BaseCache {
+    spool_dir: PathBuf,
+    /// Names the next spool file.
+    next_spool: AtomicU64,
+    dirs: Cache<DirKey, Arc<BaseDir>, ByBytes>,
+    /// Contents up to [`SPOOL_THRESHOLD`].
+    small: Cache<ContentKey, BlobContent, ByBytes>,
+    /// Contents above it, by number.
+    large: Cache<ContentKey, BlobContent>,
+}
+
+impl BaseCache {
+    /// `spool_dir` holds the large blobs' files; what is in it from an earlier process is removed.
+    pub fn new(spool_dir: &Path, max_blob_bytes: usize) -> Result<Arc<BaseCache>, GitError> {
+        fs::create_dir_all(spool_dir).map_err(GitError::io("create", spool_dir))?;
+        let entries = fs::read_dir(spool_dir).map_err(GitError::io("list", spool_dir))?;
+        for entry in entries {
+            let path = entry.map_err(GitError::io("list", spool_dir))?.path();
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    log::warn!("{} cannot be removed: {error}", path.display());
+                }
+                _ => {}
+            }
+        }
+        let max_blob_bytes = max_blob_bytes as u64;
+        Ok(Arc::new(BaseCache {
+            spool_dir: spool_dir.to_owned(),
+            next_spool: AtomicU64::new(0),
+            dirs: Cache::with_weighter((MAX_DIR_BYTES / 4096) as usize, MAX_DIR_BYTES, ByBytes),
+            small: Cache::with_weighter((max_blob_bytes / 4096) as usize, max_blob_bytes, ByBytes),
+            large: Cache::new(MAX_SPOOLED as usize),
+        }))
+    }
+
+    pub(super) fn dir(
+        &self,
+        path: &RepoPath,
+        tree_id: ObjectId,
+        read: impl FnOnce() -> Result<BaseDir, GitError>,
+    ) -> Result<Arc<BaseDir>, GitError> {
+        let key = DirKey {
+            path: path.clone(),
+            tree_id,
+        };
+        self.dirs.get_or_insert_with(&key, || read().map(Arc::new))
+    }
+
+    /// The stored content of a blob.
+    pub(super) fn stored(&self, repository: &Repository, blob_id: ObjectId) -> Result<BlobContent, GitError> {
+        let key = ContentKey::Stored(blob_id);
+        if let Some(content) = self.small.get(&key) {
+            return Ok(content);
+        }
+        let size = repository.blob_size(blob_id)?;
+        let read = || Ok(BlobContent::Memory(repository.read_blob(blob_id)?.into()));
+        if size <= SPOOL_THRESHOLD {
+            return self.small.get_or_insert_with(&key, read);
+        }
+        self.large.get_or_insert_with(&key, || {
+            let mut sink = self.sink();
+            if size <= STREAM_THRESHOLD {
+                sink.append(&repository.read_blob(blob_id)?)?;
+            } else {
+                stream_blob(repository, blob_id, size, &mut sink)?;
+            }
+            sink.finish()
+        })
+    }
+
+    /// The content that `convert` makes of a blob for one path.
+    pub(super) fn converted(
+        &self,
+        blob_id: ObjectId,
+        tree_id: ObjectId,
+        path: &RepoPath,
+        convert: impl FnOnce(&mut Sink<'_>) -> Result<(), GitError>,
+    ) -> Result<BlobContent, GitError> {
+        let key = ContentKey::Converted {
+            blob_id,
+            tree_id,
+            path: path.clone(),
+        };
+        if let Some(content) = self.large.get(&key) {
+            return Ok(content);
+        }
+        let content = self.small.get_or_insert_with(&key, || {
+            let mut sink = self.sink();
+            convert(&mut sink)?;
+            sink.finish()
+        })?;
+        if let BlobContent::Spooled(..) = content {
+            // How large it becomes is known only now; it belongs where the number of files is bounded.
+            self.large.insert(key.clone(), content.clone());
+            self.small.remove(&key);
+        }
+        Ok(content)
+    }
+
+    fn sink(&self) -> Sink<'_> {
+        Sink {
+            cache: self,
+            memory: Vec::new(),
+            file: None,
+            len: 0,
+        }
+    }
+
+    /// A new file without a name, so that nothing stays behind however the process ends.
+    fn spool_file(&self) -> Result<File, GitError> {
+        loop {
+            let number = self.next_spool.fetch_add(1, Ordering::Relaxed);
+            let path = self.spool_dir.join(format!("{}-{number}", std::process::id()));
+            let opened = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&path);
+            match opened {
+                Ok(file) => {
+                    fs::remove_file(&path).map_err(GitError::io("remove", path))?;
+                    return Ok(file);
+                }
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(GitError::io("create", path)(error)),
+            }
+        }
+    }
+}
+
+/// Takes a content of unknown length: in memory at first, in a spool file once it is large.
+pub(super) struct Sink<'a> {
+    cache: &'a BaseCache,
+    memory: Vec<u8>,
+    file: Option<File>,
+    len: u64,
+}
+
+impl Sink<'_> {
+    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<(), GitError> {
+        self.len += bytes.len() as u64;
+        if self.file.is_none() {
+            if self.len <= SPOOL_THRESHOLD {
+                self.memory.extend_from_slice(bytes);
+                return Ok(());
+            }
+            self.file = Some(self.cache.spool_file()?);
+        }
+        let Some(file) = &mut self.file else {
+            return Ok(());
+        };
+        let kept = std::mem::take(&mut self.memory);
+        file.write_all(&kept)
+            .and_then(|()| file.write_all(bytes))
+            .map_err(GitError::io("write", &self.cache.spool_dir))
+    }
+
+    fn finish(self) -> Result<BlobContent, GitError> {
+        Ok(match self.file {
+            None => BlobContent::Memory(self.memory.into()),
+            Some(file) => BlobContent::Spooled(Arc::new(file), self.len),
+        })
+    }
+}
+
+/// Has the git program write a blob of `size` bytes, and checks that it hashes to its id.
+fn stream_blob(
+    repository: &Repository,
+    blob_id: ObjectId,
+    size: u64,
+    sink: &mut Sink<'_>,
+) -> Result<(), GitError> {
+    let mut command = program::command(repository.common_dir());
+    command
+        .args(["cat-file", "blob"])
+        .arg(blob_id.to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut child = program::spawn(&mut command)?;
+    let mut hasher = gix::hash::hasher(blob_id.kind());
+    hasher.update(&gix::objs::encode::loose_header(gix::objs::Kind::Blob, size));
+    let copied = match child.stdout.take() {
+        None => Ok(()),
+        Some(mut output) => copy(&mut output, |bytes| {
+            hasher.update(bytes);
+            sink.append(bytes)
+        }),
+    };
+    // Where copying broke off, the program's output has no reader any more, so it ends by itself.
+    let status = child.wait().map_err(GitError::GitMissing)?;
+    copied?;
+    let corrupt = |reason: String| GitError::CorruptObject { id: blob_id, reason };
+    if !status.success() {
+        return Err(corrupt(format!("git cat-file: {status}")));
+    }
+    let hash = hasher
+        .try_finalize()
+        .map_err(|error| corrupt(error.to_string()))?;
+    if hash != blob_id && !repository.is_replacement(blob_id, hash) {
+        return Err(corrupt(format!("its content hashes to {hash}")));
+    }
+    Ok(())
+}
+
+fn copy(reader: &mut impl Read, mut take: impl FnMut(&[u8]) -> Result<(), GitError>) -> Result<(), GitError> {
+    let mut buffer = vec![0; 1 << 17];
+    loop {
+        match reader.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(read) => take(&buffer[..read])?,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(GitError::GitMissing(error)),
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Attributes of files, with the `.gitattributes` files of the base tree.
+//!
+//! As gitattributes(5) has it, in falling precedence: `info/attributes`, the `.gitattributes` from the file's directory
+//! up to the root, `core.attributesFile` or its default, the system's. A directory's own rules are put together when it
+//! is first asked for; nothing is walked beforehand.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use gix::attrs::search::{MetadataCollection, Outcome};
+use gix::attrs::{Search, StateRef};
+use gix::bstr::{BStr, BString, ByteSlice};
+use gix::glob::pattern::Case;
+use parking_lot::Mutex;
+
+use crate::git::base::Base;
+use crate::git::{GitError, Repository, TreeEntryKind};
+use crate::path::RepoPath;
+
+/// The attributes that matter to a checkout, in the order of the fields below.
+const NAMES: [&str; 6] = ["text", "crlf", "eol", "ident", "filter", "working-tree-encoding"];
+
+/// git ignores larger files (attr.h, `ATTR_MAX_FILE_SIZE`).
+const MAX_FILE_BYTES: u64 = 100 << 20;
+
+/// How `text` (or, for old repositories, `crlf`) classes a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Text {
+    Text,
+    Binary,
+    Input,
+    Auto,
+}
+
+/// What the attributes say of one file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct FileAttributes {
+    pub text: Option<Text>,
+    /// `eol=crlf` or `eol=lf`.
+    pub eol_is_crlf: Option<bool>,
+    pub ident: bool,
+    /// The name of a filter driver, configured or not.
+    pub filter: Option<BString>,
+    /// An encoding other than UTF-8.
+    pub has_encoding: bool,
+}
+
+/// The `.gitattributes` that rule in one directory; `None` where there are none.
+type DirSearch = Option<Arc<Search>>;
+
+/// All rules that apply in one directory.
+pub(super) struct Rules {
+    dir: DirSearch,
+    /// Whether there are rules outside the tree.
+    has_globals: bool,
+}
+
+impl Rules {
+    /// Whether no file in the directory can have an attribute.
+    pub(super) fn is_empty(&self) -> bool {
+        self.dir.is_none() && !self.has_globals
+    }
+}
+
+pub(super) struct Attributes {
+    case: Case,
+    globals: Search,
+    /// `info/attributes`, above all others.
+    info: Search,
+    has_globals: bool,
+    state: Mutex<State>,
+}
+
+/// Guarded together: every list's numbering of attributes stands in the one collection.
+struct State {
+    names: MetadataCollection,
+    dirs: HashMap<RepoPath, DirSearch>,
+}
+
+impl Attributes {
+    pub(super) fn new(repository: &Repository) -> Result<Attributes, GitError> {
+        let mut names = MetadataCollection::default();
+        // Numbers the attributes of interest once and for all, whether or not a file names them.
+        Search::default()
+            .add_patterns_buffer(
+                format!("* {}", NAMES.join(" ")).as_bytes(),
+                "".into(),
+                None,
+                &mut names,
+                false,
+            )
+            .map_err(GitError::library("number the attributes"))?;
+        let paths = repository
+            .with_local(gix::Repository::attribute_global_paths)
+            .map_err(GitError::library("find the attribute files"))?;
+        let has_file = paths.iter().any(|path| path.exists());
+        let mut buffer = Vec::new();
+        let globals = Search::new_globals(paths, &mut buffer, &mut names)
+            .map_err(GitError::library("read the attribute files"))?;
+        let mut info = Search::default();
+        let info_path = repository.common_dir().join("info/attributes");
+        let has_info = info
+            .add_patterns_file(info_path.clone(), true, None, &mut buffer, &mut names, true)
+            .map_err(GitError::io("read", info_path))?;
+        Ok(Attributes {
+            case: match repository.config_bool("core.ignoreCase") {
+                Some(true) => Case::Fold,
+                _ => Case::Sensitive,
+            },
+            globals,
+            info,
+            has_globals: has_file || has_info,
+            state: Mutex::new(State {
+                names,
+                dirs: HashMap::new(),
+            }),
+        })
+    }
+
+    /// The attributes of the file at `path` in the directory `parent`.
+    pub(super) fn of_file(
+        &self,
+        base: &Base,
+        parent: &RepoPath,
+        path: &RepoPath,
+    ) -> Result<FileAttributes, GitError> {
+        let rules = self.of_dir(base, parent)?;
+        if rules.is_empty() {
+            return Ok(FileAttributes::default());
+        }
+        Ok(self.matching(&rules, path))
+    }
+
+    /// The rules that apply in the directory at `path`, which need not be in the base.
+    pub(super) fn of_dir(&self, base: &Base, path: &RepoPath) -> Result<Rules, GitError> {
+        Ok(Rules {
+            dir: self.dir_search(base, path)?,
+            has_globals: self.has_globals,
+        })
+    }
+
+    fn dir_search(&self, base: &Base, path: &RepoPath) -> Result<DirSearch, GitError> {
+        if let Some(known) = self.state.lock().dirs.get(path) {
+            return Ok(known.clone());
+        }
+        let parent = match path.split_last() {
+            Some((parent, _)) => self.dir_search(base, &parent)?,
+            None => None,
+        };
+        let own = own_file(base, path)?;
+        let mut state = self.state.lock();
+        let search = match own {
+            None => parent,
+            Some(bytes) => {
+                let mut search = parent.map(|parent| (*parent).clone()).unwrap_or_default();
+                let source = path.as_path().join(".gitattributes");
+                search
+                    .add_patterns_buffer(
+                        &bytes,
+                        source.clone(),
+                        Some(Path::new("")),
+                        &mut state.names,
+                        path.is_root(),
+                    )
+                    .map_err(GitError::io("read", source))?;
+                Some(Arc::new(search))
+            }
+        };
+        // Two threads may have read the same file: the first one's rules stay.
+        Ok(state.dirs.entry(path.clone()).or_insert(search).clone())
+    }
+
+    /// The attributes of the file at `path` by `rules`.
+    pub(super) fn matching(&self, rules: &Rules, path: &RepoPath) -> FileAttributes {
+        let mut outcome = Outcome::default();
+        outcome.initialize_with_selection(&self.state.lock().names, NAMES);
+        self.match_all(rules, path, &mut outcome);
+        let mut found = FileAttributes::default();
+        let mut crlf = None;
+        for attribute in outcome.iter_selected() {
+            let state = attribute.assignment.state;
+            match attribute.assignment.name.as_str() {
+                "text" => found.text = text(state),
+                "crlf" => crlf = text(state),
+                "eol" => found.eol_is_crlf = eol_is_crlf(state),
+                "ident" => found.ident = state == StateRef::Set,
+                "filter" => found.filter = state.as_bstr().map(BStr::to_owned),
+                _ => found.has_encoding = has_encoding(state),
+            }
+        }
+        found.text = found.text.or(crlf);
+        found
+    }
+
+    /// Fills `outcome` with the attributes of `path`, for the git library's filters.
+    pub(super) fn fill(&self, rules: &Rules, path: &RepoPath, outcome: &mut Outcome) {
+        outcome.initialize(&self.state.lock().names);
+        self.match_all(rules, path, outcome);
+    }
+
+    fn match_all(&self, rules: &Rules, path: &RepoPath, outcome: &mut Outcome) {
+        let path = path.as_bytes().as_bstr();
+        let searches = [Some(&self.info), rules.dir.as_deref(), Some(&self.globals)];
+        for search in searches.into_iter().flatten() {
+            if outcome.is_done() {
+                break;
+            }
+            search.pattern_matching_relative_path(path, self.case, Some(false), outcome);
+        }
+    }
+}
+
+/// The `.gitattributes` in the directory at `path` of the base, if there is one.
+fn own_file(base: &Base, path: &RepoPath) -> Result<Option<Vec<u8>>, GitError> {
+    let dir = if path.is_root() {
+        base.root()?
+    } else {
+        let Some((parent, index)) = base.find(path)? else {
+            return Ok(None);
+        };
+        let entry = &parent.entries[index];
+        if entry.kind != TreeEntryKind::Directory {
+            return Ok(None);
+        }
+        base.dir(path, entry.id)?
+    };
+    let Some(entry) = dir.find(b".gitattributes").map(|index| &dir.entries[index]) else {
+        return Ok(None);
+    };
+    match entry.kind {
+        TreeEntryKind::File | TreeEntryKind::Executable => {}
+        TreeEntryKind::Symlink | TreeEntryKind::Directory | TreeEntryKind::Submodule => return Ok(None),
+    }
+    if base.repository().blob_size(entry.id)? > MAX_FILE_BYTES {
+        log::warn!("{path}/.gitattributes is ignored, it is too large");
+        return Ok(None);
+    }
+    base.repository().read_blob(entry.id).map(Some)
+}
+
+fn text(state: StateRef<'_>) -> Option<Text> {
+    match state {
+        StateRef::Set => Some(Text::Text),
+        StateRef::Unset => Some(Text::Binary),
+        StateRef::Value(value) => match value.as_bstr().as_bytes() {
+            b"input" => Some(Text::Input),
+            b"auto" => Some(Text::Auto),
+            _ => None,
+        },
+        StateRef::Unspecified => None,
+    }
+}
+
+fn eol_is_crlf(state: StateRef<'_>) -> Option<bool> {
+    match state.as_bstr()?.as_bytes() {
+        b"crlf" => Some(true),
+        b"lf" => Some(false),
+        _ => None,
+    }
+}
+
+/// Whether the encoding may be another than UTF-8. An unknown one is left to git to complain about.
+fn has_encoding(state: StateRef<'_>) -> bool {
+    match state {
+        StateRef::Unspecified => false,
+        StateRef::Set | StateRef::Unset => true,
+        StateRef::Value(value) => {
+            let name = value.as_bstr();
+            !name.eq_ignore_ascii_case(b"utf-8") && !name.eq_ignore_ascii_case(b"utf8") && !name.is_empty()
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What a checkout makes of stored files: end of line, `ident`, `filter` drivers, `working-tree-encoding`.
+//!
+//! Which paths are converted is decided here, from attributes and configuration ([`attributes`]). The bytes of a
+//! checkout come from git itself ([`smudge`]), so that they are exactly git's; the way back is the git library's.
+
+mod attributes;
+mod smudge;
+
+use std::sync::OnceLock;
+
+use gix::filter::plumbing::eol::{AutoCrlf, Mode};
+use gix::filter::plumbing::pipeline::CrlfRoundTripCheck;
+use gix::filter::plumbing::pipeline::convert::ToGitOutcome;
+use gix::filter::plumbing::{self, Pipeline};
+use parking_lot::Mutex;
+
+use super::blobs::Sink;
+use super::{Base, BaseDir};
+use crate::git::{GitError, ObjectId, Repository};
+use crate::path::{EntryName, RepoPath};
+use attributes::{Attributes, FileAttributes, Text};
+use smudge::Smudge;
+
+/// Which ways a file is converted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Conversion {
+    /// A checkout may write other bytes than the blob's.
+    pub to_worktree: bool,
+    /// `git add` may store other bytes than the file's.
+    pub to_git: bool,
+}
+
+/// The conversions of one tree under the configuration of the time it was opened.
+pub(super) struct Conversions {
+    options: plumbing::pipeline::Options,
+    attributes: Attributes,
+    smudge: Smudge,
+    /// Made when first needed; runs the filters' programs.
+    clean: OnceLock<Mutex<Pipeline>>,
+}
+
+impl Conversions {
+    pub(super) fn new(repository: &Repository, tree_id: ObjectId) -> Result<Conversions, GitError> {
+        let options = repository.with_local(|local| {
+            let mut options = gix::filter::Pipeline::options(local)
+                .map_err(GitError::library("read the configuration of filters"))?;
+            // Unset, git only warns of conversions that cannot be undone.
+            if options.crlf_roundtrip_check != CrlfRoundTripCheck::Fail
+                || local.config_snapshot().string("core.safecrlf").is_none()
+            {
+                options.crlf_roundtrip_check = CrlfRoundTripCheck::Skip;
+            }
+            Ok::<_, GitError>(options)
+        })?;
+        Ok(Conversions {
+            options,
+            attributes: Attributes::new(repository)?,
+            smudge: Smudge::new(repository, tree_id),
+            clean: OnceLock::new(),
+        })
+    }
+
+    /// The conversion of the file at `path`.
+    pub(super) fn of_path(&self, base: &Base, path: &RepoPath) -> Result<Conversion, GitError> {
+        let Some((parent, _)) = path.split_last() else {
+            return Ok(Conversion::default());
+        };
+        let attributes = self.attributes.of_file(base, &parent, path)?;
+        Ok(self.decide(&attributes))
+    }
+
+    /// The conversion of the file `name` in `dir`.
+    pub(super) fn of_entry(
+        &self,
+        base: &Base,
+        dir: &BaseDir,
+        name: &EntryName,
+    ) -> Result<Conversion, GitError> {
+        let search = self.attributes.of_dir(base, &dir.path)?;
+        if search.is_empty() {
+            return Ok(self.decide(&FileAttributes::default()));
+        }
+        let attributes = self.attributes.matching(&search, &dir.path.join(name));
+        Ok(self.decide(&attributes))
+    }
+
+    /// What git's `convert_attrs` and its users (convert.c) make of attributes and configuration.
+    fn decide(&self, attributes: &FileAttributes) -> Conversion {
+        let config = self.options.eol_config;
+        let native_is_crlf = match config.auto_crlf {
+            AutoCrlf::Enabled => true,
+            AutoCrlf::Input => false,
+            AutoCrlf::Disabled => config.eol == Some(Mode::CrLf),
+        };
+        let (eol_out, eol_in) = match (attributes.text, attributes.eol_is_crlf) {
+            (Some(Text::Binary), _) => (false, false),
+            (_, Some(is_crlf)) => (is_crlf, true),
+            (Some(Text::Input), None) => (false, true),
+            (Some(Text::Text | Text::Auto), None) => (native_is_crlf, true),
+            (None, None) => match config.auto_crlf {
+                AutoCrlf::Enabled => (true, true),
+                AutoCrlf::Input => (false, true),
+                AutoCrlf::Disabled => (false, false),
+            },
+        };
+        let driver = attributes.filter.as_ref().and_then(|name| {
+            self.options
+                .drivers
+                .iter()
+                .find(|driver| driver.name.as_slice() == name.as_slice())
+        });
+        let both = attributes.ident || attributes.has_encoding || driver.is_some();
+        Conversion {
+            to_worktree: eol_out || both,
+            to_git: eol_in || both,
+        }
+    }
+
+    /// Writes what a checkout would have for the blob at `path`.
+    pub(super) fn smudge(
+        &self,
+        path: &RepoPath,
+        blob_id: ObjectId,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), GitError> {
+        self.smudge.convert(path, blob_id, sink)
+    }
+
+    /// What `git add` would store for `content` at `path`.
+    pub(super) fn clean(&self, base: &Base, path: &RepoPath, content: Vec<u8>) -> Result<Vec<u8>, GitError> {
+        let Some((parent, _)) = path.split_last() else {
+            return Ok(content);
+        };
+        let search = self.attributes.of_dir(base, &parent)?;
+        let repository = base.repository();
+        // With automatic detection git leaves files alone whose stored version has CRLFs already.
+        let stored = match base.find(path)? {
+            Some((dir, index)) => match dir.entries[index].kind {
+                crate::git::TreeEntryKind::File | crate::git::TreeEntryKind::Executable => {
+                    Some(dir.entries[index].id)
+                }
+                _ => None,
+            },
+            None => None,
+        };
+        let mut pipeline = self.pipeline(repository)?.lock();
+        let outcome = pipeline
+            .convert_to_git(
+                content.as_slice(),
+                path.as_path(),
+                &mut |_, outcome| self.attributes.fill(&search, path, outcome),
+                &mut |buffer| {
+                    let Some(id) = stored else { return Ok(None) };
+                    *buffer = repository.read_blob(id).map_err(gix::Error::from_error)?;
+                    Ok(Some(()))
+                },
+            )
+            .map_err(|error| filter_failed(path, error.to_string()))?;
+        match outcome {
+            ToGitOutcome::Buffer(cleaned) => Ok(cleaned.to_vec()),
+            ToGitOutcome::Process(mut reader) => {
+                let mut cleaned = Vec::new();
+                reader
+                    .read_to_end(&mut cleaned)
+                    .map_err(|error| filter_failed(path, error.to_string()))?;
+                Ok(cleaned)
+            }
+            ToGitOutcome::Unchanged(_) => Ok(content.clone()),
+        }
+    }
+
+    fn pipeline(&self, repository: &Repository) -> Result<&Mutex<Pipeline>, GitError> {
+        if let Some(pipeline) = self.clean.get() {
+            return Ok(pipeline);
+        }
+        let mut context = repository
+            .with_local(gix::Repository::command_context)
+            .map_err(GitError::library("read the configuration of filters"))?;
+        context.git_dir = Some(repository.common_dir().to_owned());
+        context.worktree_dir = Some(repository.checkout_dir().to_owned());
+        let pipeline = Pipeline::new(context, repository.hash_kind(), self.options.clone());
+        Ok(self.clean.get_or_init(|| Mutex::new(pipeline)))
+    }
+}
+
+/// A required filter, or the git program with it, did not convert the file.
+fn filter_failed(path: &RepoPath, reason: String) -> GitError {
+    GitError::GitFailed {
+        command: format!("filters for {path}"),
+        stderr: reason,
+    }
+}

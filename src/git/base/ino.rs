@@ -1,0 +1,90 @@
+//! Inode numbers of base nodes.
+
+use std::hash::Hasher;
+
+use siphasher::sip::SipHasher13;
+
+use crate::attr::Ino;
+use crate::path::{EntryName, RepoPath};
+
+/// Gives base nodes their inode numbers: a keyed hash of the base path, the same in every fork of a store and after
+/// every remount. The key is the store's own, so that no repository can be made to collide on purpose.
+#[derive(Clone)]
+pub struct InoHasher {
+    keyed: SipHasher13,
+}
+
+impl InoHasher {
+    pub fn new(key: [u8; 16]) -> InoHasher {
+        InoHasher {
+            keyed: SipHasher13::new_with_key(&key),
+        }
+    }
+
+    /// The number of the node at `path`: [`Ino::ROOT`] for the root, else a hash with the top bit clear, above 1.
+    pub fn ino(&self, path: &RepoPath) -> Ino {
+        if path.is_root() {
+            return Ino::ROOT;
+        }
+        let mut hasher = self.keyed;
+        hasher.write(path.as_bytes());
+        to_ino(hasher.finish())
+    }
+
+    /// Numbers for what is in the directory at `path`, with its part of the hash done once.
+    pub(super) fn in_dir(&self, path: &RepoPath) -> DirInos {
+        let mut hasher = self.keyed;
+        if !path.is_root() {
+            hasher.write(path.as_bytes());
+            hasher.write(b"/");
+        }
+        DirInos { prefix: hasher }
+    }
+}
+
+/// Numbers the entries of one directory.
+pub(super) struct DirInos {
+    prefix: SipHasher13,
+}
+
+impl DirInos {
+    pub(super) fn ino(&self, name: &EntryName) -> Ino {
+        let mut hasher = self.prefix;
+        hasher.write(name.as_bytes());
+        to_ino(hasher.finish())
+    }
+}
+
+/// Takes away what is reserved: the top bit (nodes made in forks), 0 (never used) and 1 (the root).
+fn to_ino(hash: u64) -> Ino {
+    Ino((hash & !Ino::NEW_BIT).max(Ino::ROOT.0 + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_depend_on_path_and_key_alone() {
+        let (one, other) = (InoHasher::new([1; 16]), InoHasher::new([2; 16]));
+        let path = RepoPath::parse("a/b c/d").unwrap();
+        let (parent, name) = path.split_last().unwrap();
+        assert_eq!(one.ino(&path), one.in_dir(&parent).ino(&name));
+        let top = RepoPath::parse("d").unwrap();
+        assert_eq!(one.ino(&top), one.in_dir(&RepoPath::root()).ino(&name));
+        assert_ne!(one.ino(&path), other.ino(&path));
+        assert_ne!(one.ino(&path), one.ino(&parent));
+        assert_eq!(one.ino(&RepoPath::root()), Ino::ROOT);
+        assert!(!one.ino(&path).is_new());
+        // Inode numbers are kept by forks: the function may never change.
+        assert_eq!(one.ino(&path).0, 2_553_862_439_147_845_416);
+    }
+
+    #[test]
+    fn reserved_numbers_are_never_given() {
+        for hash in [0, 1, Ino::NEW_BIT, Ino::NEW_BIT | 1] {
+            assert_eq!(to_ino(hash), Ino(2));
+        }
+        assert_eq!(to_ino(u64::MAX), Ino(u64::MAX >> 1));
+    }
+}

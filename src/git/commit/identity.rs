@@ -1,0 +1,165 @@
+//! Who commits: identities as git finds them.
+
+use gix::actor::Signature;
+use gix::date::Time;
+
+use crate::git::{GitError, Repository, program};
+
+/// Who made a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    pub name: String,
+    pub email: String,
+}
+
+impl Identity {
+    /// Parses `Name <email>`, as git's `--author` takes it. The name may not be empty, the email may.
+    pub fn parse(text: &str) -> Option<Identity> {
+        let (name, rest) = text.split_once('<')?;
+        let (email, _) = rest.split_once('>')?;
+        let name = strip_crud(name);
+        (!name.is_empty()).then(|| Identity {
+            name,
+            email: strip_crud(email),
+        })
+    }
+
+    fn signed_now(&self) -> Result<Signature, GitError> {
+        let name = strip_crud(&self.name);
+        if name.is_empty() {
+            return Err(GitError::NoIdentity(format!(
+                "the name for <{}> is empty",
+                self.email
+            )));
+        }
+        Ok(Signature {
+            name: name.into(),
+            email: strip_crud(&self.email).into(),
+            time: Time::now_local_or_utc(),
+        })
+    }
+}
+
+/// Which of a commit's two people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Author,
+    Committer,
+}
+
+impl Role {
+    /// What `git var` calls the identity.
+    fn git_variable(self) -> &'static str {
+        match self {
+            Role::Author => "GIT_AUTHOR_IDENT",
+            Role::Committer => "GIT_COMMITTER_IDENT",
+        }
+    }
+}
+
+impl Repository {
+    /// The repository with its configuration as it is on disk now: a serving process outlives many edits of it.
+    pub(super) fn with_fresh_config(&self) -> Result<gix::Repository, GitError> {
+        let mut repository = self.local();
+        repository
+            .reload()
+            .map_err(GitError::library("read the configuration"))?;
+        Ok(repository)
+    }
+
+    /// The signature of `role` at this moment: `given`, or else as the configuration and environment say.
+    pub(super) fn signature(
+        &self,
+        fresh: &gix::Repository,
+        role: Role,
+        given: Option<&Identity>,
+    ) -> Result<Signature, GitError> {
+        if let Some(identity) = given {
+            return identity.signed_now();
+        }
+        let configured = match role {
+            Role::Author => fresh.author(),
+            Role::Committer => fresh.committer(),
+        };
+        if let Some(Ok(signature)) = configured
+            && let Ok(signature) = signature.to_owned()
+        {
+            let identity = Identity {
+                name: signature.name.to_string(),
+                email: signature.email.to_string(),
+            };
+            if let Ok(cleaned) = identity.signed_now() {
+                return Ok(Signature {
+                    time: signature.time,
+                    ..cleaned
+                });
+            }
+        }
+        // git knows further sources (the user's full name, the host's), and the reason where there is none.
+        self.signature_from_git(role)
+    }
+
+    /// The committer for reflogs: never an error, because git does not refuse to log for want of an identity.
+    pub(in crate::git) fn reflog_signature(&self) -> Signature {
+        let local = self.local();
+        self.signature(&local, Role::Committer, None)
+            .unwrap_or_else(|_| Signature {
+                name: "tine".into(),
+                email: "tine@localhost".into(),
+                time: Time::now_local_or_utc(),
+            })
+    }
+
+    fn signature_from_git(&self, role: Role) -> Result<Signature, GitError> {
+        let mut command = program::command(self.common_dir());
+        command
+            .arg("--git-dir")
+            .arg(self.common_dir())
+            .args(["var", role.git_variable()]);
+        let output = program::run(&mut command, b"").map_err(|error| match error {
+            GitError::GitFailed { stderr, .. } => GitError::NoIdentity(reason(&stderr)),
+            other => other,
+        })?;
+        gix::actor::SignatureRef::from_bytes(output.trim_ascii_end())
+            .and_then(|signature| signature.to_owned())
+            .map_err(GitError::library("read the identity"))
+    }
+}
+
+/// The line of git's complaint that says what is wrong.
+fn reason(stderr: &str) -> String {
+    let line = stderr
+        .lines()
+        .find_map(|line| line.strip_prefix("fatal: "))
+        .or_else(|| stderr.lines().rfind(|line| !line.trim().is_empty()))
+        .unwrap_or("git gives no reason");
+    line.trim().to_owned()
+}
+
+/// Removes what git removes from names and addresses (`strbuf_addstr_without_crud`): control characters, spaces and
+/// punctuation at both ends, and within them the characters that end a field.
+fn strip_crud(text: &str) -> String {
+    let is_crud = |c: char| c <= ' ' || matches!(c, '.' | ',' | ':' | ';' | '<' | '>' | '"' | '\\' | '\'');
+    text.trim_matches(is_crud)
+        .chars()
+        .filter(|c| !matches!(c, '<' | '>' | '\n' | '\0'))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn author_is_parsed_as_git_does() {
+        let parsed = Identity::parse("  A. U. Thor  <author@example.com> ").unwrap();
+        assert_eq!(
+            (parsed.name.as_str(), parsed.email.as_str()),
+            ("A. U. Thor", "author@example.com")
+        );
+        assert_eq!(Identity::parse("Jürgen <>").unwrap().email, "");
+        for bad in ["", "nobody", "<a@b>", "A <a@b", "a@b>"] {
+            assert_eq!(Identity::parse(bad), None, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Writing: blobs, trees edited along the changed paths, commits, and HEAD moved by compare-and-swap.
+//!
+//! The git library never syncs: objects written here are synced before the ref that names them moves.
+
+mod identity;
+mod message;
+mod objects;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use gix::actor::Signature;
+use gix::bstr::{BStr, ByteSlice};
+use gix::objs::tree::EntryKind;
+use gix::objs::{Data, Find, FindExt, Kind, WriteTo};
+use gix::refs::transaction::{PreviousValue, RefEdit};
+use gix::refs::{FullName, Target};
+use gix::{ObjectId, oid};
+
+pub use self::identity::Identity;
+use self::identity::Role;
+pub use self::message::clean_message;
+use super::refs::{read_if_there, reflog_message};
+use super::{GitError, LinkedWorktree, Repository, TreeEntryKind, program};
+use crate::path::RepoPath;
+
+/// One path of a tree edit: set to an entry, or removed (a whole directory too).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeChange {
+    pub path: RepoPath,
+    pub new: Option<(TreeEntryKind, ObjectId)>,
+}
+
+/// A commit to be written.
+#[derive(Debug, Clone)]
+pub struct CommitSpec {
+    pub tree_id: ObjectId,
+    pub parent_ids: Vec<ObjectId>,
+    /// As given; cleaned up as `git commit -m` does ([`clean_message`]). May be empty.
+    pub message: String,
+    /// Default: as the configuration and environment say.
+    pub author: Option<Identity>,
+    /// Default: as the configuration and environment say.
+    pub committer: Option<Identity>,
+}
+
+impl Repository {
+    /// The tree `tree_id` with `changes` applied: only the trees along the changed paths are read and written.
+    /// Directories that become empty vanish. Removals come first, whatever their order, so that a file may take the
+    /// place of a directory and the reverse.
+    ///
+    /// # Errors
+    /// [`GitError::HostilePath`] for a path that no checkout may have (`.git` in any disguise).
+    pub fn edit_tree(&self, tree_id: ObjectId, changes: &[TreeChange]) -> Result<ObjectId, GitError> {
+        let failed = "edit a tree";
+        let trees = TreeReader { repository: self };
+        let mut buffer = Vec::new();
+        let root = match trees.find_tree(&tree_id, &mut buffer) {
+            Ok(root) => root.into(),
+            // The reader's own error, which says what is wrong with the tree.
+            Err(_) => return self.read_object(tree_id, Kind::Tree).map(|_| tree_id),
+        };
+        let mut editor = gix::objs::tree::Editor::new(root, &trees, self.hash_kind());
+
+        // A directory's removal before those beneath it: the editor would keep a tree that it has already opened.
+        let mut removed: Vec<&RepoPath> = Vec::new();
+        let mut set: Vec<(&RepoPath, EntryKind, ObjectId)> = Vec::new();
+        for change in changes {
+            match change.new {
+                Some((kind, id)) if !(kind == TreeEntryKind::Directory && id.is_empty_tree()) => {
+                    check_path(&change.path, kind)?;
+                    set.push((&change.path, entry_kind(kind), id));
+                }
+                _ => removed.push(&change.path),
+            }
+        }
+        removed.sort();
+        for path in removed {
+            editor
+                .remove(components(path))
+                .map_err(GitError::library(failed))?;
+        }
+        for (path, kind, id) in set {
+            editor
+                .upsert(components(path), kind, id)
+                .map_err(GitError::library(failed))?;
+        }
+        editor.write(|tree| {
+            let mut bytes = Vec::new();
+            tree.write_to(&mut bytes).map_err(GitError::library(failed))?;
+            self.write_object(Kind::Tree, &bytes)
+        })
+    }
+
+    /// Writes a commit object (signed where `commit.gpgSign` asks for it, through git) and syncs it with every object
+    /// this process wrote since the last call. No ref moves.
+    ///
+    /// # Errors
+    /// [`GitError::NoIdentity`] with git's reason where author or committer are neither given nor configured.
+    pub fn write_commit(&self, spec: &CommitSpec) -> Result<ObjectId, GitError> {
+        let message = clean_message(&spec.message);
+        if message.contains('\0') {
+            return Err(GitError::Library {
+                action: "write the commit",
+                reason: "the message holds a NUL byte".to_owned(),
+            });
+        }
+        let fresh = self.with_fresh_config()?;
+        let author = self.signature(&fresh, Role::Author, spec.author.as_ref())?;
+        let committer = self.signature(&fresh, Role::Committer, spec.committer.as_ref())?;
+        let commit_id = if fresh.config_snapshot().boolean("commit.gpgSign") == Some(true) {
+            self.write_signed_commit(spec, &message, &author, &committer)?
+        } else {
+            let commit = gix::objs::Commit {
+                tree: spec.tree_id,
+                parents: spec.parent_ids.iter().copied().collect(),
+                author,
+                committer,
+                encoding: None,
+                message: message.into(),
+                extra_headers: Vec::new(),
+            };
+            let mut bytes = Vec::new();
+            commit
+                .write_to(&mut bytes)
+                .map_err(GitError::library("write the commit"))?;
+            self.write_object(Kind::Commit, &bytes)?
+        };
+        self.sync_objects()?;
+        Ok(commit_id)
+    }
+
+    /// Moves the HEAD of `worktree` (through the branch it is on) from `expected` to `commit_id`, with reflogs for
+    /// HEAD and branch as git writes them. `expected` is `None` for an unborn branch.
+    ///
+    /// # Errors
+    /// [`GitError::RefMoved`] where HEAD or its branch is not at `expected`; nothing has changed then.
+    pub fn advance_head(
+        &self,
+        worktree: &LinkedWorktree,
+        expected: Option<ObjectId>,
+        commit_id: ObjectId,
+        reflog: &str,
+    ) -> Result<(), GitError> {
+        let store = self.ref_store(Some(worktree.git_dir()));
+        let expected = match expected {
+            Some(id) => PreviousValue::MustExistAndMatch(Target::Object(id)),
+            None => PreviousValue::MustNotExist,
+        };
+        let edit = RefEdit::update(head_name(), commit_id, expected, reflog_message(reflog)).with_deref(true);
+        let head_path = worktree.git_dir().join("HEAD");
+        let head = read_if_there(&head_path)?.unwrap_or_default();
+        let ref_path = match head
+            .strip_prefix(b"ref:")
+            .map(|target| target.trim_ascii().to_path())
+        {
+            Some(Ok(target)) => self.common_dir().join(target),
+            _ => head_path,
+        };
+        self.apply_ref_edit(&store, edit, &ref_path).map(drop)
+    }
+
+    /// Starts the HEAD log of a new worktree, as `git worktree add` does.
+    pub(super) fn log_first_head(&self, git_dir: &Path, commit_id: ObjectId) -> Result<(), GitError> {
+        let store = self.ref_store(Some(git_dir));
+        if store.write_reflog == gix::refs::store::WriteReflog::Disable {
+            return Ok(());
+        }
+        let null_id = ObjectId::null(commit_id.kind());
+        let mut line = format!("{null_id} {commit_id} ").into_bytes();
+        let log = git_dir.join("logs");
+        self.reflog_signature()
+            .write_to(&mut line)
+            .and_then(|()| {
+                line.push(b'\n');
+                std::fs::create_dir(&log)?;
+                std::fs::write(log.join("HEAD"), line)
+            })
+            .map_err(GitError::io("write", log.join("HEAD")))
+    }
+
+    /// Lets git write and sign the commit: keys, formats and programs are its own affair.
+    fn write_signed_commit(
+        &self,
+        spec: &CommitSpec,
+        message: &str,
+        author: &Signature,
+        committer: &Signature,
+    ) -> Result<ObjectId, GitError> {
+        let mut command = program::command(self.common_dir());
+        command
+            .arg("--git-dir")
+            .arg(self.common_dir())
+            .args(["-c", "i18n.commitEncoding=UTF-8", "commit-tree", "-S"])
+            .arg(spec.tree_id.to_string());
+        for parent_id in &spec.parent_ids {
+            command.args(["-p", &parent_id.to_string()]);
+        }
+        for (person, signature) in [("AUTHOR", author), ("COMMITTER", committer)] {
+            command
+                .env(format!("GIT_{person}_NAME"), signature.name.to_string())
+                .env(format!("GIT_{person}_EMAIL"), signature.email.to_string())
+                .env(format!("GIT_{person}_DATE"), signature.time.to_string());
+        }
+        let output = program::run(&mut command, message.as_bytes())?;
+        let id = ObjectId::from_hex(output.trim_ascii()).map_err(GitError::library("sign the commit"))?;
+        self.note_unsynced(id);
+        Ok(id)
+    }
+}
+
+/// Reads trees for the editor with all that reading entails here: hashes checked, missing objects fetched.
+struct TreeReader<'a> {
+    repository: &'a Repository,
+}
+
+impl Find for TreeReader<'_> {
+    fn try_find<'b>(&self, id: &oid, buffer: &'b mut Vec<u8>) -> Result<Option<Data<'b>>, gix::Error> {
+        buffer.clear();
+        if !id.is_empty_tree() {
+            *buffer = self
+                .repository
+                .read_object(id.to_owned(), Kind::Tree)
+                .map_err(gix::Error::from_error)?;
+        }
+        Ok(Some(Data::new(buffer, Kind::Tree, id.kind())))
+    }
+}
+
+fn head_name() -> FullName {
+    FullName::try_from("HEAD").expect("HEAD is a valid ref name")
+}
+
+fn entry_kind(kind: TreeEntryKind) -> EntryKind {
+    match kind {
+        TreeEntryKind::File => EntryKind::Blob,
+        TreeEntryKind::Executable => EntryKind::BlobExecutable,
+        TreeEntryKind::Symlink => EntryKind::Link,
+        TreeEntryKind::Directory => EntryKind::Tree,
+        TreeEntryKind::Submodule => EntryKind::Commit,
+    }
+}
+
+fn components(path: &RepoPath) -> impl Iterator<Item = &BStr> {
+    path.as_bytes()
+        .split(|&byte| byte == b'/')
+        .map(ByteSlice::as_bstr)
+}
+
+/// Refuses what `git add` refuses: names that some checkout takes for `.git`, and the root.
+fn check_path(path: &RepoPath, kind: TreeEntryKind) -> Result<(), GitError> {
+    let options = gix::validate::path::component::Options {
+        protect_windows: false,
+        protect_hfs: true,
+        protect_ntfs: true,
+    };
+    let mode = (kind == TreeEntryKind::Symlink).then_some(gix::validate::path::component::Mode::Symlink);
+    let mut names = components(path).peekable();
+    while let Some(name) = names.next() {
+        let mode = mode.filter(|_| names.peek().is_none());
+        gix::validate::path::component(name, mode, options)
+            .map_err(|_| GitError::HostilePath { path: path.clone() })?;
+    }
+    Ok(())
+}

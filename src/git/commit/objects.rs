@@ -1,0 +1,210 @@
+//! Loose objects: written once, and synced before a ref names them.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use gix::ObjectId;
+use gix::objs::{Exists, Kind, Write};
+use parking_lot::Mutex;
+
+use crate::git::refs::{library_io_error, sync_if_there};
+use crate::git::{GitError, Repository};
+
+/// Blobs up to this many bytes are hashed in memory, and written only if they are new.
+const MAX_BYTES_IN_MEMORY: u64 = 4 << 20;
+
+/// How many loose objects are synced at a time: the file system makes one journal commit for all that wait.
+const SYNC_THREADS: usize = 8;
+
+/// Objects that this process wrote or found where it wanted to write, and has not synced, by object directory.
+static UNSYNCED: Mutex<BTreeMap<PathBuf, HashSet<ObjectId>>> = Mutex::new(BTreeMap::new());
+
+/// Held while syncing: whoever finds nothing left to sync must know that it is on disk, not on its way there.
+/// Taken before [`UNSYNCED`].
+static SYNCING: Mutex<()> = Mutex::new(());
+
+impl Repository {
+    /// Writes a blob from a reader of exactly `len` bytes; where the object exists already nothing is written.
+    pub fn write_blob(&self, content: &mut dyn Read, len: u64) -> Result<ObjectId, GitError> {
+        if len > MAX_BYTES_IN_MEMORY {
+            return self.write_large_blob(content, len);
+        }
+        let bytes = read_exactly(content, len)?;
+        self.write_object(Kind::Blob, &bytes)
+    }
+
+    /// The id that `content` would have as a blob; nothing is written.
+    pub fn hash_blob(&self, content: &mut dyn Read, len: u64) -> Result<ObjectId, GitError> {
+        let failed = "hash the content";
+        let mut hasher = gix::hash::hasher(self.hash_kind());
+        hasher.update(&gix::objs::encode::loose_header(Kind::Blob, len));
+        let mut buffer = vec![0; 64 << 10];
+        let mut content = ExactReader { content, left: len };
+        loop {
+            let read = content.read(&mut buffer).map_err(GitError::library(failed))?;
+            if read == 0 {
+                break;
+            }
+            hasher.update(&buffer[..read]);
+        }
+        hasher.try_finalize().map_err(GitError::library(failed))
+    }
+
+    /// Writes an object unless it exists.
+    pub(super) fn write_object(&self, kind: Kind, bytes: &[u8]) -> Result<ObjectId, GitError> {
+        let id = gix::objs::compute_hash(self.hash_kind(), kind, bytes)
+            .map_err(GitError::library("hash an object"))?;
+        if !self.is_written(id) {
+            self.with_local(|local| local.objects.write_buf_with_known_id(kind, bytes, id))
+                .map_err(|error| library_io_error("write an object", self.objects_dir(), &error))?;
+        }
+        self.note_unsynced(id);
+        Ok(id)
+    }
+
+    /// Whether the object is really in the object database (the empty tree need not be, to be readable).
+    fn is_written(&self, id: ObjectId) -> bool {
+        self.with_local(|local| local.objects.exists(&id))
+    }
+
+    /// Remembers that `id` must be synced before a ref may name it. Objects that were there already count: another
+    /// thread, or git, may have written them a moment ago without syncing, and syncing again costs next to nothing.
+    pub(super) fn note_unsynced(&self, id: ObjectId) {
+        UNSYNCED.lock().entry(self.objects_dir()).or_default().insert(id);
+    }
+
+    /// Syncs what was written to this repository since the last time, and the directories that name it.
+    pub(super) fn sync_objects(&self) -> Result<(), GitError> {
+        let objects_dir = self.objects_dir();
+        let _syncing = SYNCING.lock();
+        let ids: Vec<ObjectId> = match UNSYNCED.lock().remove(&objects_dir) {
+            Some(ids) => ids.into_iter().collect(),
+            None => return Ok(()),
+        };
+        let synced = sync_all(&objects_dir, &ids);
+        if synced.is_err() {
+            UNSYNCED.lock().entry(objects_dir).or_default().extend(ids);
+        }
+        synced
+    }
+
+    /// Streams a blob that is too large for memory: into a directory beside the objects, because its id is known only
+    /// at the end.
+    fn write_large_blob(&self, content: &mut dyn Read, len: u64) -> Result<ObjectId, GitError> {
+        let staging = StagingDir::create(&self.objects_dir())?;
+        let store = gix::odb::loose::Store::at(&staging.path, self.hash_kind());
+        let id = store
+            .write_stream(Kind::Blob, len, &mut ExactReader { content, left: len })
+            .map_err(|error| library_io_error("write an object", self.objects_dir(), &error))?;
+        if !self.is_written(id) {
+            let to = loose_path(&self.objects_dir(), &id);
+            if let Some(dir) = to.parent() {
+                fs::create_dir_all(dir).map_err(GitError::io("create", dir))?;
+            }
+            fs::rename(store.object_path(&id), &to).map_err(GitError::io("write", &to))?;
+        }
+        self.note_unsynced(id);
+        Ok(id)
+    }
+
+    fn objects_dir(&self) -> PathBuf {
+        self.common_dir().join("objects")
+    }
+}
+
+/// Syncs the loose files of `ids`, then the directories. An object that is not loose is in a pack, and git syncs its
+/// packs.
+fn sync_all(objects_dir: &Path, ids: &[ObjectId]) -> Result<(), GitError> {
+    let sync_each = |ids: &[ObjectId]| {
+        ids.iter()
+            .try_for_each(|id| sync_if_there(&loose_path(objects_dir, id)))
+    };
+    if ids.len() <= 2 {
+        sync_each(ids)?;
+    } else {
+        let share = ids.len().div_ceil(SYNC_THREADS);
+        thread::scope(|scope| {
+            let threads: Vec<_> = ids
+                .chunks(share)
+                .map(|ids| scope.spawn(move || sync_each(ids)))
+                .collect();
+            threads
+                .into_iter()
+                .try_for_each(|thread| thread.join().expect("syncing does not panic"))
+        })?;
+    }
+    let dirs: BTreeSet<PathBuf> = ids
+        .iter()
+        .filter_map(|id| loose_path(objects_dir, id).parent().map(Path::to_owned))
+        .collect();
+    for dir in &dirs {
+        sync_if_there(dir)?;
+    }
+    sync_if_there(objects_dir)
+}
+
+fn loose_path(objects_dir: &Path, id: &ObjectId) -> PathBuf {
+    let hex = id.to_hex().to_string();
+    let (dir, file) = hex.split_at(2);
+    objects_dir.join(dir).join(file)
+}
+
+fn read_exactly(content: &mut dyn Read, len: u64) -> Result<Vec<u8>, GitError> {
+    let mut bytes = Vec::new();
+    ExactReader { content, left: len }
+        .read_to_end(&mut bytes)
+        .map_err(GitError::library("read the content"))?;
+    Ok(bytes)
+}
+
+/// Reads a content of known length; one that ends early is an error, so that no object contradicts its header.
+struct ExactReader<'a> {
+    content: &'a mut dyn Read,
+    left: u64,
+}
+
+impl Read for ExactReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let wanted = usize::try_from(self.left).map_or(buffer.len(), |left| left.min(buffer.len()));
+        let Some(buffer) = buffer.get_mut(..wanted).filter(|buffer| !buffer.is_empty()) else {
+            return Ok(0);
+        };
+        let read = self.content.read(buffer)?;
+        if read == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                format!("the content ends {} bytes too early", self.left),
+            ));
+        }
+        self.left -= read as u64;
+        Ok(read)
+    }
+}
+
+/// A directory that goes when it is dropped. Its name begins with `tmp_obj`, so that `git gc` clears it away after a
+/// crash.
+struct StagingDir {
+    path: PathBuf,
+}
+
+impl StagingDir {
+    fn create(objects_dir: &Path) -> Result<StagingDir, GitError> {
+        static COUNTER: AtomicU64 = AtomicU64::new(0);
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let path = objects_dir.join(format!("tmp_objdir-tine-{}-{number}", std::process::id()));
+        // A process of the same number may have left one behind.
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).map_err(GitError::io("create", &path))?;
+        Ok(StagingDir { path })
+    }
+}
+
+impl Drop for StagingDir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}

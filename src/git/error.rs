@@ -1,0 +1,68 @@
+//! What can go wrong with the repository.
+
+use std::path::PathBuf;
+
+use gix::ObjectId;
+use thiserror::Error;
+
+use crate::path::{PathError, RepoPath};
+
+/// A failure of the repository or of the git program.
+#[derive(Debug, Error)]
+pub enum GitError {
+    #[error("{0} is not inside a git repository")]
+    NotARepository(PathBuf),
+    #[error("the repository at {dir} cannot be used: {reason}")]
+    UnsupportedRepository { dir: PathBuf, reason: String },
+    #[error("the revision {0:?} does not exist")]
+    UnknownRevision(String),
+    #[error("the branch {branch:?} is checked out at {at}")]
+    BranchCheckedOut { branch: String, at: PathBuf },
+    #[error("the branch {0:?} exists already")]
+    BranchExists(String),
+    #[error("{0:?} is no valid branch name")]
+    InvalidBranchName(String),
+    #[error("the object {id} is missing")]
+    MissingObject { id: ObjectId },
+    #[error("the object {id} cannot be read: {reason}")]
+    CorruptObject { id: ObjectId, reason: String },
+    #[error("the tree {tree_id} holds an entry that no checkout may have: {source}")]
+    HostileTree { tree_id: ObjectId, source: PathError },
+    #[error("the tree holds {path}, which no checkout may have")]
+    HostilePath { path: RepoPath },
+    #[error("the ref {name} moved while it was being changed")]
+    RefMoved { name: String },
+    #[error("no identity: {0}")]
+    NoIdentity(String),
+    #[error("git {wanted} or newer is needed, {found} was found")]
+    GitTooOld { wanted: String, found: String },
+    #[error("the git program cannot be run: {0}")]
+    GitMissing(#[source] std::io::Error),
+    #[error("git {command} failed: {stderr}")]
+    GitFailed { command: String, stderr: String },
+    #[error("{action} {path}: {source}")]
+    Io {
+        action: &'static str,
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    /// A failure of the git library that has no kind of its own here.
+    #[error("{action}: {reason}")]
+    Library { action: &'static str, reason: String },
+}
+
+impl GitError {
+    /// Wraps an I/O error: `GitError::io("write", path)` for `map_err`.
+    pub fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> GitError {
+        let path = path.into();
+        move |source| GitError::Io { action, path, source }
+    }
+
+    /// Wraps an error of the git library: `GitError::library("read the index")` for `map_err`.
+    pub fn library<E: std::fmt::Display>(action: &'static str) -> impl FnOnce(E) -> GitError {
+        move |error| GitError::Library {
+            action,
+            reason: error.to_string(),
+        }
+    }
+}

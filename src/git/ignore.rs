@@ -1,0 +1,189 @@
+//! Ignore rules over a view: what `git add -A` would leave out.
+//!
+//! The `.gitignore` files come from the caller (they are part of the fork's view, not of a directory on disk);
+//! `info/exclude` and `core.excludesFile` are read here. As gitignore(5) has it, the nearest `.gitignore` that says
+//! something decides, then `info/exclude`, then `core.excludesFile`; what is in an ignored directory is ignored, whatever
+//! rules there are for it.
+
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use gix::bstr::{BStr, ByteSlice};
+use gix::glob::pattern::Case;
+use gix::ignore::Search;
+use gix::ignore::search::Ignore;
+
+use super::{GitError, Repository};
+use crate::path::RepoPath;
+
+/// git ignores larger files (dir.c, `PATTERN_MAX_FILE_SIZE`).
+const MAX_FILE_BYTES: usize = 100 << 20;
+
+/// `$` means nothing, as in git.
+const PARSE: Ignore = Ignore {
+    support_precious: false,
+};
+
+/// Reads the `.gitignore` of a directory.
+type ReadIgnoreFile<'a> = Box<dyn Fn(&RepoPath) -> Result<Option<Vec<u8>>, GitError> + 'a>;
+
+/// Answers whether a path is ignored. Reads each directory's `.gitignore` at most once, through `read`.
+pub struct IgnoreRules<'a> {
+    read: ReadIgnoreFile<'a>,
+    case: Case,
+    /// `info/exclude` above `core.excludesFile`.
+    globals: Search,
+    dirs: HashMap<RepoPath, Arc<DirRules>>,
+}
+
+/// What is known of one directory.
+struct DirRules {
+    /// Whether it is ignored, and all that is in it.
+    is_ignored: bool,
+    /// Its own `.gitignore`.
+    own: Option<Search>,
+    /// `None` for the root.
+    parent: Option<Arc<DirRules>>,
+}
+
+impl<'a> IgnoreRules<'a> {
+    /// `read_ignore_file` gives the content of the `.gitignore` in a directory of the view, if there is one and it is
+    /// a regular file.
+    pub fn new(
+        repository: &Repository,
+        read_ignore_file: impl Fn(&RepoPath) -> Result<Option<Vec<u8>>, GitError> + 'a,
+    ) -> Result<IgnoreRules<'a>, GitError> {
+        let mut globals = Search::default();
+        // The later of the two is asked first.
+        let files = [
+            excludes_file(repository)?,
+            Some(repository.common_dir().join("info/exclude")),
+        ];
+        for path in files.into_iter().flatten() {
+            if let Some(bytes) = read_file(&path)? {
+                add(&mut globals, bytes, path, None)?;
+            }
+        }
+        Ok(IgnoreRules {
+            read: Box::new(read_ignore_file),
+            case: match repository.config_bool("core.ignoreCase") {
+                Some(true) => Case::Fold,
+                _ => Case::Sensitive,
+            },
+            globals,
+            dirs: HashMap::new(),
+        })
+    }
+
+    /// Whether an untracked node at `path` is ignored, by a rule for itself or for a directory above it.
+    pub fn is_ignored(&mut self, path: &RepoPath, is_dir: bool) -> Result<bool, GitError> {
+        let Some((parent, _)) = path.split_last() else {
+            return Ok(false);
+        };
+        let rules = self.rules_in(&parent)?;
+        Ok(self.decide(&rules, path, is_dir))
+    }
+
+    /// The rules that hold in the directory at `path`.
+    fn rules_in(&mut self, path: &RepoPath) -> Result<Arc<DirRules>, GitError> {
+        if let Some(known) = self.dirs.get(path) {
+            return Ok(known.clone());
+        }
+        let parent = match path.split_last() {
+            Some((parent, _)) => Some(self.rules_in(&parent)?),
+            None => None,
+        };
+        let is_ignored = parent
+            .as_ref()
+            .is_some_and(|rules| self.decide(rules, path, true));
+        let own = if is_ignored { None } else { self.own_rules(path)? };
+        let rules = Arc::new(DirRules {
+            is_ignored,
+            own,
+            parent,
+        });
+        self.dirs.insert(path.clone(), rules.clone());
+        Ok(rules)
+    }
+
+    fn own_rules(&self, path: &RepoPath) -> Result<Option<Search>, GitError> {
+        let Some(bytes) = (self.read)(path)? else {
+            return Ok(None);
+        };
+        let mut search = Search::default();
+        let source = path.as_path().join(".gitignore");
+        add(&mut search, bytes, source, Some(Path::new("")))?;
+        Ok(Some(search))
+    }
+
+    /// Whether `path` is ignored in a directory with `rules`.
+    fn decide(&self, rules: &DirRules, path: &RepoPath, is_dir: bool) -> bool {
+        if rules.is_ignored {
+            return true;
+        }
+        let path: &BStr = path.as_bytes().as_bstr();
+        let chain = std::iter::successors(Some(rules), |rules| rules.parent.as_deref());
+        let found = chain
+            .filter_map(|rules| rules.own.as_ref())
+            .chain([&self.globals])
+            .find_map(|search| search.pattern_matching_relative_path(path, Some(is_dir), self.case));
+        found.is_some_and(|found| !found.pattern.is_negative())
+    }
+}
+
+/// Adds the rules in `bytes`, which hold beneath `source`'s directory where `root` is given.
+fn add(
+    search: &mut Search,
+    mut bytes: Vec<u8>,
+    source: PathBuf,
+    root: Option<&Path>,
+) -> Result<(), GitError> {
+    if bytes.len() > MAX_FILE_BYTES {
+        log::warn!("{} is ignored, it is too large", source.display());
+        return Ok(());
+    }
+    // git ends the last line, too, before it takes away a carriage return.
+    bytes.push(b'\n');
+    search
+        .add_patterns_buffer(&bytes, source.clone(), root, PARSE)
+        .map_err(GitError::io("read", source))
+}
+
+/// `core.excludesFile`, or where it is looked for by default.
+fn excludes_file(repository: &Repository) -> Result<Option<PathBuf>, GitError> {
+    let configured = repository.with_local(|local| {
+        let config = local.config_snapshot();
+        match config.string("core.excludesFile") {
+            Some(value) if value.is_empty() => Ok(Some(None)),
+            Some(_) => config.trusted_path("core.excludesFile").map(Some),
+            None => Ok(None),
+        }
+    });
+    match configured.map_err(GitError::library("find core.excludesFile"))? {
+        // A relative path is seen from the top of the worktree.
+        Some(path) => Ok(path.map(|path| repository.checkout_dir().join(path))),
+        None => {
+            let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config"));
+            let config_home = std::env::var_os("XDG_CONFIG_HOME")
+                .filter(|dir| !dir.is_empty())
+                .map(PathBuf::from)
+                .or_else(home);
+            Ok(config_home.map(|dir| dir.join("git/ignore")))
+        }
+    }
+}
+
+fn read_file(path: &Path) -> Result<Option<Vec<u8>>, GitError> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) => match error.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory => Ok(None),
+            _ => Err(GitError::io("read", path)(error)),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

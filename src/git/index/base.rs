@@ -1,0 +1,148 @@
+//! The index of a fresh checkout of a base.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use super::writer::{CachedTree, Encoder, EntryFlags, EntryStat, index_size, index_time, replace_file};
+use crate::attr::Timestamp;
+use crate::git::{Base, BaseDir, GitError, ObjectId, TreeEntryKind};
+use crate::path::RepoPath;
+
+/// What `stat(2)` says of every base node, where it does not depend on the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BaseStat {
+    pub uid: u32,
+    pub gid: u32,
+    /// Access, modification and change time.
+    pub time: Timestamp,
+}
+
+/// Below this many files a second thread costs more than it saves.
+const MIN_FILES_TO_SHARE: usize = 4096;
+
+/// Writes to `to` the index of a fresh checkout of `base`. Every path is checked to be one that a checkout may have.
+///
+/// Sizes come from the objects' headers. In a partial clone, what is missing is fetched first, in one go.
+pub fn write_base_index(base: &Base, stat: &BaseStat, to: &Path) -> Result<(), GitError> {
+    let mut files = Vec::new();
+    let tree = collect(base, &RepoPath::root(), Vec::new(), base.tree_id(), &mut files)?;
+    if base.repository().promisor_remote().is_some() {
+        let ids: Vec<ObjectId> = files
+            .iter()
+            .map(FileEntry::get)
+            .filter(|entry| entry.kind != TreeEntryKind::Submodule)
+            .map(|entry| entry.id)
+            .collect();
+        base.repository().fetch_missing(&ids)?;
+    }
+    let sizes = sizes(base, &files)?;
+    let time = index_time(stat.time);
+    let mut encoder = Encoder::new(base.repository().hash_kind(), files.len());
+    for (file, size) in files.iter().zip(sizes) {
+        let entry = file.get();
+        let entry_stat = match entry.kind {
+            // git compares nothing of a submodule but that it is a directory.
+            TreeEntryKind::Submodule => EntryStat::default(),
+            _ => EntryStat {
+                ctime: time,
+                mtime: time,
+                dev: 0,
+                ino: entry.ino.0 as u32,
+                uid: stat.uid,
+                gid: stat.gid,
+                size: index_size(size),
+            },
+        };
+        let path = file.dir.path.join(&entry.name);
+        encoder.push(
+            path.as_bytes(),
+            entry.kind,
+            entry.id,
+            &entry_stat,
+            EntryFlags::default(),
+        );
+    }
+    replace_file(to, &encoder.finish(&tree)?)
+}
+
+/// An entry of the index to be: an entry of a base directory that is no directory.
+struct FileEntry {
+    dir: Arc<BaseDir>,
+    /// Valid in `dir.entries`.
+    index: usize,
+}
+
+impl FileEntry {
+    fn get(&self) -> &crate::git::BaseEntry {
+        &self.dir.entries[self.index]
+    }
+}
+
+/// Collects the files beneath `path` in the index's order.
+fn collect(
+    base: &Base,
+    path: &RepoPath,
+    name: Vec<u8>,
+    tree_id: ObjectId,
+    files: &mut Vec<FileEntry>,
+) -> Result<CachedTree, GitError> {
+    let dir = base.dir(path, tree_id)?;
+    let count_before = files.len();
+    let mut children = Vec::new();
+    for index in in_git_order(&dir) {
+        let entry = &dir.entries[index];
+        if entry.kind == TreeEntryKind::Directory {
+            let name = entry.name.as_bytes().to_vec();
+            children.push(collect(base, &path.join(&entry.name), name, entry.id, files)?);
+        } else {
+            let dir = dir.clone();
+            files.push(FileEntry { dir, index });
+        }
+    }
+    Ok(CachedTree {
+        name,
+        id: tree_id,
+        entry_count: u32::try_from(files.len() - count_before)
+            .map_err(GitError::library("count the files"))?,
+        children,
+    })
+}
+
+/// The entries of `dir` in the order of the paths beneath them: a directory stands where its name with a slash would.
+fn in_git_order(dir: &BaseDir) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..dir.entries.len()).collect();
+    order.sort_by(|&a, &b| {
+        let (a, b) = (&dir.entries[a], &dir.entries[b]);
+        gix::objs::tree::name_order(
+            a.name.as_bytes(),
+            a.kind == TreeEntryKind::Directory,
+            b.name.as_bytes(),
+            b.kind == TreeEntryKind::Directory,
+        )
+    });
+    order
+}
+
+/// Sizes in bytes of `files`, as a checkout would hold them.
+fn sizes(base: &Base, files: &[FileEntry]) -> Result<Vec<u64>, GitError> {
+    let sizes_of = |files: &[FileEntry]| -> Result<Vec<u64>, GitError> {
+        files
+            .iter()
+            .map(|file| match file.get().kind {
+                TreeEntryKind::Submodule => Ok(0),
+                _ => base.size(&file.dir, file.index),
+            })
+            .collect()
+    };
+    if files.len() < MIN_FILES_TO_SHARE {
+        return sizes_of(files);
+    }
+    let (first, second) = files.split_at(files.len() / 2);
+    thread::scope(|scope| {
+        let second = scope.spawn(|| sizes_of(second));
+        let mut sizes = sizes_of(first)?;
+        sizes.append(&mut second.join().expect("reading sizes does not panic")?);
+        Ok(sizes)
+    })
+}

@@ -1,0 +1,262 @@
+//! Bringing a worktree's index to a tree after a commit.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Write};
+use std::ops::{Bound, Range};
+use std::time::Duration;
+
+use gix::index::entry::{Flags, Mode, Stage};
+use gix::index::extension::Tree;
+use gix::lock::acquire::Fail;
+
+use super::read_index;
+use super::writer::{CachedTree, Encoder, EntryFlags, EntryStat};
+use crate::attr::Attr;
+use crate::git::refs::library_io_error;
+use crate::git::{GitError, LinkedWorktree, ObjectId, Repository, TreeEntryKind};
+use crate::path::RepoPath;
+
+/// How long an index that git has locked is waited for: an editor's `git status` is over by then, a rebase is not.
+const INDEX_LOCK_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// One path whose index entry changes: to an entry with its stat, or removed.
+#[derive(Debug, Clone)]
+pub struct IndexChange {
+    pub path: RepoPath,
+    /// `None` removes the path.
+    pub new: Option<(TreeEntryKind, ObjectId, Attr)>,
+}
+
+/// Brings the worktree's index to `tree_id`, as `git add -A && git commit` would leave it: entries of `changes` are set
+/// with their stat, entries that differ from the tree otherwise are set without one (git reads those files again),
+/// all others keep theirs, with their flags. Conflicts are resolved. Takes git's own `index.lock` meanwhile.
+///
+/// Directories that the old index knows to be the tree's own are not read, so that it costs O(changes) tree reads.
+///
+/// # Errors
+/// [`GitError::Io`] with [`ErrorKind::AlreadyExists`] where git holds the lock.
+pub fn update_index(
+    repository: &Repository,
+    worktree: &LinkedWorktree,
+    tree_id: ObjectId,
+    changes: &[IndexChange],
+) -> Result<(), GitError> {
+    let index_path = worktree.index_path();
+    let mut lock = gix::lock::File::acquire_to_update_resource(
+        &index_path,
+        Fail::AfterDurationWithBackoff(INDEX_LOCK_TIMEOUT),
+        None,
+        0,
+    )
+    .map_err(|error| {
+        let lock_path = worktree.git_dir().join("index.lock");
+        if error.is_retryable() {
+            let held = "another git process is at work there (or one crashed: then remove the file)";
+            GitError::io("lock the index with", lock_path)(io::Error::new(ErrorKind::AlreadyExists, held))
+        } else {
+            library_io_error("lock the index with", lock_path, &error)
+        }
+    })?;
+    let old = read_index(repository, worktree)?;
+    let updated = Update::new(repository, &old, changes).run(tree_id)?;
+    lock.with_mut(|file| file.write_all(&updated))
+        .map_err(GitError::io("write", lock.lock_path().to_owned()))?;
+    lock.commit()
+        .map_err(|error| GitError::io("replace", index_path)(error.error))?;
+    Ok(())
+}
+
+/// The old index being turned into the new one, path by path.
+struct Update<'a> {
+    repository: &'a Repository,
+    old: &'a gix::index::File,
+    /// Seconds since 1970. Files changed at this time or later may have changed after the old index saw them.
+    old_index_secs: i64,
+    changes: BTreeMap<&'a [u8], &'a IndexChange>,
+    encoder: Encoder,
+}
+
+impl<'a> Update<'a> {
+    fn new(repository: &'a Repository, old: &'a gix::index::File, changes: &'a [IndexChange]) -> Update<'a> {
+        Update {
+            repository,
+            old,
+            old_index_secs: old.timestamp().unix_seconds(),
+            changes: changes
+                .iter()
+                .map(|change| (change.path.as_bytes(), change))
+                .collect(),
+            encoder: Encoder::new(repository.hash_kind(), old.entries().len() + changes.len()),
+        }
+    }
+
+    fn run(mut self, tree_id: ObjectId) -> Result<Vec<u8>, GitError> {
+        // Entries of a sparse index stand for directories, which the cached trees then count as one entry.
+        let cached = self.old.tree().filter(|_| !self.old.is_sparse());
+        let all = 0..self.old.entries().len();
+        let tree = self.directory(b"", Vec::new(), tree_id, all, cached)?;
+        self.encoder.finish(&tree)
+    }
+
+    /// Writes the entries beneath a directory. `prefix` is its path with a slash, `range` the old entries beneath it,
+    /// `cached` what the old index says of its tree.
+    fn directory(
+        &mut self,
+        prefix: &[u8],
+        name: Vec<u8>,
+        tree_id: ObjectId,
+        range: Range<usize>,
+        cached: Option<&Tree>,
+    ) -> Result<CachedTree, GitError> {
+        if let Some(kept) = self.keep_directory(prefix, tree_id, range.clone(), cached) {
+            return Ok(kept);
+        }
+        let count_before = self.encoder.count();
+        let mut children = Vec::new();
+        let mut next = range.start;
+        for entry in self.repository.read_tree(tree_id)? {
+            let mut path = [prefix, entry.name.as_bytes()].concat();
+            if entry.kind == TreeEntryKind::Directory {
+                path.push(b'/');
+                let start = self.first_at_or_after(&path, next..range.end);
+                let end = self.end_of_prefix(&path, start..range.end);
+                let name = entry.name.as_bytes().to_vec();
+                let below = cached.and_then(|tree| tree.children.iter().find(|child| child.name[..] == name));
+                children.push(self.directory(&path, name, entry.id, start..end, below)?);
+                next = end;
+            } else {
+                next = self.first_at_or_after(&path, next..range.end);
+                self.file(&path, entry.kind, entry.id, next, range.end);
+            }
+        }
+        Ok(CachedTree {
+            name,
+            id: tree_id,
+            entry_count: self.encoder.count() - count_before,
+            children,
+        })
+    }
+
+    /// Where the old index knows the directory to be `tree_id` and nothing beneath it changes, writes its entries again
+    /// without reading the tree.
+    fn keep_directory(
+        &mut self,
+        prefix: &[u8],
+        tree_id: ObjectId,
+        range: Range<usize>,
+        cached: Option<&Tree>,
+    ) -> Option<CachedTree> {
+        let Some(tree) = cached.filter(|tree| {
+            tree.id == tree_id
+                && tree
+                    .num_entries
+                    .is_some_and(|count| count as usize == range.len())
+        }) else {
+            return None;
+        };
+        // A conflict or the like beneath a tree that claims to be whole: the claim is not believed.
+        let entries = &self.old.entries()[range];
+        let fits = |entry: &gix::index::Entry| is_plain(entry) && kind_of(entry.mode).is_some();
+        if self.changes_beneath(prefix) || !entries.iter().all(fits) {
+            return None;
+        }
+        let kept = cached_tree(tree)?;
+        for entry in entries {
+            if let Some(kind) = kind_of(entry.mode) {
+                let stat = self.kept_stat(entry);
+                self.encoder
+                    .push(entry.path(self.old), kind, entry.id, &stat, flags_of(entry));
+            }
+        }
+        Some(kept)
+    }
+
+    fn changes_beneath(&self, prefix: &[u8]) -> bool {
+        let from_prefix = (Bound::Included(prefix), Bound::Unbounded);
+        let first = self.changes.range::<[u8], _>(from_prefix).next();
+        first.is_some_and(|(path, _)| path.starts_with(prefix))
+    }
+
+    /// Writes the entry of one file. The old entries for its path, if any, begin at `at`.
+    fn file(&mut self, path: &[u8], kind: TreeEntryKind, id: ObjectId, at: usize, end: usize) {
+        let changed = self.changes.get(path).map(|change| &change.new);
+        let (stat, flags) = match changed {
+            Some(Some((new_kind, new_id, attr))) if *new_kind == kind && *new_id == id => {
+                (EntryStat::of(attr), EntryFlags::default())
+            }
+            Some(_) => Default::default(),
+            None => self.old.entries()[at..end]
+                .first()
+                .filter(|entry| entry.path(self.old) == path && is_plain(entry))
+                .filter(|entry| entry.id == id && kind_of(entry.mode) == Some(kind))
+                .map(|entry| (self.kept_stat(entry), flags_of(entry)))
+                .unwrap_or_default(),
+        };
+        let stat = match kind {
+            TreeEntryKind::Submodule => EntryStat::default(),
+            _ => stat,
+        };
+        self.encoder.push(path, kind, id, &stat, flags);
+    }
+
+    /// The stat of an entry that stays. One that may be stale, because the file could have changed within the second in
+    /// which the old index was written, gets size 0, so that git compares the content: with a younger index it could
+    /// not tell any more (`ce_smudge_racily_clean_entry` in git's read-cache.c).
+    fn kept_stat(&self, entry: &gix::index::Entry) -> EntryStat {
+        let stat = &entry.stat;
+        let is_racy = i64::from(stat.mtime.secs) >= self.old_index_secs;
+        EntryStat {
+            ctime: (stat.ctime.secs, stat.ctime.nsecs),
+            mtime: (stat.mtime.secs, stat.mtime.nsecs),
+            dev: stat.dev,
+            ino: stat.ino,
+            uid: stat.uid,
+            gid: stat.gid,
+            size: if is_racy { 0 } else { stat.size },
+        }
+    }
+
+    /// The first old entry in `range` whose path is `path` or sorts behind it.
+    fn first_at_or_after(&self, path: &[u8], range: Range<usize>) -> usize {
+        let entries = &self.old.entries()[range.clone()];
+        range.start + entries.partition_point(|entry| entry.path(self.old) < path)
+    }
+
+    /// Where the old entries that begin with `prefix` end; `range` begins with them.
+    fn end_of_prefix(&self, prefix: &[u8], range: Range<usize>) -> usize {
+        let entries = &self.old.entries()[range.clone()];
+        range.start + entries.partition_point(|entry| entry.path(self.old).starts_with(prefix))
+    }
+}
+
+/// Whether an entry is the only one of its path and stands for a content.
+fn is_plain(entry: &gix::index::Entry) -> bool {
+    entry.stage() == Stage::Unconflicted && !entry.flags.contains(Flags::INTENT_TO_ADD)
+}
+
+fn flags_of(entry: &gix::index::Entry) -> EntryFlags {
+    EntryFlags {
+        is_assumed_valid: entry.flags.contains(Flags::ASSUME_VALID),
+        is_skip_worktree: entry.flags.contains(Flags::SKIP_WORKTREE),
+    }
+}
+
+fn kind_of(mode: Mode) -> Option<TreeEntryKind> {
+    Some(match mode {
+        Mode::FILE => TreeEntryKind::File,
+        Mode::FILE_EXECUTABLE => TreeEntryKind::Executable,
+        Mode::SYMLINK => TreeEntryKind::Symlink,
+        Mode::COMMIT => TreeEntryKind::Submodule,
+        _ => return None,
+    })
+}
+
+/// A cached tree as the old index has it; `None` where a part of it is not valid.
+fn cached_tree(tree: &Tree) -> Option<CachedTree> {
+    Some(CachedTree {
+        name: tree.name.to_vec(),
+        id: tree.id,
+        entry_count: tree.num_entries?,
+        children: tree.children.iter().map(cached_tree).collect::<Option<_>>()?,
+    })
+}

@@ -1,0 +1,27 @@
+//! The repository: base trees and blobs (shared caches), objects and refs written, linked worktrees and their
+//! indexes, ignore rules, and calls of the git program.
+//!
+//! Nothing here knows of forks, layers or mounts. Reading happens from many threads: [`Repository`] is shared and
+//! each thread takes its own handle with [`Repository::local`].
+
+pub mod base;
+pub mod commit;
+pub mod error;
+pub mod ignore;
+pub mod index;
+pub mod objects;
+pub mod program;
+pub mod refs;
+pub mod repository;
+#[cfg(test)]
+pub(crate) mod testing;
+pub mod worktree;
+
+pub use base::{Base, BaseCache, BaseDir, BaseEntry, BlobContent, InoHasher};
+pub use commit::{CommitSpec, Identity, TreeChange};
+pub use error::GitError;
+pub use gix::ObjectId;
+pub use ignore::IgnoreRules;
+pub use objects::{CommitInfo, TreeEntry, TreeEntryKind};
+pub use repository::{Head, Repository};
+pub use worktree::LinkedWorktree;

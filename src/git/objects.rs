@@ -1,0 +1,371 @@
+//! Reading objects: commits, trees and blobs.
+//!
+//! What is read hashes to its id, or it is an error: the git library trusts packs and loose files as they are, so the
+//! hash is computed here. In a partial clone missing objects are fetched through the git program first.
+
+use gix::ObjectId;
+use gix::objs::{CommitRef, Exists, Find, FindHeader, Kind, TagRef, TreeRefIter};
+
+use super::{GitError, Repository, program};
+use crate::path::{EntryName, PathError};
+
+/// What tine needs to know of a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitInfo {
+    pub tree_id: ObjectId,
+    pub parent_ids: Vec<ObjectId>,
+    /// Committer time, seconds since 1970.
+    pub time_secs: i64,
+    /// The message's first paragraph in one line, lossily decoded.
+    pub summary: String,
+    pub author_name: String,
+    pub author_email: String,
+    /// Author time, seconds since 1970.
+    pub author_time_secs: i64,
+}
+
+/// The mode of a tree entry, as git has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+pub enum TreeEntryKind {
+    /// 100644
+    File,
+    /// 100755
+    Executable,
+    /// 120000
+    Symlink,
+    /// 040000
+    Directory,
+    /// 160000: a gitlink, seen as an empty directory.
+    Submodule,
+}
+
+impl TreeEntryKind {
+    /// git's octal mode, as in `git ls-tree`: 0o100644 …
+    pub fn mode(self) -> u32 {
+        match self {
+            TreeEntryKind::File => 0o100644,
+            TreeEntryKind::Executable => 0o100755,
+            TreeEntryKind::Symlink => 0o120000,
+            TreeEntryKind::Directory => 0o040000,
+            TreeEntryKind::Submodule => 0o160000,
+        }
+    }
+}
+
+impl From<gix::objs::tree::EntryMode> for TreeEntryKind {
+    fn from(mode: gix::objs::tree::EntryMode) -> TreeEntryKind {
+        use gix::objs::tree::EntryKind;
+        match mode.kind() {
+            EntryKind::Blob => TreeEntryKind::File,
+            EntryKind::BlobExecutable => TreeEntryKind::Executable,
+            EntryKind::Link => TreeEntryKind::Symlink,
+            EntryKind::Tree => TreeEntryKind::Directory,
+            EntryKind::Commit => TreeEntryKind::Submodule,
+        }
+    }
+}
+
+/// One entry of a tree object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeEntry {
+    pub name: EntryName,
+    pub kind: TreeEntryKind,
+    pub id: ObjectId,
+}
+
+impl Repository {
+    /// Reads a commit.
+    pub fn commit_info(&self, commit_id: ObjectId) -> Result<CommitInfo, GitError> {
+        let data = self.read_object(commit_id, Kind::Commit)?;
+        let corrupt = |error: gix::Error| corrupt(commit_id, error);
+        let commit = CommitRef::from_bytes(&data, commit_id.kind()).map_err(corrupt)?;
+        let author = commit.author().map_err(corrupt)?;
+        let committer = commit.committer().map_err(corrupt)?;
+        Ok(CommitInfo {
+            tree_id: commit.tree(),
+            parent_ids: commit.parents().collect(),
+            time_secs: committer.seconds(),
+            summary: commit.message_summary().to_string(),
+            author_name: author.name.to_string(),
+            author_email: author.email.to_string(),
+            author_time_secs: author.seconds(),
+        })
+    }
+
+    /// The commit that `id` is, or leads to through tags; `None` where it leads to a tree or blob.
+    pub(super) fn peel_to_commit(&self, mut id: ObjectId) -> Result<Option<ObjectId>, GitError> {
+        loop {
+            match self.object_header(id)?.0 {
+                Kind::Commit => return Ok(Some(id)),
+                Kind::Tree | Kind::Blob => return Ok(None),
+                Kind::Tag => {
+                    let data = self.read_object(id, Kind::Tag)?;
+                    let tag = TagRef::from_bytes(&data, id.kind()).map_err(|error| corrupt(id, error))?;
+                    id = tag.target();
+                }
+            }
+        }
+    }
+
+    /// The commits reachable from `tip` and not from `hidden`, newest first, at most `limit`.
+    pub fn log(
+        &self,
+        tip: ObjectId,
+        hidden: Option<ObjectId>,
+        limit: usize,
+    ) -> Result<Vec<(ObjectId, CommitInfo)>, GitError> {
+        use gix::revision::walk::Sorting;
+        use gix::traverse::commit::simple::CommitTimeOrder;
+
+        let ids = self.with_local(|local| {
+            local
+                .rev_walk([tip])
+                .with_hidden(hidden)
+                .sorting(Sorting::ByCommitTime(CommitTimeOrder::NewestFirst))
+                .all()
+                .map_err(GitError::library("walk the history"))?
+                .take(limit)
+                .map(|found| {
+                    found
+                        .map(|commit| commit.id)
+                        .map_err(GitError::library("walk the history"))
+                })
+                .collect::<Result<Vec<_>, _>>()
+        })?;
+        ids.into_iter()
+            .map(|id| Ok((id, self.commit_info(id)?)))
+            .collect()
+    }
+
+    /// Reads a tree, in git's order. The empty tree is always readable. Names that no checkout may have (`..`,
+    /// `.git` in any disguise that `core.protectHFS`/`core.protectNTFS` know, slashes) are an error.
+    pub fn read_tree(&self, tree_id: ObjectId) -> Result<Vec<TreeEntry>, GitError> {
+        if tree_id == self.empty_tree_id() {
+            return Ok(Vec::new());
+        }
+        let data = self.read_object(tree_id, Kind::Tree)?;
+        let protect = Protection::of(self);
+        let mut entries: Vec<TreeEntry> = Vec::new();
+        for entry in TreeRefIter::from_bytes(&data, tree_id.kind()) {
+            let entry = entry.map_err(|error| corrupt(tree_id, error))?;
+            let kind = TreeEntryKind::from(entry.mode);
+            let hostile = |source| GitError::HostileTree { tree_id, source };
+            let name = EntryName::new(entry.filename).map_err(hostile)?;
+            protect.check(&name, kind).map_err(hostile)?;
+            if let Some(last) = entries.last() {
+                check_order(last, &name, kind)
+                    .map_err(|reason| GitError::CorruptObject { id: tree_id, reason })?;
+            }
+            entries.push(TreeEntry {
+                name,
+                kind,
+                id: entry.oid.to_owned(),
+            });
+        }
+        check_duplicates(&entries).map_err(|reason| GitError::CorruptObject { id: tree_id, reason })?;
+        Ok(entries)
+    }
+
+    /// Reads a blob as it is stored, unfiltered. In a partial clone a missing blob is fetched through git first.
+    pub fn read_blob(&self, blob_id: ObjectId) -> Result<Vec<u8>, GitError> {
+        self.read_object(blob_id, Kind::Blob)
+    }
+
+    /// Size in bytes of a blob as it is stored, from its header.
+    pub fn blob_size(&self, blob_id: ObjectId) -> Result<u64, GitError> {
+        let (kind, size) = self.object_header(blob_id)?;
+        check_kind(blob_id, kind, Kind::Blob)?;
+        Ok(size)
+    }
+
+    /// Kind and size in bytes of an object, from its header.
+    fn object_header(&self, id: ObjectId) -> Result<(Kind, u64), GitError> {
+        self.with_promised(id, || {
+            let header = self.with_local(|local| local.objects.try_header(&id))?;
+            Ok(header.map(|header| (header.kind, header.size)))
+        })
+    }
+
+    /// Whether the object is here, without fetching it.
+    pub fn has_object(&self, id: ObjectId) -> bool {
+        id == self.empty_tree_id() || self.with_local(|local| local.objects.exists(&id))
+    }
+
+    /// Fetches those of `ids` that a partial clone lacks, in one go. Does nothing where the clone is whole.
+    pub fn fetch_missing(&self, ids: &[ObjectId]) -> Result<(), GitError> {
+        let Some(remote) = self.promisor_remote() else {
+            return Ok(());
+        };
+        let _fetching = self.fetching().lock();
+        let mut wanted = String::new();
+        for id in ids.iter().filter(|id| !self.has_object(**id)) {
+            wanted.push_str(&format!("{id}\n"));
+        }
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        // What git itself runs for a missing object (promisor-remote.c).
+        let mut command = program::command(self.common_dir());
+        command
+            .args(["-c", "fetch.negotiationAlgorithm=noop", "fetch", remote])
+            .args(["--no-tags", "--no-write-fetch-head", "--recurse-submodules=no"])
+            .args(["--filter=blob:none", "--stdin"]);
+        program::run(&mut command, wanted.as_bytes()).map(drop)
+    }
+
+    /// Reads an object of `wanted` kind and checks that it hashes to `id` (or is its replacement by `refs/replace/`).
+    pub(super) fn read_object(&self, id: ObjectId, wanted: Kind) -> Result<Vec<u8>, GitError> {
+        let (kind, data) = self.with_promised(id, || {
+            let mut data = Vec::new();
+            let kind = self.with_local(|local| {
+                local
+                    .objects
+                    .try_find(&id, &mut data)
+                    .map(|found| found.map(|found| found.kind))
+            })?;
+            Ok(kind.map(|kind| (kind, data)))
+        })?;
+        check_kind(id, kind, wanted)?;
+        let hash = gix::objs::compute_hash(id.kind(), kind, &data).map_err(|error| corrupt(id, error))?;
+        if hash != id && !self.is_replacement(id, hash) {
+            return Err(GitError::CorruptObject {
+                id,
+                reason: format!("its content hashes to {hash}"),
+            });
+        }
+        Ok(data)
+    }
+
+    /// Whether `refs/replace/` puts `replacement` in the place of `id`.
+    pub(super) fn is_replacement(&self, id: ObjectId, replacement: ObjectId) -> bool {
+        self.with_local(|local| {
+            let mut replacements = local.objects.store_ref().replacements();
+            replacements.any(|(replaced, by)| replaced == id && by == replacement)
+        })
+    }
+
+    /// Looks for an object, again where it may have moved into a pack meanwhile, and once more after fetching it where
+    /// the clone is partial.
+    fn with_promised<T>(
+        &self,
+        id: ObjectId,
+        find: impl Fn() -> Result<Option<T>, gix::Error>,
+    ) -> Result<T, GitError> {
+        if let Ok(Some(found)) = find() {
+            return Ok(found);
+        }
+        match find() {
+            Ok(Some(found)) => return Ok(found),
+            Ok(None) => {}
+            Err(error) => return Err(corrupt(id, error)),
+        }
+        if self.promisor_remote().is_some() {
+            if let Err(error) = self.fetch_missing(&[id]) {
+                log::error!("the missing object {id} cannot be fetched: {error}");
+                return Err(GitError::MissingObject { id });
+            }
+            if let Some(found) = find().map_err(|error| corrupt(id, error))? {
+                return Ok(found);
+            }
+        }
+        Err(GitError::MissingObject { id })
+    }
+}
+
+fn corrupt(id: ObjectId, error: gix::Error) -> GitError {
+    GitError::CorruptObject {
+        id,
+        reason: error.to_string(),
+    }
+}
+
+fn check_kind(id: ObjectId, kind: Kind, wanted: Kind) -> Result<(), GitError> {
+    if kind == wanted {
+        return Ok(());
+    }
+    Err(GitError::CorruptObject {
+        id,
+        reason: format!("it is a {kind}, not a {wanted}"),
+    })
+}
+
+/// Checks that an entry may follow `last`: readers find names by bisection and compare trees side by side, so that a
+/// tree out of order would hide entries.
+fn check_order(last: &TreeEntry, name: &EntryName, kind: TreeEntryKind) -> Result<(), String> {
+    let is_tree = |kind| kind == TreeEntryKind::Directory;
+    let order = gix::objs::tree::name_order(
+        last.name.as_bytes(),
+        is_tree(last.kind),
+        name.as_bytes(),
+        is_tree(kind),
+    );
+    match order {
+        std::cmp::Ordering::Less => Ok(()),
+        _ => Err(format!("{name} stands behind {} in the tree", last.name)),
+    }
+}
+
+/// Checks that no name is there twice. A file and a directory of one name need not be neighbours in git's order.
+fn check_duplicates(entries: &[TreeEntry]) -> Result<(), String> {
+    let directories: std::collections::HashSet<&[u8]> = entries
+        .iter()
+        .filter(|entry| entry.kind == TreeEntryKind::Directory)
+        .map(|entry| entry.name.as_bytes())
+        .collect();
+    let double = entries
+        .iter()
+        .find(|entry| entry.kind != TreeEntryKind::Directory && directories.contains(entry.name.as_bytes()));
+    match double {
+        Some(entry) => Err(format!("the tree names {} twice", entry.name)),
+        None => Ok(()),
+    }
+}
+
+/// Which disguises of `.git` are refused (`verify_path` in git's read-cache.c is the measure).
+#[derive(Debug, Clone, Copy)]
+struct Protection {
+    hfs: bool,
+    ntfs: bool,
+}
+
+impl Protection {
+    /// git's defaults outside macOS and Windows: NTFS yes, HFS no.
+    fn of(repository: &Repository) -> Protection {
+        Protection {
+            hfs: repository.config_bool("core.protectHFS").unwrap_or(false),
+            ntfs: repository.config_bool("core.protectNTFS").unwrap_or(true),
+        }
+    }
+
+    fn check(self, name: &EntryName, kind: TreeEntryKind) -> Result<(), PathError> {
+        use gix::validate::path::component;
+
+        let bytes = name.as_bytes();
+        let mode = (kind == TreeEntryKind::Symlink).then_some(component::Mode::Symlink);
+        let options = component::Options {
+            protect_windows: false,
+            protect_hfs: self.hfs,
+            protect_ntfs: self.ntfs,
+        };
+        let refused = || PathError::Reserved(bytes.to_vec());
+        if bytes.eq_ignore_ascii_case(b".git") {
+            return Err(refused());
+        }
+        gix::validate::path::component(bytes.into(), mode, options).map_err(|_| refused())?;
+        if self.ntfs {
+            // On NTFS a backslash divides names, so what follows one is looked at as a name, too.
+            for part in bytes.split(|&b| b == b'\\').skip(1) {
+                match gix::validate::path::component(part.into(), mode, options) {
+                    Err(component::Error::DotGitDir | component::Error::SymlinkedGitModules) => {
+                        return Err(refused());
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

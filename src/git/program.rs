@@ -1,0 +1,212 @@
+//! Calls of the git program, for what the git library does not do or does less faithfully.
+
+use std::io::{ErrorKind, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+
+use super::GitError;
+
+/// The oldest git that will do.
+pub const MINIMUM_VERSION: (u32, u32) = (2, 45);
+
+/// What `git rev-parse --local-env-vars` lists: variables that bind a process to one repository. `GIT_ATTR_SOURCE` is
+/// not among them, but replaces a tree's attributes just the same.
+const LOCAL_VARIABLES: [&str; 16] = [
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_ATTR_SOURCE",
+    "GIT_COMMON_DIR",
+    "GIT_CONFIG",
+    "GIT_CONFIG_COUNT",
+    "GIT_CONFIG_PARAMETERS",
+    "GIT_DIR",
+    "GIT_GRAFT_FILE",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_NO_REPLACE_OBJECTS",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_REPLACE_REF_BASE",
+    "GIT_SHALLOW_FILE",
+    "GIT_WORK_TREE",
+];
+
+/// Checks that git can be run and is new enough; its version string (`2.47.3`).
+pub fn check_version() -> Result<String, GitError> {
+    let output = run(command(Path::new("/")).arg("version"), b"")?;
+    let output = String::from_utf8_lossy(&output);
+    let found = output
+        .trim()
+        .trim_start_matches("git version ")
+        .split(' ')
+        .next()
+        .unwrap_or_default()
+        .to_owned();
+    match parse_version(&found) {
+        Some(version) if version >= MINIMUM_VERSION => Ok(found),
+        _ => Err(GitError::GitTooOld {
+            wanted: format!("{}.{}", MINIMUM_VERSION.0, MINIMUM_VERSION.1),
+            found,
+        }),
+    }
+}
+
+fn parse_version(version: &str) -> Option<(u32, u32)> {
+    let mut numbers = version.split('.').map(|number| number.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
+/// A git command that runs in `dir`, free of the caller's `GIT_*` variables that would lead it elsewhere (`GIT_DIR`,
+/// `GIT_WORK_TREE`, `GIT_INDEX_FILE`, `GIT_CONFIG_COUNT` …); identities and the places of configuration files
+/// (`GIT_CONFIG_GLOBAL` …) stay. It never asks for a password on a terminal.
+pub fn command(dir: &Path) -> Command {
+    let mut command = Command::new("git");
+    command.current_dir(dir).env("GIT_TERMINAL_PROMPT", "0");
+    for variable in LOCAL_VARIABLES {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// How a git command ended.
+#[derive(Debug)]
+pub struct Finished {
+    pub status: ExitStatus,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+}
+
+/// Runs `command` to its end with `input`, and gives its standard output; a failing exit is an error with its stderr.
+pub fn run(command: &mut Command, input: &[u8]) -> Result<Vec<u8>, GitError> {
+    let finished = finish(command, input)?;
+    if finished.status.success() {
+        Ok(finished.stdout)
+    } else {
+        Err(failed(command, &finished))
+    }
+}
+
+/// Runs `command` to its end with `input`, however it exits. Input and output may be of any size: all pipes are served
+/// at the same time.
+pub fn finish(command: &mut Command, input: &[u8]) -> Result<Finished, GitError> {
+    command
+        .stdin(if input.is_empty() {
+            Stdio::null()
+        } else {
+            Stdio::piped()
+        })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = spawn(command)?;
+    let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
+    let (mut stdout, mut errors) = (Vec::new(), Vec::new());
+    let errors_end = &mut errors;
+    let read = thread::scope(|scope| {
+        if let Some(mut stdin) = stdin {
+            // A program that does not want its input closes the pipe: not a failure of its own.
+            scope.spawn(move || stdin.write_all(input).ok());
+        }
+        if let Some(mut stderr) = stderr {
+            scope.spawn(move || stderr.read_to_end(errors_end).ok());
+        }
+        match child.stdout.take() {
+            Some(mut pipe) => pipe.read_to_end(&mut stdout),
+            None => Ok(0),
+        }
+    });
+    let status = child.wait().map_err(GitError::GitMissing)?;
+    read.map_err(GitError::GitMissing)?;
+    Ok(Finished {
+        status,
+        stdout,
+        stderr: errors,
+    })
+}
+
+/// Starts `command`; tells a missing directory from a missing git.
+pub fn spawn(command: &mut Command) -> Result<Child, GitError> {
+    command.spawn().map_err(|source| match command.get_current_dir() {
+        Some(dir) if source.kind() == ErrorKind::NotFound && !dir.is_dir() => GitError::Io {
+            action: "enter",
+            path: dir.to_owned(),
+            source,
+        },
+        _ => GitError::GitMissing(source),
+    })
+}
+
+/// The error of a command that ended with a failing status.
+pub fn failed(command: &Command, finished: &Finished) -> GitError {
+    let arguments: Vec<_> = command.get_args().map(|a| a.to_string_lossy()).collect();
+    let stderr = String::from_utf8_lossy(&finished.stderr).trim().to_owned();
+    GitError::GitFailed {
+        command: arguments.join(" "),
+        stderr: if stderr.is_empty() {
+            finished.status.to_string()
+        } else {
+            stderr
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_installed_git_is_new_enough() {
+        assert!(check_version().unwrap().starts_with("2."));
+    }
+
+    #[test]
+    fn versions_of_all_kinds_are_read() {
+        assert_eq!(parse_version("2.47.3"), Some((2, 47)));
+        assert_eq!(parse_version("2.50.0-rc1"), Some((2, 50)));
+        assert_eq!(parse_version("3.0"), Some((3, 0)));
+        assert_eq!(parse_version("unknown"), None);
+    }
+
+    #[test]
+    fn every_variable_that_git_calls_local_is_cleared() {
+        let listed = run(
+            command(Path::new("/")).args(["rev-parse", "--local-env-vars"]),
+            b"",
+        )
+        .unwrap();
+        for variable in String::from_utf8(listed).unwrap().lines() {
+            assert!(LOCAL_VARIABLES.contains(&variable), "{variable}");
+        }
+    }
+
+    #[test]
+    fn big_input_and_output_do_not_block_each_other() {
+        let dir = tempfile::tempdir().unwrap();
+        run(command(dir.path()).args(["init", "-q"]), b"").unwrap();
+        let mut asked = Vec::new();
+        for n in 0..100_000 {
+            asked.extend_from_slice(format!("{n:040x}\n").as_bytes());
+        }
+        let answer = run(command(dir.path()).args(["cat-file", "--batch-check"]), &asked).unwrap();
+        assert_eq!(answer.iter().filter(|&&b| b == b'\n').count(), 100_000);
+    }
+
+    #[test]
+    fn a_failure_names_the_command_and_what_it_said() {
+        let error = run(
+            command(Path::new("/")).args(["cat-file", "--no-such-option"]),
+            b"",
+        )
+        .unwrap_err();
+        let GitError::GitFailed { command, stderr } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(command, "cat-file --no-such-option");
+        assert!(!stderr.is_empty());
+        let gone = run(command_in_gone_dir().arg("version"), b"").unwrap_err();
+        assert!(matches!(gone, GitError::Io { action: "enter", .. }), "{gone}");
+    }
+
+    fn command_in_gone_dir() -> Command {
+        command(Path::new("/nonexistent/directory"))
+    }
+}

@@ -1,0 +1,327 @@
+//! Refs: branches made and removed, and the refs that keep a fork's objects from `git gc`.
+//!
+//! Every change is a compare-and-swap. What a fork needs is kept by `refs/tine/<fork>/<label>` in the common
+//! namespace (`refs/worktree/*` would not protect it). A ref's new value is on disk before the ref has it, as git has
+//! it by default (`core.fsync`): a crash never leaves an empty ref behind.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use gix::ObjectId;
+use gix::bstr::ByteSlice;
+use gix::lock::acquire::Fail;
+use gix::refs::file::Store;
+use gix::refs::file::transaction::prepare::{MustNotExist, ReferenceOutOfDate};
+use gix::refs::store::WriteReflog;
+use gix::refs::transaction::{Change, PreviousValue, RefEdit};
+use gix::refs::{FullName, Target};
+
+use super::worktree::{self, registered_checkout_dir};
+use super::{GitError, Repository};
+
+/// How long a locked ref is waited for (`core.filesRefLockTimeout`'s default).
+const REF_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
+/// How long a locked `packed-refs` is waited for (`core.packedRefsTimeout`'s default).
+const PACKED_REFS_LOCK_TIMEOUT: Duration = Duration::from_millis(1000);
+
+impl Repository {
+    /// The commit that the branch `name` (short: `tine/demo`) stands on, if it exists.
+    pub fn branch(&self, name: &str) -> Result<Option<ObjectId>, GitError> {
+        let full_name = branch_ref(name)?;
+        let repository = self.local();
+        let found = repository
+            .try_find_reference(full_name.as_ref())
+            .map_err(GitError::library("read the branch"))?;
+        match found {
+            Some(mut reference) => {
+                let id = reference
+                    .peel_to_id()
+                    .map_err(GitError::library("read the branch"))?;
+                Ok(Some(id.detach()))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Checks that `name` can be a branch's short name (`git check-ref-format --branch`).
+    pub fn check_branch_name(&self, name: &str) -> Result<(), GitError> {
+        branch_ref(name).map(drop)
+    }
+
+    /// Creates the branch `name` (short) at `commit_id`; an existing one is an error, and so is one in its way (`a`
+    /// for `a/b`, or the reverse).
+    pub fn create_branch(&self, name: &str, commit_id: ObjectId, reflog: &str) -> Result<(), GitError> {
+        let full_name = branch_ref(name)?;
+        if let Some(in_the_way) = self.conflicting_branch(name)? {
+            return Err(GitError::BranchExists(in_the_way));
+        }
+        let edit = RefEdit::update(
+            full_name,
+            commit_id,
+            PreviousValue::MustNotExist,
+            reflog_message(reflog),
+        );
+        match self.apply_ref_edit(
+            &self.ref_store(None),
+            edit,
+            &self.common_dir().join("refs/heads").join(name),
+        ) {
+            // The library lets a ref pass that has the wanted value already.
+            Ok(Some(_)) | Err(GitError::RefMoved { .. }) => Err(GitError::BranchExists(name.to_owned())),
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes the branch `name` (short) if it still stands on `expected`.
+    pub fn delete_branch(&self, name: &str, expected: ObjectId) -> Result<(), GitError> {
+        let full_name = branch_ref(name)?;
+        let expected = PreviousValue::MustExistAndMatch(Target::Object(expected));
+        let path = self.common_dir().join("refs/heads").join(name);
+        self.apply_ref_edit(&self.ref_store(None), RefEdit::delete(full_name, expected), &path)
+            .map(drop)
+    }
+
+    /// The worktree (main or linked) that has the branch `name` (short) checked out, if any: its directory. A branch
+    /// being rebased or bisected there counts, as it does for git.
+    pub fn checked_out_at(&self, name: &str) -> Result<Option<PathBuf>, GitError> {
+        let full_name = format!("refs/heads/{name}");
+        let is_bare = self.local().is_bare();
+        if !is_bare && worktree::uses_branch(self.common_dir(), &full_name)? {
+            return Ok(Some(self.checkout_dir().to_owned()));
+        }
+        for git_dir in worktree::registered_git_dirs(self.common_dir())? {
+            if worktree::uses_branch(&git_dir, &full_name)? {
+                // A registration without a readable `gitdir` is broken: git does not count it either.
+                if let Ok(checkout_dir) = registered_checkout_dir(&git_dir) {
+                    return Ok(Some(checkout_dir));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Points `refs/tine/<fork>/<label>` at `id` (a commit, tree or blob), creating or moving it.
+    pub fn keep(&self, fork: &str, label: &str, id: ObjectId) -> Result<(), GitError> {
+        let (full_name, path) = self.keeping_ref(fork, label)?;
+        let edit = RefEdit::update(full_name, id, PreviousValue::Any, "");
+        self.apply_ref_edit(&self.ref_store(None), edit, &path).map(drop)
+    }
+
+    /// The refs beneath `refs/tine/<fork>/`, sorted by label: label and target.
+    pub fn kept(&self, fork: &str) -> Result<Vec<(String, ObjectId)>, GitError> {
+        let prefix = format!("refs/tine/{fork}/");
+        let repository = self.local();
+        let platform = repository.references().map_err(GitError::library("list refs"))?;
+        let mut kept = Vec::new();
+        let references = platform
+            .prefixed(prefix.as_str())
+            .map_err(GitError::library("list refs"))?;
+        for reference in references {
+            let reference = reference.map_err(GitError::library("list refs"))?;
+            let name = reference.name().as_bstr();
+            let label = name.strip_prefix(prefix.as_bytes()).unwrap_or(name);
+            if let Some(id) = reference.target().try_id() {
+                kept.push((label.to_str_lossy().into_owned(), id.to_owned()));
+            }
+        }
+        kept.sort();
+        Ok(kept)
+    }
+
+    /// Removes `refs/tine/<fork>/<label>`, if it is there.
+    pub fn release(&self, fork: &str, label: &str) -> Result<(), GitError> {
+        let (full_name, path) = self.keeping_ref(fork, label)?;
+        let edit = RefEdit::delete(full_name, PreviousValue::Any);
+        self.apply_ref_edit(&self.ref_store(None), edit, &path).map(drop)
+    }
+
+    /// Whether `ancestor` is reachable from `descendant` (a commit reaches itself).
+    pub fn is_ancestor(&self, ancestor: ObjectId, descendant: ObjectId) -> Result<bool, GitError> {
+        if ancestor == descendant {
+            return Ok(true);
+        }
+        let base = self
+            .local()
+            .merge_base(ancestor, descendant)
+            .map_err(GitError::library("find the merge base"))?
+            .map(|id| id.detach());
+        Ok(base == Some(ancestor))
+    }
+
+    /// The ref store as seen from the worktree with `git_dir`, or from the main checkout: with what is packed now and
+    /// with reflogs as the configuration wants them. Never touches a checkout.
+    pub(super) fn ref_store(&self, git_dir: Option<&Path>) -> Store {
+        let repository = self.local();
+        let config = repository.config_snapshot();
+        let write_reflog = match config.string("core.logAllRefUpdates") {
+            Some(value) if value.eq_ignore_ascii_case(b"always") => WriteReflog::Always,
+            _ => match config.boolean("core.logAllRefUpdates") {
+                Some(false) => WriteReflog::Disable,
+                Some(true) => WriteReflog::Normal,
+                // A linked worktree is never bare, whatever its repository is.
+                None if git_dir.is_none() && repository.is_bare() => WriteReflog::Disable,
+                None => WriteReflog::Normal,
+            },
+        };
+        let options = gix::refs::store::init::Options {
+            write_reflog,
+            ..Default::default()
+        };
+        let common_dir = self.common_dir().to_owned();
+        match git_dir {
+            Some(git_dir) => {
+                Store::for_linked_worktree_opts(git_dir.to_owned(), common_dir, self.hash_kind(), options)
+            }
+            None => Store::at_opts(common_dir, self.hash_kind(), options),
+        }
+    }
+
+    /// Applies one edit; the value that the ref had before. `path` is the loose ref's file: its new content is synced
+    /// before it is moved into place, and the directory after.
+    pub(super) fn apply_ref_edit(
+        &self,
+        store: &Store,
+        edit: RefEdit,
+        path: &Path,
+    ) -> Result<Option<Target>, GitError> {
+        let name = edit.name.as_bstr().to_string();
+        let is_update = matches!(edit.change, Change::Update { .. });
+        let signature = self.reflog_signature();
+        let mut time = gix::date::parse::TimeBuf::default();
+        let prepared = store
+            .transaction()
+            .prepare(
+                Some(edit),
+                Fail::AfterDurationWithBackoff(REF_LOCK_TIMEOUT),
+                Fail::AfterDurationWithBackoff(PACKED_REFS_LOCK_TIMEOUT),
+            )
+            .map_err(ref_error(&name))?;
+        if is_update {
+            let mut lock_path = path.as_os_str().to_owned();
+            lock_path.push(".lock");
+            sync_if_there(Path::new(&lock_path))?;
+        }
+        let applied = prepared
+            .commit(signature.to_ref(&mut time))
+            .map_err(ref_error(&name))?;
+        if let (true, Some(dir)) = (is_update, path.parent()) {
+            sync_if_there(dir)?;
+        }
+        Ok(applied
+            .into_iter()
+            .next_back()
+            .and_then(|edit| match edit.change {
+                Change::Update {
+                    expected: PreviousValue::MustExistAndMatch(previous),
+                    ..
+                } => Some(previous),
+                _ => None,
+            }))
+    }
+
+    /// Name and loose file of `refs/tine/<fork>/<label>`.
+    fn keeping_ref(&self, fork: &str, label: &str) -> Result<(FullName, PathBuf), GitError> {
+        let name = format!("refs/tine/{fork}/{label}");
+        let path = self.common_dir().join(&name);
+        let full_name = FullName::try_from(name).map_err(GitError::library("name a ref for the fork"))?;
+        Ok((full_name, path))
+    }
+
+    /// An existing branch that keeps `name` from being created, because one would have to be a directory of the other.
+    fn conflicting_branch(&self, name: &str) -> Result<Option<String>, GitError> {
+        for (slash, _) in name.match_indices('/') {
+            let above = &name[..slash];
+            if self.branch(above)?.is_some() {
+                return Ok(Some(above.to_owned()));
+            }
+        }
+        let repository = self.local();
+        let platform = repository
+            .references()
+            .map_err(GitError::library("list branches"))?;
+        let prefix = format!("refs/heads/{name}/");
+        let mut beneath = platform
+            .prefixed(prefix.as_str())
+            .map_err(GitError::library("list branches"))?;
+        match beneath.next() {
+            Some(reference) => {
+                let reference = reference.map_err(GitError::library("list branches"))?;
+                Ok(Some(reference.name().shorten().to_string()))
+            }
+            None => Ok(None),
+        }
+    }
+}
+
+/// The full ref name of the branch `name` (short).
+fn branch_ref(name: &str) -> Result<FullName, GitError> {
+    let invalid = || GitError::InvalidBranchName(name.to_owned());
+    // `git check-ref-format --branch` takes a leading dash for an option and `@` for HEAD.
+    if name.starts_with('-') || name == "@" {
+        return Err(invalid());
+    }
+    let full_name = format!("refs/heads/{name}");
+    gix::validate::reference::branch_name(full_name.as_bytes().as_bstr()).map_err(|_| invalid())?;
+    FullName::try_from(full_name).map_err(|_| invalid())
+}
+
+/// A reflog message as git stores it: one line, runs of white space made one space.
+pub(super) fn reflog_message(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Maps a failed transaction: a ref that was not as expected is [`GitError::RefMoved`].
+fn ref_error(name: &str) -> impl FnOnce(gix::Error) -> GitError {
+    let name = name.to_owned();
+    move |error| {
+        let has_moved = error.downcast_any_ref::<ReferenceOutOfDate>().is_some()
+            || error.downcast_any_ref::<MustNotExist>().is_some()
+            || error.is_not_found();
+        if has_moved {
+            GitError::RefMoved { name }
+        } else {
+            library_io_error("change the ref", PathBuf::from(name), &error)
+        }
+    }
+}
+
+/// Wraps an error of the git library. The system's own error is kept where there is one (a full disk, no permission).
+pub(super) fn library_io_error(action: &'static str, path: PathBuf, error: &gix::Error) -> GitError {
+    match error.downcast_any_ref::<io::Error>() {
+        Some(cause) => GitError::Io {
+            action,
+            path,
+            source: match cause.raw_os_error() {
+                Some(code) => io::Error::from_raw_os_error(code),
+                None => io::Error::new(cause.kind(), cause.to_string()),
+            },
+        },
+        None => GitError::Library {
+            action,
+            reason: format!("{}: {error}", path.display()),
+        },
+    }
+}
+
+/// Syncs a file or directory to disk; what is not there (any more) needs none.
+pub(super) fn sync_if_there(path: &Path) -> Result<(), GitError> {
+    match File::open(path).and_then(|file| file.sync_all()) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(GitError::io("sync", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Reads a small file of a git directory; `None` where there is none.
+pub(super) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, GitError> {
+    match fs::read(path) {
+        Ok(content) => Ok(Some(content)),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(error) => Err(GitError::io("read", path)(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

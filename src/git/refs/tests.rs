@@ -1,0 +1,249 @@
+use std::fs;
+
+use crate::git::testing::TestRepository;
+use crate::git::{GitError, Repository};
+
+fn sample() -> (TestRepository, Repository) {
+    let test = TestRepository::new();
+    test.write("f", "one");
+    test.commit("one");
+    test.write("f", "two");
+    test.commit("two");
+    let repository = test.open();
+    (test, repository)
+}
+
+#[test]
+fn branches_are_created_read_and_deleted() {
+    let (test, repository) = sample();
+    let (first, second) = (test.id_of("HEAD~"), test.id_of("HEAD"));
+    assert_eq!(repository.branch("tine/demo").unwrap(), None);
+    repository
+        .create_branch("tine/demo", first, "branch: Created from x")
+        .unwrap();
+    assert_eq!(repository.branch("tine/demo").unwrap(), Some(first));
+    assert_eq!(test.id_of("refs/heads/tine/demo"), first);
+    assert_eq!(
+        test.git(&["reflog", "show", "--format=%gs", "tine/demo"]),
+        "branch: Created from x"
+    );
+    // Packed away by git, it is still found, still taken, and can still be deleted.
+    test.git(&["pack-refs", "--all"]);
+    assert_eq!(repository.branch("tine/demo").unwrap(), Some(first));
+    for id in [first, second] {
+        let error = repository.create_branch("tine/demo", id, "x").unwrap_err();
+        assert!(
+            matches!(&error, GitError::BranchExists(name) if name == "tine/demo"),
+            "{error}"
+        );
+    }
+    let error = repository.delete_branch("tine/demo", second).unwrap_err();
+    assert!(matches!(error, GitError::RefMoved { .. }), "{error}");
+    repository.delete_branch("tine/demo", first).unwrap();
+    assert_eq!(repository.branch("tine/demo").unwrap(), None);
+    assert!(!test.git(&["branch", "--list"]).contains("demo"));
+    let error = repository.delete_branch("tine/demo", first).unwrap_err();
+    assert!(matches!(error, GitError::RefMoved { .. }), "{error}");
+    test.git(&["fsck", "--strict"]);
+}
+
+#[test]
+fn a_branch_in_the_way_of_another_is_named() {
+    let (test, repository) = sample();
+    let id = test.id_of("HEAD");
+    test.git(&["branch", "a"]);
+    test.git(&["branch", "p/q/r"]);
+    for packed in [false, true] {
+        if packed {
+            test.git(&["pack-refs", "--all"]);
+        }
+        for (wanted, there) in [
+            ("a/b/c", "a"),
+            ("p/q", "p/q/r"),
+            ("p", "p/q/r"),
+            ("p/q/r/s", "p/q/r"),
+        ] {
+            let error = repository.create_branch(wanted, id, "x").unwrap_err();
+            assert!(
+                matches!(&error, GitError::BranchExists(name) if name == there),
+                "{wanted}: {error}"
+            );
+        }
+    }
+    repository.create_branch("p/q/s", id, "x").unwrap();
+    assert_eq!(test.id_of("p/q/s"), id);
+}
+
+#[test]
+fn branch_names_are_judged_as_git_does() {
+    let (test, repository) = sample();
+    for name in [
+        "tine/demo",
+        "a.b",
+        "ä",
+        "a-",
+        "-a",
+        "",
+        "a b",
+        "a..b",
+        "a/",
+        "/a",
+        "a//b",
+        "a.lock",
+        "a.lock/b",
+        "HEAD",
+        "a@{1",
+        "a\\b",
+        "a~",
+        "a^",
+        "a:",
+        "a?",
+        "a*",
+        "a[",
+        ".a",
+        "a/.b",
+        "a.",
+        "x@",
+        "{",
+        "refs/heads/x",
+        "\u{7f}",
+        "a\tb",
+    ] {
+        let git_takes_it = test
+            .try_git(&["check-ref-format", "--branch", name], b"")
+            .status
+            .success();
+        assert_eq!(
+            repository.check_branch_name(name).is_ok(),
+            git_takes_it,
+            "{name:?}"
+        );
+    }
+    assert!(
+        repository.check_branch_name("@").is_err(),
+        "git would take it for HEAD"
+    );
+}
+
+#[test]
+fn kept_refs_are_in_the_way_of_gc_until_released() {
+    let (test, repository) = sample();
+    let tree_id = test.id_of("HEAD^{tree}");
+    let blob_id = test.git_with_input(&["hash-object", "-w", "--stdin"], b"unreferenced");
+    let blob_id = blob_id.parse().unwrap();
+    repository.keep("demo", "base", tree_id).unwrap();
+    repository.keep("demo", "held-1", tree_id).unwrap();
+    repository.keep("demo", "held-1", blob_id).unwrap();
+    repository.keep("demo2", "base", tree_id).unwrap();
+    let expected = vec![("base".to_owned(), tree_id), ("held-1".to_owned(), blob_id)];
+    assert_eq!(repository.kept("demo").unwrap(), expected);
+    test.git(&["gc", "-q", "--prune=now"]);
+    assert_eq!(repository.kept("demo").unwrap(), expected, "packed as well");
+    assert_eq!(
+        test.git(&["cat-file", "blob", &blob_id.to_string()]),
+        "unreferenced"
+    );
+    repository.release("demo", "held-1").unwrap();
+    repository.release("demo", "held-1").unwrap();
+    repository.release("demo", "base").unwrap();
+    assert_eq!(repository.kept("demo").unwrap(), []);
+    assert_eq!(repository.kept("demo2").unwrap().len(), 1);
+    test.git(&["gc", "-q", "--prune=now"]);
+    assert!(
+        !test
+            .try_git(&["cat-file", "-e", &blob_id.to_string()], b"")
+            .status
+            .success()
+    );
+    assert!(repository.keep("demo", "bad..label", tree_id).is_err());
+    test.git(&["fsck", "--strict"]);
+}
+
+#[test]
+fn a_branch_checked_out_anywhere_is_found() {
+    let (test, repository) = sample();
+    for name in ["side", "rebased", "bisected", "free"] {
+        test.git(&["branch", name]);
+    }
+    let at = |name: &str| repository.checked_out_at(name).unwrap();
+    let beside = |name: &str| test.dir().parent().unwrap().join(name);
+    let add = |name: &str| {
+        let dir = beside(name);
+        test.git(&["worktree", "add", "-q", dir.to_str().unwrap(), name]);
+        dir
+    };
+    assert_eq!(at("main").as_deref(), Some(test.dir()));
+    let side = add("side");
+    assert_eq!(at("side"), Some(side));
+    let rebased = add("rebased");
+    let rebased_dir = rebased.to_str().unwrap();
+    test.try_git(
+        &["-C", rebased_dir, "rebase", "-q", "--exec", "false", "HEAD~"],
+        b"",
+    );
+    assert!(rebased.join(".git").is_file());
+    assert_eq!(
+        test.git(&["-C", rebased_dir, "rev-parse", "--abbrev-ref", "HEAD"]),
+        "HEAD",
+        "in the middle of a rebase"
+    );
+    assert_eq!(at("rebased"), Some(rebased));
+    let bisected = add("bisected");
+    let bisected_dir = bisected.to_str().unwrap();
+    test.git(&["-C", bisected_dir, "bisect", "start", "HEAD", "HEAD~"]);
+    test.git(&["-C", bisected_dir, "checkout", "-q", "--detach"]);
+    assert_eq!(at("bisected"), Some(bisected));
+    assert_eq!(at("free"), None);
+    assert_eq!(at("none"), None);
+}
+
+#[test]
+fn the_head_of_a_bare_repository_is_no_checkout() {
+    let (test, _) = sample();
+    let bare = test.dir().parent().unwrap().join("bare.git");
+    test.git(&["clone", "-q", "--bare", ".", bare.to_str().unwrap()]);
+    let repository = Repository::discover(&bare).unwrap();
+    assert_eq!(repository.checked_out_at("main").unwrap(), None);
+    let id = test.id_of("HEAD");
+    repository.create_branch("side", id, "branch: Created").unwrap();
+    assert!(
+        !bare.join("logs/refs/heads/side").exists(),
+        "a bare repository logs nothing"
+    );
+}
+
+#[test]
+fn ancestry_is_that_of_git() {
+    let (test, repository) = sample();
+    let (first, second) = (test.id_of("HEAD~"), test.id_of("HEAD"));
+    test.git(&["checkout", "-q", "--orphan", "other"]);
+    let orphan = test.commit("orphan");
+    for (a, d, expected) in [
+        (first, second, true),
+        (second, first, false),
+        (first, first, true),
+        (orphan, second, false),
+    ] {
+        assert_eq!(repository.is_ancestor(a, d).unwrap(), expected);
+    }
+    let shallow = test.dir().parent().unwrap().join("shallow");
+    let url = format!("file://{}", test.dir().display());
+    test.git(&[
+        "clone",
+        "-q",
+        "--depth=1",
+        "--branch=main",
+        &url,
+        shallow.to_str().unwrap(),
+    ]);
+    fs::write(shallow.join("f"), "three").unwrap();
+    let shallow_dir = shallow.to_str().unwrap();
+    test.git(&["-C", shallow_dir, "commit", "-qam", "three"]);
+    let repository = Repository::discover(&shallow).unwrap();
+    let third = test
+        .git(&["-C", shallow_dir, "rev-parse", "HEAD"])
+        .parse()
+        .unwrap();
+    assert!(repository.is_ancestor(second, third).unwrap());
+    assert!(!repository.is_ancestor(third, second).unwrap());
+}

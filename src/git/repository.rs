@@ -1,0 +1,359 @@
+//! Finding and opening a repository, and where its worktrees' HEADs stand.
+//!
+//! The environment of the process does not mislead: `GIT_DIR`, `GIT_WORK_TREE` and their like are not looked at, as the
+//! daemon serves one repository whatever the shell that started it had set. A repository that git itself would not
+//! trust (`safe.directory`) is refused.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use gix::ObjectId;
+use gix::config::file::Metadata;
+use parking_lot::Mutex;
+
+use super::{GitError, program};
+
+/// A git repository, shared by all threads. Cloning is cheap.
+#[derive(Clone)]
+pub struct Repository {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: gix::ThreadSafeRepository,
+    /// Absolute and free of symlinks.
+    common_dir: PathBuf,
+    /// The main worktree, or the repository directory itself where it is bare.
+    checkout_dir: PathBuf,
+    /// The remote that a partial clone's missing objects come from.
+    promisor_remote: Option<String>,
+    /// Held while missing objects are fetched, so that threads that miss the same ones fetch them once.
+    fetching: Mutex<()>,
+}
+
+/// Where a worktree's HEAD stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Head {
+    /// On a branch (full name: `refs/heads/…`) that has a commit.
+    Branch {
+        name: String,
+        commit_id: ObjectId,
+    },
+    /// On a branch without a commit yet.
+    Unborn {
+        name: String,
+    },
+    Detached {
+        commit_id: ObjectId,
+    },
+}
+
+impl Head {
+    pub fn commit_id(&self) -> Option<ObjectId> {
+        match self {
+            Head::Branch { commit_id, .. } | Head::Detached { commit_id } => Some(*commit_id),
+            Head::Unborn { .. } => None,
+        }
+    }
+
+    /// The branch's full name (`refs/heads/…`), if HEAD is on one.
+    pub fn branch(&self) -> Option<&str> {
+        match self {
+            Head::Branch { name, .. } | Head::Unborn { name } => Some(name),
+            Head::Detached { .. } => None,
+        }
+    }
+}
+
+impl Repository {
+    /// Finds the repository that `dir` is in: in a checkout, a linked worktree (so also inside a fork's mount), a bare
+    /// repository or a `.git` directory. Refuses reftable repositories and others that cannot be read faithfully.
+    pub fn discover(dir: &Path) -> Result<Repository, GitError> {
+        let absolute = std::path::absolute(dir).map_err(GitError::io("resolve", dir))?;
+        let (found, _trust) =
+            gix::discover::upwards(&absolute).map_err(|_| GitError::NotARepository(dir.to_owned()))?;
+        let (git_dir, work_dir) = found.into_repository_and_work_tree_directories();
+        let is_linked = git_dir.join("commondir").exists();
+        let common_dir = common_dir_of(&git_dir)?;
+        Repository::open_at(&common_dir, work_dir.filter(|_| !is_linked))
+    }
+
+    /// Opens the repository whose common directory is `common_dir`.
+    pub fn open(common_dir: &Path) -> Result<Repository, GitError> {
+        Repository::open_at(common_dir, None)
+    }
+
+    /// `work_dir` is the main worktree, where it is known already: a `.git` file or symlink that leads to a repository
+    /// elsewhere cannot be found from there.
+    fn open_at(common_dir: &Path, work_dir: Option<PathBuf>) -> Result<Repository, GitError> {
+        let common_dir = common_dir
+            .canonicalize()
+            .map_err(|_| GitError::NotARepository(common_dir.to_owned()))?;
+        gix::discover::is_git(&common_dir).map_err(|_| GitError::NotARepository(common_dir.clone()))?;
+        let mut permissions = gix::open::Permissions::all();
+        permissions.config.env = false;
+        permissions.env.objects = gix::sec::Permission::Deny;
+        let shared = gix::open::Options::default()
+            .permissions(permissions)
+            .open_path_as_is(true)
+            .bail_if_untrusted(true)
+            .open(&common_dir)
+            .map_err(|error| GitError::UnsupportedRepository {
+                dir: common_dir.clone(),
+                reason: error.to_string(),
+            })?;
+        let local = shared.to_thread_local();
+        let config = local.config_snapshot();
+        let config = config.plumbing();
+        check_format(config).map_err(|reason| GitError::UnsupportedRepository {
+            dir: common_dir.clone(),
+            reason,
+        })?;
+        let checkout_dir = checkout_dir(config, &common_dir, work_dir);
+        let promisor_remote = promisor_remote(config);
+        Ok(Repository {
+            inner: Arc::new(Inner {
+                shared,
+                common_dir,
+                checkout_dir,
+                promisor_remote,
+                fetching: Mutex::new(()),
+            }),
+        })
+    }
+
+    /// The directory that all worktrees share (`git rev-parse --git-common-dir`), absolute.
+    pub fn common_dir(&self) -> &Path {
+        &self.inner.common_dir
+    }
+
+    /// The main worktree; where the repository is bare, the repository directory itself.
+    pub fn checkout_dir(&self) -> &Path {
+        &self.inner.checkout_dir
+    }
+
+    /// A new handle for the calling thread. [`Repository::with_local`] is cheaper where it will do.
+    pub fn local(&self) -> gix::Repository {
+        self.inner.shared.to_thread_local()
+    }
+
+    /// Runs `work` with the calling thread's own handle, which is kept for the next time.
+    pub fn with_local<R>(&self, work: impl FnOnce(&gix::Repository) -> R) -> R {
+        thread_local! {
+            static HANDLES: RefCell<Vec<(Weak<Inner>, gix::Repository)>> = const { RefCell::new(Vec::new()) };
+        }
+        let this = Arc::downgrade(&self.inner);
+        // The handle is taken out while it is in use, so that `work` may come here again.
+        let kept = HANDLES.with_borrow_mut(|handles| {
+            handles.retain(|(owner, _)| owner.strong_count() > 0);
+            let found = handles.iter().position(|(owner, _)| owner.ptr_eq(&this))?;
+            Some(handles.swap_remove(found).1)
+        });
+        let handle = kept.unwrap_or_else(|| self.local());
+        let result = work(&handle);
+        HANDLES.with_borrow_mut(|handles| {
+            if !handles.iter().any(|(owner, _)| owner.ptr_eq(&this)) {
+                handles.push((this, handle));
+            }
+        });
+        result
+    }
+
+    /// The hash function of object ids.
+    pub fn hash_kind(&self) -> gix::hash::Kind {
+        self.inner.shared.objects.object_hash()
+    }
+
+    /// The id of the empty tree (it need not be in the object database).
+    pub fn empty_tree_id(&self) -> ObjectId {
+        ObjectId::empty_tree(self.hash_kind())
+    }
+
+    /// The remote that a partial clone's missing objects are fetched from; `None` where the clone is whole.
+    pub fn promisor_remote(&self) -> Option<&str> {
+        self.inner.promisor_remote.as_deref()
+    }
+
+    /// Held by whoever fetches missing objects.
+    pub(super) fn fetching(&self) -> &Mutex<()> {
+        &self.inner.fetching
+    }
+
+    /// HEAD of the worktree whose private git directory is `git_dir` (the common directory for the main checkout,
+    /// `worktrees/<id>` for a linked one).
+    pub fn head_of(&self, git_dir: &Path) -> Result<Head, GitError> {
+        use gix::refs::TargetRef;
+
+        let refs = self.refs_of(git_dir);
+        let failed = || GitError::library("read HEAD");
+        let head = refs.find_loose("HEAD").map_err(failed())?;
+        let mut name = match head.target.to_ref() {
+            TargetRef::Object(id) => return Ok(Head::Detached { commit_id: id.into() }),
+            TargetRef::Symbolic(name) => name.to_owned(),
+        };
+        let branch = name.as_bstr().to_string();
+        // A branch may be a symbolic ref itself; git follows five of them.
+        for _ in 0..5 {
+            let Some(reference) = refs.try_find(name.as_ref().as_partial_name()).map_err(failed())? else {
+                return Ok(Head::Unborn { name: branch });
+            };
+            match reference.target.to_ref() {
+                TargetRef::Object(id) => {
+                    return Ok(Head::Branch {
+                        name: branch,
+                        commit_id: id.into(),
+                    });
+                }
+                TargetRef::Symbolic(next) => name = next.to_owned(),
+            }
+        }
+        Err(GitError::Library {
+            action: "read HEAD",
+            reason: format!("{branch} leads through too many symbolic refs"),
+        })
+    }
+
+    /// The refs as the worktree with `git_dir` sees them.
+    fn refs_of(&self, git_dir: &Path) -> gix::refs::file::Store {
+        let options = gix::refs::store::init::Options {
+            write_reflog: gix::refs::store::WriteReflog::Disable,
+            ..Default::default()
+        };
+        gix::refs::file::Store::for_linked_worktree_opts(
+            git_dir.to_owned(),
+            self.inner.common_dir.clone(),
+            self.hash_kind(),
+            options,
+        )
+    }
+
+    /// The commit that `revision` names, as seen from the worktree with `git_dir` (so that `HEAD` and `@{1}` are its
+    /// own). Tags are peeled.
+    pub fn resolve_commit(&self, git_dir: &Path, revision: &str) -> Result<ObjectId, GitError> {
+        let unknown = || GitError::UnknownRevision(revision.to_owned());
+        if revision == "HEAD" {
+            return self.head_of(git_dir)?.commit_id().ok_or_else(unknown);
+        }
+        if revision.is_empty() || revision.contains(['\0', '\n']) {
+            return Err(unknown());
+        }
+        let mut command = program::command(&self.inner.common_dir);
+        command
+            .env("GIT_DIR", git_dir)
+            .args(["rev-parse", "--quiet", "--verify", "--end-of-options"])
+            .arg(revision);
+        let finished = program::finish(&mut command, b"")?;
+        if !finished.status.success() {
+            log::debug!("{}", program::failed(&command, &finished));
+            return Err(unknown());
+        }
+        let id = ObjectId::from_hex(finished.stdout.trim_ascii()).map_err(|_| unknown())?;
+        self.peel_to_commit(id)?.ok_or_else(unknown)
+    }
+
+    /// A boolean from git's configuration as the main checkout sees it.
+    pub fn config_bool(&self, key: &str) -> Option<bool> {
+        self.with_local(|local| local.config_snapshot().boolean(key))
+    }
+
+    /// A string from git's configuration as the main checkout sees it.
+    pub fn config_string(&self, key: &str) -> Option<String> {
+        self.with_local(|local| local.config_snapshot().string(key).map(|v| v.to_string()))
+    }
+}
+
+/// The common directory of the worktree with `git_dir` (gitrepository-layout(5), `commondir`).
+fn common_dir_of(git_dir: &Path) -> Result<PathBuf, GitError> {
+    match gix::discover::path::from_plain_file(&git_dir.join("commondir")) {
+        None => Ok(git_dir.to_owned()),
+        Some(Ok(common)) => Ok(git_dir.join(common)),
+        Some(Err(source)) => Err(GitError::Io {
+            action: "read",
+            path: git_dir.join("commondir"),
+            source,
+        }),
+    }
+}
+
+/// Whether a section stands in the repository's own configuration.
+fn is_local(meta: &Metadata) -> bool {
+    matches!(
+        meta.source,
+        gix::config::Source::Local | gix::config::Source::Worktree
+    )
+}
+
+/// Checks format version and extensions as git does (technical/repository-version), less what the git library cannot
+/// read or write.
+fn check_format(config: &gix::config::File) -> Result<(), String> {
+    let version = config
+        .integer_filter("core.repositoryFormatVersion", is_local)
+        .map_err(|error| error.to_string())?
+        .unwrap_or(0);
+    if !(0..=1).contains(&version) {
+        return Err(format!("its format version is {version}, known are 0 and 1"));
+    }
+    let sections = config
+        .sections_by_name_and_filter("extensions", is_local)
+        .into_iter()
+        .flatten();
+    for section in sections {
+        for name in section.value_names() {
+            let value = section.value(&name).unwrap_or_default().to_string();
+            match name.to_ascii_lowercase().as_str() {
+                "noop" | "preciousobjects" | "partialclone" | "worktreeconfig" => {}
+                "noop-v1" | "objectformat" | "relativeworktrees" => {}
+                "refstorage" if value.eq_ignore_ascii_case("files") => {}
+                "refstorage" => {
+                    return Err(format!(
+                        "its refs are stored as {value:?}, only \"files\" can be read"
+                    ));
+                }
+                other if version == 1 => return Err(format!("it uses the unknown extension {other:?}")),
+                // Format 0 has no extensions: git ignores what it does not know.
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The main worktree as the configuration and the directory's name give it.
+fn checkout_dir(config: &gix::config::File, common_dir: &Path, work_dir: Option<PathBuf>) -> PathBuf {
+    let is_bare = config
+        .boolean_filter("core.bare", is_local)
+        .ok()
+        .flatten()
+        .unwrap_or(false);
+    if is_bare {
+        return common_dir.to_owned();
+    }
+    let configured = config
+        .string_filter("core.worktree", is_local)
+        .and_then(|path| Some(common_dir.join(gix::path::from_bstring(path).ok()?)));
+    let beside = || match common_dir.file_name() {
+        Some(name) if name == ".git" => common_dir.parent().map(Path::to_owned),
+        _ => None,
+    };
+    let dir = configured
+        .or(work_dir)
+        .or_else(beside)
+        .unwrap_or_else(|| common_dir.to_owned());
+    dir.canonicalize().unwrap_or(dir)
+}
+
+/// The first remote that promises objects, as git reads `extensions.partialClone` and `remote.*.promisor`.
+fn promisor_remote(config: &gix::config::File) -> Option<String> {
+    if let Some(name) = config.string_filter("extensions.partialClone", is_local) {
+        return Some(name.to_string());
+    }
+    config.sections_by_name("remote")?.find_map(|section| {
+        let name = section.header().subsection_name()?.to_string();
+        let key = format!("remote.{name}.promisor");
+        matches!(config.boolean(key.as_str()), Ok(Some(true))).then_some(name)
+    })
+}
+
+#[cfg(test)]
+mod tests;

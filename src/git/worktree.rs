@@ -1,0 +1,315 @@
+//! Linked worktrees: a fork is one in git's own eyes.
+//!
+//! `worktrees/<id>/` in the common directory holds HEAD, index, logs, `gitdir` (the path of the checkout's `.git`
+//! file) and `locked`, which keeps `git worktree prune` and `remove` away. The registration is written here file by
+//! file, as git lays it out (`gitrepository-layout(5)`): the git library's own would write into the checkout, which is
+//! a mount that only comes to be afterwards.
+
+use std::ffi::OsStr;
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use super::refs::read_if_there;
+use super::{GitError, Head, Repository};
+
+/// A registered linked worktree.
+#[derive(Debug, Clone)]
+pub struct LinkedWorktree {
+    id: String,
+    /// `<common-dir>/worktrees/<id>`, absolute.
+    git_dir: PathBuf,
+}
+
+impl LinkedWorktree {
+    /// Registers a worktree whose checkout is to be at `checkout_dir`, with HEAD on `head`, locked with `lock_reason`.
+    /// Nothing is written at `checkout_dir`, no file is checked out and the index is left to the caller. The id is
+    /// made from `name` and differs from it where that is taken.
+    pub fn register(
+        repository: &Repository,
+        name: &str,
+        checkout_dir: &Path,
+        head: &Head,
+        lock_reason: &str,
+    ) -> Result<LinkedWorktree, GitError> {
+        let worktrees_dir = repository.common_dir().join("worktrees");
+        fs::create_dir_all(&worktrees_dir).map_err(GitError::io("create", &worktrees_dir))?;
+        let worktree = claim_id(&worktrees_dir, name)?;
+        match worktree.write_registration(repository, checkout_dir, head, lock_reason) {
+            Ok(()) => Ok(worktree),
+            Err(error) => {
+                // The first error is the one to tell; a rest that cannot be removed is locked and never listed.
+                let _ = worktree.remove();
+                Err(error)
+            }
+        }
+    }
+
+    /// The worktree registered as `id`; an error if it is gone.
+    pub fn open(repository: &Repository, id: &str) -> Result<LinkedWorktree, GitError> {
+        let git_dir = repository.common_dir().join("worktrees").join(id);
+        for name in ["HEAD", "commondir", "gitdir"] {
+            let path = git_dir.join(name);
+            fs::symlink_metadata(&path).map_err(GitError::io("open", &path))?;
+        }
+        Ok(LinkedWorktree {
+            id: id.to_owned(),
+            git_dir,
+        })
+    }
+
+    /// The id: the name of its directory beneath `worktrees/`.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Its private git directory, absolute.
+    pub fn git_dir(&self) -> &Path {
+        &self.git_dir
+    }
+
+    pub fn index_path(&self) -> PathBuf {
+        self.git_dir.join("index")
+    }
+
+    /// Where git believes the checkout to be.
+    pub fn checkout_dir(&self) -> Result<PathBuf, GitError> {
+        registered_checkout_dir(&self.git_dir)
+    }
+
+    /// What the `.git` file at the checkout's root holds.
+    pub fn dot_git(&self) -> Vec<u8> {
+        [b"gitdir: ", self.git_dir.as_os_str().as_bytes(), b"\n"].concat()
+    }
+
+    /// Tells git that the checkout is now at `checkout_dir`.
+    pub fn relocate(&self, checkout_dir: &Path) -> Result<(), GitError> {
+        let path = self.git_dir.join("gitdir");
+        let new_path = self.git_dir.join("gitdir.new");
+        fs::write(&new_path, gitdir_content(checkout_dir)).map_err(GitError::io("write", &new_path))?;
+        fs::rename(&new_path, &path).map_err(GitError::io("replace", &path))
+    }
+
+    /// The operation that is under way in it (`merge`, `rebase`, `cherry-pick`, `revert`, `bisect`, `am`), if any.
+    pub fn operation_in_progress(&self) -> Option<&'static str> {
+        let has = |name: &str| self.git_dir.join(name).exists();
+        // In git's own order of precedence (`wt_status_get_state`): a rebase picks, and may merge.
+        if has("rebase-apply/applying") {
+            Some("am")
+        } else if has("rebase-apply") || has("rebase-merge") {
+            Some("rebase")
+        } else if has("MERGE_HEAD") {
+            Some("merge")
+        } else if has("CHERRY_PICK_HEAD") {
+            Some("cherry-pick")
+        } else if has("REVERT_HEAD") {
+            Some("revert")
+        } else {
+            self.sequencer_operation()
+                .or(has("BISECT_LOG").then_some("bisect"))
+        }
+    }
+
+    /// Removes the registration with its HEAD, index and logs.
+    pub fn remove(self) -> Result<(), GitError> {
+        match fs::remove_dir_all(&self.git_dir) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(GitError::io("remove", &self.git_dir)(error));
+            }
+            _ => {}
+        }
+        // As git does: the directory goes with the last worktree. It is not empty while there are others.
+        if let Some(worktrees_dir) = self.git_dir.parent() {
+            let _ = fs::remove_dir(worktrees_dir);
+        }
+        Ok(())
+    }
+
+    /// Writes everything but the index. `locked` comes first, so that no prune takes the directory for a leftover, and
+    /// `gitdir` last: without it the worktree is not listed.
+    fn write_registration(
+        &self,
+        repository: &Repository,
+        checkout_dir: &Path,
+        head: &Head,
+        lock_reason: &str,
+    ) -> Result<(), GitError> {
+        self.write_file("locked", format!("{lock_reason}\n").as_bytes())?;
+        self.write_file("commondir", b"../..\n")?;
+        let head_content = match head {
+            Head::Branch { name, .. } | Head::Unborn { name } => format!("ref: {name}\n"),
+            Head::Detached { commit_id } => format!("{commit_id}\n"),
+        };
+        self.write_file("HEAD", head_content.as_bytes())?;
+        let refs_dir = self.git_dir.join("refs");
+        fs::create_dir(&refs_dir).map_err(GitError::io("create", &refs_dir))?;
+        if let Some(commit_id) = head.commit_id() {
+            repository.log_first_head(&self.git_dir, commit_id)?;
+        }
+        self.copy_worktree_config(repository)?;
+        self.write_file("gitdir", &gitdir_content(checkout_dir))
+    }
+
+    /// Writes a new file of the registration.
+    fn write_file(&self, name: &str, content: &[u8]) -> Result<(), GitError> {
+        let path = self.git_dir.join(name);
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .and_then(|mut file| file.write_all(content))
+            .map_err(GitError::io("write", &path))
+    }
+
+    /// With `extensions.worktreeConfig`, gives the worktree the main checkout's own configuration, as `git worktree
+    /// add` does: without what says where that checkout is, and without its sparseness (a fork shows every path).
+    fn copy_worktree_config(&self, repository: &Repository) -> Result<(), GitError> {
+        if repository.config_bool("extensions.worktreeConfig") != Some(true) {
+            return Ok(());
+        }
+        let from = repository.common_dir().join("config.worktree");
+        let Some(content) = read_if_there(&from)? else {
+            return Ok(());
+        };
+        let failed = GitError::library::<gix::Error>("read the worktree configuration");
+        let metadata = gix::config::file::Metadata::from(gix::config::Source::Worktree);
+        let mut config = gix::config::File::from_bytes_no_includes(&content, metadata, Default::default())
+            .map_err(|error| failed(error.into()))?;
+        for key in ["bare", "worktree", "sparseCheckout", "sparseCheckoutCone"] {
+            while let Ok(mut value) = config.raw_value_mut(&format!("core.{key}")) {
+                value.delete();
+            }
+        }
+        while let Ok(mut value) = config.raw_value_mut("index.sparse") {
+            value.delete();
+        }
+        self.write_file("config.worktree", &config.to_bstring())
+    }
+
+    /// What the sequencer is in the middle of: between two picks no `*_HEAD` file says so.
+    fn sequencer_operation(&self) -> Option<&'static str> {
+        let todo = fs::read(self.git_dir.join("sequencer/todo")).ok()?;
+        let command = todo.split(|byte| byte.is_ascii_whitespace()).next()?;
+        match command {
+            b"pick" | b"p" => Some("cherry-pick"),
+            b"revert" => Some("revert"),
+            _ => None,
+        }
+    }
+}
+
+/// Creates a directory of its own for a worktree called `name`, and with it takes the id.
+fn claim_id(worktrees_dir: &Path, name: &str) -> Result<LinkedWorktree, GitError> {
+    let stem = id_stem(name);
+    for counter in 0u32.. {
+        // Numbered as git does: `demo`, `demo1`, `demo2`.
+        let id = match counter {
+            0 => stem.clone(),
+            _ => format!("{stem}{counter}"),
+        };
+        let git_dir = worktrees_dir.join(&id);
+        match fs::create_dir(&git_dir) {
+            Ok(()) => return Ok(LinkedWorktree { id, git_dir }),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            // A `git worktree prune` beside us removes the directory while it is empty.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                fs::create_dir_all(worktrees_dir).map_err(GitError::io("create", worktrees_dir))?;
+            }
+            Err(error) => return Err(GitError::io("create", git_dir)(error)),
+        }
+    }
+    unreachable!("a directory holds fewer than 2³² entries")
+}
+
+/// `name` as a ref component and file name: git names refs of a worktree `worktrees/<id>/…`.
+fn id_stem(name: &str) -> String {
+    let mut stem: String = name
+        .chars()
+        .map(|c| match c {
+            'a'..='z' | 'A'..='Z' | '0'..='9' | '-' | '_' => c,
+            _ => '-',
+        })
+        .take(200)
+        .collect();
+    if stem.is_empty() {
+        stem.push_str("worktree");
+    }
+    stem
+}
+
+/// What `gitdir` holds for a checkout at `checkout_dir`.
+fn gitdir_content(checkout_dir: &Path) -> Vec<u8> {
+    let mut content = checkout_dir.join(".git").into_os_string().into_vec();
+    content.push(b'\n');
+    content
+}
+
+/// The private git directories of all registered linked worktrees.
+pub(super) fn registered_git_dirs(common_dir: &Path) -> Result<Vec<PathBuf>, GitError> {
+    let worktrees_dir = common_dir.join("worktrees");
+    let entries = match fs::read_dir(&worktrees_dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(GitError::io("read", worktrees_dir)(error)),
+    };
+    let mut git_dirs = Vec::new();
+    for entry in entries {
+        git_dirs.push(entry.map_err(GitError::io("read", &worktrees_dir))?.path());
+    }
+    git_dirs.sort();
+    Ok(git_dirs)
+}
+
+/// Where the linked worktree with the private directory `git_dir` has its checkout.
+pub(super) fn registered_checkout_dir(git_dir: &Path) -> Result<PathBuf, GitError> {
+    let path = git_dir.join("gitdir");
+    let content = fs::read(&path).map_err(GitError::io("read", &path))?;
+    // Relative to the private directory where `worktree.useRelativePaths` was on.
+    let dot_git = git_dir.join(OsStr::from_bytes(content.trim_ascii_end()));
+    let checkout_dir = match dot_git.file_name() {
+        Some(name) if name == ".git" => dot_git.parent().unwrap_or(&dot_git).to_owned(),
+        _ => dot_git,
+    };
+    // Made clean of `..` where the place exists; a mount that is gone is told as it is registered.
+    Ok(if checkout_dir.components().any(|c| c.as_os_str() == "..") {
+        checkout_dir.canonicalize().unwrap_or(checkout_dir)
+    } else {
+        checkout_dir
+    })
+}
+
+/// Whether the worktree with the private directory `git_dir` has the branch `full_name` checked out, or will come back
+/// to it or move it when the rebase or bisection there ends.
+pub(super) fn uses_branch(git_dir: &Path, full_name: &str) -> Result<bool, GitError> {
+    let full_name = full_name.as_bytes();
+    let short_name = full_name.strip_prefix(b"refs/heads/").unwrap_or(full_name);
+    let read = |name: &str| read_if_there(&git_dir.join(name));
+
+    let head = read("HEAD")?.unwrap_or_default();
+    if let Some(target) = head.strip_prefix(b"ref:")
+        && target.trim_ascii() == full_name
+    {
+        return Ok(true);
+    }
+    for name in ["rebase-merge/head-name", "rebase-apply/head-name"] {
+        if read(name)?.is_some_and(|content| content.trim_ascii_end() == full_name) {
+            return Ok(true);
+        }
+    }
+    if let Some(content) = read("BISECT_START")? {
+        let start = content.trim_ascii_end();
+        if start == short_name || start == full_name {
+            return Ok(true);
+        }
+    }
+    // Three lines for each ref that `rebase --update-refs` will move: its name, and the ids before and after.
+    let update_refs = read("rebase-merge/update-refs")?.unwrap_or_default();
+    Ok(update_refs
+        .split(|&b| b == b'\n')
+        .step_by(3)
+        .any(|line| line == full_name))
+}
+
+#[cfg(test)]
+mod tests;

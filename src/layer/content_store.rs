@@ -1,0 +1,645 @@
+//! Writing contents: places are given out, written, moved, and freed once nothing on the disk names them.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::contents::{ContentReader, named_places};
+use super::fault;
+use super::log::sync_dir;
+use super::slots::{SlotMap, runs};
+use super::{ContentRef, FrozenLayer, LayerError, LayerId, LayerIndex, Place};
+use crate::sys;
+
+/// Bytes copied at once where the kernel cannot copy by itself.
+const COPY_CHUNK: usize = 1 << 20;
+
+/// A layer's contents, writable.
+pub(super) struct ContentStore {
+    id: LayerId,
+    reader: ContentReader,
+    slots: SlotMap,
+    next_file: u64,
+    /// Bytes on the disk of each content file that is in use, as last seen.
+    file_bytes: HashMap<u64, u64>,
+    /// Bytes on the disk of all contents in use: the slots' capacities and [`ContentStore::file_bytes`].
+    live_bytes: u64,
+    is_data_dirty: bool,
+    dirty_files: HashSet<u64>,
+    /// Names in `files` changed.
+    is_dir_dirty: bool,
+    /// Dropped by records that may not be on the disk yet.
+    freed: Vec<Place>,
+}
+
+/// Contents that wait for the disk, and places to be freed after the log got there. Taken from the store with
+/// [`ContentStore::begin_sync`] and handed back with [`ContentStore::end_sync`].
+pub(super) struct ContentSync {
+    files: Arc<super::descriptors::Descriptors>,
+    data: Arc<File>,
+    data_path: std::path::PathBuf,
+    is_data_dirty: bool,
+    dirty_files: HashSet<u64>,
+    is_dir_dirty: bool,
+    freed: Vec<Place>,
+}
+
+impl ContentSync {
+    /// Brings the contents to the disk.
+    pub fn write_out(&self) -> Result<(), LayerError> {
+        if self.is_data_dirty {
+            fault::step()
+                .and_then(|()| self.data.sync_data())
+                .map_err(LayerError::io("sync", &self.data_path))?;
+        }
+        for number in &self.dirty_files {
+            match fault::step().and_then(|()| self.files.open(*number)?.sync_data()) {
+                // Given up in the meantime.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                result => result.map_err(LayerError::io("sync", self.files.path(*number)))?,
+            }
+        }
+        if self.is_dir_dirty {
+            sync_dir(self.files.dir())?;
+        }
+        Ok(())
+    }
+
+    /// Gives the space of freed places back to the file system. Call only once the log is on the disk.
+    pub fn release(&self) {
+        let mut slots = Vec::new();
+        for place in &self.freed {
+            match place {
+                Place::Slot { offset, capacity } => slots.push((*offset, *capacity)),
+                Place::File(number) => {
+                    if let Err(error) = fault::step().and_then(|()| self.files.remove(*number)) {
+                        log::warn!("remove {}: {error}", self.files.path(*number).display());
+                    }
+                }
+            }
+        }
+        punch(&self.data, &self.data_path, runs(slots));
+    }
+}
+
+/// Makes ranges of the data file holes. That it fails only costs space.
+fn punch(data: &File, path: &Path, ranges: Vec<(u64, u64)>) {
+    for (offset, len) in ranges {
+        if let Err(error) = fault::step().and_then(|()| sys::file::punch_hole(data, offset, len)) {
+            if error.raw_os_error() != Some(libc::EOPNOTSUPP) {
+                log::warn!("punch a hole into {}: {error}", path.display());
+            }
+            return;
+        }
+    }
+}
+
+impl ContentStore {
+    pub fn create(dir: &Path, id: LayerId) -> Result<ContentStore, LayerError> {
+        Ok(ContentStore::new(ContentReader::create(dir, id)?, id))
+    }
+
+    fn new(reader: ContentReader, id: LayerId) -> ContentStore {
+        ContentStore {
+            id,
+            reader,
+            slots: SlotMap::new(),
+            next_file: 1,
+            file_bytes: HashMap::new(),
+            live_bytes: 0,
+            is_data_dirty: false,
+            dirty_files: HashSet::new(),
+            is_dir_dirty: false,
+            freed: Vec::new(),
+        }
+    }
+
+    /// Opens the contents that `index` names and frees all others. The log must be on the disk.
+    pub fn open(dir: &Path, id: LayerId, index: &LayerIndex) -> Result<ContentStore, LayerError> {
+        let mut store = ContentStore::new(ContentReader::open(dir, id, true)?, id);
+        let mut taken = Vec::new();
+        for (content, size) in named_places(index, id) {
+            match store.reader.check(content, size)? {
+                Place::Slot { offset, capacity } => {
+                    taken.push((offset, capacity));
+                    store.live_bytes = store.live_bytes.saturating_add(u64::from(capacity));
+                }
+                Place::File(number) => {
+                    if store.file_bytes.insert(number, 0).is_some() {
+                        return Err(LayerError::Corrupt {
+                            path: store.reader.path(content.place),
+                            offset: 0,
+                            reason: "two nodes have the same content".to_owned(),
+                        });
+                    }
+                }
+            }
+        }
+        let (slots, mut gaps) = SlotMap::rebuild(taken).map_err(|bad| LayerError::Corrupt {
+            path: store.reader.data_path().to_owned(),
+            offset: bad.offset,
+            reason: "the log names a slot that cannot be".to_owned(),
+        })?;
+        let data = store.reader.data().clone();
+        let path = store.reader.data_path().to_owned();
+        let data_len = data.metadata().map_err(LayerError::io("stat", &path))?.len();
+        if data_len > slots.end() {
+            data.set_len(slots.end())
+                .map_err(LayerError::io("truncate", &path))?;
+        }
+        gaps.retain(|(start, _)| *start < data_len);
+        punch(&data, &path, gaps);
+        store.slots = slots;
+        store.scan_files()?;
+        Ok(store)
+    }
+
+    /// Counts the content files in use and removes the others.
+    fn scan_files(&mut self) -> Result<(), LayerError> {
+        let files = self.reader.files().clone();
+        let dir = files.dir();
+        let mut last_number = self.file_bytes.keys().copied().max().unwrap_or(0);
+        for entry in std::fs::read_dir(dir).map_err(LayerError::io("list", dir))? {
+            let entry = entry.map_err(LayerError::io("list", dir))?;
+            let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            last_number = last_number.max(number);
+            match self.file_bytes.get_mut(&number) {
+                Some(bytes) => {
+                    let meta = entry
+                        .metadata()
+                        .map_err(LayerError::io("stat", files.path(number)))?;
+                    *bytes = meta.blocks().saturating_mul(512);
+                    self.live_bytes = self.live_bytes.saturating_add(*bytes);
+                }
+                None => files
+                    .remove(number)
+                    .map_err(LayerError::io("remove", files.path(number)))?,
+            }
+        }
+        self.next_file = last_number.saturating_add(1);
+        Ok(())
+    }
+
+    pub fn reader(&self) -> &ContentReader {
+        &self.reader
+    }
+
+    /// Bytes on the disk that contents in use occupy.
+    pub fn live_bytes(&self) -> u64 {
+        self.live_bytes
+    }
+
+    pub fn is_dirty(&self) -> bool {
+        self.is_data_dirty || !self.dirty_files.is_empty() || !self.freed.is_empty() || self.is_dir_dirty
+    }
+
+    /// Whether a sync would make room.
+    pub fn has_freed(&self) -> bool {
+        !self.freed.is_empty()
+    }
+
+    /// A place for a content of `len` bytes.
+    pub fn allocate(&mut self, len: u64) -> Result<ContentRef, LayerError> {
+        let place = match SlotMap::capacity_for(len) {
+            Some(capacity) => {
+                let offset = self
+                    .slots
+                    .take(capacity)
+                    .ok_or_else(|| self.too_large("grow", Place::Slot { offset: 0, capacity }))?;
+                self.live_bytes += u64::from(capacity);
+                Place::Slot { offset, capacity }
+            }
+            None => {
+                let number = self.next_file;
+                fault::step()
+                    .and_then(|()| self.reader.files().create(number))
+                    .map_err(|error| {
+                        LayerError::io("create", self.reader.path(Place::File(number)))(error)
+                    })?;
+                self.next_file += 1;
+                self.is_dir_dirty = true;
+                self.file_bytes.insert(number, 0);
+                Place::File(number)
+            }
+        };
+        Ok(ContentRef {
+            layer: self.id,
+            place,
+        })
+    }
+
+    /// Gives back a place that no record ever named.
+    pub fn abandon(&mut self, content: ContentRef) {
+        if content.layer != self.id {
+            return;
+        }
+        self.uncount(content.place);
+        match content.place {
+            Place::Slot { offset, capacity } => self.slots.give_back(offset, capacity),
+            Place::File(number) => {
+                if let Err(error) = self.reader.files().remove(number) {
+                    log::warn!("remove {}: {error}", self.reader.path(content.place).display());
+                }
+                self.dirty_files.remove(&number);
+            }
+        }
+    }
+
+    /// Remembers that the record which was just written dropped this content.
+    pub fn drop_content(&mut self, content: ContentRef) {
+        if content.layer == self.id {
+            self.uncount(content.place);
+            self.freed.push(content.place);
+        }
+    }
+
+    fn uncount(&mut self, place: Place) {
+        let bytes = match place {
+            Place::Slot { capacity, .. } => u64::from(capacity),
+            Place::File(number) => self.file_bytes.remove(&number).unwrap_or(0),
+        };
+        self.live_bytes = self.live_bytes.saturating_sub(bytes);
+    }
+
+    /// As [`Layer::write_content`](super::Layer::write_content).
+    pub fn write(
+        &mut self,
+        content: ContentRef,
+        len: u64,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<ContentRef, LayerError> {
+        let place = self.reader.check(content, len)?;
+        let end = self.end_of(place, offset, data.len() as u64)?;
+        if data.is_empty() {
+            return Ok(content);
+        }
+        match place {
+            Place::Slot { capacity, .. } if end > u64::from(capacity) => {
+                self.move_to(content, len, len.max(end), |store, moved| {
+                    store.write_in_place(moved.place, len, offset, data)
+                })
+            }
+            place => {
+                self.write_in_place(place, len, offset, data)?;
+                Ok(content)
+            }
+        }
+    }
+
+    /// Copies a content that outgrew its slot to a place for `new_len` bytes and lets `finish` write to it there.
+    fn move_to(
+        &mut self,
+        content: ContentRef,
+        len: u64,
+        new_len: u64,
+        finish: impl FnOnce(&mut ContentStore, ContentRef) -> Result<(), LayerError>,
+    ) -> Result<ContentRef, LayerError> {
+        let mut bytes = vec![0; usize::try_from(len).map_err(|_| self.too_large("copy", content.place))?];
+        self.reader.read(content, len, 0, &mut bytes)?;
+        let moved = self.allocate(new_len)?;
+        let result = self
+            .write_in_place(moved.place, 0, 0, &bytes)
+            .and_then(|()| finish(self, moved));
+        self.or_abandon(moved, result)
+    }
+
+    fn or_abandon(
+        &mut self,
+        content: ContentRef,
+        result: Result<(), LayerError>,
+    ) -> Result<ContentRef, LayerError> {
+        match result {
+            Ok(()) => Ok(content),
+            Err(error) => {
+                self.abandon(content);
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes where there is room; what lies between `len` and `offset` becomes zeroes.
+    fn write_in_place(&mut self, place: Place, len: u64, offset: u64, data: &[u8]) -> Result<(), LayerError> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let error = |store: &ContentStore, error| LayerError::io("write", store.reader.path(place))(error);
+        match place {
+            Place::Slot { offset: start, .. } => {
+                self.is_data_dirty = true;
+                let file = self.reader.data();
+                let written = fault::step().and_then(|()| match offset.checked_sub(len) {
+                    Some(gap @ 1..) => {
+                        // One write for both: a slot is small.
+                        let mut padded = vec![0; gap as usize + data.len()];
+                        padded[gap as usize..].copy_from_slice(data);
+                        file.write_all_at(&padded, start + len)
+                    }
+                    _ => file.write_all_at(data, start + offset),
+                });
+                written.map_err(|e| error(self, e))
+            }
+            Place::File(number) => {
+                let file = self.reader.file(number)?;
+                self.dirty_files.insert(number);
+                let written = fault::step().and_then(|()| {
+                    if offset > len {
+                        clear_beyond(&file, len)?;
+                    }
+                    file.write_all_at(data, offset)
+                });
+                self.count_file(number, &file);
+                written.map_err(|e| error(self, e))
+            }
+        }
+    }
+
+    /// Sees what a file occupies now.
+    fn count_file(&mut self, number: u64, file: &File) {
+        if let (Some(bytes), Ok(meta)) = (self.file_bytes.get_mut(&number), file.metadata()) {
+            let now = meta.blocks().saturating_mul(512);
+            self.live_bytes = self.live_bytes.saturating_sub(*bytes).saturating_add(now);
+            *bytes = now;
+        }
+    }
+
+    /// As [`Layer::resize_content`](super::Layer::resize_content).
+    pub fn resize(&mut self, content: ContentRef, len: u64, new_len: u64) -> Result<ContentRef, LayerError> {
+        let place = self.reader.check(content, len)?;
+        self.end_of(place, new_len, 0)?;
+        if new_len <= len {
+            // What is cut off goes once the record with the new length is on the disk.
+            return Ok(content);
+        }
+        match place {
+            Place::Slot { capacity, .. } if new_len > u64::from(capacity) => {
+                self.move_to(content, len, new_len, |store, moved| {
+                    store.extend_in_place(moved.place, len, new_len)
+                })
+            }
+            place => {
+                self.extend_in_place(place, len, new_len)?;
+                Ok(content)
+            }
+        }
+    }
+
+    fn extend_in_place(&mut self, place: Place, len: u64, new_len: u64) -> Result<(), LayerError> {
+        match place {
+            Place::Slot { .. } => {
+                let zeroes = vec![0; (new_len - len) as usize];
+                self.write_in_place(place, len, len, &zeroes)
+            }
+            Place::File(number) => {
+                let file = self.reader.file(number)?;
+                self.dirty_files.insert(number);
+                let resized = fault::step().and_then(|()| {
+                    clear_beyond(&file, len)?;
+                    file.set_len(new_len)
+                });
+                self.count_file(number, &file);
+                resized.map_err(|error| LayerError::io("resize", self.reader.path(place))(error))
+            }
+        }
+    }
+
+    /// As [`Layer::zero_content`](super::Layer::zero_content).
+    pub fn zero(&mut self, content: ContentRef, len: u64, offset: u64, count: u64) -> Result<(), LayerError> {
+        let place = self.reader.check(content, len)?;
+        let end = offset.saturating_add(count).min(len);
+        if offset >= end {
+            return Ok(());
+        }
+        match place {
+            Place::Slot { .. } => {
+                let zeroes = vec![0; (end - offset) as usize];
+                self.write_in_place(place, len, offset, &zeroes)
+            }
+            Place::File(number) => {
+                let file = self.reader.file(number)?;
+                self.dirty_files.insert(number);
+                let zeroed = fault::step().and_then(|()| zero_range(&file, offset, end - offset));
+                self.count_file(number, &file);
+                zeroed.map_err(|error| LayerError::io("punch a hole into", self.reader.path(place))(error))
+            }
+        }
+    }
+
+    /// As [`Layer::reserve_content`](super::Layer::reserve_content).
+    pub fn reserve(
+        &mut self,
+        content: ContentRef,
+        len: u64,
+        offset: u64,
+        count: u64,
+    ) -> Result<ContentRef, LayerError> {
+        let place = self.reader.check(content, len)?;
+        let end = self.end_of(place, offset, count)?;
+        match place {
+            Place::Slot { capacity, .. } if end > u64::from(capacity) => {
+                self.move_to(content, len, end.max(len), |store, moved| {
+                    store.reserve_in_place(moved.place, offset, count)
+                })
+            }
+            place => {
+                self.reserve_in_place(place, offset, count)?;
+                Ok(content)
+            }
+        }
+    }
+
+    fn reserve_in_place(&mut self, place: Place, offset: u64, count: u64) -> Result<(), LayerError> {
+        let reserved = match place {
+            Place::Slot { offset: start, .. } => {
+                self.is_data_dirty = true;
+                fault::step().and_then(|()| sys::file::reserve(self.reader.data(), start + offset, count))
+            }
+            Place::File(number) => {
+                let file = self.reader.file(number)?;
+                self.dirty_files.insert(number);
+                let reserved = fault::step().and_then(|()| sys::file::reserve(&file, offset, count));
+                self.count_file(number, &file);
+                reserved
+            }
+        };
+        reserved.map_err(|error| LayerError::io("reserve space in", self.reader.path(place))(error))
+    }
+
+    /// As [`Layer::copy_up`](super::Layer::copy_up).
+    pub fn copy_up(
+        &mut self,
+        from: &FrozenLayer,
+        content: ContentRef,
+        len: u64,
+    ) -> Result<ContentRef, LayerError> {
+        let source = from.contents();
+        let place = source.check(content, len)?;
+        let new = self.allocate(len)?;
+        let result = match (place, new.place) {
+            (Place::File(from_number), Place::File(number)) => source.file(from_number).and_then(|from| {
+                let to = self.reader.file(number)?;
+                self.dirty_files.insert(number);
+                let copied = fault::step().and_then(|()| clone_or_copy(&from, &to, len));
+                self.count_file(number, &to);
+                copied.map_err(|error| LayerError::io("copy to", self.reader.path(new.place))(error))
+            }),
+            _ => {
+                // One of the two is a slot, so it is short.
+                let mut bytes = vec![0; len as usize];
+                source
+                    .read(content, len, 0, &mut bytes)
+                    .and_then(|_| self.write_in_place(new.place, 0, 0, &bytes))
+            }
+        };
+        self.or_abandon(new, result)
+    }
+
+    /// Cuts off what a content file has past `len`, the length its node has on the disk.
+    pub fn trim(&mut self, number: u64, len: u64) {
+        let Ok(file) = self.reader.file(number) else {
+            return;
+        };
+        if let Err(error) = fault::step().and_then(|()| clear_beyond(&file, len)) {
+            log::warn!(
+                "truncate {}: {error}",
+                self.reader.path(Place::File(number)).display()
+            );
+        }
+        self.count_file(number, &file);
+    }
+
+    /// Brings one content to the disk, and its name in the directory.
+    pub fn sync_one(&self, content: ContentRef) -> Result<(), LayerError> {
+        self.reader.sync(content)?;
+        if matches!(content.place, Place::File(_)) {
+            sync_dir(self.reader.files().dir())?;
+        }
+        Ok(())
+    }
+
+    /// Takes out all that waits for the disk.
+    pub fn begin_sync(&mut self) -> ContentSync {
+        ContentSync {
+            files: self.reader.files().clone(),
+            data: self.reader.data().clone(),
+            data_path: self.reader.data_path().to_owned(),
+            is_data_dirty: std::mem::take(&mut self.is_data_dirty),
+            dirty_files: std::mem::take(&mut self.dirty_files),
+            is_dir_dirty: std::mem::take(&mut self.is_dir_dirty),
+            freed: std::mem::take(&mut self.freed),
+        }
+    }
+
+    /// Lets freed slots be used again, or, where syncing failed, remembers all of it for the next time.
+    pub fn end_sync(&mut self, job: ContentSync, is_synced: bool) {
+        if is_synced {
+            for place in job.freed {
+                if let Place::Slot { offset, capacity } = place {
+                    self.slots.give_back(offset, capacity);
+                }
+            }
+        } else {
+            self.is_data_dirty |= job.is_data_dirty;
+            self.dirty_files.extend(job.dirty_files);
+            self.is_dir_dirty |= job.is_dir_dirty;
+            self.freed.extend(job.freed);
+        }
+    }
+
+    /// The end of a range, if files can be that long.
+    fn end_of(&self, place: Place, offset: u64, count: u64) -> Result<u64, LayerError> {
+        offset
+            .checked_add(count)
+            .filter(|end| *end <= i64::MAX as u64)
+            .ok_or_else(|| self.too_large("write", place))
+    }
+
+    fn too_large(&self, action: &'static str, place: Place) -> LayerError {
+        LayerError::io(action, self.reader.path(place))(io::Error::from_raw_os_error(libc::EFBIG))
+    }
+}
+
+/// Makes a file read as zeroes from `len` on, whatever it had there.
+fn clear_beyond(file: &File, len: u64) -> io::Result<()> {
+    if file.metadata()?.len() > len {
+        file.set_len(len)?;
+    }
+    Ok(())
+}
+
+/// Makes a range a hole, or zeroes where there are no holes.
+fn zero_range(file: &File, offset: u64, count: u64) -> io::Result<()> {
+    match sys::file::punch_hole(file, offset, count) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+        result => return result,
+    }
+    // Past the file's end it reads as zeroes already.
+    let end = file.metadata()?.len().min(offset + count);
+    let zeroes = vec![0; COPY_CHUNK.min(end.saturating_sub(offset) as usize)];
+    let mut at = offset;
+    while at < end {
+        let chunk = &zeroes[..zeroes.len().min((end - at) as usize)];
+        file.write_all_at(chunk, at)?;
+        at += chunk.len() as u64;
+    }
+    Ok(())
+}
+
+/// Makes the empty file `to` hold the first `len` bytes of `from`: shared where the disk can, otherwise copied without
+/// its holes.
+fn clone_or_copy(from: &File, to: &File, len: u64) -> io::Result<()> {
+    if sys::file::clone_file(from, to).is_ok() {
+        return to.set_len(len);
+    }
+    to.set_len(len)?;
+    let mut at = 0;
+    while at < len {
+        let Some(start) = sys::file::seek_data(from, at)?.filter(|start| *start < len) else {
+            break;
+        };
+        let end = sys::file::seek_hole(from, start)?.map_or(len, |end| end.min(len));
+        copy(from, to, start, end)?;
+        at = end.max(start + 1);
+    }
+    Ok(())
+}
+
+/// Copies the bytes `start..end` to the same offsets.
+fn copy(from: &File, to: &File, start: u64, end: u64) -> io::Result<()> {
+    let mut at = start;
+    let mut buffer = Vec::new();
+    while at < end {
+        let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(1 << 30);
+        if buffer.is_empty() {
+            match sys::file::copy_range(from, at, to, at, want) {
+                Ok(0) => return Ok(()),
+                Ok(count) => {
+                    at += count as u64;
+                    continue;
+                }
+                Err(error)
+                    if matches!(
+                        error.raw_os_error(),
+                        Some(libc::EXDEV | libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS)
+                    ) =>
+                {
+                    buffer = vec![0; COPY_CHUNK];
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let want = want.min(buffer.len());
+        let count = from.read_at(&mut buffer[..want], at)?;
+        if count == 0 {
+            return Ok(());
+        }
+        to.write_all_at(&buffer[..count], at)?;
+        at += count as u64;
+    }
+    Ok(())
+}

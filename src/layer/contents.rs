@@ -1,0 +1,222 @@
+//! File contents of a layer: slots in one data file, and files of their own past [`SLOT_MAX`].
+//!
+//! A slot has a capacity of 4, 8, 16, 32 or 64 KiB. Freed slots are punched out and used again by capacity, freed files
+//! are unlinked, both only after the log record that dropped them has been synced.
+//!
+//! How long a content is stands in its node alone. Bytes past that length are left over from something else: they are
+//! cleared when a content grows over them without writing them. What a place lacks at its end reads as zeroes.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::descriptors::Descriptors;
+use super::store::SeekWhence;
+use super::{Content, LayerError, LayerId, LayerIndex};
+use crate::sys;
+
+/// Contents past this many bytes are files of their own.
+pub const SLOT_MAX: u64 = 64 * 1024;
+
+/// Where in which layer a content is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ContentRef {
+    pub layer: LayerId,
+    pub place: Place,
+}
+
+/// A place in a layer's directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Place {
+    /// In `data`; offset and capacity in bytes, multiples of 4 KiB.
+    Slot { offset: u64, capacity: u32 },
+    /// `files/<number>`.
+    File(u64),
+}
+
+/// Names in a layer's directory.
+const DATA_NAME: &str = "data";
+const FILES_NAME: &str = "files";
+
+/// Reads a layer's contents.
+pub(super) struct ContentReader {
+    id: LayerId,
+    data: Arc<File>,
+    data_path: PathBuf,
+    files: Arc<Descriptors>,
+}
+
+impl ContentReader {
+    /// Makes an empty data file and the directory of files in `dir`.
+    pub fn create(dir: &Path, id: LayerId) -> Result<ContentReader, LayerError> {
+        let files = dir.join(FILES_NAME);
+        super::store::make_dir(&files)?;
+        let path = dir.join(DATA_NAME);
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(LayerError::io("create", &path))?;
+        ContentReader::open(dir, id, true)
+    }
+
+    pub fn open(dir: &Path, id: LayerId, writable: bool) -> Result<ContentReader, LayerError> {
+        let data_path = dir.join(DATA_NAME);
+        let data = OpenOptions::new()
+            .read(true)
+            .write(writable)
+            .open(&data_path)
+            .map_err(LayerError::io("open", &data_path))?;
+        Ok(ContentReader {
+            id,
+            data: Arc::new(data),
+            data_path,
+            files: Arc::new(Descriptors::new(dir.join(FILES_NAME), writable)),
+        })
+    }
+
+    pub fn data(&self) -> &Arc<File> {
+        &self.data
+    }
+
+    pub fn data_path(&self) -> &Path {
+        &self.data_path
+    }
+
+    pub fn files(&self) -> &Arc<Descriptors> {
+        &self.files
+    }
+
+    pub fn path(&self, place: Place) -> PathBuf {
+        match place {
+            Place::Slot { .. } => self.data_path.clone(),
+            Place::File(number) => self.files.path(number),
+        }
+    }
+
+    pub fn file(&self, number: u64) -> Result<Arc<File>, LayerError> {
+        self.files
+            .open(number)
+            .map_err(|error| LayerError::io("open", self.files.path(number))(error))
+    }
+
+    /// The place, if it can be one of this layer's that holds `len` bytes.
+    pub fn check(&self, content: ContentRef, len: u64) -> Result<Place, LayerError> {
+        let wrong = |reason: &str| {
+            Err(LayerError::Corrupt {
+                path: self.path(content.place),
+                offset: match content.place {
+                    Place::Slot { offset, .. } => offset,
+                    Place::File(_) => 0,
+                },
+                reason: reason.to_owned(),
+            })
+        };
+        if content.layer != self.id {
+            return wrong("the content belongs to another layer");
+        }
+        match content.place {
+            Place::Slot { capacity, .. } if len > u64::from(capacity) => {
+                wrong("the content is longer than its slot")
+            }
+            Place::Slot { offset, capacity } if offset.checked_add(u64::from(capacity)).is_none() => {
+                wrong("the slot lies outside of any file")
+            }
+            place => Ok(place),
+        }
+    }
+
+    /// As [`Layer::read_content`](super::Layer::read_content).
+    pub fn read(
+        &self,
+        content: ContentRef,
+        len: u64,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize, LayerError> {
+        let place = self.check(content, len)?;
+        let left = usize::try_from(len.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let count = left.min(buffer.len());
+        let buffer = &mut buffer[..count];
+        let read = match place {
+            Place::Slot { offset: start, .. } => read_or_zero(&self.data, start + offset.min(len), buffer),
+            Place::File(number) => read_or_zero(&*self.file(number)?, offset, buffer),
+        };
+        read.map_err(|error| LayerError::io("read", self.path(place))(error))?;
+        Ok(count)
+    }
+
+    /// As [`Layer::seek_content`](super::Layer::seek_content).
+    pub fn seek(
+        &self,
+        content: ContentRef,
+        len: u64,
+        offset: u64,
+        whence: SeekWhence,
+    ) -> Result<Option<u64>, LayerError> {
+        let place = self.check(content, len)?;
+        if offset >= len {
+            return Ok(None);
+        }
+        match (place, whence) {
+            (Place::Slot { .. }, SeekWhence::Data) => Ok(Some(offset)),
+            (Place::Slot { .. }, SeekWhence::Hole) => Ok(Some(len)),
+            (Place::File(number), SeekWhence::Data) => sys::file::seek_data(&*self.file(number)?, offset)
+                .map(|found| found.filter(|found| *found < len)),
+            (Place::File(number), SeekWhence::Hole) => sys::file::seek_hole(&*self.file(number)?, offset)
+                .map(|found| Some(found.map_or(offset, |found| found.min(len)))),
+        }
+        .map_err(|error: io::Error| LayerError::io("seek in", self.path(place))(error))
+    }
+
+    /// Bytes that a content of `len` bytes occupies on the disk.
+    pub fn allocated(&self, content: ContentRef, len: u64) -> Result<u64, LayerError> {
+        match self.check(content, len)? {
+            Place::Slot { .. } => Ok(len.next_multiple_of(u64::from(super::slots::SLOT_MIN))),
+            Place::File(number) => {
+                let meta = self.file(number)?.metadata();
+                let meta = meta.map_err(|error| LayerError::io("stat", self.files.path(number))(error))?;
+                Ok(meta.blocks().saturating_mul(512))
+            }
+        }
+    }
+
+    /// Brings one content to the disk.
+    pub fn sync(&self, content: ContentRef) -> Result<(), LayerError> {
+        let synced = match self.check(content, 0)? {
+            Place::Slot { .. } => self.data.sync_data(),
+            Place::File(number) => self.file(number)?.sync_data(),
+        };
+        synced.map_err(|error| LayerError::io("sync", self.path(content.place))(error))
+    }
+}
+
+/// Places of this layer's own that an index names, with the sizes of their nodes.
+pub(super) fn named_places(index: &LayerIndex, id: LayerId) -> impl Iterator<Item = (ContentRef, u64)> + '_ {
+    index.nodes().filter_map(move |(_, node)| match node.content {
+        Content::Own(content) if content.layer == id => Some((content, node.size)),
+        _ => None,
+    })
+}
+
+/// Fills `buffer` from `offset`, with zeroes past the file's end.
+fn read_or_zero(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match file.read_at(&mut buffer[done..], offset + done as u64) {
+            Ok(0) => {
+                buffer[done..].fill(0);
+                break;
+            }
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! The seam at which tests make the disk fail. Outside of tests nothing ever fails here.
+
+#[cfg(not(test))]
+use std::io;
+
+/// Stands before everything that is done to the disk; tests name the step that fails by its order.
+#[cfg(not(test))]
+pub(super) fn step() -> io::Result<()> {
+    Ok(())
+}
+
+/// Whether a test is about to make a step fail.
+#[cfg(not(test))]
+pub(super) fn is_armed() -> bool {
+    false
+}
+
+#[cfg(test)]
+pub(super) use armed::{Fault, arm, disarm, is_armed, step, steps_taken};
+
+#[cfg(test)]
+mod armed {
+    use std::cell::Cell;
+    use std::io;
+
+    /// How steps fail from the chosen one on.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Fault {
+        /// This one step fails as on a full disk.
+        DiskFull,
+        /// This step and every later one fail, as if the process were gone.
+        Crash,
+    }
+
+    thread_local! {
+        static PLAN: Cell<Option<(u64, Fault)>> = const { Cell::new(None) };
+        static TAKEN: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// Lets the step after `after` others fail on this thread.
+    pub fn arm(after: u64, fault: Fault) {
+        TAKEN.set(0);
+        PLAN.set(Some((after, fault)));
+    }
+
+    pub fn disarm() {
+        PLAN.set(None);
+    }
+
+    pub fn is_armed() -> bool {
+        PLAN.get().is_some()
+    }
+
+    /// Steps since [`arm`].
+    pub fn steps_taken() -> u64 {
+        TAKEN.get()
+    }
+
+    pub fn step() -> io::Result<()> {
+        let taken = TAKEN.replace(TAKEN.get() + 1);
+        match PLAN.get() {
+            Some((after, Fault::DiskFull)) if taken == after => {
+                Err(io::Error::from_raw_os_error(libc::ENOSPC))
+            }
+            Some((after, Fault::Crash)) if taken >= after => Err(io::Error::other("crashed")),
+            _ => Ok(()),
+        }
+    }
+}

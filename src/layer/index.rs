@@ -1,0 +1,259 @@
+//! A layer's index in memory.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{Content, ContentRef, Dentry, Node, Op};
+use crate::attr::Ino;
+use crate::path::EntryName;
+
+/// All that a layer says, in memory.
+pub struct LayerIndex {
+    /// Boxed, so that growing the table moves pointers and its spare room is small.
+    nodes: HashMap<Ino, Box<Node>>,
+    /// Never holds an empty [`DirDelta`].
+    dirs: HashMap<Ino, DirDelta>,
+    last_arrival: u64,
+    dentries: u64,
+    inos_below: Ino,
+    checkpoint_bytes: u64,
+}
+
+/// What a layer says of the names in one directory.
+#[derive(Default)]
+pub struct DirDelta {
+    by_name: BTreeMap<EntryName, (Dentry, u64)>,
+    /// Arrival number to name: a stable order for listing while names come and go. Numbers start at 1, are never
+    /// given twice in one process, and a name whose dentry is replaced keeps its number.
+    by_arrival: BTreeMap<u64, EntryName>,
+}
+
+/// What applying a record means for contents.
+#[derive(Default)]
+pub(super) struct Effects {
+    /// Contents that a node has now and had not before.
+    pub named: Vec<ContentRef>,
+    /// Contents that a node had and has no longer.
+    pub dropped: Vec<ContentRef>,
+    /// Nodes that kept their content and became shorter.
+    pub shrunk: Vec<(Ino, ContentRef)>,
+}
+
+impl Effects {
+    pub fn clear(&mut self) {
+        self.named.clear();
+        self.dropped.clear();
+        self.shrunk.clear();
+    }
+}
+
+impl Default for LayerIndex {
+    fn default() -> LayerIndex {
+        LayerIndex {
+            nodes: HashMap::new(),
+            dirs: HashMap::new(),
+            last_arrival: 0,
+            dentries: 0,
+            inos_below: Ino(Ino::NEW_BIT | 1),
+            checkpoint_bytes: 0,
+        }
+    }
+}
+
+impl LayerIndex {
+    pub fn node(&self, ino: Ino) -> Option<&Node> {
+        self.nodes.get(&ino).map(|node| &**node)
+    }
+
+    pub fn nodes(&self) -> impl Iterator<Item = (Ino, &Node)> {
+        self.nodes.iter().map(|(ino, node)| (*ino, &**node))
+    }
+
+    pub fn dir(&self, parent: Ino) -> Option<&DirDelta> {
+        self.dirs.get(&parent)
+    }
+
+    pub fn dirs(&self) -> impl Iterator<Item = (Ino, &DirDelta)> {
+        self.dirs.iter().map(|(ino, dir)| (*ino, dir))
+    }
+
+    pub fn node_count(&self) -> u64 {
+        self.nodes.len() as u64
+    }
+
+    /// Names in all directories together, whiteouts included.
+    pub fn dentry_count(&self) -> u64 {
+        self.dentries
+    }
+
+    /// Every number that this layer may have given to a new node is below this one.
+    pub fn inos_below(&self) -> Ino {
+        self.inos_below
+    }
+
+    /// About how many bytes a log of [`LayerIndex::checkpoint`] takes.
+    pub(super) fn checkpoint_bytes(&self) -> u64 {
+        self.checkpoint_bytes
+    }
+
+    /// Takes over one change. A change that speaks of what is not there changes nothing.
+    pub(super) fn apply(&mut self, op: Op, effects: &mut Effects) {
+        match op {
+            Op::PutNode(ino, node) => self.put_node(ino, node, effects),
+            Op::Written { ino, size, time } => {
+                if let Some(node) = self.nodes.get_mut(&ino) {
+                    if let Content::Own(content) = node.content
+                        && size < node.size
+                    {
+                        effects.shrunk.push((ino, content));
+                    }
+                    node.size = size;
+                    node.mtime = time;
+                    node.ctime = time;
+                }
+            }
+            Op::DropNode(ino) => {
+                if let Some(node) = self.nodes.remove(&ino) {
+                    self.checkpoint_bytes = self.checkpoint_bytes.saturating_sub(node_bytes(&node));
+                    if let Content::Own(content) = node.content {
+                        effects.dropped.push(content);
+                    }
+                }
+                if let Some(dir) = self.dirs.remove(&ino) {
+                    self.dentries -= dir.len() as u64;
+                    for (name, _) in dir.iter() {
+                        self.checkpoint_bytes = self.checkpoint_bytes.saturating_sub(dentry_bytes(name));
+                    }
+                }
+            }
+            Op::PutDentry { parent, name, dentry } => self.put_dentry(parent, name, dentry),
+            Op::DropDentry { parent, name } => {
+                let Some(dir) = self.dirs.get_mut(&parent) else {
+                    return;
+                };
+                if let Some((_, number)) = dir.by_name.remove(name.as_bytes()) {
+                    dir.by_arrival.remove(&number);
+                    self.dentries -= 1;
+                    self.checkpoint_bytes = self.checkpoint_bytes.saturating_sub(dentry_bytes(&name));
+                }
+                if dir.is_empty() {
+                    self.dirs.remove(&parent);
+                }
+            }
+            Op::ReserveInos { below } => self.inos_below = self.inos_below.max(below),
+        }
+    }
+
+    fn put_node(&mut self, ino: Ino, node: Node, effects: &mut Effects) {
+        self.checkpoint_bytes += node_bytes(&node);
+        if ino.is_new() {
+            self.inos_below = self.inos_below.max(Ino(ino.0.saturating_add(1)));
+        }
+        let own = |content: &Content| match content {
+            Content::Own(content) => Some(*content),
+            Content::Empty | Content::Base | Content::Blob(_) | Content::Link(_) => None,
+        };
+        let (new_content, new_size) = (own(&node.content), node.size);
+        let mut old_content = None;
+        match self.nodes.get_mut(&ino) {
+            Some(slot) => {
+                let old = std::mem::replace(&mut **slot, node);
+                self.checkpoint_bytes = self.checkpoint_bytes.saturating_sub(node_bytes(&old));
+                old_content = own(&old.content);
+                if let Some(content) = old_content
+                    && new_content == old_content
+                    && new_size < old.size
+                {
+                    effects.shrunk.push((ino, content));
+                }
+            }
+            None => {
+                self.nodes.insert(ino, Box::new(node));
+            }
+        }
+        if new_content != old_content {
+            effects.named.extend(new_content);
+            effects.dropped.extend(old_content);
+        }
+    }
+
+    fn put_dentry(&mut self, parent: Ino, name: EntryName, dentry: Dentry) {
+        let dir = self.dirs.entry(parent).or_default();
+        if let Some((old, _)) = dir.by_name.get_mut(name.as_bytes()) {
+            *old = dentry;
+            return;
+        }
+        self.last_arrival += 1;
+        self.dentries += 1;
+        self.checkpoint_bytes += dentry_bytes(&name);
+        dir.by_arrival.insert(self.last_arrival, name.clone());
+        dir.by_name.insert(name, (dentry, self.last_arrival));
+    }
+
+    /// Changes that make this index out of an empty one. Names keep the order of their arrival.
+    pub(super) fn checkpoint(&self) -> impl Iterator<Item = Op> + '_ {
+        let reserved = std::iter::once(Op::ReserveInos {
+            below: self.inos_below,
+        });
+        let nodes = self
+            .nodes
+            .iter()
+            .map(|(ino, node)| Op::PutNode(*ino, (**node).clone()));
+        let dentries = self.dirs.iter().flat_map(|(parent, dir)| {
+            dir.arrived_after(0).map(|(_, name, dentry)| Op::PutDentry {
+                parent: *parent,
+                name: name.clone(),
+                dentry,
+            })
+        });
+        reserved.chain(nodes).chain(dentries)
+    }
+}
+
+/// About what a node takes in the log, in bytes.
+fn node_bytes(node: &Node) -> u64 {
+    let origin = node
+        .origin
+        .as_ref()
+        .map_or(0, |origin| origin.path.as_bytes().len() + 36);
+    let link = match &node.content {
+        Content::Link(target) => target.len(),
+        Content::Empty | Content::Base | Content::Blob(_) | Content::Own(_) => 0,
+    };
+    let xattrs: usize = node
+        .xattrs
+        .iter()
+        .map(|(name, value)| name.len() + value.len() + 4)
+        .sum();
+    72 + (origin + link + xattrs) as u64
+}
+
+/// About what a name takes in the log, in bytes.
+fn dentry_bytes(name: &EntryName) -> u64 {
+    24 + name.as_bytes().len() as u64
+}
+
+impl DirDelta {
+    pub fn get(&self, name: &[u8]) -> Option<Dentry> {
+        self.by_name.get(name).map(|(dentry, _)| *dentry)
+    }
+
+    /// Every name, sorted by bytes.
+    pub fn iter(&self) -> impl Iterator<Item = (&EntryName, Dentry)> {
+        self.by_name.iter().map(|(name, (dentry, _))| (name, *dentry))
+    }
+
+    /// The names that arrived after number `after`, with their numbers.
+    pub fn arrived_after(&self, after: u64) -> impl Iterator<Item = (u64, &EntryName, Dentry)> {
+        self.by_arrival
+            .range(after.saturating_add(1)..)
+            .filter_map(|(number, name)| Some((*number, name, self.get(name.as_bytes())?)))
+    }
+
+    pub fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+}

@@ -1,0 +1,42 @@
+//! The changeset layer: one delta over what lies beneath, in a directory of its own.
+//!
+//! A layer maps inode numbers to [`Node`]s and names in directories to [`Dentry`]s. A node that the layer does not
+//! name is as it is beneath; so is a name that a directory does not name. All of it stands in an append-only log with
+//! an index in memory ([`LayerIndex`]); file contents stand in a data file of slots and, past a threshold, in files of
+//! their own ([`contents`]).
+//!
+//! Invariants:
+//! - at one name in one layer: an entry or a whiteout, never both;
+//! - one log record is one atomic step, whatever number of [`Op`]s it holds;
+//! - content before the record that names it; the record that drops it before the content is freed, and freed space is
+//!   used again only once that record is on the disk;
+//! - a frozen layer is never written.
+//!
+//! ```text
+//! <layer>/log        magic, version, records: length, crc32, postcard-encoded ops
+//! <layer>/data       slots of 4 to 64 KiB
+//! <layer>/files/<n>  contents past 64 KiB
+//! ```
+
+mod content_store;
+pub mod contents;
+mod descriptors;
+pub mod error;
+mod fault;
+pub mod frozen;
+pub mod index;
+mod log;
+pub mod node;
+mod slots;
+pub mod stack;
+pub mod store;
+#[cfg(test)]
+mod tests;
+
+pub use contents::{ContentRef, Place};
+pub use error::LayerError;
+pub use frozen::FrozenLayer;
+pub use index::{DirDelta, LayerIndex};
+pub use node::{Content, Dentry, LayerId, Node, Op, Origin, Xattrs};
+pub use stack::LayerStack;
+pub use store::{Layer, LayerStats, SeekWhence, SyncJob};

@@ -1,0 +1,467 @@
+//! An open layer.
+
+use std::collections::HashMap;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::content_store::{ContentStore, ContentSync};
+use super::index::Effects;
+use super::log::{Log, LogPoint, sync_dir};
+use super::{Content, ContentRef, FrozenLayer, LayerError, LayerId, LayerIndex, Op, Place};
+use crate::attr::Ino;
+
+/// Inode numbers are reserved this many at a time: one record for each so many new nodes.
+const INO_CHUNK: u64 = 1024;
+
+/// A log is compacted past this many bytes …
+const COMPACT_MIN_BYTES: u64 = 4 << 20;
+/// … if it is also this many times longer than a log of what is in the layer now.
+const COMPACT_FACTOR: u64 = 4;
+
+/// Figures of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+pub struct LayerStats {
+    pub nodes: u64,
+    pub dentries: u64,
+    /// Bytes of the log file.
+    pub log_bytes: u64,
+    /// Bytes on the disk that live contents occupy.
+    pub content_bytes: u64,
+}
+
+/// A layer that is being written. One at a time per directory: it holds a lock.
+///
+/// Reading contents needs `&self` only and may run from several threads at once; the caller (`workspace`) keeps
+/// writers and readers of the same node apart.
+pub struct Layer {
+    dir: PathBuf,
+    log: Log,
+    index: LayerIndex,
+    contents: ContentStore,
+    /// The next number to be given out; below the index's `inos_below` all are reserved in the log.
+    next_ino: u64,
+    /// Content files that became shorter: the rest is cut off once the record that says so is on the disk.
+    shrunk: HashMap<u64, Ino>,
+    /// The log is not compacted before it has this many bytes.
+    compact_at: u64,
+    /// Empty between calls; kept for its room.
+    effects: Effects,
+}
+
+impl Layer {
+    /// Makes an empty layer in the new directory `dir`, on the disk when this returns.
+    pub fn create(dir: &Path, id: LayerId) -> Result<Layer, LayerError> {
+        make_dir(dir)?;
+        Layer::fill(dir, id).inspect_err(|_| {
+            // Best effort: what is left behind has no log or an empty one.
+            let _ = std::fs::remove_dir_all(dir);
+        })
+    }
+
+    fn fill(dir: &Path, id: LayerId) -> Result<Layer, LayerError> {
+        let contents = ContentStore::create(dir, id)?;
+        sync_dir(contents.reader().files().dir())?;
+        let log = Log::create(dir, id)?;
+        if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            sync_dir(parent)?;
+        }
+        Ok(Layer::assemble(dir, log, LayerIndex::default(), contents))
+    }
+
+    /// Opens the layer in `dir`: reads the log, cuts a torn tail, drops unlinked nodes, frees what nothing names.
+    ///
+    /// Errors: [`LayerError::Locked`] while another [`Layer`] is open there, [`LayerError::Frozen`],
+    /// [`LayerError::Corrupt`], [`LayerError::NewerFormat`].
+    pub fn open(dir: &Path) -> Result<Layer, LayerError> {
+        let (mut log, mut index) = Log::open(dir)?;
+        let unlinked: Vec<Op> = index
+            .nodes()
+            .filter(|(_, node)| node.nlink == 0)
+            .map(|(ino, _)| Op::DropNode(ino))
+            .collect();
+        if !unlinked.is_empty() {
+            log.append(&unlinked)?;
+            let mut effects = Effects::default();
+            for op in unlinked {
+                index.apply(op, &mut effects);
+            }
+        }
+        // Records of the process before may not be on the disk yet; what they dropped is about to be freed.
+        let point = log.point();
+        point.sync()?;
+        log.mark_synced(&point);
+        let contents = ContentStore::open(dir, log.id(), &index)?;
+        Ok(Layer::assemble(dir, log, index, contents))
+    }
+
+    fn assemble(dir: &Path, log: Log, index: LayerIndex, contents: ContentStore) -> Layer {
+        Layer {
+            dir: dir.to_owned(),
+            log,
+            // What the last process reserved it may have given out.
+            next_ino: index.inos_below().0,
+            index,
+            contents,
+            shrunk: HashMap::new(),
+            compact_at: COMPACT_MIN_BYTES,
+            effects: Effects::default(),
+        }
+    }
+
+    pub fn id(&self) -> LayerId {
+        self.log.id()
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn index(&self) -> &LayerIndex {
+        &self.index
+    }
+
+    /// Costs O(1).
+    pub fn stats(&self) -> LayerStats {
+        LayerStats {
+            nodes: self.index.node_count(),
+            dentries: self.index.dentry_count(),
+            log_bytes: self.log.len(),
+            content_bytes: self.contents.live_bytes(),
+        }
+    }
+
+    /// A number for a new node, never given before in this layer or, after [`Layer::reserve_below`], beneath it.
+    pub fn allocate_ino(&mut self) -> Result<Ino, LayerError> {
+        if self.next_ino >= self.index.inos_below().0 {
+            let below = self
+                .next_ino
+                .checked_add(INO_CHUNK)
+                .ok_or_else(|| LayerError::Corrupt {
+                    path: self.log.path().to_owned(),
+                    offset: self.log.len(),
+                    reason: "all inode numbers have been given out".to_owned(),
+                })?;
+            self.commit(vec![Op::ReserveInos { below: Ino(below) }])?;
+        }
+        let ino = Ino(self.next_ino);
+        self.next_ino += 1;
+        Ok(ino)
+    }
+
+    /// Makes sure that numbers below `below` are not given out. For a layer above frozen ones: the greatest
+    /// [`LayerIndex::inos_below`] of theirs.
+    pub fn reserve_below(&mut self, below: Ino) -> Result<(), LayerError> {
+        if below > self.index.inos_below() {
+            self.commit(vec![Op::ReserveInos { below }])?;
+        }
+        self.next_ino = self.next_ino.max(below.0);
+        Ok(())
+    }
+
+    /// Appends `ops` as one record and then applies them. When it returns, they survive the death of this process. On
+    /// an error (a full disk) nothing has changed. Compacts the log by itself when most of it is out of date.
+    pub fn commit(&mut self, ops: Vec<Op>) -> Result<(), LayerError> {
+        if ops.is_empty() {
+            return self.log.check();
+        }
+        self.with_room(|layer| layer.log.append(&ops))?;
+        let mut effects = std::mem::take(&mut self.effects);
+        for op in ops {
+            self.index.apply(op, &mut effects);
+        }
+        for content in &effects.dropped {
+            // One record may hand a content from one node to another.
+            if !effects.named.contains(content) {
+                self.contents.drop_content(*content);
+            }
+        }
+        for (ino, content) in &effects.shrunk {
+            if let Place::File(number) = content.place
+                && content.layer == self.log.id()
+            {
+                self.shrunk.insert(number, *ino);
+            }
+        }
+        effects.clear();
+        self.effects = effects;
+        self.compact_if_due();
+        Ok(())
+    }
+
+    fn compact_if_due(&mut self) {
+        if self.log.len() < self.compact_at || self.log.len() / COMPACT_FACTOR < self.index.checkpoint_bytes()
+        {
+            return;
+        }
+        if let Err(error) = self.compact() {
+            log::warn!("{}: not compacted: {error}", self.log.path().display());
+            self.compact_at = self.log.len().saturating_add(COMPACT_MIN_BYTES);
+        } else {
+            self.compact_at = COMPACT_MIN_BYTES;
+        }
+    }
+
+    /// Replaces the log by a shorter one that says the same.
+    pub(super) fn compact(&mut self) -> Result<(), LayerError> {
+        // The new log is on the disk at once, so what it names must be there before.
+        self.sync()?;
+        self.log.rewrite(self.index.checkpoint())
+    }
+
+    /// Runs `write`; if the disk is full and freed contents wait for a sync, makes that room and runs it once more.
+    fn with_room<T>(
+        &mut self,
+        mut write: impl FnMut(&mut Layer) -> Result<T, LayerError>,
+    ) -> Result<T, LayerError> {
+        match write(self) {
+            Err(LayerError::Io { source, .. })
+                if source.kind() == io::ErrorKind::StorageFull
+                    && self.contents.has_freed()
+                    && self.sync().is_ok() =>
+            {
+                write(self)
+            }
+            result => result,
+        }
+    }
+
+    /// A place for a content that will have about `expected_len` bytes. Until a record names it, it is dropped at the
+    /// next opening.
+    pub fn new_content(&mut self, expected_len: u64) -> Result<ContentRef, LayerError> {
+        self.log.check()?;
+        self.with_room(|layer| layer.contents.allocate(expected_len))
+    }
+
+    /// Gives back a content that no record names.
+    pub fn abandon_content(&mut self, content: ContentRef) {
+        // A poisoned log may name it all the same.
+        if !self.log.is_poisoned() {
+            self.contents.abandon(content);
+        }
+    }
+
+    /// Writes `data` at `offset` of a content of this layer that holds `len` bytes; the gap between is zeroes. The
+    /// content may move: the answer is its place now, and while that differs from `content` the old one is still whole.
+    /// The caller then commits the node with the new place and size (which frees the old one).
+    pub fn write_content(
+        &mut self,
+        content: ContentRef,
+        len: u64,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<ContentRef, LayerError> {
+        self.log.check()?;
+        self.with_room(|layer| layer.contents.write(content, len, offset, data))
+    }
+
+    /// Changes a content's length from `len` to `new_len`, with zeroes (holes where possible) at its new end. May move
+    /// it, as [`Layer::write_content`].
+    pub fn resize_content(
+        &mut self,
+        content: ContentRef,
+        len: u64,
+        new_len: u64,
+    ) -> Result<ContentRef, LayerError> {
+        self.log.check()?;
+        self.with_room(|layer| layer.contents.resize(content, len, new_len))
+    }
+
+    /// Makes `offset..offset + count` of a content of `len` bytes read as zeroes; a hole where the store can.
+    pub fn zero_content(
+        &mut self,
+        content: ContentRef,
+        len: u64,
+        offset: u64,
+        count: u64,
+    ) -> Result<(), LayerError> {
+        self.log.check()?;
+        self.with_room(|layer| layer.contents.zero(content, len, offset, count))
+    }
+
+    /// Reserves disk space for `offset..offset + count` (fallocate with `FALLOC_FL_KEEP_SIZE`). May move the content.
+    pub fn reserve_content(
+        &mut self,
+        content: ContentRef,
+        len: u64,
+        offset: u64,
+        count: u64,
+    ) -> Result<ContentRef, LayerError> {
+        self.log.check()?;
+        self.with_room(|layer| layer.contents.reserve(content, len, offset, count))
+    }
+
+    /// Copies a content of a frozen layer beneath into this one (reflink where the disk can).
+    pub fn copy_up(
+        &mut self,
+        from: &FrozenLayer,
+        content: ContentRef,
+        len: u64,
+    ) -> Result<ContentRef, LayerError> {
+        self.log.check()?;
+        self.with_room(|layer| layer.contents.copy_up(from, content, len))
+    }
+
+    /// Reads a content of this layer that holds `len` bytes, at `offset`, until `buffer` is full or the content ends.
+    pub fn read_content(
+        &self,
+        content: ContentRef,
+        len: u64,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize, LayerError> {
+        self.contents.reader().read(content, len, offset, buffer)
+    }
+
+    /// `lseek` with `SEEK_DATA` or `SEEK_HOLE` on a content of `len` bytes; `None` is ENXIO.
+    pub fn seek_content(
+        &self,
+        content: ContentRef,
+        len: u64,
+        offset: u64,
+        whence: SeekWhence,
+    ) -> Result<Option<u64>, LayerError> {
+        self.contents.reader().seek(content, len, offset, whence)
+    }
+
+    /// What a content of `len` bytes occupies, in units of 512 bytes.
+    pub fn content_blocks(&self, content: ContentRef, len: u64) -> Result<u64, LayerError> {
+        let mut bytes = self.contents.reader().allocated(content, len)?;
+        if let Place::File(number) = content.place
+            && self.shrunk.contains_key(&number)
+        {
+            // What was cut off is only waiting for the disk.
+            bytes = bytes.min(len.saturating_add(4095) / 4096 * 4096);
+        }
+        Ok(bytes.div_ceil(512))
+    }
+
+    /// Brings one content to the disk, without the log.
+    pub fn sync_content(&self, content: ContentRef) -> Result<(), LayerError> {
+        self.contents.sync_one(content)
+    }
+
+    /// Brings the log to the disk, without contents: with [`Layer::sync_content`] before it, an fsync of one file.
+    pub fn sync_log(&mut self) -> Result<(), LayerError> {
+        self.log.check()?;
+        let point = self.log.point();
+        point.sync().inspect_err(|_| self.log.poison())?;
+        self.log.mark_synced(&point);
+        Ok(())
+    }
+
+    /// Brings everything to the disk: contents, then the log; then frees what waited for it.
+    pub fn sync(&mut self) -> Result<(), LayerError> {
+        let mut job = self.begin_sync()?;
+        let result = job.run();
+        self.end_sync(job);
+        result
+    }
+
+    /// The first third of [`Layer::sync`], so that the layer can be used while the disk works: what is to be synced.
+    /// Run the job without holding the layer, then hand it to [`Layer::end_sync`]. One job at a time.
+    pub fn begin_sync(&mut self) -> Result<SyncJob, LayerError> {
+        self.log.check()?;
+        Ok(SyncJob {
+            contents: self.contents.begin_sync(),
+            shrunk: std::mem::take(&mut self.shrunk),
+            log: self.log.point(),
+            progress: Progress::Nothing,
+        })
+    }
+
+    /// The last third of [`Layer::sync`]: takes note of what `job` did. If it failed, all of it is still to be done.
+    pub fn end_sync(&mut self, job: SyncJob) {
+        let is_synced = match job.progress {
+            Progress::Done => {
+                self.log.mark_synced(&job.log);
+                self.trim(&job.shrunk);
+                true
+            }
+            Progress::LogFailed => {
+                // The kernel may have thrown away what it could not write: a second try proves nothing.
+                self.log.poison();
+                false
+            }
+            Progress::Nothing => false,
+        };
+        self.contents.end_sync(job.contents, is_synced);
+        if !is_synced {
+            self.shrunk.extend(job.shrunk);
+        }
+    }
+
+    /// Cuts off what files that became shorter still have at their ends.
+    fn trim(&mut self, shrunk: &HashMap<u64, Ino>) {
+        for (number, ino) in shrunk {
+            // Shrunk again since: that record is not on the disk yet.
+            if self.shrunk.contains_key(number) {
+                continue;
+            }
+            if let Some(node) = self.index.node(*ino)
+                && let Content::Own(content) = node.content
+                && content.layer == self.log.id()
+                && content.place == Place::File(*number)
+            {
+                self.contents.trim(*number, node.size);
+            }
+        }
+    }
+
+    /// Whether anything was written since the last [`Layer::sync`].
+    pub fn is_dirty(&self) -> bool {
+        !self.log.is_synced() || self.contents.is_dirty()
+    }
+
+    /// Syncs and seals the layer: from now on it is immutable and can be shared.
+    pub fn freeze(mut self) -> Result<Arc<FrozenLayer>, LayerError> {
+        self.sync()?;
+        self.log.seal()?;
+        self.log.point().sync()?;
+        FrozenLayer::assemble(&self.dir, self.log.id(), self.index)
+    }
+}
+
+/// How far a [`SyncJob`] got.
+enum Progress {
+    Nothing,
+    LogFailed,
+    Done,
+}
+
+/// What [`Layer::begin_sync`] found to be brought to the disk.
+pub struct SyncJob {
+    contents: ContentSync,
+    shrunk: HashMap<u64, Ino>,
+    log: LogPoint,
+    progress: Progress,
+}
+
+impl SyncJob {
+    /// Brings the contents, then the log to the disk, then gives freed space back.
+    pub fn run(&mut self) -> Result<(), LayerError> {
+        self.contents.write_out()?;
+        self.progress = Progress::LogFailed;
+        self.log.sync()?;
+        self.progress = Progress::Done;
+        self.contents.release();
+        Ok(())
+    }
+}
+
+/// Which of the two `lseek` extensions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SeekWhence {
+    Data,
+    Hole,
+}
+
+/// Makes a directory that only its owner may enter.
+pub(super) fn make_dir(dir: &Path) -> Result<(), LayerError> {
+    DirBuilder::new()
+        .mode(0o700)
+        .create(dir)
+        .map_err(LayerError::io("create", dir))
+}

@@ -1,0 +1,740 @@
+//! A layer as its users see it: commits, contents, reopening, freezing, damage.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::fault::{self, Fault};
+use super::*;
+use crate::attr::{FileKind, Ino, Timestamp};
+use crate::path::{EntryName, RepoPath};
+
+mod crashes;
+mod damage;
+mod model;
+
+const ID: LayerId = LayerId(7);
+
+fn temp() -> (TempDir, PathBuf) {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("layer");
+    (temp, dir)
+}
+
+fn name(name: impl AsRef<[u8]>) -> EntryName {
+    EntryName::new(name).unwrap()
+}
+
+fn node(content: Content, size: u64) -> Node {
+    Node {
+        kind: FileKind::Regular,
+        perm: 0o644,
+        uid: 1,
+        gid: 2,
+        nlink: 1,
+        rdev: 0,
+        size,
+        atime: Timestamp::from_secs(1),
+        mtime: Timestamp::from_secs(2),
+        ctime: Timestamp::from_secs(3),
+        content,
+        origin: None,
+        xattrs: Xattrs::new(),
+    }
+}
+
+fn entry(parent: Ino, at: impl AsRef<[u8]>, ino: Ino) -> Op {
+    Op::PutDentry {
+        parent,
+        name: name(at),
+        dentry: Dentry::Entry(ino),
+    }
+}
+
+/// Makes a file with `bytes`, with a content of its own.
+fn put_file(layer: &mut Layer, ino: Ino, bytes: &[u8]) -> ContentRef {
+    let content = layer.new_content(bytes.len() as u64).unwrap();
+    let content = layer.write_content(content, 0, 0, bytes).unwrap();
+    layer
+        .commit(vec![Op::PutNode(
+            ino,
+            node(Content::Own(content), bytes.len() as u64),
+        )])
+        .unwrap();
+    content
+}
+
+fn own(layer: &Layer, ino: Ino) -> (ContentRef, u64) {
+    let node = layer.index().node(ino).unwrap();
+    match node.content {
+        Content::Own(content) => (content, node.size),
+        _ => panic!("{ino:?} has no content of its own"),
+    }
+}
+
+fn read_all(layer: &Layer, ino: Ino) -> Vec<u8> {
+    let (content, size) = own(layer, ino);
+    let mut bytes = vec![0xee; size as usize + 10];
+    let count = layer.read_content(content, size, 0, &mut bytes).unwrap();
+    assert_eq!(count as u64, size);
+    bytes.truncate(count);
+    bytes
+}
+
+/// Writes and commits, as a file system does.
+fn write(layer: &mut Layer, ino: Ino, offset: u64, data: &[u8]) -> Result<(), LayerError> {
+    let (content, size) = own(layer, ino);
+    let moved = layer.write_content(content, size, offset, data)?;
+    put_content(layer, ino, content, moved, size.max(offset + data.len() as u64))
+}
+
+fn resize(layer: &mut Layer, ino: Ino, new_size: u64) -> Result<(), LayerError> {
+    let (content, size) = own(layer, ino);
+    let moved = layer.resize_content(content, size, new_size)?;
+    put_content(layer, ino, content, moved, new_size)
+}
+
+fn put_content(
+    layer: &mut Layer,
+    ino: Ino,
+    old: ContentRef,
+    new: ContentRef,
+    size: u64,
+) -> Result<(), LayerError> {
+    let op = if old == new {
+        Op::Written {
+            ino,
+            size,
+            time: Timestamp::from_secs(9),
+        }
+    } else {
+        let mut node = layer.index().node(ino).unwrap().clone();
+        node.content = Content::Own(new);
+        node.size = size;
+        Op::PutNode(ino, node)
+    };
+    layer.commit(vec![op]).inspect_err(|_| {
+        if old != new {
+            layer.abandon_content(new);
+        }
+    })
+}
+
+fn names(layer: &Layer, dir: Ino) -> Vec<String> {
+    let dir = layer.index().dir(dir).unwrap();
+    dir.arrived_after(0)
+        .map(|(_, name, _)| name.to_string())
+        .collect()
+}
+
+fn file_count(dir: &Path) -> usize {
+    std::fs::read_dir(dir.join("files")).unwrap().count()
+}
+
+#[test]
+fn what_was_committed_is_there_after_reopening_without_a_sync() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    let ino = layer.allocate_ino().unwrap();
+    put_file(&mut layer, ino, b"hello");
+    layer
+        .commit(vec![
+            entry(Ino::ROOT, "a", ino),
+            Op::PutDentry {
+                parent: Ino::ROOT,
+                name: name("gone"),
+                dentry: Dentry::Whiteout,
+            },
+            Op::Written {
+                ino,
+                size: 4,
+                time: Timestamp { secs: 77, nanos: 8 },
+            },
+        ])
+        .unwrap();
+    assert!(layer.is_dirty());
+    drop(layer);
+
+    let layer = Layer::open(&dir).unwrap();
+    assert_eq!(layer.id(), ID);
+    assert_eq!(read_all(&layer, ino), b"hell");
+    let root = layer.index().dir(Ino::ROOT).unwrap();
+    assert_eq!(root.get(b"a"), Some(Dentry::Entry(ino)));
+    assert_eq!(root.get(b"gone"), Some(Dentry::Whiteout));
+    assert_eq!(root.get(b"other"), None);
+    let node = layer.index().node(ino).unwrap();
+    assert_eq!(node.mtime, Timestamp { secs: 77, nanos: 8 });
+    assert_eq!(node.ctime, node.mtime);
+    assert_eq!(node.atime, Timestamp::from_secs(1));
+    assert_eq!(layer.stats().nodes, 1);
+    assert_eq!(layer.stats().dentries, 2);
+    assert_eq!(layer.stats().content_bytes, 4096);
+}
+
+#[test]
+fn a_layer_is_open_once() {
+    let (_temp, dir) = temp();
+    let layer = Layer::create(&dir, ID).unwrap();
+    assert!(matches!(Layer::open(&dir), Err(LayerError::Locked { .. })));
+    assert!(matches!(Layer::create(&dir, ID), Err(LayerError::Io { .. })));
+    drop(layer);
+    Layer::open(&dir).unwrap();
+}
+
+/// Invariant 7: inode numbers are never reused.
+#[test]
+fn a_number_is_never_given_twice() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    let mut last = Ino(0);
+    for round in 0..6 {
+        for _ in 0..700 {
+            let ino = layer.allocate_ino().unwrap();
+            assert!(ino > last && ino.is_new());
+            last = ino;
+        }
+        if round == 3 {
+            layer.compact().unwrap();
+        }
+        drop(layer);
+        layer = Layer::open(&dir).unwrap();
+    }
+    let below = Ino(last.0 + 100_000);
+    layer.reserve_below(below).unwrap();
+    drop(layer);
+    layer = Layer::open(&dir).unwrap();
+    assert!(layer.allocate_ino().unwrap() >= below);
+}
+
+#[test]
+fn contents_grow_through_slots_into_a_file() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    let ino = layer.allocate_ino().unwrap();
+    let content = put_file(&mut layer, ino, b"x");
+    let mut expected = b"x".to_vec();
+    let mut places = vec![content.place];
+    for step in 0..60u8 {
+        let chunk = vec![step; 3000];
+        write(&mut layer, ino, expected.len() as u64, &chunk).unwrap();
+        expected.extend(chunk);
+        let (content, _) = own(&layer, ino);
+        if places.last() != Some(&content.place) {
+            places.push(content.place);
+        }
+        assert_eq!(read_all(&layer, ino), expected);
+    }
+    let capacities: Vec<u32> = places
+        .iter()
+        .map(|place| match place {
+            Place::Slot { capacity, .. } => *capacity,
+            Place::File(_) => 0,
+        })
+        .collect();
+    assert_eq!(capacities, [4096, 8192, 16384, 32768, 65536, 0]);
+    drop(layer);
+    let layer = Layer::open(&dir).unwrap();
+    assert_eq!(read_all(&layer, ino), expected);
+    assert!(layer.stats().content_bytes >= 180_000);
+}
+
+#[test]
+fn stale_bytes_never_come_back() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    for len in [100usize, 4096, 60_000, 200_000] {
+        let ino = layer.allocate_ino().unwrap();
+        put_file(&mut layer, ino, &vec![0xaa; len]);
+        let short = len as u64 / 3;
+        resize(&mut layer, ino, short).unwrap();
+        // By a write behind the end, by a resize, with and without a sync in between.
+        if len == 60_000 {
+            layer.sync().unwrap();
+        }
+        write(&mut layer, ino, len as u64 / 2, b"z").unwrap();
+        resize(&mut layer, ino, len as u64).unwrap();
+        let mut expected = vec![0xaa; short as usize];
+        expected.resize(len, 0);
+        expected[len / 2] = b'z';
+        assert!(read_all(&layer, ino) == expected, "{len}");
+    }
+    // A slot that another content left behind.
+    let ino = layer.allocate_ino().unwrap();
+    put_file(&mut layer, ino, &[0xbb; 4096]);
+    layer.commit(vec![Op::DropNode(ino)]).unwrap();
+    layer.sync().unwrap();
+    let ino = layer.allocate_ino().unwrap();
+    put_file(&mut layer, ino, b"1");
+    resize(&mut layer, ino, 4096).unwrap();
+    let bytes = read_all(&layer, ino);
+    assert_eq!(bytes[0], b'1');
+    assert!(bytes[1..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn a_sparse_file_of_a_terabyte_takes_no_space() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    let ino = layer.allocate_ino().unwrap();
+    put_file(&mut layer, ino, b"begin");
+    resize(&mut layer, ino, 1 << 40).unwrap();
+    write(&mut layer, ino, 1 << 39, b"middle").unwrap();
+    let (content, size) = own(&layer, ino);
+    assert_eq!(size, 1 << 40);
+    assert!(layer.content_blocks(content, size).unwrap() <= 64);
+    let seek = |offset, whence| layer.seek_content(content, size, offset, whence).unwrap();
+    assert_eq!(seek(0, SeekWhence::Data), Some(0));
+    let hole = seek(0, SeekWhence::Hole).unwrap();
+    assert!((5..1 << 20).contains(&hole));
+    let data = seek(hole, SeekWhence::Data).unwrap();
+    assert!((hole..=1 << 39).contains(&data));
+    assert_eq!(seek((1 << 39) + (1 << 20), SeekWhence::Data), None);
+    assert_eq!(seek(size - 1, SeekWhence::Hole), Some(size - 1));
+    assert_eq!(seek(size, SeekWhence::Hole), None);
+    let mut buffer = [1; 8];
+    assert_eq!(
+        layer
+            .read_content(content, size, (1 << 39) - 1, &mut buffer)
+            .unwrap(),
+        8
+    );
+    assert_eq!(&buffer, b"\0middle\0");
+}
+
+#[test]
+fn offsets_past_what_a_file_can_hold_are_refused() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    let ino = layer.allocate_ino().unwrap();
+    for bytes in [&b"small"[..], &[5; 100_000]] {
+        let content = put_file(&mut layer, ino, bytes);
+        let len = bytes.len() as u64;
+        for offset in [i64::MAX as u64, u64::MAX - 1, u64::MAX] {
+            for result in [
+                layer.write_content(content, len, offset, b"ab").err(),
+                layer.resize_content(content, len, offset).err(),
+                layer.reserve_content(content, len, offset, 2).err(),
+            ] {
+                match result {
+                    Some(LayerError::Io { source, .. }) => {
+                        assert_eq!(source.kind(), std::io::ErrorKind::FileTooLarge)
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            layer.zero_content(content, len, offset, u64::MAX).unwrap();
+            let mut buffer = [0; 4];
+            assert_eq!(layer.read_content(content, len, offset, &mut buffer).unwrap(), 0);
+            assert_eq!(
+                layer
+                    .seek_content(content, len, offset, SeekWhence::Data)
+                    .unwrap(),
+                None
+            );
+        }
+        assert_eq!(read_all(&layer, ino), bytes);
+    }
+}
+
+#[test]
+fn zeroing_and_reserving() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    for len in [3000usize, 300_000] {
+        let ino = layer.allocate_ino().unwrap();
+        let content = put_file(&mut layer, ino, &vec![1; len]);
+        layer.zero_content(content, len as u64, 1000, 1500).unwrap();
+        let mut expected = vec![1; len];
+        expected[1000..2500].fill(0);
+        assert!(read_all(&layer, ino) == expected);
+        layer
+            .zero_content(content, len as u64, len as u64 - 10, 1 << 30)
+            .unwrap();
+        expected[len - 10..].fill(0);
+        assert!(read_all(&layer, ino) == expected);
+        let moved = layer.reserve_content(content, len as u64, 0, 1 << 20).unwrap();
+        put_content(&mut layer, ino, content, moved, len as u64).unwrap();
+        assert!(read_all(&layer, ino) == expected);
+        let (content, size) = own(&layer, ino);
+        assert!(layer.content_blocks(content, size).unwrap() >= 2048);
+    }
+}
+
+/// Invariant 4: name before content on removal; freed space is used again only after the log was synced.
+#[test]
+fn freed_contents_wait_for_the_log() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    let (small, large, other) = (Ino(101), Ino(102), Ino(103));
+    let small_content = put_file(&mut layer, small, &[1; 4000]);
+    let large_content = put_file(&mut layer, large, &[2; 100_000]);
+    layer.sync().unwrap();
+    assert!(!layer.is_dirty());
+    layer
+        .commit(vec![Op::DropNode(small), Op::DropNode(large)])
+        .unwrap();
+    assert_eq!(layer.stats().content_bytes, 0);
+    let content = put_file(&mut layer, other, &[3; 4000]);
+    assert_ne!(content.place, small_content.place);
+    assert_eq!(file_count(&dir), 1);
+    let mut byte = [0];
+    layer.read_content(small_content, 4000, 0, &mut byte).unwrap();
+    assert_eq!(byte, [1], "the bytes are whole while the log may still name them");
+    layer.sync().unwrap();
+    assert_eq!(file_count(&dir), 0);
+    let again = layer.new_content(4000).unwrap();
+    assert_eq!(again.place, small_content.place);
+    assert_ne!(layer.new_content(100_000).unwrap().place, large_content.place);
+}
+
+#[test]
+fn a_sync_may_run_while_the_layer_is_used() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    let dropped = put_file(&mut layer, Ino(5), &[1; 100]);
+    put_file(&mut layer, Ino(6), &[1; 100_000]);
+    resize(&mut layer, Ino(6), 70_000).unwrap();
+    layer.commit(vec![Op::DropNode(Ino(5))]).unwrap();
+    let mut job = layer.begin_sync().unwrap();
+    put_file(&mut layer, Ino(7), &[2; 100]);
+    resize(&mut layer, Ino(6), 90_000).unwrap();
+    job.run().unwrap();
+    layer.end_sync(job);
+    assert!(layer.is_dirty(), "something was written in between");
+    assert_eq!(read_all(&layer, Ino(7)), [2; 100]);
+    let mut expected = vec![1; 70_000];
+    expected.resize(90_000, 0);
+    assert!(read_all(&layer, Ino(6)) == expected);
+    assert_eq!(layer.new_content(1).unwrap().place, dropped.place);
+    layer.sync().unwrap();
+    assert!(!layer.is_dirty());
+}
+
+#[test]
+fn shortening_a_file_gives_its_space_back() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    put_file(&mut layer, Ino(5), &[1; 1 << 20]);
+    resize(&mut layer, Ino(5), 70_000).unwrap();
+    let (content, size) = own(&layer, Ino(5));
+    assert!(layer.content_blocks(content, size).unwrap() <= 144);
+    layer.sync().unwrap();
+    assert!(layer.content_blocks(content, size).unwrap() <= 144);
+    assert!(layer.stats().content_bytes < 80_000);
+    assert_eq!(read_all(&layer, Ino(5)), [1; 70_000]);
+}
+
+#[test]
+fn a_content_may_pass_from_one_node_to_another() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    let content = put_file(&mut layer, Ino(5), b"mine");
+    layer
+        .commit(vec![
+            Op::DropNode(Ino(5)),
+            Op::PutNode(Ino(6), node(Content::Own(content), 4)),
+        ])
+        .unwrap();
+    layer.sync().unwrap();
+    assert_eq!(read_all(&layer, Ino(6)), b"mine");
+    assert_ne!(layer.new_content(1).unwrap().place, content.place);
+}
+
+#[test]
+fn opening_drops_unlinked_nodes_and_unnamed_contents() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    put_file(&mut layer, Ino(5), &[1; 5000]);
+    put_file(&mut layer, Ino(6), &[1; 100_000]);
+    put_file(&mut layer, Ino(7), b"stays");
+    for ino in [Ino(5), Ino(6)] {
+        let mut unlinked = layer.index().node(ino).unwrap().clone();
+        unlinked.nlink = 0;
+        layer.commit(vec![Op::PutNode(ino, unlinked)]).unwrap();
+    }
+    layer.new_content(1 << 20).unwrap();
+    assert_eq!(file_count(&dir), 2);
+    drop(layer);
+    let layer = Layer::open(&dir).unwrap();
+    assert_eq!(file_count(&dir), 0);
+    assert_eq!(layer.stats().nodes, 1);
+    assert_eq!(layer.stats().content_bytes, 4096);
+    assert_eq!(read_all(&layer, Ino(7)), b"stays");
+    drop(layer);
+    Layer::open(&dir).unwrap();
+}
+
+#[test]
+fn dropping_a_directory_drops_what_is_said_of_its_names() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    layer
+        .commit(vec![
+            Op::PutNode(Ino(5), node(Content::Empty, 0)),
+            entry(Ino(5), "a", Ino(6)),
+            entry(Ino(5), "b", Ino(6)),
+            entry(Ino(8), "c", Ino(6)),
+            Op::DropNode(Ino(5)),
+        ])
+        .unwrap();
+    assert!(layer.index().dir(Ino(5)).is_none());
+    assert_eq!(layer.stats().dentries, 1);
+    layer
+        .commit(vec![Op::DropDentry {
+            parent: Ino(8),
+            name: name("c"),
+        }])
+        .unwrap();
+    assert_eq!(layer.stats().dentries, 0);
+    assert_eq!(layer.index().dirs().count(), 0);
+}
+
+#[test]
+fn compaction_keeps_everything_and_the_order_of_names() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    let mut odd = node(Content::Base, 12);
+    odd.origin = Some(Origin {
+        path: RepoPath::parse("a/b").unwrap(),
+        kind: crate::git::TreeEntryKind::Executable,
+        id: crate::git::ObjectId::null(gix::hash::Kind::Sha1),
+    });
+    odd.xattrs = BTreeMap::from([(b"user.x"[..].into(), b"\xff\0"[..].into())]);
+    layer
+        .commit(vec![
+            Op::PutNode(Ino(50), odd.clone()),
+            Op::PutNode(Ino(51), node(Content::Link(b"../x"[..].into()), 4)),
+        ])
+        .unwrap();
+    put_file(&mut layer, Ino(52), b"bytes");
+    for number in [3, 1, 2, 9, 8] {
+        layer
+            .commit(vec![entry(Ino::ROOT, format!("n{number}"), Ino(52))])
+            .unwrap();
+    }
+    layer
+        .commit(vec![
+            Op::DropDentry {
+                parent: Ino::ROOT,
+                name: name("n1"),
+            },
+            entry(Ino::ROOT, "n1", Ino(52)),
+            entry(Ino::ROOT, "n3", Ino(51)),
+        ])
+        .unwrap();
+    let order = names(&layer, Ino::ROOT);
+    assert_eq!(order, ["n3", "n2", "n9", "n8", "n1"]);
+    let written = |layer: &mut Layer, secs| {
+        layer
+            .commit(vec![Op::Written {
+                ino: Ino(52),
+                size: 5,
+                time: Timestamp::from_secs(secs),
+            }])
+            .unwrap();
+    };
+    let mut largest = 0;
+    for secs in 0..400_000 {
+        written(&mut layer, secs);
+        largest = largest.max(layer.stats().log_bytes);
+    }
+    assert!(largest > 4_000_000 && largest < 5 << 20, "{largest}");
+    assert!(layer.stats().log_bytes < largest);
+    let log_bytes = layer.stats().log_bytes;
+    assert!(
+        matches!(Layer::open(&dir), Err(LayerError::Locked { .. })),
+        "the lock is kept"
+    );
+    drop(layer);
+
+    let mut layer = Layer::open(&dir).unwrap();
+    assert_eq!(layer.stats().log_bytes, log_bytes);
+    assert_eq!(names(&layer, Ino::ROOT), order);
+    assert_eq!(layer.index().node(Ino(50)), Some(&odd));
+    assert_eq!(layer.index().node(Ino(52)).unwrap().mtime.secs, 399_999);
+    assert_eq!(read_all(&layer, Ino(52)), b"bytes");
+    written(&mut layer, 5);
+    drop(layer);
+    assert_eq!(
+        Layer::open(&dir)
+            .unwrap()
+            .index()
+            .node(Ino(52))
+            .unwrap()
+            .mtime
+            .secs,
+        5
+    );
+}
+
+/// Invariant 2: frozen layers are immutable.
+#[test]
+fn a_frozen_layer_is_read_only_and_shared() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    put_file(&mut layer, Ino(5), b"small");
+    put_file(&mut layer, Ino(6), &[6; 100_000]);
+    resize(&mut layer, Ino(6), 200_000).unwrap();
+    layer.commit(vec![entry(Ino::ROOT, "x", Ino(5))]).unwrap();
+    assert!(matches!(FrozenLayer::open(&dir), Err(LayerError::Corrupt { .. })));
+    let frozen = layer.freeze().unwrap();
+    assert!(matches!(Layer::open(&dir), Err(LayerError::Frozen { .. })));
+    let again = FrozenLayer::open(&dir).unwrap();
+    for frozen in [frozen, again] {
+        assert_eq!(frozen.id(), ID);
+        let node = frozen.index().node(Ino(5)).unwrap();
+        let Content::Own(content) = node.content else {
+            panic!()
+        };
+        let mut bytes = [0; 9];
+        assert_eq!(frozen.read_content(content, node.size, 1, &mut bytes).unwrap(), 4);
+        assert_eq!(&bytes[..4], b"mall");
+
+        let above_temp = tempfile::tempdir().unwrap();
+        let above_dir = above_temp.path().join("above");
+        let mut above = Layer::create(&above_dir, LayerId(8)).unwrap();
+        for ino in [Ino(5), Ino(6)] {
+            let node = frozen.index().node(ino).unwrap().clone();
+            let Content::Own(content) = node.content else {
+                panic!()
+            };
+            assert!(
+                matches!(
+                    above.write_content(content, node.size, 0, b"x"),
+                    Err(LayerError::Corrupt { .. })
+                ),
+                "a content of another layer is not written"
+            );
+            let copy = above.copy_up(&frozen, content, node.size).unwrap();
+            above
+                .commit(vec![Op::PutNode(
+                    ino,
+                    Node {
+                        content: Content::Own(copy),
+                        ..node
+                    },
+                )])
+                .unwrap();
+        }
+        assert_eq!(read_all(&above, Ino(5)), b"small");
+        let mut expected = vec![6; 100_000];
+        expected.resize(200_000, 0);
+        assert!(read_all(&above, Ino(6)) == expected);
+        let (content, size) = own(&above, Ino(6));
+        assert!(
+            above.content_blocks(content, size).unwrap() < 300,
+            "the hole is copied as one"
+        );
+    }
+}
+
+#[test]
+fn the_topmost_layer_that_speaks_is_heard() {
+    let temp = tempfile::tempdir().unwrap();
+    let mut frozen = Vec::new();
+    for number in 1..=2u64 {
+        let mut layer = Layer::create(&temp.path().join(number.to_string()), LayerId(number)).unwrap();
+        put_file(&mut layer, Ino(10), format!("layer {number}").as_bytes());
+        put_file(&mut layer, Ino(10 + number), b"only here");
+        layer
+            .commit(vec![
+                entry(Ino::ROOT, "both", Ino(number)),
+                entry(Ino::ROOT, format!("only{number}"), Ino(number)),
+            ])
+            .unwrap();
+        frozen.insert(0, layer.freeze().unwrap());
+    }
+    let mut open = Layer::create(&temp.path().join("3"), LayerId(3)).unwrap();
+    open.commit(vec![Op::PutDentry {
+        parent: Ino::ROOT,
+        name: name("only1"),
+        dentry: Dentry::Whiteout,
+    }])
+    .unwrap();
+    let stack = LayerStack::new(open, frozen);
+    assert_eq!(stack.dentry(Ino::ROOT, b"both"), Some(Dentry::Entry(Ino(2))));
+    assert_eq!(stack.dentry(Ino::ROOT, b"only2"), Some(Dentry::Entry(Ino(2))));
+    assert_eq!(stack.dentry(Ino::ROOT, b"only1"), Some(Dentry::Whiteout));
+    assert_eq!(
+        stack.frozen_dentry(Ino::ROOT, b"only1"),
+        Some(Dentry::Entry(Ino(1)))
+    );
+    assert_eq!(stack.dentry(Ino::ROOT, b"none"), None);
+    assert!(stack.node(Ino(11)).is_some() && stack.node(Ino(13)).is_none());
+    let node = stack.node(Ino(10)).unwrap();
+    let Content::Own(content) = node.content else {
+        panic!()
+    };
+    assert_eq!(stack.frozen_owner(content).unwrap().id(), LayerId(2));
+    let mut bytes = [0; 7];
+    stack.read_content(content, node.size, 0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"layer 2");
+}
+
+#[test]
+fn many_content_files_need_few_descriptors() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    for number in 0..600u64 {
+        put_file(&mut layer, Ino(100 + number), &[number as u8; 70_000]);
+    }
+    for number in 0..600u64 {
+        assert_eq!(read_all(&layer, Ino(100 + number)), [number as u8; 70_000]);
+    }
+    layer.sync().unwrap();
+}
+
+#[test]
+fn a_full_disk_changes_nothing() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    put_file(&mut layer, Ino(5), &[1; 1000]);
+    layer.sync().unwrap();
+    // Whatever step of a write that moves the content fails: the old state stands, and the next try works.
+    for step in 0..50 {
+        fault::arm(step, Fault::DiskFull);
+        let result = write(&mut layer, Ino(5), 1000, &[2; 100_000]);
+        let taken = fault::steps_taken();
+        fault::disarm();
+        if result.is_ok() {
+            assert!(step >= taken);
+            break;
+        }
+        match result {
+            Err(LayerError::Io { source, .. }) => {
+                assert_eq!(source.kind(), std::io::ErrorKind::StorageFull)
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(read_all(&layer, Ino(5)), [1; 1000]);
+        assert_eq!(layer.stats().content_bytes, 4096);
+        assert_eq!(file_count(&dir), 0);
+    }
+    assert_eq!(own(&layer, Ino(5)).1, 101_000);
+    drop(layer);
+    assert_eq!(read_all(&Layer::open(&dir).unwrap(), Ino(5)).len(), 101_000);
+}
+
+#[test]
+fn a_layer_that_cannot_roll_back_is_poisoned_and_still_read() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    put_file(&mut layer, Ino(5), b"old");
+    fault::arm(1, Fault::Crash);
+    assert!(layer.commit(vec![Op::DropNode(Ino(5))]).is_err());
+    fault::disarm();
+    for result in [
+        layer.commit(vec![Op::DropNode(Ino(5))]).err(),
+        layer.new_content(1).err(),
+        layer.sync().err(),
+        layer.begin_sync().err(),
+    ] {
+        assert!(matches!(result, Some(LayerError::Poisoned { .. })), "{result:?}");
+    }
+    assert_eq!(read_all(&layer, Ino(5)), b"old");
+    drop(layer);
+    let mut layer = Layer::open(&dir).unwrap();
+    assert_eq!(read_all(&layer, Ino(5)), b"old");
+    layer.commit(vec![Op::DropNode(Ino(5))]).unwrap();
+}

@@ -1,0 +1,20 @@
+//! tine: copy-on-write workspaces over a git repository, mounted with FUSE.
+//!
+//! Imports run downwards only (`tests/architecture.rs` checks it):
+//!
+//! ```text
+//! cli ─► daemon ─► fuse ─► change ─► workspace ─► layer ─► git ─► path, attr, sys
+//! ```
+//!
+//! The library never prints, prompts or ends the process; only [`cli`] does.
+
+pub mod attr;
+pub mod change;
+pub mod cli;
+pub mod daemon;
+pub mod fuse;
+pub mod git;
+pub mod layer;
+pub mod path;
+pub mod sys;
+pub mod workspace;

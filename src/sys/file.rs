@@ -1,0 +1,191 @@
+//! Files: allocation, holes, copying, figures of the file system.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Reserves disk space for `offset..offset + len` (bytes) without changing the file's size.
+pub fn reserve(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    fallocate(file, libc::FALLOC_FL_KEEP_SIZE, offset, len)
+}
+
+/// Makes `offset..offset + len` (bytes) a hole that reads as zeroes; the file's size stays.
+pub fn punch_hole(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    fallocate(
+        file,
+        libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+        offset,
+        len,
+    )
+}
+
+fn fallocate(file: &File, mode: libc::c_int, offset: u64, len: u64) -> io::Result<()> {
+    if len == 0 {
+        return Ok(());
+    }
+    let (offset, len) = (file_offset(offset)?, file_offset(len)?);
+    loop {
+        // SAFETY: the descriptor is open while `file` lives; no memory is passed.
+        let result = unsafe { libc::fallocate64(file.as_raw_fd(), mode, offset, len) };
+        match check(result) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+/// The first byte at or after `offset` that is data; `None` where only a hole or the file's end follows.
+pub fn seek_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
+    seek(file, offset, libc::SEEK_DATA)
+}
+
+/// The first byte at or after `offset` that begins a hole (the file's end counts as one); `None` where `offset` is at
+/// or past the file's end.
+pub fn seek_hole(file: &File, offset: u64) -> io::Result<Option<u64>> {
+    seek(file, offset, libc::SEEK_HOLE)
+}
+
+fn seek(file: &File, offset: u64, whence: libc::c_int) -> io::Result<Option<u64>> {
+    let offset = file_offset(offset)?;
+    // SAFETY: the descriptor is open while `file` lives; no memory is passed.
+    let found = unsafe { libc::lseek64(file.as_raw_fd(), offset, whence) };
+    match u64::try_from(found) {
+        Ok(found) => Ok(Some(found)),
+        Err(_) => match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+            error => Err(error),
+        },
+    }
+}
+
+/// Copies up to `len` bytes inside the kernel, sharing blocks where the disk can; the number copied, 0 at the end of
+/// `from`.
+pub fn copy_range(from: &File, from_offset: u64, to: &File, to_offset: u64, len: usize) -> io::Result<usize> {
+    let (mut from_offset, mut to_offset) = (file_offset(from_offset)?, file_offset(to_offset)?);
+    loop {
+        // SAFETY: both descriptors are open while their files live; the offsets are two live locals.
+        let copied = unsafe {
+            libc::copy_file_range(
+                from.as_raw_fd(),
+                &mut from_offset,
+                to.as_raw_fd(),
+                &mut to_offset,
+                len,
+                0,
+            )
+        };
+        match usize::try_from(copied) {
+            Ok(copied) => return Ok(copied),
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                error => return Err(error),
+            },
+        }
+    }
+}
+
+/// Makes the empty file `to` share all blocks of `from` (`FICLONE`); an error where the file system cannot.
+pub fn clone_file(from: &File, to: &File) -> io::Result<()> {
+    // SAFETY: both descriptors are open while their files live; FICLONE takes a descriptor, no memory.
+    check(unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONE, from.as_raw_fd()) })
+}
+
+/// Figures of a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FsFigures {
+    /// Bytes; the unit of the `blocks` fields.
+    pub block_size: u64,
+    pub blocks: u64,
+    pub blocks_free: u64,
+    /// Free for users other than root.
+    pub blocks_available: u64,
+    pub files: u64,
+    pub files_free: u64,
+    /// Bytes.
+    pub name_max: u64,
+}
+
+/// The figures of the file system that holds `path`.
+pub fn fs_figures(path: &Path) -> io::Result<FsFigures> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let mut figures = MaybeUninit::<libc::statvfs64>::uninit();
+    // SAFETY: `path` ends in NUL and `figures` has room for the answer.
+    check(unsafe { libc::statvfs64(path.as_ptr(), figures.as_mut_ptr()) })?;
+    // SAFETY: the call succeeded, so it filled the struct.
+    let figures = unsafe { figures.assume_init() };
+    Ok(FsFigures {
+        block_size: figures.f_frsize as u64,
+        blocks: figures.f_blocks,
+        blocks_free: figures.f_bfree,
+        blocks_available: figures.f_bavail,
+        files: figures.f_files,
+        files_free: figures.f_ffree,
+        name_max: figures.f_namemax as u64,
+    })
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// `EFBIG` past the largest offset that the kernel knows.
+fn file_offset(offset: u64) -> io::Result<libc::off64_t> {
+    libc::off64_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{FileExt, MetadataExt};
+
+    use super::*;
+
+    #[test]
+    fn holes_are_found_and_made() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&[7; 3 * 65536], 0).unwrap();
+        punch_hole(&file, 65536, 65536).unwrap();
+        assert_eq!(seek_hole(&file, 0).unwrap(), Some(65536));
+        assert_eq!(seek_data(&file, 65536).unwrap(), Some(131072));
+        assert_eq!(seek_data(&file, 3 * 65536).unwrap(), None);
+        let mut byte = [1];
+        file.read_exact_at(&mut byte, 70000).unwrap();
+        assert_eq!(byte, [0]);
+    }
+
+    #[test]
+    fn reserving_keeps_the_size() {
+        let file = tempfile::tempfile().unwrap();
+        reserve(&file, 0, 1 << 20).unwrap();
+        let meta = file.metadata().unwrap();
+        assert_eq!(meta.len(), 0);
+        assert!(meta.blocks() * 512 >= 1 << 20);
+        assert_eq!(
+            reserve(&file, u64::MAX, 1).unwrap_err().raw_os_error(),
+            Some(libc::EFBIG)
+        );
+    }
+
+    #[test]
+    fn ranges_are_copied() {
+        let (from, to) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        from.write_all_at(b"0123456789", 0).unwrap();
+        assert_eq!(copy_range(&from, 3, &to, 1, 4).unwrap(), 4);
+        let mut copied = [9; 5];
+        to.read_exact_at(&mut copied, 0).unwrap();
+        assert_eq!(&copied, b"\x003456");
+        assert_eq!(copy_range(&from, 10, &to, 0, 4).unwrap(), 0);
+    }
+
+    #[test]
+    fn figures_of_a_missing_path_are_an_error() {
+        assert!(fs_figures(Path::new("/")).unwrap().blocks > 0);
+        assert!(fs_figures(Path::new("/no/such/place")).is_err());
+    }
+}

@@ -1,0 +1,5 @@
+//! The only `unsafe` and raw `libc` of the crate: small safe wrappers of system calls that `std` lacks.
+
+pub mod file;
+pub mod mount;
+pub mod process;

@@ -1,0 +1,148 @@
+//! Processes, credentials and users.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Who is at the other end of a Unix socket, as the kernel saw it when the connection was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerCredentials {
+    pub pid: u32,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// Asks the kernel who is at the other end of `stream` (`SO_PEERCRED`).
+pub fn peer_credentials(stream: &UnixStream) -> io::Result<PeerCredentials> {
+    let mut credentials = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the descriptor is open for the life of `stream`, and the kernel writes at most `len` bytes, which is the
+    // size of the structure.
+    let result = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &raw mut len,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(PeerCredentials {
+        pid: u32::try_from(credentials.pid).unwrap_or(0),
+        uid: credentials.uid,
+        gid: credentials.gid,
+    })
+}
+
+/// The effective user of this process.
+pub fn effective_uid() -> u32 {
+    // SAFETY: geteuid(2) has no arguments and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// The effective group of this process.
+pub fn effective_gid() -> u32 {
+    // SAFETY: getegid(2) has no arguments and cannot fail.
+    unsafe { libc::getegid() }
+}
+
+/// Moves this process into the background: the caller goes on in a child that is in a new session, without a
+/// controlling terminal and in `/`, while the process that called ends with exit code 0. Descriptors stay as they are.
+///
+/// Only for a process that has one thread: the others would not be in the child. Refused otherwise.
+pub fn daemonise() -> io::Result<()> {
+    let threads = std::fs::read_dir("/proc/self/task")?.count();
+    if threads != 1 {
+        return Err(io::Error::other(format!(
+            "{threads} threads run, and only one would go on"
+        )));
+    }
+    // SAFETY: this process has one thread, so that no lock is held by a thread that the child lacks.
+    let result = unsafe { libc::daemon(0, 1) };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Keeps a program from inheriting descriptors other than the three standard ones, which somebody may wait to see
+/// closed or which hold a directory or a mount. Kernels before 5.11 cannot do that: there it has no effect.
+pub fn inherit_standard_streams_only(command: &mut Command) {
+    let mark = || {
+        // SAFETY: close_range(2) takes three numbers and touches no memory; with this flag it closes nothing before
+        // the program is run.
+        unsafe {
+            libc::syscall(
+                libc::SYS_close_range,
+                3 as libc::c_uint,
+                libc::c_uint::MAX,
+                libc::CLOSE_RANGE_CLOEXEC,
+            )
+        };
+        Ok(())
+    };
+    // SAFETY: the closure makes one system call, which is allowed between fork and exec.
+    unsafe { command.pre_exec(mark) };
+}
+
+/// Makes standard output lead where standard error leads: whoever read standard output sees its end.
+pub fn redirect_stdout_to_stderr() -> io::Result<()> {
+    let (stdout, stderr) = (io::stdout(), io::stderr());
+    // SAFETY: both descriptors are the process's standard ones, which nobody owns as a value.
+    let result = unsafe { libc::dup2(stderr.as_fd().as_raw_fd(), stdout.as_fd().as_raw_fd()) };
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peer_of_a_socket_pair_is_this_process() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let peer = peer_credentials(&one).unwrap();
+        assert_eq!(peer.pid, std::process::id());
+        assert_eq!(peer.uid, effective_uid());
+        assert_eq!(peer.gid, effective_gid());
+    }
+
+    #[test]
+    fn descriptors_that_lack_close_on_exec_are_not_inherited() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        // SAFETY: the descriptor is open while `file` lives; F_DUPFD makes a new one that nobody else knows.
+        let leaky = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, 100) };
+        assert!(leaky >= 100);
+        let is_inherited = |prepare: fn(&mut Command)| {
+            let mut command = Command::new("test");
+            command.arg("-e").arg(format!("/proc/self/fd/{leaky}"));
+            prepare(&mut command);
+            command.status().unwrap().success()
+        };
+        assert!(is_inherited(|_| {}));
+        assert!(!is_inherited(inherit_standard_streams_only));
+        // SAFETY: it was made above and is used no more.
+        unsafe { libc::close(leaky) };
+    }
+
+    #[test]
+    fn a_process_with_threads_is_not_daemonised() {
+        let (keep, kept) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || kept.recv().is_err());
+        let error = daemonise().unwrap_err();
+        assert!(error.to_string().contains("threads run"), "{error}");
+        drop(keep);
+        assert!(thread.join().unwrap());
+    }
+}

@@ -1,0 +1,111 @@
+//! What can go wrong in a fork's file system and in the store.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use super::fork::ForkName;
+use crate::git::GitError;
+use crate::layer::LayerError;
+use crate::path::PathError;
+
+/// Why a file system operation failed. Each variant is one errno; `fuse` maps them.
+#[derive(Debug, Error)]
+pub enum FsError {
+    #[error("no such file or directory")]
+    NotFound,
+    #[error("the name is taken")]
+    Exists,
+    #[error("not a directory")]
+    NotADirectory,
+    #[error("is a directory")]
+    IsADirectory,
+    #[error("the directory is not empty")]
+    NotEmpty,
+    #[error("not permitted")]
+    NotPermitted,
+    #[error("permission denied")]
+    AccessDenied,
+    #[error("invalid argument")]
+    Invalid,
+    #[error("the name is too long")]
+    NameTooLong,
+    #[error("the file is too large")]
+    TooLarge,
+    #[error("too many links")]
+    TooManyLinks,
+    #[error("too many levels of symbolic links")]
+    SymlinkLoop,
+    #[error("no such extended attribute")]
+    NoAttribute,
+    #[error("the value does not fit")]
+    Range,
+    #[error("there is no more data or hole")]
+    NoSuchOffset,
+    #[error("not supported")]
+    Unsupported,
+    #[error("stale inode number")]
+    Stale,
+    #[error("no space left")]
+    NoSpace(#[source] LayerError),
+    #[error("the layer failed: {0}")]
+    Layer(#[source] LayerError),
+    #[error("the base failed: {0}")]
+    Base(#[from] GitError),
+}
+
+impl From<LayerError> for FsError {
+    fn from(error: LayerError) -> FsError {
+        use std::io::ErrorKind;
+        match &error {
+            LayerError::Io { source, .. }
+                if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
+            {
+                FsError::NoSpace(error)
+            }
+            LayerError::Io { source, .. } if source.kind() == ErrorKind::FileTooLarge => FsError::TooLarge,
+            _ => FsError::Layer(error),
+        }
+    }
+}
+
+/// Why the store refused.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    #[error("there is no fork called {0}")]
+    NoSuchFork(String),
+    #[error("there is a fork called {0} already")]
+    ForkExists(ForkName),
+    #[error("{name:?} is no fork name: {reason}")]
+    InvalidName { name: String, reason: &'static str },
+    #[error("the store at {path} has format {found}, this tine knows up to {known}")]
+    NewerFormat { path: PathBuf, found: u32, known: u32 },
+    #[error("the store at {path} is in use by another process")]
+    Locked { path: PathBuf },
+    #[error("{path} is damaged: {reason}")]
+    Damaged { path: PathBuf, reason: String },
+    #[error("the fork {0} is open elsewhere in this process")]
+    Busy(ForkName),
+    #[error(transparent)]
+    Git(#[from] GitError),
+    #[error(transparent)]
+    Layer(#[from] LayerError),
+    #[error(transparent)]
+    Fs(#[from] FsError),
+    #[error(transparent)]
+    Path(#[from] PathError),
+    #[error("{action} {path}: {source}")]
+    Io {
+        action: &'static str,
+        path: PathBuf,
+        source: std::io::Error,
+    },
+}
+
+impl StoreError {
+    /// Wraps an I/O error: `StoreError::io("write", path)` for `map_err`.
+    pub fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> StoreError {
+        let path = path.into();
+        move |source| StoreError::Io { action, path, source }
+    }
+}

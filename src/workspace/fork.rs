@@ -1,0 +1,107 @@
+//! A fork's name and its durable record.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::StoreError;
+use super::fs::BaseAttrs;
+
+/// A fork's name: 1 to 64 ASCII letters, digits, `.`, `_` and `-`, beginning with a letter or digit, without `..`, and
+/// not ending in `.` or `.lock`, so that it can be a directory, a ref component and a branch part.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ForkName(String);
+
+impl ForkName {
+    pub fn parse(name: &str) -> Result<ForkName, StoreError> {
+        let invalid = |reason| {
+            Err(StoreError::InvalidName {
+                name: name.to_owned(),
+                reason,
+            })
+        };
+        if name.is_empty() {
+            return invalid("it is empty");
+        }
+        if name.len() > 64 {
+            return invalid("it is longer than 64 bytes");
+        }
+        if !name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+        {
+            return invalid("only letters, digits, '.', '_' and '-' may be in it");
+        }
+        if !name.as_bytes()[0].is_ascii_alphanumeric() {
+            return invalid("it must begin with a letter or a digit");
+        }
+        if name.contains("..") || name.ends_with('.') || name.ends_with(".lock") {
+            return invalid("'..' in it, and '.' or '.lock' at its end, are not allowed in a ref");
+        }
+        Ok(ForkName(name.to_owned()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ForkName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for ForkName {
+    type Error = StoreError;
+    fn try_from(name: String) -> Result<ForkName, StoreError> {
+        ForkName::parse(&name)
+    }
+}
+
+impl From<ForkName> for String {
+    fn from(name: ForkName) -> String {
+        name.0
+    }
+}
+
+/// What unmounting does with the layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UnmountPolicy {
+    /// The layer stays as it is.
+    #[default]
+    Keep,
+    /// What `git add -A` would take is committed; the rest of the layer stays.
+    Commit,
+    /// The layer is emptied, after its state was kept as a commit under `refs/tine/<fork>/`.
+    Discard,
+}
+
+/// What the store remembers of a fork: one atomically replaced file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForkRecord {
+    pub name: ForkName,
+    /// Seconds since 1970.
+    pub created_secs: i64,
+    /// The commit the fork stands on, in hex; `None` where the repository had none yet. Changes only when the fork is
+    /// reset.
+    pub base_commit: Option<String>,
+    /// Its tree, in hex.
+    pub base_tree: String,
+    pub base_attrs: BaseAttrs,
+    /// The branch it was made on (short name), for reference; HEAD of the worktree is what counts.
+    pub branch: String,
+    /// `worktrees/<id>` in the common directory.
+    pub worktree_id: String,
+    pub on_unmount: UnmountPolicy,
+    /// Where it is, or would be, mounted.
+    pub mount_dir: PathBuf,
+    /// Whether it should be mounted: a daemon that starts mounts it again.
+    pub mounted: bool,
+    /// The open layer's id, and the frozen ones beneath it, newest first.
+    pub open_layer: u64,
+    pub frozen_layers: Vec<u64>,
+}

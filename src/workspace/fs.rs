@@ -1,0 +1,537 @@
+//! A fork's file system: what a number and a name lead to, and the state behind every operation.
+//!
+//! A directory's child is looked up by name in the layers first, by the directory's number; where they are silent it is
+//! the base's, at the place the directory itself has in the base. So a renamed base directory brings everything beneath
+//! it along without a record for any of it.
+//!
+//! The operations stand in files of their own: [`mutate`](super::mutate) changes names and attributes,
+//! [`io`](super::io) reads and writes contents, [`listing`](super::listing) lists, [`paths`](super::paths) works by path.
+//!
+//! Lock order: `state`, then the inode table; the listener is called with neither held. Base objects are read while
+//! `state` is held for reading where they are small (trees, headers), never contents.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use log::error;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use serde::{Deserialize, Serialize};
+
+use super::error::FsError;
+use super::inodes::{BaseRef, InodeTable};
+use super::ops::StatFs;
+use crate::attr::{Attr, FileKind, Ino, Timestamp};
+use crate::git::{Base, BaseDir, TreeEntryKind};
+use crate::layer::{Content, Dentry, LayerError, LayerStack, LayerStats, Node, Op, Origin, Xattrs};
+use crate::path::{EntryName, NAME_MAX, PathError};
+use crate::sys::file::fs_figures;
+
+/// What a mount must tell the kernel after a change that did not come through it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Invalidation {
+    /// The name in this directory may lead elsewhere now.
+    Entry { parent: Ino, name: EntryName },
+    /// The node's attributes or content changed.
+    Node(Ino),
+}
+
+/// Who is told of changes that did not come through the kernel.
+pub type Listener = Arc<dyn Fn(Invalidation) + Send + Sync>;
+
+/// Attributes that all base nodes of a fork share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BaseAttrs {
+    pub uid: u32,
+    pub gid: u32,
+    /// Permission bits taken away from 0666 and 0777.
+    pub umask: u16,
+    /// Access, modification and change time of every base node.
+    pub time: Timestamp,
+}
+
+impl BaseAttrs {
+    /// Permission bits of a base node.
+    pub fn perm(&self, kind: TreeEntryKind) -> u16 {
+        match kind {
+            TreeEntryKind::File => 0o666 & !self.umask,
+            TreeEntryKind::Executable | TreeEntryKind::Directory | TreeEntryKind::Submodule => {
+                0o777 & !self.umask
+            }
+            TreeEntryKind::Symlink => 0o777,
+        }
+    }
+}
+
+/// One fork's file system. All methods may be called from any thread; each is atomic.
+pub struct Workspace {
+    /// Immutable.
+    pub(super) base: Arc<Base>,
+    /// Immutable.
+    pub(super) attrs: BaseAttrs,
+    pub(super) state: RwLock<State>,
+    pub(super) inodes: InodeTable,
+    listener: RwLock<Option<Listener>>,
+}
+
+/// What changes.
+pub(super) struct State {
+    pub stack: LayerStack,
+    /// The directory that holds each directory which a layer has an entry for. Other directories stand where the base
+    /// has them.
+    pub dir_parents: HashMap<Ino, Ino>,
+}
+
+/// A node together with where its facts are.
+#[derive(Clone)]
+pub(super) struct Found {
+    pub ino: Ino,
+    pub place: Place,
+}
+
+#[derive(Clone)]
+pub(super) enum Place {
+    /// A layer names it.
+    Layer,
+    /// Only the base has it.
+    Base(BaseRef),
+    /// The root, which no layer names yet.
+    BaseRoot,
+}
+
+impl From<PathError> for FsError {
+    fn from(error: PathError) -> FsError {
+        match error {
+            PathError::TooLong => FsError::NameTooLong,
+            PathError::Empty
+            | PathError::Reserved(_)
+            | PathError::ForbiddenByte(_)
+            | PathError::Outside(_) => FsError::Invalid,
+        }
+    }
+}
+
+pub(super) fn file_kind(kind: TreeEntryKind) -> FileKind {
+    match kind {
+        TreeEntryKind::File | TreeEntryKind::Executable => FileKind::Regular,
+        TreeEntryKind::Symlink => FileKind::Symlink,
+        TreeEntryKind::Directory | TreeEntryKind::Submodule => FileKind::Directory,
+    }
+}
+
+/// Units of 512 bytes, in whole blocks of 4 KiB.
+fn blocks_of(size: u64) -> u64 {
+    size.div_ceil(4096).saturating_mul(8)
+}
+
+impl Workspace {
+    /// Puts a file system together from its parts.
+    pub fn new(base: Arc<Base>, attrs: BaseAttrs, mut stack: LayerStack) -> Result<Workspace, FsError> {
+        if let Some(below) = stack.frozen().iter().map(|layer| layer.index().inos_below()).max() {
+            stack.open_layer_mut().reserve_below(below)?;
+        }
+        let mut dir_parents = HashMap::new();
+        let bottom_up = stack
+            .frozen()
+            .iter()
+            .rev()
+            .map(|layer| layer.index())
+            .chain([stack.open_layer().index()]);
+        for index in bottom_up {
+            for (parent, delta) in index.dirs() {
+                for (_, dentry) in delta.iter() {
+                    if let Dentry::Entry(ino) = dentry
+                        && stack
+                            .node(ino)
+                            .is_some_and(|node| node.kind == FileKind::Directory)
+                    {
+                        dir_parents.insert(ino, parent);
+                    }
+                }
+            }
+        }
+        Ok(Workspace {
+            base,
+            attrs,
+            state: RwLock::new(State { stack, dir_parents }),
+            inodes: InodeTable::default(),
+            listener: RwLock::new(None),
+        })
+    }
+
+    pub fn base(&self) -> &Arc<Base> {
+        &self.base
+    }
+
+    /// Attributes that base nodes share.
+    pub fn base_attrs(&self) -> &BaseAttrs {
+        &self.attrs
+    }
+
+    /// Finds `name` in `parent` and counts one lookup of the node, to be given back with [`Workspace::forget`].
+    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr, FsError> {
+        let state = self.state.read();
+        let dir = self.find_dir(&state, parent)?;
+        let found = self.child(&state, &dir, name)?.ok_or(FsError::NotFound)?;
+        let attr = self.attr(&state, &found)?;
+        self.remember(&found)?;
+        Ok(attr)
+    }
+
+    /// Gives back `count` lookups. A node without links or lookups is freed.
+    pub fn forget(&self, ino: Ino, count: u64) {
+        if !self.inodes.forget(ino, count) {
+            return;
+        }
+        let is_orphan = |state: &State| {
+            state
+                .stack
+                .open_layer()
+                .index()
+                .node(ino)
+                .is_some_and(|node| node.nlink == 0)
+        };
+        if !is_orphan(&self.state.read()) {
+            return;
+        }
+        let mut state = self.state.write();
+        if is_orphan(&state)
+            && !self.inodes.is_remembered(ino)
+            && let Err(error) = state.stack.open_layer_mut().commit(vec![Op::DropNode(ino)])
+        {
+            error!(
+                "the unlinked node {} stays until the fork is opened again: {error}",
+                ino.0
+            );
+        }
+    }
+
+    pub fn getattr(&self, ino: Ino) -> Result<Attr, FsError> {
+        let state = self.state.read();
+        let found = self.find(&state, ino)?;
+        self.attr(&state, &found)
+    }
+
+    /// Figures of the host file system that holds the layer.
+    pub fn statfs(&self) -> Result<StatFs, FsError> {
+        let dir = self.state.read().stack.open_layer().dir().to_path_buf();
+        let host = fs_figures(&dir).map_err(LayerError::io("ask for the figures of", &dir))?;
+        Ok(StatFs {
+            block_size: u32::try_from(host.block_size).unwrap_or(4096),
+            blocks: host.blocks,
+            blocks_free: host.blocks_free,
+            blocks_available: host.blocks_available,
+            files: host.files,
+            files_free: host.files_free,
+            name_max: NAME_MAX as u32,
+        })
+    }
+
+    /// Brings the node's content and everything before it in the log to the disk.
+    pub fn fsync(&self, ino: Ino) -> Result<(), FsError> {
+        {
+            let state = self.state.read();
+            if let Some(Node {
+                content: Content::Own(content),
+                ..
+            }) = state.stack.node(ino)
+                && content.layer == state.stack.open_layer().id()
+            {
+                // The bulk goes out while others may still read.
+                state.stack.open_layer().sync_content(*content)?;
+            }
+        }
+        self.sync()
+    }
+
+    /// Brings all of the layer to the disk.
+    pub fn sync(&self) -> Result<(), FsError> {
+        let mut state = self.state.write();
+        if state.stack.open_layer().is_dirty() {
+            state.stack.open_layer_mut().sync()?;
+        }
+        Ok(())
+    }
+
+    /// Whether anything was written since the last sync.
+    pub fn is_dirty(&self) -> bool {
+        self.state.read().stack.open_layer().is_dirty()
+    }
+
+    /// Figures of the open layer.
+    pub fn stats(&self) -> LayerStats {
+        self.state.read().stack.open_layer().stats()
+    }
+
+    /// Sets who is told of changes that did not come through the kernel; `None` when the mount is gone. The listener
+    /// is called without any lock held and must not call back into this workspace.
+    pub fn set_listener(&self, listener: Option<Listener>) {
+        *self.listener.write() = listener;
+    }
+
+    /// Tells the listener. No lock of this workspace may be held.
+    pub(super) fn announce(&self, changes: impl IntoIterator<Item = Invalidation>) {
+        let listener = self.listener.read().clone();
+        if let Some(listener) = listener {
+            changes.into_iter().for_each(|change| listener(change));
+        }
+    }
+
+    pub(super) fn read_state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read()
+    }
+
+    pub(super) fn write_state(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write()
+    }
+
+    /// The node with this number: one that a layer names, the root, or one that the kernel remembers.
+    pub(super) fn find(&self, state: &State, ino: Ino) -> Result<Found, FsError> {
+        let place = if state.stack.node(ino).is_some() {
+            Place::Layer
+        } else if ino == Ino::ROOT {
+            Place::BaseRoot
+        } else {
+            Place::Base(self.inodes.base(ino).ok_or(FsError::Stale)?)
+        };
+        Ok(Found { ino, place })
+    }
+
+    /// As [`Workspace::find`], of a directory.
+    pub(super) fn find_dir(&self, state: &State, ino: Ino) -> Result<Found, FsError> {
+        let found = self.find(state, ino)?;
+        match self.kind(state, &found)? {
+            FileKind::Directory => Ok(found),
+            _ => Err(FsError::NotADirectory),
+        }
+    }
+
+    /// The layers' node of a [`Place::Layer`].
+    pub(super) fn layer_node<'s>(&self, state: &'s State, ino: Ino) -> Result<&'s Node, FsError> {
+        state.stack.node(ino).ok_or(FsError::Stale)
+    }
+
+    pub(super) fn kind(&self, state: &State, found: &Found) -> Result<FileKind, FsError> {
+        Ok(match &found.place {
+            Place::Layer => self.layer_node(state, found.ino)?.kind,
+            Place::Base(base) => file_kind(base.entry().kind),
+            Place::BaseRoot => FileKind::Directory,
+        })
+    }
+
+    /// What is at `name` in the directory `dir`.
+    pub(super) fn child(&self, state: &State, dir: &Found, name: &[u8]) -> Result<Option<Found>, FsError> {
+        match state.stack.dentry(dir.ino, name) {
+            Some(Dentry::Entry(ino)) => Ok(Some(Found {
+                ino,
+                place: Place::Layer,
+            })),
+            Some(Dentry::Whiteout) => Ok(None),
+            None => match self.base_dir(state, dir)? {
+                Some(base_dir) => Ok(base_dir
+                    .find(name)
+                    .and_then(|index| self.base_child(state, &base_dir, index))),
+                None => Ok(None),
+            },
+        }
+    }
+
+    /// A base directory's entry, as the layers have its node or as the base has it.
+    pub(super) fn base_child(&self, state: &State, dir: &Arc<BaseDir>, index: usize) -> Option<Found> {
+        let base = BaseRef::new(dir, index)?;
+        let ino = base.entry().ino;
+        let place = if state.stack.node(ino).is_some() {
+            Place::Layer
+        } else {
+            Place::Base(base)
+        };
+        Some(Found { ino, place })
+    }
+
+    /// The base directory beneath a directory of the view; `None` for one made in the fork and for a submodule's.
+    pub(super) fn base_dir(&self, state: &State, dir: &Found) -> Result<Option<Arc<BaseDir>>, FsError> {
+        Ok(match &dir.place {
+            Place::BaseRoot => Some(self.base.root()?),
+            Place::Base(base) if base.entry().kind == TreeEntryKind::Directory => {
+                Some(self.base.dir(&base.path(), base.entry().id)?)
+            }
+            Place::Base(_) => None,
+            Place::Layer => match &self.layer_node(state, dir.ino)?.origin {
+                Some(origin) if origin.kind == TreeEntryKind::Directory => {
+                    Some(self.base.dir(&origin.path, origin.id)?)
+                }
+                _ => None,
+            },
+        })
+    }
+
+    /// The number of the directory that holds the directory `ino`; the root holds itself.
+    pub(super) fn parent_of(&self, state: &State, dir: &Found) -> Result<Ino, FsError> {
+        if dir.ino == Ino::ROOT {
+            return Ok(Ino::ROOT);
+        }
+        if let Some(parent) = state.dir_parents.get(&dir.ino) {
+            return Ok(*parent);
+        }
+        let base_parent = match &dir.place {
+            Place::BaseRoot => return Ok(Ino::ROOT),
+            Place::Base(base) => base.dir().path.clone(),
+            Place::Layer => match &self.layer_node(state, dir.ino)?.origin {
+                Some(Origin { path, .. }) => path.split_last().map(|(parent, _)| parent).unwrap_or_default(),
+                // Unlinked, and made in the fork: it is nowhere.
+                None => return Ok(Ino::ROOT),
+            },
+        };
+        Ok(self.base.hasher().ino(&base_parent))
+    }
+
+    pub(super) fn remember(&self, found: &Found) -> Result<(), FsError> {
+        let base = match &found.place {
+            Place::Base(base) => Some(base),
+            Place::Layer | Place::BaseRoot => None,
+        };
+        self.inodes.remember(found.ino, base).map_err(|_| {
+            error!("two base paths share the inode number {}", found.ino.0);
+            FsError::Stale
+        })
+    }
+
+    pub(super) fn attr(&self, state: &State, found: &Found) -> Result<Attr, FsError> {
+        match &found.place {
+            Place::Layer => self.node_attr(state, found.ino, self.layer_node(state, found.ino)?),
+            Place::Base(base) => self.base_attr(base),
+            Place::BaseRoot => {
+                let root = self.base.root()?;
+                Ok(self.directory_attr(Ino::ROOT, &root))
+            }
+        }
+    }
+
+    pub(super) fn node_attr(&self, state: &State, ino: Ino, node: &Node) -> Result<Attr, FsError> {
+        let blocks = match &node.content {
+            Content::Own(content) => state.stack.content_blocks(*content, node.size)?,
+            Content::Base | Content::Blob(_) => blocks_of(node.size),
+            Content::Empty | Content::Link(_) => 0,
+        };
+        Ok(Attr {
+            ino,
+            kind: node.kind,
+            perm: node.perm,
+            nlink: node.nlink,
+            uid: node.uid,
+            gid: node.gid,
+            rdev: node.rdev,
+            size: node.size,
+            blocks,
+            atime: node.atime,
+            mtime: node.mtime,
+            ctime: node.ctime,
+        })
+    }
+
+    /// The attributes of an untouched base node. Needs no state.
+    pub(super) fn base_attr(&self, base: &BaseRef) -> Result<Attr, FsError> {
+        let entry = base.entry();
+        match entry.kind {
+            TreeEntryKind::Directory => {
+                let dir = self.base.dir(&base.path(), entry.id)?;
+                Ok(self.directory_attr(entry.ino, &dir))
+            }
+            kind => {
+                let size = match kind {
+                    TreeEntryKind::Submodule => 0,
+                    _ => self.base.size(base.dir(), base.index())?,
+                };
+                Ok(Attr {
+                    ino: entry.ino,
+                    kind: file_kind(kind),
+                    perm: self.attrs.perm(kind),
+                    nlink: if kind == TreeEntryKind::Submodule { 2 } else { 1 },
+                    uid: self.attrs.uid,
+                    gid: self.attrs.gid,
+                    rdev: 0,
+                    size,
+                    blocks: if kind == TreeEntryKind::Symlink {
+                        0
+                    } else {
+                        blocks_of(size)
+                    },
+                    atime: self.attrs.time,
+                    mtime: self.attrs.time,
+                    ctime: self.attrs.time,
+                })
+            }
+        }
+    }
+
+    fn directory_attr(&self, ino: Ino, dir: &BaseDir) -> Attr {
+        Attr {
+            ino,
+            kind: FileKind::Directory,
+            perm: self.attrs.perm(TreeEntryKind::Directory),
+            nlink: directory_links(dir),
+            uid: self.attrs.uid,
+            gid: self.attrs.gid,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: self.attrs.time,
+            mtime: self.attrs.time,
+            ctime: self.attrs.time,
+        }
+    }
+
+    /// The node as a record that a layer could hold: what it has, or a copy-up of the base's.
+    pub(super) fn node(&self, state: &State, found: &Found) -> Result<Node, FsError> {
+        let (attr, origin) = match &found.place {
+            Place::Layer => return self.layer_node(state, found.ino).cloned(),
+            Place::Base(base) => {
+                let entry = base.entry();
+                (
+                    self.base_attr(base)?,
+                    Origin {
+                        path: base.path(),
+                        kind: entry.kind,
+                        id: entry.id,
+                    },
+                )
+            }
+            Place::BaseRoot => (self.attr(state, found)?, self.root_origin()),
+        };
+        Ok(Node {
+            kind: attr.kind,
+            perm: attr.perm,
+            uid: attr.uid,
+            gid: attr.gid,
+            nlink: attr.nlink,
+            rdev: 0,
+            size: attr.size,
+            atime: attr.atime,
+            mtime: attr.mtime,
+            ctime: attr.ctime,
+            content: match attr.kind {
+                FileKind::Regular | FileKind::Symlink => Content::Base,
+                _ => Content::Empty,
+            },
+            origin: Some(origin),
+            xattrs: Xattrs::new(),
+        })
+    }
+
+    fn root_origin(&self) -> Origin {
+        Origin {
+            path: Default::default(),
+            kind: TreeEntryKind::Directory,
+            id: self.base.tree_id(),
+        }
+    }
+}
+
+/// Links of a base directory: 2, and one for each directory in it.
+pub(super) fn directory_links(dir: &BaseDir) -> u32 {
+    let subdirectories = dir
+        .entries
+        .iter()
+        .filter(|entry| file_kind(entry.kind) == FileKind::Directory)
+        .count();
+    2 + subdirectories as u32
+}

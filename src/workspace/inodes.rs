@@ -1,0 +1,116 @@
+//! The inode table: which numbers the kernel remembers, and where untouched base nodes come from.
+//!
+//! The kernel names a node by number alone, so for each number it was told the table keeps how often (the *lookups*,
+//! given back by FORGET) and, for a base node that no layer names, its place in the base. Nodes that a layer names are
+//! found there.
+
+use std::sync::Arc;
+
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
+
+use crate::attr::Ino;
+use crate::git::{BaseDir, BaseEntry};
+use crate::path::RepoPath;
+
+/// An entry of a decoded base directory.
+#[derive(Clone)]
+pub(super) struct BaseRef {
+    dir: Arc<BaseDir>,
+    index: u32,
+}
+
+impl BaseRef {
+    /// `None` where the directory has no such entry.
+    pub fn new(dir: &Arc<BaseDir>, index: usize) -> Option<BaseRef> {
+        dir.entries.get(index)?;
+        Some(BaseRef {
+            dir: dir.clone(),
+            index: u32::try_from(index).ok()?,
+        })
+    }
+
+    pub fn entry(&self) -> &BaseEntry {
+        &self.dir.entries[self.index()]
+    }
+
+    pub fn dir(&self) -> &Arc<BaseDir> {
+        &self.dir
+    }
+
+    pub fn index(&self) -> usize {
+        self.index as usize
+    }
+
+    pub fn path(&self) -> RepoPath {
+        self.dir.path.join(&self.entry().name)
+    }
+
+    fn is_same_place(&self, other: &BaseRef) -> bool {
+        self.index == other.index && (Arc::ptr_eq(&self.dir, &other.dir) || self.dir.path == other.dir.path)
+    }
+}
+
+struct Remembered {
+    lookups: u64,
+    base: Option<BaseRef>,
+}
+
+/// Two base paths hash to one inode number.
+#[derive(Debug)]
+pub(super) struct InoCollision;
+
+/// Internally synchronised; taken last, with nothing else acquired while it is held.
+#[derive(Default)]
+pub(super) struct InodeTable {
+    remembered: DashMap<Ino, Remembered>,
+}
+
+impl InodeTable {
+    /// Counts one lookup of `ino`.
+    pub fn remember(&self, ino: Ino, base: Option<&BaseRef>) -> Result<(), InoCollision> {
+        match self.remembered.entry(ino) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(Remembered {
+                    lookups: 1,
+                    base: base.cloned(),
+                });
+            }
+            Entry::Occupied(mut occupied) => {
+                let known = occupied.get_mut();
+                match (&known.base, base) {
+                    (Some(known_place), Some(place)) if !known_place.is_same_place(place) => {
+                        return Err(InoCollision);
+                    }
+                    (None, Some(place)) => known.base = Some(place.clone()),
+                    _ => {}
+                }
+                known.lookups += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back `count` lookups; whether none is left.
+    pub fn forget(&self, ino: Ino, count: u64) -> bool {
+        match self.remembered.entry(ino) {
+            Entry::Vacant(_) => false,
+            Entry::Occupied(mut occupied) => {
+                let left = occupied.get().lookups.saturating_sub(count);
+                occupied.get_mut().lookups = left;
+                if left == 0 {
+                    occupied.remove();
+                }
+                left == 0
+            }
+        }
+    }
+
+    pub fn is_remembered(&self, ino: Ino) -> bool {
+        self.remembered.contains_key(&ino)
+    }
+
+    pub fn base(&self, ino: Ino) -> Option<BaseRef> {
+        self.remembered.get(&ino)?.base.clone()
+    }
+}

@@ -1,0 +1,527 @@
+//! Reading and writing contents.
+//!
+//! A blob is read outside the state lock: what a copy-up needs is fetched first, then the lock is taken. A blob never
+//! changes, so nothing has to be checked again but whether the node still needs it.
+
+use std::io::Read;
+
+use super::error::FsError;
+use super::fs::{Found, Place, State, Workspace};
+use super::mutate::without_privileges;
+use super::ops::FallocateMode;
+use crate::attr::{FileKind, Ino, Timestamp};
+use crate::git::{BlobContent, ObjectId, TreeEntryKind};
+use crate::layer::store::SeekWhence;
+use crate::layer::{Content, ContentRef, LayerError, Node, Op};
+use crate::path::RepoPath;
+
+/// Contents are copied in pieces of this many bytes.
+const COPY_CHUNK: usize = 1 << 20;
+
+/// Largest file in bytes: offsets are signed in the kernel.
+const MAX_SIZE: u64 = i64::MAX as u64;
+
+/// Where a node's bytes are, free of locks.
+enum Bytes {
+    /// As a checkout would hold the blob.
+    Base(RepoPath, ObjectId),
+    /// The blob itself.
+    Blob(ObjectId),
+    /// In a layer, or nothing.
+    Layer,
+}
+
+impl Workspace {
+    fn bytes(&self, state: &State, found: &Found) -> Result<Bytes, FsError> {
+        Ok(match &found.place {
+            Place::Base(base) => match base.entry().kind {
+                TreeEntryKind::Directory | TreeEntryKind::Submodule => Bytes::Layer,
+                TreeEntryKind::File | TreeEntryKind::Executable | TreeEntryKind::Symlink => {
+                    Bytes::Base(base.path(), base.entry().id)
+                }
+            },
+            Place::BaseRoot => Bytes::Layer,
+            Place::Layer => {
+                let node = self.layer_node(state, found.ino)?;
+                match (&node.content, &node.origin) {
+                    (Content::Base, Some(origin)) => Bytes::Base(origin.path.clone(), origin.id),
+                    (Content::Base, None) => return Err(FsError::Stale),
+                    (Content::Blob(id), _) => Bytes::Blob(*id),
+                    (Content::Empty | Content::Link(_) | Content::Own(_), _) => Bytes::Layer,
+                }
+            }
+        })
+    }
+
+    fn fetch(&self, bytes: Bytes) -> Result<Option<BlobContent>, FsError> {
+        Ok(match bytes {
+            Bytes::Base(path, id) => Some(self.base.content(&path, id)?),
+            Bytes::Blob(id) => Some(self.base.raw_content(id)?),
+            Bytes::Layer => None,
+        })
+    }
+
+    /// The blob that a copy-up of this node has to copy, if its content is one. No lock may be held.
+    pub(super) fn content_to_copy_up(&self, ino: Ino) -> Result<Option<BlobContent>, FsError> {
+        let bytes = {
+            let state = self.read_state();
+            let found = self.find(&state, ino)?;
+            self.bytes(&state, &found)?
+        };
+        self.fetch(bytes)
+    }
+
+    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>, FsError> {
+        let (bytes, size) = {
+            let state = self.read_state();
+            let found = self.find(&state, ino)?;
+            if self.kind(&state, &found)? != FileKind::Symlink {
+                return Err(FsError::Invalid);
+            }
+            if let Some(Node {
+                content: Content::Link(target),
+                ..
+            }) = state.stack.node(ino)
+            {
+                return Ok(target.to_vec());
+            }
+            (self.bytes(&state, &found)?, self.attr(&state, &found)?.size)
+        };
+        let blob = self.fetch(bytes)?.ok_or(FsError::Invalid)?;
+        read_blob(&blob, 0, usize::try_from(size).map_err(|_| FsError::TooLarge)?)
+    }
+
+    /// Reads up to `len` bytes at `offset`: fewer only at the end of the file.
+    pub fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>, FsError> {
+        let bytes = {
+            let state = self.read_state();
+            let found = self.find(&state, ino)?;
+            match self.kind(&state, &found)? {
+                FileKind::Regular => {}
+                FileKind::Directory => return Err(FsError::IsADirectory),
+                _ => return Err(FsError::Invalid),
+            }
+            if let Some(node) = state.stack.node(ino)
+                && let Content::Own(_) | Content::Empty = node.content
+            {
+                return self.read_node(&state, node, offset, len);
+            }
+            self.bytes(&state, &found)?
+        };
+        match self.fetch(bytes)? {
+            Some(blob) => read_blob(&blob, offset, len),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn read_node(&self, state: &State, node: &Node, offset: u64, len: usize) -> Result<Vec<u8>, FsError> {
+        let Content::Own(content) = node.content else {
+            return Ok(Vec::new());
+        };
+        let available = usize::try_from(node.size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let mut buffer = vec![0; len.min(available)];
+        let read = state
+            .stack
+            .read_content(content, node.size, offset, &mut buffer)?;
+        buffer.truncate(read);
+        Ok(buffer)
+    }
+
+    /// Writes all of `data` at `offset`. With `kill_privileges` set-user-id and set-group-id bits go.
+    pub fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_privileges: bool) -> Result<(), FsError> {
+        let end = offset
+            .checked_add(data.len() as u64)
+            .filter(|end| *end <= MAX_SIZE)
+            .ok_or(FsError::TooLarge)?;
+        let fetched = self.content_to_copy_up(ino)?;
+        let mut state = self.write_state();
+        let found = self.find(&state, ino)?;
+        match self.kind(&state, &found)? {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(FsError::IsADirectory),
+            _ => return Err(FsError::Invalid),
+        }
+        if data.is_empty() {
+            return Ok(());
+        }
+        let time = Timestamp::now();
+        let open_layer = state.stack.open_layer_mut();
+        if let Some(node) = open_layer.index().node(ino)
+            && let Content::Own(content) = node.content
+            && content.layer == open_layer.id()
+            && !(kill_privileges && without_privileges(node.perm) != node.perm)
+        {
+            let (len, size) = (node.size, node.size.max(end));
+            let written = open_layer.write_content(content, len, offset, data)?;
+            if written == content {
+                return Ok(open_layer.commit(vec![Op::Written { ino, size, time }])?);
+            }
+            let mut node = open_layer.index().node(ino).cloned().ok_or(FsError::Stale)?;
+            (node.content, node.size) = (Content::Own(written), size);
+            (node.mtime, node.ctime) = (time, time);
+            return self.put_content(&mut state, ino, node);
+        }
+        let mut node = self.node(&state, &found)?;
+        let is_replaced = offset == 0 && end >= node.size;
+        let keep = if is_replaced { 0 } else { node.size };
+        let content = self.own_content(&mut state, &node, keep, end, fetched)?;
+        let written = self.write_owned(&mut state, &node, content, |layer, content| {
+            layer.write_content(content, keep, offset, data)
+        })?;
+        node.content = Content::Own(written);
+        node.size = node.size.max(end);
+        (node.mtime, node.ctime) = (time, time);
+        if kill_privileges {
+            node.perm = without_privileges(node.perm);
+        }
+        self.put_content(&mut state, ino, node)
+    }
+
+    /// A content of the open layer with the first `keep` bytes of the node's, about to grow to `expected_len`. Fresh (named
+    /// by no record) where the node's content was not the open layer's own.
+    fn own_content(
+        &self,
+        state: &mut State,
+        node: &Node,
+        keep: u64,
+        expected_len: u64,
+        fetched: Option<BlobContent>,
+    ) -> Result<ContentRef, FsError> {
+        let blob = match (&node.content, &node.origin) {
+            (Content::Own(content), _) => {
+                return match state.stack.frozen_owner(*content).cloned() {
+                    Some(frozen) => Ok(state
+                        .stack
+                        .open_layer_mut()
+                        .copy_up(&frozen, *content, node.size)?),
+                    None => Ok(*content),
+                };
+            }
+            (Content::Empty, _) => return Ok(state.stack.open_layer_mut().new_content(expected_len)?),
+            (Content::Link(_), _) | (Content::Base, None) => return Err(FsError::Invalid),
+            (Content::Base, Some(origin)) => match fetched {
+                _ if keep == 0 => None,
+                Some(blob) => Some(blob),
+                None => Some(self.base.content(&origin.path, origin.id)?),
+            },
+            (Content::Blob(id), _) => match fetched {
+                _ if keep == 0 => None,
+                Some(blob) => Some(blob),
+                None => Some(self.base.raw_content(*id)?),
+            },
+        };
+        let layer = state.stack.open_layer_mut();
+        let mut content = layer.new_content(keep.max(expected_len))?;
+        let Some(blob) = blob else {
+            return Ok(content);
+        };
+        let mut done = 0;
+        while done < keep {
+            let step = (keep - done).min(COPY_CHUNK as u64) as usize;
+            let copied = read_blob(&blob, done, step).and_then(|chunk| {
+                if chunk.len() < step {
+                    return Err(FsError::Stale);
+                }
+                Ok(layer.write_content(content, done, done, &chunk)?)
+            });
+            match copied {
+                Ok(moved) => {
+                    if moved != content {
+                        layer.abandon_content(content);
+                    }
+                    content = moved;
+                }
+                Err(error) => {
+                    layer.abandon_content(content);
+                    return Err(error);
+                }
+            }
+            done += step as u64;
+        }
+        Ok(content)
+    }
+
+    /// Changes a content from [`Workspace::own_content`]. Where it moves or the change fails, one that no record names
+    /// is given back.
+    fn write_owned(
+        &self,
+        state: &mut State,
+        node: &Node,
+        content: ContentRef,
+        change: impl FnOnce(&mut crate::layer::Layer, ContentRef) -> Result<ContentRef, LayerError>,
+    ) -> Result<ContentRef, FsError> {
+        let is_fresh = node.content != Content::Own(content);
+        let layer = state.stack.open_layer_mut();
+        let changed = change(layer, content);
+        if is_fresh && !matches!(changed, Ok(place) if place == content) {
+            layer.abandon_content(content);
+        }
+        Ok(changed?)
+    }
+
+    /// The node's content cut or grown to `size` bytes. The node must then be put with it.
+    pub(super) fn resize(
+        &self,
+        state: &mut State,
+        node: &Node,
+        size: u64,
+        fetched: Option<BlobContent>,
+    ) -> Result<Content, FsError> {
+        if size == node.size {
+            return Ok(node.content.clone());
+        }
+        if size == 0 {
+            return Ok(Content::Empty);
+        }
+        let keep = node.size.min(size);
+        let content = self.own_content(state, node, keep, size, fetched)?;
+        // A copied-up content has what was kept; one that was there already, or came from a frozen layer, has all.
+        let len = if matches!(node.content, Content::Own(_)) {
+            node.size
+        } else {
+            keep
+        };
+        let resized = self.write_owned(state, node, content, |layer, content| {
+            layer.resize_content(content, len, size)
+        })?;
+        Ok(Content::Own(resized))
+    }
+
+    /// Puts a node whose content may be new; if that fails, a content that no record names is given back.
+    pub(super) fn put_content(&self, state: &mut State, ino: Ino, node: Node) -> Result<(), FsError> {
+        let layer = state.stack.open_layer_mut();
+        let before = layer.index().node(ino).map(|node| node.content.clone());
+        let fresh = match &node.content {
+            Content::Own(content)
+                if content.layer == layer.id() && before.as_ref() != Some(&node.content) =>
+            {
+                Some(*content)
+            }
+            _ => None,
+        };
+        layer.commit(vec![Op::PutNode(ino, node)]).map_err(|error| {
+            if let Some(content) = fresh {
+                layer.abandon_content(content);
+            }
+            FsError::from(error)
+        })
+    }
+
+    pub fn fallocate(&self, ino: Ino, offset: u64, len: u64, mode: FallocateMode) -> Result<(), FsError> {
+        let end = offset
+            .checked_add(len)
+            .filter(|end| *end <= MAX_SIZE)
+            .ok_or(FsError::TooLarge)?;
+        if len == 0 {
+            return Err(FsError::Invalid);
+        }
+        let fetched = self.content_to_copy_up(ino)?;
+        let mut state = self.write_state();
+        let found = self.find(&state, ino)?;
+        let mut node = self.node(&state, &found)?;
+        match node.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(FsError::IsADirectory),
+            _ => return Err(FsError::Invalid),
+        }
+        let size = match mode {
+            FallocateMode::Allocate { keep_size: false } | FallocateMode::ZeroRange { keep_size: false } => {
+                node.size.max(end)
+            }
+            FallocateMode::Allocate { keep_size: true }
+            | FallocateMode::ZeroRange { keep_size: true }
+            | FallocateMode::PunchHole => node.size,
+        };
+        if node.size == 0 && matches!(mode, FallocateMode::PunchHole) {
+            return Ok(());
+        }
+        let len_before = node.size;
+        let content = self.own_content(&mut state, &node, len_before, size.max(end), fetched)?;
+        let changed = self.write_owned(&mut state, &node, content, |layer, content| {
+            let content = match mode {
+                FallocateMode::Allocate { .. } => layer.reserve_content(content, len_before, offset, len)?,
+                FallocateMode::PunchHole | FallocateMode::ZeroRange { .. } => {
+                    let zero_end = end.min(len_before);
+                    if offset < zero_end {
+                        layer.zero_content(content, len_before, offset, zero_end - offset)?;
+                    }
+                    content
+                }
+            };
+            if size > len_before {
+                layer.resize_content(content, len_before, size)
+            } else {
+                Ok(content)
+            }
+        })?;
+        node.content = Content::Own(changed);
+        node.size = size;
+        let now = Timestamp::now();
+        (node.mtime, node.ctime) = (now, now);
+        self.put_content(&mut state, ino, node)
+    }
+
+    /// `SEEK_DATA` and `SEEK_HOLE`; [`FsError::NoSuchOffset`] past the end.
+    pub fn seek(&self, ino: Ino, offset: u64, whence: SeekWhence) -> Result<u64, FsError> {
+        let state = self.read_state();
+        let found = self.find(&state, ino)?;
+        let size = self.attr(&state, &found)?.size;
+        if offset >= size {
+            return Err(FsError::NoSuchOffset);
+        }
+        if let Some(Node {
+            content: Content::Own(content),
+            ..
+        }) = state.stack.node(ino)
+        {
+            return state
+                .stack
+                .seek_content(*content, size, offset, whence)?
+                .ok_or(FsError::NoSuchOffset);
+        }
+        Ok(match whence {
+            SeekWhence::Data => offset,
+            SeekWhence::Hole => size,
+        })
+    }
+
+    /// Copies up to `len` bytes from one file to another (or within one); the number copied.
+    pub fn copy_range(
+        &self,
+        from: Ino,
+        from_offset: u64,
+        to: Ino,
+        to_offset: u64,
+        len: u64,
+        kill_privileges: bool,
+    ) -> Result<u64, FsError> {
+        let mut copied = 0;
+        while copied < len {
+            let step = (len - copied).min(COPY_CHUNK as u64) as usize;
+            let at = |offset: u64| offset.checked_add(copied).ok_or(FsError::TooLarge);
+            let chunk = self.read(from, at(from_offset)?, step)?;
+            if chunk.is_empty() {
+                break;
+            }
+            match self.write(to, at(to_offset)?, &chunk, kill_privileges) {
+                Ok(()) => copied += chunk.len() as u64,
+                Err(_) if copied > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(copied)
+    }
+
+    /// Runs `read` over the whole content of a node, with no write to the fork in between: its length, and a reader.
+    pub fn with_content<T>(
+        &self,
+        ino: Ino,
+        read: impl FnOnce(u64, &mut dyn Read) -> T,
+    ) -> Result<T, FsError> {
+        let state = self.read_state();
+        let found = self.find(&state, ino)?;
+        let size = self.attr(&state, &found)?.size;
+        match state.stack.node(ino) {
+            Some(Node {
+                content: Content::Link(target),
+                ..
+            }) => {
+                return Ok(read(target.len() as u64, &mut &target[..]));
+            }
+            Some(node) if matches!(node.content, Content::Own(_) | Content::Empty) => {
+                let mut reader = NodeReader {
+                    workspace: self,
+                    state: &state,
+                    node,
+                    offset: 0,
+                };
+                return Ok(read(node.size, &mut reader));
+            }
+            _ => {}
+        }
+        let bytes = self.bytes(&state, &found)?;
+        drop(state);
+        match self.fetch(bytes)? {
+            Some(blob) => Ok(read(
+                blob.len(),
+                &mut BlobReader {
+                    blob: &blob,
+                    offset: 0,
+                },
+            )),
+            None => Ok(read(size, &mut std::io::empty())),
+        }
+    }
+
+    /// For nodes that are unchanged since `ctime` was seen: their content is this blob's now, which the repository
+    /// keeps, and leaves the layer. Number, times and attributes stay, so nothing is announced. Returns how many
+    /// contents left.
+    pub fn adopt_blobs(&self, adopted: &[(Ino, Timestamp, ObjectId)]) -> Result<usize, FsError> {
+        let mut state = self.write_state();
+        let layer = state.stack.open_layer_mut();
+        let mut ops = Vec::new();
+        for (ino, ctime, blob_id) in adopted {
+            if let Some(node) = layer.index().node(*ino)
+                && node.ctime == *ctime
+                && node.kind == FileKind::Regular
+                && node.nlink > 0
+                && matches!(node.content, Content::Own(_))
+            {
+                ops.push(Op::PutNode(
+                    *ino,
+                    Node {
+                        content: Content::Blob(*blob_id),
+                        ..node.clone()
+                    },
+                ));
+            }
+        }
+        let left = ops.len();
+        if left > 0 {
+            layer.commit(ops)?;
+        }
+        Ok(left)
+    }
+}
+
+fn read_blob(blob: &BlobContent, offset: u64, len: usize) -> Result<Vec<u8>, FsError> {
+    let available = usize::try_from(blob.len().saturating_sub(offset)).unwrap_or(usize::MAX);
+    let mut buffer = vec![0; len.min(available)];
+    let read = blob
+        .read_at(&mut buffer, offset)
+        .map_err(|source| FsError::Layer(LayerError::io("read the spooled blob at", "spool")(source)))?;
+    buffer.truncate(read);
+    Ok(buffer)
+}
+
+struct BlobReader<'a> {
+    blob: &'a BlobContent,
+    offset: u64,
+}
+
+impl Read for BlobReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.blob.read_at(buffer, self.offset)?;
+        self.offset += read as u64;
+        Ok(read)
+    }
+}
+
+struct NodeReader<'a> {
+    workspace: &'a Workspace,
+    state: &'a State,
+    node: &'a Node,
+    offset: u64,
+}
+
+impl Read for NodeReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let chunk = self
+            .workspace
+            .read_node(self.state, self.node, self.offset, buffer.len())
+            .map_err(std::io::Error::other)?;
+        buffer[..chunk.len()].copy_from_slice(&chunk);
+        self.offset += chunk.len() as u64;
+        Ok(chunk.len())
+    }
+}

@@ -1,0 +1,249 @@
+//! Listing directories without a handle: a cookie alone says where to go on.
+//!
+//! The base's entries come first, numbered by their place in the immutable base directory, then each layer's from the
+//! bottom up, numbered by arrival. A name is listed once: where the topmost layer that speaks of it has it. So entries
+//! that come and go never move the others.
+//!
+//! ```text
+//! 1  .      2  ..      3 + i  base entry i      (1 + k) << 40 | n  the n-th arrival in layer k from the bottom
+//! ```
+
+use super::error::FsError;
+use super::fs::{Found, Place, State, Workspace};
+use super::ops::DirEntry;
+use crate::attr::{Attr, FileKind, Ino};
+use crate::layer::{Dentry, DirDelta};
+use crate::path::EntryName;
+
+const DOT: u64 = 1;
+const DOT_DOT: u64 = 2;
+const FIRST_BASE: u64 = 3;
+const LAYER_SHIFT: u32 = 40;
+const ARRIVAL_MASK: u64 = (1 << LAYER_SHIFT) - 1;
+
+/// Entries gathered under one hold of the lock.
+const BATCH: usize = 256;
+
+/// One entry before its attributes are known.
+struct Listed {
+    name: EntryName,
+    found: Found,
+    kind: FileKind,
+    cookie: u64,
+    /// Of nodes that a layer names; a base node's are read without the lock.
+    attr: Option<Attr>,
+}
+
+/// `.` or `..`, which are no names.
+pub const DOT_NAMES: [&str; 2] = [".", ".."];
+
+impl Workspace {
+    /// Lists a directory from `cookie` (0: the beginning) until `add` answers false. `.` and `..` are not listed, but have
+    /// their cookies: see [`Workspace::dots`].
+    pub fn readdir(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        add: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<(), FsError> {
+        self.list(ino, cookie, false, &mut |listed| {
+            let Listed {
+                name,
+                found,
+                kind,
+                cookie,
+                ..
+            } = listed;
+            Ok(add(DirEntry {
+                name,
+                ino: found.ino,
+                kind,
+                cookie,
+            }))
+        })
+    }
+
+    /// As [`Workspace::readdir`], with attributes; counts one lookup for each entry that `add` took.
+    pub fn readdir_plus(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        add: &mut dyn FnMut(DirEntry, Attr) -> bool,
+    ) -> Result<(), FsError> {
+        self.list(ino, cookie, true, &mut |listed| {
+            let Listed {
+                name,
+                found,
+                kind,
+                cookie,
+                attr,
+            } = listed;
+            let attr = match (attr, &found.place) {
+                (Some(attr), _) => attr,
+                (None, Place::Base(base)) => self.base_attr(base)?,
+                (None, Place::Layer | Place::BaseRoot) => self.getattr(found.ino)?,
+            };
+            let taken = add(
+                DirEntry {
+                    name,
+                    ino: found.ino,
+                    kind,
+                    cookie,
+                },
+                attr,
+            );
+            if taken {
+                self.remember(&found)?;
+            }
+            Ok(taken)
+        })
+    }
+
+    /// The entries `.` and `..` with their cookies, as far as `cookie` has not passed them: numbers and cookies.
+    pub fn dots(&self, ino: Ino, cookie: u64) -> Result<Vec<(&'static str, Ino, u64)>, FsError> {
+        let state = self.read_state();
+        let dir = self.find_dir(&state, ino)?;
+        let parent = self.parent_of(&state, &dir)?;
+        let dots = [(DOT_NAMES[0], ino, DOT), (DOT_NAMES[1], parent, DOT_DOT)];
+        Ok(dots.into_iter().filter(|(_, _, dot)| *dot > cookie).collect())
+    }
+
+    fn list(
+        &self,
+        ino: Ino,
+        mut cookie: u64,
+        with_attrs: bool,
+        take: &mut dyn FnMut(Listed) -> Result<bool, FsError>,
+    ) -> Result<(), FsError> {
+        loop {
+            let batch = {
+                let state = self.read_state();
+                let dir = self.find_dir(&state, ino)?;
+                self.entries_after(&state, &dir, cookie, BATCH, with_attrs)?
+            };
+            let Some(last) = batch.last() else {
+                return Ok(());
+            };
+            cookie = last.cookie;
+            for listed in batch {
+                if !take(listed)? {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// The first `limit` entries of a directory after `cookie`.
+    fn entries_after(
+        &self,
+        state: &State,
+        dir: &Found,
+        cookie: u64,
+        limit: usize,
+        with_attrs: bool,
+    ) -> Result<Vec<Listed>, FsError> {
+        let mut batch = Vec::new();
+        if cookie >> LAYER_SHIFT == 0
+            && let Some(base_dir) = self.base_dir(state, dir)?
+        {
+            let first = usize::try_from((cookie + 1).saturating_sub(FIRST_BASE)).unwrap_or(usize::MAX);
+            for (index, entry) in base_dir.entries.iter().enumerate().skip(first) {
+                if batch.len() == limit {
+                    return Ok(batch);
+                }
+                if state.stack.dentry(dir.ino, entry.name.as_bytes()).is_some() {
+                    continue;
+                }
+                let Some(found) = self.base_child(state, &base_dir, index) else {
+                    continue;
+                };
+                let kind = self.kind(state, &found)?;
+                let attr = self.layer_attr(state, &found, with_attrs)?;
+                batch.push(Listed {
+                    name: entry.name.clone(),
+                    found,
+                    kind,
+                    cookie: FIRST_BASE + index as u64,
+                    attr,
+                });
+            }
+        }
+        let layers = self.deltas_bottom_up(state, dir.ino);
+        for (k, delta) in layers.iter().enumerate() {
+            let band = (1 + k as u64) << LAYER_SHIFT;
+            let after = match (cookie >> LAYER_SHIFT).cmp(&(1 + k as u64)) {
+                std::cmp::Ordering::Less => 0,
+                std::cmp::Ordering::Equal => cookie & ARRIVAL_MASK,
+                std::cmp::Ordering::Greater => continue,
+            };
+            let above = &layers[k + 1..];
+            for (arrival, name, dentry) in delta.iter().flat_map(|delta| delta.arrived_after(after)) {
+                let Dentry::Entry(ino) = dentry else {
+                    continue;
+                };
+                if above
+                    .iter()
+                    .flatten()
+                    .any(|delta| delta.get(name.as_bytes()).is_some())
+                {
+                    continue;
+                }
+                if batch.len() == limit {
+                    return Ok(batch);
+                }
+                let found = Found {
+                    ino,
+                    place: Place::Layer,
+                };
+                let kind = self.kind(state, &found)?;
+                let attr = self.layer_attr(state, &found, with_attrs)?;
+                batch.push(Listed {
+                    name: name.clone(),
+                    found,
+                    kind,
+                    cookie: band | arrival,
+                    attr,
+                });
+            }
+        }
+        Ok(batch)
+    }
+
+    fn layer_attr(&self, state: &State, found: &Found, wanted: bool) -> Result<Option<Attr>, FsError> {
+        match found.place {
+            Place::Layer if wanted => self.attr(state, found).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// What each layer says of the directory, the oldest first, the open one last.
+    fn deltas_bottom_up<'s>(&self, state: &'s State, ino: Ino) -> Vec<Option<&'s DirDelta>> {
+        let frozen = state
+            .stack
+            .frozen()
+            .iter()
+            .rev()
+            .map(|layer| layer.index().dir(ino));
+        frozen
+            .chain([state.stack.open_layer().index().dir(ino)])
+            .collect()
+    }
+
+    /// Whether a directory has no entry.
+    pub(super) fn is_empty_dir(&self, state: &State, dir: &Found) -> Result<bool, FsError> {
+        Ok(self.entries_after(state, dir, 0, 1, false)?.is_empty())
+    }
+
+    /// Every entry of a directory.
+    pub(super) fn entries(
+        &self,
+        state: &State,
+        dir: &Found,
+    ) -> Result<Vec<(EntryName, FileKind, Ino)>, FsError> {
+        let entries = self.entries_after(state, dir, 0, usize::MAX, false)?;
+        Ok(entries
+            .into_iter()
+            .map(|listed| (listed.name, listed.kind, listed.found.ino))
+            .collect())
+    }
+}

@@ -1,0 +1,28 @@
+//! A fork as a file system: complete without a mount.
+//!
+//! [`Workspace`] answers POSIX operations by inode number (as the kernel asks) and by path (as tools do), over a base
+//! tree and a stack of layers. [`Store`] is all that tine keeps for a repository: it makes, opens and removes forks.
+//! [`Delta`] is what a fork's layers change, as a plain value.
+
+pub mod delta;
+mod edit;
+pub mod error;
+pub mod fork;
+pub mod fs;
+mod inodes;
+mod io;
+mod listing;
+mod mutate;
+pub mod ops;
+mod paths;
+pub mod store;
+#[cfg(test)]
+mod tests;
+mod xattr;
+
+pub use delta::{Delta, DeltaDir, DeltaEntry, DeltaNode};
+pub use error::{FsError, StoreError};
+pub use fork::{ForkName, ForkRecord, UnmountPolicy};
+pub use fs::{BaseAttrs, Invalidation, Listener, Workspace};
+pub use ops::{Caller, DirEntry, FallocateMode, RenameMode, SetAttr, SetTime, StatFs, XattrMode};
+pub use store::{Fork, ForkOptions, Store};

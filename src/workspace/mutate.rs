@@ -1,0 +1,401 @@
+//! Operations that change names and attributes.
+//!
+//! Permissions are not checked here: the kernel does it (`default_permissions`) wherever the caller could be refused.
+
+use super::edit::Edit;
+use super::error::FsError;
+use super::fs::{Found, Place, State, Workspace};
+use super::ops::{Caller, RenameMode, SetAttr, SetTime};
+use crate::attr::{Attr, FileKind, Ino, Timestamp};
+use crate::layer::{Content, Node, Xattrs};
+use crate::path::EntryName;
+
+const S_ISUID: u16 = 0o4000;
+const S_ISGID: u16 = 0o2000;
+const S_IXGRP: u16 = 0o010;
+
+/// The permission bits after somebody without the privilege wrote to the file, or its owner changed: without
+/// set-user-id, and without set-group-id where the group may execute (elsewhere that bit has another meaning).
+pub(super) fn without_privileges(perm: u16) -> u16 {
+    let perm = perm & !S_ISUID;
+    if perm & S_IXGRP != 0 {
+        perm & !S_ISGID
+    } else {
+        perm
+    }
+}
+
+/// What a new node is.
+pub(super) struct NewNode {
+    pub kind: FileKind,
+    pub perm: u16,
+    pub rdev: u32,
+    pub size: u64,
+    pub content: Content,
+}
+
+impl Workspace {
+    /// Makes a regular file, fifo, socket or device node and counts one lookup of it. `mode` has the umask applied
+    /// already. In a set-group-id directory the new node gets its group.
+    pub fn mknod(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        name: &[u8],
+        mode: u32,
+        rdev: u32,
+    ) -> Result<Attr, FsError> {
+        let kind = match FileKind::from_mode(mode) {
+            None | Some(FileKind::Directory | FileKind::Symlink) => return Err(FsError::Invalid),
+            Some(kind) => kind,
+        };
+        let perm = (mode & 0o7777) as u16;
+        let new = NewNode {
+            kind,
+            perm,
+            rdev,
+            size: 0,
+            content: Content::Empty,
+        };
+        self.make(caller, parent, name, new)
+    }
+
+    /// Makes a directory and counts one lookup of it.
+    pub fn mkdir(&self, caller: Caller, parent: Ino, name: &[u8], mode: u32) -> Result<Attr, FsError> {
+        let perm = (mode & 0o7777) as u16;
+        let new = NewNode {
+            kind: FileKind::Directory,
+            perm,
+            rdev: 0,
+            size: 0,
+            content: Content::Empty,
+        };
+        self.make(caller, parent, name, new)
+    }
+
+    /// Makes a symlink and counts one lookup of it.
+    pub fn symlink(&self, caller: Caller, parent: Ino, name: &[u8], target: &[u8]) -> Result<Attr, FsError> {
+        if target.is_empty() {
+            return Err(FsError::NotFound);
+        }
+        if target.len() >= libc::PATH_MAX as usize {
+            return Err(FsError::NameTooLong);
+        }
+        let new = NewNode {
+            kind: FileKind::Symlink,
+            perm: 0o777,
+            rdev: 0,
+            size: target.len() as u64,
+            content: Content::Link(target.into()),
+        };
+        self.make(caller, parent, name, new)
+    }
+
+    fn make(&self, caller: Caller, parent: Ino, name: &[u8], new: NewNode) -> Result<Attr, FsError> {
+        let name = EntryName::new(name)?;
+        let mut state = self.write_state();
+        let dir = self.find_dir(&state, parent)?;
+        let found = self.make_in(&mut state, caller, &dir, &name, new)?;
+        let attr = self.attr(&state, &found)?;
+        self.remember(&found)?;
+        Ok(attr)
+    }
+
+    /// Makes a node at a free name.
+    pub(super) fn make_in(
+        &self,
+        state: &mut State,
+        caller: Caller,
+        dir: &Found,
+        name: &EntryName,
+        new: NewNode,
+    ) -> Result<Found, FsError> {
+        self.check_is_linked(state, dir)?;
+        if self.child(state, dir, name.as_bytes())?.is_some() {
+            return Err(FsError::Exists);
+        }
+        let dir_attr = self.attr(state, dir)?;
+        let inherits_group = dir_attr.perm & S_ISGID != 0;
+        let is_dir = new.kind == FileKind::Directory;
+        let mut edit = Edit::new(self, state);
+        let now = edit.now;
+        let ino = edit.new_node(Node {
+            kind: new.kind,
+            perm: if inherits_group && is_dir {
+                new.perm | S_ISGID
+            } else {
+                new.perm
+            },
+            uid: caller.uid,
+            gid: if inherits_group { dir_attr.gid } else { caller.gid },
+            nlink: if is_dir { 2 } else { 1 },
+            rdev: new.rdev,
+            size: new.size,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            content: new.content,
+            origin: None,
+            xattrs: Xattrs::new(),
+        })?;
+        edit.put_name(dir, name, ino, new.kind)?;
+        edit.touch_dir(dir, i64::from(is_dir))?;
+        edit.commit()?;
+        Ok(Found {
+            ino,
+            place: Place::Layer,
+        })
+    }
+
+    /// Nothing can be made in a directory that was removed.
+    fn check_is_linked(&self, state: &State, dir: &Found) -> Result<(), FsError> {
+        match dir.place {
+            Place::Layer if self.layer_node(state, dir.ino)?.nlink == 0 => Err(FsError::NotFound),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives the node another name and counts one lookup of it.
+    pub fn link(&self, _caller: Caller, ino: Ino, new_parent: Ino, new_name: &[u8]) -> Result<Attr, FsError> {
+        let name = EntryName::new(new_name)?;
+        let mut state = self.write_state();
+        let found = self.find(&state, ino)?;
+        let dir = self.find_dir(&state, new_parent)?;
+        let attr = self.attr(&state, &found)?;
+        if attr.kind == FileKind::Directory {
+            return Err(FsError::NotPermitted);
+        }
+        self.check_is_linked(&state, &dir)?;
+        if attr.nlink == 0 {
+            return Err(FsError::NotFound);
+        }
+        if self.child(&state, &dir, name.as_bytes())?.is_some() {
+            return Err(FsError::Exists);
+        }
+        let mut edit = Edit::new(self, &mut state);
+        let now = edit.now;
+        let node = edit.node_mut(&found)?;
+        node.nlink = node.nlink.checked_add(1).ok_or(FsError::TooManyLinks)?;
+        node.ctime = now;
+        edit.put_name(&dir, &name, ino, attr.kind)?;
+        edit.touch_dir(&dir, 0)?;
+        edit.commit()?;
+        let found = self.find(&state, ino)?;
+        let attr = self.attr(&state, &found)?;
+        self.remember(&found)?;
+        Ok(attr)
+    }
+
+    pub fn unlink(&self, _caller: Caller, parent: Ino, name: &[u8]) -> Result<(), FsError> {
+        let name = EntryName::new(name)?;
+        let mut state = self.write_state();
+        let dir = self.find_dir(&state, parent)?;
+        self.unlink_in(&mut state, &dir, &name)?;
+        Ok(())
+    }
+
+    /// Takes a name from what is no directory; the node that had it.
+    pub(super) fn unlink_in(&self, state: &mut State, dir: &Found, name: &EntryName) -> Result<Ino, FsError> {
+        let found = self
+            .child(state, dir, name.as_bytes())?
+            .ok_or(FsError::NotFound)?;
+        if self.kind(state, &found)? == FileKind::Directory {
+            return Err(FsError::IsADirectory);
+        }
+        let mut edit = Edit::new(self, state);
+        edit.drop_name(dir, name)?;
+        edit.lose_link(&found)?;
+        edit.touch_dir(dir, 0)?;
+        edit.commit()?;
+        Ok(found.ino)
+    }
+
+    pub fn rmdir(&self, _caller: Caller, parent: Ino, name: &[u8]) -> Result<(), FsError> {
+        let name = EntryName::new(name)?;
+        let mut state = self.write_state();
+        let dir = self.find_dir(&state, parent)?;
+        self.rmdir_in(&mut state, &dir, &name)?;
+        Ok(())
+    }
+
+    /// Removes an empty directory; the number it had.
+    pub(super) fn rmdir_in(&self, state: &mut State, dir: &Found, name: &EntryName) -> Result<Ino, FsError> {
+        let found = self
+            .child(state, dir, name.as_bytes())?
+            .ok_or(FsError::NotFound)?;
+        if self.kind(state, &found)? != FileKind::Directory {
+            return Err(FsError::NotADirectory);
+        }
+        if !self.is_empty_dir(state, &found)? {
+            return Err(FsError::NotEmpty);
+        }
+        let mut edit = Edit::new(self, state);
+        edit.drop_name(dir, name)?;
+        edit.lose_link(&found)?;
+        edit.touch_dir(dir, -1)?;
+        edit.commit()?;
+        Ok(found.ino)
+    }
+
+    pub fn rename(
+        &self,
+        _caller: Caller,
+        parent: Ino,
+        name: &[u8],
+        new_parent: Ino,
+        new_name: &[u8],
+        mode: RenameMode,
+    ) -> Result<(), FsError> {
+        let (name, new_name) = (EntryName::new(name)?, EntryName::new(new_name)?);
+        let mut state = self.write_state();
+        let from = self.find_dir(&state, parent)?;
+        let to = self.find_dir(&state, new_parent)?;
+        self.check_is_linked(&state, &to)?;
+        let found = self
+            .child(&state, &from, name.as_bytes())?
+            .ok_or(FsError::NotFound)?;
+        let target = self.child(&state, &to, new_name.as_bytes())?;
+        let is_dir = self.kind(&state, &found)? == FileKind::Directory;
+        if is_dir && self.is_beneath(&state, &to, found.ino)? {
+            return Err(FsError::Invalid);
+        }
+        match (mode, target) {
+            (RenameMode::NoReplace, Some(_)) => Err(FsError::Exists),
+            (RenameMode::Exchange, None) => Err(FsError::NotFound),
+            (_, Some(target)) if target.ino == found.ino => Ok(()),
+            (RenameMode::Exchange, Some(target)) => {
+                self.exchange(&mut state, (&from, &name, &found), (&to, &new_name, &target))
+            }
+            (RenameMode::Replace | RenameMode::NoReplace, target) => {
+                self.move_name(&mut state, (&from, &name, &found), (&to, &new_name, target))
+            }
+        }
+    }
+
+    fn move_name(
+        &self,
+        state: &mut State,
+        (from, name, found): (&Found, &EntryName, &Found),
+        (to, new_name, target): (&Found, &EntryName, Option<Found>),
+    ) -> Result<(), FsError> {
+        let kind = self.kind(state, found)?;
+        let is_dir = kind == FileKind::Directory;
+        if let Some(target) = &target {
+            let target_is_dir = self.kind(state, target)? == FileKind::Directory;
+            match (is_dir, target_is_dir) {
+                (true, false) => return Err(FsError::NotADirectory),
+                (false, true) => return Err(FsError::IsADirectory),
+                (true, true) if !self.is_empty_dir(state, target)? => return Err(FsError::NotEmpty),
+                _ => {}
+            }
+        }
+        let mut edit = Edit::new(self, state);
+        let now = edit.now;
+        edit.drop_name(from, name)?;
+        if let Some(target) = &target {
+            edit.lose_link(target)?;
+        }
+        edit.put_name(to, new_name, found.ino, kind)?;
+        edit.node_mut(found)?.ctime = now;
+        edit.touch_dir(from, -i64::from(is_dir))?;
+        edit.touch_dir(to, i64::from(is_dir) - i64::from(is_dir && target.is_some()))?;
+        edit.commit()
+    }
+
+    fn exchange(
+        &self,
+        state: &mut State,
+        (from, name, found): (&Found, &EntryName, &Found),
+        (to, new_name, target): (&Found, &EntryName, &Found),
+    ) -> Result<(), FsError> {
+        let (kind, target_kind) = (self.kind(state, found)?, self.kind(state, target)?);
+        if target_kind == FileKind::Directory && self.is_beneath(state, from, target.ino)? {
+            return Err(FsError::Invalid);
+        }
+        let links = |kind| i64::from(kind == FileKind::Directory);
+        let mut edit = Edit::new(self, state);
+        let now = edit.now;
+        edit.put_name(to, new_name, found.ino, kind)?;
+        edit.put_name(from, name, target.ino, target_kind)?;
+        edit.node_mut(found)?.ctime = now;
+        edit.node_mut(target)?.ctime = now;
+        edit.touch_dir(from, links(target_kind) - links(kind))?;
+        edit.touch_dir(to, links(kind) - links(target_kind))?;
+        edit.commit()
+    }
+
+    /// Whether `dir` is the directory `ancestor` or lies beneath it.
+    fn is_beneath(&self, state: &State, dir: &Found, ancestor: Ino) -> Result<bool, FsError> {
+        let origin_path = |ino| Some(state.stack.node(ino)?.origin.as_ref()?.path.clone());
+        let mut ino = dir.ino;
+        let mut base_path = match &dir.place {
+            Place::Base(base) => Some(base.path()),
+            Place::BaseRoot => None,
+            Place::Layer => origin_path(ino),
+        };
+        while ino != Ino::ROOT && ino != ancestor {
+            if let Some(parent) = state.dir_parents.get(&ino) {
+                ino = *parent;
+                base_path = origin_path(ino);
+            } else {
+                let Some((parent, _)) = base_path.and_then(|path| path.split_last()) else {
+                    return Ok(false);
+                };
+                ino = self.base.hasher().ino(&parent);
+                base_path = Some(parent);
+            }
+        }
+        Ok(ino == ancestor)
+    }
+
+    pub fn setattr(&self, caller: Caller, ino: Ino, set: &SetAttr) -> Result<Attr, FsError> {
+        let content = match set.size {
+            Some(size) if size > 0 => self.content_to_copy_up(ino)?,
+            _ => None,
+        };
+        let mut state = self.write_state();
+        let found = self.find(&state, ino)?;
+        let mut node = self.node(&state, &found)?;
+        let now = Timestamp::now();
+        if let Some(size) = set.size {
+            match node.kind {
+                FileKind::Regular => {}
+                FileKind::Directory => return Err(FsError::IsADirectory),
+                _ => return Err(FsError::Invalid),
+            }
+            if size > i64::MAX as u64 {
+                return Err(FsError::TooLarge);
+            }
+            node.content = self.resize(&mut state, &node, size, content)?;
+            node.size = size;
+            node.mtime = now;
+            if !caller.is_privileged() {
+                node.perm = without_privileges(node.perm);
+            }
+        }
+        if let Some(perm) = set.perm {
+            node.perm = perm & 0o7777;
+        }
+        if set.uid.is_some() || set.gid.is_some() {
+            node.uid = set.uid.unwrap_or(node.uid);
+            node.gid = set.gid.unwrap_or(node.gid);
+            if node.kind != FileKind::Directory && set.perm.is_none() {
+                node.perm = without_privileges(node.perm);
+            }
+        }
+        let at = |time| match time {
+            SetTime::Now => now,
+            SetTime::At(time) => time,
+        };
+        if let Some(time) = set.atime {
+            node.atime = at(time);
+        }
+        if let Some(time) = set.mtime {
+            node.mtime = at(time);
+        }
+        node.ctime = now;
+        self.put_content(&mut state, ino, node)?;
+        let found = self.find(&state, ino)?;
+        self.attr(&state, &found)
+    }
+}

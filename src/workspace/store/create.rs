@@ -1,0 +1,437 @@
+//! Making, resetting and removing forks.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::recover::{Intent, release_refs};
+use super::{ForkOptions, Store, files, lock_reason};
+use crate::attr::{FileKind, Ino, Timestamp};
+use crate::git::index::{BaseStat, write_base_index};
+use crate::git::{Base, GitError, Head, LinkedWorktree, ObjectId, TreeEntryKind};
+use crate::layer::{Content, Dentry, Layer, LayerId, Node, Op, Origin, Xattrs};
+use crate::path::{EntryName, RepoPath};
+use crate::workspace::StoreError;
+use crate::workspace::fork::{ForkName, ForkRecord};
+use crate::workspace::fs::BaseAttrs;
+
+/// Base nodes are at least this many seconds older than their index: git reads a file again whose time is not older
+/// than the index that lists it.
+const RACY_SECS: i64 = 2;
+
+/// What of a git operation under way lies beside HEAD, and goes when the work tree is reset (`git reset --hard`).
+const OPERATION_FILES: [&str; 8] = [
+    "MERGE_HEAD",
+    "MERGE_MSG",
+    "MERGE_MODE",
+    "MERGE_RR",
+    "AUTO_MERGE",
+    "CHERRY_PICK_HEAD",
+    "REVERT_HEAD",
+    "SQUASH_MSG",
+];
+
+/// Steps to be undone, last first, unless the whole succeeds.
+#[derive(Default)]
+struct Rollback<'a> {
+    steps: Vec<Box<dyn FnOnce() -> Result<(), StoreError> + 'a>>,
+}
+
+impl<'a> Rollback<'a> {
+    fn push(&mut self, step: impl FnOnce() -> Result<(), StoreError> + 'a) {
+        self.steps.push(Box::new(step));
+    }
+
+    fn disarm(mut self) {
+        self.steps.clear();
+    }
+}
+
+impl Drop for Rollback<'_> {
+    fn drop(&mut self) {
+        while let Some(step) = self.steps.pop() {
+            if let Err(error) = step() {
+                log::warn!("could not undo a step, the next opening of the store will: {error}");
+            }
+        }
+    }
+}
+
+/// Where a new fork stands.
+struct Start {
+    /// Short name.
+    branch: String,
+    /// Whether the branch is to be made.
+    is_new: bool,
+    /// `None` in a repository without a commit.
+    commit_id: Option<ObjectId>,
+}
+
+impl Start {
+    fn head(&self) -> Head {
+        let name = format!("refs/heads/{}", self.branch);
+        match self.commit_id {
+            Some(commit_id) => Head::Branch { name, commit_id },
+            None => Head::Unborn { name },
+        }
+    }
+}
+
+/// The base of a fork that is being made: its tree, the attributes of its nodes, and its index, ready to be copied.
+struct PreparedBase {
+    base: Arc<Base>,
+    attrs: BaseAttrs,
+    index: PathBuf,
+}
+
+impl Store {
+    /// Makes a fork: branch, linked worktree, index, an empty layer with the `.git` file, record. On an error everything
+    /// is undone.
+    pub fn create_fork(&self, options: &ForkOptions) -> Result<ForkRecord, StoreError> {
+        let name = &options.name;
+        self.check_is_free(name)?;
+        let start = self.start_of(options)?;
+        // Outside the lock: a large tree's first index takes a while, and other forks go on meanwhile.
+        let prepared = self.prepare_base(start.commit_id, options.uid, options.gid, options.umask)?;
+
+        let _admin = self.admin.lock();
+        self.check_is_free(name)?;
+        let fork_dir = self.places.fork(name);
+        let layer_id = self.next_layer_id()?;
+        let layer_dir = self.places.layer(layer_id);
+        let branch = start.branch.as_str();
+        let mut undo = Rollback::default();
+        files::create_private_dir(&fork_dir)?;
+        undo.push(|| files::remove_dir(&fork_dir));
+
+        if let Some(commit_id) = start.commit_id {
+            if start.is_new {
+                self.create_branch(name, branch, commit_id, options)?;
+                undo.push(move || Ok(self.repository.delete_branch(branch, commit_id)?));
+            }
+            undo.push(|| release_refs(&self.repository, name.as_str()));
+            self.repository.keep(name.as_str(), "base", commit_id)?;
+            self.repository.keep(name.as_str(), "head", commit_id)?;
+        }
+        let worktree = LinkedWorktree::register(
+            &self.repository,
+            name.as_str(),
+            &options.mount_dir,
+            &start.head(),
+            &lock_reason(name),
+        )?;
+        let registered = worktree.clone();
+        undo.push(move || Ok(registered.remove()?));
+        copy_index(&prepared.index, &worktree)?;
+
+        undo.push(|| files::remove_dir(&layer_dir));
+        create_layer(&layer_dir, layer_id, &prepared, &worktree)?;
+
+        let record = ForkRecord {
+            name: name.clone(),
+            created_secs: Timestamp::now().secs,
+            base_commit: start.commit_id.map(|id| id.to_string()),
+            base_tree: prepared.base.tree_id().to_string(),
+            base_attrs: prepared.attrs,
+            branch: branch.to_owned(),
+            worktree_id: worktree.id().to_owned(),
+            on_unmount: options.on_unmount,
+            mount_dir: options.mount_dir.clone(),
+            mounted: false,
+            open_layer: layer_id,
+            frozen_layers: Vec::new(),
+        };
+        files::write_json(&self.places.record(name), &record)?;
+        undo.disarm();
+        // The record stands, so the intent is void; one that stays is removed at the next opening.
+        if let Err(error) = files::remove_file(&self.places.intent(name)) {
+            log::warn!("{error}");
+        }
+        Ok(record)
+    }
+
+    /// Gives the fork an empty layer over its base (with HEAD where it is; a new base where `HEAD` moved), and a fresh
+    /// index. Nobody may hold it open. What it held must have been kept before. A merge, cherry-pick or revert that is
+    /// under way is forgotten, as `git reset --hard` does.
+    pub fn reset_fork(&self, name: &ForkName) -> Result<(), StoreError> {
+        let record = self.places.read_record(name)?;
+        let worktree = LinkedWorktree::open(&self.repository, &record.worktree_id)?;
+        let commit_id = self.repository.head_of(worktree.git_dir())?.commit_id();
+        let BaseAttrs { uid, gid, umask, .. } = record.base_attrs;
+        let prepared = self.prepare_base(commit_id, uid, gid, umask)?;
+
+        let _admin = self.admin.lock();
+        let open = self.open.lock();
+        open.check_is_closed(name)?;
+        let mut record = self.places.read_record(name)?;
+        let layer_id = self.next_layer_id()?;
+        let layer_dir = self.places.layer(layer_id);
+        let mut undo = Rollback::default();
+        undo.push(|| files::remove_dir(&layer_dir));
+        create_layer(&layer_dir, layer_id, &prepared, &worktree)?;
+        copy_index(&prepared.index, &worktree)?;
+
+        let old_layers: Vec<u64> = record
+            .frozen_layers
+            .drain(..)
+            .chain([record.open_layer])
+            .collect();
+        record.base_commit = commit_id.map(|id| id.to_string());
+        record.base_tree = prepared.base.tree_id().to_string();
+        record.base_attrs = prepared.attrs;
+        record.open_layer = layer_id;
+        files::write_json(&self.places.record(name), &record)?;
+        undo.disarm();
+
+        for file in OPERATION_FILES {
+            files::remove_file(&worktree.git_dir().join(file))?;
+        }
+        for (label, _) in self.repository.kept(name.as_str())? {
+            if label.starts_with("held-") {
+                self.repository.release(name.as_str(), &label)?;
+            }
+        }
+        if let Some(commit_id) = commit_id {
+            self.repository.keep(name.as_str(), "base", commit_id)?;
+            self.repository.keep(name.as_str(), "head", commit_id)?;
+        }
+        for id in old_layers {
+            files::remove_dir(&self.places.layer(id))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the fork: record first, then refs other than `refs/tine/<fork>/discarded-*`, layers and the worktree.
+    /// Nobody may hold it open. The branch is left alone. A damaged record is no obstacle.
+    pub fn remove_fork(&self, name: &ForkName) -> Result<(), StoreError> {
+        let _admin = self.admin.lock();
+        let mut open = self.open.lock();
+        open.check_is_closed(name)?;
+        let record = match self.places.read_record(name) {
+            Ok(record) => Some(record),
+            // Its worktree and layers are found by the next opening of the store.
+            Err(StoreError::Damaged { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        open.forks.remove(name);
+        let record_path = self.places.record(name);
+        files::remove_file(&record_path)?;
+        files::sync_parent(&record_path)?;
+
+        release_refs(&self.repository, name.as_str())?;
+        if let Some(record) = record {
+            for id in record.frozen_layers.iter().chain([&record.open_layer]) {
+                files::remove_dir(&self.places.layer(*id))?;
+            }
+            match LinkedWorktree::open(&self.repository, &record.worktree_id) {
+                Ok(worktree) => worktree.remove()?,
+                Err(error) => {
+                    let dir = self
+                        .repository
+                        .common_dir()
+                        .join("worktrees")
+                        .join(&record.worktree_id);
+                    if dir.exists() {
+                        return Err(error.into());
+                    }
+                }
+            }
+        }
+        files::remove_dir(&self.places.fork(name))
+    }
+
+    fn check_is_free(&self, name: &ForkName) -> Result<(), StoreError> {
+        // A damaged record takes the name, too.
+        match self.places.read_record(name) {
+            Err(StoreError::NoSuchFork(_)) => Ok(()),
+            _ => Err(StoreError::ForkExists(name.clone())),
+        }
+    }
+
+    /// Decides branch and commit of a new fork. Changes nothing.
+    fn start_of(&self, options: &ForkOptions) -> Result<Start, StoreError> {
+        let repository = &self.repository;
+        let branch = match &options.branch {
+            Some(branch) => branch.clone(),
+            None => format!("tine/{}", options.name),
+        };
+        repository.check_branch_name(&branch)?;
+        if let Some(at) = repository.checked_out_at(&branch)? {
+            return Err(GitError::BranchCheckedOut { branch, at }.into());
+        }
+        let wanted = match &options.from {
+            Some(revision) => Some(repository.resolve_commit(&options.git_dir, revision)?),
+            None => None,
+        };
+        let tip = repository.branch(&branch)?;
+        if let Some(tip) = tip {
+            let is_asked_for = options.branch.is_some() && wanted.is_none_or(|wanted| wanted == tip);
+            if !is_asked_for {
+                return Err(GitError::BranchExists(branch).into());
+            }
+        }
+        let commit_id = match tip.or(wanted) {
+            Some(commit_id) => Some(commit_id),
+            None => repository.head_of(&options.git_dir)?.commit_id(),
+        };
+        Ok(Start {
+            branch,
+            is_new: tip.is_none(),
+            commit_id,
+        })
+    }
+
+    /// Makes the branch, having written down that it will be made.
+    fn create_branch(
+        &self,
+        name: &ForkName,
+        branch: &str,
+        commit_id: ObjectId,
+        options: &ForkOptions,
+    ) -> Result<(), StoreError> {
+        let intent = Intent {
+            new_branch: Some((branch.to_owned(), commit_id.to_string())),
+        };
+        files::write_json(&self.places.intent(name), &intent)?;
+        let origin = options.from.as_deref().unwrap_or("HEAD");
+        let reflog = format!("branch: Created from {origin}");
+        Ok(self.repository.create_branch(branch, commit_id, &reflog)?)
+    }
+
+    /// Opens the base of `commit_id` (the empty tree where there is none) and makes sure that its index is cached.
+    fn prepare_base(
+        &self,
+        commit_id: Option<ObjectId>,
+        uid: u32,
+        gid: u32,
+        umask: u16,
+    ) -> Result<PreparedBase, StoreError> {
+        let newest_secs = Timestamp::now().secs - RACY_SECS;
+        let (tree_id, secs) = match commit_id {
+            Some(commit_id) => {
+                let info = self.repository.commit_info(commit_id)?;
+                (info.tree_id, info.time_secs.min(newest_secs))
+            }
+            None => (self.repository.empty_tree_id(), newest_secs),
+        };
+        // git's index holds seconds since 1970 without a sign, and takes 0 for "unknown".
+        let time = Timestamp::from_secs(secs.max(1));
+        let base = self.shared_base(&mut self.open.lock(), tree_id)?;
+
+        let index = self
+            .places
+            .bases()
+            .join(format!("{tree_id}-{}-{uid}-{gid}-{umask:o}", time.secs));
+        let _build = self.index_build.lock();
+        match File::open(&index) {
+            // The time of the last use decides which cached indexes are kept.
+            Ok(file) => file
+                .set_modified(SystemTime::now())
+                .map_err(StoreError::io("touch", &index))?,
+            Err(_) => files::replace_atomically(&index, |temporary| {
+                write_base_index(&base, &BaseStat { uid, gid, time }, temporary).map_err(StoreError::from)
+            })?,
+        }
+        Ok(PreparedBase {
+            base,
+            attrs: BaseAttrs {
+                uid,
+                gid,
+                umask,
+                time,
+            },
+            index,
+        })
+    }
+
+    /// A number that no layer had before. The caller holds `admin`.
+    fn next_layer_id(&self) -> Result<u64, StoreError> {
+        let path = self.places.next_layer();
+        let counter = match files::read_json::<u64>(&path) {
+            Ok(counter) => counter.unwrap_or(1),
+            // Directories tell as well.
+            Err(StoreError::Damaged { .. }) => 1,
+            Err(error) => return Err(error),
+        };
+        let past_existing = files::list(&self.places.layers())?
+            .iter()
+            .filter_map(|dir| dir.file_name()?.to_str()?.parse::<u64>().ok())
+            .map(|id| id.saturating_add(1))
+            .max();
+        let id = counter.max(past_existing.unwrap_or(1));
+        files::write_json(&path, &id.saturating_add(1))?;
+        Ok(id)
+    }
+}
+
+/// Gives the worktree the cached index: shared blocks where the disk can.
+fn copy_index(cached: &Path, worktree: &LinkedWorktree) -> Result<(), StoreError> {
+    files::replace_atomically(&worktree.index_path(), |temporary| {
+        fs::copy(cached, temporary)
+            .map(|_| ())
+            .map_err(StoreError::io("write", temporary))
+    })
+}
+
+/// Makes an empty layer: nothing but the `.git` file that makes the fork's root a checkout of `worktree`.
+fn create_layer(
+    dir: &Path,
+    id: u64,
+    prepared: &PreparedBase,
+    worktree: &LinkedWorktree,
+) -> Result<(), StoreError> {
+    let PreparedBase { base, attrs, .. } = prepared;
+    let is_dir = |kind| matches!(kind, TreeEntryKind::Directory | TreeEntryKind::Submodule);
+    let subdirs = base
+        .root()?
+        .entries
+        .iter()
+        .filter(|entry| is_dir(entry.kind))
+        .count();
+    let root = Node {
+        kind: FileKind::Directory,
+        perm: 0o777 & !attrs.umask,
+        uid: attrs.uid,
+        gid: attrs.gid,
+        nlink: u32::try_from(subdirs).unwrap_or(u32::MAX).saturating_add(2),
+        rdev: 0,
+        size: 0,
+        atime: attrs.time,
+        mtime: attrs.time,
+        ctime: attrs.time,
+        content: Content::Empty,
+        origin: Some(Origin {
+            path: RepoPath::root(),
+            kind: TreeEntryKind::Directory,
+            id: base.tree_id(),
+        }),
+        xattrs: Xattrs::new(),
+    };
+
+    let mut layer = Layer::create(dir, LayerId(id))?;
+    let ino = layer.allocate_ino()?;
+    let text = worktree.dot_git();
+    let len = text.len() as u64;
+    let place = layer.new_content(len)?;
+    let place = layer.write_content(place, 0, 0, &text)?;
+    let dot_git = Node {
+        kind: FileKind::Regular,
+        perm: 0o644,
+        nlink: 1,
+        size: len,
+        content: Content::Own(place),
+        origin: None,
+        ..root.clone()
+    };
+    layer.commit(vec![
+        Op::PutNode(ino, dot_git),
+        Op::PutNode(Ino::ROOT, root),
+        Op::PutDentry {
+            parent: Ino::ROOT,
+            name: EntryName::new(".git")?,
+            dentry: Dentry::Entry(ino),
+        },
+    ])?;
+    Ok(layer.sync()?)
+}

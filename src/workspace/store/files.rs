@@ -1,0 +1,135 @@
+//! The store's small files: written whole or not at all.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::workspace::StoreError;
+
+/// How a file that is being written ends. What bears it in a store that is not open is garbage.
+pub(super) const TEMPORARY_SUFFIX: &str = ".tmp";
+
+/// Makes `dir` (and what is missing above it) for the owner only.
+pub(super) fn create_private_dir(dir: &Path) -> Result<(), StoreError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(StoreError::io("create", dir))
+}
+
+/// A name beside `path` that nobody else in this process uses.
+pub(super) fn temporary_beside(path: &Path) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}-{number}{TEMPORARY_SUFFIX}", std::process::id()));
+    path.with_file_name(name)
+}
+
+/// Replaces `path` by `bytes`: after a crash or a power loss it holds either the old bytes or the new ones.
+pub(super) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    replace_atomically(path, |temporary| {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(temporary)
+            .map_err(StoreError::io("create", temporary))?;
+        file.write_all(bytes).map_err(StoreError::io("write", temporary))
+    })
+}
+
+/// Replaces `path` by what `fill` writes to the path it is given.
+pub(super) fn replace_atomically<E: From<StoreError>>(
+    path: &Path,
+    fill: impl FnOnce(&Path) -> Result<(), E>,
+) -> Result<(), E> {
+    let temporary = temporary_beside(path);
+    let placed = fill(&temporary).and_then(|()| Ok(put_in_place(&temporary, path)?));
+    if placed.is_err() {
+        // Best effort: a leftover is removed when the store is opened next.
+        let _ = fs::remove_file(&temporary);
+    }
+    placed
+}
+
+fn put_in_place(temporary: &Path, path: &Path) -> Result<(), StoreError> {
+    let file = File::open(temporary).map_err(StoreError::io("open", temporary))?;
+    file.sync_all().map_err(StoreError::io("sync", temporary))?;
+    fs::rename(temporary, path).map_err(StoreError::io("replace", path))?;
+    sync_parent(path)
+}
+
+/// Makes the coming or going of `path` durable.
+pub(super) fn sync_parent(path: &Path) -> Result<(), StoreError> {
+    let Some(parent) = path.parent() else {
+        return Ok(());
+    };
+    File::open(parent)
+        .and_then(|dir| dir.sync_all())
+        .map_err(StoreError::io("sync", parent))
+}
+
+/// Writes `value` as JSON, atomically.
+pub(super) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), StoreError> {
+    let mut text = serde_json::to_vec_pretty(value).map_err(|error| StoreError::Io {
+        action: "encode",
+        path: path.to_owned(),
+        source: error.into(),
+    })?;
+    text.push(b'\n');
+    write_atomically(path, &text)
+}
+
+/// Reads JSON; `None` where the file is missing, [`StoreError::Damaged`] where it holds something else.
+pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, StoreError> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(StoreError::io("read", path)(error)),
+    };
+    match serde_json::from_slice(&text) {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => Err(StoreError::Damaged {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        }),
+    }
+}
+
+/// Removes a file; a missing one is fine.
+pub(super) fn remove_file(path: &Path) -> Result<(), StoreError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(StoreError::io("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Removes a directory and all in it; a missing one is fine.
+pub(super) fn remove_dir(path: &Path) -> Result<(), StoreError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(StoreError::io("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// The paths in `dir`, sorted; none where it is missing.
+pub(super) fn list(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(StoreError::io("list", dir)(error)),
+    };
+    let mut paths = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(StoreError::io("list", dir))?;
+    paths.sort();
+    Ok(paths)
+}

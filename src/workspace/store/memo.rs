@@ -1,0 +1,116 @@
+//! What was found out about a fork before, so that a second look at unchanged files costs nothing.
+//!
+//! Only a memory: losing it costs time, never correctness. Both parts are bounded and emptied when they are full.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+
+use crate::attr::{Attr, Ino, Timestamp};
+use crate::git::ObjectId;
+use crate::path::RepoPath;
+
+/// Entries that each part holds at most.
+const MAX_ENTRIES: usize = 1 << 17;
+
+/// A fork's memory of blob ids and of what its index tracks.
+#[derive(Default)]
+pub struct Memo {
+    /// Protects itself; held for single look-ups only.
+    blobs: Mutex<HashMap<BlobKey, BlobEntry>>,
+    /// Protects itself; held for single look-ups only.
+    tracked: Mutex<Tracked>,
+}
+
+/// A node's content, and the path whose conversions it went through, if any.
+#[derive(PartialEq, Eq, Hash)]
+struct BlobKey {
+    ino: Ino,
+    converted_as: Option<RepoPath>,
+}
+
+struct BlobEntry {
+    ctime: Timestamp,
+    size: u64,
+    id: ObjectId,
+}
+
+/// Which version of the index file answers were taken from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexStamp {
+    ino: u64,
+    size: u64,
+    modified: Option<SystemTime>,
+}
+
+impl IndexStamp {
+    /// The stamp of the file at `path`; `None` where there is none.
+    pub fn of(path: &Path) -> Option<IndexStamp> {
+        use std::os::unix::fs::MetadataExt;
+        let metadata = std::fs::metadata(path).ok()?;
+        Some(IndexStamp {
+            ino: metadata.ino(),
+            size: metadata.len(),
+            modified: metadata.modified().ok(),
+        })
+    }
+}
+
+#[derive(Default)]
+struct Tracked {
+    stamp: Option<IndexStamp>,
+    answers: HashMap<RepoPath, bool>,
+}
+
+impl Memo {
+    /// The blob id that the node's content had when its attributes were these.
+    pub fn blob_id(&self, attr: &Attr, converted_as: Option<&RepoPath>) -> Option<ObjectId> {
+        let key = BlobKey {
+            ino: attr.ino,
+            converted_as: converted_as.cloned(),
+        };
+        let blobs = self.blobs.lock();
+        let entry = blobs.get(&key)?;
+        (entry.ctime == attr.ctime && entry.size == attr.size).then_some(entry.id)
+    }
+
+    /// Remembers the blob id of a node's content.
+    pub fn remember_blob(&self, attr: &Attr, converted_as: Option<&RepoPath>, id: ObjectId) {
+        let mut blobs = self.blobs.lock();
+        if blobs.len() >= MAX_ENTRIES {
+            blobs.clear();
+        }
+        blobs.insert(
+            BlobKey {
+                ino: attr.ino,
+                converted_as: converted_as.cloned(),
+            },
+            BlobEntry {
+                ctime: attr.ctime,
+                size: attr.size,
+                id,
+            },
+        );
+    }
+
+    /// Whether the index of this stamp tracks `path`, if that was asked before.
+    pub fn is_tracked(&self, stamp: &IndexStamp, path: &RepoPath) -> Option<bool> {
+        let tracked = self.tracked.lock();
+        if tracked.stamp.as_ref() != Some(stamp) {
+            return None;
+        }
+        tracked.answers.get(path).copied()
+    }
+
+    /// Remembers whether the index of this stamp tracks `path`.
+    pub fn remember_tracked(&self, stamp: &IndexStamp, path: &RepoPath, is_tracked: bool) {
+        let mut tracked = self.tracked.lock();
+        if tracked.stamp.as_ref() != Some(stamp) || tracked.answers.len() >= MAX_ENTRIES {
+            tracked.stamp = Some(stamp.clone());
+            tracked.answers.clear();
+        }
+        tracked.answers.insert(path.clone(), is_tracked);
+    }
+}

@@ -1,0 +1,429 @@
+//! The store: all that tine keeps for one repository, in `<git-common-dir>/tine/`.
+//!
+//! ```text
+//! format                      format version, and the key of the inode hash
+//! lock                        held by the one process that has the store open
+//! forks/<name>/fork.json      the fork's record, atomically replaced
+//! forks/<name>/creating.json  there only while the fork is being made
+//! layers/<id>/                layers; next id in layers/next
+//! bases/                      cached indexes of bases
+//! spool/                      large blobs, for the life of a process
+//! daemon.sock, daemon.log     the daemon's
+//! ```
+//!
+//! Making, resetting and removing forks is in [`create`]; what a dead process left is cleaned by [`recover`].
+//!
+//! Lock order: `index_build` alone; `admin` before `open`.
+
+mod create;
+mod files;
+mod memo;
+mod recover;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use super::error::StoreError;
+use super::fork::{ForkName, ForkRecord, UnmountPolicy};
+use super::fs::Workspace;
+use crate::git::{Base, BaseCache, InoHasher, LinkedWorktree, ObjectId, Repository};
+use crate::layer::{FrozenLayer, Layer, LayerError, LayerStack};
+
+pub use memo::{IndexStamp, Memo};
+
+/// The store format that this tine writes, and the newest it reads.
+pub const FORMAT: u32 = 1;
+
+/// Bytes of small blobs that all bases of a store keep in memory.
+const MAX_BLOB_BYTES: usize = 16 << 20;
+
+/// How long a fork's layer may take to be let go of by a thread that is dropping it.
+const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a new fork is made from.
+#[derive(Debug, Clone)]
+pub struct ForkOptions {
+    pub name: ForkName,
+    /// The private git directory of the worktree in which `from` is understood.
+    pub git_dir: PathBuf,
+    /// The revision to stand on; default: HEAD, or the tip of `branch` where that exists.
+    pub from: Option<String>,
+    /// The branch (short name) to be on; default `tine/<name>`. Made where it does not exist.
+    pub branch: Option<String>,
+    pub mount_dir: PathBuf,
+    pub on_unmount: UnmountPolicy,
+    pub uid: u32,
+    pub gid: u32,
+    pub umask: u16,
+}
+
+/// An open fork.
+pub struct Fork {
+    pub workspace: Arc<Workspace>,
+    pub worktree: LinkedWorktree,
+    memo: Memo,
+}
+
+impl Fork {
+    /// What was found out about its files before.
+    pub fn memo(&self) -> &Memo {
+        &self.memo
+    }
+}
+
+/// The open store. One process at a time has it open. All methods may be called from any thread.
+pub struct Store {
+    repository: Repository,
+    places: Places,
+    hasher: InoHasher,
+    cache: Arc<BaseCache>,
+    /// Held while a base's index is built, so that it is built once.
+    index_build: Mutex<()>,
+    /// Held while records, branches, worktrees or layers come, change or go.
+    admin: Mutex<()>,
+    /// What this process has open.
+    open: Mutex<OpenForks>,
+    /// Locked for as long as the store is open.
+    _lock: File,
+}
+
+#[derive(Default)]
+struct OpenForks {
+    forks: HashMap<ForkName, (Weak<Fork>, Weak<Workspace>)>,
+    bases: HashMap<ObjectId, Weak<Base>>,
+}
+
+impl OpenForks {
+    fn check_is_closed(&self, name: &ForkName) -> Result<(), StoreError> {
+        match self.forks.get(name) {
+            Some((fork, workspace)) if fork.strong_count() + workspace.strong_count() > 0 => {
+                Err(StoreError::Busy(name.clone()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Where things are in the store.
+struct Places {
+    root: PathBuf,
+}
+
+impl Places {
+    fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn format(&self) -> PathBuf {
+        self.root.join("format")
+    }
+
+    fn forks(&self) -> PathBuf {
+        self.root.join("forks")
+    }
+
+    fn fork(&self, name: &ForkName) -> PathBuf {
+        self.forks().join(name.as_str())
+    }
+
+    fn record(&self, name: &ForkName) -> PathBuf {
+        self.fork(name).join("fork.json")
+    }
+
+    fn intent(&self, name: &ForkName) -> PathBuf {
+        self.fork(name).join("creating.json")
+    }
+
+    fn layers(&self) -> PathBuf {
+        self.root.join("layers")
+    }
+
+    fn layer(&self, id: u64) -> PathBuf {
+        self.layers().join(id.to_string())
+    }
+
+    fn next_layer(&self) -> PathBuf {
+        self.layers().join("next")
+    }
+
+    fn bases(&self) -> PathBuf {
+        self.root.join("bases")
+    }
+
+    fn read_record(&self, name: &ForkName) -> Result<ForkRecord, StoreError> {
+        let path = self.record(name);
+        let record: ForkRecord =
+            files::read_json(&path)?.ok_or_else(|| StoreError::NoSuchFork(name.to_string()))?;
+        if record.name != *name {
+            return Err(StoreError::Damaged {
+                path,
+                reason: format!("it is the record of {}", record.name),
+            });
+        }
+        Ok(record)
+    }
+}
+
+/// What the worktrees of forks are locked with.
+fn lock_reason(name: &ForkName) -> String {
+    format!("tine fork {name}")
+}
+
+/// The fork that a lock reason of ours names.
+fn fork_of_lock_reason(reason: &str) -> Option<ForkName> {
+    ForkName::parse(reason.trim_end().strip_prefix("tine fork ")?).ok()
+}
+
+/// The `format` file.
+#[derive(Serialize, Deserialize)]
+struct Format {
+    format: u32,
+    /// 16 random bytes in hex.
+    ino_key: String,
+}
+
+impl Store {
+    /// `<git-common-dir>/tine`.
+    pub fn dir_of(repository: &Repository) -> PathBuf {
+        repository.common_dir().join("tine")
+    }
+
+    /// Opens the store of `repository`, making it where it is missing, and takes its lock. What a process that died left
+    /// unfinished is removed.
+    pub fn open(repository: &Repository) -> Result<Store, StoreError> {
+        let root = Store::dir_of(repository);
+        files::create_private_dir(&root)?;
+        let lock = take_lock(&root)?;
+        let places = Places { root };
+        let key = open_format(&places)?;
+        for dir in [places.forks(), places.layers(), places.bases()] {
+            files::create_private_dir(&dir)?;
+        }
+        recover::clean(repository, &places)?;
+        let cache = BaseCache::new(&places.root.join("spool"), MAX_BLOB_BYTES)?;
+        Ok(Store {
+            repository: repository.clone(),
+            places,
+            hasher: InoHasher::new(key),
+            cache,
+            index_build: Mutex::new(()),
+            admin: Mutex::new(()),
+            open: Mutex::new(OpenForks::default()),
+            _lock: lock,
+        })
+    }
+
+    pub fn repository(&self) -> &Repository {
+        &self.repository
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.places.root()
+    }
+
+    /// The records of all forks, by name. A damaged record is reported in the second list, not hidden.
+    pub fn records(&self) -> (Vec<ForkRecord>, Vec<StoreError>) {
+        let (mut records, mut errors) = (Vec::new(), Vec::new());
+        let dirs = files::list(&self.places.forks()).unwrap_or_else(|error| {
+            errors.push(error);
+            Vec::new()
+        });
+        for dir in dirs {
+            let name = dir.file_name().unwrap_or_default().to_string_lossy();
+            match ForkName::parse(&name).and_then(|name| self.places.read_record(&name)) {
+                Ok(record) => records.push(record),
+                // Being made or removed at this moment.
+                Err(StoreError::NoSuchFork(_)) => {}
+                Err(error) => errors.push(error),
+            }
+        }
+        (records, errors)
+    }
+
+    /// The record of the fork `name`.
+    pub fn record(&self, name: &ForkName) -> Result<ForkRecord, StoreError> {
+        self.places.read_record(name)
+    }
+
+    /// Opens a fork's file system; the same one for everybody in this process while somebody holds it.
+    pub fn open_fork(&self, name: &ForkName) -> Result<Arc<Fork>, StoreError> {
+        let mut open = self.open.lock();
+        let (fork, workspace) = match open.forks.get(name) {
+            Some((fork, workspace)) => (fork.upgrade(), workspace.upgrade()),
+            None => (None, None),
+        };
+        if let Some(fork) = fork {
+            return Ok(fork);
+        }
+        let record = self.places.read_record(name)?;
+        let worktree = LinkedWorktree::open(&self.repository, &record.worktree_id)?;
+        let workspace = match workspace {
+            Some(workspace) => workspace,
+            None => Arc::new(self.open_workspace(&mut open, &record)?),
+        };
+        let fork = Arc::new(Fork {
+            workspace,
+            worktree,
+            memo: Memo::default(),
+        });
+        open.forks
+            .retain(|_, (_, workspace)| workspace.strong_count() > 0);
+        open.forks.insert(
+            name.clone(),
+            (Arc::downgrade(&fork), Arc::downgrade(&fork.workspace)),
+        );
+        Ok(fork)
+    }
+
+    fn open_workspace(&self, open: &mut OpenForks, record: &ForkRecord) -> Result<Workspace, StoreError> {
+        let damaged = |reason: String| StoreError::Damaged {
+            path: self.places.record(&record.name),
+            reason,
+        };
+        let base_tree_id = ObjectId::from_hex(record.base_tree.as_bytes())
+            .map_err(|_| damaged(format!("{:?} is no object id", record.base_tree)))?;
+        let base = self.shared_base(open, base_tree_id)?;
+        base.root()
+            .map_err(|error| damaged(format!("its base {base_tree_id} cannot be read: {error}")))?;
+        let mut frozen = Vec::with_capacity(record.frozen_layers.len());
+        for id in &record.frozen_layers {
+            frozen.push(FrozenLayer::open(&self.places.layer(*id))?);
+        }
+        let layer = open_layer(&self.places.layer(record.open_layer))?;
+        Ok(Workspace::new(
+            base,
+            record.base_attrs,
+            LayerStack::new(layer, frozen),
+        )?)
+    }
+
+    /// The base with this tree, shared by all forks that stand on it.
+    fn shared_base(&self, open: &mut OpenForks, tree_id: ObjectId) -> Result<Arc<Base>, StoreError> {
+        if let Some(base) = open.bases.get(&tree_id).and_then(Weak::upgrade) {
+            return Ok(base);
+        }
+        let base = Arc::new(Base::open(
+            &self.repository,
+            tree_id,
+            &self.cache,
+            self.hasher.clone(),
+        )?);
+        open.bases.retain(|_, base| base.strong_count() > 0);
+        open.bases.insert(tree_id, Arc::downgrade(&base));
+        Ok(base)
+    }
+
+    /// Changes a fork's record. The name cannot be changed.
+    pub fn update_record(
+        &self,
+        name: &ForkName,
+        change: impl FnOnce(&mut ForkRecord),
+    ) -> Result<ForkRecord, StoreError> {
+        let _admin = self.admin.lock();
+        let mut record = self.places.read_record(name)?;
+        let before = record.clone();
+        change(&mut record);
+        record.name = name.clone();
+        if record != before {
+            files::write_json(&self.places.record(name), &record)?;
+        }
+        Ok(record)
+    }
+}
+
+fn take_lock(root: &Path) -> Result<File, StoreError> {
+    let path = root.join("lock");
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(StoreError::io("open", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Locked {
+            path: root.to_owned(),
+        }),
+        Err(TryLockError::Error(error)) => Err(StoreError::io("lock", path)(error)),
+    }
+}
+
+/// Reads the store's format, making it where the store is new; the key of the inode hash.
+fn open_format(places: &Places) -> Result<[u8; 16], StoreError> {
+    /// What every format has.
+    #[derive(Deserialize)]
+    struct Version {
+        format: u32,
+    }
+    let path = places.format();
+    let damaged = |reason: String| StoreError::Damaged {
+        path: path.clone(),
+        reason,
+    };
+    let Some(version) = files::read_json::<Version>(&path)? else {
+        if !files::list(&places.forks())?.is_empty() {
+            return Err(damaged("it is missing though there are forks".to_owned()));
+        }
+        return create_format(&path);
+    };
+    if version.format > FORMAT {
+        return Err(StoreError::NewerFormat {
+            path: places.root().to_owned(),
+            found: version.format,
+            known: FORMAT,
+        });
+    }
+    let format: Format = files::read_json(&path)?.ok_or_else(|| damaged("it went away".to_owned()))?;
+    decode_key(&format.ino_key).ok_or_else(|| damaged("the key is not 16 bytes in hex".to_owned()))
+}
+
+fn create_format(path: &Path) -> Result<[u8; 16], StoreError> {
+    let mut key = [0; 16];
+    let source = Path::new("/dev/urandom");
+    File::open(source)
+        .and_then(|mut random| random.read_exact(&mut key))
+        .map_err(StoreError::io("read", source))?;
+    let format = Format {
+        format: FORMAT,
+        ino_key: key.iter().map(|byte| format!("{byte:02x}")).collect(),
+    };
+    files::write_json(path, &format)?;
+    Ok(key)
+}
+
+fn decode_key(hex: &str) -> Option<[u8; 16]> {
+    if hex.len() != 32 || !hex.is_ascii() {
+        return None;
+    }
+    let mut key = [0; 16];
+    for (byte, digits) in key.iter_mut().zip(hex.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    Some(key)
+}
+
+/// Opens a layer. The store's lock keeps other processes out, so a locked one is being let go of by a thread of this
+/// process that just dropped its workspace: it is waited for.
+fn open_layer(dir: &Path) -> Result<Layer, LayerError> {
+    let deadline = Instant::now() + CLOSING_TIMEOUT;
+    loop {
+        match Layer::open(dir) {
+            Err(LayerError::Locked { .. }) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            opened => return opened,
+        }
+    }
+}

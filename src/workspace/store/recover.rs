@@ -1,0 +1,172 @@
+//! What a process that died in the middle left behind, removed when the store is opened.
+//!
+//! A fork's record is written last when it is made and goes first when it is removed, so whatever no record names is
+//! garbage: worktrees that bear our lock reason, layers, half-written files. Where a record cannot be read, nothing
+//! that might be its own is touched.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::files;
+use super::{Places, fork_of_lock_reason};
+use crate::git::{LinkedWorktree, ObjectId, Repository};
+use crate::workspace::StoreError;
+use crate::workspace::fork::{ForkName, ForkRecord};
+
+/// Cached base indexes that are kept: the most recently used ones.
+const MAX_CACHED_INDEXES: usize = 16;
+
+/// What a fork that is being made has done that no scan would find: `forks/<name>/creating.json`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Intent {
+    /// The branch (short name) that is made, and the commit (hex) it is made at.
+    pub new_branch: Option<(String, String)>,
+}
+
+/// The labels beneath `refs/tine/<fork>/` that live and die with the fork; `discarded-<n>` outlive it.
+pub(super) fn release_refs(repository: &Repository, fork: &str) -> Result<(), StoreError> {
+    for (label, _) in repository.kept(fork)? {
+        if label == "base" || label == "head" || label.starts_with("held-") {
+            repository.release(fork, &label)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes what no record names.
+pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), StoreError> {
+    let mut records: Vec<ForkRecord> = Vec::new();
+    let mut unreadable: HashSet<String> = HashSet::new();
+    let mut unfinished: Vec<ForkName> = Vec::new();
+    for dir in files::list(&places.forks())? {
+        let Some(text) = dir.file_name().and_then(|name| name.to_str()) else {
+            continue;
+        };
+        let Ok(name) = ForkName::parse(text) else {
+            continue;
+        };
+        match places.read_record(&name) {
+            Ok(record) => {
+                files::remove_file(&places.intent(&name))?;
+                records.push(record);
+            }
+            Err(StoreError::NoSuchFork(_)) => unfinished.push(name),
+            Err(_) => {
+                unreadable.insert(text.to_owned());
+            }
+        }
+        remove_temporaries(&dir)?;
+    }
+    clean_worktrees(repository, &records, &unreadable)?;
+    for name in unfinished {
+        log::info!("removing what is left of the fork {name}, which was never finished or half removed");
+        undo_intent(repository, places, &name)?;
+        release_refs(repository, name.as_str())?;
+        files::remove_dir(&places.fork(&name))?;
+    }
+    if unreadable.is_empty() {
+        clean_layers(places, &records)?;
+    }
+    remove_temporaries(places.root())?;
+    remove_temporaries(&places.layers())?;
+    clean_bases(places)
+}
+
+fn clean_worktrees(
+    repository: &Repository,
+    records: &[ForkRecord],
+    unreadable: &HashSet<String>,
+) -> Result<(), StoreError> {
+    for dir in files::list(&repository.common_dir().join("worktrees"))? {
+        let Some(id) = dir.file_name().and_then(|id| id.to_str()) else {
+            continue;
+        };
+        let Ok(reason) = std::fs::read_to_string(dir.join("locked")) else {
+            continue;
+        };
+        let Some(fork) = fork_of_lock_reason(&reason) else {
+            continue;
+        };
+        let record = records.iter().find(|record| record.name == fork);
+        if unreadable.contains(fork.as_str()) || record.is_some_and(|record| record.worktree_id == id) {
+            continue;
+        }
+        log::info!("removing the worktree {id} of the fork {fork}, which is no more");
+        if record.is_none() {
+            release_refs(repository, fork.as_str())?;
+        }
+        // One that cannot be opened is incomplete; git's own prune takes it once the lock is gone.
+        match LinkedWorktree::open(repository, id) {
+            Ok(worktree) => worktree.remove()?,
+            Err(_) => files::remove_dir(&dir)?,
+        }
+    }
+    Ok(())
+}
+
+fn undo_intent(repository: &Repository, places: &Places, name: &ForkName) -> Result<(), StoreError> {
+    let intent = match files::read_json::<Intent>(&places.intent(name)) {
+        Ok(intent) => intent.unwrap_or_default(),
+        Err(StoreError::Damaged { .. }) => Intent::default(),
+        Err(error) => return Err(error),
+    };
+    let Some((branch, commit)) = intent.new_branch else {
+        return Ok(());
+    };
+    let Ok(commit_id) = ObjectId::from_hex(commit.as_bytes()) else {
+        return Ok(());
+    };
+    if repository.branch(&branch)? == Some(commit_id) && repository.checked_out_at(&branch)?.is_none() {
+        repository.delete_branch(&branch, commit_id)?;
+    }
+    Ok(())
+}
+
+fn clean_layers(places: &Places, records: &[ForkRecord]) -> Result<(), StoreError> {
+    let named: HashSet<u64> = records
+        .iter()
+        .flat_map(|record| record.frozen_layers.iter().copied().chain([record.open_layer]))
+        .collect();
+    for dir in files::list(&places.layers())? {
+        let id = dir.file_name().and_then(|id| id.to_str()).map(str::parse::<u64>);
+        if let Some(Ok(id)) = id
+            && !named.contains(&id)
+        {
+            log::info!("removing the layer {id}, which no fork names");
+            files::remove_dir(&dir)?;
+        }
+    }
+    Ok(())
+}
+
+fn clean_bases(places: &Places) -> Result<(), StoreError> {
+    remove_temporaries(&places.bases())?;
+    let mut indexes = Vec::new();
+    for path in files::list(&places.bases())? {
+        let used = std::fs::metadata(&path)
+            .and_then(|metadata| metadata.modified())
+            .map_err(StoreError::io("inspect", &path))?;
+        indexes.push((used, path));
+    }
+    indexes.sort();
+    let surplus = indexes.len().saturating_sub(MAX_CACHED_INDEXES);
+    for (_, path) in indexes.iter().take(surplus) {
+        files::remove_file(path)?;
+    }
+    Ok(())
+}
+
+fn remove_temporaries(dir: &Path) -> Result<(), StoreError> {
+    for path in files::list(dir)? {
+        let is_temporary = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.ends_with(files::TEMPORARY_SUFFIX));
+        if is_temporary {
+            files::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,525 @@
+//! The store over real repositories.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+use crate::attr::Ino;
+use crate::git::testing::TestRepository;
+use crate::git::{GitError, Head};
+use crate::path::RepoPath;
+use crate::workspace::Caller;
+
+const ME: Caller = Caller { uid: 1000, gid: 1000 };
+
+fn name(text: &str) -> ForkName {
+    ForkName::parse(text).unwrap()
+}
+
+fn options(repository: &TestRepository, fork: &str) -> ForkOptions {
+    ForkOptions {
+        name: name(fork),
+        git_dir: repository.open().common_dir().to_owned(),
+        from: None,
+        branch: None,
+        mount_dir: repository.dir().join("../forks").join(fork),
+        on_unmount: UnmountPolicy::Keep,
+        uid: ME.uid,
+        gid: ME.gid,
+        umask: 0o022,
+    }
+}
+
+/// A repository with two commits, and its store.
+fn sample() -> (TestRepository, Store) {
+    let repository = TestRepository::new();
+    repository.write("a.txt", "alpha\n");
+    repository.commit("first");
+    repository.write("dir/b.txt", "beta\n");
+    repository.commit("second");
+    let store = Store::open(&repository.open()).unwrap();
+    (repository, store)
+}
+
+fn path(text: &str) -> RepoPath {
+    RepoPath::parse(text).unwrap()
+}
+
+fn refs(repository: &TestRepository) -> String {
+    repository.git(&["for-each-ref", "--format=%(refname)"])
+}
+
+fn entries(dir: &Path) -> Vec<String> {
+    files::list(dir)
+        .unwrap()
+        .iter()
+        .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+        .collect()
+}
+
+#[test]
+fn a_new_fork_shows_its_commit_and_is_a_worktree() {
+    let (repository, store) = sample();
+    let record = store.create_fork(&options(&repository, "demo")).unwrap();
+    assert_eq!(record.base_commit, Some(repository.id_of("HEAD").to_string()));
+    assert_eq!(record.branch, "tine/demo");
+    assert_eq!(store.record(&name("demo")).unwrap(), record);
+
+    let fork = store.open_fork(&name("demo")).unwrap();
+    let workspace = &fork.workspace;
+    assert_eq!(workspace.read_path(&path("dir/b.txt")).unwrap(), b"beta\n");
+    assert_eq!(
+        workspace.read_path(&path(".git")).unwrap(),
+        fork.worktree.dot_git()
+    );
+    let root = workspace.getattr(Ino::ROOT).unwrap();
+    assert_eq!((root.nlink, root.perm, root.uid), (3, 0o755, 1000));
+    assert!(workspace.delta().unwrap().root.entries.is_empty());
+
+    let listed = repository.git(&["worktree", "list", "--porcelain"]);
+    assert!(listed.contains("branch refs/heads/tine/demo"), "{listed}");
+    assert!(listed.contains("locked tine fork demo"), "{listed}");
+    repository.git(&["worktree", "prune", "--expire=now"]);
+    assert!(fork.worktree.git_dir().join("HEAD").exists());
+    let git_dir = format!("--git-dir={}", fork.worktree.git_dir().display());
+    assert_eq!(repository.git(&[&git_dir, "ls-files"]), "a.txt\ndir/b.txt");
+    assert_eq!(
+        refs(&repository),
+        "refs/heads/main\nrefs/heads/tine/demo\nrefs/tine/demo/base\nrefs/tine/demo/head"
+    );
+}
+
+#[test]
+fn a_fork_is_opened_once_and_keeps_what_was_written() {
+    let (repository, store) = sample();
+    store.create_fork(&options(&repository, "demo")).unwrap();
+    let fork = store.open_fork(&name("demo")).unwrap();
+    let again = store.open_fork(&name("demo")).unwrap();
+    assert!(Arc::ptr_eq(&fork, &again));
+    let workspace = fork.workspace.clone();
+    drop((fork, again));
+    let third = store.open_fork(&name("demo")).unwrap();
+    assert!(
+        Arc::ptr_eq(&third.workspace, &workspace),
+        "somebody still holds the file system"
+    );
+    workspace.write_path(ME, &path("new"), b"text").unwrap();
+    drop((third, workspace, store));
+
+    let store = Store::open(&repository.open()).unwrap();
+    let fork = store.open_fork(&name("demo")).unwrap();
+    assert_eq!(fork.workspace.read_path(&path("new")).unwrap(), b"text");
+}
+
+#[test]
+fn forks_of_one_commit_share_index_and_base() {
+    let (repository, store) = sample();
+    let first = store.create_fork(&options(&repository, "one")).unwrap();
+    let second = store.create_fork(&options(&repository, "two")).unwrap();
+    assert_eq!(first.base_attrs, second.base_attrs);
+    assert_eq!(entries(&store.places.bases()).len(), 1);
+    let (one, two) = (
+        store.open_fork(&name("one")).unwrap(),
+        store.open_fork(&name("two")).unwrap(),
+    );
+    assert!(Arc::ptr_eq(one.workspace.base(), two.workspace.base()));
+    assert_eq!(
+        fs::read(one.worktree.index_path()).unwrap(),
+        fs::read(two.worktree.index_path()).unwrap()
+    );
+}
+
+#[test]
+fn base_times_are_two_seconds_older_than_the_index() {
+    let repository = TestRepository::new();
+    repository.write("a", "1");
+    repository.git(&["add", "-A"]);
+    let far = "--date=4000000000 +0000";
+    let committed = std::process::Command::new("git")
+        .args([
+            "-c",
+            "user.name=n",
+            "-c",
+            "user.email=e@x",
+            "commit",
+            "-qm",
+            "m",
+            far,
+        ])
+        .env("GIT_COMMITTER_DATE", "4000000000 +0000")
+        .current_dir(repository.dir())
+        .status()
+        .unwrap();
+    assert!(committed.success());
+    let store = Store::open(&repository.open()).unwrap();
+    let before = crate::attr::Timestamp::now().secs;
+    let record = store.create_fork(&options(&repository, "demo")).unwrap();
+    let time = record.base_attrs.time;
+    assert_eq!(time.nanos, 0);
+    assert!(
+        time.secs <= before && before - time.secs <= 30,
+        "{} at {before}",
+        time.secs
+    );
+    let written = fs::metadata(store.places.bases().join(&entries(&store.places.bases())[0]))
+        .unwrap()
+        .modified()
+        .unwrap();
+    assert!(crate::attr::Timestamp::from(written).secs - time.secs >= 2);
+}
+
+#[test]
+fn a_store_is_open_once() {
+    let (repository, store) = sample();
+    assert!(matches!(
+        Store::open(&repository.open()),
+        Err(StoreError::Locked { path }) if path == store.dir()
+    ));
+    let mode = fs::metadata(store.dir()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    drop(store);
+    Store::open(&repository.open()).unwrap();
+}
+
+#[test]
+fn a_newer_or_damaged_format_is_refused() {
+    let (repository, store) = sample();
+    let format = store.places.format();
+    store.create_fork(&options(&repository, "demo")).unwrap();
+    drop(store);
+    let good = fs::read(&format).unwrap();
+    fs::write(&format, r#"{"format": 2, "something": "else"}"#).unwrap();
+    assert!(matches!(
+        Store::open(&repository.open()),
+        Err(StoreError::NewerFormat {
+            found: 2,
+            known: 1,
+            ..
+        })
+    ));
+    for bad in ["", "{}", r#"{"format": 1, "ino_key": "zz"}"#] {
+        fs::write(&format, bad).unwrap();
+        assert!(
+            matches!(Store::open(&repository.open()), Err(StoreError::Damaged { path, .. }) if path == format),
+            "{bad:?}"
+        );
+    }
+    fs::remove_file(&format).unwrap();
+    assert!(
+        matches!(Store::open(&repository.open()), Err(StoreError::Damaged { .. })),
+        "a new key would change every number of the fork"
+    );
+    fs::write(&format, good).unwrap();
+    let store = Store::open(&repository.open()).unwrap();
+    store.open_fork(&name("demo")).unwrap();
+}
+
+#[test]
+fn a_damaged_record_is_reported_and_nothing_of_it_is_removed() {
+    let (repository, store) = sample();
+    store.create_fork(&options(&repository, "bad")).unwrap();
+    store.create_fork(&options(&repository, "good")).unwrap();
+    let record_path = store.places.record(&name("bad"));
+    let layers = entries(&store.places.layers());
+    fs::write(&record_path, "{").unwrap();
+    drop(store);
+
+    let store = Store::open(&repository.open()).unwrap();
+    let (records, errors) = store.records();
+    assert_eq!(records.len(), 1);
+    assert_eq!(records[0].name, name("good"));
+    assert!(matches!(&errors[..], [StoreError::Damaged { path, .. }] if *path == record_path));
+    assert_eq!(entries(&store.places.layers()), layers);
+    assert!(refs(&repository).contains("refs/tine/bad/base"));
+    assert_eq!(repository.git(&["worktree", "list"]).lines().count(), 3);
+    store.open_fork(&name("good")).unwrap();
+    assert!(matches!(
+        store.create_fork(&options(&repository, "bad")),
+        Err(StoreError::ForkExists(_))
+    ));
+
+    store.remove_fork(&name("bad")).unwrap();
+    drop(store);
+    let store = Store::open(&repository.open()).unwrap();
+    assert!(store.records().1.is_empty());
+    assert_eq!(repository.git(&["worktree", "list"]).lines().count(), 2);
+    assert!(!refs(&repository).contains("refs/tine/bad/"));
+    assert_eq!(entries(&store.places.layers()), ["2", "next"]);
+}
+
+#[test]
+fn branches_are_made_taken_or_refused() {
+    let (repository, store) = sample();
+    let (first, second) = (repository.id_of("HEAD~1"), repository.id_of("HEAD"));
+    repository.git(&["branch", "old", "HEAD~1"]);
+    repository.git(&["branch", "tine/left", "HEAD"]);
+    let create = |fork: &str, from: Option<&str>, branch: Option<&str>| {
+        let mut options = options(&repository, fork);
+        options.from = from.map(str::to_owned);
+        options.branch = branch.map(str::to_owned);
+        let record = store.create_fork(&options)?;
+        Ok::<_, StoreError>((record.base_commit.unwrap(), record.branch))
+    };
+    let is = |id: crate::git::ObjectId, branch: &str| (id.to_string(), branch.to_owned());
+
+    assert_eq!(create("a", Some("HEAD~1"), None).unwrap(), is(first, "tine/a"));
+    assert_eq!(create("b", None, Some("fresh")).unwrap(), is(second, "fresh"));
+    assert_eq!(create("c", None, Some("old")).unwrap(), is(first, "old"));
+    repository.git(&["branch", "older", "HEAD~1"]);
+    assert_eq!(
+        create("d", Some("main~1"), Some("older")).unwrap(),
+        is(first, "older")
+    );
+
+    repository.git(&["branch", "other", "HEAD"]);
+    let git = |error: Result<_, StoreError>| match error {
+        Err(StoreError::Git(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(
+        git(create("e", None, Some("main"))),
+        GitError::BranchCheckedOut { .. }
+    ));
+    assert!(matches!(
+        git(create("e", None, Some("old"))),
+        GitError::BranchCheckedOut { .. }
+    ));
+    assert!(matches!(
+        git(create("e", Some("HEAD~1"), Some("other"))),
+        GitError::BranchExists(_)
+    ));
+    assert!(matches!(
+        git(create("left", None, None)),
+        GitError::BranchExists(_)
+    ));
+    assert!(matches!(
+        git(create("e", Some("nowhere"), None)),
+        GitError::UnknownRevision(_)
+    ));
+    assert!(matches!(
+        git(create("e", None, Some("a..b"))),
+        GitError::InvalidBranchName(_)
+    ));
+    assert!(matches!(create("a", None, None), Err(StoreError::ForkExists(_))));
+    assert_eq!(store.records().0.len(), 4);
+    assert_eq!(entries(&store.places.forks()), ["a", "b", "c", "d"]);
+}
+
+#[test]
+fn what_fails_is_undone() {
+    let (repository, store) = sample();
+    let before = refs(&repository);
+    let obstacle = store.repository().common_dir().join("worktrees");
+    fs::write(&obstacle, "a file where a directory should be").unwrap();
+    store.create_fork(&options(&repository, "demo")).unwrap_err();
+    assert_eq!(refs(&repository), before);
+    assert!(entries(&store.places.forks()).is_empty());
+    fs::remove_file(&obstacle).unwrap();
+    store.create_fork(&options(&repository, "demo")).unwrap();
+}
+
+#[test]
+fn what_a_crash_left_is_removed_by_the_next_opening() {
+    let (repository, store) = sample();
+    let before = refs(&repository);
+    store.create_fork(&options(&repository, "whole")).unwrap();
+    store.create_fork(&options(&repository, "torn")).unwrap();
+    store.create_fork(&options(&repository, "half")).unwrap();
+    repository.git(&["update-ref", "refs/tine/half/discarded-1", "HEAD"]);
+    // Dead while being made: no record yet, and the intent still there.
+    fs::remove_file(store.places.record(&name("torn"))).unwrap();
+    let intent = recover::Intent {
+        new_branch: Some(("tine/torn".to_owned(), repository.id_of("HEAD").to_string())),
+    };
+    files::write_json(&store.places.intent(&name("torn")), &intent).unwrap();
+    // Dead while being removed: record and directory went first.
+    files::remove_dir(&store.places.fork(&name("half"))).unwrap();
+    fs::write(store.places.root().join("format.1-1.tmp"), "half a file").unwrap();
+    drop(store);
+
+    let store = Store::open(&repository.open()).unwrap();
+    assert_eq!(entries(&store.places.forks()), ["whole"]);
+    assert_eq!(entries(&store.places.layers()), ["1", "next"]);
+    assert!(!store.places.root().join("format.1-1.tmp").exists());
+    assert_eq!(repository.git(&["worktree", "list"]).lines().count(), 2);
+    let expected = format!(
+        "{before}\nrefs/heads/tine/half\nrefs/heads/tine/whole\nrefs/tine/half/discarded-1\n\
+         refs/tine/whole/base\nrefs/tine/whole/head"
+    );
+    assert_eq!(refs(&repository), expected);
+    store.open_fork(&name("whole")).unwrap();
+    store.create_fork(&options(&repository, "torn")).unwrap();
+}
+
+#[test]
+fn worktrees_of_others_are_left_alone() {
+    let (repository, store) = sample();
+    drop(store);
+    repository.git(&["worktree", "add", "-q", "../mine", "-b", "mine"]);
+    repository.git(&["worktree", "lock", "--reason", "on a stick", "../mine"]);
+    Store::open(&repository.open()).unwrap();
+    assert!(repository.git(&["worktree", "list"]).contains("mine"));
+}
+
+#[test]
+fn an_open_fork_is_neither_reset_nor_removed() {
+    let (repository, store) = sample();
+    store.create_fork(&options(&repository, "demo")).unwrap();
+    let fork = store.open_fork(&name("demo")).unwrap();
+    assert!(matches!(
+        store.reset_fork(&name("demo")),
+        Err(StoreError::Busy(_))
+    ));
+    let workspace = fork.workspace.clone();
+    drop(fork);
+    assert!(matches!(
+        store.remove_fork(&name("demo")),
+        Err(StoreError::Busy(_))
+    ));
+    drop(workspace);
+    store.remove_fork(&name("demo")).unwrap();
+    assert!(matches!(
+        store.record(&name("demo")),
+        Err(StoreError::NoSuchFork(_))
+    ));
+    assert!(matches!(
+        store.open_fork(&name("demo")),
+        Err(StoreError::NoSuchFork(_))
+    ));
+}
+
+#[test]
+fn removing_leaves_the_branch_and_what_was_discarded() {
+    let (repository, store) = sample();
+    store.create_fork(&options(&repository, "demo")).unwrap();
+    repository.git(&["update-ref", "refs/tine/demo/discarded-3", "HEAD"]);
+    repository.git(&["update-ref", "refs/tine/demo/held-1", "HEAD"]);
+    store.remove_fork(&name("demo")).unwrap();
+    assert_eq!(
+        refs(&repository),
+        "refs/heads/main\nrefs/heads/tine/demo\nrefs/tine/demo/discarded-3"
+    );
+    assert_eq!(entries(&store.places.layers()), ["next"]);
+    assert_eq!(repository.git(&["worktree", "list"]).lines().count(), 1);
+}
+
+#[test]
+fn a_worktree_that_is_gone_does_not_stop_a_removal() {
+    let (repository, store) = sample();
+    let record = store.create_fork(&options(&repository, "demo")).unwrap();
+    let git_dir = store
+        .repository()
+        .common_dir()
+        .join("worktrees")
+        .join(record.worktree_id);
+    fs::remove_dir_all(&git_dir).unwrap();
+    assert!(matches!(store.open_fork(&name("demo")), Err(StoreError::Git(_))));
+    store.remove_fork(&name("demo")).unwrap();
+    assert!(store.records().0.is_empty());
+}
+
+#[test]
+fn a_reset_fork_is_empty_and_stands_on_head() {
+    let (repository, store) = sample();
+    let first = store.create_fork(&options(&repository, "demo")).unwrap();
+    let fork = store.open_fork(&name("demo")).unwrap();
+    fork.workspace.write_path(ME, &path("new"), b"text").unwrap();
+    let git_dir = fork.worktree.git_dir().to_owned();
+    drop(fork);
+    repository.write("c.txt", "gamma\n");
+    let third = repository.commit("third");
+    fs::write(git_dir.join("HEAD"), format!("{third}\n")).unwrap();
+    fs::write(git_dir.join("MERGE_HEAD"), format!("{third}\n")).unwrap();
+    repository.git(&["update-ref", "refs/tine/demo/held-1", "HEAD"]);
+
+    store.reset_fork(&name("demo")).unwrap();
+    let record = store.record(&name("demo")).unwrap();
+    assert_eq!(record.base_commit, Some(third.to_string()));
+    assert_ne!(record.open_layer, first.open_layer);
+    assert_eq!(entries(&store.places.layers()), ["2", "next"]);
+    let fork = store.open_fork(&name("demo")).unwrap();
+    assert!(fork.workspace.resolve(&path("new")).is_err());
+    assert_eq!(fork.workspace.read_path(&path("c.txt")).unwrap(), b"gamma\n");
+    assert_eq!(fork.worktree.operation_in_progress(), None);
+    let head = store.repository().head_of(&git_dir).unwrap();
+    assert_eq!(head, Head::Detached { commit_id: third });
+    assert_eq!(repository.id_of("refs/tine/demo/base"), third);
+    assert!(!refs(&repository).contains("held-"));
+}
+
+#[test]
+fn a_base_that_is_gone_is_named() {
+    let (repository, store) = sample();
+    store.create_fork(&options(&repository, "demo")).unwrap();
+    let missing = "1".repeat(40);
+    store
+        .update_record(&name("demo"), |record| record.base_tree = missing.clone())
+        .unwrap();
+    match store.open_fork(&name("demo")) {
+        Err(StoreError::Damaged { path, reason }) => {
+            assert_eq!(path, store.places.record(&name("demo")));
+            assert!(reason.contains(&missing), "{reason}");
+        }
+        other => panic!("{:?}", other.err()),
+    }
+}
+
+#[test]
+fn a_changed_record_is_there_after_reopening() {
+    let (repository, store) = sample();
+    store.create_fork(&options(&repository, "demo")).unwrap();
+    store
+        .update_record(&name("demo"), |record| {
+            record.mounted = true;
+            record.name = name("other");
+        })
+        .unwrap();
+    drop(store);
+    let store = Store::open(&repository.open()).unwrap();
+    let record = store.record(&name("demo")).unwrap();
+    assert!(record.mounted);
+    assert_eq!(record.name, name("demo"), "a fork keeps its name");
+}
+
+#[test]
+fn a_repository_without_a_commit_can_be_forked() {
+    let repository = TestRepository::new();
+    let store = Store::open(&repository.open()).unwrap();
+    let record = store.create_fork(&options(&repository, "demo")).unwrap();
+    assert_eq!(record.base_commit, None);
+    let fork = store.open_fork(&name("demo")).unwrap();
+    let head = store.repository().head_of(fork.worktree.git_dir()).unwrap();
+    assert_eq!(
+        head,
+        Head::Unborn {
+            name: "refs/heads/tine/demo".to_owned()
+        }
+    );
+    let names = fork.workspace.list_path(&RepoPath::root()).unwrap();
+    assert_eq!(names.len(), 1, "only .git");
+    drop(fork);
+    let mut taken = options(&repository, "two");
+    taken.branch = Some("main".to_owned());
+    assert!(matches!(
+        store.create_fork(&taken),
+        Err(StoreError::Git(GitError::BranchCheckedOut { .. }))
+    ));
+    store.reset_fork(&name("demo")).unwrap();
+    store.remove_fork(&name("demo")).unwrap();
+}
+
+#[test]
+fn a_bare_repository_can_be_forked() {
+    let repository = TestRepository::new();
+    repository.write("a.txt", "alpha\n");
+    repository.commit("first");
+    let bare_dir = repository.dir().join("../bare.git");
+    repository.git(&["clone", "-q", "--bare", ".", "../bare.git"]);
+    let bare = Repository::discover(&bare_dir).unwrap();
+    let store = Store::open(&bare).unwrap();
+    let mut options = options(&repository, "demo");
+    options.git_dir = bare.common_dir().to_owned();
+    store.create_fork(&options).unwrap();
+    let fork = store.open_fork(&name("demo")).unwrap();
+    assert_eq!(fork.workspace.read_path(&path("a.txt")).unwrap(), b"alpha\n");
+}

@@ -1,0 +1,501 @@
+//! The house rules that can be checked by reading the source: which part may name which, and what stands where.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The parts from the outside in; each may name itself and those after it. The last ones are foundations, which may
+/// name each other.
+const PARTS: [&[&str]; 8] = [
+    &["cli"],
+    &["daemon"],
+    &["fuse"],
+    &["change"],
+    &["workspace"],
+    &["layer"],
+    &["git"],
+    &["path", "attr", "sys"],
+];
+
+/// One source file.
+struct Source {
+    /// Relative to the repository's root.
+    path: PathBuf,
+    /// Without comments, strings and characters, with lines kept.
+    code: String,
+    /// As `code`, without `#[cfg(test)]` modules; empty for a file of tests.
+    serving: String,
+}
+
+impl Source {
+    /// The part it belongs to: its folder beneath `src`, or its name.
+    fn part(&self) -> &str {
+        let below = self.path.strip_prefix("src").expect("only src is read");
+        let first = below.iter().next().expect("a file has a name");
+        first
+            .to_str()
+            .expect("source names are UTF-8")
+            .trim_end_matches(".rs")
+    }
+
+    fn is_in(&self, folder: &str) -> bool {
+        self.path.starts_with(folder)
+    }
+
+    /// `src/a.rs:12: line` for each line of `code` in which `found` holds.
+    fn lines_where(&self, code: &str, found: impl Fn(&str) -> bool) -> Vec<String> {
+        code.lines()
+            .enumerate()
+            .filter(|(_, line)| found(line))
+            .map(|(number, line)| format!("{}:{}: {}", self.path.display(), number + 1, line.trim()))
+            .collect()
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn rust_files(dir: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![root().join(dir)];
+    while let Some(dir) = open.pop() {
+        for entry in fs::read_dir(&dir).expect("the source can be read") {
+            let path = entry.expect("the source can be read").path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn sources() -> Vec<Source> {
+    let mut sources: Vec<Source> = rust_files("src")
+        .into_iter()
+        .map(|path| {
+            let code = without_text(&fs::read_to_string(&path).expect("source is UTF-8"));
+            let path = path
+                .strip_prefix(root())
+                .expect("it is beneath the root")
+                .to_owned();
+            let serving = without_tests(&code);
+            Source { path, code, serving }
+        })
+        .collect();
+    assert!(sources.len() > 30, "the source was not found");
+    let test_files: BTreeSet<PathBuf> = sources.iter().flat_map(test_files).collect();
+    for source in &mut sources {
+        if test_files.iter().any(|file| source.path.starts_with(file)) {
+            source.serving.clear();
+        }
+    }
+    sources
+}
+
+/// The files of modules that `source` declares with `#[cfg(test)] mod name;`, and the folders of those modules.
+fn test_files(source: &Source) -> Vec<PathBuf> {
+    let is_mod = source.path.ends_with("mod.rs") || source.path.ends_with("lib.rs");
+    let dir = if is_mod {
+        source.path.parent().expect("a file has a folder").to_owned()
+    } else {
+        source.path.with_extension("")
+    };
+    let declarations = source.code.split("#[cfg(test)]").skip(1);
+    declarations
+        .filter_map(|rest| {
+            let declaration = &rest[..rest.find([';', '{', '='])?];
+            let is_file = rest[declaration.len()..].starts_with(';');
+            let (_, name) = declaration.rsplit_once("mod ").filter(|_| is_file)?;
+            Some([dir.join(format!("{}.rs", name.trim())), dir.join(name.trim())])
+        })
+        .flatten()
+        .collect()
+}
+
+/// Blanks comments, string and character literals, keeping every newline.
+fn without_text(source: &str) -> String {
+    let bytes = source.as_bytes();
+    let mut code = String::with_capacity(source.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let rest = &source[at..];
+        let end = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if rest.starts_with("/*") {
+            comment_end(rest)
+        } else if let Some(end) = raw_string_end(rest, at.checked_sub(1).map(|before| bytes[before])) {
+            end
+        } else if rest.starts_with('"') {
+            quoted_end(rest, b'"')
+        } else if is_character(rest) {
+            quoted_end(rest, b'\'')
+        } else {
+            let next = rest.chars().next().expect("it is not at the end");
+            code.push(next);
+            at += next.len_utf8();
+            continue;
+        };
+        code.push(' ');
+        code.extend(rest[..end].chars().filter(|&c| c == '\n'));
+        at += end;
+    }
+    code
+}
+
+/// Block comments nest.
+fn comment_end(rest: &str) -> usize {
+    let mut depth = 0;
+    let mut at = 0;
+    while at < rest.len() {
+        if rest[at..].starts_with("/*") {
+            depth += 1;
+            at += 2;
+        } else if rest[at..].starts_with("*/") {
+            depth -= 1;
+            at += 2;
+            if depth == 0 {
+                break;
+            }
+        } else {
+            at += rest[at..].chars().next().map_or(1, char::len_utf8);
+        }
+    }
+    at
+}
+
+/// The end of `r"…"` or `r#"…"#` (also after a `b` or `c`), if that is what begins here.
+fn raw_string_end(rest: &str, before: Option<u8>) -> Option<usize> {
+    if before.is_some_and(|b| b.is_ascii_alphanumeric() && b != b'b' && b != b'c' || b == b'_') {
+        return None;
+    }
+    let after = rest.strip_prefix('r')?;
+    let hashes = after.len() - after.trim_start_matches('#').len();
+    let text = after[hashes..].strip_prefix('"')?;
+    let end = format!("\"{}", "#".repeat(hashes));
+    let length = text.find(&end)?;
+    Some(1 + hashes + 1 + length + end.len())
+}
+
+fn quoted_end(rest: &str, quote: u8) -> usize {
+    let bytes = rest.as_bytes();
+    let mut at = 1;
+    while at < bytes.len() && bytes[at] != quote {
+        at += if bytes[at] == b'\\' { 2 } else { 1 };
+    }
+    (at + 1).min(rest.len())
+}
+
+/// Whether a character literal begins here, not a lifetime.
+fn is_character(rest: &str) -> bool {
+    let mut chars = rest.chars();
+    chars.next() == Some('\'') && (chars.next() == Some('\\') || chars.next() == Some('\''))
+}
+
+/// Blanks `#[cfg(test)]` modules and functions.
+fn without_tests(code: &str) -> String {
+    let mut kept = code.to_owned();
+    while let Some(start) = kept.find("#[cfg(test)]") {
+        let rest = &kept[start..];
+        let end = match (rest.find('{'), rest.find(';')) {
+            // A declaration: its file is left out by its name.
+            (Some(brace), Some(semicolon)) if semicolon < brace => semicolon + 1,
+            (None, Some(semicolon)) => semicolon + 1,
+            (Some(brace), _) => brace + block_end(&rest[brace..]),
+            (None, None) => rest.len(),
+        };
+        let blank: String = rest[..end].chars().filter(|&c| c == '\n').collect();
+        kept.replace_range(start..start + end, &blank);
+    }
+    kept
+}
+
+/// The end of the block that begins with the `{` at the beginning.
+fn block_end(rest: &str) -> usize {
+    let mut depth = 0;
+    for (at, c) in rest.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return at + 1;
+        }
+    }
+    rest.len()
+}
+
+/// The identifiers of a line.
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !c.is_alphanumeric() && c != '_')
+        .filter(|word| !word.is_empty())
+}
+
+/// What follows `prefix` in `code`: the first names in `crate::a` and `crate::{a, b::c}`.
+fn named_after(prefix: &str, code: &str) -> BTreeSet<String> {
+    let mut named = BTreeSet::new();
+    for (at, _) in code.match_indices(prefix) {
+        let before = code[..at].chars().next_back();
+        let is_tail = before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':');
+        if !is_tail {
+            named.extend(heads(&code[at + prefix.len()..]));
+        }
+    }
+    named
+}
+
+/// The first names of what may follow `crate::`: a path, or a group of paths.
+fn heads(rest: &str) -> Vec<String> {
+    let first = |text: &str| words(text).next().unwrap_or("").to_owned();
+    if !rest.starts_with('{') {
+        return vec![first(rest)];
+    }
+    let group = &rest[1..block_end(rest) - 1];
+    let mut heads = Vec::new();
+    let mut depth = 0;
+    let mut start = 0;
+    for (at, c) in group.char_indices().chain([(group.len(), ',')]) {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                heads.push(first(&group[start..at]));
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    heads.retain(|head| !head.is_empty());
+    heads
+}
+
+fn rank(part: &str) -> Option<usize> {
+    PARTS.iter().position(|parts| parts.contains(&part))
+}
+
+#[test]
+fn imports_run_downwards_only() {
+    let mut wrong = Vec::new();
+    for source in sources() {
+        let part = source.part();
+        if part == "lib" {
+            continue;
+        }
+        if part == "main" {
+            let named: Vec<_> = source.code.matches("tine::").collect();
+            assert_eq!(
+                named.len(),
+                source.code.matches("tine::cli::").count(),
+                "main only calls cli"
+            );
+            continue;
+        }
+        let own = rank(part).unwrap_or_else(|| panic!("{part} has no place in the house"));
+        let depth = source.path.iter().count() - 1;
+        let depth = if source.path.ends_with("mod.rs") {
+            depth - 1
+        } else {
+            depth
+        };
+        let named = named_after("crate::", &source.code);
+        // The same by another road.
+        let out = named_after(&"super::".repeat(depth), &source.serving);
+        for named in named.iter().chain(out.iter().filter(|name| rank(name).is_some())) {
+            match rank(named) {
+                Some(theirs) if theirs >= own => {}
+                Some(_) => wrong.push(format!("{} names crate::{named}", source.path.display())),
+                None => wrong.push(format!("{}: crate::{named} is no part", source.path.display())),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn only_the_kernel_adapter_knows_fuser() {
+    let wrong: Vec<String> = sources()
+        .iter()
+        .filter(|source| !source.is_in("src/fuse"))
+        .flat_map(|source| source.lines_where(&source.code, |line| words(line).any(|word| word == "fuser")))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn unsafe_and_system_calls_stand_in_sys() {
+    let calls = |line: &str| {
+        line.match_indices("libc::").any(|(at, prefix)| {
+            let rest = &line[at + prefix.len()..];
+            let name = words(rest).next().unwrap_or("");
+            rest.starts_with(name)
+                && name.starts_with(|c: char| c.is_ascii_lowercase())
+                && rest[name.len()..].starts_with('(')
+        })
+    };
+    let wrong: Vec<String> = sources()
+        .iter()
+        .filter(|source| !source.is_in("src/sys"))
+        .flat_map(|source| {
+            source.lines_where(&source.serving, |line| {
+                calls(line) || words(line).any(|word| word == "unsafe")
+            })
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_unsafe_block_says_why_it_is_safe() {
+    let mut wrong = Vec::new();
+    for source in sources().iter().filter(|source| source.is_in("src/sys")) {
+        let text = fs::read_to_string(root().join(&source.path)).expect("source is UTF-8");
+        let text: Vec<&str> = text.lines().collect();
+        for (number, line) in source.serving.lines().enumerate() {
+            if !line.contains("unsafe {") && !line.contains("unsafe impl") {
+                continue;
+            }
+            let above = text[number.saturating_sub(8)..=number].iter();
+            if !above.clone().any(|line| line.contains("SAFETY:")) {
+                wrong.push(format!("{}:{}", source.path.display(), number + 1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "no SAFETY: line at\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn only_the_command_line_prints_and_ends_the_process() {
+    const SPEAKING: [&str; 5] = ["println!", "eprintln!", "print!", "eprint!", "dbg!"];
+    let ends = |line: &str| line.contains("process::exit(") || line.contains("process::abort(");
+    let wrong: Vec<String> = sources()
+        .iter()
+        .filter(|source| !source.is_in("src/cli"))
+        .flat_map(|source| {
+            source.lines_where(&source.serving, |line| {
+                ends(line) || SPEAKING.iter().any(|speaking| line.contains(speaking))
+            })
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn serving_code_neither_unwraps_nor_leaves_things_to_do() {
+    const FORBIDDEN: [&str; 4] = [".unwrap()", "todo!(", "unimplemented!(", "panic!("];
+    let wrong: Vec<String> = sources()
+        .iter()
+        .flat_map(|source| {
+            source.lines_where(&source.serving, |line| {
+                FORBIDDEN.iter().any(|word| line.contains(word))
+            })
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_file_is_a_drawer_for_everything() {
+    let wrong: Vec<PathBuf> = sources()
+        .into_iter()
+        .map(|source| source.path)
+        .filter(|path| {
+            path.iter().any(|part| {
+                ["utils", "util", "helpers", "common"]
+                    .contains(&part.to_string_lossy().trim_end_matches(".rs"))
+            })
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+/// How many invariants the design has.
+const INVARIANTS: usize = 14;
+
+#[test]
+fn every_invariant_has_a_test_that_names_it() {
+    let page = fs::read_to_string(root().join("docs/invariants.md")).expect("docs/invariants.md is there");
+    let tests: Vec<String> = ["src", "tests"]
+        .into_iter()
+        .flat_map(rust_files)
+        .map(|path| fs::read_to_string(path).expect("source is UTF-8"))
+        .collect();
+    for number in 1..=INVARIANTS {
+        let heading = format!("## {number}. ");
+        let start = page
+            .find(&heading)
+            .unwrap_or_else(|| panic!("the page has no {heading:?}"));
+        let section = &page[start + heading.len()..];
+        let section = &section[..section.find("\n## ").unwrap_or(section.len())];
+        let named: Vec<&str> = section
+            .lines()
+            .filter_map(|line| line.strip_prefix("- test: `"))
+            .map(|line| line.split('`').next().expect("split gives at least one"))
+            .collect();
+        if named.is_empty() {
+            assert!(
+                section.contains("Not built yet:"),
+                "invariant {number} has no test"
+            );
+        }
+        for name in named {
+            let function = name.rsplit("::").next().expect("rsplit gives at least one");
+            assert!(
+                tests.iter().any(|text| names_invariant(text, function, number)),
+                "invariant {number}: there is no test {name} that names it"
+            );
+        }
+    }
+}
+
+/// Whether `text` has the function, and its name or the comment above it says `Invariant <number>`.
+fn names_invariant(text: &str, function: &str, number: usize) -> bool {
+    let Some(at) = text.find(&format!("fn {function}(")) else {
+        return false;
+    };
+    let in_name = function.starts_with("invariant_")
+        && function
+            .split('_')
+            .skip(1)
+            .take_while(|word| *word == "and" || word.parse::<usize>().is_ok())
+            .any(|word| word.parse() == Ok(number));
+    let above: Vec<&str> = text[..at]
+        .lines()
+        .rev()
+        .skip_while(|line| line.trim_start().starts_with("fn ") || line.trim().is_empty())
+        .take_while(|line| line.trim_start().starts_with(['#', '/']))
+        .collect();
+    in_name
+        || above.iter().any(|line| {
+            line.to_lowercase().split("invariant").skip(1).any(|rest| {
+                words(rest)
+                    .take_while(|word| *word == "s" || *word == "and" || word.parse::<usize>().is_ok())
+                    .any(|word| word.parse() == Ok(number))
+            })
+        })
+}
+
+#[test]
+fn the_reading_of_source_is_right() {
+    let code = without_text("a // b\n\"c\\\"d\" r#\"e\"# 'f' '\\'' &'g h /* i /* j */ k */ l");
+    let found: Vec<&str> = words(&code).collect();
+    assert_eq!(found, ["a", "g", "h", "l"]);
+    let tested = without_tests("a #[cfg(test)] mod t { b { } } c #[cfg(test)] mod u; d");
+    assert_eq!(words(&tested).collect::<Vec<_>>(), ["a", "c", "d"]);
+    let named = named_after("crate::", "use crate::{a, b::{c, d}}; crate::e::f(); x::crate::g");
+    assert_eq!(named.into_iter().collect::<Vec<_>>(), ["a", "b", "e"]);
+    assert!(names_invariant(
+        "#[test]\nfn invariant_07_and_13_x() {}",
+        "invariant_07_and_13_x",
+        13
+    ));
+    assert!(names_invariant(
+        "/// Invariants 3 and 4.\n#[test]\nfn x() {}",
+        "x",
+        4
+    ));
+    assert!(!names_invariant("/// Invariant 3.\n#[test]\nfn x() {}", "x", 4));
+}

@@ -1,0 +1,279 @@
+//! Random sequences of file operations, commits and restarts, against a plain file system in memory: through the
+//! [`Workspace`](tine::workspace::Workspace) itself, and through a real mount, beside the host's own file system.
+//!
+//! A failure prints the shortest sequence found, ready to be pasted into a `regression_*` test below; its seed goes to
+//! `tests/model/regressions.txt` and runs first from then on. `TINE_SOAK=1` runs many more cases, `PROPTEST_CASES=n`
+//! as many as it says.
+
+mod support;
+
+#[path = "model/agreement.rs"]
+mod agreement;
+#[path = "model/by_inode.rs"]
+mod by_inode;
+#[path = "model/posix.rs"]
+mod posix;
+#[path = "model/reference.rs"]
+mod reference;
+#[path = "model/steps.rs"]
+mod steps;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, FileFailurePersistence, TestError, TestRunner};
+use tine::attr::Timestamp;
+use tine::change::ChangeError;
+
+use by_inode::ByInode;
+use posix::Directory;
+use reference::Reference;
+use steps::{Op, Sight, Step, Subject};
+use support::{TestFork, TestRepo, require_fuse};
+
+/// How many cases a soak runs for each everyday one.
+const SOAK_FACTOR: u32 = 100;
+
+/// Runs `case` on random sequences of at most `longest` operations.
+fn check(cases: u32, longest: usize, case: impl Fn(&[Op])) {
+    let cases = match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => Config::default().cases,
+        None if support::soaking() => cases * SOAK_FACTOR,
+        None => cases,
+    };
+    let config = Config {
+        cases,
+        max_shrink_iters: 400,
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(
+            "tests/model/regressions.txt",
+        ))),
+        ..Config::default()
+    };
+    let sequences = prop::collection::vec(steps::op(), 1..longest);
+    let result = TestRunner::new(config).run(&sequences, |ops| {
+        case(&ops);
+        Ok(())
+    });
+    match result {
+        Ok(()) => {}
+        Err(TestError::Fail(reason, ops)) => panic!("{reason}\nregression(&{ops:?});"),
+        Err(TestError::Abort(reason)) => panic!("{reason}"),
+    }
+}
+
+/// Umask of the process: modes are compared as they are asked for.
+fn set_umask() {
+    // SAFETY: umask(2) touches no memory.
+    unsafe { libc::umask(0o022) };
+}
+
+/// A name that no fork had before.
+fn fresh_name() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("f{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn base_time(fork: &TestFork) -> Timestamp {
+    fork.store()
+        .record(fork.name())
+        .expect("the fork was just made")
+        .base_attrs
+        .time
+}
+
+/// Which node of a subject is which node of the reference, for the whole of a run.
+#[derive(Default)]
+struct Nodes {
+    theirs: HashMap<u64, u64>,
+    ours: HashMap<u64, u64>,
+}
+
+impl Nodes {
+    /// Invariant 7: a number stays with its node through copy-up, rename and remount, and is never used again.
+    fn check(&mut self, path: &str, ours: u64, theirs: u64) {
+        let known = *self.theirs.entry(ours).or_insert(theirs);
+        assert_eq!(known, theirs, "the inode number of {path} changed");
+        let known = *self.ours.entry(theirs).or_insert(ours);
+        assert_eq!(
+            known, ours,
+            "the inode number {theirs} was another node's before, now it is that of {path}"
+        );
+    }
+}
+
+/// Checks that `subject` shows what the reference shows.
+fn compare(what: &str, expected: &Sight, mut found: Sight, nodes: &mut Nodes) {
+    for (path, expected) in expected {
+        let text = String::from_utf8_lossy(path).into_owned();
+        let Some(mut found) = found.remove(path) else {
+            panic!("{what}: {text:?} is missing");
+        };
+        nodes.check(&text, expected.node, found.node);
+        found.node = expected.node;
+        if expected.mtime.is_none() {
+            found.mtime = None;
+        }
+        if found.content != expected.content {
+            let at = found
+                .content
+                .iter()
+                .zip(&expected.content)
+                .take_while(|(a, b)| a == b)
+                .count();
+            panic!(
+                "{what}: the content of {text:?} differs from byte {at} on; {} bytes, not {}",
+                found.content.len(),
+                expected.content.len()
+            );
+        }
+        let fields = |seen: &steps::Seen| {
+            let time = seen.mtime.map(|time| (time.secs, time.nanos));
+            format!(
+                "{:?} mode {:o} links {} size {} mtime {time:?} xattrs {:?}",
+                seen.kind, seen.perm, seen.nlink, seen.size, seen.xattrs
+            )
+        };
+        assert_eq!(fields(&found), fields(expected), "{what}: {text:?}");
+    }
+    let extra: Vec<_> = found.keys().map(|path| String::from_utf8_lossy(path)).collect();
+    assert!(extra.is_empty(), "{what}: nobody made {extra:?}");
+}
+
+/// Commits as `tine commit` does; nothing to commit is fine.
+fn commit(fork: &TestFork) {
+    match fork.commit("a step") {
+        Ok(_) | Err(ChangeError::NothingToCommit) => {}
+        Err(error) => panic!("the commit failed: {error}"),
+    }
+}
+
+/// One sequence through the workspace. Git is asked about every sequence for which `ask_git` is set.
+fn workspace_case(repo: &TestRepo, ops: &[Op], ask_git: bool) {
+    let mut fork = TestFork::new(repo, &fresh_name());
+    let mut reference = Reference::read(repo.dir(), base_time(&fork));
+    let mut subject = ByInode::new(fork.workspace().clone());
+    let mut nodes = Nodes::default();
+    compare(
+        "at the beginning",
+        &reference.sight(),
+        subject.sight(),
+        &mut nodes,
+    );
+    for (number, op) in ops.iter().enumerate() {
+        let Some(step) = op.step(&reference) else { continue };
+        let expected = reference.apply(&step);
+        let found = match step {
+            Step::Commit => {
+                commit(&fork);
+                expected.clone()
+            }
+            Step::Reopen => {
+                drop(subject);
+                fork.reopen();
+                subject = ByInode::new(fork.workspace().clone());
+                expected.clone()
+            }
+            _ => subject.apply(&step),
+        };
+        assert_eq!(found, expected, "step {number}: {step:?}");
+        if number % 3 == 0 || matches!(step, Step::Commit | Step::Reopen) {
+            let what = format!("after step {number}, {step:?}");
+            compare(&what, &reference.sight(), subject.sight(), &mut nodes);
+        }
+    }
+    compare("at the end", &reference.sight(), subject.sight(), &mut nodes);
+    drop(subject);
+    fork.reopen();
+    let mut subject = ByInode::new(fork.workspace().clone());
+    compare(
+        "after opening again",
+        &reference.sight(),
+        subject.sight(),
+        &mut nodes,
+    );
+    drop(subject);
+    if ask_git && support::fuse_missing().is_none() {
+        fork.mount();
+        agreement::check(repo, &fork, &reference);
+    }
+    fork.remove();
+}
+
+/// One sequence through a mount, and the same in a directory of the host.
+fn mount_case(repo: &TestRepo, ops: &[Op]) {
+    let name = fresh_name();
+    let mut fork = TestFork::mounted(repo, &name);
+    let mut reference = Reference::read(repo.dir(), base_time(&fork));
+    let mut subject = Directory::new(fork.path());
+    let mut nodes = Nodes::default();
+
+    let host_dir = repo.root().join(format!("host-{name}"));
+    std::fs::create_dir(&host_dir).expect("the name is fresh");
+    let mut host = Directory::new(&host_dir);
+    for step in reference.building_steps() {
+        assert_eq!(host.apply(&step), steps::Outcome::Done, "{step:?}");
+    }
+
+    for (number, op) in ops.iter().enumerate() {
+        let Some(step) = op.step(&reference) else { continue };
+        let expected = reference.apply(&step);
+        assert_eq!(
+            host.apply(&step),
+            expected,
+            "the reference is wrong at step {number}: {step:?}"
+        );
+        let found = match step {
+            Step::Commit => {
+                commit(&fork);
+                expected.clone()
+            }
+            Step::Reopen => {
+                fork.reopen();
+                expected.clone()
+            }
+            _ => subject.apply(&step),
+        };
+        assert_eq!(found, expected, "step {number}: {step:?}");
+        if matches!(step, Step::Commit | Step::Reopen) {
+            let what = format!("after step {number}, {step:?}");
+            compare(&what, &reference.sight(), subject.sight(), &mut nodes);
+        }
+    }
+    let mut expected = reference.sight();
+    compare("at the end", &expected, subject.sight(), &mut nodes);
+    // The host uses numbers again, and its root was made by another hand.
+    let mut host_sight = host.sight();
+    for path in [&[][..]] {
+        expected.get_mut(path).expect("there is a root").mtime = None;
+        host_sight.get_mut(path).expect("there is a root").perm = expected[path].perm;
+    }
+    compare(
+        "the reference against the host",
+        &expected,
+        host_sight,
+        &mut Nodes::default(),
+    );
+    agreement::check(repo, &fork, &reference);
+    fork.remove();
+    std::fs::remove_dir_all(&host_dir).expect("the host's directory can be removed");
+}
+
+#[test]
+fn invariant_07_and_13_a_workspace_behaves_as_the_reference() {
+    set_umask();
+    let repo = TestRepo::new();
+    let count = AtomicU32::new(0);
+    check(60, 40, |ops| {
+        let ask_git = count.fetch_add(1, Ordering::Relaxed).is_multiple_of(4);
+        workspace_case(&repo, ops, ask_git);
+    });
+}
+
+#[test]
+fn invariant_07_and_08_a_mount_behaves_as_the_reference_and_the_host() {
+    require_fuse!();
+    set_umask();
+    let repo = TestRepo::new();
+    check(40, 40, |ops| mount_case(&repo, ops));
+}
