@@ -25,8 +25,9 @@ impl From<GitError> for Failure {
                 .hint("`git log --all --oneline` lists commits, `git branch -a` branches; fetch what is missing first"),
             GitError::BranchCheckedOut { .. } => Failure::new(ErrorCode::BranchCheckedOut, message)
                 .hint("choose another branch with `--branch NAME`"),
-            GitError::BranchExists(_) => Failure::new(ErrorCode::BranchExists, message)
-                .hint("choose another branch with `--branch NAME`, or leave `--from` out to go on with this one"),
+            GitError::BranchExists(branch) => Failure::new(ErrorCode::BranchExists, message).hint(format!(
+                "`--branch {branch}` without `--from` goes on with it; or make another with `--branch NAME`"
+            )),
             GitError::InvalidBranchName(_) => Failure::new(ErrorCode::InvalidBranch, message)
                 .hint("`git help check-ref-format` says what a branch may be called"),
             GitError::MissingObject { .. } => Failure::new(ErrorCode::CorruptObject, message).hint(

@@ -96,10 +96,15 @@ fn start(program: &Path, common_dir: &Path, report: UnixStream, log: File) -> io
 }
 
 /// Whether a variable belongs to the command that happens to start the daemon and not to all that it will serve: the
-/// repository, identities and dates of one call of git. Where git is configured stays.
+/// repository and the dates of one call of git. Where git is configured stays, and so do identities: the daemon needs
+/// one for a policy that commits after an `umount` from outside. Every other request brings its own.
 fn leads_astray(variable: &str) -> bool {
-    let kept = [
+    const KEPT: [&str; 10] = [
         "GIT_CONFIG_",
+        "GIT_AUTHOR_NAME",
+        "GIT_AUTHOR_EMAIL",
+        "GIT_COMMITTER_NAME",
+        "GIT_COMMITTER_EMAIL",
         "GIT_SSH",
         "GIT_EXEC_PATH",
         "GIT_ASKPASS",
@@ -107,7 +112,7 @@ fn leads_astray(variable: &str) -> bool {
         "GIT_TRACE",
     ];
     variable.starts_with("GIT_")
-        && (variable == "GIT_CONFIG_PARAMETERS" || !kept.iter().any(|prefix| variable.starts_with(prefix)))
+        && (variable == "GIT_CONFIG_PARAMETERS" || !KEPT.iter().any(|prefix| variable.starts_with(prefix)))
 }
 
 /// This program's file; where that was replaced since the start, what runs.
@@ -169,7 +174,7 @@ mod tests {
             "GIT_DIR",
             "GIT_WORK_TREE",
             "GIT_INDEX_FILE",
-            "GIT_AUTHOR_NAME",
+            "GIT_AUTHOR_DATE",
             "GIT_COMMITTER_DATE",
             "GIT_CONFIG_PARAMETERS",
         ] {
@@ -181,6 +186,7 @@ mod tests {
             "HOME",
             "PATH",
             "GIT_SSH_COMMAND",
+            "GIT_COMMITTER_EMAIL",
         ] {
             assert!(!leads_astray(name), "{name}");
         }

@@ -490,6 +490,11 @@ impl Filesystem for Adapter {
         mut reply: ReplyDirectory,
     ) {
         let listed = self.call(Operation::ReadDir, ino, |workspace| {
+            for (name, number, cookie) in workspace.dots(convert::ino(ino), offset)? {
+                if reply.add(INodeNo(number.0), cookie, FileType::Directory, name) {
+                    return Ok(());
+                }
+            }
             Ok(workspace.readdir(convert::ino(ino), offset, &mut |entry| {
                 let number = INodeNo(entry.ino.0);
                 !reply.add(
@@ -512,6 +517,14 @@ impl Filesystem for Adapter {
         mut reply: ReplyDirectoryPlus,
     ) {
         let listed = self.call(Operation::ReadDirPlus, ino, |workspace| {
+            for (name, number, cookie) in workspace.dots(convert::ino(ino), offset)? {
+                // The kernel takes these two for what they are and counts no lookup.
+                let attr = convert::file_attr(&workspace.getattr(convert::ino(ino))?);
+                let attr = FileAttr { ino: INodeNo(number.0), ..attr };
+                if reply.add(INodeNo(number.0), cookie, name, &REMEMBER, &attr, GENERATION) {
+                    return Ok(());
+                }
+            }
             Ok(
                 workspace.readdir_plus(convert::ino(ino), offset, &mut |entry, attr| {
                     let number = INodeNo(entry.ino.0);

@@ -255,12 +255,17 @@ enum Visibility {
 
 fn visibility(ours: &MountedAt) -> Result<Visibility, MountError> {
     let mounts = place::mounts_at(&ours.dir).map_err(MountError::io("read", "/proc/self/mountinfo"))?;
+    Ok(visibility_among(ours, &mounts))
+}
+
+/// `mounts` are those at the directory, lowest first.
+fn visibility_among(ours: &MountedAt, mounts: &[MountedAt]) -> Visibility {
     let is_ours = |mount: &MountedAt| mount.mount_id == ours.mount_id && mount.device == ours.device;
-    Ok(match mounts.iter().rposition(is_ours) {
+    match mounts.iter().rposition(is_ours) {
         Some(position) if position + 1 == mounts.len() => Visibility::OnTop,
         Some(_) => Visibility::Covered,
         None => Visibility::Gone,
-    })
+    }
 }
 
 /// Ends a connection without regard for who uses it, as far as there is a way to.
@@ -501,5 +506,38 @@ fn is_dead(dir: &Path) -> bool {
         Ok(answer) => answer
             .is_err_and(|error| matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))),
         Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mounted(mount_id: u64, minor: u32) -> MountedAt {
+        MountedAt {
+            mount_id,
+            device: (0, minor),
+            dir: "/srv/x".into(),
+            fs_type: FS_TYPE.into(),
+            source: "tine:x".into(),
+        }
+    }
+
+    #[test]
+    fn another_mount_at_the_same_place_is_not_taken_for_ours() {
+        let ours = mounted(7, 40);
+        let same_number = mounted(7, 41);
+        let same_device = mounted(8, 40);
+        assert_eq!(visibility_among(&ours, &[]), Visibility::Gone);
+        assert_eq!(visibility_among(&ours, &[same_number.clone()]), Visibility::Gone);
+        assert_eq!(visibility_among(&ours, &[same_device.clone()]), Visibility::Gone);
+        assert_eq!(
+            visibility_among(&ours, &[ours.clone(), same_device.clone()]),
+            Visibility::Covered
+        );
+        assert_eq!(
+            visibility_among(&ours, &[same_device, ours.clone()]),
+            Visibility::OnTop
+        );
     }
 }

@@ -17,6 +17,9 @@ use crate::sys;
 /// Bytes copied at once where the kernel cannot copy by itself.
 const COPY_CHUNK: usize = 1 << 20;
 
+/// Content files that are synced one by one at most; past that, syncing the whole file system takes less time.
+const SYNC_FILES_MAX: usize = 32;
+
 /// A layer's contents, writable.
 pub(super) struct ContentStore {
     id: LayerId,
@@ -50,6 +53,17 @@ pub(super) struct ContentSync {
 impl ContentSync {
     /// Brings the contents to the disk.
     pub fn write_out(&self) -> Result<(), LayerError> {
+        if self.dirty_files.len() > SYNC_FILES_MAX {
+            return fault::step()
+                .and_then(|()| sys::file::sync_fs(&self.data))
+                .map_err(LayerError::io("sync the file system of", &self.data_path));
+        }
+        // All of them at once, so that one commit of the file system's journal may serve for all.
+        for number in &self.dirty_files {
+            if let Ok(file) = self.files.open(*number) {
+                let _ = sys::file::start_writeback(&file);
+            }
+        }
         if self.is_data_dirty {
             fault::step()
                 .and_then(|()| self.data.sync_data())
@@ -242,7 +256,7 @@ impl ContentStore {
         match content.place {
             Place::Slot { offset, capacity } => self.slots.give_back(offset, capacity),
             Place::File(number) => {
-                if let Err(error) = self.reader.files().remove(number) {
+                if let Err(error) = fault::step().and_then(|()| self.reader.files().remove(number)) {
                     log::warn!("remove {}: {error}", self.reader.path(content.place).display());
                 }
                 self.dirty_files.remove(&number);

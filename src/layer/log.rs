@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::fault;
 use super::index::Effects;
 use super::{LayerError, LayerId, LayerIndex, Op};
+use crate::sys;
 
 /// The format that is written; newer ones are refused.
 pub(super) const FORMAT_VERSION: u32 = 1;
@@ -29,6 +30,11 @@ const RECORD_HEADER_LEN: usize = 4 + 4 + 4;
 const RECORD_MAX: usize = 256 << 20;
 /// Changes that go into one record of a checkpoint.
 const CHECKPOINT_RECORD_OPS: usize = 512;
+
+/// Room on the disk that is kept for records which make room, so that a full disk can be emptied again: topped up to
+/// the first once it is below the second, in bytes.
+const RESERVE_TOP: u64 = 32 << 10;
+const RESERVE_LOW: u64 = 8 << 10;
 
 /// The name of the log in a layer's directory, and of one that is being written to replace it.
 const LOG_NAME: &str = "log";
@@ -44,7 +50,8 @@ const UNKNOWN_BOOT: BootId = [0; 16];
 enum Body {
     /// A process that runs under this kernel writes from here on.
     Opened { boot: BootId },
-    /// One atomic step, written while the first `synced` bytes of the log were known to be on the disk.
+    /// One atomic step, written while the first `synced` bytes of the log were known to be on the disk. What a log
+    /// was made with says the greatest number: it was all on the disk before the log took its place.
     Ops { synced: u64, ops: Vec<Op> },
     /// Nothing follows.
     Seal,
@@ -56,6 +63,15 @@ enum BodyRef<'a> {
     Opened { boot: BootId },
     Ops { synced: u64, ops: &'a [Op] },
     Seal,
+}
+
+/// What a record may use of a full disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    /// The record makes the layer greater: it must leave the reserve alone.
+    Needs,
+    /// The record makes room, or must be written for others to be.
+    Makes,
 }
 
 /// What reading a log gave.
@@ -77,6 +93,8 @@ pub(super) struct Log {
     len: u64,
     /// Bytes known to be on the disk.
     synced_len: u64,
+    /// The disk has room for the log up to this many bytes. The greatest number where it cannot be told to keep some.
+    reserved_len: u64,
     /// Goes up when another file takes the log's place: lengths of the old one mean nothing for the new one.
     generation: u64,
     is_poisoned: bool,
@@ -127,7 +145,9 @@ impl Log {
             path,
             id,
             len: 0,
-            synced_len: 0,
+            // Nobody sees this file before all of it is on the disk.
+            synced_len: u64::MAX,
+            reserved_len: 0,
             generation: 0,
             is_poisoned: false,
             buffer: Vec::new(),
@@ -141,6 +161,8 @@ impl Log {
     /// Brings a log that [`Log::start`] made to the disk and renames it to its place.
     fn take_place(&mut self) -> Result<(), LayerError> {
         let place = self.dir.join(LOG_NAME);
+        // An intact record behind all others, so that none of those can be taken for a torn tail.
+        self.append(&[], Room::Makes)?;
         fault::step()
             .and_then(|()| self.file.sync_data())
             .map_err(LayerError::io("sync", &self.path))?;
@@ -191,6 +213,7 @@ impl Log {
             id: replay.id,
             len: replay.good_len,
             synced_len: 0,
+            reserved_len: 0,
             generation: 0,
             is_poisoned: false,
             buffer: Vec::new(),
@@ -258,7 +281,10 @@ impl Log {
     }
 
     /// Appends one record of `ops`. On an error the log is as it was, or poisoned.
-    pub fn append(&mut self, ops: &[Op]) -> Result<(), LayerError> {
+    pub fn append(&mut self, ops: &[Op], room: Room) -> Result<(), LayerError> {
+        if room == Room::Needs {
+            self.keep_reserve()?;
+        }
         self.append_body(&BodyRef::Ops {
             synced: self.synced_len,
             ops,
@@ -268,6 +294,27 @@ impl Log {
     /// Appends the record after which nothing may follow.
     pub fn seal(&mut self) -> Result<(), LayerError> {
         self.append_body(&BodyRef::Seal)
+    }
+
+    /// Makes sure that records which make room will find some.
+    fn keep_reserve(&mut self) -> Result<(), LayerError> {
+        if self.reserved_len >= self.len + RESERVE_LOW {
+            return self.check();
+        }
+        self.check()?;
+        match fault::step().and_then(|()| sys::file::reserve(&self.file, self.len, RESERVE_TOP)) {
+            Ok(()) => self.reserved_len = self.len + RESERVE_TOP,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+                ) =>
+            {
+                return Err(LayerError::io("append to", &self.path)(error));
+            }
+            Err(_) => self.reserved_len = u64::MAX,
+        }
+        Ok(())
     }
 
     fn append_body(&mut self, body: &BodyRef<'_>) -> Result<(), LayerError> {
@@ -315,6 +362,7 @@ impl Log {
                 Ok(())
             }
             Err(error) => {
+                self.reserved_len = 0;
                 if let Err(second) = fault::step().and_then(|()| self.file.set_len(self.len)) {
                     log::error!("{}: cannot be rolled back: {second}", self.path.display());
                     self.is_poisoned = true;
@@ -352,7 +400,7 @@ impl Log {
         let result = self.try_rewrite(ops);
         if result.is_err() {
             // Best effort: a later one takes its place, and opening removes it, too.
-            let _ = std::fs::remove_file(self.dir.join(NEW_LOG_NAME));
+            let _ = fault::step().and_then(|()| std::fs::remove_file(self.dir.join(NEW_LOG_NAME)));
         }
         result
     }
@@ -363,12 +411,12 @@ impl Log {
         for op in ops {
             record.push(op);
             if record.len() == CHECKPOINT_RECORD_OPS {
-                new.append(&record)?;
+                new.append(&record, Room::Makes)?;
                 record.clear();
             }
         }
         if !record.is_empty() {
-            new.append(&record)?;
+            new.append(&record, Room::Makes)?;
         }
         new.generation = self.generation + 1;
         match new.take_place() {
@@ -576,12 +624,12 @@ fn open_locked(path: &Path) -> Result<File, LayerError> {
 }
 
 fn lock(file: &File, path: &Path) -> Result<(), LayerError> {
-    match file.try_lock() {
-        Ok(()) => Ok(()),
-        Err(std::fs::TryLockError::WouldBlock) => Err(LayerError::Locked {
+    match sys::file::try_lock(file) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(LayerError::Locked {
             path: path.to_owned(),
         }),
-        Err(std::fs::TryLockError::Error(error)) => Err(LayerError::io("lock", path)(error)),
+        Err(error) => Err(LayerError::io("lock", path)(error)),
     }
 }
 
@@ -608,4 +656,59 @@ fn boot_id() -> BootId {
         u128::from_str_radix(&digits, 16).map_or(UNKNOWN_BOOT, u128::to_be_bytes)
     });
     *BOOT_ID
+}
+
+/// Ways into the format for tests of damaged logs.
+#[cfg(test)]
+pub(super) mod testing {
+    use super::*;
+
+    pub const BOOT: BootId = [1; 16];
+    pub const OTHER_BOOT: BootId = [2; 16];
+
+    /// A log in memory, written under [`BOOT`].
+    pub struct Bytes {
+        pub bytes: Vec<u8>,
+        id: LayerId,
+    }
+
+    impl Bytes {
+        pub fn new(id: LayerId) -> Bytes {
+            let bytes = header(id).to_vec();
+            let mut log = Bytes { bytes, id };
+            log.push(&BodyRef::Opened { boot: BOOT });
+            log.push_ops(usize::MAX, &[]);
+            log
+        }
+
+        /// Appends a record that says that `synced` bytes were on the disk.
+        pub fn push_ops(&mut self, synced: usize, ops: &[Op]) {
+            let synced = synced as u64;
+            self.push(&BodyRef::Ops { synced, ops });
+        }
+
+        pub fn push_seal(&mut self) {
+            self.push(&BodyRef::Seal);
+        }
+
+        fn push(&mut self, body: &BodyRef<'_>) {
+            self.push_body(&postcard::to_stdvec(body).unwrap());
+        }
+
+        /// Appends a record with right checksums, whatever is in it.
+        pub fn push_body(&mut self, body: &[u8]) {
+            let len = body.len() as u32;
+            let crc = header_crc(self.id, self.bytes.len() as u64, len);
+            for number in [len, crc, crc32fast::hash(body)] {
+                self.bytes.extend(number.to_le_bytes());
+            }
+            self.bytes.extend(body);
+        }
+    }
+
+    /// Reads a log: its index and how many bytes of it are good.
+    pub fn read(bytes: &[u8], boot: BootId) -> Result<(LayerIndex, usize), LayerError> {
+        let replay = replay(bytes, Path::new("log"), boot)?;
+        Ok((replay.index, replay.good_len as usize))
+    }
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use super::content_store::{ContentStore, ContentSync};
 use super::index::Effects;
-use super::log::{Log, LogPoint, sync_dir};
-use super::{Content, ContentRef, FrozenLayer, LayerError, LayerId, LayerIndex, Op, Place};
+use super::log::{Log, LogPoint, Room, sync_dir};
+use super::{Content, ContentRef, Dentry, FrozenLayer, LayerError, LayerId, LayerIndex, Op, Place};
 use crate::attr::Ino;
 
 /// Inode numbers are reserved this many at a time: one record for each so many new nodes.
@@ -83,7 +83,7 @@ impl Layer {
             .map(|(ino, _)| Op::DropNode(ino))
             .collect();
         if !unlinked.is_empty() {
-            log.append(&unlinked)?;
+            log.append(&unlinked, Room::Makes)?;
             let mut effects = Effects::default();
             for op in unlinked {
                 index.apply(op, &mut effects);
@@ -167,7 +167,8 @@ impl Layer {
         if ops.is_empty() {
             return self.log.check();
         }
-        self.with_room(|layer| layer.log.append(&ops))?;
+        let room = self.room_for(&ops);
+        self.with_room(|layer| layer.log.append(&ops, room))?;
         let mut effects = std::mem::take(&mut self.effects);
         for op in ops {
             self.index.apply(op, &mut effects);
@@ -191,6 +192,23 @@ impl Layer {
         Ok(())
     }
 
+    /// Whether `ops` remove something, so that they may use what is kept back of a full disk.
+    fn room_for(&self, ops: &[Op]) -> Room {
+        let makes_room = |op: &Op| match op {
+            Op::DropNode(_) | Op::DropDentry { .. } => true,
+            Op::PutDentry { dentry, .. } => *dentry == Dentry::Whiteout,
+            Op::Written { ino, size, .. } => self.index.node(*ino).is_some_and(|node| *size < node.size),
+            Op::PutNode(ino, new) => self.index.node(*ino).is_some_and(|node| {
+                matches!(node.content, Content::Own(_)) && !matches!(new.content, Content::Own(_))
+            }),
+            Op::ReserveInos { .. } => false,
+        };
+        match ops.iter().any(makes_room) {
+            true => Room::Makes,
+            false => Room::Needs,
+        }
+    }
+
     fn compact_if_due(&mut self) {
         if self.log.len() < self.compact_at || self.log.len() / COMPACT_FACTOR < self.index.checkpoint_bytes()
         {
@@ -207,7 +225,7 @@ impl Layer {
     /// Replaces the log by a shorter one that says the same.
     pub(super) fn compact(&mut self) -> Result<(), LayerError> {
         // The new log is on the disk at once, so what it names must be there before.
-        self.sync()?;
+        self.sync_for_room()?;
         self.log.rewrite(self.index.checkpoint())
     }
 
@@ -220,12 +238,23 @@ impl Layer {
             Err(LayerError::Io { source, .. })
                 if source.kind() == io::ErrorKind::StorageFull
                     && self.contents.has_freed()
-                    && self.sync().is_ok() =>
+                    && self.sync_for_room().is_ok() =>
             {
                 write(self)
             }
             result => result,
         }
+    }
+
+    /// A sync in the middle of something: files that became shorter are left alone, because one of them may have been
+    /// written past the length that its node still has.
+    fn sync_for_room(&mut self) -> Result<(), LayerError> {
+        let mut job = self.begin_sync()?;
+        let shrunk = std::mem::take(&mut job.shrunk);
+        let result = job.run();
+        self.end_sync(job);
+        self.shrunk.extend(shrunk);
+        result
     }
 
     /// A place for a content that will have about `expected_len` bytes. Until a record names it, it is dropped at the
@@ -352,7 +381,8 @@ impl Layer {
         Ok(())
     }
 
-    /// Brings everything to the disk: contents, then the log; then frees what waited for it.
+    /// Brings everything to the disk: contents, then the log; then frees what waited for it. Not to be called between
+    /// writing a content and committing its node.
     pub fn sync(&mut self) -> Result<(), LayerError> {
         let mut job = self.begin_sync()?;
         let result = job.run();
@@ -372,7 +402,8 @@ impl Layer {
         })
     }
 
-    /// The last third of [`Layer::sync`]: takes note of what `job` did. If it failed, all of it is still to be done.
+    /// The last third of [`Layer::sync`]: takes note of what `job` did. If it failed, all of it is still to be done. Not to
+    /// be called between writing a content and committing its node.
     pub fn end_sync(&mut self, job: SyncJob) {
         let is_synced = match job.progress {
             Progress::Done => {
@@ -412,7 +443,7 @@ impl Layer {
 
     /// Whether anything was written since the last [`Layer::sync`].
     pub fn is_dirty(&self) -> bool {
-        !self.log.is_synced() || self.contents.is_dirty()
+        !self.log.is_synced() || self.contents.is_dirty() || !self.shrunk.is_empty()
     }
 
     /// Syncs and seals the layer: from now on it is immutable and can be shared.

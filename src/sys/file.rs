@@ -94,6 +94,28 @@ pub fn clone_file(from: &File, to: &File) -> io::Result<()> {
     check(unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONE, from.as_raw_fd()) })
 }
 
+/// Lets the kernel begin to write a file's dirty pages to the disk, without waiting for them. A hint only.
+pub fn start_writeback(file: &File) -> io::Result<()> {
+    // SAFETY: the descriptor is open while `file` lives; no memory is passed. A length of 0 is the whole file.
+    check(unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) })
+}
+
+/// Brings everything on the file system that holds `file` to the disk.
+pub fn sync_fs(file: &File) -> io::Result<()> {
+    // SAFETY: the descriptor is open while `file` lives; no memory is passed.
+    check(unsafe { libc::syncfs(file.as_raw_fd()) })
+}
+
+/// Takes the exclusive lock of `file` (`flock`), until all its descriptors are closed; false while another has it.
+pub fn try_lock(file: &File) -> io::Result<bool> {
+    // SAFETY: the descriptor is open while `file` lives; no memory is passed.
+    match check(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Figures of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FsFigures {
@@ -118,13 +140,13 @@ pub fn fs_figures(path: &Path) -> io::Result<FsFigures> {
     // SAFETY: the call succeeded, so it filled the struct.
     let figures = unsafe { figures.assume_init() };
     Ok(FsFigures {
-        block_size: figures.f_frsize as u64,
+        block_size: figures.f_frsize,
         blocks: figures.f_blocks,
         blocks_free: figures.f_bfree,
         blocks_available: figures.f_bavail,
         files: figures.f_files,
         files_free: figures.f_ffree,
-        name_max: figures.f_namemax as u64,
+        name_max: figures.f_namemax,
     })
 }
 
@@ -181,6 +203,27 @@ mod tests {
         to.read_exact_at(&mut copied, 0).unwrap();
         assert_eq!(&copied, b"\x003456");
         assert_eq!(copy_range(&from, 10, &to, 0, 4).unwrap(), 0);
+    }
+
+    #[test]
+    fn writing_back() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(b"dirty", 0).unwrap();
+        start_writeback(&file).unwrap();
+        sync_fs(&file).unwrap();
+        let (reader, _writer) = io::pipe().unwrap();
+        let pipe = File::from(std::os::fd::OwnedFd::from(reader));
+        assert!(start_writeback(&pipe).is_err());
+    }
+
+    #[test]
+    fn a_lock_is_held_until_its_file_is_closed() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let other = file.reopen().unwrap();
+        assert!(try_lock(file.as_file()).unwrap());
+        assert!(!try_lock(&other).unwrap());
+        drop(file);
+        assert!(try_lock(&other).unwrap());
     }
 
     #[test]

@@ -320,6 +320,9 @@ impl Workspace {
 
     /// What is at `name` in the directory `dir`.
     pub(super) fn child(&self, state: &State, dir: &Found, name: &[u8]) -> Result<Option<Found>, FsError> {
+        if name.len() > NAME_MAX {
+            return Err(FsError::NameTooLong);
+        }
         match state.stack.dentry(dir.ino, name) {
             Some(Dentry::Entry(ino)) => Ok(Some(Found {
                 ino,

@@ -146,3 +146,6 @@ fn sizes(base: &Base, files: &[FileEntry]) -> Result<Vec<u64>, GitError> {
         Ok(sizes)
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -171,7 +171,7 @@ fn os(bytes: &[u8]) -> &std::ffi::OsStr {
 }
 
 /// Checks hash, order, tree cache and entries against git and the git library.
-fn check_index_file(test: &TestRepository, repository: &Repository, at: &Path, tree_id: ObjectId) {
+pub(super) fn check_index_file(test: &TestRepository, repository: &Repository, at: &Path, tree_id: ObjectId) {
     let index = gix::index::File::at(at, repository.hash_kind(), false, Default::default()).unwrap();
     index.verify_integrity().unwrap();
     index.verify_entries().unwrap();

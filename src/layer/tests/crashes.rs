@@ -1,1 +1,253 @@
-//! .
+//! Crashes and full disks at every single step of what is done to the disk.
+
+use proptest::prelude::*;
+
+use super::model::{State, Step, expect, run, state_of, step};
+use super::*;
+
+/// Whether a file may hold `found` while a write that turns `before` into `after` is under way: within the old length
+/// bytes are overwritten in place.
+fn is_between(found: &State, before: &State, after: &State) -> bool {
+    if found.names != before.names && found.names != after.names {
+        return false;
+    }
+    let keys = |state: &State| state.files.keys().copied().collect::<Vec<_>>();
+    if keys(found) != keys(before) {
+        return found == after;
+    }
+    found.files.iter().all(|(ino, bytes)| {
+        let (Some(old), Some(new)) = (
+            before.files.get(ino),
+            after.files.get(ino).or(before.files.get(ino)),
+        ) else {
+            return false;
+        };
+        bytes == new
+            || (bytes.len() == old.len()
+                && bytes
+                    .iter()
+                    .enumerate()
+                    .all(|(at, byte)| *byte == old[at] || new.get(at) == Some(byte)))
+    })
+}
+
+/// Runs `steps` until the process dies at disk step `die_at`, and looks at what the next one finds. False if it lived.
+fn run_and_die(steps: &[Step], die_at: u64, then_freeze: bool) -> bool {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    let mut before = State::default();
+    let mut after = State::default();
+    let mut died = false;
+    fault::arm(die_at, Fault::Crash);
+    for step in steps {
+        before.clone_from(&after);
+        expect(&mut after, step);
+        if run(&mut layer, step).is_err() {
+            died = true;
+            break;
+        }
+    }
+    let mut frozen = false;
+    if then_freeze && !died {
+        before.clone_from(&after);
+        frozen = layer.freeze().is_ok();
+        died = !frozen;
+    } else {
+        drop(layer);
+    }
+    let lived = fault::steps_taken() <= die_at;
+    fault::disarm();
+    match Layer::open(&dir) {
+        Ok(layer) => {
+            assert!(!frozen);
+            let found = state_of(&layer);
+            if died {
+                assert!(is_between(&found, &before, &after), "step {die_at} of {steps:?}");
+            } else {
+                assert!(found == after, "step {die_at} of {steps:?}");
+            }
+        }
+        Err(LayerError::Frozen { .. }) if then_freeze => {
+            let frozen = FrozenLayer::open(&dir).unwrap();
+            assert_eq!(frozen.index().node_count(), after.files.len() as u64);
+        }
+        Err(error) => panic!("step {die_at} of {steps:?}: {error}"),
+    }
+    !lived
+}
+
+/// A life with everything in it: moves, freed contents, a compaction, a freeze.
+fn full_life() -> Vec<Step> {
+    let put = |file, len| Step::Put { file, len, fill: 7 };
+    let write = |file, offset, len| Step::Write {
+        file,
+        offset,
+        len,
+        fill: 9,
+    };
+    vec![
+        put(0, 100),
+        put(1, 100_000),
+        Step::Name {
+            name: 1,
+            whiteout: false,
+        },
+        write(0, 4000, 3000),
+        Step::Sync,
+        write(0, 50_000, 50_000),
+        Step::Resize { file: 1, len: 70_000 },
+        Step::Drop { file: 0 },
+        Step::Sync,
+        put(2, 5000),
+        Step::Compact,
+        Step::Resize { file: 1, len: 90_000 },
+        put(1, 4096),
+        Step::Name {
+            name: 1,
+            whiteout: true,
+        },
+        Step::Compact,
+    ]
+}
+
+#[test]
+fn a_crash_at_any_step_leaves_one_good_layer() {
+    let steps = full_life();
+    let mut die_at = 0;
+    while run_and_die(&steps, die_at, true) {
+        die_at += 1;
+    }
+    assert!(die_at > 60, "only {die_at} steps");
+}
+
+#[test]
+fn a_layer_is_made_whole_or_not_at_all() {
+    let (_temp, dir) = temp();
+    for die_at in 0.. {
+        fault::arm(die_at, Fault::Crash);
+        let result = Layer::create(&dir, ID);
+        fault::disarm();
+        if result.is_ok() {
+            assert!(die_at >= 4);
+            break;
+        }
+        assert!(!dir.exists());
+    }
+}
+
+#[test]
+fn a_compaction_that_fails_leaves_the_old_log() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    put_file(&mut layer, Ino(5), b"bytes");
+    for step in 0..20 {
+        fault::arm(step, Fault::DiskFull);
+        let result = layer.compact();
+        let was_taken = fault::steps_taken() > step;
+        fault::disarm();
+        put_file(&mut layer, Ino(6 + step), b"more");
+        assert!(!dir.join("log.new").exists());
+        drop(layer);
+        layer = Layer::open(&dir).unwrap();
+        assert_eq!(read_all(&layer, Ino(5)), b"bytes");
+        assert_eq!(read_all(&layer, Ino(6 + step)), b"more");
+        if !was_taken {
+            result.unwrap();
+            return;
+        }
+    }
+    panic!("a compaction has fewer steps");
+}
+
+proptest! {
+    /// Invariant 13: whatever moment the process ends at, no acknowledged change is lost.
+    #[test]
+    fn a_crash_loses_nothing_that_was_acknowledged(
+        steps in prop::collection::vec(step(), 1..25),
+        die_at in 0u64..150,
+    ) {
+        run_and_die(&steps, die_at, false);
+    }
+
+    /// After any failed step the layer goes on as if that change had not been asked for.
+    #[test]
+    fn a_full_disk_costs_one_change(steps in prop::collection::vec(step(), 1..25), full_at in 0u64..100) {
+        let (_temp, dir) = temp();
+        let mut layer = Layer::create(&dir, ID).unwrap();
+        let mut expected = State::default();
+        fault::arm(full_at, Fault::DiskFull);
+        for step in &steps {
+            match run(&mut layer, step) {
+                Ok(()) => expect(&mut expected, step),
+                // A log whose sync failed is not trusted any more, rightly.
+                Err(LayerError::Poisoned { .. }) => break,
+                Err(_) => {
+                    let mut after = expected.clone();
+                    expect(&mut after, step);
+                    let found = state_of(&layer);
+                    prop_assert!(is_between(&found, &expected, &after), "{step:?}");
+                    expected = found;
+                }
+            }
+        }
+        fault::disarm();
+        prop_assert!(state_of(&layer) == expected);
+        drop(layer);
+        prop_assert!(state_of(&Layer::open(&dir).unwrap()) == expected);
+    }
+}
+
+/// Making room for a record must not cut off what that record is about to say.
+#[test]
+fn regression_a_sync_for_room_keeps_what_is_being_written() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    put_file(&mut layer, Ino(5), &[1; 100_000]);
+    put_file(&mut layer, Ino(6), b"dropped");
+    resize(&mut layer, Ino(5), 10).unwrap();
+    layer.commit(vec![Op::DropNode(Ino(6))]).unwrap();
+    // The second step of a write in place is appending its record.
+    assert!(
+        layer.stats().log_bytes < 8192,
+        "the reserve is not topped up here"
+    );
+    fault::arm(1, Fault::DiskFull);
+    write(&mut layer, Ino(5), 10, b"appended").unwrap();
+    assert!(fault::steps_taken() > 4, "no room was made");
+    fault::disarm();
+    assert_eq!(read_all(&layer, Ino(5)), [&[1; 10][..], b"appended"].concat());
+    assert!(layer.is_dirty(), "the file is still to be cut off");
+    layer.sync().unwrap();
+    let (content, size) = own(&layer, Ino(5));
+    assert!(layer.content_blocks(content, size).unwrap() <= 8);
+}
+
+#[test]
+fn a_full_disk_can_be_emptied() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    put_file(&mut layer, Ino(5), &[1; 5000]);
+    layer.sync().unwrap();
+    let mut refused = 0;
+    for number in 0..1000u64 {
+        // Whatever asks for more of the disk fails from now on.
+        fault::arm(0, Fault::DiskFull);
+        let made = layer.commit(vec![entry(Ino::ROOT, format!("new {number}"), Ino(5))]);
+        let was_asked = fault::steps_taken() == 1 && made.is_err();
+        fault::disarm();
+        if was_asked {
+            refused += 1;
+        }
+        layer
+            .commit(vec![Op::PutDentry {
+                parent: Ino::ROOT,
+                name: name(format!("gone {number}")),
+                dentry: Dentry::Whiteout,
+            }])
+            .unwrap();
+    }
+    assert!(refused > 0);
+    let log = std::fs::metadata(dir.join("log")).unwrap();
+    let reserved = std::os::unix::fs::MetadataExt::blocks(&log) * 512;
+    assert!(reserved >= log.len() && reserved <= log.len() + (40 << 10));
+}

@@ -1,0 +1,833 @@
+//! A fork through the real kernel: what programs do with files, and what a mount does when it ends.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::fs::{self, File, FileTimes, OpenOptions, Permissions};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::{Duration, SystemTime};
+
+use support::{TestFork, TestRepo, mounts_beneath, require_fuse, run_with_timeout};
+use tine::fuse::{Mount, MountError, MountOptions, UnmountMode, users_of};
+use tine::path::RepoPath;
+use tine::workspace::Caller;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn path(text: &str) -> RepoPath {
+    RepoPath::parse(text).expect("a test's path is valid")
+}
+
+/// Names in a directory, sorted.
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// How often the kernel asked for `operation` so far.
+fn requests(fork: &TestFork, operation: &str) -> u64 {
+    let counters = fork.mounted_at().expect("the fork is mounted").counters();
+    let counter = counters.iter().find(|(name, _)| *name == operation);
+    counter.expect("every operation has a counter").1
+}
+
+fn all_requests(fork: &TestFork) -> Vec<(&'static str, u64)> {
+    fork.mounted_at().expect("the fork is mounted").counters()
+}
+
+/// The errno that a libc call left behind, or 0.
+fn errno_of(result: impl Into<i64>) -> i32 {
+    if result.into() < 0 {
+        std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+    } else {
+        0
+    }
+}
+
+fn c_path(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_bytes()).expect("a test's path holds no NUL")
+}
+
+/// `renameat2(2)`; 0 or the errno.
+fn rename_with(from: &Path, to: &Path, flags: libc::c_uint) -> i32 {
+    let (from, to) = (c_path(from), c_path(to));
+    // SAFETY: both strings are NUL-terminated and outlive the call.
+    let result =
+        unsafe { libc::renameat2(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), flags) };
+    errno_of(result)
+}
+
+/// A private or shared mapping of a whole file.
+struct Mapping {
+    start: *mut u8,
+    len: usize,
+}
+
+impl Mapping {
+    fn shared(file: &File, len: usize) -> Mapping {
+        // SAFETY: the kernel chooses the place; the descriptor is open, and the mapping is unmapped by Drop only.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        assert_ne!(start, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+        Mapping {
+            start: start.cast(),
+            len,
+        }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping is readable, writable and `len` bytes long while `self` lives, and borrowed by it.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
+    }
+
+    fn sync(&self) {
+        // SAFETY: the range is this mapping's own.
+        let result = unsafe { libc::msync(self.start.cast(), self.len, libc::MS_SYNC) };
+        assert_eq!(errno_of(result), 0);
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is this mapping's own, and nothing borrows it any more.
+        unsafe { libc::munmap(self.start.cast(), self.len) };
+    }
+}
+
+#[test]
+fn the_base_is_seen_as_a_checkout() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    let root = fork.path();
+    assert_eq!(
+        fs::read(root.join("README.md")).unwrap(),
+        fs::read(repo.dir().join("README.md")).unwrap()
+    );
+    assert_eq!(
+        fs::read(root.join("data/large.bin")).unwrap(),
+        fs::read(repo.dir().join("data/large.bin")).unwrap()
+    );
+    assert_eq!(fs::read(root.join("docs/empty")).unwrap(), b"");
+    assert_eq!(fs::read_link(root.join("link")).unwrap(), Path::new("README.md"));
+    assert_eq!(
+        fs::read_link(root.join("dangling")).unwrap(),
+        Path::new("nowhere")
+    );
+    assert_eq!(
+        fs::read(root.join("docs/up/main.rs")).unwrap(),
+        fs::read(repo.dir().join("src/main.rs")).unwrap()
+    );
+    assert_eq!(fs::metadata(root.join("run.sh")).unwrap().mode() & 0o777, 0o755);
+    assert_eq!(
+        fs::metadata(root.join("README.md")).unwrap().mode() & 0o777,
+        0o644
+    );
+    let mut expected = names(repo.dir());
+    expected.retain(|name| name != ".git");
+    let mut seen = names(root);
+    seen.retain(|name| name != ".git");
+    assert_eq!(seen, expected);
+    let output = run_with_timeout(&mut Command::new(root.join("run.sh")));
+    assert_eq!(output.stdout, b"ran\n");
+}
+
+#[test]
+fn files_directories_and_links_come_move_and_go() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    let root = fork.path();
+    fs::create_dir(root.join("new")).unwrap();
+    fs::write(root.join("new/a"), "first").unwrap();
+    fs::write(root.join("new/a"), "2nd").unwrap();
+    assert_eq!(fs::read(root.join("new/a")).unwrap(), b"2nd");
+
+    fs::rename(root.join("new/a"), root.join("b")).unwrap();
+    assert_eq!(fs::read(root.join("b")).unwrap(), b"2nd");
+    assert_eq!(
+        fs::metadata(root.join("new/a")).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+    fs::rename(root.join("b"), root.join("README.md")).unwrap();
+    assert_eq!(fs::read(root.join("README.md")).unwrap(), b"2nd");
+    fs::rename(root.join("src"), root.join("moved")).unwrap();
+    assert_eq!(
+        fs::read(root.join("moved/deep/er/still/leaf.txt")).unwrap(),
+        b"leaf\n"
+    );
+    assert!(!root.join("src").exists());
+
+    fs::hard_link(root.join("moved/main.rs"), root.join("twin")).unwrap();
+    assert_eq!(fs::metadata(root.join("twin")).unwrap().nlink(), 2);
+    assert_eq!(
+        fs::metadata(root.join("twin")).unwrap().ino(),
+        fs::metadata(root.join("moved/main.rs")).unwrap().ino()
+    );
+    fs::write(root.join("twin"), "shared").unwrap();
+    assert_eq!(fs::read(root.join("moved/main.rs")).unwrap(), b"shared");
+    fs::remove_file(root.join("twin")).unwrap();
+    assert_eq!(fs::metadata(root.join("moved/main.rs")).unwrap().nlink(), 1);
+
+    symlink("../run.sh", root.join("new/to")).unwrap();
+    assert_eq!(
+        fs::read_link(root.join("new/to")).unwrap(),
+        Path::new("../run.sh")
+    );
+    assert_eq!(
+        fs::remove_dir(root.join("new")).unwrap_err().kind(),
+        ErrorKind::DirectoryNotEmpty
+    );
+    fs::remove_file(root.join("new/to")).unwrap();
+    fs::remove_dir(root.join("new")).unwrap();
+    assert!(!root.join("new").exists());
+    // The origin's checkout saw nothing of it.
+    assert_eq!(repo.git(&["status", "--porcelain"]), "");
+}
+
+#[test]
+fn renames_obey_their_flags() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    let root = fork.path();
+    let (a, b, missing) = (
+        root.join("README.md"),
+        root.join("docs/guide.md"),
+        root.join("missing"),
+    );
+    let (content_a, content_b) = (fs::read(&a).unwrap(), fs::read(&b).unwrap());
+    assert_eq!(rename_with(&a, &b, libc::RENAME_NOREPLACE), libc::EEXIST);
+    assert_eq!(rename_with(&a, &missing, libc::RENAME_EXCHANGE), libc::ENOENT);
+    assert_eq!(rename_with(&a, &missing, libc::RENAME_WHITEOUT), libc::EINVAL);
+    assert_eq!(rename_with(&a, &b, libc::RENAME_EXCHANGE), 0);
+    assert_eq!(
+        (fs::read(&a).unwrap(), fs::read(&b).unwrap()),
+        (content_b.clone(), content_a)
+    );
+    assert_eq!(rename_with(&a, &missing, libc::RENAME_NOREPLACE), 0);
+    assert_eq!(fs::read(&missing).unwrap(), content_b);
+    assert_eq!(
+        rename_with(&root.join("src"), &root.join("docs"), 0),
+        libc::ENOTEMPTY
+    );
+    assert_eq!(
+        rename_with(&root.join("src"), &root.join("src/deep/in"), 0),
+        libc::EINVAL
+    );
+}
+
+#[test]
+fn the_ways_of_opening_work_without_open_requests() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    let root = fork.path();
+    // A file that its maker may write although its mode says that nobody may.
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o444)
+        .open(root.join("read-only"))
+        .unwrap();
+    file.write_all(b"written").unwrap();
+    assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o444);
+    drop(file);
+    assert_eq!(fs::read(root.join("read-only")).unwrap(), b"written");
+
+    let again = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(root.join("read-only"));
+    assert_eq!(again.unwrap_err().kind(), ErrorKind::AlreadyExists);
+    let base = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(root.join("README.md"));
+    assert_eq!(base.unwrap_err().kind(), ErrorKind::AlreadyExists);
+
+    // O_TRUNC on a file of the base, with nothing written afterwards.
+    OpenOptions::new()
+        .write(true)
+        .truncate(true)
+        .open(root.join("README.md"))
+        .unwrap();
+    assert_eq!(fs::read(root.join("README.md")).unwrap(), b"");
+    assert_eq!(fs::metadata(root.join("README.md")).unwrap().len(), 0);
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(root.join("docs/guide.md"))
+        .unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 0);
+
+    let nofollow = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(root.join("link"));
+    assert_eq!(nofollow.unwrap_err().raw_os_error(), Some(libc::ELOOP));
+    let directory = OpenOptions::new().write(true).open(root.join("src"));
+    assert_eq!(directory.unwrap_err().raw_os_error(), Some(libc::EISDIR));
+    let no_directory = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_DIRECTORY)
+        .open(root.join("run.sh"));
+    assert_eq!(no_directory.unwrap_err().raw_os_error(), Some(libc::ENOTDIR));
+    let nameless = OpenOptions::new()
+        .write(true)
+        .custom_flags(libc::O_TMPFILE)
+        .open(root);
+    assert_eq!(nameless.unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
+
+    assert_eq!(requests(&fork, "create"), 1, "the kernel asked for create again");
+}
+
+#[test]
+fn the_umask_is_applied_once() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    repo.sh_in(
+        fork.path(),
+        "umask 027; mkdir d; : > f; mkfifo p; mkdir -m 1777 sticky",
+    );
+    let mode = |name: &str| fs::symlink_metadata(fork.path().join(name)).unwrap().mode() & 0o7777;
+    assert_eq!(
+        (mode("d"), mode("f"), mode("p"), mode("sticky")),
+        (0o750, 0o640, 0o640, 0o1777)
+    );
+}
+
+#[test]
+fn an_unlinked_file_lives_while_it_is_open() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    let root = fork.path();
+    for name in ["README.md", "fresh"] {
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(root.join(name))
+            .unwrap();
+        file.write_all(b"before").unwrap();
+        fs::remove_file(root.join(name)).unwrap();
+        assert!(!root.join(name).exists());
+        file.write_all(b" after").unwrap();
+        file.seek(SeekFrom::Start(0)).unwrap();
+        let mut content = [0; 12];
+        file.read_exact(&mut content).unwrap();
+        assert_eq!(&content, b"before after");
+        assert_eq!(file.metadata().unwrap().nlink(), 0);
+        // A new file of that name is another one.
+        fs::write(root.join(name), "new").unwrap();
+        assert_ne!(
+            file.metadata().unwrap().ino(),
+            fs::metadata(root.join(name)).unwrap().ino()
+        );
+        assert_eq!(fs::read(root.join(name)).unwrap(), b"new");
+    }
+}
+
+#[test]
+fn appends_from_several_handles_all_arrive() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    let log = fork.path().join("log");
+    fs::write(&log, "").unwrap();
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let log = &log;
+            scope.spawn(move || {
+                let mut file = OpenOptions::new().append(true).open(log).unwrap();
+                for line in 0..100 {
+                    file.write_all(format!("{writer} {line:03}\n").as_bytes())
+                        .unwrap();
+                }
+            });
+        }
+    });
+    let content = fs::read_to_string(&log).unwrap();
+    let lines: BTreeSet<&str> = content.lines().collect();
+    assert_eq!((content.lines().count(), lines.len()), (400, 400));
+}
+
+#[test]
+fn shared_mappings_and_writes_see_each_other() {
+    require_fuse!();
+    const LEN: usize = 3 * 4096 + 100;
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(fork.path().join("mapped"))
+        .unwrap();
+    file.set_len(LEN as u64).unwrap();
+    let mut mapping = Mapping::shared(&file, LEN);
+    mapping.bytes()[5000..5005].copy_from_slice(b"hello");
+    let mut seen = [0; 5];
+    file.read_exact_at(&mut seen, 5000).unwrap();
+    assert_eq!(&seen, b"hello");
+    file.write_all_at(b"there", LEN as u64 - 5).unwrap();
+    assert_eq!(&mapping.bytes()[LEN - 5..], b"there");
+    mapping.sync();
+    let stored = fork.workspace().read_path(&path("mapped")).unwrap();
+    assert_eq!(
+        (stored.len(), &stored[5000..5005], &stored[LEN - 5..]),
+        (LEN, &b"hello"[..], &b"there"[..])
+    );
+    // Without msync: unmapping and closing write back.
+    mapping.bytes()[0] = b'x';
+    drop(mapping);
+    drop(file);
+    assert_eq!(fork.workspace().read_path(&path("mapped")).unwrap()[0], b'x');
+}
+
+#[test]
+fn a_large_directory_is_listed_whole_and_removed() {
+    require_fuse!();
+    const FILES: usize = 10_000;
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    let dir = fork.path().join("many");
+    fs::create_dir(&dir).unwrap();
+    for number in 0..FILES {
+        File::create(dir.join(format!("file-{number:05}-with-a-name-of-some-length"))).unwrap();
+    }
+    let listed = names(&dir);
+    assert_eq!(listed.len(), FILES);
+    assert_eq!(listed.iter().collect::<BTreeSet<_>>().len(), FILES);
+
+    // Half of them goes while the directory is being listed: the others are all seen, none of them twice.
+    let mut kept = Vec::new();
+    for (position, entry) in fs::read_dir(&dir).unwrap().enumerate() {
+        let entry = entry.unwrap();
+        if position % 2 == 0 {
+            fs::remove_file(entry.path()).unwrap();
+        } else {
+            kept.push(entry.file_name().into_string().unwrap());
+        }
+    }
+    kept.sort();
+    assert_eq!(kept.len(), FILES / 2);
+    assert_eq!(names(&dir), kept);
+    let output = run_with_timeout(Command::new("rm").arg("-rf").arg(&dir));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(!dir.exists());
+}
+
+#[test]
+fn base_directories_are_removed_with_rm() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    let output = run_with_timeout(
+        Command::new("rm")
+            .args(["-rf", "src", "docs"])
+            .current_dir(fork.path()),
+    );
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(!fork.path().join("src").exists());
+    fs::create_dir(fork.path().join("src")).unwrap();
+    assert_eq!(names(&fork.path().join("src")), [""; 0]);
+}
+
+#[test]
+fn locks_exclude_each_other() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    let open = || {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(fork.path().join("README.md"))
+            .unwrap()
+    };
+    let (first, second) = (open(), open());
+    // SAFETY (both closures): descriptors are open while the files are borrowed; `lock` outlives the call.
+    let flock = |file: &File, how| errno_of(unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) });
+    let range_lock = |file: &File, kind: libc::c_int, start, len| {
+        // SAFETY: `flock` is plain data for which all zeroes are valid.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = kind as libc::c_short;
+        lock.l_whence = libc::SEEK_SET as libc::c_short;
+        (lock.l_start, lock.l_len) = (start, len);
+        errno_of(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) })
+    };
+    assert_eq!(flock(&first, libc::LOCK_EX), 0);
+    assert_eq!(flock(&second, libc::LOCK_SH), libc::EWOULDBLOCK);
+    assert_eq!(flock(&first, libc::LOCK_UN), 0);
+    assert_eq!(flock(&second, libc::LOCK_EX), 0);
+
+    assert_eq!(range_lock(&first, libc::F_WRLCK, 0, 10), 0);
+    assert_eq!(range_lock(&second, libc::F_WRLCK, 10, 10), 0);
+    assert_eq!(range_lock(&second, libc::F_RDLCK, 5, 1), libc::EAGAIN);
+    assert_eq!(range_lock(&first, libc::F_UNLCK, 0, 10), 0);
+    assert_eq!(range_lock(&second, libc::F_RDLCK, 5, 1), 0);
+}
+
+#[test]
+fn holes_allocation_and_copies() {
+    require_fuse!();
+    const MIB: u64 = 1024 * 1024;
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(fork.path().join("sparse"))
+        .unwrap();
+    let fd = file.as_raw_fd();
+    file.set_len(8 * MIB).unwrap();
+    file.write_all_at(b"data", 4 * MIB).unwrap();
+    assert!(
+        file.metadata().unwrap().blocks() * 512 < 2 * MIB,
+        "the file is not sparse"
+    );
+    // SAFETY (all calls below): the descriptor is open while `file` lives.
+    let seek = |offset: u64, whence| unsafe { libc::lseek(fd, offset as libc::off_t, whence) };
+    assert_eq!(seek(0, libc::SEEK_DATA), 4 * MIB as i64);
+    assert_eq!(seek(0, libc::SEEK_HOLE), 0);
+    assert_eq!(errno_of(seek(8 * MIB, libc::SEEK_DATA)), libc::ENXIO);
+    let allocate = |mode, offset: u64, len: u64| {
+        errno_of(unsafe { libc::fallocate(fd, mode, offset as libc::off_t, len as libc::off_t) })
+    };
+    assert_eq!(allocate(0, 8 * MIB, MIB), 0);
+    assert_eq!(file.metadata().unwrap().len(), 9 * MIB);
+    assert_eq!(allocate(libc::FALLOC_FL_KEEP_SIZE, 9 * MIB, MIB), 0);
+    assert_eq!(file.metadata().unwrap().len(), 9 * MIB);
+    assert_eq!(
+        allocate(
+            libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+            4 * MIB,
+            MIB
+        ),
+        0
+    );
+    let mut content = [1; 4];
+    file.read_exact_at(&mut content, 4 * MIB).unwrap();
+    assert_eq!(content, [0; 4]);
+    assert_eq!(
+        allocate(libc::FALLOC_FL_COLLAPSE_RANGE, 0, 4096),
+        libc::EOPNOTSUPP
+    );
+
+    // std::fs::copy goes through copy_file_range.
+    let copied = fs::copy(fork.path().join("data/large.bin"), fork.path().join("copy")).unwrap();
+    let original = fs::read(repo.dir().join("data/large.bin")).unwrap();
+    assert_eq!(copied, original.len() as u64);
+    assert!(fs::read(fork.path().join("copy")).unwrap() == original);
+    assert!(requests(&fork, "copy_file_range") > 0);
+}
+
+#[test]
+fn extended_attributes_keep_to_the_size_protocol() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    let file = c_path(&fork.path().join("README.md"));
+    let name = c"user.comment";
+    // SAFETY (all calls below): strings are NUL-terminated, buffers as long as is said.
+    let set = |value: &[u8], flags| unsafe {
+        errno_of(libc::setxattr(
+            file.as_ptr(),
+            name.as_ptr(),
+            value.as_ptr().cast(),
+            value.len(),
+            flags,
+        ))
+    };
+    let get = |buffer: &mut [u8]| unsafe {
+        libc::getxattr(
+            file.as_ptr(),
+            name.as_ptr(),
+            buffer.as_mut_ptr().cast(),
+            buffer.len(),
+        )
+    };
+    assert_eq!(errno_of(get(&mut []) as i64), libc::ENODATA);
+    assert_eq!(set(b"five!", libc::XATTR_REPLACE), libc::ENODATA);
+    assert_eq!(set(b"five!", libc::XATTR_CREATE), 0);
+    assert_eq!(set(b"five!", libc::XATTR_CREATE), libc::EEXIST);
+    assert_eq!(get(&mut []), 5);
+    assert_eq!(errno_of(get(&mut [0; 4]) as i64), libc::ERANGE);
+    let mut buffer = [0; 5];
+    assert_eq!((get(&mut buffer), &buffer), (5, b"five!"));
+    let mut list = [0u8; 64];
+    let len = unsafe { libc::listxattr(file.as_ptr(), list.as_mut_ptr().cast(), list.len()) };
+    assert_eq!(&list[..len as usize], b"user.comment\0");
+    let removed = unsafe { libc::removexattr(file.as_ptr(), name.as_ptr()) };
+    assert_eq!(errno_of(removed), 0);
+    assert_eq!(errno_of(get(&mut []) as i64), libc::ENODATA);
+}
+
+#[test]
+fn modes_owners_and_times_are_kept_to_the_nanosecond() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    let name = fork.path().join("README.md");
+    fs::set_permissions(&name, Permissions::from_mode(0o4751)).unwrap();
+    assert_eq!(fs::metadata(&name).unwrap().mode() & 0o7777, 0o4751);
+    let file = OpenOptions::new().write(true).open(&name).unwrap();
+    let epoch = SystemTime::UNIX_EPOCH;
+    for (mtime, secs, nanos) in [
+        (
+            epoch + Duration::new(1_700_000_000, 123_456_789),
+            1_700_000_000,
+            123_456_789,
+        ),
+        (epoch - Duration::new(1, 200_000_000), -2, 800_000_000),
+        (epoch - Duration::new(7, 0), -7, 0),
+        (epoch + Duration::new(1 << 33, 1), 1 << 33, 1),
+    ] {
+        file.set_times(FileTimes::new().set_modified(mtime)).unwrap();
+        let seen = fs::metadata(&name).unwrap();
+        assert_eq!((seen.mtime(), seen.mtime_nsec()), (secs, nanos));
+        let attr = fork.workspace().resolve(&path("README.md")).unwrap();
+        assert_eq!((attr.mtime.secs, i64::from(attr.mtime.nanos)), (secs, nanos));
+    }
+}
+
+#[test]
+fn a_warm_file_is_opened_and_read_without_a_request() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    let look = || {
+        assert_eq!(names(&fork.path().join("docs")), ["empty", "guide.md", "up"]);
+        assert_eq!(
+            fs::read(fork.path().join("docs/guide.md")).unwrap(),
+            b"one\ntwo\nthree\n"
+        );
+        assert!(!fork.path().join("docs/missing").exists());
+        assert_eq!(
+            fs::read_link(fork.path().join("docs/up")).unwrap(),
+            Path::new("../src")
+        );
+    };
+    // Twice: reading something makes the kernel doubt its access time, so that the next stat asks once more.
+    look();
+    look();
+    let before = all_requests(&fork);
+    look();
+    assert_eq!(all_requests(&fork), before);
+    assert_eq!((requests(&fork, "open"), requests(&fork, "opendir")), (1, 1));
+}
+
+#[test]
+fn changes_by_path_are_seen_at_once() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    let root = fork.path();
+    let workspace = fork.workspace();
+    let write =
+        |name: &str, content: &[u8]| workspace.write_path(Caller::ROOT, &path(name), content).unwrap();
+    let remove = |name: &str| workspace.remove_path(Caller::ROOT, &path(name)).unwrap();
+    let held = File::open(root.join("docs/guide.md")).unwrap();
+    for round in 0..50u8 {
+        // Everything is in the kernel's caches, the missing name too.
+        assert!(!root.join("docs/new").exists());
+        let listing = names(&root.join("docs"));
+        assert!(!listing.contains(&"new".to_owned()));
+
+        write("docs/new", &[round]);
+        assert_eq!(fs::read(root.join("docs/new")).unwrap(), [round]);
+        assert!(names(&root.join("docs")).contains(&"new".to_owned()));
+
+        let longer = vec![b'a' + round % 26; 100 + usize::from(round)];
+        write("docs/guide.md", &longer);
+        assert_eq!(
+            fs::metadata(root.join("docs/guide.md")).unwrap().len(),
+            longer.len() as u64
+        );
+        assert_eq!(fs::read(root.join("docs/guide.md")).unwrap(), longer);
+        let mut first = [0];
+        held.read_exact_at(&mut first, 0).unwrap();
+        assert_eq!(first[0], longer[0]);
+
+        remove("docs/new");
+        assert!(!root.join("docs/new").exists());
+        assert_eq!(names(&root.join("docs")), listing);
+    }
+}
+
+#[test]
+fn changes_from_both_sides_at_once_do_not_hang() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    let root = fork.path();
+    fs::create_dir(root.join("busy")).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for worker in 0..3 {
+            let stop = &stop;
+            scope.spawn(move || {
+                let mut round = 0u32;
+                while !stop.load(Ordering::Relaxed) {
+                    let name = root.join(format!("busy/k{worker}-{}", round % 7));
+                    fs::write(&name, round.to_string()).unwrap();
+                    let _ = fs::read(root.join(format!("busy/p{}", round % 5)));
+                    let _ = fs::read_dir(root.join("busy")).unwrap().count();
+                    fs::remove_file(&name).unwrap();
+                    round += 1;
+                }
+            });
+        }
+        for round in 0..300u32 {
+            let name = path(&format!("busy/p{}", round % 5));
+            fork.workspace()
+                .write_path(Caller::ROOT, &name, round.to_string().as_bytes())
+                .unwrap();
+            if round % 3 == 0 {
+                fork.workspace().remove_path(Caller::ROOT, &name).unwrap();
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    for number in 0..5 {
+        let name = format!("busy/p{number}");
+        let stored = fork.workspace().read_path(&path(&name)).ok();
+        assert_eq!(fs::read(root.join(&name)).ok(), stored);
+    }
+}
+
+#[test]
+fn what_was_written_is_there_after_remounting() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let mut fork = TestFork::mounted(&repo, "one");
+    fs::write(fork.path().join("docs/guide.md"), "changed").unwrap();
+    fs::write(fork.path().join("new"), "new").unwrap();
+    let number = |name: &str| fs::metadata(fork.path().join(name)).unwrap().ino();
+    let before = [number("docs/guide.md"), number("new"), number("README.md")];
+    fork.reopen();
+    let number = |name: &str| fs::metadata(fork.path().join(name)).unwrap().ino();
+    assert_eq!(
+        [number("docs/guide.md"), number("new"), number("README.md")],
+        before
+    );
+    assert_eq!(fs::read(fork.path().join("docs/guide.md")).unwrap(), b"changed");
+    assert_eq!(fs::read(fork.path().join("new")).unwrap(), b"new");
+}
+
+#[test]
+fn the_host_file_system_is_the_measure_of_space() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    let figures = |path: &Path| {
+        let path = c_path(path);
+        // SAFETY: `statvfs` is plain data, the path is NUL-terminated, the buffer has the size of what is written.
+        unsafe {
+            let mut figures: libc::statvfs = std::mem::zeroed();
+            assert_eq!(libc::statvfs(path.as_ptr(), &mut figures), 0);
+            figures
+        }
+    };
+    let (ours, host) = (figures(fork.path()), figures(repo.dir()));
+    assert_eq!(ours.f_namemax, 255);
+    assert_eq!(ours.f_blocks * ours.f_frsize, host.f_blocks * host.f_frsize);
+    assert!(ours.f_bavail > 0);
+}
+
+#[test]
+fn a_mount_in_use_is_busy_and_then_not() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    let mount = fork.mounted_at().unwrap();
+    let mut user = Command::new("sleep")
+        .arg("600")
+        .current_dir(fork.path().join("src"))
+        .spawn()
+        .unwrap();
+    let refused = mount.unmount(UnmountMode::Clean);
+    let users = users_of(fork.path());
+    user.kill().unwrap();
+    user.wait().unwrap();
+    assert!(matches!(refused, Err(MountError::Busy(_))), "{refused:?}");
+    assert_eq!(users, [(user.id(), "sleep".to_owned())]);
+    assert_eq!(fs::read(fork.path().join("docs/empty")).unwrap(), b"");
+    mount.unmount(UnmountMode::Clean).unwrap();
+    assert_eq!(names(fork.path()), [""; 0]);
+}
+
+#[test]
+fn unmounting_from_outside_ends_the_session_and_frees_the_place() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let fork = TestFork::new(&repo, "one");
+    let options = MountOptions {
+        dir: fork.path().to_owned(),
+        name: "one".into(),
+        allow_other: false,
+    };
+    for round in 0..3 {
+        let (tell, ended) = channel();
+        let told = Box::new(move || tell.send(()).unwrap());
+        let mount = Mount::start(Arc::clone(fork.workspace()), &options, told).unwrap();
+        let table = fs::read_to_string("/proc/self/mounts").unwrap();
+        assert!(
+            table.contains("tine:one ") && table.contains(" fuse.tine rw,nosuid,nodev"),
+            "{table}"
+        );
+        fs::write(fork.path().join("round"), round.to_string()).unwrap();
+        let output = run_with_timeout(Command::new("umount").arg(fork.path()));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        ended
+            .recv_timeout(PATIENCE)
+            .expect("the end of the session is told");
+        assert!(mounts_beneath(fork.path()).is_empty());
+        mount.unmount(UnmountMode::Clean).unwrap();
+        assert!(ended.try_recv().is_err(), "it is told once");
+        assert_eq!(
+            fork.workspace().read_path(&path("round")).unwrap(),
+            round.to_string().as_bytes()
+        );
+    }
+}
