@@ -239,7 +239,7 @@ fn a_store_of_a_newer_format_is_refused_with_its_code() {
     assert_eq!(output.status.code(), Some(ENVIRONMENT), "{}", output.error_text());
     let told = output.text() + &output.error_text();
     assert!(told.contains("\"newer-format\""), "{told}");
-    assert!(processes(&repo).is_empty());
+    wait_until("no daemon is left", LIMIT, || processes(&repo).is_empty());
 }
 
 #[test]
@@ -512,4 +512,101 @@ fn a_delete_never_loses_work() {
     tine.ok(&["delete", "demo"]);
     assert_eq!(repo.git(&["show", "tine/demo:new.txt"]), "work");
     repo.git(&["fsck", "--strict"]);
+}
+
+#[test]
+fn commands_that_meet_an_ending_daemon_are_served_by_the_next() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    tine.new_fork("witness");
+    std::thread::scope(|scope| {
+        for worker in 0..3 {
+            let tine = &tine;
+            scope.spawn(move || {
+                let name = format!("fork-{worker}");
+                for _ in 0..6 {
+                    let dir = tine.new_fork(&name);
+                    tine.ok(&["status", &name]);
+                    tine.ok(&["delete", &name]);
+                    assert!(!dir.exists());
+                }
+            });
+        }
+        for _ in 0..10 {
+            tine.ok(&["daemon", "stop"]);
+        }
+    });
+    let list = tine.json(&["list"]);
+    assert_eq!(list["forks"].as_array().map(Vec::len), Some(1), "{list}");
+    assert_eq!(listed(&tine, "witness")["mounted"], true);
+    assert_eq!(processes(&repo).len(), 1);
+}
+
+#[test]
+fn requests_for_one_fork_wait_for_each_other() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    for round in 0..5 {
+        fs::write(dir.join("file"), format!("{round}\n")).expect("the mount takes writes");
+        let outcomes: Vec<Option<i32>> = std::thread::scope(|scope| {
+            let commits: Vec<_> = (0..4)
+                .map(|_| scope.spawn(|| tine.run(&["commit", "demo", "-m", "work"]).status.code()))
+                .collect();
+            commits
+                .into_iter()
+                .map(|commit| commit.join().expect("it does not panic"))
+                .collect()
+        });
+        let made = outcomes.iter().filter(|code| **code == Some(0)).count();
+        let refused = outcomes.iter().filter(|code| **code == Some(REFUSED)).count();
+        assert_eq!(
+            (made, refused),
+            (1, 3),
+            "one commits, the others find nothing: {outcomes:?}"
+        );
+    }
+    assert_eq!(repo.git(&["rev-list", "--count", "main..tine/demo"]), "5");
+    assert_eq!(repo.git_in(&dir, &["status", "--short"]), "");
+}
+
+#[test]
+fn a_fork_whose_worktree_is_gone_is_told_and_can_be_deleted() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    tine.new_fork("good");
+    tine.new_fork("bad");
+    fs::remove_dir_all(repo.common_dir().join("worktrees/bad")).expect("it was there");
+    let list = tine.json(&["list"]);
+    let names: Vec<_> = list["forks"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|fork| &fork["name"])
+        .collect();
+    assert_eq!(names, ["good"], "{list}");
+    assert!(list["damaged"].to_string().contains("bad is not whole"), "{list}");
+    tine.ok(&["delete", "bad", "--force"]);
+    let list = tine.json(&["list"]);
+    assert_eq!(list["damaged"].as_array().map(Vec::len), Some(0), "{list}");
+}
+
+#[test]
+fn what_git_committed_in_the_mount_leaves_the_layer_by_itself() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    fs::write(dir.join("big"), vec![b'x'; 1 << 20]).expect("the mount takes writes");
+    let content_bytes = || listed(&tine, "demo")["content_bytes"].as_u64().expect("a number");
+    assert!(content_bytes() >= 1 << 20);
+    repo.sh_in(&dir, "git add -A && git commit -qm big");
+    wait_until("the content leaves the layer", LIMIT, || {
+        content_bytes() < 1 << 20
+    });
+    assert_eq!(repo.git_in(&dir, &["status", "--short"]), "");
+    assert_eq!(fs::read(dir.join("big")).expect("it is there").len(), 1 << 20);
 }

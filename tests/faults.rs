@@ -54,7 +54,10 @@ fn a_full_disk_reaches_the_writer_and_loses_nothing() {
     assert_eq!(fs::read(dir.join("keep.txt")).unwrap(), b"kept");
     assert_eq!(fs::metadata(&big).unwrap().len(), acknowledged);
     assert!(fs::read(&big).unwrap().iter().all(|byte| *byte == b'x'));
-    assert!(fs::read_dir(&dir).unwrap().count() > 2, "the mount goes on reading");
+    assert!(
+        fs::read_dir(&dir).unwrap().count() > 2,
+        "the mount goes on reading"
+    );
 
     fs::remove_file(&big).unwrap();
     wait_until("there is room again", Duration::from_secs(30), || {
@@ -70,7 +73,11 @@ fn a_full_disk_reaches_the_writer_and_loses_nothing() {
     assert!(!dir.join("big").exists());
     tine.ok(&["commit", "full", "-m", "after the flood"]);
     let committed = repo.git(&["ls-tree", "--name-only", "tine/full"]);
-    assert!(committed.contains("keep.txt") && committed.contains("after.txt"), "{committed}");
+    assert!(
+        committed.contains("keep.txt") && committed.contains("after.txt"),
+        "{committed}"
+    );
     tine.ok(&["delete", "full", "--force"]);
-    tine.run(&["daemon", "stop", "--force"]).expect_success("daemon stop");
+    tine.run(&["daemon", "stop", "--force"])
+        .expect_success("daemon stop");
 }

@@ -19,17 +19,19 @@ mod reference;
 mod steps;
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence, TestError, TestRunner};
 use tine::attr::Timestamp;
 use tine::change::ChangeError;
+use tine::change::changeset::write_tree;
 
 use by_inode::ByInode;
 use posix::Directory;
 use reference::Reference;
-use steps::{Op, Sight, Step, Subject};
+use steps::{Op, Outcome, Sight, Step, Subject};
 use support::{TestFork, TestRepo, require_fuse};
 
 /// How many cases a soak runs for each everyday one.
@@ -140,10 +142,21 @@ fn compare(what: &str, expected: &Sight, mut found: Sight, nodes: &mut Nodes) {
     assert!(extra.is_empty(), "{what}: nobody made {extra:?}");
 }
 
-/// Commits as `tine commit` does; nothing to commit is fine.
+/// Commits as `tine commit` does; nothing to commit is fine. Invariant 11: what is shown before is what is committed.
 fn commit(fork: &TestFork) {
+    let shown = fork.changes();
     match fork.commit("a step") {
-        Ok(_) | Err(ChangeError::NothingToCommit) => {}
+        Ok(outcome) => {
+            let tree_id = write_tree(fork.repository(), &shown).expect("the tree is written");
+            assert_eq!(outcome.tree_id, tree_id, "what was shown is what is committed");
+            assert!(
+                fork.changes().changes.is_empty(),
+                "nothing differs after a commit"
+            );
+        }
+        Err(ChangeError::NothingToCommit) => {
+            assert!(shown.changes.is_empty(), "there was something to commit")
+        }
         Err(error) => panic!("the commit failed: {error}"),
     }
 }
@@ -200,6 +213,31 @@ fn workspace_case(repo: &TestRepo, ops: &[Op], ask_git: bool) {
     fork.remove();
 }
 
+/// A directory of the host with what the reference holds.
+fn host_copy(dir: &Path, reference: &Reference) -> Directory {
+    std::fs::create_dir(dir).expect("the name is fresh");
+    let mut host = Directory::new(dir);
+    for step in reference.building_steps() {
+        assert_eq!(host.apply(&step), Outcome::Done, "{step:?}");
+    }
+    host
+}
+
+/// The host uses numbers again, and the root's mode and time are not of our making.
+fn compare_with_host(reference: &mut Reference, host: &mut Directory) {
+    let mut expected = reference.sight();
+    let mut found = host.sight();
+    let root: &[u8] = b"";
+    expected.get_mut(root).expect("there is a root").mtime = None;
+    found.get_mut(root).expect("there is a root").perm = expected[root].perm;
+    compare(
+        "the reference against the host",
+        &expected,
+        found,
+        &mut Nodes::default(),
+    );
+}
+
 /// One sequence through a mount, and the same in a directory of the host.
 fn mount_case(repo: &TestRepo, ops: &[Op]) {
     let name = fresh_name();
@@ -209,11 +247,7 @@ fn mount_case(repo: &TestRepo, ops: &[Op]) {
     let mut nodes = Nodes::default();
 
     let host_dir = repo.root().join(format!("host-{name}"));
-    std::fs::create_dir(&host_dir).expect("the name is fresh");
-    let mut host = Directory::new(&host_dir);
-    for step in reference.building_steps() {
-        assert_eq!(host.apply(&step), steps::Outcome::Done, "{step:?}");
-    }
+    let mut host = host_copy(&host_dir, &reference);
 
     for (number, op) in ops.iter().enumerate() {
         let Some(step) = op.step(&reference) else { continue };
@@ -240,25 +274,37 @@ fn mount_case(repo: &TestRepo, ops: &[Op]) {
             compare(&what, &reference.sight(), subject.sight(), &mut nodes);
         }
     }
-    let mut expected = reference.sight();
-    compare("at the end", &expected, subject.sight(), &mut nodes);
-    // The host uses numbers again, and its root was made by another hand.
-    let mut host_sight = host.sight();
-    for path in [&[][..]] {
-        expected.get_mut(path).expect("there is a root").mtime = None;
-        host_sight.get_mut(path).expect("there is a root").perm = expected[path].perm;
-    }
-    compare(
-        "the reference against the host",
-        &expected,
-        host_sight,
-        &mut Nodes::default(),
-    );
+    compare("at the end", &reference.sight(), subject.sight(), &mut nodes);
+    compare_with_host(&mut reference, &mut host);
     agreement::check(repo, &fork, &reference);
     fork.remove();
     std::fs::remove_dir_all(&host_dir).expect("the host's directory can be removed");
 }
 
+/// The reference alone against the host, so that a wrong reference is found where no mount is at hand.
+#[test]
+fn the_reference_behaves_as_the_host() {
+    set_umask();
+    let repo = TestRepo::new();
+    let time = Timestamp::from_secs(1_600_000_000);
+    check(60, 60, |ops| {
+        let mut reference = Reference::read(repo.dir(), time);
+        let host_dir = repo.root().join(fresh_name());
+        let mut host = host_copy(&host_dir, &reference);
+        for (number, op) in ops.iter().enumerate() {
+            let Some(step) = op.step(&reference) else { continue };
+            assert_eq!(
+                reference.apply(&step),
+                host.apply(&step),
+                "step {number}: {step:?}"
+            );
+        }
+        compare_with_host(&mut reference, &mut host);
+        std::fs::remove_dir_all(&host_dir).expect("the host's directory can be removed");
+    });
+}
+
+/// Invariant 5 as well: names are made, removed, whited out and made again over a base all the time. And invariant 11.
 #[test]
 fn invariant_07_and_13_a_workspace_behaves_as_the_reference() {
     set_umask();

@@ -3,7 +3,7 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fs::{self, File, FileTimes, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
@@ -16,7 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, SystemTime};
 
-use support::{TestFork, TestRepo, mounts_beneath, require_fuse, run_with_timeout};
+use support::{
+    TestFork, TestRepo, mounts_beneath, require_fuse, require_program, run_with_timeout, wait_until,
+};
 use tine::fuse::{Mount, MountError, MountOptions, UnmountMode, users_of};
 use tine::path::RepoPath;
 use tine::workspace::Caller;
@@ -306,6 +308,48 @@ fn the_ways_of_opening_work_without_open_requests() {
 }
 
 #[test]
+fn names_are_any_bytes_up_to_255() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    let named = |bytes: &[u8]| fork.path().join(OsStr::from_bytes(bytes));
+    let longest = [b'n'; 255];
+    for bytes in [
+        &longest[..],
+        b"\xff\xfe not utf-8",
+        b"new\nline",
+        b" ",
+        b"-rf",
+        "\u{fc}".as_bytes(),
+    ] {
+        fs::write(named(bytes), bytes).unwrap();
+        assert_eq!(fs::read(named(bytes)).unwrap(), bytes);
+        let listed = fs::read_dir(fork.path())
+            .unwrap()
+            .any(|entry| entry.unwrap().file_name().as_bytes() == bytes);
+        assert!(listed, "{}", String::from_utf8_lossy(bytes));
+    }
+    let too_long = fs::write(named(&[b'n'; 256]), "").unwrap_err();
+    assert_eq!(too_long.raw_os_error(), Some(libc::ENAMETOOLONG));
+    let too_long = fs::metadata(named(&[b'n'; 256])).unwrap_err();
+    assert_eq!(too_long.raw_os_error(), Some(libc::ENAMETOOLONG));
+}
+
+#[test]
+fn a_fork_without_any_file_is_mounted() {
+    require_fuse!();
+    let repo = TestRepo::unborn();
+    repo.git(&["commit", "-q", "--allow-empty", "-m", "empty"]);
+    let fork = TestFork::mounted(&repo, "one");
+    assert_eq!(names(fork.path()), [".git"]);
+    fork.workspace().remove_path(Caller::ROOT, &path(".git")).unwrap();
+    assert_eq!(names(fork.path()), [""; 0]);
+    fs::write(fork.path().join("first"), "1").unwrap();
+    assert_eq!(fs::read(fork.path().join("first")).unwrap(), b"1");
+    assert_eq!(requests(&fork, "open"), 1);
+}
+
+#[test]
 fn the_umask_is_applied_once() {
     require_fuse!();
     let repo = TestRepo::new();
@@ -352,6 +396,23 @@ fn an_unlinked_file_lives_while_it_is_open() {
         );
         assert_eq!(fs::read(root.join(name)).unwrap(), b"new");
     }
+}
+
+#[test]
+fn an_unlinked_file_is_freed_when_it_is_closed() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    // The root directory is in the layer from its first change on.
+    fs::write(fork.path().join("other"), "x").unwrap();
+    let nodes = || fork.workspace().stats().nodes;
+    let before = nodes();
+    let mut file = File::create(fork.path().join("short-lived")).unwrap();
+    file.write_all(&[1; 100_000]).unwrap();
+    fs::remove_file(fork.path().join("short-lived")).unwrap();
+    assert_eq!(nodes(), before + 1);
+    drop(file);
+    wait_until("the kernel forgets the node", PATIENCE, || nodes() == before);
 }
 
 #[test]
@@ -625,6 +686,69 @@ fn modes_owners_and_times_are_kept_to_the_nanosecond() {
         let attr = fork.workspace().resolve(&path("README.md")).unwrap();
         assert_eq!((attr.mtime.secs, i64::from(attr.mtime.nanos)), (secs, nanos));
     }
+}
+
+/// A user who is not root, and mounts of who runs the test.
+#[test]
+fn permissions_hold_for_those_who_are_not_root() {
+    require_fuse!();
+    require_program!("setpriv");
+    let repo = TestRepo::new();
+    let fork = TestFork::new(&repo, "one");
+    let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
+    // The test's own directory must not be what keeps the other user out.
+    for dir in [repo.root(), fork.path().parent().unwrap()] {
+        fs::create_dir_all(dir).unwrap();
+        fs::set_permissions(dir, Permissions::from_mode(0o755)).unwrap();
+    }
+    let as_user = |script: &str| {
+        let mut command = match is_root {
+            true => Command::new("setpriv"),
+            false => Command::new("env"),
+        };
+        if is_root {
+            command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        }
+        let output = run_with_timeout(command.args(["sh", "-c", script]).env("DIR", fork.path()));
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    let mount = |allow_other| {
+        let options = MountOptions {
+            dir: fork.path().to_owned(),
+            name: "one".into(),
+            allow_other,
+        };
+        Mount::start(Arc::clone(fork.workspace()), &options, Box::new(|| {})).unwrap()
+    };
+
+    if is_root {
+        let private = mount(false);
+        let (entered, message) = as_user(r#"ls "$DIR""#);
+        assert!(!entered && message.contains("Permission denied"), "{message}");
+        private.unmount(UnmountMode::Clean).unwrap();
+    }
+    let shared = mount(is_root);
+    let file = |name: &str, mode| {
+        let file = fork.path().join(name);
+        fs::write(&file, "text").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+        file
+    };
+    let sealed = file("sealed", 0o444);
+    let set_user_id = file("set-user-id", 0o4777);
+    let also = file("also", 0o6777);
+    let (written, message) = as_user(r#"cat "$DIR/sealed" && echo more >> "$DIR/sealed""#);
+    assert!(!written && message.contains("Permission denied"), "{message}");
+    assert_eq!(fs::read(sealed).unwrap(), b"text");
+    // Who may write a program with set-user-id does not get to run it as its owner.
+    let (written, message) = as_user(r#"echo more >> "$DIR/set-user-id" && : > "$DIR/also""#);
+    assert!(written, "{message}");
+    assert_eq!(fs::metadata(set_user_id).unwrap().mode() & 0o7777, 0o777);
+    assert_eq!(fs::metadata(also).unwrap().mode() & 0o7777, 0o777);
+    shared.unmount(UnmountMode::Clean).unwrap();
 }
 
 #[test]

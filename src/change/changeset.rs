@@ -143,12 +143,9 @@ pub(super) fn examine(
         None => repository.empty_tree_id(),
     };
     let examiner = Examiner {
+        repository,
         fork,
-        contents: Contents {
-            repository,
-            fork,
-            blobs,
-        },
+        blobs,
         options: CompareOptions {
             file_mode: repository.config_bool("core.fileMode").unwrap_or(true),
         },
@@ -164,17 +161,17 @@ pub(super) fn examine(
 }
 
 struct Examiner<'a> {
+    repository: &'a Repository,
     fork: &'a Fork,
-    contents: Contents<'a>,
+    blobs: Blobs,
     options: CompareOptions,
     scope: Scope,
 }
 
 impl Examiner<'_> {
     fn examine(&self, head_commit: Option<ObjectId>, head_tree: ObjectId) -> Result<Examined, ChangeError> {
-        let repository = self.contents.repository;
         let delta = self.fork.workspace.delta()?;
-        let mut rules = IgnoreRules::new(repository, |dir: &RepoPath| read_ignore_file(self.fork, dir))?;
+        let mut rules = IgnoreRules::new(self.repository, |dir: &RepoPath| read_ignore_file(self.fork, dir))?;
         let mut is_ignored = |path: &RepoPath, is_dir| match self.scope {
             Scope::Everything => rules.is_ignored(path, is_dir),
             // Untracked paths are not looked at, so the rules do not matter.
@@ -184,7 +181,15 @@ impl Examiner<'_> {
             mut candidates,
             ignored,
             left_out,
-        } = compare(repository, &delta, head_tree, self.options, &mut is_ignored)?;
+        } = compare(self.repository, &delta, head_tree, self.options, &mut is_ignored)?;
+        let contents = Contents {
+            repository: self.repository,
+            fork: self.fork,
+            blobs: self.blobs,
+            rules: self
+                .fork
+                .conversions_of(self.attributes_tree(head_tree, &candidates)?)?,
+        };
         match self.scope {
             Scope::Everything => candidates.extend(self.tracked_among(ignored)?),
             Scope::InHead => candidates.retain(|candidate| candidate.old.is_some()),
@@ -194,7 +199,7 @@ impl Examiner<'_> {
         let mut changes = Vec::new();
         let mut adoptable = Vec::new();
         for candidate in candidates {
-            let (change, adopted) = self.decide(candidate)?;
+            let (change, adopted) = self.decide(&contents, candidate)?;
             adoptable.extend(adopted);
             changes.extend(change);
         }
@@ -209,15 +214,73 @@ impl Examiner<'_> {
         })
     }
 
+    /// A tree with the `.gitattributes` of the view: HEAD's, except where those differ.
+    fn attributes_tree(
+        &self,
+        head_tree: ObjectId,
+        candidates: &[Candidate<'_>],
+    ) -> Result<ObjectId, ChangeError> {
+        let is_attributes = |candidate: &&Candidate<'_>| {
+            let name = candidate.path.split_last().map(|(_, name)| name);
+            name.is_some_and(|name| name.as_bytes() == b".gitattributes")
+        };
+        if !candidates.iter().any(|candidate| is_attributes(&candidate)) {
+            return Ok(head_tree);
+        }
+        let remove = |path: &RepoPath| TreeChange {
+            path: path.clone(),
+            new: None,
+        };
+        // What goes, goes first: a directory may stand where HEAD has a file.
+        let gone = candidates
+            .iter()
+            .filter(|candidate| matches!(candidate.new, Found::Nothing));
+        let mut edits: Vec<TreeChange> = gone.map(|candidate| remove(&candidate.path)).collect();
+        for Candidate { path, new, .. } in candidates.iter().filter(is_attributes) {
+            let side = match new {
+                Found::Nothing => continue,
+                Found::Stored(side) => Some((side.kind, side.id)),
+                Found::Node(node) => self.attributes_file(path, node)?,
+            };
+            edits.push(TreeChange {
+                path: path.clone(),
+                new: side,
+            });
+        }
+        Ok(self.repository.edit_tree(head_tree, &edits)?)
+    }
+
+    /// A `.gitattributes` of the layers, written as it is; git does not follow one that is a symlink.
+    fn attributes_file(
+        &self,
+        path: &RepoPath,
+        node: &DeltaNode,
+    ) -> Result<Option<(TreeEntryKind, ObjectId)>, ChangeError> {
+        if node.attr.kind != FileKind::Regular {
+            return Ok(None);
+        }
+        let contents = Contents {
+            repository: self.repository,
+            fork: self.fork,
+            blobs: Blobs::Write,
+            rules: self.fork.conversions_of(self.repository.empty_tree_id())?,
+        };
+        Ok(Some((TreeEntryKind::File, contents.of(path, node)?.id)))
+    }
+
     /// Finds out whether a candidate is a change, and whether its content might leave the layer.
-    fn decide(&self, candidate: Candidate<'_>) -> Result<(Option<Change>, Option<Adoptable>), ChangeError> {
+    fn decide(
+        &self,
+        contents: &Contents<'_>,
+        candidate: Candidate<'_>,
+    ) -> Result<(Option<Change>, Option<Adoptable>), ChangeError> {
         let Candidate { path, old, new } = candidate;
         let mut adoptable = None;
         let (new, attr) = match new {
             Found::Nothing => (None, None),
             Found::Stored(side) => (Some(side), None),
             Found::Node(node) => {
-                let held = self.contents.of(&path, node)?;
+                let held = contents.of(&path, node)?;
                 let now = DeltaNode {
                     attr: held.attr,
                     ..node.clone()
@@ -258,7 +321,7 @@ impl Examiner<'_> {
             .collect();
         let mut tracked = BTreeSet::new();
         if !unknown.is_empty() {
-            let answers = tracked_paths(self.contents.repository, &self.fork.worktree, &unknown)?;
+            let answers = tracked_paths(self.repository, &self.fork.worktree, &unknown)?;
             for (path, is_tracked) in unknown.into_iter().zip(answers) {
                 memo.remember_tracked(&stamp, &path, is_tracked);
                 if is_tracked {

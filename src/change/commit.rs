@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 
 use super::changeset::{Adoptable, Blobs, Examined, Scope, examine, write_tree};
 use super::compare::compare_trees;
-use super::{ChangeError, Changeset, Side};
+use super::{Change, ChangeError, Changeset};
 use crate::git::index::{IndexChange, update_index};
 use crate::git::{CommitSpec, GitError, Identity, ObjectId, Repository};
 use crate::path::RepoPath;
@@ -175,14 +175,13 @@ fn check_landed(
     changeset: &Changeset,
     tree_id: ObjectId,
 ) -> Result<(), ChangeError> {
-    let mut landed: BTreeMap<RepoPath, (Option<Side>, Option<Side>)> =
-        compare_trees(repository, changeset.head_tree, tree_id)?
-            .into_iter()
-            .map(|(path, old, new)| (path, (old, new)))
-            .collect();
+    let mut landed: BTreeMap<RepoPath, Change> = compare_trees(repository, changeset.head_tree, tree_id)?
+        .into_iter()
+        .map(|change| (change.path.clone(), change))
+        .collect();
     for change in &changeset.changes {
         match landed.remove(&change.path) {
-            Some((old, new)) if old == change.old && new == change.new => {}
+            Some(landed) if landed.old == change.old && landed.new == change.new => {}
             _ => return Err(ChangeError::NotLanded(change.path.clone())),
         }
     }
@@ -194,7 +193,7 @@ fn check_landed(
 
 /// What the index has to say of the changed paths. Where a stat cannot be had, git reads the file once.
 fn index_changes(fork: &Fork, changeset: &Changeset) -> Vec<IndexChange> {
-    let of_change = |change: &super::Change| {
+    let of_change = |change: &Change| {
         let new = match &change.new {
             None => None,
             Some(side) => {

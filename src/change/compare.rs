@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Side;
+use super::{Change, Side};
 use crate::git::{GitError, ObjectId, Repository, TreeEntry, TreeEntryKind};
 use crate::path::{EntryName, RepoPath};
 use crate::workspace::{Delta, DeltaDir, DeltaEntry, DeltaNode};
@@ -77,25 +77,27 @@ pub fn compare<'a>(
     Walk::new(trees, options, is_ignored).run(ViewDir::Delta(&delta.root), tree_id)
 }
 
-/// What differs between two trees, as paths with what each side has there.
+/// What differs between two trees, gitlinks and executable bits included.
 pub fn compare_trees(
     trees: &dyn TreeReader,
     old_tree_id: ObjectId,
     new_tree_id: ObjectId,
-) -> Result<Vec<(RepoPath, Option<Side>, Option<Side>)>, GitError> {
+) -> Result<Vec<Change>, GitError> {
     let options = CompareOptions { file_mode: true };
     let never = &mut |_: &RepoPath, _| Ok(false);
     let mut walk = Walk::new(trees, options, never);
     walk.submodules = Submodules::AreEntries;
     let comparison = walk.run(ViewDir::Base(new_tree_id), old_tree_id)?;
-    let sides = |candidate: Candidate<'_>| {
-        let new = match candidate.new {
+    let change = |candidate: Candidate<'_>| Change {
+        path: candidate.path,
+        old: candidate.old,
+        new: match candidate.new {
             Found::Stored(side) => Some(side),
             Found::Nothing | Found::Node(_) => None,
-        };
-        (candidate.path, candidate.old, new)
+        },
+        attr: None,
     };
-    Ok(comparison.candidates.into_iter().map(sides).collect())
+    Ok(comparison.candidates.into_iter().map(change).collect())
 }
 
 /// The kind of `new` as it counts beside `old`: without `core.fileMode` a regular file keeps the mode it had.

@@ -1,12 +1,14 @@
 //! The blob ids of what a fork wrote.
 
 use std::io::Cursor;
+use std::sync::Arc;
 
 use super::ChangeError;
 use super::changeset::Blobs;
 use crate::attr::Attr;
-use crate::git::{GitError, ObjectId, Repository};
+use crate::git::{Base, GitError, ObjectId, Repository};
 use crate::path::RepoPath;
+use crate::workspace::store::{ConvertedAs, StoredAs};
 use crate::workspace::{DeltaNode, Fork, FsError};
 
 /// How often a file that is being written is read again before giving up on it.
@@ -28,6 +30,8 @@ pub(super) struct Contents<'a> {
     pub repository: &'a Repository,
     pub fork: &'a Fork,
     pub blobs: Blobs,
+    /// Whose attributes say what is converted.
+    pub rules: Arc<Base>,
 }
 
 impl Contents<'_> {
@@ -48,19 +52,23 @@ impl Contents<'_> {
                 may_leave_layer: false,
             });
         }
-        let converted_as = match self.fork.workspace.base().is_converted(path)? {
-            true => Some(path),
+        let converted_as = match self.rules.is_converted(path)? {
+            true => Some(ConvertedAs {
+                path: path.clone(),
+                tree_id: self.rules.tree_id(),
+            }),
             false => None,
         };
+        let converted_as = converted_as.as_ref();
         for _ in 0..ATTEMPTS {
             let before = self.attr_of(path, node)?;
-            let id = self.read(path, node, &before, converted_as)?;
+            let stored_as = self.read(path, node, &before, converted_as)?;
             if self.attr_of(path, node)? == before {
-                self.fork.memo().remember_blob(&before, converted_as, id);
+                self.fork.memo().remember_blob(&before, converted_as, stored_as);
                 return Ok(Held {
-                    id,
+                    id: stored_as.id,
                     attr: before,
-                    may_leave_layer: converted_as.is_none() && before.size > 0,
+                    may_leave_layer: stored_as.is_same && before.size > 0,
                 });
             }
         }
@@ -85,13 +93,13 @@ impl Contents<'_> {
         path: &RepoPath,
         node: &DeltaNode,
         attr: &Attr,
-        converted_as: Option<&RepoPath>,
-    ) -> Result<ObjectId, ChangeError> {
+        converted_as: Option<&ConvertedAs>,
+    ) -> Result<StoredAs, ChangeError> {
         // A blob that is to be written is always written anew: one that was written before may have been pruned.
         if self.blobs == Blobs::Hash
-            && let Some(id) = self.fork.memo().blob_id(attr, converted_as)
+            && let Some(stored_as) = self.fork.memo().blob(attr, converted_as)
         {
-            return Ok(id);
+            return Ok(stored_as);
         }
         let workspace = &self.fork.workspace;
         let unstable = gone_is_unstable(path);
@@ -101,8 +109,8 @@ impl Contents<'_> {
                     Blobs::Hash => self.repository.hash_blob(reader, len),
                     Blobs::Write => self.repository.write_blob(reader, len),
                 })
-                .map_err(unstable)?;
-            return Ok(id?);
+                .map_err(unstable)??;
+            return Ok(StoredAs { id, is_same: true });
         }
         let content = workspace
             .with_content(node.attr.ino, |_, reader| {
@@ -111,7 +119,11 @@ impl Contents<'_> {
             })
             .map_err(unstable)?
             .map_err(GitError::io("read", path.as_path()))?;
-        self.store(&workspace.base().clean(path, content)?)
+        let cleaned = self.rules.clean(path, content.clone())?;
+        Ok(StoredAs {
+            id: self.store(&cleaned)?,
+            is_same: cleaned == content,
+        })
     }
 
     fn store(&self, content: &[u8]) -> Result<ObjectId, ChangeError> {

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
 
@@ -518,6 +519,46 @@ fn contents_are_stored_as_git_would_clean_them() {
 }
 
 #[test]
+fn attributes_are_those_of_the_view() {
+    let fixture = Fixture::sample();
+    fixture.write("a.txt", "one\r\ntwo\r\n");
+    fixture.write("dir/b.txt", "one\r\n");
+    fixture.remove("dir/sub/c.txt");
+    let check = || {
+        let changes = fixture.changes();
+        assert_eq!(raw(&changes), fixture.checkout().staged(&changes.head_tree));
+    };
+    check();
+    fixture.write(".gitattributes", "a.txt text\n");
+    check();
+    fixture.write("dir/.gitattributes", "* text=auto\n");
+    check();
+    let expected = fixture.checkout();
+    expected.git(&["add", "-A"]);
+    let outcome = fixture.commit("attributes").unwrap();
+    assert_eq!(outcome.tree_id.to_string(), expected.git(&["write-tree"]).trim());
+    let stored = fixture.repository.git_bytes(&["show", "tine/demo:a.txt"], b"");
+    assert_eq!(stored, b"one\ntwo\n");
+    // HEAD has them now, and the fork's base never will.
+    fixture.write("a.txt", "three\r\n");
+    check();
+    fixture.remove(".gitattributes");
+    check();
+}
+
+#[test]
+fn contents_that_no_conversion_changes_leave_the_layer() {
+    let repository = sample();
+    repository.write(".gitattributes", "* text=auto\n");
+    repository.commit("attributes");
+    let fixture = Fixture::new(repository);
+    fixture.write("big", &"words\n".repeat(20_000));
+    let held = fixture.content_bytes();
+    fixture.commit("big").unwrap();
+    assert!(fixture.content_bytes() + 100_000 < held);
+}
+
+#[test]
 fn a_commit_is_what_git_would_have_made() {
     let fixture = Fixture::sample();
     let parent = fixture.head();
@@ -786,6 +827,20 @@ fn a_discarded_state_is_kept_as_a_commit() {
     assert_eq!(second, "refs/tine/demo/discarded-2");
 }
 
+/// Invariant 12: discarding leaves something from which the work can be brought back.
+#[test]
+fn a_discarded_state_is_kept_even_where_nobody_has_a_name() {
+    let repository = TestRepository::new();
+    repository.git(&["config", "user.useConfigOnly", "true"]);
+    let fixture = Fixture::new(repository);
+    fixture.write("a", "unfinished\n");
+    let (reference, _) = keep_discarded(fixture.git(), &demo(), &fixture.fork, None)
+        .unwrap()
+        .unwrap();
+    let shown = fixture.repository.git(&["show", &format!("{reference}:a")]);
+    assert_eq!(shown, "unfinished");
+}
+
 #[test]
 fn the_tree_of_the_view_can_be_written_without_a_commit() {
     let fixture = Fixture::sample();
@@ -803,11 +858,63 @@ fn a_second_status_reads_no_content() {
     fixture.write("new", "x\n");
     assert_eq!(fixture.status(), ["A new"]);
     let attr = fixture.fork.workspace.resolve(&path("new")).unwrap();
-    let remembered = fixture.fork.memo().blob_id(&attr, None).unwrap();
-    assert_eq!(fixture.changes().changes[0].new.as_ref().unwrap().id, remembered);
+    let remembered = fixture.fork.memo().blob(&attr, None).unwrap();
+    assert_eq!(
+        fixture.changes().changes[0].new.as_ref().unwrap().id,
+        remembered.id
+    );
     fixture.write("new", "y\n");
     let attr = fixture.fork.workspace.resolve(&path("new")).unwrap();
-    assert_eq!(fixture.fork.memo().blob_id(&attr, None), None);
+    assert_eq!(fixture.fork.memo().blob(&attr, None), None);
+}
+
+/// A file that is rewritten all the time is committed as it was at some moment, or not at all.
+#[test]
+fn what_changes_while_it_is_read_is_never_committed_torn() {
+    let fixture = Fixture::sample();
+    let is_done = AtomicBool::new(false);
+    let workspace = &fixture.fork.workspace;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for letter in ["a", "b", "c", "d"].iter().cycle() {
+                if is_done.load(Ordering::Relaxed) {
+                    return;
+                }
+                let content = letter.repeat(50_000);
+                workspace
+                    .write_path(ME, &path("busy"), content.as_bytes())
+                    .unwrap();
+                workspace.write_path(ME, &path("came"), b"and goes").unwrap();
+                workspace.remove_path(ME, &path("came")).unwrap();
+            }
+        });
+        for number in 0..20 {
+            match fixture.commit(&format!("commit {number}")) {
+                Ok(_) | Err(ChangeError::NothingToCommit | ChangeError::Unstable(_)) => {}
+                Err(error) => {
+                    is_done.store(true, Ordering::Relaxed);
+                    panic!("{error}");
+                }
+            }
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+    fixture.write("busy", &"e".repeat(50_000));
+    fixture.commit("last").unwrap();
+    for commit in fixture
+        .repository
+        .git(&["rev-list", "tine/demo", "--", "busy"])
+        .lines()
+    {
+        let content = fixture.repository.git(&["show", &format!("{commit}:busy")]);
+        assert_eq!(content.len(), 50_000, "{commit}");
+        assert_eq!(content.trim_start_matches(&content[..1]), "", "{commit} is torn");
+    }
+    assert!(fixture.status().is_empty());
+    assert_eq!(
+        fixture.fork.workspace.read_path(&path("busy")).unwrap(),
+        "e".repeat(50_000).as_bytes()
+    );
 }
 
 #[derive(Debug, Clone)]
@@ -855,7 +962,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     /// Whatever was done, the changeset is what `git add -A` stages in a checkout with the same content, and the commit
     /// has the tree that git would have written.
@@ -865,7 +972,12 @@ proptest! {
         for step in &steps {
             // Steps that make no sense where they fall are refused, as for any program.
             let _ = match *step {
-                Step::Write(at, number) => fixture.try_write(at, &format!("content {number}\n")),
+                Step::Write(at, number) => {
+                    if let Some((parent, _)) = at.rsplit_once('/') {
+                        let _ = fixture.mkdir(parent);
+                    }
+                    fixture.try_write(at, &format!("content {number}\n"))
+                }
                 Step::Remove(at) => fixture.fork.workspace.remove_path(ME, &path(at)),
                 Step::MakeDir(at) => fixture.mkdir(at),
                 Step::Link(at, number) => fixture.symlink(at, &format!("target{number}")),

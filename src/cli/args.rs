@@ -21,7 +21,7 @@ Example:
 
   tine exec demo --new -- make test       the same for one command
 
-Inside a fork's mount NAME may be left out everywhere.";
+Commands that take [NAME] mean the fork they run in where it is left out.";
 
 /// Give every coding agent its own copy-on-write workspace over a git repository
 ///
@@ -49,9 +49,9 @@ pub struct Cli {
 // What every command takes. (A doc comment here would become the program's own help.)
 #[derive(Debug, Args)]
 pub struct Global {
-    /// Run as if started in DIR
+    /// Run as if started in DIR; given again, from there
     #[arg(short = 'C', value_name = "DIR", global = true, help_heading = "Global options", value_hint = clap::ValueHint::DirPath)]
-    pub dir: Option<PathBuf>,
+    pub dirs: Vec<PathBuf>,
 
     /// Print one JSON value instead of text; failures too
     #[arg(long, global = true, help_heading = "Global options")]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::context::Context;
+use super::context::{Connection, Context};
 use super::output::{counted, human_size};
 use crate::daemon::protocol::PROTOCOL_VERSION;
 use crate::daemon::{Client, Failure};
@@ -91,6 +91,7 @@ pub fn all(context: &Context) -> Vec<Check> {
             checks.push(store(repository));
             checks.push(free_space(repository));
             checks.push(daemon(repository));
+            checks.push(forks(repository));
         }
         Err(failure) => checks.push(no_repository(failure)),
     }
@@ -250,6 +251,37 @@ fn daemon(repository: &Repository) -> Check {
             };
             check.hint("`tine daemon stop` ends it; the next command starts this version and mounts everything again")
         }
+    }
+}
+
+/// Looks whether every fork's record can be read: by the daemon, or without one by this process.
+fn forks(repository: &Repository) -> Check {
+    const NAME: &str = "forks";
+    if !Store::dir_of(repository).is_dir() {
+        return Check::ok(NAME, "there are none yet");
+    }
+    let counted_and_damaged = match Client::connect(repository.common_dir()) {
+        Ok(Some(client)) => Connection::over(client)
+            .forks()
+            .map(|(forks, damaged)| (forks.len(), damaged)),
+        Ok(None) => Store::open(repository)
+            .map(|store| {
+                let (records, damaged) = store.records();
+                (records.len(), damaged.into_iter().map(Failure::from).collect())
+            })
+            .map_err(Failure::from),
+        Err(failure) => Err(failure),
+    };
+    match counted_and_damaged {
+        Ok((whole, damaged)) if damaged.is_empty() => {
+            Check::ok(NAME, format!("{} whole", counted(whole, "fork")))
+        }
+        Ok((whole, damaged)) => {
+            let damaged: Vec<String> = damaged.iter().map(Failure::to_string).collect();
+            let detail = format!("{} whole; {}", counted(whole, "fork"), damaged.join("; "));
+            Check::warn(NAME, detail).hint("what was committed is safe in git: `git log --all`")
+        }
+        Err(failure) => Check::failed(NAME, failure),
     }
 }
 

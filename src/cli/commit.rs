@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::context::{Connection, Context};
 use super::hooks::Hooks;
-use super::output::{Tone, counted, quoted, short_id};
+use super::output::{Tone, counted, one_line, quoted, short_id};
 use super::{Exit, SUCCESS, identity};
 use crate::daemon::protocol::{Committed, ForkInfo, IdentityText, Request};
 use crate::daemon::{ErrorCode, Failure};
@@ -12,7 +12,7 @@ use crate::git::program;
 
 /// Commit what changed in a fork
 ///
-/// Everything that `add -A` would take is committed to the branch the fork is on, and the worktree's index follows. It
+/// Everything that `git add -A` would take is committed to the branch the fork is on, and the worktree's index follows. It
 /// costs as much as there are changes, however large the tree is. Hooks run as with `git commit`, where the fork is
 /// mounted.
 #[derive(Debug, clap::Args)]
@@ -133,7 +133,7 @@ fn tell(committed: &Committed, common_dir: &Path, context: &Context) -> Result<(
         .unwrap_or_else(|| counted(committed.changes.len(), "file") + " changed");
     output.text(&format!(
         "[{place}{root} {id}] {}\n {counts}\n",
-        committed.summary
+        one_line(&committed.summary)
     ))
 }
 

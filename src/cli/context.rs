@@ -26,7 +26,7 @@ pub struct Context {
 impl Context {
     /// Goes where `-C` says and looks where that is. The repository is looked for only when it is needed.
     pub fn enter(global: &Global, output: Output) -> Result<Context, Failure> {
-        if let Some(dir) = &global.dir {
+        for dir in &global.dirs {
             std::env::set_current_dir(dir).map_err(|error| failures::named("go to", dir, &error))?;
         }
         let cwd = std::env::current_dir().map_err(|error| {
@@ -127,9 +127,12 @@ impl Context {
     /// Whether the command runs in `mount_dir` or beneath it.
     pub fn is_beneath(&self, mount_dir: &Path) -> bool {
         self.cwd.starts_with(mount_dir)
+            // Symlinks can only be above the mount, which itself is not touched: it may hang.
             || mount_dir
-                .canonicalize()
-                .is_ok_and(|canonical| self.cwd.starts_with(canonical))
+                .parent()
+                .zip(mount_dir.file_name())
+                .and_then(|(parent, name)| Some(parent.canonicalize().ok()?.join(name)))
+                .is_some_and(|canonical| self.cwd.starts_with(canonical))
     }
 
     /// Steps out of the current directory, so that this process does not keep a mount busy.

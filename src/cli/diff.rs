@@ -19,7 +19,7 @@ use crate::workspace::ForkName;
 
 /// Show the changes of a fork since its last commit
 ///
-/// git shows them, with your pager, colours and diff settings: new files, too, as `add -A` would take them. Paths
+/// git shows them, with your pager, colours and diff settings: new files, too, as `git add -A` would take them. Paths
 /// after -- narrow it; they are relative to the fork's root, or to where you are inside the mount.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\

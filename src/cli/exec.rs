@@ -93,6 +93,7 @@ pub fn command_in(fork: &ForkInfo, program: &std::ffi::OsStr) -> Command {
 /// that carry configuration).
 const GIT_LOCAL_VARIABLES: &[&str] = &[
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_ATTR_SOURCE",
     "GIT_COMMON_DIR",
     "GIT_DIR",
     "GIT_GRAFT_FILE",
@@ -135,4 +136,23 @@ pub fn replace(command: &mut Command, program: &std::ffi::OsStr, dir: &Path, con
     let failure = Failure::new(code, message).cause(error.to_string()).hint(hint);
     context.output.failure_as(&failure, exit);
     exit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::git::program;
+
+    #[test]
+    fn every_variable_that_leads_git_elsewhere_is_taken_away() {
+        let mut git = program::command(Path::new("/"));
+        let listed = program::run(git.args(["rev-parse", "--local-env-vars"]), b"").unwrap();
+        for variable in String::from_utf8(listed).unwrap().lines() {
+            let is_configuration = variable.starts_with("GIT_CONFIG");
+            assert!(
+                is_configuration || GIT_LOCAL_VARIABLES.contains(&variable),
+                "{variable}"
+            );
+        }
+    }
 }

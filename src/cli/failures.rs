@@ -10,7 +10,7 @@ pub fn named(action: &str, path: &Path, error: &std::io::Error) -> Failure {
     match error.kind() {
         std::io::ErrorKind::NotFound => Failure {
             exit: crate::daemon::ExitCode::NotFound,
-            ..failure
+            ..failure.hint("name one that is there")
         },
         _ => failure,
     }

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 
 use super::context::Context;
-use super::output::{Cell, Output, Tone, human_age, human_size, table};
+use super::output::{Cell, FailureBody, Output, Tone, human_age, human_size, table};
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
 use crate::daemon::protocol::ForkInfo;
@@ -22,9 +22,9 @@ Examples:
 pub struct List {}
 
 #[derive(Serialize)]
-struct Listing {
+struct Listing<'a> {
     forks: Vec<ForkInfo>,
-    damaged: Vec<Failure>,
+    damaged: Vec<FailureBody<'a>>,
 }
 
 pub fn run(_: &List, context: &Context) -> Result<Exit, Failure> {
@@ -34,7 +34,10 @@ pub fn run(_: &List, context: &Context) -> Result<Exit, Failure> {
     };
     let output = &context.output;
     if output.is_json() {
-        output.json(&Listing { forks, damaged })?;
+        output.json(&Listing {
+            forks,
+            damaged: damaged.iter().map(FailureBody::from).collect(),
+        })?;
         return Ok(SUCCESS);
     }
     if forks.is_empty() && damaged.is_empty() {
@@ -44,7 +47,7 @@ pub fn run(_: &List, context: &Context) -> Result<Exit, Failure> {
         output.text(&table(&rows(&forks, output)))?;
     }
     for failure in &damaged {
-        output.note(&failure.message);
+        output.note(&failure.to_string());
     }
     Ok(SUCCESS)
 }

@@ -39,7 +39,7 @@ pub fn run(verb: &Mount, context: &Context) -> Result<Exit, Failure> {
     })?;
     match context.output.is_json() {
         true => context.output.json(&fork)?,
-        false => context.output.text(&format!("{}\n", fork.mount_dir.display()))?,
+        false => context.output.path(&fork.mount_dir)?,
     }
     Ok(SUCCESS)
 }

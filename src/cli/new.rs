@@ -84,7 +84,7 @@ pub fn run(verb: &New, context: &Context) -> Result<Exit, Failure> {
     if context.output.is_json() {
         context.output.json(&fork)?;
     } else {
-        context.output.text(&format!("{}\n", fork.mount_dir.display()))?;
+        context.output.path(&fork.mount_dir)?;
         if !fork.mounted {
             context
                 .output

@@ -4,6 +4,8 @@
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -47,19 +49,39 @@ impl Tone {
     }
 }
 
-/// A failure in JSON, on standard output.
+/// A command's failure in JSON, on standard output.
 #[derive(Serialize)]
 struct FailureObject<'a> {
     error: FailureBody<'a>,
 }
 
+/// A failure in JSON.
 #[derive(Serialize)]
-struct FailureBody<'a> {
+pub struct FailureBody<'a> {
     code: ErrorCode,
     message: &'a str,
     causes: &'a [String],
     hint: Option<&'a str>,
     exit: u8,
+}
+
+impl<'a> FailureBody<'a> {
+    /// As a command tells it that ends with `exit`.
+    fn of(failure: &'a Failure, exit: u8) -> FailureBody<'a> {
+        FailureBody {
+            code: failure.code,
+            message: &failure.message,
+            causes: &failure.causes,
+            hint: failure.hint.as_deref(),
+            exit,
+        }
+    }
+}
+
+impl<'a> From<&'a Failure> for FailureBody<'a> {
+    fn from(failure: &'a Failure) -> FailureBody<'a> {
+        FailureBody::of(failure, failure.exit.code())
+    }
 }
 
 impl Output {
@@ -112,6 +134,13 @@ impl Output {
         }
     }
 
+    /// Prints the path of a directory on a line of its own, byte for byte, so that a shell can use it.
+    pub fn path(&self, dir: &Path) -> Result<(), Failure> {
+        let mut line = dir.as_os_str().as_bytes().to_vec();
+        line.push(b'\n');
+        self.bytes(&line)
+    }
+
     /// Prints `text`, which ends with its own newline.
     pub fn text(&self, text: &str) -> Result<(), Failure> {
         self.bytes(text.as_bytes())
@@ -145,13 +174,7 @@ impl Output {
     pub fn failure_as(&self, failure: &Failure, exit: u8) {
         if self.json {
             let object = FailureObject {
-                error: FailureBody {
-                    code: failure.code,
-                    message: &failure.message,
-                    causes: &failure.causes,
-                    hint: failure.hint.as_deref(),
-                    exit,
-                },
+                error: FailureBody::of(failure, exit),
             };
             // The exit code still tells that it failed.
             let _ = self.json(&object);

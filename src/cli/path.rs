@@ -22,7 +22,7 @@ pub fn run(verb: &Path, context: &Context) -> Result<Exit, Failure> {
         context.output.json(&fork)?;
         return Ok(SUCCESS);
     }
-    context.output.text(&format!("{}\n", fork.mount_dir.display()))?;
+    context.output.path(&fork.mount_dir)?;
     if !fork.mounted {
         context
             .output

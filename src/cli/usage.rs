@@ -212,6 +212,21 @@ fn verb_of(words: &[OsString]) -> String {
     verb.join(" ")
 }
 
+/// The verbs that clap finds similar, without the hidden names that they also have.
+fn similar_verbs(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::Strings(similar)) = error.get(ContextKind::SuggestedSubcommand) else {
+        return None;
+    };
+    let command = args::command();
+    let mut verbs: Vec<String> = similar
+        .iter()
+        .filter_map(|name| command.find_subcommand(name))
+        .map(|verb| format!("`tine {}`", verb.get_name()))
+        .collect();
+    verbs.dedup();
+    (!verbs.is_empty()).then(|| format!("similar: {}", verbs.join(", ")))
+}
+
 fn own_hint(error: &clap::Error, verb: &str) -> Option<String> {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
@@ -220,8 +235,10 @@ fn own_hint(error: &clap::Error, verb: &str) -> Option<String> {
     };
     if error.kind() == ErrorKind::InvalidSubcommand {
         let given = text(ContextKind::InvalidSubcommand)?;
-        let (_, hint) = WRONG_VERBS.iter().find(|(wrong, _)| *wrong == given)?;
-        return Some((*hint).to_owned());
+        return match WRONG_VERBS.iter().find(|(wrong, _)| *wrong == given) {
+            Some((_, hint)) => Some((*hint).to_owned()),
+            None => similar_verbs(error),
+        };
     }
     let arg = text(ContextKind::InvalidArg)?;
     if error.kind() == ErrorKind::MissingRequiredArgument {
@@ -244,6 +261,9 @@ fn own_hint(error: &clap::Error, verb: &str) -> Option<String> {
     let flag = arg.split('=').next().unwrap_or(arg);
     if verb == "exec" && !arg.starts_with('-') {
         return Some("put `--` before the command: `tine exec NAME -- CMD…`".to_owned());
+    }
+    if verb == "diff" && !arg.starts_with('-') {
+        return Some("put `--` before paths: `tine diff NAME -- PATH…`".to_owned());
     }
     WRONG_FLAGS
         .iter()

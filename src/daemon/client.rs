@@ -20,6 +20,9 @@ const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a client that lost the race for the store looks for the winner's socket before it tries to start one again.
 const WINNER_PATIENCE: Duration = Duration::from_millis(500);
 
+/// How long one start may take at least, however little is left of a client's patience.
+const MIN_LAUNCH_PATIENCE: Duration = Duration::from_secs(3);
+
 /// How a client comes to its daemon.
 #[derive(Debug, Clone)]
 pub struct ConnectOptions {
@@ -40,6 +43,9 @@ impl Default for ConnectOptions {
 
 /// A connection to the daemon of one store.
 pub struct Client {
+    common_dir: PathBuf,
+    /// How to come to another daemon when this one ends; `None` for a client of a running daemon only.
+    restart: Option<ConnectOptions>,
     stream: BufReader<UnixStream>,
     store_dir: PathBuf,
     info: DaemonInfo,
@@ -59,12 +65,20 @@ impl Client {
 
     /// As [`Client::connect_or_start`], with choices.
     pub fn connect_or_start_with(common_dir: &Path, options: &ConnectOptions) -> Result<Client, Failure> {
+        let mut client = Client::find_or_start(common_dir, options)?;
+        client.restart = Some(options.clone());
+        Ok(client)
+    }
+
+    fn find_or_start(common_dir: &Path, options: &ConnectOptions) -> Result<Client, Failure> {
         let deadline = Instant::now() + options.patience;
         loop {
             if let Some(client) = Client::connect(common_dir)? {
                 return Ok(client);
             }
-            let locked = match launch::launch(common_dir, options.program.as_deref(), deadline)? {
+            // Also the last try gets the time that it takes to be told no.
+            let launch_deadline = deadline.max(Instant::now() + MIN_LAUNCH_PATIENCE);
+            let locked = match launch::launch(common_dir, options.program.as_deref(), launch_deadline)? {
                 Launched::Listening => None,
                 Launched::StoreLocked(failure) => Some(failure),
             };
@@ -90,18 +104,20 @@ impl Client {
             .map_err(failed)?;
         let mut stream = BufReader::new(stream);
         let info = match exchange(&mut stream, &wire::encode_request(&Request::Status)?) {
-            Ok(Some(Ok(Answer::Daemon(info)))) => info,
+            Exchange::Answered(Ok(Answer::Daemon(info))) => info,
+            Exchange::Answered(Ok(_)) => {
+                return Err(wire::version_mismatch(&PROTOCOL_VERSION.to_string(), "another"));
+            }
+            Exchange::Answered(Err(failure)) => return Err(failure),
             // It was ending when it accepted.
-            Ok(None) => return Ok(None),
-            Ok(Some(Err(failure))) if failure.code == ErrorCode::DaemonUnreachable => return Ok(None),
-            Ok(Some(Err(failure))) => return Err(failure),
-            Ok(Some(Ok(_))) => return Err(wire::version_mismatch(&PROTOCOL_VERSION.to_string(), "another")),
-            Err(error) if is_hangup(&error) => return Ok(None),
-            Err(_) => return Err(unreachable(&store_dir, 0)),
+            Exchange::NotTaken | Exchange::HungUp => return Ok(None),
+            Exchange::Lost(error) => return Err(unreachable(&store_dir, 0).cause(error.to_string())),
         };
         stream.get_ref().set_read_timeout(None).map_err(failed)?;
         let log_start = std::fs::metadata(store_dir.join(journal::LOG_NAME)).map_or(0, |log| log.len());
         Ok(Some(Client {
+            common_dir: common_dir.to_owned(),
+            restart: None,
             stream,
             store_dir,
             info,
@@ -126,11 +142,20 @@ impl Client {
                 &self.info.protocol.to_string(),
             ));
         }
-        let response = exchange(&mut self.stream, &wire::encode_request(request)?);
-        let answer = match response {
-            Ok(Some(response)) => response?,
-            Ok(None) => return Err(unreachable(&self.store_dir, self.log_start)),
-            Err(error) => return Err(unreachable(&self.store_dir, self.log_start).cause(error.to_string())),
+        let line = wire::encode_request(request)?;
+        let mut exchanged = exchange(&mut self.stream, &line);
+        if let Some(options) = self.restart.clone() {
+            let deadline = Instant::now() + options.patience;
+            while matches!(exchanged, Exchange::NotTaken) && Instant::now() < deadline {
+                *self = Client::connect_or_start_with(&self.common_dir, &options)?;
+                exchanged = exchange(&mut self.stream, &line);
+            }
+        }
+        let lost = || unreachable(&self.store_dir, self.log_start);
+        let answer = match exchanged {
+            Exchange::Answered(response) => response?,
+            Exchange::NotTaken | Exchange::HungUp => return Err(lost()),
+            Exchange::Lost(error) => return Err(lost().cause(error.to_string())),
         };
         if matches!(request, Request::Stop { .. }) {
             // The connection lasts as long as the process.
@@ -143,12 +168,33 @@ impl Client {
     }
 }
 
-/// Sends a line and reads the answer; `None` where the other side hung up before it.
-fn exchange(stream: &mut BufReader<UnixStream>, request: &[u8]) -> io::Result<Option<Response>> {
-    stream.get_mut().write_all(request)?;
-    match wire::read_line(stream, u64::MAX)? {
-        wire::Line::Complete(line) => Ok(Some(wire::decode_response(&line))),
-        wire::Line::End | wire::Line::TooLong => Ok(None),
+/// What came of a request.
+enum Exchange {
+    Answered(Response),
+    /// The daemon was ending, or had ended, and did nothing.
+    NotTaken,
+    /// It ended without an answer; what it did before is not known.
+    HungUp,
+    Lost(io::Error),
+}
+
+/// Sends a line and reads the answer.
+fn exchange(stream: &mut BufReader<UnixStream>, request: &[u8]) -> Exchange {
+    match stream.get_mut().write_all(request) {
+        Ok(()) => {}
+        Err(error) if is_hangup(&error) => return Exchange::NotTaken,
+        Err(error) => return Exchange::Lost(error),
+    }
+    match wire::read_line(stream, u64::MAX) {
+        Ok(wire::Line::Complete(line)) => match wire::decode_response(&line) {
+            // Said by the daemon itself, this is the one thing that it means.
+            Err(failure) if failure.code == ErrorCode::DaemonUnreachable => Exchange::NotTaken,
+            response => Exchange::Answered(response),
+        },
+        Ok(wire::Line::End | wire::Line::TooLong) => Exchange::HungUp,
+        // The kernel says so where the other side left without having read the request.
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => Exchange::NotTaken,
+        Err(error) => Exchange::Lost(error),
     }
 }
 

@@ -58,6 +58,12 @@ fn serve(daemon: &Arc<Daemon>, stream: &UnixStream) -> io::Result<()> {
     }
     let mut input = BufReader::new(stream);
     loop {
+        if input.buffer().is_empty() {
+            process::wait_until_readable(stream)?;
+        }
+        let Some(in_flight) = daemon.presence.request() else {
+            return Ok(());
+        };
         let line = match wire::read_line(&mut input, MAX_REQUEST_BYTES)? {
             Line::Complete(line) => line,
             Line::End => return Ok(()),
@@ -80,6 +86,7 @@ fn serve(daemon: &Arc<Daemon>, stream: &UnixStream) -> io::Result<()> {
         let response = answer(daemon, peer, request);
         let ends = is_stop && response.is_ok();
         let sent = send(stream, &response);
+        drop(in_flight);
         if ends {
             daemon.presence.quit();
         }

@@ -20,7 +20,7 @@ impl From<GitError> for Failure {
                 format!("the repository at {} cannot be used", dir.display()),
             )
             .cause(reason)
-            .hint("`tine doctor` says what a repository must have"),
+            .hint("`git status` in it says what git thinks of it, `tine doctor` what tine needs"),
             GitError::UnknownRevision(_) => Failure::new(ErrorCode::UnknownRevision, message)
                 .hint("`git log --all --oneline` lists commits, `git branch -a` branches; fetch what is missing first"),
             GitError::BranchCheckedOut { .. } => Failure::new(ErrorCode::BranchCheckedOut, message)
@@ -213,13 +213,20 @@ impl From<MountError> for Failure {
             MountError::NoFuseDevice => Failure::new(ErrorCode::NoFuse, message).hint(
                 "`modprobe fuse` as root; in a container start it with `--device /dev/fuse --cap-add SYS_ADMIN`",
             ),
-            MountError::NotPermitted(source) => {
-                Failure::new(ErrorCode::FuseNotPermitted, "mounting with FUSE is not permitted")
-                    .cause(source.to_string())
-                    .hint("let this user open /dev/fuse; in a container start it with `--device /dev/fuse --cap-add SYS_ADMIN`")
-            }
+            MountError::NotPermitted(source) => not_permitted(source.to_string()),
             MountError::NoFusermount => {
                 Failure::new(ErrorCode::NoFusermount, message).hint("install fuse3 (on Debian: `apt install fuse3`)")
+            }
+            // fusermount3 has one exit code for everything: only its words tell the reasons apart.
+            MountError::Fusermount(reason) if reason.contains("user_allow_other") => {
+                Failure::new(ErrorCode::FuseNotPermitted, "other users may not be let into a mount")
+                    .cause(reason)
+                    .hint("write `user_allow_other` into /etc/fuse.conf as root, or leave `--allow-other` out")
+            }
+            MountError::Fusermount(reason)
+                if reason.contains("Permission denied") || reason.contains("not permitted") =>
+            {
+                not_permitted(reason)
             }
             MountError::Fusermount(reason) => Failure::new(ErrorCode::MountFailed, "fusermount3 failed")
                 .cause(reason)
@@ -249,6 +256,14 @@ impl From<MountError> for Failure {
 }
 
 const REPORT: &str = "this is a fault of tine's: please report it, with the end of `daemon.log` in the store";
+
+fn not_permitted(reason: String) -> Failure {
+    Failure::new(ErrorCode::FuseNotPermitted, "mounting with FUSE is not permitted")
+        .cause(reason)
+        .hint(
+            "let this user open /dev/fuse; in a container start it with `--device /dev/fuse --cap-add SYS_ADMIN`",
+        )
+}
 
 fn newer_format(message: String) -> Failure {
     Failure::new(ErrorCode::NewerFormat, message).hint("use the tine that made it, or a newer one")
@@ -328,6 +343,22 @@ mod tests {
         assert!(hint(ChangeError::OperationInProgress("bisect").into()).contains("git bisect reset"));
         assert!(hint(GitError::NotARepository(PathBuf::from("/x")).into()).contains("tine -C DIR"));
         assert!(hint(MountError::NoFusermount.into()).contains("apt install fuse3"));
+    }
+
+    #[test]
+    fn the_reasons_of_fusermount_are_told_apart() {
+        let failure = |reason: &str| Failure::from(MountError::Fusermount(reason.into()));
+        let device = failure("fusermount3: failed to open /dev/fuse: Permission denied");
+        assert_eq!(device.code, ErrorCode::FuseNotPermitted);
+        let others = failure(
+            "fusermount3: option allow_other only allowed if 'user_allow_other' is set in /etc/fuse.conf",
+        );
+        assert_eq!(others.code, ErrorCode::FuseNotPermitted);
+        assert!(others.hint.is_some_and(|hint| hint.contains("/etc/fuse.conf")));
+        assert_eq!(
+            failure("fusermount3: something else").code,
+            ErrorCode::MountFailed
+        );
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod journal;
 mod launch;
 mod place;
 mod policy;
+mod presence;
 pub mod protocol;
 mod report;
 pub mod server;

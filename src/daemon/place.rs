@@ -176,4 +176,58 @@ mod tests {
             assert_eq!(failure.code, ErrorCode::Usage, "{}", bad.display());
         }
     }
+
+    #[test]
+    fn a_fork_is_mounted_where_git_does_not_see_it() {
+        use crate::git::testing::TestRepository;
+        use crate::workspace::{ForkOptions, Store, UnmountPolicy};
+
+        let place = TestRepository::new();
+        place.git(&["commit", "-q", "--allow-empty", "-m", "base"]);
+        let repository = place.open();
+        let store = Store::open(&repository).expect("a new store");
+        let name = |name: &str| ForkName::parse(name).expect("a good name");
+        let root = default_root(&repository);
+        let record = store
+            .create_fork(&ForkOptions {
+                name: name("one"),
+                git_dir: repository.common_dir().to_owned(),
+                from: None,
+                branch: None,
+                mount_dir: root.join("one"),
+                on_unmount: UnmountPolicy::Keep,
+                uid: 0,
+                gid: 0,
+                umask: 0o022,
+            })
+            .expect("a new fork");
+        let forks = [record];
+        let checked = |fork: &str, dir: &Path| check(&repository, &forks, &name(fork), dir);
+        let refusal = |dir: &Path| checked("two", dir).expect_err("it is refused").code;
+
+        let good = root.join("two");
+        assert_eq!(default_dir(&repository, &name("two")).expect("the default"), good);
+        assert_eq!(checked("two", &good).expect("it is fit"), good);
+        assert_eq!(
+            checked("one", &root.join("one")).expect("its own place"),
+            root.join("one")
+        );
+        for bad in [
+            repository.checkout_dir().to_owned(),
+            repository.checkout_dir().join("a/b"),
+            repository.common_dir().join("x"),
+            root.join("one"),
+            root.join("one/inner"),
+            root.clone(),
+        ] {
+            assert_eq!(refusal(&bad), ErrorCode::MountDirRefused, "{}", bad.display());
+        }
+        fs::create_dir_all(root.join("full/x")).expect("a directory");
+        assert_eq!(refusal(&root.join("full")), ErrorCode::MountDirNotEmpty);
+        fs::write(root.join("file"), "").expect("a file");
+        assert_eq!(refusal(&root.join("file")), ErrorCode::MountDirNotEmpty);
+        // What looks like the checkout's name is not inside it.
+        let beside = PathBuf::from(format!("{}-beside", repository.checkout_dir().display()));
+        assert!(checked("two", &beside).is_ok());
+    }
 }

@@ -15,13 +15,14 @@ use super::launch::Reporter;
 use super::slots::Daemon;
 use super::{connection, journal, socket};
 use crate::git::{Repository, program};
+use crate::sys::process;
 use crate::workspace::Store;
 
 /// How a daemon lives.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// How often what was written is brought to the disk.
-    pub sync_every: Duration,
+    /// How often forks are looked after: what was written is brought to the disk, what git has leaves the layer.
+    pub upkeep_every: Duration,
     /// How long a daemon without mounts and clients waits before it ends.
     pub idle_limit: Duration,
 }
@@ -29,7 +30,7 @@ pub struct ServerOptions {
 impl Default for ServerOptions {
     fn default() -> ServerOptions {
         ServerOptions {
-            sync_every: Duration::from_secs(5),
+            upkeep_every: Duration::from_secs(5),
             idle_limit: Duration::from_secs(600),
         }
     }
@@ -69,6 +70,10 @@ pub fn run_with(common_dir: &Path, options: &ServerOptions) -> Result<(), Failur
         env!("CARGO_PKG_VERSION"),
         daemon.store.dir().display()
     );
+    // Every mount holds a handful.
+    if let Err(error) = process::raise_open_files_limit() {
+        log::warn!("the limit of open files stays: {error}");
+    }
     handlers::recover(&daemon);
     serve(&daemon, listener)?;
     upkeep(&daemon, options);
@@ -116,24 +121,51 @@ fn serve(daemon: &Arc<Daemon>, listener: UnixListener) -> Result<(), Failure> {
     })
 }
 
-/// Brings to the disk what was written, again and again, until the daemon is to end or has nothing to do.
+/// Looks after the forks, again and again, until the daemon is to end or has nothing to do.
 fn upkeep(daemon: &Arc<Daemon>, options: &ServerOptions) {
-    let started = Instant::now();
-    while !daemon.presence.wait(Instant::now() + options.sync_every) {
+    while !daemon.presence.wait(Instant::now() + options.upkeep_every) {
         for slot in daemon.slots() {
-            slot.sync();
+            daemon.look_after(&slot);
         }
-        let is_idle = daemon.mounts() == 0
-            && daemon
-                .presence
-                .alone_since(started)
-                .is_some_and(|since| since.elapsed() >= options.idle_limit);
+        let alone_for = daemon.presence.alone_for();
+        let is_idle = alone_for.is_some_and(|time| time >= options.idle_limit) && daemon.mounts() == 0;
         if is_idle {
             log::info!("nothing is mounted and nobody asked for {:?}", options.idle_limit);
             match handlers::stop(daemon, Insistence::Refuse) {
-                Ok(_) => return,
+                Ok(_) => break,
                 Err(failure) => log::warn!("{failure}"),
             }
         }
+    }
+    daemon.presence.close();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::git::testing::TestRepository;
+
+    #[test]
+    fn a_daemon_ends_when_nobody_needs_it_and_not_before() {
+        let place = TestRepository::new();
+        let repository = place.open();
+        let store = Store::open(&repository).expect("a new store");
+        let daemon = Arc::new(Daemon::new(repository, store));
+        let options = ServerOptions {
+            upkeep_every: Duration::from_millis(1),
+            idle_limit: Duration::from_millis(5),
+        };
+        daemon.presence.arrive();
+        thread::scope(|scope| {
+            let life = scope.spawn(|| upkeep(&daemon, &options));
+            // Many rounds of upkeep: a client is there.
+            let patience = Instant::now() + 20 * options.idle_limit;
+            assert!(!daemon.presence.wait(patience));
+            assert!(!life.is_finished());
+            daemon.presence.leave();
+            life.join().expect("it ends");
+        });
+        let ended = daemon.refuse_if_stopping().expect_err("it has stopped");
+        assert_eq!(ended.code, ErrorCode::DaemonUnreachable);
     }
 }

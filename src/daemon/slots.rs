@@ -1,8 +1,8 @@
 //! What the daemon has in memory: one slot for each fork, with its open file system and its mount.
 //!
-//! Lock order: [`Daemon::slots`] (let go of at once) → a slot's `turn` → its `state` → whatever store, workspace and
-//! mount lock themselves. `turn` is held for the whole of a request that changes a fork and is what serialises those;
-//! `state` is held for moments only, never while waiting for a mount, a disk or a lock of the left.
+//! Lock order: `stopped` → [`Daemon::slots`] (let go of at once) → a slot's `turn` → its `state` → whatever store,
+//! workspace and mount lock themselves. `turn` is held for the whole of a request that changes a fork and is what
+//! serialises those; `state` is held for moments only, never while waiting for a mount, a disk or a lock of the left.
 //!
 //! A mount ends for one of two reasons, and [`Ending`] decides which: because the daemon unmounts it, or because
 //! somebody else did (`umount`, `fusermount3 -u`). In the second case the fork's policy is applied once, by whoever has
@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::failure::{ErrorCode, Failure};
 use super::policy;
+use super::presence::Presence;
 use crate::attr::Timestamp;
 use crate::fuse::{self, Mount, MountError, MountOptions, UnmountMode};
 use crate::git::{ObjectId, Repository};
@@ -35,8 +35,11 @@ pub struct Daemon {
     /// Forks that were asked for since the start. A slot stays for good, so that two requests for one name always meet
     /// in the same one.
     slots: Mutex<BTreeMap<ForkName, Arc<Slot>>>,
-    /// Set while the daemon ends: no request gets a turn any more.
+    /// Set while the daemon ends: no request gets a turn any more. Changed by who holds `stopped` only.
     stopping: AtomicBool,
+    /// Whether everything is unmounted for good. Taken before any turn, by who stops the daemon.
+    stopped: Mutex<bool>,
+    /// Internally synchronised.
     pub presence: Presence,
 }
 
@@ -44,6 +47,7 @@ pub struct Daemon {
 pub struct Slot {
     /// Immutable.
     pub name: ForkName,
+    /// Protects nothing by itself: whoever has it may change the fork.
     turn: Mutex<()>,
     state: Mutex<State>,
 }
@@ -54,6 +58,8 @@ struct State {
     fork: Option<Arc<Fork>>,
     mounted: Option<Mounted>,
     settled: Settled,
+    /// The HEAD for which settling without being asked failed.
+    settle_failed: Option<Option<ObjectId>>,
     /// What went wrong without anybody asking: shown by `list` until it is right again.
     trouble: Option<Failure>,
 }
@@ -121,56 +127,6 @@ impl Ending {
     }
 }
 
-/// Who is connected, and whether the daemon is to end.
-#[derive(Default)]
-pub struct Presence {
-    state: Mutex<PresenceState>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct PresenceState {
-    clients: usize,
-    /// When the last client left.
-    left: Option<Instant>,
-    quit: bool,
-}
-
-impl Presence {
-    pub fn arrive(&self) {
-        self.state.lock().clients += 1;
-    }
-
-    pub fn leave(&self) {
-        let mut state = self.state.lock();
-        state.clients = state.clients.saturating_sub(1);
-        state.left = Some(Instant::now());
-    }
-
-    /// Since when no client is connected; `None` where one is.
-    pub fn alone_since(&self, started: Instant) -> Option<Instant> {
-        let state = self.state.lock();
-        (state.clients == 0).then(|| state.left.unwrap_or(started))
-    }
-
-    /// Lets the daemon's main thread end.
-    pub fn quit(&self) {
-        self.state.lock().quit = true;
-        self.changed.notify_all();
-    }
-
-    /// Waits until the daemon is to end, at most until `deadline`; whether it is.
-    pub fn wait(&self, deadline: Instant) -> bool {
-        let mut state = self.state.lock();
-        while !state.quit {
-            if self.changed.wait_until(&mut state, deadline).timed_out() {
-                break;
-            }
-        }
-        state.quit
-    }
-}
-
 impl Daemon {
     pub fn new(repository: Repository, store: Store) -> Daemon {
         Daemon {
@@ -179,7 +135,8 @@ impl Daemon {
             started_secs: Timestamp::now().secs,
             slots: Mutex::default(),
             stopping: AtomicBool::new(false),
-            presence: Presence::default(),
+            stopped: Mutex::new(false),
+            presence: Presence::new(),
         }
     }
 
@@ -210,23 +167,35 @@ impl Daemon {
         self.slots().iter().filter(|slot| slot.is_mounted()).count()
     }
 
-    /// From now on no request gets a turn; whether that is new.
-    pub fn begin_stop(&self) -> bool {
-        !self.stopping.swap(true, Ordering::SeqCst)
+    /// Runs `unmount_all` while no request gets a turn; where it fails the daemon goes on. Who stops a daemon that is
+    /// stopped already has nothing to do.
+    pub fn stop_with(&self, unmount_all: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+        let mut stopped = self.stopped.lock();
+        if *stopped {
+            return Ok(());
+        }
+        self.stopping.store(true, Ordering::SeqCst);
+        let outcome = unmount_all();
+        match &outcome {
+            Ok(()) => *stopped = true,
+            Err(_) => self.stopping.store(false, Ordering::SeqCst),
+        }
+        outcome
     }
 
-    /// The daemon goes on after all.
-    pub fn cancel_stop(&self) {
-        self.stopping.store(false, Ordering::SeqCst);
+    /// Refuses a request that meets the daemon's end. Nothing was done for it: the client asks the next daemon.
+    pub fn refuse_if_stopping(&self) -> Result<(), Failure> {
+        match self.stopping.load(Ordering::SeqCst) {
+            false => Ok(()),
+            true => Err(Failure::new(ErrorCode::DaemonUnreachable, "the daemon is ending")
+                .hint("try again in a moment")),
+        }
     }
 
     /// Waits for the turn of a request that changes `name`, which need not exist.
     pub fn turn<'a>(self: &'a Arc<Daemon>, slot: &'a Arc<Slot>) -> Result<Turn<'a>, Failure> {
         let turn = self.turn_even_stopping(slot);
-        if self.stopping.load(Ordering::SeqCst) {
-            return Err(Failure::new(ErrorCode::DaemonUnreachable, "the daemon is ending")
-                .hint("try again in a moment"));
-        }
+        self.refuse_if_stopping()?;
         Ok(turn)
     }
 
@@ -240,6 +209,28 @@ impl Daemon {
         };
         turn.finish_outside_end();
         turn
+    }
+
+    /// What is done for a fork every few seconds, unless a request has its turn: brings to the disk what was written,
+    /// and lets contents leave the layer after a commit by git in the mount.
+    pub fn look_after(self: &Arc<Daemon>, slot: &Arc<Slot>) {
+        let Some(guard) = slot.turn.try_lock() else {
+            return;
+        };
+        if self.refuse_if_stopping().is_err() {
+            return;
+        }
+        let turn = Turn {
+            daemon: self,
+            slot,
+            _guard: guard,
+        };
+        turn.finish_outside_end();
+        let fork = slot.state.lock().fork.clone();
+        if let Some(fork) = fork {
+            turn.settle_quietly(&fork);
+            turn.sync(&fork);
+        }
     }
 }
 
@@ -264,27 +255,6 @@ impl Slot {
 
     pub fn set_trouble(&self, trouble: Option<Failure>) {
         self.state.lock().trouble = trouble;
-    }
-
-    /// Brings what was written to the disk, unless a request has its turn: then the next round does.
-    pub fn sync(&self) {
-        let Some(_turn) = self.turn.try_lock() else {
-            return;
-        };
-        let fork = self.state.lock().fork.clone();
-        let Some(fork) = fork.filter(|fork| fork.workspace.is_dirty()) else {
-            return;
-        };
-        let trouble = fork.workspace.sync().err().map(|error| {
-            Failure::from(error).context(format!("{} could not be brought to the disk", self.name))
-        });
-        // Tried every few seconds, said once.
-        if let Some(failure) = &trouble
-            && self.trouble().as_ref() != Some(failure)
-        {
-            log::error!("{failure}");
-        }
-        self.set_trouble(trouble);
     }
 }
 
@@ -345,6 +315,43 @@ impl Turn<'_> {
         log::debug!("{}: {} contents left the layer", self.name(), outcome.adopted);
         self.slot.state.lock().settled = Settled::At(head);
         Ok(())
+    }
+
+    /// As [`Turn::settle`] where nobody asked: not amid a rebase or the like, whose every step would be kept, and not
+    /// again where it failed.
+    fn settle_quietly(&self, fork: &Fork) {
+        if fork.worktree.operation_in_progress().is_some() {
+            return;
+        }
+        let repository = &self.daemon.repository;
+        let Ok(head) = repository.head_of(fork.worktree.git_dir()) else {
+            return;
+        };
+        let head = head.commit_id();
+        if self.slot.state.lock().settle_failed == Some(head) {
+            return;
+        }
+        if let Err(failure) = self.settle(repository, fork) {
+            log::warn!("{} could not be settled: {failure}", self.name());
+            self.slot.state.lock().settle_failed = Some(head);
+        }
+    }
+
+    /// Brings what was written to the disk.
+    fn sync(&self, fork: &Fork) {
+        if !fork.workspace.is_dirty() {
+            return;
+        }
+        let trouble = fork.workspace.sync().err().map(|error| {
+            Failure::from(error).context(format!("{} could not be brought to the disk", self.name()))
+        });
+        // Tried every few seconds, said once.
+        if let Some(failure) = &trouble
+            && self.slot.trouble().as_ref() != Some(failure)
+        {
+            log::error!("{failure}");
+        }
+        self.set_trouble(trouble);
     }
 
     /// Notes that the layer was settled for this HEAD, as a commit does by itself.
@@ -447,13 +454,8 @@ impl Turn<'_> {
             state.mounted = None;
             state.fork.take()
         };
-        if let Some(fork) = fork
-            && let Err(error) = fork.workspace.sync()
-        {
-            let failure =
-                Failure::from(error).context(format!("{} could not be brought to the disk", self.name()));
-            log::error!("{failure}");
-            self.set_trouble(Some(failure));
+        if let Some(fork) = fork {
+            self.sync(&fork);
         }
     }
 
@@ -511,4 +513,62 @@ fn busy(name: &ForkName, dir: &Path) -> Failure {
         .fold(failure, |failure, (pid, command)| {
             failure.cause(format!("{command} (process {pid})"))
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ending() -> Ending {
+        Ending(Mutex::new(Phase::Live))
+    }
+
+    #[test]
+    fn an_end_from_outside_is_told_from_our_own() {
+        let outside = ending();
+        assert!(outside.session_ended());
+        assert!(outside.is_outside());
+        assert!(!outside.claim(), "there is nothing left to unmount");
+
+        let own = ending();
+        assert!(own.claim());
+        assert!(!own.session_ended());
+        assert!(!own.is_outside());
+    }
+
+    #[test]
+    fn a_mount_that_was_busy_can_still_end_from_outside() {
+        let ending = ending();
+        assert!(ending.claim());
+        assert!(ending.give_back(), "it is still there");
+        assert!(ending.session_ended());
+    }
+
+    #[test]
+    fn a_mount_that_ended_while_it_was_busy_is_ours() {
+        let ending = ending();
+        assert!(ending.claim());
+        assert!(!ending.session_ended());
+        assert!(!ending.give_back(), "it is gone");
+    }
+
+    #[test]
+    fn a_stop_that_fails_lets_the_daemon_go_on_and_one_that_succeeds_is_final() {
+        let place = crate::git::testing::TestRepository::new();
+        let repository = place.open();
+        let store = Store::open(&repository).expect("a new store");
+        let daemon = Arc::new(Daemon::new(repository, store));
+        let slot = daemon.slot(&ForkName::parse("demo").expect("a good name"));
+        let refused = daemon.stop_with(|| {
+            assert!(daemon.turn(&slot).is_err(), "nobody gets a turn meanwhile");
+            Err(Failure::new(ErrorCode::Busy, "in use"))
+        });
+        assert!(refused.is_err());
+        assert!(daemon.turn(&slot).is_ok());
+        daemon.stop_with(|| Ok(())).expect("nothing keeps it");
+        assert!(daemon.turn(&slot).is_err());
+        daemon
+            .stop_with(|| unreachable!("everything is unmounted"))
+            .expect("it has stopped");
+    }
 }

@@ -4,9 +4,7 @@
 //! (create as mknod followed by an open that costs nothing). There are no handles, and nothing is released: a node
 //! lives until the kernel forgets it.
 
-use std::collections::hash_map::RandomState;
 use std::ffi::OsStr;
-use std::hash::BuildHasher;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,87 +14,24 @@ use std::time::{Duration, SystemTime};
 
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem,
-    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags,
-    PollNotifier, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite,
-    ReplyXattr, Request, TimeOrNow, WriteFlags,
+    INodeNo, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier,
+    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+    TimeOrNow, WriteFlags,
 };
 use log::{debug, error};
 
 use super::convert::{self, XattrAnswer};
 use super::counters::{Counters, Operation};
+use super::negotiate::{self, GENERATION, REMEMBER};
+use super::priming::PrimingFile;
 use super::{errno, notifier};
 use crate::attr::Ino;
+use crate::path::NAME_MAX;
 use crate::workspace::{FsError, SetAttr, StatFs, Workspace};
 
-/// How long the kernel may remember names (also missing ones) and attributes: for good. Every change that does not
-/// come through the kernel is announced to it.
-const REMEMBER: Duration = Duration::from_secs(u32::MAX as u64);
-/// Numbers are never reused, so one generation does.
-const GENERATION: Generation = Generation(0);
-
-/// Bytes in one write request at most.
-const MAX_WRITE: u32 = 1024 * 1024;
-/// Bytes that the kernel reads ahead at most.
-pub(super) const READ_AHEAD: u32 = 1024 * 1024;
-/// Requests that nobody waits for (read-ahead) that the kernel sends at once.
-const MAX_BACKGROUND: u16 = 64;
 /// Bytes copied by one request at most, so that one copy does not hold a thread for long. A multiple of the page size.
 const MAX_COPY: u64 = 64 * 1024 * 1024;
-
-/// What is asked of the kernel, where it has it. Left out on purpose: ATOMIC_O_TRUNC (without open requests it would
-/// lose truncations), AUTO_INVAL_DATA (invalidations are explicit), WRITEBACK_CACHE (a write must be in the layer when
-/// it returns), POSIX_LOCKS and FLOCK_LOCKS (locks stay in the kernel), DONT_MASK (the kernel applies the umask),
-/// READDIRPLUS_AUTO (a listing cached without attributes would never get them).
-const CAPABILITIES: InitFlags = InitFlags::FUSE_ASYNC_READ
-    .union(InitFlags::FUSE_BIG_WRITES)
-    .union(InitFlags::FUSE_MAX_PAGES)
-    .union(InitFlags::FUSE_DO_READDIRPLUS)
-    .union(InitFlags::FUSE_PARALLEL_DIROPS)
-    .union(InitFlags::FUSE_CACHE_SYMLINKS)
-    .union(InitFlags::FUSE_NO_OPEN_SUPPORT)
-    .union(InitFlags::FUSE_NO_OPENDIR_SUPPORT)
-    .union(InitFlags::FUSE_EXPLICIT_INVAL_DATA)
-    .union(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
-
-/// A file that only `Mount::start` knows of, in the root of every mount but in no listing: opening it is how the kernel
-/// learns that there are no open requests. Its name is random, so that no program meets it.
-#[derive(Clone)]
-pub(super) struct PrimingFile {
-    pub(super) name: String,
-    uid: u32,
-    gid: u32,
-}
-
-impl PrimingFile {
-    /// Numbers of new nodes are counted up from the top bit: none will ever be this one.
-    const INO: INodeNo = INodeNo(u64::MAX);
-
-    pub(super) fn new(uid: u32, gid: u32) -> PrimingFile {
-        let random = RandomState::new().hash_one(std::process::id());
-        PrimingFile {
-            name: format!(".tine-priming-{random:016x}"),
-            uid,
-            gid,
-        }
-    }
-
-    fn is(&self, parent: INodeNo, name: &OsStr) -> bool {
-        parent == INodeNo::ROOT && name.as_bytes() == self.name.as_bytes()
-    }
-
-    fn attr(&self) -> FileAttr {
-        FileAttr {
-            ino: PrimingFile::INO,
-            kind: FileType::RegularFile,
-            perm: 0o400,
-            nlink: 1,
-            uid: self.uid,
-            gid: self.gid,
-            ..convert::negative_attr()
-        }
-    }
-}
 
 /// Why a request is refused.
 enum Refusal {
@@ -115,6 +50,32 @@ impl From<FsError> for Refusal {
 impl From<Errno> for Refusal {
     fn from(errno: Errno) -> Refusal {
         Refusal::Errno(errno)
+    }
+}
+
+/// Runs a handler and finds the errno for its failure; what is the machine's fault is logged. A panic becomes EIO, so
+/// that the thread goes on serving.
+fn guarded<T>(
+    operation: Operation,
+    ino: INodeNo,
+    run: impl FnOnce() -> Result<T, Refusal>,
+) -> Result<T, Errno> {
+    match notifier::as_handler(|| catch_unwind(AssertUnwindSafe(run))) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(Refusal::Errno(errno))) => Err(errno),
+        Ok(Err(Refusal::Fs(failure))) => {
+            let errno = errno::of(&failure);
+            if errno == Errno::EIO {
+                error!("{} of inode {}: {failure}", operation.name(), ino.0);
+            } else {
+                debug!("{} of inode {}: {failure}", operation.name(), ino.0);
+            }
+            Err(errno)
+        }
+        Err(_panic) => {
+            error!("{} of inode {} panicked", operation.name(), ino.0);
+            Err(Errno::EIO)
+        }
     }
 }
 
@@ -144,8 +105,7 @@ impl Adapter {
         }
     }
 
-    /// Counts the request, runs it, and finds the errno for its failure; what is the machine's fault is logged. A
-    /// panic becomes EIO, so that the thread goes on serving.
+    /// Counts the request and runs it.
     fn call<T>(
         &self,
         operation: Operation,
@@ -153,24 +113,7 @@ impl Adapter {
         run: impl FnOnce(&Workspace) -> Result<T, Refusal>,
     ) -> Result<T, Errno> {
         self.counters.count(operation);
-        let outcome = notifier::as_handler(|| catch_unwind(AssertUnwindSafe(|| run(&self.workspace))));
-        match outcome {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(Refusal::Errno(errno))) => Err(errno),
-            Ok(Err(Refusal::Fs(failure))) => {
-                let errno = errno::of(&failure);
-                if errno == Errno::EIO {
-                    error!("{} of inode {}: {failure}", operation.name(), ino.0);
-                } else {
-                    debug!("{} of inode {}: {failure}", operation.name(), ino.0);
-                }
-                Err(errno)
-            }
-            Err(_panic) => {
-                error!("{} of inode {} panicked", operation.name(), ino.0);
-                Err(Errno::EIO)
-            }
-        }
+        guarded(operation, ino, || run(&self.workspace))
     }
 
     /// ENOSYS: from now on the kernel does it by itself.
@@ -182,33 +125,18 @@ impl Adapter {
 
 impl Filesystem for Adapter {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        for capability in CAPABILITIES.iter() {
-            if config.add_capabilities(capability).is_err() {
-                debug!("the kernel lacks {capability:?}");
-            }
-        }
-        // Each of these answers the nearest value that it would take.
-        if let Err(nearest) = config.set_max_write(MAX_WRITE) {
-            let _ = config.set_max_write(nearest);
-        }
-        if let Err(nearest) = config.set_max_readahead(READ_AHEAD) {
-            let _ = config.set_max_readahead(nearest);
-        }
-        if let Err(nearest) = config.set_max_background(MAX_BACKGROUND) {
-            let _ = config.set_max_background(nearest);
-        }
-        if let Err(nearest) = config.set_time_granularity(Duration::from_nanos(1)) {
-            let _ = config.set_time_granularity(nearest);
-        }
-        Ok(())
+        negotiate::negotiate(config)
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         if self.priming.is(parent, name) {
-            self.counters.count(Operation::Lookup);
             return reply.entry_with_ttls(&REMEMBER, &Duration::ZERO, &self.priming.attr(), GENERATION);
         }
         let found = self.call(Operation::Lookup, parent, |workspace| {
+            if name.len() > NAME_MAX {
+                // The kernel passes up to 1024 bytes, and a missing entry would not tell why it can never be there.
+                return Err(Errno::ENAMETOOLONG.into());
+            }
             match workspace.lookup(convert::ino(parent), name.as_bytes()) {
                 Ok(attr) => Ok(convert::file_attr(&attr)),
                 Err(FsError::NotFound) => Ok(convert::negative_attr()),
@@ -231,7 +159,6 @@ impl Filesystem for Adapter {
 
     fn getattr(&self, _request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
         if ino == PrimingFile::INO {
-            self.counters.count(Operation::GetAttr);
             return reply.attr(&REMEMBER, &self.priming.attr());
         }
         let found = self.call(Operation::GetAttr, ino, |workspace| {
@@ -520,7 +447,10 @@ impl Filesystem for Adapter {
             for (name, number, cookie) in workspace.dots(convert::ino(ino), offset)? {
                 // The kernel takes these two for what they are and counts no lookup.
                 let attr = convert::file_attr(&workspace.getattr(convert::ino(ino))?);
-                let attr = FileAttr { ino: INodeNo(number.0), ..attr };
+                let attr = FileAttr {
+                    ino: INodeNo(number.0),
+                    ..attr
+                };
                 if reply.add(INodeNo(number.0), cookie, name, &REMEMBER, &attr, GENERATION) {
                     return Ok(());
                 }
@@ -696,5 +626,27 @@ impl Filesystem for Adapter {
         reply: ReplyPoll,
     ) {
         reply.error(self.leave_to_kernel(Operation::Poll));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handler_that_panics_answers_eio_and_the_next_one_works() {
+        let panicked: Result<(), Errno> = guarded(Operation::Read, INodeNo(5), || panic!("on purpose"));
+        assert_eq!(panicked, Err(Errno::EIO));
+        assert_eq!(guarded(Operation::Read, INodeNo(5), || Ok(7)), Ok(7));
+    }
+
+    #[test]
+    fn a_refusal_becomes_its_errno() {
+        let by_workspace: Result<(), Errno> =
+            guarded(Operation::RmDir, INodeNo(5), || Err(FsError::NotEmpty.into()));
+        assert_eq!(by_workspace, Err(Errno::ENOTEMPTY));
+        let by_decoding: Result<(), Errno> =
+            guarded(Operation::Lseek, INodeNo(5), || Err(Errno::ENXIO.into()));
+        assert_eq!(by_decoding, Err(Errno::ENXIO));
     }
 }

@@ -1,7 +1,7 @@
 //! Gets a descriptor of `/dev/fuse` that is mounted, and unmounts: as root by system calls, as anybody else through
 //! `fusermount3`.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -49,8 +49,8 @@ pub(super) fn mount(options: &MountOptions, dir: &Path) -> Result<OwnedFd, Mount
     }
 }
 
-fn mount_directly(options: &MountOptions, dir: &Path, uid: u32, gid: u32) -> Result<OwnedFd, MountError> {
-    let device = OpenOptions::new()
+fn open_device() -> Result<File, MountError> {
+    OpenOptions::new()
         .read(true)
         .write(true)
         .open(DEVICE)
@@ -58,7 +58,11 @@ fn mount_directly(options: &MountOptions, dir: &Path, uid: u32, gid: u32) -> Res
             Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => MountError::NoFuseDevice,
             Some(libc::EACCES | libc::EPERM) => MountError::NotPermitted(error),
             _ => MountError::io("open", DEVICE)(error),
-        })?;
+        })
+}
+
+fn mount_directly(options: &MountOptions, dir: &Path, uid: u32, gid: u32) -> Result<OwnedFd, MountError> {
+    let device = open_device()?;
     let data = format!(
         "fd={},rootmode=40000,user_id={uid},group_id={gid},{}",
         device.as_raw_fd(),
@@ -74,9 +78,9 @@ fn mount_directly(options: &MountOptions, dir: &Path, uid: u32, gid: u32) -> Res
 
 /// `fusermount3` mounts, sends the descriptor over the socket that `_FUSE_COMMFD` names, and ends.
 fn mount_through_fusermount(options: &MountOptions, dir: &Path, uid: u32) -> Result<OwnedFd, MountError> {
-    if !Path::new(DEVICE).exists() {
-        return Err(MountError::NoFuseDevice);
-    }
+    // It opens the device in the user's name, and so does the second thread of a session: asked first, for a better
+    // answer.
+    open_device()?;
     // Commas and backslashes separate options there.
     let source = source(options).replace('\\', "\\\\").replace(',', "\\,");
     let list = format!(

@@ -5,7 +5,7 @@
 //! mount ──► device     a descriptor of /dev/fuse that is mounted: by ourselves or through fusermount3
 //!   │  ───► place      which mount is ours, from /proc/self/mountinfo
 //!   │  ───► notifier   invalidations, sent to the kernel from a thread of their own
-//!   └─────► adapter    the operations ──► convert, errno, counters
+//!   └─────► adapter    the operations ──► negotiate, convert, errno, counters
 //! users                who keeps a mount busy
 //! ```
 
@@ -15,8 +15,10 @@ mod counters;
 mod device;
 mod errno;
 pub mod mount;
+mod negotiate;
 mod notifier;
 mod place;
+mod priming;
 #[cfg(test)]
 mod tests;
 mod users;

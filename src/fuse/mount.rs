@@ -21,11 +21,13 @@ use log::{debug, error, warn};
 use parking_lot::{Condvar, Mutex};
 use thiserror::Error;
 
-use super::adapter::{Adapter, PrimingFile, READ_AHEAD};
+use super::adapter::Adapter;
 use super::counters::Counters;
 use super::device;
+use super::negotiate::READ_AHEAD;
 use super::notifier::NotifierThread;
 use super::place::{self, FS_TYPE, MountedAt};
+use super::priming::PrimingFile;
 use crate::sys::mount::{self as sys, UnmountHow};
 use crate::sys::process::{effective_gid, effective_uid};
 use crate::workspace::Workspace;
@@ -34,6 +36,9 @@ use crate::workspace::Workspace;
 const THREADS: usize = 2;
 /// How long the first requests may take until the mount counts as failed.
 const START_PATIENCE: Duration = Duration::from_secs(20);
+/// How long, and how often, a mount in use is tried again before it counts as busy.
+const BUSY_PATIENCE: Duration = Duration::from_millis(500);
+const BUSY_INTERVAL: Duration = Duration::from_millis(20);
 /// How long a session may take to end once it is unmounted.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 /// How long programs that use a mount may finish what they are at before a forced unmount cuts them off.
@@ -105,7 +110,7 @@ struct Shared {
 
 struct State {
     over: bool,
-    /// Taken when it is called, and when the mount fails to start.
+    /// Set once the mount has started, taken when it is called.
     ended: Option<Ended>,
 }
 
@@ -174,12 +179,7 @@ impl Mount {
     }
 
     fn unmount_clean(&self) -> Result<(), MountError> {
-        let found = self.visibility()?;
-        match found {
-            Visibility::OnTop => self.take_down(UnmountHow::IfUnused)?,
-            Visibility::Covered => return Err(self.busy()),
-            Visibility::Gone => {}
-        }
+        let found = self.take_down_when_unused()?;
         if self.shared.wait_until_over(END_PATIENCE) {
             return Ok(());
         }
@@ -196,32 +196,46 @@ impl Mount {
     }
 
     fn unmount_force(&self) -> Result<(), MountError> {
-        match self.visibility()? {
-            Visibility::OnTop => {
-                write_back(self.dir());
-                // Programs get a moment to finish what they are at, if they can be cut off once it is detached.
-                let how = if abort_file(&self.place).exists() {
-                    UnmountHow::Detach
-                } else {
-                    UnmountHow::Abort
-                };
-                self.take_down(how)?;
-            }
-            Visibility::Covered => return Err(self.busy()),
-            Visibility::Gone => {}
+        if visibility(&self.place)? == Visibility::OnTop {
+            write_back(self.dir());
         }
+        // Programs get a moment to finish what they are at, if they can be cut off once it is detached.
+        let how = match abort_file(&self.place).exists() {
+            true => UnmountHow::Detach,
+            false => UnmountHow::Abort,
+        };
+        self.take_down(how)?;
         if self.shared.wait_until_over(FORCE_PATIENCE) {
             return Ok(());
         }
         self.abort_and_wait()
     }
 
-    /// Unmounts what is at the directory, which was just seen to be ours.
-    fn take_down(&self, how: UnmountHow) -> Result<(), MountError> {
+    /// Most uses are short: a program that ends, a prompt that looks at the directory, a child between fork and exec.
+    /// There is no event for their end.
+    fn take_down_when_unused(&self) -> Result<Visibility, MountError> {
+        let deadline = Instant::now() + BUSY_PATIENCE;
+        loop {
+            match self.take_down(UnmountHow::IfUnused) {
+                Err(MountError::Busy(_)) if Instant::now() < deadline => thread::sleep(BUSY_INTERVAL),
+                result => return result,
+            }
+        }
+    }
+
+    /// Unmounts what is at the directory if that is ours; how it was found.
+    fn take_down(&self, how: UnmountHow) -> Result<Visibility, MountError> {
+        let found = visibility(&self.place)?;
+        match found {
+            Visibility::OnTop => {}
+            Visibility::Covered => return Err(self.busy()),
+            Visibility::Gone => return Ok(found),
+        }
         match device::unmount(self.dir(), how) {
+            Ok(()) => Ok(found),
             // Somebody else was faster.
-            Err(_) if self.visibility()? == Visibility::Gone => Ok(()),
-            result => result,
+            Err(_) if visibility(&self.place)? == Visibility::Gone => Ok(found),
+            Err(error) => Err(error),
         }
     }
 
@@ -236,10 +250,6 @@ impl Mount {
 
     fn busy(&self) -> MountError {
         MountError::Busy(self.dir().to_owned())
-    }
-
-    fn visibility(&self) -> Result<Visibility, MountError> {
-        visibility(&self.place)
     }
 }
 
@@ -329,26 +339,30 @@ pub(super) fn serve<F: Filesystem>(
     sys::keep_large_buffers_untouched();
     let dir = prepare_directory(&options.dir)?;
     let device = device::mount(options, &dir)?;
-    let undo = |error: MountError| {
-        if let Err(second) = device::unmount(&dir, UnmountHow::Detach) {
-            warn!("{second}");
+    let place = match identify(&dir, options) {
+        Ok(place) => place,
+        Err(error) => {
+            // Dead without its only descriptor, and so told from whatever else may be there by now.
+            drop(device);
+            if let Err(second) = detach_stale(&dir) {
+                warn!("{second}");
+            }
+            return Err(error);
         }
-        error
     };
     // Blocks until the kernel's first request, which is under way since mounting.
     let session = match fuser_session(filesystem, device) {
         Ok(session) => session,
-        Err(error) => return Err(undo(MountError::io("begin to serve", &dir)(error))),
-    };
-    let place = match identify(&dir, options) {
-        Ok(place) => place,
-        Err(error) => return Err(undo(error)),
+        Err(error) => {
+            undo(&place);
+            return Err(MountError::io("begin to serve", &dir)(error));
+        }
     };
     let notifier = session.notifier();
     let shared = Arc::new(Shared {
         state: Mutex::new(State {
             over: false,
-            ended: Some(ended),
+            ended: None,
         }),
         over: Condvar::new(),
     });
@@ -358,33 +372,52 @@ pub(super) fn serve<F: Filesystem>(
         counters,
     };
     if let Err(error) = mount.spawn_session(session, notifier.clone(), workspace) {
-        return Err(undo(MountError::io("start threads for", &dir)(error)));
+        undo(&mount.place);
+        return Err(MountError::io("start threads for", &dir)(error));
     }
     if let Err(error) = prime(&dir, priming.as_ref(), &notifier) {
-        mount.shared.state.lock().ended = None;
         if let Err(second) = mount.unmount(UnmountMode::Force) {
             warn!("{second}");
         }
         return Err(MountError::io("use the new mount", &dir)(error));
     }
     raise_read_ahead(&mount.place);
+    mount.tell_when_over(ended)?;
     debug!("mounted {} at {}", options.name, dir.display());
     Ok(mount)
 }
 
+/// Detaches a mount that could not be served.
+fn undo(mount: &MountedAt) {
+    let undone = match visibility(mount) {
+        Ok(Visibility::OnTop) => device::unmount(&mount.dir, UnmountHow::Detach),
+        Ok(Visibility::Covered | Visibility::Gone) => Ok(()),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = undone {
+        warn!("{error}");
+    }
+}
+
 /// An empty directory at `dir`, made if it is missing; its path without symlinks.
 fn prepare_directory(dir: &Path) -> Result<PathBuf, MountError> {
+    let refuse_mounted = |dir: &Path| {
+        let mounts = place::mounts_at(dir).map_err(MountError::io("read", "/proc/self/mountinfo"))?;
+        match mounts.is_empty() {
+            true => Ok(()),
+            false => Err(MountError::AlreadyMounted(dir.to_owned())),
+        }
+    };
+    // Asked before anything else: what is mounted there may be dead, and must not be looked into.
+    if let Ok(unfollowed) = place::resolve(dir) {
+        refuse_mounted(&unfollowed)?;
+    }
     fs::create_dir_all(dir).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => MountError::NotEmpty(dir.to_owned()),
         _ => MountError::io("make", dir)(error),
     })?;
-    let dir = place::resolve(dir).map_err(MountError::io("find", dir))?;
-    // Asked first: what is mounted there may be dead, and must not be looked into.
-    let mounts = place::mounts_at(&dir).map_err(MountError::io("read", "/proc/self/mountinfo"))?;
-    if !mounts.is_empty() {
-        return Err(MountError::AlreadyMounted(dir));
-    }
-    let dir = dir.canonicalize().map_err(MountError::io("find", &dir))?;
+    let dir = dir.canonicalize().map_err(MountError::io("find", dir))?;
+    refuse_mounted(&dir)?;
     let mut entries = fs::read_dir(&dir).map_err(MountError::io("read", &dir))?;
     match entries.next() {
         None => Ok(dir),
@@ -411,6 +444,18 @@ fn identify(dir: &Path, options: &MountOptions) -> Result<MountedAt, MountError>
 }
 
 impl Mount {
+    /// Has `ended` called when the session ends. Fails, without ever calling it, where that was before.
+    fn tell_when_over(&self, ended: Ended) -> Result<(), MountError> {
+        let mut state = self.shared.state.lock();
+        if state.over {
+            return Err(MountError::io("use the new mount", self.dir())(
+                io::ErrorKind::NotConnected.into(),
+            ));
+        }
+        state.ended = Some(ended);
+        Ok(())
+    }
+
     /// Starts the notifier's thread and the one that runs the session and cleans up after it.
     fn spawn_session<F: Filesystem>(
         &self,
@@ -438,6 +483,7 @@ impl Mount {
                 notifier_thread.stop();
                 if let Some(workspace) = workspace {
                     workspace.set_listener(None);
+                    workspace.forget_all();
                 }
                 let mut state = shared.state.lock();
                 state.over = true;
@@ -528,16 +574,16 @@ mod tests {
         let ours = mounted(7, 40);
         let same_number = mounted(7, 41);
         let same_device = mounted(8, 40);
-        assert_eq!(visibility_among(&ours, &[]), Visibility::Gone);
-        assert_eq!(visibility_among(&ours, &[same_number.clone()]), Visibility::Gone);
-        assert_eq!(visibility_among(&ours, &[same_device.clone()]), Visibility::Gone);
-        assert_eq!(
-            visibility_among(&ours, &[ours.clone(), same_device.clone()]),
-            Visibility::Covered
-        );
-        assert_eq!(
-            visibility_among(&ours, &[same_device, ours.clone()]),
-            Visibility::OnTop
-        );
+        let cases: [(&[&MountedAt], Visibility); 5] = [
+            (&[], Visibility::Gone),
+            (&[&same_number], Visibility::Gone),
+            (&[&same_device], Visibility::Gone),
+            (&[&ours, &same_device], Visibility::Covered),
+            (&[&same_device, &ours], Visibility::OnTop),
+        ];
+        for (mounts, expected) in cases {
+            let mounts: Vec<MountedAt> = mounts.iter().map(|&mount| mount.clone()).collect();
+            assert_eq!(visibility_among(&ours, &mounts), expected, "{mounts:?}");
+        }
     }
 }

@@ -59,10 +59,28 @@ impl GitError {
     }
 
     /// Wraps an error of the git library: `GitError::library("read the index")` for `map_err`.
-    pub fn library<E: std::fmt::Display>(action: &'static str) -> impl FnOnce(E) -> GitError {
+    pub fn library<E: std::error::Error>(action: &'static str) -> impl FnOnce(E) -> GitError {
         move |error| GitError::Library {
             action,
-            reason: error.to_string(),
+            reason: with_causes(&error),
         }
     }
+}
+
+/// An error's message with those of its causes; the git library's tell only the outermost by themselves.
+pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        // A marker stands in the chain for the class of an error, it has no message.
+        if !error.is::<gix::error::ClassificationMarker>() {
+            let message = error.to_string();
+            if !text.ends_with(&message) {
+                text.push_str(": ");
+                text.push_str(&message);
+            }
+        }
+        cause = error.source();
+    }
+    text
 }

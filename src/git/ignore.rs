@@ -55,10 +55,11 @@ impl<'a> IgnoreRules<'a> {
         repository: &Repository,
         read_ignore_file: impl Fn(&RepoPath) -> Result<Option<Vec<u8>>, GitError> + 'a,
     ) -> Result<IgnoreRules<'a>, GitError> {
+        let local = repository.local_with_fresh_config()?;
         let mut globals = Search::default();
         // The later of the two is asked first.
         let files = [
-            excludes_file(repository)?,
+            excludes_file(repository, &local)?,
             Some(repository.common_dir().join("info/exclude")),
         ];
         for path in files.into_iter().flatten() {
@@ -68,7 +69,7 @@ impl<'a> IgnoreRules<'a> {
         }
         Ok(IgnoreRules {
             read: Box::new(read_ignore_file),
-            case: match repository.config_bool("core.ignoreCase") {
+            case: match local.config_snapshot().boolean("core.ignoreCase") {
                 Some(true) => Case::Fold,
                 _ => Case::Sensitive,
             },
@@ -152,18 +153,17 @@ fn add(
 }
 
 /// `core.excludesFile`, or where it is looked for by default.
-fn excludes_file(repository: &Repository) -> Result<Option<PathBuf>, GitError> {
-    let configured = repository.with_local(|local| {
-        let config = local.config_snapshot();
-        match config.string("core.excludesFile") {
-            Some(value) if value.is_empty() => Ok(Some(None)),
-            Some(_) => config.trusted_path("core.excludesFile").map(Some),
-            None => Ok(None),
+fn excludes_file(repository: &Repository, local: &gix::Repository) -> Result<Option<PathBuf>, GitError> {
+    let config = local.config_snapshot();
+    match config.string("core.excludesFile") {
+        Some(value) if value.is_empty() => Ok(None),
+        Some(_) => {
+            let path = config
+                .trusted_path("core.excludesFile")
+                .map_err(GitError::library("find core.excludesFile"))?;
+            // A relative path is seen from the top of the worktree.
+            Ok(path.map(|path| repository.checkout_dir().join(path)))
         }
-    });
-    match configured.map_err(GitError::library("find core.excludesFile"))? {
-        // A relative path is seen from the top of the worktree.
-        Some(path) => Ok(path.map(|path| repository.checkout_dir().join(path))),
         None => {
             let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config"));
             let config_home = std::env::var_os("XDG_CONFIG_HOME")

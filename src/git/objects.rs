@@ -6,6 +6,7 @@
 use gix::ObjectId;
 use gix::objs::{CommitRef, Exists, Find, FindHeader, Kind, TagRef, TreeRefIter};
 
+use super::error::with_causes;
 use super::{GitError, Repository, program};
 use crate::path::{EntryName, PathError};
 
@@ -144,7 +145,7 @@ impl Repository {
             return Ok(Vec::new());
         }
         let data = self.read_object(tree_id, Kind::Tree)?;
-        let protect = Protection::of(self);
+        let protect = self.protection();
         let mut entries: Vec<TreeEntry> = Vec::new();
         for entry in TreeRefIter::from_bytes(&data, tree_id.kind()) {
             let entry = entry.map_err(|error| corrupt(tree_id, error))?;
@@ -275,7 +276,7 @@ impl Repository {
 fn corrupt(id: ObjectId, error: gix::Error) -> GitError {
     GitError::CorruptObject {
         id,
-        reason: error.to_string(),
+        reason: with_causes(&error),
     }
 }
 
@@ -323,17 +324,18 @@ fn check_duplicates(entries: &[TreeEntry]) -> Result<(), String> {
 
 /// Which disguises of `.git` are refused (`verify_path` in git's read-cache.c is the measure).
 #[derive(Debug, Clone, Copy)]
-struct Protection {
+pub(super) struct Protection {
     hfs: bool,
     ntfs: bool,
 }
 
 impl Protection {
     /// git's defaults outside macOS and Windows: NTFS yes, HFS no.
-    fn of(repository: &Repository) -> Protection {
+    pub(super) fn new(config: &gix::config::File) -> Protection {
+        let is_on = |key| config.boolean(key).ok().flatten();
         Protection {
-            hfs: repository.config_bool("core.protectHFS").unwrap_or(false),
-            ntfs: repository.config_bool("core.protectNTFS").unwrap_or(true),
+            hfs: is_on("core.protectHFS").unwrap_or(false),
+            ntfs: is_on("core.protectNTFS").unwrap_or(true),
         }
     }
 
@@ -355,11 +357,9 @@ impl Protection {
         if self.ntfs {
             // On NTFS a backslash divides names, so what follows one is looked at as a name, too.
             for part in bytes.split(|&b| b == b'\\').skip(1) {
-                match gix::validate::path::component(part.into(), mode, options) {
-                    Err(component::Error::DotGitDir | component::Error::SymlinkedGitModules) => {
-                        return Err(refused());
-                    }
-                    _ => {}
+                let checked = gix::validate::path::component(part.into(), mode, options);
+                if let Err(component::Error::DotGitDir | component::Error::SymlinkedGitModules) = checked {
+                    return Err(refused());
                 }
             }
         }

@@ -107,7 +107,7 @@ impl Repository {
     pub fn keep(&self, fork: &str, label: &str, id: ObjectId) -> Result<(), GitError> {
         let (full_name, path) = self.keeping_ref(fork, label)?;
         let edit = RefEdit::update(full_name, id, PreviousValue::Any, "");
-        self.apply_ref_edit(&self.ref_store(None), edit, &path).map(drop)
+        self.apply_ref_edit(&self.keeping_store(), edit, &path).map(drop)
     }
 
     /// The refs beneath `refs/tine/<fork>/`, sorted by label: label and target.
@@ -135,7 +135,7 @@ impl Repository {
     pub fn release(&self, fork: &str, label: &str) -> Result<(), GitError> {
         let (full_name, path) = self.keeping_ref(fork, label)?;
         let edit = RefEdit::delete(full_name, PreviousValue::Any);
-        self.apply_ref_edit(&self.ref_store(None), edit, &path).map(drop)
+        self.apply_ref_edit(&self.keeping_store(), edit, &path).map(drop)
     }
 
     /// Whether `ancestor` is reachable from `descendant` (a commit reaches itself).
@@ -180,7 +180,7 @@ impl Repository {
     }
 
     /// Applies one edit; the value that the ref had before. `path` is the loose ref's file: its new content is synced
-    /// before it is moved into place, and the directory after.
+    /// before it is moved into place.
     pub(super) fn apply_ref_edit(
         &self,
         store: &Store,
@@ -189,7 +189,8 @@ impl Repository {
     ) -> Result<Option<Target>, GitError> {
         let name = edit.name.as_bstr().to_string();
         let is_update = matches!(edit.change, Change::Update { .. });
-        let signature = self.reflog_signature();
+        let is_logged = is_update && store.write_reflog != WriteReflog::Disable;
+        let signature = is_logged.then(|| self.reflog_signature());
         let mut time = gix::date::parse::TimeBuf::default();
         let prepared = store
             .transaction()
@@ -205,11 +206,8 @@ impl Repository {
             sync_if_there(Path::new(&lock_path))?;
         }
         let applied = prepared
-            .commit(signature.to_ref(&mut time))
+            .commit(signature.as_ref().map(|signature| signature.to_ref(&mut time)))
             .map_err(ref_error(&name))?;
-        if let (true, Some(dir)) = (is_update, path.parent()) {
-            sync_if_there(dir)?;
-        }
         Ok(applied
             .into_iter()
             .next_back()
@@ -220,6 +218,13 @@ impl Repository {
                 } => Some(previous),
                 _ => None,
             }))
+    }
+
+    /// The ref store for refs that nobody reads the history of.
+    fn keeping_store(&self) -> Store {
+        let mut store = self.ref_store(None);
+        store.write_reflog = WriteReflog::Disable;
+        store
     }
 
     /// Name and loose file of `refs/tine/<fork>/<label>`.
@@ -273,14 +278,19 @@ pub(super) fn reflog_message(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Maps a failed transaction: a ref that was not as expected is [`GitError::RefMoved`].
+/// Maps a failed transaction: a ref that was not as expected is [`GitError::RefMoved`], one that git has locked an
+/// [`GitError::Io`] of kind [`ErrorKind::AlreadyExists`].
 fn ref_error(name: &str) -> impl FnOnce(gix::Error) -> GitError {
     let name = name.to_owned();
     move |error| {
-        let has_moved = error.downcast_any_ref::<ReferenceOutOfDate>().is_some()
+        if error.downcast_any_ref::<ReferenceOutOfDate>().is_some()
             || error.downcast_any_ref::<MustNotExist>().is_some()
-            || error.is_not_found();
-        if has_moved {
+        {
+            GitError::RefMoved { name }
+        } else if error.is_retryable() {
+            let held = "another git process holds its lock (or one crashed: then remove the .lock file)";
+            GitError::io("lock the ref", name)(io::Error::new(ErrorKind::AlreadyExists, held))
+        } else if error.is_not_found() && error.downcast_any_ref::<io::Error>().is_none() {
             GitError::RefMoved { name }
         } else {
             library_io_error("change the ref", PathBuf::from(name), &error)

@@ -12,7 +12,16 @@ use gix::ObjectId;
 use gix::config::file::Metadata;
 use parking_lot::Mutex;
 
+use super::error::with_causes;
+use super::objects::Protection;
 use super::{GitError, program};
+
+/// How many packs can be known at a time. The number is fixed when a repository is opened, and packs come while it is
+/// served: with each fetch, and with each object that a partial clone lacks.
+const PACK_SLOTS: gix::odb::store::init::Slots = gix::odb::store::init::Slots::AsNeededByDiskState {
+    multiplier: 2.0,
+    minimum: 2048,
+};
 
 /// A git repository, shared by all threads. Cloning is cheap.
 #[derive(Clone)]
@@ -28,6 +37,7 @@ struct Inner {
     checkout_dir: PathBuf,
     /// The remote that a partial clone's missing objects come from.
     promisor_remote: Option<String>,
+    protection: Protection,
     /// Held while missing objects are fetched, so that threads that miss the same ones fetch them once.
     fetching: Mutex<()>,
 }
@@ -81,7 +91,7 @@ impl Repository {
 
     /// Opens the repository whose common directory is `common_dir`.
     pub fn open(common_dir: &Path) -> Result<Repository, GitError> {
-        Repository::open_at(common_dir, None)
+        Repository::open_at(&common_dir_of(common_dir)?, None)
     }
 
     /// `work_dir` is the main worktree, where it is known already: a `.git` file or symlink that leads to a repository
@@ -94,15 +104,18 @@ impl Repository {
         let mut permissions = gix::open::Permissions::all();
         permissions.config.env = false;
         permissions.env.objects = gix::sec::Permission::Deny;
-        let shared = gix::open::Options::default()
+        let mut shared = gix::open::Options::default()
             .permissions(permissions)
+            .object_store_slots(PACK_SLOTS)
             .open_path_as_is(true)
             .bail_if_untrusted(true)
             .open(&common_dir)
             .map_err(|error| GitError::UnsupportedRepository {
                 dir: common_dir.clone(),
-                reason: error.to_string(),
+                reason: with_causes(&error),
             })?;
+        // `GIT_NAMESPACE` is for those who serve a repository to others.
+        shared.refs.namespace = None;
         let local = shared.to_thread_local();
         let config = local.config_snapshot();
         let config = config.plumbing();
@@ -112,12 +125,14 @@ impl Repository {
         })?;
         let checkout_dir = checkout_dir(config, &common_dir, work_dir);
         let promisor_remote = promisor_remote(config);
+        let protection = Protection::new(config);
         Ok(Repository {
             inner: Arc::new(Inner {
                 shared,
                 common_dir,
                 checkout_dir,
                 promisor_remote,
+                protection,
                 fetching: Mutex::new(()),
             }),
         })
@@ -173,6 +188,11 @@ impl Repository {
     /// The remote that a partial clone's missing objects are fetched from; `None` where the clone is whole.
     pub fn promisor_remote(&self) -> Option<&str> {
         self.inner.promisor_remote.as_deref()
+    }
+
+    /// Which names its trees may not have.
+    pub(super) fn protection(&self) -> Protection {
+        self.inner.protection
     }
 
     /// Held by whoever fetches missing objects.
@@ -252,14 +272,25 @@ impl Repository {
         self.peel_to_commit(id)?.ok_or_else(unknown)
     }
 
-    /// A boolean from git's configuration as the main checkout sees it.
-    pub fn config_bool(&self, key: &str) -> Option<bool> {
-        self.with_local(|local| local.config_snapshot().boolean(key))
+    /// A handle with the configuration as it is on disk now: a serving process outlives many edits of it.
+    pub(super) fn local_with_fresh_config(&self) -> Result<gix::Repository, GitError> {
+        let mut local = self.local();
+        local
+            .reload()
+            .map_err(GitError::library("read the configuration"))?;
+        Ok(local)
     }
 
-    /// A string from git's configuration as the main checkout sees it.
+    /// A boolean from git's configuration as the main checkout sees it now.
+    pub fn config_bool(&self, key: &str) -> Option<bool> {
+        let local = self.local_with_fresh_config().ok()?;
+        local.config_snapshot().boolean(key)
+    }
+
+    /// A string from git's configuration as the main checkout sees it now.
     pub fn config_string(&self, key: &str) -> Option<String> {
-        self.with_local(|local| local.config_snapshot().string(key).map(|v| v.to_string()))
+        let local = self.local_with_fresh_config().ok()?;
+        local.config_snapshot().string(key).map(|v| v.to_string())
     }
 }
 
@@ -289,7 +320,7 @@ fn is_local(meta: &Metadata) -> bool {
 fn check_format(config: &gix::config::File) -> Result<(), String> {
     let version = config
         .integer_filter("core.repositoryFormatVersion", is_local)
-        .map_err(|error| error.to_string())?
+        .map_err(|error| with_causes(&error))?
         .unwrap_or(0);
     if !(0..=1).contains(&version) {
         return Err(format!("its format version is {version}, known are 0 and 1"));

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use super::refs::read_if_there;
 use super::{GitError, Head, Repository};
+use crate::path::EntryName;
 
 /// A registered linked worktree.
 #[derive(Debug, Clone)]
@@ -48,6 +49,7 @@ impl LinkedWorktree {
 
     /// The worktree registered as `id`; an error if it is gone.
     pub fn open(repository: &Repository, id: &str) -> Result<LinkedWorktree, GitError> {
+        EntryName::new(id).map_err(GitError::library("open the worktree"))?;
         let git_dir = repository.common_dir().join("worktrees").join(id);
         for name in ["HEAD", "commondir", "gitdir"] {
             let path = git_dir.join(name);
@@ -172,10 +174,9 @@ impl LinkedWorktree {
         let Some(content) = read_if_there(&from)? else {
             return Ok(());
         };
-        let failed = GitError::library::<gix::Error>("read the worktree configuration");
         let metadata = gix::config::file::Metadata::from(gix::config::Source::Worktree);
         let mut config = gix::config::File::from_bytes_no_includes(&content, metadata, Default::default())
-            .map_err(|error| failed(error.into()))?;
+            .map_err(GitError::library("read the worktree configuration"))?;
         for key in ["bare", "worktree", "sparseCheckout", "sparseCheckoutCone"] {
             while let Ok(mut value) = config.raw_value_mut(&format!("core.{key}")) {
                 value.delete();

@@ -10,12 +10,10 @@ use std::sync::Arc;
 use super::contents::{ContentReader, named_places};
 use super::fault;
 use super::log::sync_dir;
+use super::ranges::{clear_beyond, clone_or_copy, zero_range};
 use super::slots::{SlotMap, runs};
 use super::{ContentRef, FrozenLayer, LayerError, LayerId, LayerIndex, Place};
 use crate::sys;
-
-/// Bytes copied at once where the kernel cannot copy by itself.
-const COPY_CHUNK: usize = 1 << 20;
 
 /// Content files that are synced one by one at most; past that, syncing the whole file system takes less time.
 const SYNC_FILES_MAX: usize = 32;
@@ -36,6 +34,8 @@ pub(super) struct ContentStore {
     is_dir_dirty: bool,
     /// Dropped by records that may not be on the disk yet.
     freed: Vec<Place>,
+    /// [`ContentSync`]s that have begun and not ended.
+    syncs_under_way: u32,
 }
 
 /// Contents that wait for the disk, and places to be freed after the log got there. Taken from the store with
@@ -47,13 +47,15 @@ pub(super) struct ContentSync {
     is_data_dirty: bool,
     dirty_files: HashSet<u64>,
     is_dir_dirty: bool,
+    /// Another one was under way when this one began: what waits there waits for this one, too.
+    is_second: bool,
     freed: Vec<Place>,
 }
 
 impl ContentSync {
     /// Brings the contents to the disk.
     pub fn write_out(&self) -> Result<(), LayerError> {
-        if self.dirty_files.len() > SYNC_FILES_MAX {
+        if self.is_second || self.dirty_files.len() > SYNC_FILES_MAX {
             return fault::step()
                 .and_then(|()| sys::file::sync_fs(&self.data))
                 .map_err(LayerError::io("sync the file system of", &self.data_path));
@@ -128,6 +130,7 @@ impl ContentStore {
             dirty_files: HashSet::new(),
             is_dir_dirty: false,
             freed: Vec::new(),
+            syncs_under_way: 0,
         }
     }
 
@@ -209,7 +212,11 @@ impl ContentStore {
     }
 
     pub fn is_dirty(&self) -> bool {
-        self.is_data_dirty || !self.dirty_files.is_empty() || !self.freed.is_empty() || self.is_dir_dirty
+        self.is_data_dirty
+            || self.is_dir_dirty
+            || !self.dirty_files.is_empty()
+            || !self.freed.is_empty()
+            || self.syncs_under_way > 0
     }
 
     /// Whether a sync would make room.
@@ -538,7 +545,9 @@ impl ContentStore {
 
     /// Takes out all that waits for the disk.
     pub fn begin_sync(&mut self) -> ContentSync {
+        self.syncs_under_way += 1;
         ContentSync {
+            is_second: self.syncs_under_way > 1,
             files: self.reader.files().clone(),
             data: self.reader.data().clone(),
             data_path: self.reader.data_path().to_owned(),
@@ -551,6 +560,7 @@ impl ContentStore {
 
     /// Lets freed slots be used again, or, where syncing failed, remembers all of it for the next time.
     pub fn end_sync(&mut self, job: ContentSync, is_synced: bool) {
+        self.syncs_under_way = self.syncs_under_way.saturating_sub(1);
         if is_synced {
             for place in job.freed {
                 if let Place::Slot { offset, capacity } = place {
@@ -576,84 +586,4 @@ impl ContentStore {
     fn too_large(&self, action: &'static str, place: Place) -> LayerError {
         LayerError::io(action, self.reader.path(place))(io::Error::from_raw_os_error(libc::EFBIG))
     }
-}
-
-/// Makes a file read as zeroes from `len` on, whatever it had there.
-fn clear_beyond(file: &File, len: u64) -> io::Result<()> {
-    if file.metadata()?.len() > len {
-        file.set_len(len)?;
-    }
-    Ok(())
-}
-
-/// Makes a range a hole, or zeroes where there are no holes.
-fn zero_range(file: &File, offset: u64, count: u64) -> io::Result<()> {
-    match sys::file::punch_hole(file, offset, count) {
-        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
-        result => return result,
-    }
-    // Past the file's end it reads as zeroes already.
-    let end = file.metadata()?.len().min(offset + count);
-    let zeroes = vec![0; COPY_CHUNK.min(end.saturating_sub(offset) as usize)];
-    let mut at = offset;
-    while at < end {
-        let chunk = &zeroes[..zeroes.len().min((end - at) as usize)];
-        file.write_all_at(chunk, at)?;
-        at += chunk.len() as u64;
-    }
-    Ok(())
-}
-
-/// Makes the empty file `to` hold the first `len` bytes of `from`: shared where the disk can, otherwise copied without
-/// its holes.
-fn clone_or_copy(from: &File, to: &File, len: u64) -> io::Result<()> {
-    if sys::file::clone_file(from, to).is_ok() {
-        return to.set_len(len);
-    }
-    to.set_len(len)?;
-    let mut at = 0;
-    while at < len {
-        let Some(start) = sys::file::seek_data(from, at)?.filter(|start| *start < len) else {
-            break;
-        };
-        let end = sys::file::seek_hole(from, start)?.map_or(len, |end| end.min(len));
-        copy(from, to, start, end)?;
-        at = end.max(start + 1);
-    }
-    Ok(())
-}
-
-/// Copies the bytes `start..end` to the same offsets.
-fn copy(from: &File, to: &File, start: u64, end: u64) -> io::Result<()> {
-    let mut at = start;
-    let mut buffer = Vec::new();
-    while at < end {
-        let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(1 << 30);
-        if buffer.is_empty() {
-            match sys::file::copy_range(from, at, to, at, want) {
-                Ok(0) => return Ok(()),
-                Ok(count) => {
-                    at += count as u64;
-                    continue;
-                }
-                Err(error)
-                    if matches!(
-                        error.raw_os_error(),
-                        Some(libc::EXDEV | libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS)
-                    ) =>
-                {
-                    buffer = vec![0; COPY_CHUNK];
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        let want = want.min(buffer.len());
-        let count = from.read_at(&mut buffer[..want], at)?;
-        if count == 0 {
-            return Ok(());
-        }
-        to.write_all_at(&buffer[..count], at)?;
-        at += count as u64;
-    }
-    Ok(())
 }

@@ -121,6 +121,7 @@ impl ContentReader {
             return wrong("the content belongs to another layer");
         }
         match content.place {
+            Place::Slot { capacity, .. } if u64::from(capacity) > SLOT_MAX => wrong("no slot is that large"),
             Place::Slot { capacity, .. } if len > u64::from(capacity) => {
                 wrong("the content is longer than its slot")
             }

@@ -1,9 +1,5 @@
-//! The append-only log.
-//!
-//! A record's header is bound to the layer and to its own offset, so that intact records can be told from bytes that
-//! merely look like one: behind a damaged record the log is searched for records that are still whole. Each record
-//! says up to where the log was on the disk when it was written. With both, a tail that a crash tore (cut, nothing
-//! acknowledged is lost beyond what such a crash may lose) is told from damage (refused).
+//! The append-only log: appending, syncing, replacing it by a checkpoint, and its lock. The format is in
+//! [`record`](super::record).
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -11,23 +7,11 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use super::fault;
-use super::index::Effects;
+use super::record::{self, BodyRef, BootId, Replay, UNKNOWN_BOOT};
 use super::{LayerError, LayerId, LayerIndex, Op};
 use crate::sys;
 
-/// The format that is written; newer ones are refused.
-pub(super) const FORMAT_VERSION: u32 = 1;
-
-const MAGIC: &[u8; 8] = b"tinelog\n";
-/// Magic, version, layer id, checksum of those.
-const HEADER_LEN: usize = 8 + 4 + 8 + 4;
-/// Body length, checksum of layer id, offset and length, checksum of the body.
-const RECORD_HEADER_LEN: usize = 4 + 4 + 4;
-/// Longest body in bytes.
-const RECORD_MAX: usize = 256 << 20;
 /// Changes that go into one record of a checkpoint.
 const CHECKPOINT_RECORD_OPS: usize = 512;
 
@@ -40,31 +24,6 @@ const RESERVE_LOW: u64 = 8 << 10;
 const LOG_NAME: &str = "log";
 const NEW_LOG_NAME: &str = "log.new";
 
-/// Identifies one run of the kernel: what a process wrote and did not sync survives until the next one.
-type BootId = [u8; 16];
-/// Where the kernel does not tell; unsynced tails are then judged as after a power failure.
-const UNKNOWN_BOOT: BootId = [0; 16];
-
-/// What a record says. Encoded with postcard; new kinds are added at the end.
-#[derive(Deserialize)]
-enum Body {
-    /// A process that runs under this kernel writes from here on.
-    Opened { boot: BootId },
-    /// One atomic step, written while the first `synced` bytes of the log were known to be on the disk. What a log
-    /// was made with says the greatest number: it was all on the disk before the log took its place.
-    Ops { synced: u64, ops: Vec<Op> },
-    /// Nothing follows.
-    Seal,
-}
-
-/// [`Body`], borrowed for writing; the encodings are the same.
-#[derive(Serialize)]
-enum BodyRef<'a> {
-    Opened { boot: BootId },
-    Ops { synced: u64, ops: &'a [Op] },
-    Seal,
-}
-
 /// What a record may use of a full disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Room {
@@ -72,16 +31,6 @@ pub(super) enum Room {
     Needs,
     /// The record makes room, or must be written for others to be.
     Makes,
-}
-
-/// What reading a log gave.
-pub(super) struct Replay {
-    pub id: LayerId,
-    pub index: LayerIndex,
-    pub is_sealed: bool,
-    /// Bytes that are good; what follows is a torn tail.
-    good_len: u64,
-    last_boot: Option<BootId>,
 }
 
 /// The open log of a layer that is being written; it holds the layer's lock.
@@ -100,6 +49,17 @@ pub(super) struct Log {
     is_poisoned: bool,
     /// Room for encoding, kept between records.
     buffer: Vec<u8>,
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        if let Err(error) = sys::file::unlock(&self.file) {
+            log::warn!(
+                "{} stays locked until the process ends: {error}",
+                self.path.display()
+            );
+        }
+    }
 }
 
 /// A state of the log that can be brought to the disk while the log is written further.
@@ -152,7 +112,7 @@ impl Log {
             is_poisoned: false,
             buffer: Vec::new(),
         };
-        log.buffer.extend_from_slice(&header(id));
+        log.buffer.extend_from_slice(&record::header(id));
         log.write_buffer()?;
         log.append_body(&BodyRef::Opened { boot })?;
         Ok(log)
@@ -186,7 +146,7 @@ impl Log {
         let path = dir.join(LOG_NAME);
         let file = open_locked(&path)?;
         let bytes = read_all(&file, &path)?;
-        let replay = replay(&bytes, &path, boot)?;
+        let replay = record::replay(&bytes, &path, boot)?;
         if replay.is_sealed {
             return Err(LayerError::Frozen { path });
         }
@@ -218,8 +178,12 @@ impl Log {
             is_poisoned: false,
             buffer: Vec::new(),
         };
-        if replay.last_boot != Some(boot) {
-            log.append_body(&BodyRef::Opened { boot })?;
+        if replay.last_boot != Some(boot)
+            && let Err(error) = log.append_body(&BodyRef::Opened { boot })
+        {
+            // A layer opens on a full disk, too; its tail will be judged less strictly.
+            log::warn!("{error}");
+            log.check()?;
         }
         Ok((log, replay.index))
     }
@@ -229,7 +193,7 @@ impl Log {
         let path = dir.join(LOG_NAME);
         let file = File::open(&path).map_err(LayerError::io("open", &path))?;
         let bytes = read_all(&file, &path)?;
-        let replay = replay(&bytes, &path, boot_id())?;
+        let replay = record::replay(&bytes, &path, boot_id())?;
         let unsealed = |offset, reason: &str| {
             Err(LayerError::Corrupt {
                 path: path.clone(),
@@ -319,24 +283,9 @@ impl Log {
 
     fn append_body(&mut self, body: &BodyRef<'_>) -> Result<(), LayerError> {
         self.check()?;
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.clear();
-        buffer.extend_from_slice(&[0; RECORD_HEADER_LEN]);
-        self.buffer = postcard::to_extend(body, buffer)
-            .expect("a vector takes any length and these types always encode");
-        let body_len = self.buffer.len() - RECORD_HEADER_LEN;
-        if body_len > RECORD_MAX {
-            self.buffer = Vec::new();
-            return Err(LayerError::io("append to", &self.path)(
-                io::ErrorKind::FileTooLarge.into(),
-            ));
-        }
-        let body_len = body_len as u32;
-        let (header, body) = self.buffer.split_at_mut(RECORD_HEADER_LEN);
-        let body_crc = crc32fast::hash(body);
-        header[..4].copy_from_slice(&body_len.to_le_bytes());
-        header[4..8].copy_from_slice(&header_crc(self.id, self.len, body_len).to_le_bytes());
-        header[8..].copy_from_slice(&body_crc.to_le_bytes());
+        let buffer = std::mem::take(&mut self.buffer);
+        self.buffer = record::encode(body, self.id, self.len, buffer)
+            .ok_or_else(|| LayerError::io("append to", &self.path)(io::ErrorKind::FileTooLarge.into()))?;
         self.write_buffer()
     }
 
@@ -433,178 +382,6 @@ impl Log {
     }
 }
 
-fn header(id: LayerId) -> [u8; HEADER_LEN] {
-    let mut header = [0; HEADER_LEN];
-    header[..8].copy_from_slice(MAGIC);
-    header[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
-    header[12..20].copy_from_slice(&id.0.to_le_bytes());
-    let crc = crc32fast::hash(&header[..20]);
-    header[20..].copy_from_slice(&crc.to_le_bytes());
-    header
-}
-
-fn header_crc(id: LayerId, offset: u64, body_len: u32) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&id.0.to_le_bytes());
-    hasher.update(&offset.to_le_bytes());
-    hasher.update(&body_len.to_le_bytes());
-    hasher.finalize()
-}
-
-/// What stands at one offset of a log.
-enum Found<'a> {
-    Record {
-        body: &'a [u8],
-        next: usize,
-    },
-    /// The file ends before the record does, as after a write that was cut short.
-    Short,
-    Damaged(&'static str),
-}
-
-fn record_at(bytes: &[u8], offset: usize, id: LayerId) -> Found<'_> {
-    let rest = bytes.get(offset..).unwrap_or_default();
-    let Some((header, rest)) = rest.split_first_chunk::<RECORD_HEADER_LEN>() else {
-        return Found::Short;
-    };
-    let [l0, l1, l2, l3, h0, h1, h2, h3, b0, b1, b2, b3] = *header;
-    let body_len = u32::from_le_bytes([l0, l1, l2, l3]);
-    if u32::from_le_bytes([h0, h1, h2, h3]) != header_crc(id, offset as u64, body_len) {
-        return Found::Damaged("the record's header has a wrong checksum");
-    }
-    let Some(body) = rest.get(..body_len as usize) else {
-        return Found::Short;
-    };
-    if u32::from_le_bytes([b0, b1, b2, b3]) != crc32fast::hash(body) {
-        return Found::Damaged("the record has a wrong checksum");
-    }
-    Found::Record {
-        body,
-        next: offset + RECORD_HEADER_LEN + body.len(),
-    }
-}
-
-fn decode(body: &[u8]) -> Result<Body, &'static str> {
-    match postcard::take_from_bytes::<Body>(body) {
-        Ok((body, [])) => Ok(body),
-        Ok(_) => Err("the record holds more than its changes"),
-        Err(_) => Err("the record cannot be decoded"),
-    }
-}
-
-/// Reads a log's bytes into an index. `boot` is the kernel run of the reader.
-fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, LayerError> {
-    let corrupt = |offset: usize, reason: &str| LayerError::Corrupt {
-        path: path.to_owned(),
-        offset: offset as u64,
-        reason: reason.to_owned(),
-    };
-    let Some((
-        [
-            magic @ ..,
-            v0,
-            v1,
-            v2,
-            v3,
-            i0,
-            i1,
-            i2,
-            i3,
-            i4,
-            i5,
-            i6,
-            i7,
-            _,
-            _,
-            _,
-            _,
-        ],
-        _,
-    )) = bytes.split_first_chunk::<HEADER_LEN>()
-    else {
-        return Err(corrupt(0, "the header is incomplete"));
-    };
-    if magic != MAGIC {
-        return Err(corrupt(0, "this is no layer's log"));
-    }
-    let version = u32::from_le_bytes([*v0, *v1, *v2, *v3]);
-    if version > FORMAT_VERSION {
-        return Err(LayerError::NewerFormat {
-            path: path.to_owned(),
-            found: version,
-            known: FORMAT_VERSION,
-        });
-    }
-    let id = LayerId(u64::from_le_bytes([*i0, *i1, *i2, *i3, *i4, *i5, *i6, *i7]));
-    if !bytes.starts_with(&header(id)) {
-        return Err(corrupt(0, "the header has a wrong checksum"));
-    }
-
-    let mut replay = Replay {
-        id,
-        index: LayerIndex::default(),
-        is_sealed: false,
-        good_len: HEADER_LEN as u64,
-        last_boot: None,
-    };
-    let mut effects = Effects::default();
-    let mut at = HEADER_LEN;
-    while at < bytes.len() {
-        let (body, next) = match record_at(bytes, at, id) {
-            Found::Record { body, next } => (body, next),
-            Found::Short | Found::Damaged(_) => {
-                let same_boot = boot != UNKNOWN_BOOT && replay.last_boot == Some(boot);
-                if let Some(reason) = damage_at(bytes, at, id, same_boot) {
-                    return Err(corrupt(at, reason));
-                }
-                break;
-            }
-        };
-        if replay.is_sealed {
-            return Err(corrupt(at, "a record follows the seal"));
-        }
-        match decode(body).map_err(|reason| corrupt(at, reason))? {
-            Body::Opened { boot } => replay.last_boot = Some(boot),
-            Body::Ops { ops, .. } => {
-                for op in ops {
-                    replay.index.apply(op, &mut effects);
-                }
-                effects.clear();
-            }
-            Body::Seal => replay.is_sealed = true,
-        }
-        at = next;
-        replay.good_len = at as u64;
-    }
-    Ok(replay)
-}
-
-/// Why the record at `at`, which is not whole, is more than a torn tail; `None` where it is one.
-///
-/// Under the kernel run that wrote it (`same_boot`) nothing but the last write can be cut short: anything else is
-/// damage. After another one began, whatever was not synced may be lost in any order: then only what a later record
-/// knows to have been synced counts.
-fn damage_at(bytes: &[u8], at: usize, id: LayerId, same_boot: bool) -> Option<&'static str> {
-    const DAMAGED: &str = "the record is damaged and intact ones follow";
-    if same_boot && let Found::Damaged(reason) = record_at(bytes, at, id) {
-        return Some(reason);
-    }
-    let mut offset = at + 1;
-    while offset < bytes.len() {
-        let Found::Record { body, next } = record_at(bytes, offset, id) else {
-            offset += 1;
-            continue;
-        };
-        match decode(body) {
-            Ok(Body::Ops { synced, .. }) if synced <= at as u64 && !same_boot => {}
-            Ok(Body::Opened { .. }) if !same_boot => {}
-            _ => return Some(DAMAGED),
-        }
-        offset = next;
-    }
-    None
-}
-
 /// Opens the log at `path` and takes its lock; the kernel gives it back when the process is gone.
 fn open_locked(path: &Path) -> Result<File, LayerError> {
     loop {
@@ -656,59 +433,4 @@ fn boot_id() -> BootId {
         u128::from_str_radix(&digits, 16).map_or(UNKNOWN_BOOT, u128::to_be_bytes)
     });
     *BOOT_ID
-}
-
-/// Ways into the format for tests of damaged logs.
-#[cfg(test)]
-pub(super) mod testing {
-    use super::*;
-
-    pub const BOOT: BootId = [1; 16];
-    pub const OTHER_BOOT: BootId = [2; 16];
-
-    /// A log in memory, written under [`BOOT`].
-    pub struct Bytes {
-        pub bytes: Vec<u8>,
-        id: LayerId,
-    }
-
-    impl Bytes {
-        pub fn new(id: LayerId) -> Bytes {
-            let bytes = header(id).to_vec();
-            let mut log = Bytes { bytes, id };
-            log.push(&BodyRef::Opened { boot: BOOT });
-            log.push_ops(usize::MAX, &[]);
-            log
-        }
-
-        /// Appends a record that says that `synced` bytes were on the disk.
-        pub fn push_ops(&mut self, synced: usize, ops: &[Op]) {
-            let synced = synced as u64;
-            self.push(&BodyRef::Ops { synced, ops });
-        }
-
-        pub fn push_seal(&mut self) {
-            self.push(&BodyRef::Seal);
-        }
-
-        fn push(&mut self, body: &BodyRef<'_>) {
-            self.push_body(&postcard::to_stdvec(body).unwrap());
-        }
-
-        /// Appends a record with right checksums, whatever is in it.
-        pub fn push_body(&mut self, body: &[u8]) {
-            let len = body.len() as u32;
-            let crc = header_crc(self.id, self.bytes.len() as u64, len);
-            for number in [len, crc, crc32fast::hash(body)] {
-                self.bytes.extend(number.to_le_bytes());
-            }
-            self.bytes.extend(body);
-        }
-    }
-
-    /// Reads a log: its index and how many bytes of it are good.
-    pub fn read(bytes: &[u8], boot: BootId) -> Result<(LayerIndex, usize), LayerError> {
-        let replay = replay(bytes, Path::new("log"), boot)?;
-        Ok((replay.index, replay.good_len as usize))
-    }
 }

@@ -13,7 +13,7 @@
 //! - a frozen layer is never written.
 //!
 //! ```text
-//! <layer>/log        magic, version, records: length, crc32, postcard-encoded ops
+//! <layer>/log        header, records: length, checksums, postcard-encoded ops (docs/store.md)
 //! <layer>/data       slots of 4 to 64 KiB
 //! <layer>/files/<n>  contents past 64 KiB
 //! ```
@@ -27,6 +27,8 @@ pub mod frozen;
 pub mod index;
 mod log;
 pub mod node;
+mod ranges;
+mod record;
 mod slots;
 pub mod stack;
 pub mod store;

@@ -18,8 +18,11 @@ const INO_CHUNK: u64 = 1024;
 
 /// A log is compacted past this many bytes …
 const COMPACT_MIN_BYTES: u64 = 4 << 20;
-/// … if it is also this many times longer than a log of what is in the layer now.
+/// … if it is also this many times longer than a log of what is in the layer now: at the end of a sync, when little is
+/// left to be brought to the disk …
 const COMPACT_FACTOR: u64 = 4;
+/// … or, where nobody syncs, in a commit past this many bytes.
+const COMPACT_UNSYNCED_BYTES: u64 = 64 << 20;
 
 /// Figures of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
@@ -83,10 +86,15 @@ impl Layer {
             .map(|(ino, _)| Op::DropNode(ino))
             .collect();
         if !unlinked.is_empty() {
-            log.append(&unlinked, Room::Makes)?;
-            let mut effects = Effects::default();
-            for op in unlinked {
-                index.apply(op, &mut effects);
+            match log.append(&unlinked, Room::Makes) {
+                Ok(()) => {
+                    let mut effects = Effects::default();
+                    for op in unlinked {
+                        index.apply(op, &mut effects);
+                    }
+                }
+                // A layer opens on a full disk, too; they are dropped the next time.
+                Err(error) => log::warn!("unlinked nodes are not dropped: {error}"),
             }
         }
         // Records of the process before may not be on the disk yet; what they dropped is about to be freed.
@@ -162,7 +170,7 @@ impl Layer {
     }
 
     /// Appends `ops` as one record and then applies them. When it returns, they survive the death of this process. On
-    /// an error (a full disk) nothing has changed. Compacts the log by itself when most of it is out of date.
+    /// an error (a full disk) nothing has changed; records that remove something find room on a full disk, too.
     pub fn commit(&mut self, ops: Vec<Op>) -> Result<(), LayerError> {
         if ops.is_empty() {
             return self.log.check();
@@ -188,7 +196,9 @@ impl Layer {
         }
         effects.clear();
         self.effects = effects;
-        self.compact_if_due();
+        if self.log.len() >= COMPACT_UNSYNCED_BYTES {
+            self.compact_if_due();
+        }
         Ok(())
     }
 
@@ -236,8 +246,10 @@ impl Layer {
     ) -> Result<T, LayerError> {
         match write(self) {
             Err(LayerError::Io { source, .. })
-                if source.kind() == io::ErrorKind::StorageFull
-                    && self.contents.has_freed()
+                if matches!(
+                    source.kind(),
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+                ) && self.contents.has_freed()
                     && self.sync_for_room().is_ok() =>
             {
                 write(self)
@@ -252,7 +264,7 @@ impl Layer {
         let mut job = self.begin_sync()?;
         let shrunk = std::mem::take(&mut job.shrunk);
         let result = job.run();
-        self.end_sync(job);
+        self.take_note(job);
         self.shrunk.extend(shrunk);
         result
     }
@@ -372,17 +384,10 @@ impl Layer {
         self.contents.sync_one(content)
     }
 
-    /// Brings the log to the disk, without contents: with [`Layer::sync_content`] before it, an fsync of one file.
-    pub fn sync_log(&mut self) -> Result<(), LayerError> {
-        self.log.check()?;
-        let point = self.log.point();
-        point.sync().inspect_err(|_| self.log.poison())?;
-        self.log.mark_synced(&point);
-        Ok(())
-    }
-
-    /// Brings everything to the disk: contents, then the log; then frees what waited for it. Not to be called between
-    /// writing a content and committing its node.
+    /// Brings everything to the disk: contents, then the log; then frees what waited for it, and compacts the log when
+    /// most of it is out of date. Not to be called between writing a content and committing its node.
+    ///
+    /// An fsync of one file is this, too: a log on the disk must not name contents of other files that are not.
     pub fn sync(&mut self) -> Result<(), LayerError> {
         let mut job = self.begin_sync()?;
         let result = job.run();
@@ -391,7 +396,8 @@ impl Layer {
     }
 
     /// The first third of [`Layer::sync`], so that the layer can be used while the disk works: what is to be synced.
-    /// Run the job without holding the layer, then hand it to [`Layer::end_sync`]. One job at a time.
+    /// Run the job without holding the layer, then hand it to [`Layer::end_sync`]; also where it failed. Several jobs may be
+    /// under way, but the second one syncs the whole file system.
     pub fn begin_sync(&mut self) -> Result<SyncJob, LayerError> {
         self.log.check()?;
         Ok(SyncJob {
@@ -405,6 +411,13 @@ impl Layer {
     /// The last third of [`Layer::sync`]: takes note of what `job` did. If it failed, all of it is still to be done. Not to
     /// be called between writing a content and committing its node.
     pub fn end_sync(&mut self, job: SyncJob) {
+        if self.take_note(job) {
+            self.compact_if_due();
+        }
+    }
+
+    /// Whether the job was done.
+    fn take_note(&mut self, job: SyncJob) -> bool {
         let is_synced = match job.progress {
             Progress::Done => {
                 self.log.mark_synced(&job.log);
@@ -422,6 +435,7 @@ impl Layer {
         if !is_synced {
             self.shrunk.extend(job.shrunk);
         }
+        is_synced
     }
 
     /// Cuts off what files that became shorter still have at their ends.

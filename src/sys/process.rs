@@ -43,6 +43,25 @@ pub fn peer_credentials(stream: &UnixStream) -> io::Result<PeerCredentials> {
     })
 }
 
+/// Waits until there is something to read from `stream`, or its end, and reads nothing.
+pub fn wait_until_readable(stream: &UnixStream) -> io::Result<()> {
+    let mut poll = libc::pollfd {
+        fd: stream.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    loop {
+        // SAFETY: the descriptor is open for the life of `stream`, and one structure is passed.
+        if unsafe { libc::poll(&raw mut poll, 1, -1) } >= 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
 /// The effective user of this process.
 pub fn effective_uid() -> u32 {
     // SAFETY: geteuid(2) has no arguments and cannot fail.
@@ -94,6 +113,24 @@ pub fn inherit_standard_streams_only(command: &mut Command) {
     unsafe { command.pre_exec(mark) };
 }
 
+/// Lets this process have as many files open as it may have at all; how many.
+pub fn raise_open_files_limit() -> io::Result<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel fills the structure, which lives on the stack.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    limit.rlim_cur = limit.rlim_max;
+    // SAFETY: the kernel reads the structure.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(limit.rlim_cur)
+}
+
 /// Makes standard output lead where standard error leads: whoever read standard output sees its end.
 pub fn redirect_stdout_to_stderr() -> io::Result<()> {
     let (stdout, stderr) = (io::stdout(), io::stderr());
@@ -119,6 +156,19 @@ mod tests {
     }
 
     #[test]
+    fn waiting_for_something_to_read_reads_nothing() {
+        use std::io::{Read, Write};
+        let (mut one, mut other) = UnixStream::pair().unwrap();
+        one.write_all(b"x").unwrap();
+        wait_until_readable(&other).unwrap();
+        drop(one);
+        let mut text = String::new();
+        other.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "x");
+        wait_until_readable(&other).unwrap();
+    }
+
+    #[test]
     fn descriptors_that_lack_close_on_exec_are_not_inherited() {
         let file = std::fs::File::open("/dev/null").unwrap();
         // SAFETY: the descriptor is open while `file` lives; F_DUPFD makes a new one that nobody else knows.
@@ -134,6 +184,19 @@ mod tests {
         assert!(!is_inherited(inherit_standard_streams_only));
         // SAFETY: it was made above and is used no more.
         unsafe { libc::close(leaky) };
+    }
+
+    #[test]
+    fn the_limit_of_open_files_is_the_highest() {
+        let limit = raise_open_files_limit().unwrap();
+        let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+        let line = limits
+            .lines()
+            .find(|line| line.starts_with("Max open files"))
+            .unwrap();
+        let mut figures = line.split_whitespace().skip(3);
+        assert_eq!(figures.next(), Some(limit.to_string().as_str()), "{line}");
+        assert_eq!(figures.next(), Some(limit.to_string().as_str()), "{line}");
     }
 
     #[test]

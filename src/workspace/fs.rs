@@ -7,14 +7,14 @@
 //! The operations stand in files of their own: [`mutate`](super::mutate) changes names and attributes,
 //! [`io`](super::io) reads and writes contents, [`listing`](super::listing) lists, [`paths`](super::paths) works by path.
 //!
-//! Lock order: `state`, then the inode table; the listener is called with neither held. Base objects are read while
+//! Lock order: `syncing`, `state`, then the inode table; the listener is called with neither held. Base objects are read while
 //! `state` is held for reading where they are small (trees, headers), never contents.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use log::error;
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde::{Deserialize, Serialize};
 
 use super::error::FsError;
@@ -71,6 +71,8 @@ pub struct Workspace {
     pub(super) state: RwLock<State>,
     pub(super) inodes: InodeTable,
     listener: RwLock<Option<Listener>>,
+    /// Held during a sync, so that whoever finds the layer clean knows that it is on the disk.
+    syncing: Mutex<()>,
 }
 
 /// What changes.
@@ -126,7 +128,12 @@ fn blocks_of(size: u64) -> u64 {
 impl Workspace {
     /// Puts a file system together from its parts.
     pub fn new(base: Arc<Base>, attrs: BaseAttrs, mut stack: LayerStack) -> Result<Workspace, FsError> {
-        if let Some(below) = stack.frozen().iter().map(|layer| layer.index().inos_below()).max() {
+        if let Some(below) = stack
+            .frozen()
+            .iter()
+            .map(|layer| layer.index().inos_below())
+            .max()
+        {
             stack.open_layer_mut().reserve_below(below)?;
         }
         let mut dir_parents = HashMap::new();
@@ -155,6 +162,7 @@ impl Workspace {
             state: RwLock::new(State { stack, dir_parents }),
             inodes: InodeTable::default(),
             listener: RwLock::new(None),
+            syncing: Mutex::new(()),
         })
     }
 
@@ -205,6 +213,24 @@ impl Workspace {
         }
     }
 
+    /// Gives back all lookups: the kernel sends nothing when a mount ends. Nodes without links are freed.
+    pub fn forget_all(&self) {
+        let mut state = self.state.write();
+        self.inodes.forget_all();
+        let layer = state.stack.open_layer_mut();
+        let orphans: Vec<Op> = layer
+            .index()
+            .nodes()
+            .filter(|(_, node)| node.nlink == 0)
+            .map(|(ino, _)| Op::DropNode(ino))
+            .collect();
+        if !orphans.is_empty()
+            && let Err(error) = layer.commit(orphans)
+        {
+            error!("unlinked nodes stay until the fork is opened again: {error}");
+        }
+    }
+
     pub fn getattr(&self, ino: Ino) -> Result<Attr, FsError> {
         let state = self.state.read();
         let found = self.find(&state, ino)?;
@@ -243,13 +269,20 @@ impl Workspace {
         self.sync()
     }
 
-    /// Brings all of the layer to the disk.
+    /// Brings all of the layer to the disk. Others may use the fork while the disk works.
     pub fn sync(&self) -> Result<(), FsError> {
-        let mut state = self.state.write();
-        if state.stack.open_layer().is_dirty() {
-            state.stack.open_layer_mut().sync()?;
-        }
-        Ok(())
+        let _one_at_a_time = self.syncing.lock();
+        let mut job = {
+            let mut state = self.state.write();
+            let layer = state.stack.open_layer_mut();
+            if !layer.is_dirty() {
+                return Ok(());
+            }
+            layer.begin_sync()?
+        };
+        let done = job.run();
+        self.state.write().stack.open_layer_mut().end_sync(job);
+        Ok(done?)
     }
 
     /// Whether anything was written since the last sync.

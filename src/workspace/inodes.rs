@@ -106,6 +106,11 @@ impl InodeTable {
         }
     }
 
+    /// Gives back every lookup.
+    pub fn forget_all(&self) {
+        self.remembered.clear();
+    }
+
     pub fn is_remembered(&self, ino: Ino) -> bool {
         self.remembered.contains_key(&ino)
     }

@@ -9,7 +9,7 @@ use super::{DeltaDir, DeltaEntry, FsError};
 use crate::attr::{Attr, FileKind, Ino, Timestamp};
 use crate::git::testing::TestRepository;
 use crate::git::{Base, BaseCache, InoHasher};
-use crate::layer::{Layer, LayerError, LayerId, LayerStack};
+use crate::layer::{Layer, LayerId, LayerStack};
 use crate::path::RepoPath;
 
 const ME: Caller = Caller { uid: 1000, gid: 1000 };
@@ -56,14 +56,8 @@ impl Fixture {
         self.over(LayerStack::new(self.layer(), Vec::new()))
     }
 
-    /// A git that another test starts at this moment holds the lock until it has replaced its image.
     fn layer(&self) -> Layer {
-        loop {
-            match Layer::open(&self.place.path().join("layer")) {
-                Err(LayerError::Locked { .. }) => std::thread::yield_now(),
-                opened => return opened.unwrap(),
-            }
-        }
+        Layer::open(&self.place.path().join("layer")).unwrap()
     }
 
     fn over(&self, stack: LayerStack) -> Workspace {

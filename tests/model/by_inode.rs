@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tine::attr::{Attr, FileKind, Ino};
 use tine::layer::store::SeekWhence;
 use tine::path::RepoPath;
-use tine::workspace::{Caller, FallocateMode, FsError, SetAttr, SetTime, Workspace, XattrMode};
+use tine::workspace::{Caller, FallocateMode, FsError, RenameMode, SetAttr, SetTime, Workspace, XattrMode};
 
 use super::steps::{Fallocate, Outcome, Path, Seen, Sight, Step, Subject, joined};
 
@@ -132,11 +132,26 @@ impl ByInode {
             Step::Rename { from, to, mode } => {
                 let (from_dir, from_name) = self.parent(from)?;
                 let (to_dir, to_name) = self.parent(to)?;
+                // The kernel finds both names before it looks at how they stand to each other.
+                self.lookup(from_dir, from_name)?;
+                match (mode, self.lookup(to_dir, to_name)) {
+                    (RenameMode::NoReplace, Ok(_)) => return Err(FsError::Exists),
+                    (RenameMode::Exchange, Err(error)) => return Err(error),
+                    // And it never asks to put something in the place of a directory above it.
+                    (RenameMode::Replace, Ok(_)) if from.len() > to.len() && from.starts_with(to) => {
+                        return Err(FsError::NotEmpty);
+                    }
+                    _ => {}
+                }
                 workspace.rename(caller, from_dir, from_name, to_dir, to_name, *mode)?;
             }
             Step::Link { from, to } => {
                 let node = self.walk(from)?;
                 let (dir, name) = self.parent(to)?;
+                // The kernel looks at the new name before it looks at what is linked.
+                if node.kind == FileKind::Directory && self.lookup(dir, name).is_ok() {
+                    return Err(FsError::Exists);
+                }
                 let attr = workspace.link(caller, node.ino, dir, name)?;
                 assert_eq!(attr.ino, node.ino, "a link is the same node");
                 self.hold(attr);

@@ -21,12 +21,15 @@ pub fn name_of(index: u8) -> Vec<u8> {
         7 => b".gitignore".to_vec(),
         8 => b"\xff\xfe not utf-8".to_vec(),
         9 => vec![b'n'; 255],
-        10 => vec![b'n'; 256],
+        10 => vec![b'n'; 254],
         _ => b"build".to_vec(),
     }
 }
 
 const NAMES: u8 = 12;
+
+/// What the umask that tests run with leaves of a new node's mode.
+const UNMASKED: u16 = 0o755;
 
 /// How an operation finds its path: by what exists when it runs, so that most operations hit something.
 #[derive(Debug, Clone)]
@@ -243,7 +246,7 @@ impl Op {
         let step = match self {
             Op::Create(pick, perm) => Step::Create {
                 path: path(pick),
-                perm: perm_of(*perm) & 0o777 & !0o111 | 0o600,
+                perm: perm_of(*perm) & UNMASKED & !0o111 | 0o600,
             },
             Op::Write(pick, offset, len, seed) => Step::Write {
                 path: path(pick),
@@ -265,7 +268,7 @@ impl Op {
             },
             Op::Mkdir(pick, perm) => Step::Mkdir {
                 path: path(pick),
-                perm: perm_of(*perm) | 0o700,
+                perm: perm_of(*perm) & UNMASKED | 0o700,
             },
             Op::Rmdir(pick) => Step::Rmdir { path: path(pick) },
             Op::Unlink(pick) => Step::Unlink { path: path(pick) },

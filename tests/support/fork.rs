@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tine::change::changeset::{Blobs, changeset};
 use tine::change::commit::commit;
 use tine::change::{ChangeError, Changeset, CommitOptions, CommitOutcome};
-use tine::fuse::{Mount, MountOptions, UnmountMode};
+use tine::fuse::{Mount, MountError, MountOptions, UnmountMode};
 use tine::git::Repository;
 use tine::workspace::{Fork, ForkName, ForkOptions, Store, StoreError, UnmountPolicy, Workspace};
 
@@ -15,7 +15,7 @@ use super::TestRepo;
 use super::fuse::Watchdog;
 
 /// How long a test may use a mount before it is cut off.
-const MOUNT_LIMIT: Duration = Duration::from_secs(600);
+const MOUNT_LIMIT: Duration = Duration::from_secs(240);
 
 /// A fork of a [`TestRepo`] (which must outlive it), open in this process. Dropping it unmounts and closes the store.
 pub struct TestFork {
@@ -71,7 +71,7 @@ impl TestFork {
             umask: 0o022,
         };
         change(&mut options);
-        let store = Store::open(&repository)?;
+        let store = open_store(&repository)?;
         store.create_fork(&options)?;
         let fork = store.open_fork(&name)?;
         Ok(TestFork {
@@ -97,10 +97,17 @@ impl TestFork {
         self.mount = Some(mount.expect("the fork can be mounted"));
     }
 
-    /// Unmounts; a program that uses the mount makes it fail.
+    /// Unmounts; a program that goes on using the mount makes it fail. What git leaves running behind itself
+    /// (`git maintenance run --detach`) gets its time.
     pub fn unmount(&mut self) {
         if let Some(mount) = self.mount.take() {
-            mount.unmount(UnmountMode::Clean).expect("nobody uses the mount");
+            let deadline = Instant::now() + Duration::from_secs(10);
+            let mut unmounted = mount.unmount(UnmountMode::Clean);
+            while matches!(unmounted, Err(MountError::Busy(_))) && Instant::now() < deadline {
+                std::thread::yield_now();
+                unmounted = mount.unmount(UnmountMode::Clean);
+            }
+            unmounted.expect("nobody uses the mount");
         }
     }
 
@@ -111,7 +118,7 @@ impl TestFork {
         self.unmount();
         self.fork = None;
         self.store = None;
-        let store = Store::open(&self.repository).expect("the store opens again");
+        let store = open_store(&self.repository).expect("the store opens again");
         self.fork = Some(store.open_fork(&self.name).expect("the fork opens again"));
         self.store = Some(store);
         if mounted {
@@ -171,6 +178,18 @@ impl TestFork {
         };
         commit(&self.repository, &self.name, self.fork(), &options)
     }
+}
+
+/// Opens the store, and waits for its lock: a program that another test starts at the same time holds it, too, from fork
+/// to exec.
+fn open_store(repository: &Repository) -> Result<Store, StoreError> {
+    let mut opened = Store::open(repository);
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while matches!(opened, Err(StoreError::Locked { .. })) && Instant::now() < deadline {
+        std::thread::yield_now();
+        opened = Store::open(repository);
+    }
+    opened
 }
 
 impl Drop for TestFork {

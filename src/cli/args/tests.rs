@@ -119,11 +119,7 @@ fn every_command_takes_the_global_flags_after_its_name() {
     ] {
         let cli = parsed(&format!("{line} --json -C /tmp --color=never -vv"));
         assert!(cli.global.json, "{line}");
-        assert_eq!(
-            cli.global.dir.as_deref(),
-            Some(std::path::Path::new("/tmp")),
-            "{line}"
-        );
+        assert_eq!(cli.global.dirs, [PathBuf::from("/tmp")], "{line}");
         assert_eq!(cli.global.verbose, 2, "{line}");
     }
 }
@@ -195,6 +191,11 @@ fn a_wrong_flag_or_verb_gets_a_hint_that_fits() {
             "tine exec NAME -- CMD",
         ),
         (
+            "diff x src",
+            "unexpected argument 'src' found",
+            "tine diff NAME -- PATH",
+        ),
+        (
             "exec x",
             "required arguments were not provided",
             "`tine exec --help`",
@@ -204,7 +205,7 @@ fn a_wrong_flag_or_verb_gets_a_hint_that_fits() {
             "required arguments were not provided: <NAME>",
             "`tine new --help`",
         ),
-        ("lst", "unrecognized subcommand 'lst'", "'list'"),
+        ("lst", "unrecognized subcommand 'lst'", "similar: `tine list`;"),
         ("cd x", "unrecognized subcommand 'cd'", "tine path NAME"),
         ("stop", "unrecognized subcommand 'stop'", "tine daemon stop"),
         (
@@ -277,13 +278,23 @@ fn colour_is_known_before_parsing() {
 }
 
 #[test]
-fn the_help_of_the_program_and_of_new() {
-    let help = parse(&words("--help"), Color::Never).unwrap_err().to_string();
-    insta::assert_snapshot!(help);
-    let help = parse(&words("new --help"), Color::Never).unwrap_err().to_string();
-    insta::assert_snapshot!(help);
-    let short = parse(&words("unmount -h"), Color::Never).unwrap_err().to_string();
-    insta::assert_snapshot!(short);
-    let exec = parse(&words("exec -h"), Color::Never).unwrap_err().to_string();
-    insta::assert_snapshot!(exec);
+fn help_reads_well() {
+    for (name, line) in [
+        ("help", "--help"),
+        ("help_new", "new --help"),
+        ("help_exec_short", "exec -h"),
+        ("help_unmount_short", "unmount -h"),
+    ] {
+        let help = parse(&words(line), Color::Never).unwrap_err().to_string();
+        insta::assert_snapshot!(name, help);
+    }
+}
+
+#[test]
+fn every_command_is_on_the_page() {
+    let page = include_str!("../../../docs/cli.md");
+    for verb in command().get_subcommands() {
+        let shown = format!("`tine {}", verb.get_name());
+        assert!(page.contains(&shown), "docs/cli.md does not show {shown}`");
+    }
 }

@@ -1,5 +1,6 @@
 //! Forks: made, shown, deleted.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::daemon::protocol::{Answer, Deleted, NewRequest, Response};
 use crate::daemon::slots::{Daemon, Turn};
 use crate::daemon::{place, report};
 use crate::fuse::{self, UnmountMode};
-use crate::git::{GitError, Identity, ObjectId, Repository, program};
+use crate::git::{GitError, Identity, LinkedWorktree, ObjectId, Repository, program};
 use crate::sys::process::PeerCredentials;
 use crate::workspace::{ForkName, ForkOptions, ForkRecord, StoreError};
 
@@ -119,7 +120,7 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
     })?;
     // Now nobody writes any more: what was written since the first look counts, too.
     let kept = match force {
-        true => keep(&turn, &repository, identity),
+        true => keep(&turn, &repository, &record, identity),
         false => refuse_uncommitted(&turn, &repository).map(|()| None),
     };
     let kept_as = match kept {
@@ -170,23 +171,30 @@ fn refuse_uncommitted(turn: &Turn<'_>, repository: &Repository) -> Result<(), Fa
     )))
 }
 
-/// Keeps what is uncommitted; the ref's name. A layer that cannot be read any more does not keep its fork from going.
+/// Keeps what is uncommitted; the ref's name. A layer or a worktree that is damaged or gone does not keep its fork from
+/// going: then nothing can be kept, and the log says so.
 fn keep(
     turn: &Turn<'_>,
     repository: &Repository,
+    record: &ForkRecord,
     identity: Option<Identity>,
 ) -> Result<Option<String>, Failure> {
     let kept = turn
         .open()
         .and_then(|fork| keep_discarded(repository, turn.name(), &fork, identity).map_err(Failure::from));
-    match kept {
-        Ok(kept) => Ok(kept.map(|(name, _)| name)),
-        Err(failure) if failure.code == ErrorCode::StoreDamaged => {
-            log::error!("{}: nothing can be kept: {failure}", turn.name());
-            Ok(None)
-        }
-        Err(failure) => Err(failure),
+    let failure = match kept {
+        Ok(kept) => return Ok(kept.map(|(name, _)| name)),
+        Err(failure) => failure,
+    };
+    let worktree_is_gone = matches!(
+        LinkedWorktree::open(repository, &record.worktree_id),
+        Err(GitError::Io { source, .. }) if source.kind() == ErrorKind::NotFound
+    );
+    if failure.code == ErrorCode::StoreDamaged || worktree_is_gone {
+        log::error!("{}: nothing can be kept: {failure}", turn.name());
+        return Ok(None);
     }
+    Err(failure)
 }
 
 /// The branch that a fork gets if nobody names one.

@@ -20,6 +20,7 @@ pub enum Insistence {
 }
 
 pub fn status(daemon: &Arc<Daemon>) -> Response {
+    daemon.refuse_if_stopping()?;
     let (records, _) = daemon.store.records();
     Ok(Answer::Daemon(DaemonInfo {
         protocol: PROTOCOL_VERSION,
@@ -44,30 +45,21 @@ fn resident_bytes() -> Option<u64> {
 /// Unmounts everything, so that the process can end. What was mounted is remembered as such. On a failure everything is
 /// as before.
 pub fn stop(daemon: &Arc<Daemon>, insistence: Insistence) -> Response {
-    if !daemon.begin_stop() {
-        return Err(Failure::new(
-            ErrorCode::DaemonUnreachable,
-            "the daemon is ending already",
-        ));
-    }
-    let slots = daemon.slots();
-    let stopped = match insistence {
-        Insistence::Refuse => refuse_if_busy(daemon, &slots).and_then(|()| unmount_all(daemon, &slots)),
-        Insistence::Force | Insistence::DetachBusy => {
-            detach_all(daemon, &slots, insistence);
-            Ok(())
+    daemon.stop_with(|| {
+        let slots = daemon.slots();
+        match insistence {
+            Insistence::Refuse => {
+                refuse_if_busy(daemon, &slots)?;
+                unmount_all(daemon, &slots)
+            }
+            Insistence::Force | Insistence::DetachBusy => {
+                detach_all(daemon, &slots, insistence);
+                Ok(())
+            }
         }
-    };
-    match stopped {
-        Ok(()) => {
-            log::info!("the daemon ends");
-            Ok(Answer::Done)
-        }
-        Err(failure) => {
-            daemon.cancel_stop();
-            Err(failure)
-        }
-    }
+    })?;
+    log::info!("the daemon ends");
+    Ok(Answer::Done)
 }
 
 fn refuse_if_busy(daemon: &Arc<Daemon>, slots: &[Arc<Slot>]) -> Result<(), Failure> {

@@ -57,6 +57,10 @@ pub fn commit(
     };
     let outcome = committing::commit(&repository, name, &fork, &options)?;
     turn.note_settled(outcome.commit_id);
+    if !turn.record()?.mounted {
+        // A policy that could not commit, if anything: now it is done.
+        turn.set_trouble(None);
+    }
     // The commit is made: what cannot be told of it is left out.
     let branch = match repository.head_of(fork.worktree.git_dir()) {
         Ok(head) => report::branch_of(&head),

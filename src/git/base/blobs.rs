@@ -18,11 +18,11 @@ use super::BaseDir;
 use crate::git::{GitError, ObjectId, Repository, program};
 use crate::path::RepoPath;
 
-/// Contents above this many bytes are spooled to a file instead of being held in memory.
+/// Contents above this many bytes are spooled to a file instead of being held in memory; fewer where the cache is small.
 pub const SPOOL_THRESHOLD: u64 = 4 << 20;
 
 /// Stored blobs above this many bytes are decoded by the git program, which streams them, instead of in memory.
-const STREAM_THRESHOLD: u64 = 32 << 20;
+pub(super) const STREAM_THRESHOLD: u64 = 32 << 20;
 
 /// Spool files kept open for those who ask again.
 const MAX_SPOOLED: u64 = 64;
@@ -66,9 +66,9 @@ impl BlobContent {
                 buffer[..len].copy_from_slice(&rest[..len]);
                 Ok(len)
             }
-            BlobContent::Spooled(file, _) => {
+            BlobContent::Spooled(file, len) => {
                 let mut done = 0;
-                while done < buffer.len() {
+                while done < buffer.len() && offset < *len {
                     match file.read_at(&mut buffer[done..], offset + done as u64) {
                         Ok(0) => break,
                         Ok(read) => done += read,
@@ -138,7 +138,9 @@ pub struct BaseCache {
     /// Names the next spool file.
     next_spool: AtomicU64,
     dirs: Cache<DirKey, Arc<BaseDir>, ByBytes>,
-    /// Contents up to [`SPOOL_THRESHOLD`].
+    /// Contents above this many bytes go to a file.
+    spool_threshold: u64,
+    /// Contents up to `spool_threshold`.
     small: Cache<ContentKey, BlobContent, ByBytes>,
     /// Contents above it, by number.
     large: Cache<ContentKey, BlobContent>,
@@ -159,11 +161,14 @@ impl BaseCache {
             }
         }
         let max_blob_bytes = max_blob_bytes as u64;
+        let small = Cache::with_weighter((max_blob_bytes / 4096) as usize, max_blob_bytes, ByBytes);
         Ok(Arc::new(BaseCache {
             spool_dir: spool_dir.to_owned(),
             next_spool: AtomicU64::new(0),
             dirs: Cache::with_weighter((MAX_DIR_BYTES / 4096) as usize, MAX_DIR_BYTES, ByBytes),
-            small: Cache::with_weighter((max_blob_bytes / 4096) as usize, max_blob_bytes, ByBytes),
+            // A content that its shard could not keep would be decoded again for each of its reads.
+            spool_threshold: SPOOL_THRESHOLD.min(small.shard_capacity() / 2),
+            small,
             large: Cache::new(MAX_SPOOLED as usize),
         }))
     }
@@ -184,12 +189,12 @@ impl BaseCache {
     /// The stored content of a blob.
     pub(super) fn stored(&self, repository: &Repository, blob_id: ObjectId) -> Result<BlobContent, GitError> {
         let key = ContentKey::Stored(blob_id);
-        if let Some(content) = self.small.get(&key) {
+        if let Some(content) = self.small.get(&key).or_else(|| self.large.get(&key)) {
             return Ok(content);
         }
         let size = repository.blob_size(blob_id)?;
         let read = || Ok(BlobContent::Memory(repository.read_blob(blob_id)?.into()));
-        if size <= SPOOL_THRESHOLD {
+        if size <= self.spool_threshold {
             return self.small.get_or_insert_with(&key, read);
         }
         self.large.get_or_insert_with(&key, || {
@@ -276,7 +281,7 @@ impl Sink<'_> {
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<(), GitError> {
         self.len += bytes.len() as u64;
         if self.file.is_none() {
-            if self.len <= SPOOL_THRESHOLD {
+            if self.len <= self.cache.spool_threshold {
                 self.memory.extend_from_slice(bytes);
                 return Ok(());
             }

@@ -21,7 +21,7 @@ use gix::{ObjectId, oid};
 pub use self::identity::Identity;
 use self::identity::Role;
 pub use self::message::clean_message;
-use super::refs::{read_if_there, reflog_message};
+use super::refs::{read_if_there, reflog_message, sync_if_there};
 use super::{GitError, LinkedWorktree, Repository, TreeEntryKind, program};
 use crate::path::RepoPath;
 
@@ -132,7 +132,8 @@ impl Repository {
     }
 
     /// Moves the HEAD of `worktree` (through the branch it is on) from `expected` to `commit_id`, with reflogs for
-    /// HEAD and branch as git writes them. `expected` is `None` for an unborn branch.
+    /// HEAD and branch as git writes them. `expected` is `None` for an unborn branch. When it returns, the move is on
+    /// disk.
     ///
     /// # Errors
     /// [`GitError::RefMoved`] where HEAD or its branch is not at `expected`; nothing has changed then.
@@ -158,7 +159,11 @@ impl Repository {
             Some(Ok(target)) => self.common_dir().join(target),
             _ => head_path,
         };
-        self.apply_ref_edit(&store, edit, &ref_path).map(drop)
+        self.apply_ref_edit(&store, edit, &ref_path)?;
+        match ref_path.parent() {
+            Some(dir) => sync_if_there(dir),
+            None => Ok(()),
+        }
     }
 
     /// Starts the HEAD log of a new worktree, as `git worktree add` does.

@@ -384,3 +384,49 @@ fn the_first_commit_of_an_unborn_branch_creates_it() {
         .unwrap_err();
     assert!(matches!(error, GitError::RefMoved { .. }), "{error}");
 }
+
+#[test]
+fn worktrees_commit_beside_each_other_without_harm() {
+    let (test, repository, tree_id) = sample(&[]);
+    let first = test.id_of("HEAD");
+    std::thread::scope(|scope| {
+        for fork in 0..4 {
+            let (checkouts, repository) = (test.dir().join(".."), &repository);
+            scope.spawn(move || {
+                let branch = format!("tine/fork{fork}");
+                repository
+                    .create_branch(&branch, first, "branch: Created")
+                    .unwrap();
+                let head = Head::Branch {
+                    name: format!("refs/heads/{branch}"),
+                    commit_id: first,
+                };
+                let dir = checkouts.join(&branch);
+                let worktree = LinkedWorktree::register(repository, "fork", &dir, &head, "x").unwrap();
+                let (mut tree_id, mut parent) = (tree_id, first);
+                for number in 0..10 {
+                    // The same contents and names in all forks: they find each other's objects.
+                    let content = format!("content {number}");
+                    let blob = repository
+                        .write_blob(&mut content.as_bytes(), content.len() as u64)
+                        .unwrap();
+                    let change = set(&format!("d/deep/{number}"), TreeEntryKind::File, blob);
+                    tree_id = repository.edit_tree(tree_id, &[change]).unwrap();
+                    let commit_id = repository
+                        .write_commit(&spec(tree_id, &[parent], "more"))
+                        .unwrap();
+                    repository
+                        .advance_head(&worktree, Some(parent), commit_id, "commit: more")
+                        .unwrap();
+                    parent = commit_id;
+                }
+            });
+        }
+    });
+    for fork in 0..4 {
+        let count = test.git(&["rev-list", "--count", &format!("tine/fork{fork}")]);
+        assert_eq!(count, "11");
+    }
+    assert_eq!(test.git(&["worktree", "list"]).lines().count(), 5);
+    test.git(&["fsck", "--strict"]);
+}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread;
 
 use super::writer::{CachedTree, Encoder, EntryFlags, EntryStat, index_size, index_time, replace_file};
+use super::{check_depth, on_deep_stack};
 use crate::attr::Timestamp;
 use crate::git::{Base, BaseDir, GitError, ObjectId, TreeEntryKind};
 use crate::path::RepoPath;
@@ -25,8 +26,12 @@ const MIN_FILES_TO_SHARE: usize = 4096;
 ///
 /// Sizes come from the objects' headers. In a partial clone, what is missing is fetched first, in one go.
 pub fn write_base_index(base: &Base, stat: &BaseStat, to: &Path) -> Result<(), GitError> {
+    on_deep_stack(to, || replace_file(to, &encode_base_index(base, stat)?))
+}
+
+fn encode_base_index(base: &Base, stat: &BaseStat) -> Result<Vec<u8>, GitError> {
     let mut files = Vec::new();
-    let tree = collect(base, &RepoPath::root(), Vec::new(), base.tree_id(), &mut files)?;
+    let tree = collect(base, &RepoPath::root(), Vec::new(), base.tree_id(), 0, &mut files)?;
     if base.repository().promisor_remote().is_some() {
         let ids: Vec<ObjectId> = files
             .iter()
@@ -63,7 +68,7 @@ pub fn write_base_index(base: &Base, stat: &BaseStat, to: &Path) -> Result<(), G
             EntryFlags::default(),
         );
     }
-    replace_file(to, &encoder.finish(&tree)?)
+    encoder.finish(&tree)
 }
 
 /// An entry of the index to be: an entry of a base directory that is no directory.
@@ -85,8 +90,10 @@ fn collect(
     path: &RepoPath,
     name: Vec<u8>,
     tree_id: ObjectId,
+    depth: usize,
     files: &mut Vec<FileEntry>,
 ) -> Result<CachedTree, GitError> {
+    check_depth(depth, tree_id)?;
     let dir = base.dir(path, tree_id)?;
     let count_before = files.len();
     let mut children = Vec::new();
@@ -94,7 +101,14 @@ fn collect(
         let entry = &dir.entries[index];
         if entry.kind == TreeEntryKind::Directory {
             let name = entry.name.as_bytes().to_vec();
-            children.push(collect(base, &path.join(&entry.name), name, entry.id, files)?);
+            children.push(collect(
+                base,
+                &path.join(&entry.name),
+                name,
+                entry.id,
+                depth + 1,
+                files,
+            )?);
         } else {
             let dir = dir.clone();
             files.push(FileEntry { dir, index });

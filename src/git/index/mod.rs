@@ -14,10 +14,48 @@ mod tests;
 pub use self::base::{BaseStat, write_base_index};
 pub use self::update::{IndexChange, update_index};
 
+use std::panic::resume_unwind;
+use std::path::Path;
+use std::thread;
+
 use gix::bstr::ByteSlice;
 
-use super::{GitError, LinkedWorktree, Repository};
+use super::{GitError, LinkedWorktree, ObjectId, Repository};
 use crate::path::RepoPath;
+
+/// git refuses trees that are deeper (`core.maxTreeDepth`'s default).
+const MAX_TREE_DEPTH: usize = 2048;
+
+/// Bytes of stack for walking trees of that depth, which the library's reader of the TREE extension and its kin here do
+/// by recursion. Only what is used is ever allocated.
+const DEEP_STACK_LEN: usize = 64 << 20;
+
+/// Runs `work` on a stack that is deep enough for every tree that git takes. `path` is the index it is for.
+fn on_deep_stack<T: Send>(
+    path: &Path,
+    work: impl FnOnce() -> Result<T, GitError> + Send,
+) -> Result<T, GitError> {
+    thread::scope(|scope| {
+        let worker = thread::Builder::new()
+            .name("index".to_owned())
+            .stack_size(DEEP_STACK_LEN)
+            .spawn_scoped(scope, work)
+            .map_err(GitError::io("start a thread for", path))?;
+        // A panic goes on where it would have without the thread.
+        worker.join().unwrap_or_else(|panic| resume_unwind(panic))
+    })
+}
+
+/// Refuses a directory that is too deep for git.
+fn check_depth(depth: usize, tree_id: ObjectId) -> Result<(), GitError> {
+    if depth <= MAX_TREE_DEPTH {
+        return Ok(());
+    }
+    Err(GitError::CorruptObject {
+        id: tree_id,
+        reason: format!("its directory is more than {MAX_TREE_DEPTH} levels deep"),
+    })
+}
 
 /// Those of `paths` that the worktree's index holds (a missing index holds none). A path in conflict counts, and one
 /// that is only intended to be added.
@@ -29,17 +67,17 @@ pub fn tracked_paths(
     if paths.is_empty() {
         return Ok(Vec::new());
     }
-    let index = read_index(repository, worktree)?;
-    Ok(paths
-        .iter()
-        .map(|path| {
+    on_deep_stack(&worktree.index_path(), || {
+        let index = read_index(repository, worktree)?;
+        let is_tracked = |path: &RepoPath| {
             let path = path.as_bytes().as_bstr();
             let found = index
                 .entries()
                 .binary_search_by(|entry| entry.path(&index).cmp(path));
             found.is_ok()
-        })
-        .collect())
+        };
+        Ok(paths.iter().map(is_tracked).collect())
+    })
 }
 
 /// Reads the worktree's index; a missing one is empty. Its hash is not checked, as git does not check it either.

@@ -1,8 +1,11 @@
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
+
+use proptest::prelude::*;
 
 use super::*;
 use crate::attr::{Attr, FileKind, Ino, Timestamp};
@@ -172,14 +175,17 @@ fn os(bytes: &[u8]) -> &std::ffi::OsStr {
 
 /// Checks hash, order, tree cache and entries against git and the git library.
 pub(super) fn check_index_file(test: &TestRepository, repository: &Repository, at: &Path, tree_id: ObjectId) {
-    let index = gix::index::File::at(at, repository.hash_kind(), false, Default::default()).unwrap();
-    index.verify_integrity().unwrap();
-    index.verify_entries().unwrap();
-    index
-        .verify_extensions(true, &repository.local().objects)
-        .unwrap();
-    assert_eq!(index.tree().unwrap().id, tree_id);
-    assert_eq!(index.version(), gix::index::Version::V4);
+    on_deep_stack(at, || {
+        let index = gix::index::File::at(at, repository.hash_kind(), false, Default::default()).unwrap();
+        index.verify_integrity().unwrap();
+        index.verify_entries().unwrap();
+        let objects = repository.local().objects;
+        index.verify_extensions(true, &objects).unwrap();
+        assert_eq!(index.tree().unwrap().id, tree_id);
+        assert_eq!(index.version(), gix::index::Version::V4);
+        Ok(())
+    })
+    .unwrap();
     let with_index = |arguments: &[&str], input: &[u8]| {
         let mut command = program::command(test.dir());
         command.env("GIT_INDEX_FILE", at).args(arguments);
@@ -461,4 +467,132 @@ fn emptying_the_tree_empties_the_index() {
     update_index(&fork.repository, &fork.worktree, empty, &[]).unwrap();
     assert_eq!(fork.git(&["ls-files"]), "");
     assert_eq!(fork.git(&["write-tree"]), empty.to_string());
+}
+
+/// What a random edit leaves at a path.
+#[derive(Debug, Clone, Copy)]
+enum Edit {
+    Write(TreeEntryKind, u8),
+    Remove,
+}
+
+/// Paths that are in each other's way: what is a file now may have to be a directory next.
+const CROWDED: [&str; 10] = [
+    "a",
+    "a/x",
+    "a/x/deep",
+    "a.c",
+    "a0",
+    "dir",
+    "dir/f",
+    "dir/deep/er",
+    "dir/deep/er/one",
+    "other/1",
+];
+
+fn any_edits() -> impl Strategy<Value = Vec<Vec<(usize, Edit)>>> {
+    let kind = prop_oneof![Just(File), Just(Executable), Just(Symlink)];
+    let edit = prop_oneof![
+        3 => (kind, 0u8..4).prop_map(|(kind, content)| Edit::Write(kind, content)),
+        2 => Just(Edit::Remove),
+    ];
+    let commit = proptest::collection::vec((0..CROWDED.len(), edit), 0..6);
+    proptest::collection::vec(commit, 1..5)
+}
+
+impl Fork {
+    /// Makes room for and writes one path of the checkout, as a file system would have it.
+    fn apply(&self, name: &str, edit: Edit) {
+        let path = self.dir.join(name);
+        remove_any(&path);
+        let Edit::Write(kind, content) = edit else {
+            return;
+        };
+        let mut parent = PathBuf::new();
+        for component in Path::new(name).parent().unwrap().components() {
+            parent.push(component);
+            let meta = fs::symlink_metadata(self.dir.join(&parent));
+            if meta.is_ok_and(|meta| !meta.is_dir()) {
+                remove_any(&self.dir.join(&parent));
+            }
+        }
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        match kind {
+            Symlink => symlink(format!("target{content}"), &path).unwrap(),
+            _ => fs::write(&path, format!("content {content}\n")).unwrap(),
+        }
+        if kind == Executable {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        self.age(&[name]);
+    }
+
+    /// The files of the checkout with what they are and hold.
+    fn files(&self) -> BTreeMap<String, (TreeEntryKind, Vec<u8>)> {
+        let listed = self.git(&["ls-files", "--cached", "--others", "-z"]);
+        let mut files = BTreeMap::new();
+        for name in listed.split_terminator('\0') {
+            let path = self.dir.join(name);
+            let Ok(meta) = fs::symlink_metadata(&path) else {
+                continue;
+            };
+            let kind = match (meta.is_symlink(), meta.is_file(), meta.mode() & 0o100) {
+                (true, ..) => Symlink,
+                (_, true, 0) => File,
+                (_, true, _) => Executable,
+                _ => continue,
+            };
+            let content = match kind {
+                Symlink => fs::read_link(&path)
+                    .unwrap()
+                    .into_os_string()
+                    .into_encoded_bytes(),
+                _ => fs::read(&path).unwrap(),
+            };
+            files.insert(name.to_owned(), (kind, content));
+        }
+        files
+    }
+}
+
+fn remove_any(path: &Path) {
+    match fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_dir() => fs::remove_dir_all(path).unwrap(),
+        Ok(_) => fs::remove_file(path).unwrap(),
+        Err(_) => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn any_commits_leave_the_index_as_git_would(commits in any_edits()) {
+        let fork = Fork::new(&[]);
+        fs::remove_file(fork.dir.join(os(b"n\xffn"))).unwrap();
+        fork.git(&["commit", "-qam", "names that are UTF-8 only"]);
+        for edits in commits {
+            let before = fork.files();
+            for (index, edit) in edits {
+                fork.apply(CROWDED[index], edit);
+            }
+            let after = fork.files();
+            let mut changes = Vec::new();
+            for name in before.keys().filter(|name| !after.contains_key(*name)) {
+                changes.push((name.as_str(), None));
+            }
+            for (name, new) in &after {
+                if before.get(name) != Some(new) {
+                    changes.push((name.as_str(), Some(new.0)));
+                }
+            }
+            // A file that was written anew with the same content has a new stat that nobody recorded.
+            fork.git(&["update-index", "-q", "--refresh", "--ignore-missing"]);
+            let tree_id = fork.commit(&changes);
+            fork.check_index(tree_id);
+            prop_assert_eq!(fork.stat_dirty(), "");
+            prop_assert_eq!(fork.git(&["status", "--porcelain"]), "");
+        }
+        fork.test.git(&["fsck", "--strict"]);
+    }
 }

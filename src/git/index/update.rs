@@ -9,8 +9,8 @@ use gix::index::entry::{Flags, Mode, Stage};
 use gix::index::extension::Tree;
 use gix::lock::acquire::Fail;
 
-use super::read_index;
 use super::writer::{CachedTree, Encoder, EntryFlags, EntryStat};
+use super::{check_depth, on_deep_stack, read_index};
 use crate::attr::Attr;
 use crate::git::refs::library_io_error;
 use crate::git::{GitError, LinkedWorktree, ObjectId, Repository, TreeEntryKind};
@@ -57,8 +57,10 @@ pub fn update_index(
             library_io_error("lock the index with", lock_path, &error)
         }
     })?;
-    let old = read_index(repository, worktree)?;
-    let updated = Update::new(repository, &old, changes).run(tree_id)?;
+    let updated = on_deep_stack(&index_path, || {
+        let old = read_index(repository, worktree)?;
+        Update::new(repository, &old, changes).run(tree_id)
+    })?;
     lock.with_mut(|file| file.write_all(&updated))
         .map_err(GitError::io("write", lock.lock_path().to_owned()))?;
     lock.commit()
@@ -111,6 +113,7 @@ impl<'a> Update<'a> {
         if let Some(kept) = self.keep_directory(prefix, tree_id, range.clone(), cached) {
             return Ok(kept);
         }
+        check_depth(prefix.iter().filter(|&&byte| byte == b'/').count(), tree_id)?;
         let count_before = self.encoder.count();
         let mut children = Vec::new();
         let mut next = range.start;
@@ -146,14 +149,11 @@ impl<'a> Update<'a> {
         range: Range<usize>,
         cached: Option<&Tree>,
     ) -> Option<CachedTree> {
-        let Some(tree) = cached.filter(|tree| {
-            tree.id == tree_id
-                && tree
-                    .num_entries
-                    .is_some_and(|count| count as usize == range.len())
-        }) else {
-            return None;
+        let is_whole = |tree: &&Tree| {
+            tree.num_entries
+                .is_some_and(|count| count as usize == range.len())
         };
+        let tree = cached.filter(|tree| tree.id == tree_id).filter(is_whole)?;
         // A conflict or the like beneath a tree that claims to be whole: the claim is not believed.
         let entries = &self.old.entries()[range];
         let fits = |entry: &gix::index::Entry| is_plain(entry) && kind_of(entry.mode).is_some();

@@ -194,6 +194,37 @@ fn objects_are_found_after_gc_and_in_packs_and_alternates_that_come_later() {
 }
 
 #[test]
+fn packs_may_come_by_the_dozen_and_be_indexed_together() {
+    let repository = TestRepository::new();
+    repository.commit("first");
+    let opened = repository.open();
+    let blobs: Vec<_> = (0..70)
+        .map(|n| {
+            let blob = repository.write_object("blob", format!("blob {n}").as_bytes());
+            let name = repository.dir().join(".git/objects/pack/pack");
+            let list = format!("{blob}\n");
+            repository.git_with_input(&["pack-objects", "-q", name.to_str().unwrap()], list.as_bytes());
+            repository.git(&["prune-packed", "-q"]);
+            assert_eq!(
+                opened.blob_size(blob).unwrap(),
+                format!("blob {n}").len() as u64,
+                "pack {n}"
+            );
+            blob
+        })
+        .collect();
+    repository.git(&["multi-pack-index", "write"]);
+    for repository in [opened, repository.open()] {
+        for (n, blob) in blobs.iter().enumerate() {
+            assert_eq!(
+                repository.read_blob(*blob).unwrap(),
+                format!("blob {n}").as_bytes()
+            );
+        }
+    }
+}
+
+#[test]
 fn damaged_and_swapped_objects_are_errors_and_never_other_bytes() {
     let repository = TestRepository::new();
     let (one, two) = (
@@ -254,7 +285,7 @@ fn a_shallow_clone_has_a_log_that_ends() {
 fn a_partial_clone_fetches_what_is_missing_and_says_when_it_cannot() {
     let repository = TestRepository::new();
     for n in 0..20 {
-        repository.write(&format!("file{n}"), &format!("content {n}"));
+        repository.write(&format!("file{n}"), format!("content {n}"));
     }
     repository.commit("first");
     repository.git(&["config", "uploadpack.allowFilter", "true"]);

@@ -247,3 +247,49 @@ fn ancestry_is_that_of_git() {
     assert!(repository.is_ancestor(second, third).unwrap());
     assert!(!repository.is_ancestor(third, second).unwrap());
 }
+
+#[test]
+fn a_ref_locked_by_git_is_left_alone() {
+    let (test, repository) = sample();
+    let (first, second) = (test.id_of("HEAD~"), test.id_of("HEAD"));
+    repository.keep("demo", "base", first).unwrap();
+    let lock = test.dir().join(".git/refs/tine/demo/base.lock");
+    fs::write(&lock, "").unwrap();
+    for error in [
+        repository.keep("demo", "base", second).unwrap_err(),
+        repository.release("demo", "base").unwrap_err(),
+    ] {
+        let GitError::Io { source, .. } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!(source.kind(), std::io::ErrorKind::AlreadyExists);
+    }
+    assert_eq!(repository.kept("demo").unwrap(), [("base".to_owned(), first)]);
+    fs::remove_file(lock).unwrap();
+    repository.keep("demo", "base", second).unwrap();
+    assert_eq!(repository.kept("demo").unwrap(), [("base".to_owned(), second)]);
+}
+
+#[test]
+fn of_many_who_create_one_branch_one_succeeds() {
+    let (test, repository) = sample();
+    let id = test.id_of("HEAD");
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| repository.create_branch("tine/one", id, "branch: Created")))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(
+        results.iter().filter(|result| result.is_ok()).count(),
+        1,
+        "{results:?}"
+    );
+    for error in results.into_iter().filter_map(Result::err) {
+        assert!(matches!(error, GitError::BranchExists(_)), "{error}");
+    }
+    assert_eq!(
+        test.git(&["reflog", "show", "--format=%gs", "tine/one"]),
+        "branch: Created"
+    );
+}

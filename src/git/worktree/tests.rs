@@ -104,7 +104,9 @@ fn registration_is_what_git_worktree_add_writes() {
     );
     assert_eq!(theirs.dot_git(), fs::read(beside(&test, "theirs/.git")).unwrap());
     assert_eq!(theirs.checkout_dir().unwrap(), beside(&test, "theirs"));
-    assert!(LinkedWorktree::open(&repository, "none").is_err());
+    for id in ["none", "..", "", "ours/refs"] {
+        assert!(LinkedWorktree::open(&repository, id).is_err(), "{id:?}");
+    }
 }
 
 #[test]

@@ -160,6 +160,8 @@ fn a_compaction_that_fails_leaves_the_old_log() {
 }
 
 proptest! {
+    #![proptest_config(few_cases())]
+
     /// Invariant 13: whatever moment the process ends at, no acknowledged change is lost.
     #[test]
     fn a_crash_loses_nothing_that_was_acknowledged(
@@ -250,4 +252,28 @@ fn a_full_disk_can_be_emptied() {
     let log = std::fs::metadata(dir.join("log")).unwrap();
     let reserved = std::os::unix::fs::MetadataExt::blocks(&log) * 512;
     assert!(reserved >= log.len() && reserved <= log.len() + (40 << 10));
+}
+
+#[test]
+fn a_layer_opens_on_a_full_disk() {
+    use super::super::record::testing::Bytes;
+
+    let (_temp, dir) = temp();
+    drop(Layer::create(&dir, ID).unwrap());
+    // Of another kernel run, and with an unlinked node: opening has two records to write.
+    let mut log = Bytes::new(ID);
+    let mut unlinked = node(Content::Empty, 0);
+    unlinked.nlink = 0;
+    log.push_ops(0, &[Op::PutNode(Ino(5), unlinked)]);
+    for full_at in 0..4 {
+        std::fs::write(dir.join("log"), &log.bytes).unwrap();
+        fault::arm(full_at, Fault::DiskFull);
+        let mut layer = Layer::open(&dir).unwrap();
+        fault::disarm();
+        put_file(&mut layer, Ino(6), b"new");
+        drop(layer);
+        let layer = Layer::open(&dir).unwrap();
+        assert_eq!(layer.stats().nodes, 1);
+        assert_eq!(read_all(&layer, Ino(6)), b"new");
+    }
 }

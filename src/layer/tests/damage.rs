@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::log::testing::{BOOT, Bytes, OTHER_BOOT, read};
+use super::super::record::testing::{BOOT, Bytes, OTHER_BOOT, read};
 use super::*;
 
 /// A log of several records, with the ends of all of them.

@@ -124,6 +124,8 @@ impl Store {
         let registered = worktree.clone();
         undo.push(move || Ok(registered.remove()?));
         copy_index(&prepared.index, &worktree)?;
+        // The record must never name a worktree that a power loss took.
+        files::sync_files_in(worktree.git_dir())?;
 
         undo.push(|| files::remove_dir(&layer_dir));
         create_layer(&layer_dir, layer_id, &prepared, &worktree)?;
@@ -227,18 +229,79 @@ impl Store {
             match LinkedWorktree::open(&self.repository, &record.worktree_id) {
                 Ok(worktree) => worktree.remove()?,
                 Err(error) => {
-                    let dir = self
-                        .repository
-                        .common_dir()
-                        .join("worktrees")
-                        .join(&record.worktree_id);
-                    if dir.exists() {
+                    if self.worktree_dir(&record).exists() {
                         return Err(error.into());
                     }
                 }
             }
         }
         files::remove_dir(&self.places.fork(name))
+    }
+
+    pub(super) fn worktree_dir(&self, record: &ForkRecord) -> PathBuf {
+        self.repository
+            .common_dir()
+            .join("worktrees")
+            .join(&record.worktree_id)
+    }
+
+    /// Registers the worktree of a fork again where it is gone altogether (`git worktree remove --force --force`): what
+    /// is in the layers needs it to be reached. HEAD is on the fork's branch, or else on its base, and the index is the
+    /// base's, so that everything uncommitted is there and unstaged.
+    pub(super) fn restore_worktree(&self, record: &ForkRecord) -> Result<(), StoreError> {
+        let dir = self.worktree_dir(record);
+        if dir.exists() {
+            return Ok(());
+        }
+        let _admin = self.admin.lock();
+        if dir.exists() {
+            // Another thread was faster.
+            return Ok(());
+        }
+        log::warn!(
+            "the worktree of the fork {} is gone, registering it again",
+            record.name
+        );
+        let branch = format!("refs/heads/{}", record.branch);
+        let tip = match self.repository.checked_out_at(&record.branch)? {
+            Some(_) => None,
+            None => self.repository.branch(&record.branch)?,
+        };
+        let base_commit = record
+            .base_commit
+            .as_deref()
+            .and_then(|hex| ObjectId::from_hex(hex.as_bytes()).ok());
+        let head = match (tip, base_commit) {
+            (Some(commit_id), _) => Head::Branch {
+                name: branch,
+                commit_id,
+            },
+            (None, Some(commit_id)) => Head::Detached { commit_id },
+            (None, None) => Head::Unborn { name: branch },
+        };
+        let BaseAttrs { uid, gid, umask, .. } = record.base_attrs;
+        let prepared = self.prepare_base(base_commit, uid, gid, umask)?;
+        let worktree = LinkedWorktree::register(
+            &self.repository,
+            record.name.as_str(),
+            &record.mount_dir,
+            &head,
+            &lock_reason(&record.name),
+        )?;
+        let mut undo = Rollback::default();
+        let registered = worktree.clone();
+        undo.push(move || Ok(registered.remove()?));
+        if worktree.id() != record.worktree_id {
+            // The `.git` file in the layer leads to the old one.
+            return Err(StoreError::Damaged {
+                path: dir,
+                reason: "the fork's worktree is gone and cannot be registered under its name".to_owned(),
+            });
+        }
+        copy_index(&prepared.index, &worktree)?;
+        files::sync_files_in(worktree.git_dir())?;
+        undo.disarm();
+        Ok(())
     }
 
     fn check_is_free(&self, name: &ForkName) -> Result<(), StoreError> {
@@ -433,5 +496,6 @@ fn create_layer(
             dentry: Dentry::Entry(ino),
         },
     ])?;
-    Ok(layer.sync()?)
+    layer.sync()?;
+    files::sync_parent(dir)
 }

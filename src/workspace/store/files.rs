@@ -14,13 +14,13 @@ use crate::workspace::StoreError;
 /// How a file that is being written ends. What bears it in a store that is not open is garbage.
 pub(super) const TEMPORARY_SUFFIX: &str = ".tmp";
 
-/// Makes `dir` (and what is missing above it) for the owner only.
+/// Makes `dir` for the owner only, durably; one that is there already is fine.
 pub(super) fn create_private_dir(dir: &Path) -> Result<(), StoreError> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .map_err(StoreError::io("create", dir))
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Ok(()) => sync_parent(dir),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        Err(error) => Err(StoreError::io("create", dir)(error)),
+    }
 }
 
 /// A name beside `path` that nobody else in this process uses.
@@ -74,6 +74,21 @@ pub(super) fn sync_parent(path: &Path) -> Result<(), StoreError> {
     File::open(parent)
         .and_then(|dir| dir.sync_all())
         .map_err(StoreError::io("sync", parent))
+}
+
+/// Makes the files right in `dir`, and `dir` itself, durable.
+pub(super) fn sync_files_in(dir: &Path) -> Result<(), StoreError> {
+    for path in list(dir)? {
+        if path.is_file() {
+            File::open(&path)
+                .and_then(|file| file.sync_all())
+                .map_err(StoreError::io("sync", &path))?;
+        }
+    }
+    File::open(dir)
+        .and_then(|dir| dir.sync_all())
+        .map_err(StoreError::io("sync", dir))?;
+    sync_parent(dir)
 }
 
 /// Writes `value` as JSON, atomically.

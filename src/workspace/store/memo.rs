@@ -24,17 +24,32 @@ pub struct Memo {
     tracked: Mutex<Tracked>,
 }
 
-/// A node's content, and the path whose conversions it went through, if any.
+/// Whose conversions a content goes through on its way to git: those of a path under the attributes of a tree.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ConvertedAs {
+    pub path: RepoPath,
+    pub tree_id: ObjectId,
+}
+
+/// What git stores for a content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredAs {
+    pub id: ObjectId,
+    /// Whether the blob has the very bytes of the content.
+    pub is_same: bool,
+}
+
+/// A node's content on its way to git.
 #[derive(PartialEq, Eq, Hash)]
 struct BlobKey {
     ino: Ino,
-    converted_as: Option<RepoPath>,
+    converted_as: Option<ConvertedAs>,
 }
 
 struct BlobEntry {
     ctime: Timestamp,
     size: u64,
-    id: ObjectId,
+    stored_as: StoredAs,
 }
 
 /// Which version of the index file answers were taken from.
@@ -65,34 +80,33 @@ struct Tracked {
 }
 
 impl Memo {
-    /// The blob id that the node's content had when its attributes were these.
-    pub fn blob_id(&self, attr: &Attr, converted_as: Option<&RepoPath>) -> Option<ObjectId> {
+    /// What git stores for the content that the node had when its attributes were these.
+    pub fn blob(&self, attr: &Attr, converted_as: Option<&ConvertedAs>) -> Option<StoredAs> {
         let key = BlobKey {
             ino: attr.ino,
             converted_as: converted_as.cloned(),
         };
         let blobs = self.blobs.lock();
         let entry = blobs.get(&key)?;
-        (entry.ctime == attr.ctime && entry.size == attr.size).then_some(entry.id)
+        (entry.ctime == attr.ctime && entry.size == attr.size).then_some(entry.stored_as)
     }
 
-    /// Remembers the blob id of a node's content.
-    pub fn remember_blob(&self, attr: &Attr, converted_as: Option<&RepoPath>, id: ObjectId) {
+    /// Remembers what git stores for a node's content.
+    pub fn remember_blob(&self, attr: &Attr, converted_as: Option<&ConvertedAs>, stored_as: StoredAs) {
+        let key = BlobKey {
+            ino: attr.ino,
+            converted_as: converted_as.cloned(),
+        };
+        let entry = BlobEntry {
+            ctime: attr.ctime,
+            size: attr.size,
+            stored_as,
+        };
         let mut blobs = self.blobs.lock();
         if blobs.len() >= MAX_ENTRIES {
             blobs.clear();
         }
-        blobs.insert(
-            BlobKey {
-                ino: attr.ino,
-                converted_as: converted_as.cloned(),
-            },
-            BlobEntry {
-                ctime: attr.ctime,
-                size: attr.size,
-                id,
-            },
-        );
+        blobs.insert(key, entry);
     }
 
     /// Whether the index of this stamp tracks `path`, if that was asked before.

@@ -13,7 +13,7 @@
 //!
 //! Making, resetting and removing forks is in [`create`]; what a dead process left is cleaned by [`recover`].
 //!
-//! Lock order: `index_build` alone; `admin` before `open`.
+//! Lock order: `admin`, then `open` or `index_build`.
 
 mod create;
 mod files;
@@ -23,7 +23,7 @@ mod recover;
 mod tests;
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -36,10 +36,10 @@ use serde::{Deserialize, Serialize};
 use super::error::StoreError;
 use super::fork::{ForkName, ForkRecord, UnmountPolicy};
 use super::fs::Workspace;
-use crate::git::{Base, BaseCache, InoHasher, LinkedWorktree, ObjectId, Repository};
+use crate::git::{Base, BaseCache, GitError, InoHasher, LinkedWorktree, ObjectId, Repository};
 use crate::layer::{FrozenLayer, Layer, LayerError, LayerStack};
 
-pub use memo::{IndexStamp, Memo};
+pub use memo::{ConvertedAs, IndexStamp, Memo, StoredAs};
 
 /// The store format that this tine writes, and the newest it reads.
 pub const FORMAT: u32 = 1;
@@ -49,6 +49,10 @@ const MAX_BLOB_BYTES: usize = 16 << 20;
 
 /// How long a fork's layer may take to be let go of by a thread that is dropping it.
 const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long another holder of the store's lock is waited for. A lock that was let go of lives on for a moment where a
+/// program was just being started: its process has every descriptor until it runs the program.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// What a new fork is made from.
 #[derive(Debug, Clone)]
@@ -72,12 +76,30 @@ pub struct Fork {
     pub workspace: Arc<Workspace>,
     pub worktree: LinkedWorktree,
     memo: Memo,
+    cache: Arc<BaseCache>,
+    /// The tree whose conversions were asked for last. Protects itself.
+    conversions: Mutex<Option<Arc<Base>>>,
 }
 
 impl Fork {
     /// What was found out about its files before.
     pub fn memo(&self) -> &Memo {
         &self.memo
+    }
+
+    /// The tree `tree_id` with the conversions that its `.gitattributes` ask for: the fork's own base, or another tree,
+    /// of which the last one is remembered.
+    pub fn conversions_of(&self, tree_id: ObjectId) -> Result<Arc<Base>, GitError> {
+        let base = self.workspace.base();
+        if base.tree_id() == tree_id {
+            return Ok(base.clone());
+        }
+        let mut last = self.conversions.lock();
+        if let Some(last) = last.as_ref().filter(|last| last.tree_id() == tree_id) {
+            return Ok(last.clone());
+        }
+        let opened = Base::open(base.repository(), tree_id, &self.cache, base.hasher().clone())?;
+        Ok(last.insert(Arc::new(opened)).clone())
     }
 }
 
@@ -94,7 +116,18 @@ pub struct Store {
     /// What this process has open.
     open: Mutex<OpenForks>,
     /// Locked for as long as the store is open.
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if let Err(error) = crate::sys::file::unlock(&self.lock) {
+            log::warn!(
+                "{} stays locked until the process ends: {error}",
+                self.places.root().display()
+            );
+        }
+    }
 }
 
 #[derive(Default)]
@@ -219,7 +252,7 @@ impl Store {
             index_build: Mutex::new(()),
             admin: Mutex::new(()),
             open: Mutex::new(OpenForks::default()),
-            _lock: lock,
+            lock,
         })
     }
 
@@ -255,8 +288,10 @@ impl Store {
         self.places.read_record(name)
     }
 
-    /// Opens a fork's file system; the same one for everybody in this process while somebody holds it.
+    /// Opens a fork's file system; the same one for everybody in this process while somebody holds it. A worktree that
+    /// was removed behind the store's back is registered again.
     pub fn open_fork(&self, name: &ForkName) -> Result<Arc<Fork>, StoreError> {
+        self.restore_worktree(&self.places.read_record(name)?)?;
         let mut open = self.open.lock();
         let (fork, workspace) = match open.forks.get(name) {
             Some((fork, workspace)) => (fork.upgrade(), workspace.upgrade()),
@@ -275,6 +310,8 @@ impl Store {
             workspace,
             worktree,
             memo: Memo::default(),
+            cache: self.cache.clone(),
+            conversions: Mutex::new(None),
         });
         open.forks
             .retain(|_, (_, workspace)| workspace.strong_count() > 0);
@@ -351,13 +388,16 @@ fn take_lock(root: &Path) -> Result<File, StoreError> {
         .mode(0o600)
         .open(&path)
         .map_err(StoreError::io("open", &path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(StoreError::Locked {
-            path: root.to_owned(),
-        }),
-        Err(TryLockError::Error(error)) => Err(StoreError::io("lock", path)(error)),
+    let deadline = Instant::now() + LOCK_TIMEOUT;
+    while !crate::sys::file::try_lock(&file).map_err(StoreError::io("lock", &path))? {
+        if Instant::now() >= deadline {
+            return Err(StoreError::Locked {
+                path: root.to_owned(),
+            });
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
+    Ok(file)
 }
 
 /// Reads the store's format, making it where the store is new; the key of the inode hash.

@@ -404,16 +404,32 @@ fn removing_leaves_the_branch_and_what_was_discarded() {
 }
 
 #[test]
+fn a_worktree_that_is_gone_is_registered_again() {
+    let (repository, store) = sample();
+    store.create_fork(&options(&repository, "demo")).unwrap();
+    let fork = store.open_fork(&name("demo")).unwrap();
+    fork.workspace.write_path(ME, &path("new"), b"text").unwrap();
+    let git_dir = fork.worktree.git_dir().to_owned();
+    let index = fs::read(fork.worktree.index_path()).unwrap();
+    drop(fork);
+    fs::remove_dir_all(&git_dir).unwrap();
+
+    let fork = store.open_fork(&name("demo")).unwrap();
+    assert_eq!(fork.workspace.read_path(&path("new")).unwrap(), b"text");
+    assert_eq!(
+        fork.workspace.read_path(&path(".git")).unwrap(),
+        fork.worktree.dot_git()
+    );
+    assert_eq!(fs::read(fork.worktree.index_path()).unwrap(), index);
+    let head = store.repository().head_of(&git_dir).unwrap();
+    assert_eq!(head.branch(), Some("refs/heads/tine/demo"));
+}
+
+#[test]
 fn a_worktree_that_is_gone_does_not_stop_a_removal() {
     let (repository, store) = sample();
     let record = store.create_fork(&options(&repository, "demo")).unwrap();
-    let git_dir = store
-        .repository()
-        .common_dir()
-        .join("worktrees")
-        .join(record.worktree_id);
-    fs::remove_dir_all(&git_dir).unwrap();
-    assert!(matches!(store.open_fork(&name("demo")), Err(StoreError::Git(_))));
+    fs::remove_dir_all(store.worktree_dir(&record)).unwrap();
     store.remove_fork(&name("demo")).unwrap();
     assert!(store.records().0.is_empty());
 }

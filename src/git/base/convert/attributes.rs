@@ -26,8 +26,8 @@ const MAX_FILE_BYTES: u64 = 100 << 20;
 
 /// How `text` (or, for old repositories, `crlf`) classes a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Text {
-    Text,
+pub(super) enum TextKind {
+    Always,
     Binary,
     Input,
     Auto,
@@ -36,7 +36,7 @@ pub(super) enum Text {
 /// What the attributes say of one file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct FileAttributes {
-    pub text: Option<Text>,
+    pub text: Option<TextKind>,
     /// `eol=crlf` or `eol=lf`.
     pub eol_is_crlf: Option<bool>,
     pub ident: bool,
@@ -79,7 +79,8 @@ struct State {
 }
 
 impl Attributes {
-    pub(super) fn new(repository: &Repository) -> Result<Attributes, GitError> {
+    /// `local` has the configuration that is to rule.
+    pub(super) fn new(repository: &Repository, local: &gix::Repository) -> Result<Attributes, GitError> {
         let mut names = MetadataCollection::default();
         // Numbers the attributes of interest once and for all, whether or not a file names them.
         Search::default()
@@ -91,8 +92,8 @@ impl Attributes {
                 false,
             )
             .map_err(GitError::library("number the attributes"))?;
-        let paths = repository
-            .with_local(gix::Repository::attribute_global_paths)
+        let paths = local
+            .attribute_global_paths()
             .map_err(GitError::library("find the attribute files"))?;
         let has_file = paths.iter().any(|path| path.exists());
         let mut buffer = Vec::new();
@@ -104,7 +105,7 @@ impl Attributes {
             .add_patterns_file(info_path.clone(), true, None, &mut buffer, &mut names, true)
             .map_err(GitError::io("read", info_path))?;
         Ok(Attributes {
-            case: match repository.config_bool("core.ignoreCase") {
+            case: match local.config_snapshot().boolean("core.ignoreCase") {
                 Some(true) => Case::Fold,
                 _ => Case::Sensitive,
             },
@@ -148,11 +149,14 @@ impl Attributes {
             Some((parent, _)) => self.dir_search(base, &parent)?,
             None => None,
         };
-        let own = own_file(base, path)?;
+        let own = match own_rules(base, path)? {
+            Own::NoDirectory => return Ok(parent),
+            own => own,
+        };
         let mut state = self.state.lock();
         let search = match own {
-            None => parent,
-            Some(bytes) => {
+            Own::NoDirectory | Own::NoFile => parent,
+            Own::Rules(bytes) => {
                 let mut search = parent.map(|parent| (*parent).clone()).unwrap_or_default();
                 let source = path.as_path().join(".gitattributes");
                 search
@@ -211,41 +215,51 @@ impl Attributes {
     }
 }
 
-/// The `.gitattributes` in the directory at `path` of the base, if there is one.
-fn own_file(base: &Base, path: &RepoPath) -> Result<Option<Vec<u8>>, GitError> {
+/// What a directory itself has to say.
+enum Own {
+    /// It is not in the base, so it rules nothing, and there may be any number of its kind.
+    NoDirectory,
+    NoFile,
+    /// The content of its `.gitattributes`.
+    Rules(Vec<u8>),
+}
+
+fn own_rules(base: &Base, path: &RepoPath) -> Result<Own, GitError> {
     let dir = if path.is_root() {
         base.root()?
     } else {
         let Some((parent, index)) = base.find(path)? else {
-            return Ok(None);
+            return Ok(Own::NoDirectory);
         };
         let entry = &parent.entries[index];
         if entry.kind != TreeEntryKind::Directory {
-            return Ok(None);
+            return Ok(Own::NoDirectory);
         }
         base.dir(path, entry.id)?
     };
     let Some(entry) = dir.find(b".gitattributes").map(|index| &dir.entries[index]) else {
-        return Ok(None);
+        return Ok(Own::NoFile);
     };
     match entry.kind {
         TreeEntryKind::File | TreeEntryKind::Executable => {}
-        TreeEntryKind::Symlink | TreeEntryKind::Directory | TreeEntryKind::Submodule => return Ok(None),
+        TreeEntryKind::Symlink | TreeEntryKind::Directory | TreeEntryKind::Submodule => {
+            return Ok(Own::NoFile);
+        }
     }
     if base.repository().blob_size(entry.id)? > MAX_FILE_BYTES {
         log::warn!("{path}/.gitattributes is ignored, it is too large");
-        return Ok(None);
+        return Ok(Own::NoFile);
     }
-    base.repository().read_blob(entry.id).map(Some)
+    base.repository().read_blob(entry.id).map(Own::Rules)
 }
 
-fn text(state: StateRef<'_>) -> Option<Text> {
+fn text(state: StateRef<'_>) -> Option<TextKind> {
     match state {
-        StateRef::Set => Some(Text::Text),
-        StateRef::Unset => Some(Text::Binary),
+        StateRef::Set => Some(TextKind::Always),
+        StateRef::Unset => Some(TextKind::Binary),
         StateRef::Value(value) => match value.as_bstr().as_bytes() {
-            b"input" => Some(Text::Input),
-            b"auto" => Some(Text::Auto),
+            b"input" => Some(TextKind::Input),
+            b"auto" => Some(TextKind::Auto),
             _ => None,
         },
         StateRef::Unspecified => None,
@@ -271,3 +285,6 @@ fn has_encoding(state: StateRef<'_>) -> bool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

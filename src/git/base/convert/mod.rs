@@ -16,9 +16,10 @@ use parking_lot::Mutex;
 
 use super::blobs::Sink;
 use super::{Base, BaseDir};
-use crate::git::{GitError, ObjectId, Repository};
+use crate::git::error::with_causes;
+use crate::git::{GitError, ObjectId, Repository, TreeEntryKind};
 use crate::path::{EntryName, RepoPath};
-use attributes::{Attributes, FileAttributes, Text};
+use attributes::{Attributes, FileAttributes, TextKind};
 use smudge::Smudge;
 
 /// Which ways a file is converted.
@@ -41,20 +42,16 @@ pub(super) struct Conversions {
 
 impl Conversions {
     pub(super) fn new(repository: &Repository, tree_id: ObjectId) -> Result<Conversions, GitError> {
-        let options = repository.with_local(|local| {
-            let mut options = gix::filter::Pipeline::options(local)
-                .map_err(GitError::library("read the configuration of filters"))?;
-            // Unset, git only warns of conversions that cannot be undone.
-            if options.crlf_roundtrip_check != CrlfRoundTripCheck::Fail
-                || local.config_snapshot().string("core.safecrlf").is_none()
-            {
-                options.crlf_roundtrip_check = CrlfRoundTripCheck::Skip;
-            }
-            Ok::<_, GitError>(options)
-        })?;
+        let local = repository.local_with_fresh_config()?;
+        let mut options = gix::filter::Pipeline::options(&local)
+            .map_err(GitError::library("read the configuration of filters"))?;
+        // Unset, git only warns of conversions that cannot be undone.
+        if local.config_snapshot().string("core.safecrlf").is_none() {
+            options.crlf_roundtrip_check = CrlfRoundTripCheck::Skip;
+        }
         Ok(Conversions {
             options,
-            attributes: Attributes::new(repository)?,
+            attributes: Attributes::new(repository, &local)?,
             smudge: Smudge::new(repository, tree_id),
             clean: OnceLock::new(),
         })
@@ -76,11 +73,11 @@ impl Conversions {
         dir: &BaseDir,
         name: &EntryName,
     ) -> Result<Conversion, GitError> {
-        let search = self.attributes.of_dir(base, &dir.path)?;
-        if search.is_empty() {
+        let rules = self.attributes.of_dir(base, &dir.path)?;
+        if rules.is_empty() {
             return Ok(self.decide(&FileAttributes::default()));
         }
-        let attributes = self.attributes.matching(&search, &dir.path.join(name));
+        let attributes = self.attributes.matching(&rules, &dir.path.join(name));
         Ok(self.decide(&attributes))
     }
 
@@ -93,27 +90,28 @@ impl Conversions {
             AutoCrlf::Disabled => config.eol == Some(Mode::CrLf),
         };
         let (eol_out, eol_in) = match (attributes.text, attributes.eol_is_crlf) {
-            (Some(Text::Binary), _) => (false, false),
+            (Some(TextKind::Binary), _) => (false, false),
             (_, Some(is_crlf)) => (is_crlf, true),
-            (Some(Text::Input), None) => (false, true),
-            (Some(Text::Text | Text::Auto), None) => (native_is_crlf, true),
+            (Some(TextKind::Input), None) => (false, true),
+            (Some(TextKind::Always | TextKind::Auto), None) => (native_is_crlf, true),
             (None, None) => match config.auto_crlf {
                 AutoCrlf::Enabled => (true, true),
                 AutoCrlf::Input => (false, true),
                 AutoCrlf::Disabled => (false, false),
             },
         };
-        let driver = attributes.filter.as_ref().and_then(|name| {
-            self.options
-                .drivers
-                .iter()
-                .find(|driver| driver.name.as_slice() == name.as_slice())
-        });
-        let both = attributes.ident || attributes.has_encoding || driver.is_some();
+        let both = attributes.ident || attributes.has_encoding || self.driver(attributes).is_some();
         Conversion {
             to_worktree: eol_out || both,
             to_git: eol_in || both,
         }
+    }
+
+    /// The configured driver that `filter` names.
+    fn driver(&self, attributes: &FileAttributes) -> Option<&plumbing::Driver> {
+        let name = attributes.filter.as_ref()?;
+        let mut drivers = self.options.drivers.iter();
+        drivers.find(|driver| driver.name.as_slice() == name.as_slice())
     }
 
     /// Writes what a checkout would have for the blob at `path`.
@@ -126,46 +124,72 @@ impl Conversions {
         self.smudge.convert(path, blob_id, sink)
     }
 
+    /// Kills the process that converts, and waits for its end.
+    #[cfg(test)]
+    pub(super) fn kill_converter(&self) {
+        self.smudge.kill();
+    }
+
     /// What `git add` would store for `content` at `path`.
     pub(super) fn clean(&self, base: &Base, path: &RepoPath, content: Vec<u8>) -> Result<Vec<u8>, GitError> {
         let Some((parent, _)) = path.split_last() else {
             return Ok(content);
         };
-        let search = self.attributes.of_dir(base, &parent)?;
+        let rules = self.attributes.of_dir(base, &parent)?;
+        let attributes = self.attributes.matching(&rules, path);
+        let driver = self.driver(&attributes);
+        if let Some(driver) = driver
+            && driver.required
+            && driver.clean.is_none()
+            && driver.process.is_none()
+        {
+            let reason = format!("the required filter {} has no clean command", driver.name);
+            return Err(filter_failed(path, reason));
+        }
         let repository = base.repository();
         // With automatic detection git leaves files alone whose stored version has CRLFs already.
         let stored = match base.find(path)? {
             Some((dir, index)) => match dir.entries[index].kind {
-                crate::git::TreeEntryKind::File | crate::git::TreeEntryKind::Executable => {
-                    Some(dir.entries[index].id)
-                }
-                _ => None,
+                TreeEntryKind::File | TreeEntryKind::Executable => Some(dir.entries[index].id),
+                TreeEntryKind::Symlink | TreeEntryKind::Directory | TreeEntryKind::Submodule => None,
             },
             None => None,
         };
-        let mut pipeline = self.pipeline(repository)?.lock();
-        let outcome = pipeline
-            .convert_to_git(
-                content.as_slice(),
-                path.as_path(),
-                &mut |_, outcome| self.attributes.fill(&search, path, outcome),
-                &mut |buffer| {
-                    let Some(id) = stored else { return Ok(None) };
-                    *buffer = repository.read_blob(id).map_err(gix::Error::from_error)?;
-                    Ok(Some(()))
-                },
-            )
-            .map_err(|error| filter_failed(path, error.to_string()))?;
-        match outcome {
-            ToGitOutcome::Buffer(cleaned) => Ok(cleaned.to_vec()),
-            ToGitOutcome::Process(mut reader) => {
-                let mut cleaned = Vec::new();
-                reader
-                    .read_to_end(&mut cleaned)
-                    .map_err(|error| filter_failed(path, error.to_string()))?;
-                Ok(cleaned)
+        let convert = |pipeline: &mut Pipeline| {
+            let outcome = pipeline
+                .convert_to_git(
+                    content.as_slice(),
+                    path.as_path(),
+                    &mut |_, outcome| self.attributes.fill(&rules, path, outcome),
+                    &mut |buffer| {
+                        let Some(id) = stored else { return Ok(None) };
+                        *buffer = repository.read_blob(id).map_err(gix::Error::from_error)?;
+                        Ok(Some(()))
+                    },
+                )
+                .map_err(|error| filter_failed(path, with_causes(&error)))?;
+            let mut cleaned = Vec::new();
+            match outcome {
+                ToGitOutcome::Buffer(bytes) => cleaned.extend_from_slice(bytes),
+                ToGitOutcome::Process(mut output) => {
+                    output
+                        .read_to_end(&mut cleaned)
+                        .map_err(|error| filter_failed(path, error.to_string()))?;
+                }
+                ToGitOutcome::Unchanged(bytes) => cleaned.extend_from_slice(bytes),
             }
-            ToGitOutcome::Unchanged(_) => Ok(content.clone()),
+            Ok(cleaned)
+        };
+        let cleaned = convert(&mut self.pipeline(repository)?.lock());
+        match (cleaned, driver) {
+            (Err(error), Some(driver)) if !driver.required => {
+                // git goes on without such a filter.
+                log::warn!("{error}");
+                let mut options = self.options.clone();
+                options.drivers.clear();
+                convert(&mut self.new_pipeline(repository, options)?)
+            }
+            (cleaned, _) => cleaned,
         }
     }
 
@@ -173,13 +197,22 @@ impl Conversions {
         if let Some(pipeline) = self.clean.get() {
             return Ok(pipeline);
         }
+        let pipeline = self.new_pipeline(repository, self.options.clone())?;
+        Ok(self.clean.get_or_init(|| Mutex::new(pipeline)))
+    }
+
+    /// Drivers run in the main worktree, as [`Smudge`]'s do.
+    fn new_pipeline(
+        &self,
+        repository: &Repository,
+        options: plumbing::pipeline::Options,
+    ) -> Result<Pipeline, GitError> {
         let mut context = repository
             .with_local(gix::Repository::command_context)
             .map_err(GitError::library("read the configuration of filters"))?;
         context.git_dir = Some(repository.common_dir().to_owned());
         context.worktree_dir = Some(repository.checkout_dir().to_owned());
-        let pipeline = Pipeline::new(context, repository.hash_kind(), self.options.clone());
-        Ok(self.clean.get_or_init(|| Mutex::new(pipeline)))
+        Ok(Pipeline::new(context, repository.hash_kind(), options))
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::filter_failed;
-use crate::git::base::blobs::Sink;
+use crate::git::base::blobs::{STREAM_THRESHOLD, Sink};
 use crate::git::{GitError, ObjectId, Repository, program};
 use crate::path::RepoPath;
 
@@ -49,16 +49,16 @@ impl Smudge {
         blob_id: ObjectId,
         sink: &mut Sink<'_>,
     ) -> Result<(), GitError> {
-        if !self.repository.has_object(blob_id) {
-            // A missing object would be an answer like any other below: fetch it, or fail with its own error.
-            self.repository.blob_size(blob_id)?;
+        // A missing object is fetched, and a damaged one found out, here: git would not hash what it converts.
+        if self.repository.blob_size(blob_id)? <= STREAM_THRESHOLD {
+            self.repository.read_blob(blob_id)?;
         }
         if !fits_on_a_line(path.as_bytes()) {
             return self.convert_alone(path, blob_id, sink);
         }
         let mut running = self.process.lock();
         // Taken out meanwhile: whatever goes wrong, a process in an unknown state is not used again.
-        let mut process = match running.take() {
+        let mut process = match running.take().and_then(Process::if_alive) {
             Some(process) => process,
             None => Process::start(self.command().args(["--filters", "--batch"]))?,
         };
@@ -69,6 +69,14 @@ impl Smudge {
             }
             Err(Broken::Sink(error)) => Err(error),
             Err(Broken::Process(reason)) => Err(filter_failed(path, process.end(reason))),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn kill(&self) {
+        if let Some(process) = self.process.lock().as_mut() {
+            process.child.kill().ok();
+            process.child.wait().ok();
         }
     }
 
@@ -148,6 +156,11 @@ impl Process {
         })
     }
 
+    /// The process, unless somebody ended it while it was idle.
+    fn if_alive(mut self) -> Option<Process> {
+        matches!(self.child.try_wait(), Ok(None)).then_some(self)
+    }
+
     fn convert(&mut self, path: &RepoPath, blob_id: ObjectId, sink: &mut Sink<'_>) -> Result<(), Broken> {
         let broken = |error: std::io::Error| Broken::Process(error.to_string());
         self.complaint.lock().clear();
@@ -158,7 +171,7 @@ impl Process {
         let stdin = self
             .stdin
             .as_mut()
-            .expect("taken only when the process is dropped");
+            .expect("a process whose input was closed is not used again");
         stdin.write_all(&question).map_err(broken)?;
 
         let mut header = Vec::new();

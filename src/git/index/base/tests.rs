@@ -252,3 +252,38 @@ fn a_partial_clone_fetches_what_is_missing_in_one_go() {
     assert!(packs() <= after_opening + 1, "several fetches");
     check_index_file(&test, &repository, &index, tree_id);
 }
+
+#[test]
+fn directories_as_deep_as_git_takes_them_are_no_trouble() {
+    let test = TestRepository::new();
+    let repository = test.open();
+    let blob_id = repository.write_blob(&mut &b"x"[..], 1).unwrap();
+    for (depth, is_fine) in [(2000, true), (2100, false)] {
+        let change = TreeChange {
+            path: RepoPath::parse(format!("{}f", "d/".repeat(depth))).unwrap(),
+            new: Some((TreeEntryKind::File, blob_id)),
+        };
+        let tree_id = repository
+            .edit_tree(repository.empty_tree_id(), &[change])
+            .unwrap();
+        let base = open_base(&test, &repository, tree_id);
+        // Not the whole way: the attributes of a path are looked for in each directory above it.
+        let walked = on_deep_stack(test.dir(), || {
+            let mut files = Vec::new();
+            let tree = collect(&base, &RepoPath::root(), Vec::new(), tree_id, 0, &mut files)?;
+            Encoder::new(repository.hash_kind(), 0).finish(&tree)
+        });
+        assert_eq!(walked.is_ok(), is_fine, "{depth}");
+        let head = Head::Unborn {
+            name: "refs/heads/deep".into(),
+        };
+        let dir = test.dir().join("../deep");
+        let worktree = LinkedWorktree::register(&repository, "deep", &dir, &head, "x").unwrap();
+        let updated = super::super::update_index(&repository, &worktree, tree_id, &[]);
+        assert_eq!(updated.is_ok(), is_fine, "{depth}");
+        if is_fine {
+            super::super::update_index(&repository, &worktree, tree_id, &[]).unwrap();
+            check_index_file(&test, &repository, &worktree.index_path(), tree_id);
+        }
+    }
+}

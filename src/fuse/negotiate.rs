@@ -1,0 +1,65 @@
+//! What is asked of the kernel when a session begins, and how long it may remember what it is told.
+
+use std::io;
+use std::time::Duration;
+
+use fuser::{Generation, InitFlags, KernelConfig};
+use log::debug;
+
+/// How long the kernel may remember names (also missing ones) and attributes: for good. Every change that does not
+/// come through the kernel is announced to it.
+pub(super) const REMEMBER: Duration = Duration::from_secs(u32::MAX as u64);
+/// Numbers are never reused, so one generation does.
+pub(super) const GENERATION: Generation = Generation(0);
+
+/// Bytes in one write request at most.
+const MAX_WRITE: u32 = 1024 * 1024;
+/// Bytes that the kernel reads ahead at most.
+pub(super) const READ_AHEAD: u32 = 1024 * 1024;
+/// Requests that nobody waits for (read-ahead) that the kernel sends at once.
+const MAX_BACKGROUND: u16 = 64;
+
+/// What is asked for, where the kernel has it. Left out on purpose: ATOMIC_O_TRUNC (without open requests it would lose
+/// truncations), AUTO_INVAL_DATA (invalidations are explicit), WRITEBACK_CACHE (a write must be in the layer when it
+/// returns), POSIX_LOCKS and FLOCK_LOCKS (locks stay in the kernel), DONT_MASK (the kernel applies the umask),
+/// READDIRPLUS_AUTO (a listing cached without attributes would never get them).
+const CAPABILITIES: InitFlags = InitFlags::FUSE_ASYNC_READ
+    .union(InitFlags::FUSE_BIG_WRITES)
+    .union(InitFlags::FUSE_MAX_PAGES)
+    .union(InitFlags::FUSE_DO_READDIRPLUS)
+    .union(InitFlags::FUSE_PARALLEL_DIROPS)
+    .union(InitFlags::FUSE_CACHE_SYMLINKS)
+    .union(InitFlags::FUSE_NO_OPEN_SUPPORT)
+    .union(InitFlags::FUSE_NO_OPENDIR_SUPPORT)
+    .union(InitFlags::FUSE_EXPLICIT_INVAL_DATA)
+    .union(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
+
+/// Without these the answer that there are no open requests would be an error to whoever opens something.
+const REQUIRED: InitFlags = InitFlags::FUSE_NO_OPEN_SUPPORT.union(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
+
+/// Fills in the answer to the kernel's INIT. `Unsupported` where the kernel cannot do without open requests.
+pub(super) fn negotiate(config: &mut KernelConfig) -> io::Result<()> {
+    if !config.capabilities().contains(REQUIRED) {
+        let reason = "the kernel's FUSE is too old, Linux 5.1 or newer is needed";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+    }
+    for capability in CAPABILITIES.iter() {
+        if config.add_capabilities(capability).is_err() {
+            debug!("the kernel lacks {capability:?}");
+        }
+    }
+    // Each of these answers the nearest value that it would take.
+    if let Err(nearest) = config.set_max_write(MAX_WRITE) {
+        let _ = config.set_max_write(nearest);
+    }
+    if let Err(nearest) = config.set_max_readahead(READ_AHEAD) {
+        let _ = config.set_max_readahead(nearest);
+    }
+    if let Err(nearest) = config.set_max_background(MAX_BACKGROUND) {
+        let _ = config.set_max_background(nearest);
+    }
+    if let Err(nearest) = config.set_time_granularity(Duration::from_nanos(1)) {
+        let _ = config.set_time_granularity(nearest);
+    }
+    Ok(())
+}

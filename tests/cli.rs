@@ -1,0 +1,362 @@
+//! The built binary as a person and a script use it: what it prints, how it ends, and that a refused command changes
+//! nothing.
+
+mod support;
+
+#[path = "cli/bad_input.rs"]
+mod bad_input;
+#[path = "cli/committing.rs"]
+mod committing;
+#[path = "cli/forks.rs"]
+mod forks;
+#[path = "cli/looking.rs"]
+mod looking;
+#[path = "cli/machines.rs"]
+mod machines;
+#[path = "cli/programs.rs"]
+mod programs;
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use support::{OutputExt, TestRepo, Tine, run_with_timeout};
+
+/// Every command, complete, that needs a repository.
+const VERBS: [&[&str]; 17] = [
+    &["new", "x"],
+    &["list"],
+    &["path", "x"],
+    &["path"],
+    &["mount", "x"],
+    &["unmount", "x"],
+    &["delete", "x"],
+    &["exec", "x", "--", "true"],
+    &["exec", "x", "--new", "--", "true"],
+    &["shell", "x"],
+    &["status", "x"],
+    &["diff", "x"],
+    &["commit", "x", "-m", "m"],
+    &["log", "x"],
+    &["daemon", "start"],
+    &["daemon", "stop"],
+    &["daemon", "status"],
+];
+
+/// The failure that `output` tells in JSON; panics where that, or the exit code, is not as it must be.
+#[track_caller]
+fn failure_of(output: &Output, what: &str) -> Value {
+    let text = output.text();
+    let value: Value =
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{what}: {error} in {text:?}"));
+    let error = &value["error"];
+    assert!(error["code"].is_string(), "{what}: {value}");
+    assert!(
+        error["hint"].is_string(),
+        "{what}: every failure has a hint: {value}"
+    );
+    assert_eq!(
+        error["exit"].as_i64(),
+        output.status.code().map(i64::from),
+        "{what}: {value}"
+    );
+    for line in std::iter::once(&error["message"]).chain(error["causes"].as_array().expect("a list")) {
+        let line = line.as_str().expect("a line of text");
+        assert!(!line.is_empty() && !line.contains('\n'), "{what}: {line:?}");
+    }
+    assert_eq!(output.error_text(), "", "{what}: JSON alone tells it");
+    error.clone()
+}
+
+/// Runs `command` once as it is and once with `--json`: it must fail with this code and exit code in both forms, and
+/// leave everything as it was. The failure.
+#[track_caller]
+fn refused(repo: &TestRepo, tine: &Tine, args: &[&str], code: &str, exit: i32) -> Value {
+    let before = state(repo);
+    let output = tine.run(args);
+    let what = format!("tine {args:?}");
+    assert_eq!(
+        output.status.code(),
+        Some(exit),
+        "{what}: {}",
+        output.error_text()
+    );
+    assert_eq!(output.text(), "", "{what}: nothing on standard output");
+    let said = output.error_text();
+    let mut lines = said.lines();
+    assert!(
+        lines.next().is_some_and(|line| line.starts_with("error: ")),
+        "{what}: {said}"
+    );
+    assert!(
+        lines.all(|line| line.starts_with("cause: ") || line.starts_with("hint: ")),
+        "{what}: {said}"
+    );
+
+    let mut words = args.to_vec();
+    let end = words.iter().position(|word| *word == "--").unwrap_or(words.len());
+    words.insert(end, "--json");
+    let output = tine.run(&words);
+    assert_eq!(output.status.code(), Some(exit), "{what}: {}", output.text());
+    let failure = failure_of(&output, &what);
+    assert_eq!(failure["code"], code, "{what}: {failure}");
+    assert_eq!(state(repo), before, "{what}: nothing was changed");
+    failure
+}
+
+/// What a refused command must leave alone: refs, worktrees, the checkout, what lies beside it, and the store's forks.
+fn state(repo: &TestRepo) -> String {
+    let forks = repo.common_dir().join("tine/forks");
+    [
+        // What the daemon keeps of a fork's HEAD from gc follows when it looks.
+        repo.git(&[
+            "for-each-ref",
+            "--exclude=refs/tine/*/head",
+            "--exclude=refs/tine/*/held-*",
+        ]),
+        repo.git(&["worktree", "list", "--porcelain"]),
+        match repo.git(&["rev-parse", "--is-bare-repository"]).as_str() {
+            "true" => String::new(),
+            _ => repo.git(&["status", "--porcelain", "--ignored"]),
+        },
+        names_in(repo.root()),
+        names_in(&repo.root().join("repo.forks")),
+        names_in(&forks),
+        support::mounts_beneath(repo.root())
+            .iter()
+            .map(|dir| dir.display().to_string())
+            .collect::<Vec<_>>()
+            .join(" "),
+    ]
+    .join("\n--\n")
+}
+
+fn names_in(dir: &std::path::Path) -> String {
+    let mut names: Vec<String> = std::fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .map(|entry| {
+            entry
+                .expect("a readable directory")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    names.sort();
+    names.join(" ")
+}
+
+#[test]
+fn every_command_explains_itself_without_a_repository() {
+    let place = tempfile::tempdir().unwrap();
+    for verb in VERBS {
+        let mut command = Command::new(Tine::program());
+        command
+            .current_dir(place.path())
+            .args(verb.iter().take_while(|word| **word != "--"))
+            .arg("--help");
+        let output = run_with_timeout(&mut command).expect_success("help");
+        assert!(output.text().contains("Usage: tine"), "{verb:?}");
+        assert!(output.text().contains("Example"), "{verb:?}");
+        assert_eq!(output.error_text(), "", "{verb:?}");
+    }
+    let version = run_with_timeout(Command::new(Tine::program()).arg("--version")).text();
+    assert_eq!(version, format!("tine {}", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn outside_a_repository_every_command_says_so_and_makes_nothing() {
+    let repo = TestRepo::unborn();
+    let place = tempfile::tempdir().unwrap();
+    let tine = Tine::new(&repo);
+    for verb in VERBS {
+        let output = tine.run_in(place.path(), verb);
+        assert_eq!(output.status.code(), Some(4), "{verb:?}: {}", output.error_text());
+        let said = output.error_text();
+        assert!(
+            said.contains("is not inside a git repository"),
+            "{verb:?}: {said}"
+        );
+        assert!(said.contains("hint: "), "{verb:?}: {said}");
+        let mut words = vec!["--json"];
+        words.extend_from_slice(verb);
+        let failure = failure_of(&tine.run_in(place.path(), &words), &format!("{verb:?}"));
+        assert_eq!(failure["code"], "not-a-repository");
+    }
+    assert_eq!(names_in(place.path()), "");
+    assert_eq!(tine.daemon_pid(), None);
+}
+
+#[test]
+fn commands_that_only_look_start_no_daemon_where_there_are_no_forks() {
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let output = tine.run(&["list"]).expect_success("list");
+    assert_eq!(output.text(), "");
+    assert!(
+        output.error_text().contains("tine new NAME"),
+        "{}",
+        output.error_text()
+    );
+    assert_eq!(
+        tine.json(&["list"]),
+        serde_json::json!({"forks": [], "damaged": []})
+    );
+    for verb in ["path", "status", "diff", "log", "mount", "delete", "unmount"] {
+        refused(&repo, &tine, &[verb, "x"], "no-such-fork", 4);
+    }
+    refused(&repo, &tine, &["commit", "x", "-m", "m"], "no-such-fork", 4);
+    refused(&repo, &tine, &["status"], "not-in-fork", 2);
+    assert_eq!(tine.ok(&["daemon", "status"]), "no daemon runs");
+    assert_eq!(
+        tine.json(&["daemon", "stop"]),
+        serde_json::json!({"running": false})
+    );
+    assert!(!repo.common_dir().join("tine").exists(), "no store was made");
+    assert_eq!(tine.daemon_pid(), None);
+}
+
+#[test]
+fn a_wrong_command_line_is_told_in_the_form_that_was_asked_for() {
+    let repo = TestRepo::unborn();
+    let tine = Tine::new(&repo);
+    let said = tine.fails(2, &["new", "--name", "x"]);
+    assert_eq!(
+        said,
+        "error: unexpected argument '--name' found\n\
+         hint: the name stands alone: `tine new NAME`; `tine new --help` shows how it is used\n"
+    );
+    for args in [
+        &["new", "--json"][..],
+        &["--json"],
+        &["nonsense", "--json"],
+        &["list", "--json", "--wrong"],
+    ] {
+        let output = tine.run(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert_eq!(failure_of(&output, &format!("{args:?}"))["code"], "usage");
+    }
+    let output = tine.run(&[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        output.error_text().contains("Usage: tine"),
+        "{}",
+        output.error_text()
+    );
+    let said = tine.fails(4, &["-C", "/nonexistent/place", "list"]);
+    assert!(
+        said.starts_with("error: could not go to /nonexistent/place\ncause: "),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let repo = TestRepo::unborn();
+    let tine = Tine::new(&repo);
+    let mut child = tine
+        .command(&["completions", "bash"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The script is longer than a pipe holds, so that the write must fail.
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{:?}", output.status);
+    assert_eq!(output.error_text(), "");
+}
+
+#[test]
+fn a_full_disk_behind_standard_output_is_a_failure() {
+    let repo = TestRepo::unborn();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = Tine::new(&repo)
+        .command(&["completions", "fish"])
+        .stdout(full)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        output.error_text().contains("could not be written"),
+        "{}",
+        output.error_text()
+    );
+}
+
+#[test]
+fn completions_name_every_command_and_not_the_hidden_ones() {
+    let repo = TestRepo::unborn();
+    let tine = Tine::new(&repo);
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = tine.ok(&["completions", shell]);
+        for verb in ["new", "unmount", "doctor", "completions"] {
+            assert!(script.contains(verb), "{shell}: {verb}");
+        }
+    }
+    let script = tine.json(&["completions", "bash"]);
+    assert_eq!(script["shell"], "bash");
+    assert!(script["script"].as_str().unwrap().contains("_tine()"));
+}
+
+#[test]
+fn doctor_reports_one_check_a_line_in_a_repository_and_outside() {
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let inside = tine.json(&["doctor"]);
+    let names: Vec<&str> = inside["checks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|check| check["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "git",
+            "kernel",
+            "fuse",
+            "fusermount3",
+            "allow-other",
+            "repository",
+            "store",
+            "disk",
+            "daemon",
+            "forks",
+            "mounts"
+        ]
+    );
+    assert!(!repo.common_dir().join("tine").exists(), "doctor makes nothing");
+
+    let place = tempfile::tempdir().unwrap();
+    let outside = tine.run_in(place.path(), &["doctor"]);
+    let said = outside.text();
+    assert!(
+        said.contains("warn repository: this is not inside a git repository"),
+        "{said}"
+    );
+    for line in said.lines() {
+        let is_check = ["ok   ", "warn ", "fail "]
+            .iter()
+            .any(|verdict| line.starts_with(verdict));
+        assert!(is_check || line.starts_with("     hint: "), "{line:?}");
+    }
+}
+
+#[test]
+fn doctor_fails_with_six_where_something_needed_is_missing() {
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    // No git in PATH.
+    let output = run_with_timeout(tine.command(&["doctor", "--json"]).env("PATH", "/nonexistent"));
+    assert_eq!(output.status.code(), Some(6), "{}", output.text());
+    let report: Value = serde_json::from_str(&output.text()).unwrap();
+    assert_eq!(report["ok"], false);
+    let git = &report["checks"][0];
+    assert_eq!(
+        (&git["name"], &git["verdict"]),
+        (&"git".into(), &"fail".into()),
+        "{report}"
+    );
+    assert!(git["hint"].as_str().unwrap().contains("install git"), "{report}");
+}

@@ -1,0 +1,423 @@
+//! What is refused: a message, a cause, a hint, a stable code, an exit code, and nothing changed.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::support::{
+    OutputExt, TestRepo, Tine, has_program, repo::path_text, require_fuse, run_with_timeout, skip, test_name,
+    wait_until,
+};
+use crate::{failure_of, refused, state};
+
+#[test]
+fn names_that_are_none() {
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let long = "x".repeat(65);
+    for name in [
+        "", ".", "..", "a/b", "a b", ".hidden", "x.lock", "a..b", "naïve", "x.", &long, "a\nb",
+    ] {
+        refused(&repo, &tine, &["new", name], "invalid-fork-name", 2);
+        refused(&repo, &tine, &["status", name], "invalid-fork-name", 2);
+    }
+    assert!(!repo.common_dir().join("tine").exists(), "no store was made");
+}
+
+#[test]
+fn a_name_that_is_taken() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    tine.new_fork("demo");
+    let failure = refused(&repo, &tine, &["new", "demo"], "fork-exists", 5);
+    assert!(
+        failure["hint"].as_str().unwrap().contains("tine delete demo"),
+        "{failure}"
+    );
+}
+
+#[test]
+fn a_revision_that_does_not_exist() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    for revision in ["nonsense", "HEAD~99", "--all", "", "HEAD^{tree}"] {
+        let from = format!("--from={revision}");
+        refused(&repo, &tine, &["new", "demo", &from], "unknown-revision", 4);
+    }
+}
+
+#[test]
+fn a_branch_that_cannot_be_had() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    repo.git(&["branch", "taken"]);
+    let tine = Tine::new(&repo);
+    let failure = refused(
+        &repo,
+        &tine,
+        &["new", "demo", "--branch", "main"],
+        "branch-checked-out",
+        5,
+    );
+    assert!(
+        failure["message"]
+            .as_str()
+            .unwrap()
+            .contains(path_text(repo.dir())),
+        "{failure}"
+    );
+    refused(
+        &repo,
+        &tine,
+        &["new", "demo", "--branch", "no..name"],
+        "invalid-branch",
+        2,
+    );
+    refused(&repo, &tine, &["new", "demo", "--branch", "--force"], "usage", 2);
+    tine.ok(&["new", "first", "--branch", "work"]);
+    refused(
+        &repo,
+        &tine,
+        &["new", "second", "--branch", "work"],
+        "branch-checked-out",
+        5,
+    );
+}
+
+#[test]
+fn a_mount_place_that_cannot_be_used() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let full = repo.root().join("full");
+    fs::create_dir(&full).unwrap();
+    fs::write(full.join("mine"), "mine").unwrap();
+    refused(
+        &repo,
+        &tine,
+        &["new", "demo", "--at", path_text(&full)],
+        "mount-dir-not-empty",
+        5,
+    );
+    assert_eq!(fs::read_to_string(full.join("mine")).unwrap(), "mine");
+    let file = repo.root().join("file");
+    fs::write(&file, "mine").unwrap();
+    refused(
+        &repo,
+        &tine,
+        &["new", "demo", "--at", path_text(&file)],
+        "mount-dir-not-empty",
+        5,
+    );
+    assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
+    for inside in ["inside", ".git/inside", "."] {
+        refused(
+            &repo,
+            &tine,
+            &["new", "demo", "--at", inside],
+            "mount-dir-refused",
+            2,
+        );
+    }
+    let other = tine.new_fork("other");
+    refused(
+        &repo,
+        &tine,
+        &["new", "demo", "--at", path_text(&other.join("src"))],
+        "mount-dir-refused",
+        2,
+    );
+    let taken = refused(
+        &repo,
+        &tine,
+        &["new", "demo", "--at", path_text(&other)],
+        "mount-dir-refused",
+        2,
+    );
+    assert!(taken["hint"].as_str().unwrap().contains("--at"), "{taken}");
+    // The same for a fork that is there.
+    tine.ok(&["new", "demo", "--no-mount"]);
+    refused(
+        &repo,
+        &tine,
+        &["mount", "demo", "--at", path_text(&full)],
+        "mount-dir-not-empty",
+        5,
+    );
+    assert_eq!(
+        tine.ok(&["path", "demo"]),
+        path_text(&repo.root().join("repo.forks/demo"))
+    );
+}
+
+#[test]
+fn a_store_of_a_newer_format() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    tine.new_fork("demo");
+    tine.ok(&["daemon", "stop"]);
+    let file = repo.common_dir().join("tine/format");
+    let mut format: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    format["format"] = 4_000_000.into();
+    fs::write(&file, format.to_string()).unwrap();
+    for verb in [
+        &["list"][..],
+        &["new", "other"],
+        &["mount", "demo"],
+        &["delete", "demo"],
+        &["daemon", "start"],
+    ] {
+        let failure = refused(&repo, &tine, verb, "newer-format", 6);
+        assert!(
+            failure["message"].as_str().unwrap().contains("4000000"),
+            "{failure}"
+        );
+    }
+    wait_until("the refused daemon has ended", Duration::from_secs(20), || {
+        tine.daemon_pid().is_none()
+    });
+}
+
+#[test]
+fn a_store_that_another_program_holds() {
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let repository = tine::git::Repository::discover(repo.dir()).unwrap();
+    let store = tine::workspace::Store::open(&repository).unwrap();
+    let before = state(&repo);
+    let output = tine.run(&["new", "demo", "--json"]);
+    assert_eq!(output.status.code(), Some(5), "{}", output.text());
+    assert_eq!(failure_of(&output, "new")["code"], "store-locked");
+    assert_eq!(state(&repo), before);
+    drop(store);
+    assert_eq!(tine.json(&["list"])["forks"], serde_json::json!([]));
+}
+
+#[test]
+fn a_damaged_record_is_shown_and_does_not_hide_the_other_forks() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    tine.ok(&["new", "bad", "--no-mount"]);
+    tine.ok(&["new", "good", "--no-mount"]);
+    tine.ok(&["daemon", "stop"]);
+    fs::write(repo.common_dir().join("tine/forks/bad/fork.json"), "{ not json").unwrap();
+    let output = tine.run(&["list"]).expect_success("list");
+    assert!(
+        output.text().contains("good") && !output.text().contains("\nbad"),
+        "{}",
+        output.text()
+    );
+    assert!(
+        output.error_text().contains("forks/bad"),
+        "{}",
+        output.error_text()
+    );
+    let list = tine.json(&["list"]);
+    assert_eq!(list["forks"].as_array().unwrap().len(), 1);
+    assert_eq!(list["damaged"][0]["code"], "store-damaged");
+    // With and without a daemon.
+    for _ in 0..2 {
+        let said = tine.ok(&["doctor"]);
+        assert!(said.contains("\nwarn forks: 1 fork whole; "), "{said}");
+        assert!(said.contains("forks/bad"), "{said}");
+        tine.ok(&["daemon", "stop"]);
+    }
+    refused(&repo, &tine, &["mount", "bad"], "store-damaged", 1);
+}
+
+#[test]
+fn corrupt_objects() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tree = repo.git(&["rev-parse", "HEAD^{tree}"]);
+    let object = repo
+        .common_dir()
+        .join("objects")
+        .join(&tree[..2])
+        .join(&tree[2..]);
+    let whole = fs::read(&object).unwrap();
+    fs::remove_file(&object).unwrap();
+    fs::write(&object, &whole[..whole.len() / 2]).unwrap();
+    let tine = Tine::new(&repo);
+    let refs = repo.git(&["for-each-ref"]);
+    let output = tine.run(&["new", "demo", "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{}", output.text());
+    let failure = failure_of(&output, "new");
+    assert_eq!(failure["code"], "corrupt-object", "{failure}");
+    assert!(
+        failure["hint"].as_str().unwrap().contains("git fsck"),
+        "{failure}"
+    );
+    assert_eq!(repo.git(&["for-each-ref"]), refs);
+    assert_eq!(repo.git(&["worktree", "list"]).lines().count(), 1);
+    assert_eq!(tine.json(&["list"])["forks"], serde_json::json!([]));
+    fs::remove_file(&object).unwrap();
+    fs::write(&object, &whole).unwrap();
+    tine.new_fork("demo");
+}
+
+#[test]
+fn a_repository_of_a_kind_that_cannot_be_read() {
+    let repo = TestRepo::init(&["--ref-format=reftable"]);
+    let tine = Tine::new(&repo);
+    let before = state(&repo);
+    let output = tine.run(&["new", "demo", "--json"]);
+    assert_eq!(output.status.code(), Some(6), "{}", output.text());
+    let failure = failure_of(&output, "new");
+    assert_eq!(failure["code"], "unsupported-repository");
+    assert!(failure.to_string().contains("reftable"), "{failure}");
+    assert_eq!(state(&repo), before);
+    let doctor = tine.run(&["doctor"]);
+    assert_eq!(doctor.status.code(), Some(6));
+    assert!(doctor.text().contains("fail repository: "), "{}", doctor.text());
+}
+
+#[test]
+fn no_fuse_device() {
+    require_fuse!();
+    // A mount namespace of its own has a /dev without it.
+    let can_unshare = Command::new("unshare")
+        .args(["--mount", "true"])
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !can_unshare {
+        skip(test_name!(), "a mount namespace cannot be made");
+        return;
+    }
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let before = state(&repo);
+    let script = "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/urandom c 1 9 && exec \"$@\"";
+    let mut command = repo.command("unshare", repo.dir());
+    command.args(["--mount", "sh", "-euc", script, "sh"]);
+    let in_there = |args: &[&str]| {
+        let mut command = repo.command("unshare", repo.dir());
+        command
+            .args(["--mount", "sh", "-euc", script, "sh", path_text(Tine::program())])
+            .args(args);
+        run_with_timeout(&mut command)
+    };
+    let output = in_there(&["new", "demo", "--json"]);
+    assert_eq!(
+        output.status.code(),
+        Some(6),
+        "{} {}",
+        output.text(),
+        output.error_text()
+    );
+    assert_eq!(failure_of(&output, "new")["code"], "no-fuse");
+    assert_eq!(state(&repo), before, "the fork is taken back");
+    let doctor = in_there(&["doctor"]);
+    assert_eq!(doctor.status.code(), Some(6));
+    assert!(
+        doctor.text().contains("fail fuse: /dev/fuse is missing"),
+        "{}",
+        doctor.text()
+    );
+    // It needs no mount to make a fork.
+    in_there(&["new", "demo", "--no-mount"]).expect_success("new --no-mount");
+    drop(tine);
+}
+
+#[test]
+fn an_ordinary_user_without_fusermount() {
+    require_fuse!();
+    // SAFETY: the call touches no memory.
+    if unsafe { libc::geteuid() } != 0 || !has_program("setpriv") {
+        skip(test_name!(), "another user cannot be taken on");
+        return;
+    }
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    run_with_timeout(Command::new("chown").args(["-R", "65534:65534"]).arg(repo.root()))
+        .expect_success("chown");
+    // Only git is in PATH.
+    let bin = repo.root().join("bin");
+    fs::create_dir(&bin).unwrap();
+    let git = run_with_timeout(Command::new("sh").args(["-c", "command -v git"])).text();
+    std::os::unix::fs::symlink(git, bin.join("git")).unwrap();
+    let as_nobody = |args: &[&str]| {
+        let mut command = repo.command("setpriv", repo.dir());
+        command
+            .args([
+                "--reuid=65534",
+                "--regid=65534",
+                "--clear-groups",
+                "--inh-caps=-all",
+                "--bounding-set=-all",
+            ])
+            .args(["env", &format!("PATH={}", bin.display())])
+            .arg(Tine::program())
+            .args(args);
+        run_with_timeout(&mut command)
+    };
+    let probe = as_nobody(&["--version"]);
+    if !probe.status.success() {
+        skip(
+            test_name!(),
+            &format!("another user cannot run the program: {}", probe.error_text()),
+        );
+        return;
+    }
+    let output = as_nobody(&["new", "demo", "--json"]);
+    assert_eq!(
+        output.status.code(),
+        Some(6),
+        "{} {}",
+        output.text(),
+        output.error_text()
+    );
+    let failure = failure_of(&output, "new");
+    // Where /dev/fuse itself is closed to users, that is told.
+    assert!(
+        ["no-fusermount", "fuse-not-permitted"].contains(&failure["code"].as_str().unwrap()),
+        "{failure}"
+    );
+    let doctor = as_nobody(&["doctor"]);
+    assert_eq!(doctor.status.code(), Some(6));
+    assert!(
+        doctor.text().contains("fail fusermount3: not installed"),
+        "{}",
+        doctor.text()
+    );
+    drop(tine);
+}
+
+#[test]
+fn a_store_that_may_not_be_written() {
+    require_fuse!();
+    // SAFETY: the call touches no memory.
+    if unsafe { libc::geteuid() } != 0 || !has_program("setpriv") {
+        skip(test_name!(), "another user cannot be taken on");
+        return;
+    }
+    let repo = TestRepo::new();
+    run_with_timeout(Command::new("chmod").args(["-R", "a+rX"]).arg(repo.root())).expect_success("chmod");
+    let mut command = repo.command("setpriv", repo.dir());
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .env("GIT_CONFIG_COUNT", "1")
+        .env("GIT_CONFIG_KEY_0", "safe.directory")
+        .env("GIT_CONFIG_VALUE_0", "*")
+        .arg(Tine::program())
+        .args(["new", "demo", "--json"]);
+    let before = state(&repo);
+    let output = run_with_timeout(&mut command);
+    let failure = failure_of(&output, "new");
+    // A repository of another user may be refused before that.
+    assert!(
+        [
+            "permission-denied",
+            "unsupported-repository",
+            "not-a-repository",
+            "git-failed"
+        ]
+        .contains(&failure["code"].as_str().unwrap()),
+        "{failure}"
+    );
+    assert_eq!(state(&repo), before);
+}

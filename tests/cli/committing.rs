@@ -1,0 +1,340 @@
+//! Committing: what is committed, who, and which hooks are asked.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::refused;
+use crate::support::{OutputExt, TestRepo, Tine, require_fuse, run_with_timeout};
+
+/// Installs a hook of the repository.
+fn hook(repo: &TestRepo, name: &str, script: &str) {
+    let file = repo.common_dir().join("hooks").join(name);
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, format!("#!/bin/sh\nset -eu\n{script}\n")).unwrap();
+    fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_commit_is_what_git_add_and_commit_would_make() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    repo.sh_in(
+        &dir,
+        "echo four >> docs/guide.md; rm README.md; mkdir -p target && echo x > target/x; git mv src lib",
+    );
+    let said = tine.ok(&["commit", "demo", "-m", "Change things", "-m", "And say why."]);
+    let head = repo.git_in(&dir, &["rev-parse", "HEAD"]);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines[0], format!("[tine/demo {}] Change things", &head[..7]));
+    assert!(lines[1].contains("files changed, ") && lines.len() == 2, "{said}");
+    assert_eq!(
+        repo.git_in(&dir, &["log", "-1", "--format=%B"]),
+        "Change things\n\nAnd say why."
+    );
+    assert_eq!(repo.git_in(&dir, &["rev-parse", "HEAD~1"]), repo.head());
+    assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
+    assert_eq!(
+        repo.git(&["show", "tine/demo:lib/main.rs"]),
+        fs::read_to_string(dir.join("lib/main.rs")).unwrap().trim_end()
+    );
+    assert!(dir.join("target/x").exists(), "what is ignored stays");
+    assert!(tine.ok(&["status", "demo"]).ends_with("nothing to commit"));
+
+    // git itself makes the same tree of the same changes.
+    let other = repo.git_checkout_of("main", "other");
+    repo.sh_in(
+        &other,
+        "echo four >> docs/guide.md; rm README.md; git mv src lib; git add -A",
+    );
+    assert_eq!(
+        repo.git_in(&other, &["write-tree"]),
+        repo.git(&["rev-parse", "tine/demo^{tree}"])
+    );
+    repo.git(&["fsck", "--strict"]);
+}
+
+#[test]
+fn a_commit_tells_machines_what_it_made() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    fs::write(dir.join("new.txt"), "new\n").unwrap();
+    let made = tine.json(&["commit", "demo", "-m", "New file"]);
+    assert_eq!(made["commit"], repo.git(&["rev-parse", "tine/demo"]));
+    assert_eq!(made["tree"], repo.git(&["rev-parse", "tine/demo^{tree}"]));
+    assert_eq!(made["parent"], repo.head());
+    assert_eq!(
+        (&made["summary"], &made["branch"]),
+        (&json!("New file"), &json!("tine/demo"))
+    );
+    assert_eq!(made["changes"][0]["path"], "new.txt");
+    assert_eq!(made["changes"][0]["kind"], "added");
+}
+
+#[test]
+fn nothing_to_commit_and_an_empty_message_are_refused() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    refused(
+        &repo,
+        &tine,
+        &["commit", "demo", "-m", "m"],
+        "nothing-to-commit",
+        3,
+    );
+    fs::write(dir.join("new.txt"), "new\n").unwrap();
+    refused(&repo, &tine, &["commit", "demo", "-m", ""], "empty-message", 2);
+    refused(&repo, &tine, &["commit", "demo", "-m", " \n"], "empty-message", 2);
+    refused(&repo, &tine, &["commit", "demo"], "usage", 2);
+    assert!(tine.ok(&["status", "demo"]).contains("A new.txt"));
+}
+
+#[test]
+fn an_operation_under_way_is_to_be_ended_first() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    repo.sh_in(
+        &dir,
+        "echo a > README.md && git commit -qam a && git checkout -qb other HEAD~1",
+    );
+    repo.sh_in(&dir, "echo b > README.md && git commit -qam b");
+    assert!(!repo.try_git_in(&dir, &["merge", "tine/demo"]).status.success());
+    let failure = refused(
+        &repo,
+        &tine,
+        &["commit", "demo", "-m", "m"],
+        "operation-in-progress",
+        3,
+    );
+    assert!(
+        failure["hint"].as_str().unwrap().contains("git merge --abort"),
+        "{failure}"
+    );
+}
+
+#[test]
+fn identities_are_found_as_git_finds_them() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    let who = || repo.git_in(&dir, &["log", "-1", "--format=%an <%ae> %cn <%ce>"]);
+    let mut number = 0;
+    let mut change = || {
+        number += 1;
+        fs::write(dir.join("file"), number.to_string()).unwrap();
+    };
+
+    change();
+    tine.ok(&["commit", "demo", "-m", "from the environment"]);
+    assert_eq!(
+        who(),
+        "Ada Author <ada@example.org> Carl Committer <carl@example.org>"
+    );
+
+    change();
+    tine.ok(&[
+        "commit",
+        "demo",
+        "-m",
+        "as said",
+        "--author",
+        "Grace <grace@example.org>",
+    ]);
+    assert_eq!(
+        who(),
+        "Grace <grace@example.org> Carl Committer <carl@example.org>"
+    );
+
+    change();
+    tine.ok(&[
+        "commit",
+        "demo",
+        "-m",
+        "as an earlier one",
+        "--author",
+        "ada auth",
+    ]);
+    assert_eq!(
+        who(),
+        "Ada Author <ada@example.org> Carl Committer <carl@example.org>"
+    );
+
+    change();
+    refused(
+        &repo,
+        &tine,
+        &["commit", "demo", "-m", "m", "--author", "Nobody Known"],
+        "usage",
+        2,
+    );
+
+    // From the configuration, of a caller without such variables.
+    let anonymous = |args: &[&str]| {
+        let mut command = tine.command(args);
+        for name in [
+            "GIT_AUTHOR_NAME",
+            "GIT_AUTHOR_EMAIL",
+            "GIT_COMMITTER_NAME",
+            "GIT_COMMITTER_EMAIL",
+            "EMAIL",
+        ] {
+            command.env_remove(name);
+        }
+        run_with_timeout(&mut command)
+    };
+    repo.git(&["config", "user.useConfigOnly", "true"]);
+    let before = repo.git(&["for-each-ref"]);
+    let output = anonymous(&["commit", "demo", "-m", "m", "--json"]);
+    assert_eq!(output.status.code(), Some(6), "{}", output.text());
+    let failure = crate::failure_of(&output, "commit without an identity");
+    assert_eq!(failure["code"], "no-identity");
+    assert!(
+        failure["hint"].as_str().unwrap().contains("git config"),
+        "{failure}"
+    );
+    assert_eq!(repo.git(&["for-each-ref"]), before);
+
+    repo.git(&["config", "user.name", "Conny Config"]);
+    repo.git(&["config", "user.email", "conny@example.org"]);
+    anonymous(&["commit", "demo", "-m", "configured"]).expect_success("commit");
+    assert_eq!(
+        who(),
+        "Conny Config <conny@example.org> Conny Config <conny@example.org>"
+    );
+}
+
+#[test]
+fn hooks_see_what_is_committed_and_may_change_the_message() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    let trace = repo.root().join("trace");
+    let trace = trace.display();
+    hook(
+        &repo,
+        "pre-commit",
+        &format!("echo \"pre $PWD\" >> {trace}; git diff --cached --name-only >> {trace}; echo to stdout"),
+    );
+    hook(
+        &repo,
+        "prepare-commit-msg",
+        &format!("echo \"prepare $2\" >> {trace}; printf '\\nPrepared: yes\\n' >> \"$1\""),
+    );
+    hook(
+        &repo,
+        "commit-msg",
+        &format!("echo msg >> {trace}; echo 'Checked: yes' >> \"$1\""),
+    );
+    hook(
+        &repo,
+        "post-commit",
+        &format!("echo \"post $(git log -1 --format=%s)\" >> {trace}; exit 1"),
+    );
+    fs::write(dir.join("new.txt"), "new\n").unwrap();
+    fs::remove_file(dir.join("README.md")).unwrap();
+    let output = tine
+        .run(&["commit", "demo", "-m", "Subject"])
+        .expect_success("commit");
+    assert!(output.text().starts_with("[tine/demo "), "{}", output.text());
+    assert!(
+        output.error_text().contains("to stdout"),
+        "a hook's output is no answer: {}",
+        output.error_text()
+    );
+    assert_eq!(
+        fs::read_to_string(repo.root().join("trace")).unwrap(),
+        format!(
+            "pre {}\nREADME.md\nnew.txt\nprepare message\nmsg\npost Subject\n",
+            dir.display()
+        )
+    );
+    assert_eq!(
+        repo.git_in(&dir, &["log", "-1", "--format=%B"]).trim_end(),
+        "Subject\n\nPrepared: yes\nChecked: yes"
+    );
+    assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
+    let git_dir = PathBuf::from(repo.git_in(&dir, &["rev-parse", "--absolute-git-dir"]));
+    assert!(
+        !crate::names_in(&git_dir).contains("tine-commit"),
+        "no index stays behind"
+    );
+}
+
+#[test]
+fn a_hook_that_refuses_changes_nothing_and_can_be_skipped() {
+    require_fuse!();
+    for name in ["pre-commit", "commit-msg"] {
+        let repo = TestRepo::new();
+        let tine = Tine::new(&repo);
+        let dir = tine.new_fork("demo");
+        hook(&repo, name, "exit 3");
+        fs::write(dir.join("new.txt"), "new\n").unwrap();
+        let failure = refused(&repo, &tine, &["commit", "demo", "-m", "m"], "hook-refused", 3);
+        assert!(failure["message"].as_str().unwrap().contains(name), "{failure}");
+        assert!(
+            failure["hint"].as_str().unwrap().contains("--no-verify"),
+            "{failure}"
+        );
+        assert_eq!(
+            repo.git_in(&dir, &["status", "--porcelain"]),
+            "?? new.txt",
+            "nothing is staged"
+        );
+        tine.ok(&["commit", "demo", "-m", "m", "--no-verify"]);
+        assert_eq!(repo.git(&["show", "tine/demo:new.txt"]), "new");
+    }
+}
+
+#[test]
+fn without_a_mount_the_hooks_are_skipped_and_a_note_says_so() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    fs::write(dir.join("new.txt"), "new\n").unwrap();
+    tine.ok(&["unmount", "demo"]);
+    hook(&repo, "pre-commit", "exit 1");
+    let output = tine.run(&["commit", "demo", "-m", "m"]).expect_success("commit");
+    assert_eq!(
+        output.error_text(),
+        "note: the hooks are skipped: the fork is not mounted, and they need a checkout\n"
+    );
+    assert_eq!(repo.git(&["show", "tine/demo:new.txt"]), "new");
+    tine.ok(&["mount", "demo"]);
+    assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
+}
+
+#[test]
+fn a_commit_by_git_inside_and_one_by_tine_follow_each_other() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    repo.sh_in(&dir, "echo 1 > one && git add -A && git commit -qm one");
+    assert!(tine.ok(&["status", "demo"]).ends_with("nothing to commit"));
+    fs::write(Path::new(&dir).join("two"), "2\n").unwrap();
+    tine.ok_in(&dir, &["commit", "-m", "two"]);
+    repo.sh_in(
+        &dir,
+        "git rm -q one && git commit -qm three && git status --porcelain",
+    );
+    let subjects = repo.git_in(&dir, &["log", "--format=%s"]);
+    assert_eq!(subjects, "three\ntwo\none\nbase");
+    let head = repo.git_in(&dir, &["rev-parse", "--short=7", "HEAD"]);
+    assert!(
+        tine.ok(&["status", "demo"])
+            .contains(&format!("HEAD {head}, base "))
+    );
+}

@@ -1,0 +1,154 @@
+//! The contract with scripts: what `docs/json.md` lists is what is printed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::{OutputExt, TestRepo, Tine, require_fuse};
+
+/// The keys that the table after `heading` in `docs/json.md` lists, those of a JSON value in its second column left out.
+fn documented(heading: &str) -> BTreeSet<String> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/json.md");
+    let page = fs::read_to_string(page).expect("docs/json.md can be read");
+    let (_, after) = page
+        .split_once(&format!("{heading}\n"))
+        .unwrap_or_else(|| panic!("docs/json.md has no line {heading:?}"));
+    let keys: BTreeSet<String> = after
+        .lines()
+        .skip_while(|line| !line.starts_with("|---"))
+        .skip(1)
+        .take_while(|line| line.starts_with('|'))
+        .flat_map(|line| {
+            let first = line.split('|').nth(1).expect("a first column");
+            first
+                .split('`')
+                .skip(1)
+                .step_by(2)
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(!keys.is_empty(), "the table after {heading:?} is empty");
+    keys
+}
+
+/// The keys that the row of `verb` in the last table lists in its second column.
+fn documented_of(verb: &str) -> BTreeSet<String> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/json.md");
+    let page = fs::read_to_string(page).expect("docs/json.md can be read");
+    let row = page
+        .lines()
+        .find(|line| line.starts_with(&format!("| `tine {verb}`")))
+        .unwrap_or_else(|| panic!("docs/json.md has no row for {verb}"));
+    let second = row.split('|').nth(2).expect("a second column");
+    second
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|word| !matches!(*word, "null" | "true"))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn keys(value: &Value) -> BTreeSet<String> {
+    value
+        .as_object()
+        .unwrap_or_else(|| panic!("no object: {value}"))
+        .keys()
+        .cloned()
+        .collect()
+}
+
+#[test]
+fn every_documented_key_is_printed_and_no_other() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let fork = documented("## A fork");
+    assert_eq!(keys(&tine.json(&["new", "demo"])), fork);
+    assert_eq!(keys(&tine.json(&["path", "demo"])), fork);
+    assert_eq!(keys(&tine.json(&["mount", "demo"])), fork);
+    assert_eq!(keys(&tine.json(&["list"])["forks"][0]), fork);
+
+    let dir = repo.root().join("repo.forks/demo");
+    fs::write(dir.join("new.txt"), "new\n").unwrap();
+    let changes: BTreeSet<String> = documented("`tine status` and `tine diff` print");
+    let change = documented("and a change has");
+    let without = |names: &[&str]| -> BTreeSet<String> {
+        change
+            .iter()
+            .filter(|key| !names.contains(&key.as_str()))
+            .cloned()
+            .collect()
+    };
+    let (counts, contents) = (["added_lines", "removed_lines"], ["old_content", "new_content"]);
+    for (args, expected) in [
+        (&["status", "demo"][..], without(&[counts, contents].concat())),
+        (&["diff", "demo"], without(&[counts, contents].concat())),
+        (
+            &["diff", "demo", "--name-only"],
+            without(&[counts, contents].concat()),
+        ),
+        (&["diff", "demo", "--stat"], without(&contents)),
+        (&["diff", "demo", "--content"], without(&counts)),
+    ] {
+        let printed = tine.json(args);
+        assert_eq!(keys(&printed), changes, "{args:?}");
+        assert_eq!(keys(&printed["changes"][0]), expected, "{args:?}");
+    }
+
+    assert_eq!(
+        keys(&tine.json(&["commit", "demo", "-m", "new"])),
+        documented_of("commit")
+    );
+    let log = tine.json(&["log", "demo"]);
+    assert_eq!(keys(&log), ["commits".to_owned()].into());
+    assert_eq!(
+        keys(&tine.json(&["daemon", "status"])),
+        documented_of("daemon start")
+    );
+    assert_eq!(
+        keys(&tine.json(&["daemon", "start"])),
+        documented_of("daemon start")
+    );
+    assert_eq!(keys(&tine.json(&["unmount", "demo"])), documented_of("unmount"));
+    assert_eq!(keys(&tine.json(&["delete", "demo"])), documented_of("delete"));
+    assert_eq!(
+        keys(&tine.json(&["completions", "fish"])),
+        documented_of("completions")
+    );
+    assert_eq!(
+        keys(&tine.json(&["doctor"])),
+        ["ok".to_owned(), "checks".to_owned()].into()
+    );
+    assert_eq!(
+        keys(&tine.json(&["daemon", "stop"])),
+        ["running".to_owned()].into()
+    );
+}
+
+#[test]
+fn one_value_on_one_line() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    tine.new_fork("demo");
+    for args in [
+        &["list"][..],
+        &["status", "demo"],
+        &["log", "demo"],
+        &["daemon", "status"],
+        &["doctor"],
+        &["unmount", "demo"],
+        &["status", "nope"],
+        &["nonsense"],
+    ] {
+        let output = tine.run(&[args, &["--json"]].concat());
+        let text = String::from_utf8(output.stdout.clone()).unwrap();
+        assert_eq!(text.matches('\n').count(), 1, "{args:?}: {text:?}");
+        serde_json::from_str::<Value>(&text).unwrap_or_else(|error| panic!("{args:?}: {error}"));
+        assert_eq!(output.error_text(), "", "{args:?}");
+    }
+}
