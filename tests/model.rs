@@ -19,6 +19,7 @@ mod reference;
 mod steps;
 
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -32,7 +33,7 @@ use by_inode::ByInode;
 use posix::Directory;
 use reference::Reference;
 use steps::{Op, Outcome, Sight, Step, Subject};
-use support::{TestFork, TestRepo, require_fuse};
+use support::{OutputExt, TestFork, TestRepo, Tine, require_fuse};
 
 /// How many cases a soak runs for each everyday one.
 const SOAK_FACTOR: u32 = 100;
@@ -281,13 +282,56 @@ fn mount_case(repo: &TestRepo, ops: &[Op]) {
     std::fs::remove_dir_all(&host_dir).expect("the host's directory can be removed");
 }
 
+/// One sequence through the mount of a daemon, which is killed where others open the store again.
+fn daemon_case(repo: &TestRepo, tine: &Tine, ops: &[Op]) {
+    let name = fresh_name();
+    let mount = tine.new_fork(&name);
+    let meta = std::fs::metadata(mount.join("README.md")).expect("it is in the base");
+    let time = Timestamp {
+        secs: meta.mtime(),
+        nanos: meta.mtime_nsec() as u32,
+    };
+    let mut reference = Reference::read(repo.dir(), time);
+    let mut subject = Directory::new(&mount);
+    let mut nodes = Nodes::default();
+    for (number, op) in ops.iter().enumerate() {
+        let Some(step) = op.step(&reference) else { continue };
+        let expected = reference.apply(&step);
+        match step {
+            Step::Commit => {
+                let output = tine.run(&["commit", &name, "-m", "a step"]);
+                let fine = output.status.success() || output.error_text().contains("nothing to commit");
+                assert!(fine, "step {number}: {}", output.error_text());
+            }
+            Step::Reopen => {
+                tine.kill_daemon();
+                assert_eq!(Path::new(&tine.ok(&["path", &name])), mount);
+            }
+            _ => assert_eq!(subject.apply(&step), expected, "step {number}: {step:?}"),
+        }
+        if matches!(step, Step::Commit | Step::Reopen) {
+            let what = format!("after step {number}, {step:?}");
+            compare(&what, &reference.sight(), subject.sight(), &mut nodes);
+        }
+    }
+    tine.ok(&["unmount", &name]);
+    tine.ok(&["mount", &name]);
+    compare(
+        "after mounting again",
+        &reference.sight(),
+        subject.sight(),
+        &mut nodes,
+    );
+    tine.ok(&["delete", &name, "--force"]);
+}
+
 /// The reference alone against the host, so that a wrong reference is found where no mount is at hand.
 #[test]
 fn the_reference_behaves_as_the_host() {
     set_umask();
     let repo = TestRepo::new();
     let time = Timestamp::from_secs(1_600_000_000);
-    check(60, 60, |ops| {
+    check(150, 60, |ops| {
         let mut reference = Reference::read(repo.dir(), time);
         let host_dir = repo.root().join(fresh_name());
         let mut host = host_copy(&host_dir, &reference);
@@ -310,7 +354,7 @@ fn invariant_07_and_13_a_workspace_behaves_as_the_reference() {
     set_umask();
     let repo = TestRepo::new();
     let count = AtomicU32::new(0);
-    check(60, 40, |ops| {
+    check(150, 40, |ops| {
         let ask_git = count.fetch_add(1, Ordering::Relaxed).is_multiple_of(4);
         workspace_case(&repo, ops, ask_git);
     });
@@ -321,5 +365,14 @@ fn invariant_07_and_08_a_mount_behaves_as_the_reference_and_the_host() {
     require_fuse!();
     set_umask();
     let repo = TestRepo::new();
-    check(40, 40, |ops| mount_case(&repo, ops));
+    check(100, 40, |ops| mount_case(&repo, ops));
+}
+
+#[test]
+fn invariant_07_and_13_a_daemon_that_is_killed_behaves_as_the_reference() {
+    require_fuse!();
+    set_umask();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    check(20, 40, |ops| daemon_case(&repo, &tine, ops));
 }

@@ -66,6 +66,7 @@ impl Fixture {
             from: None,
             branch: None,
             mount_dir: repository.dir().join("../forks/demo"),
+            allow_other: false,
             on_unmount: UnmountPolicy::Keep,
             uid: ME.uid,
             gid: ME.gid,

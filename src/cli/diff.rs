@@ -12,9 +12,10 @@ use serde::Serialize;
 use super::context::Context;
 use super::output::quoted;
 use super::{Exit, SUCCESS};
-use crate::daemon::protocol::{ChangeLine, Changes, PathText};
+use crate::daemon::protocol::{ChangeLine, Changes};
 use crate::daemon::{ErrorCode, Failure};
 use crate::git::{GitError, ObjectId, program};
+use crate::path::text::PathText;
 use crate::workspace::ForkName;
 
 /// Show the changes of a fork since its last commit

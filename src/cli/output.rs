@@ -9,8 +9,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::daemon::protocol::PathText;
 use crate::daemon::{ErrorCode, Failure};
+use crate::path::text::PathText;
 
 /// When to colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

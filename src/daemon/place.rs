@@ -195,6 +195,7 @@ mod tests {
                 from: None,
                 branch: None,
                 mount_dir: root.join("one"),
+                allow_other: false,
                 on_unmount: UnmountPolicy::Keep,
                 uid: 0,
                 gid: 0,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
 use crate::change::ChangeKind;
-use crate::path::RepoPath;
+use crate::path::text::{PathText, host_path, optional_host_path};
 use crate::workspace::{ForkName, UnmountPolicy};
 
 /// Version of this protocol; a client and a daemon of different versions refuse each other.
@@ -247,87 +247,4 @@ pub struct CommitLine {
     pub author_name: String,
     pub author_email: String,
     pub author_time_secs: i64,
-}
-
-/// A path of the repository in JSON: a string where it is UTF-8, else `{"base64": "…"}`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum PathText {
-    Text(String),
-    Bytes { base64: String },
-}
-
-impl From<&[u8]> for PathText {
-    fn from(path: &[u8]) -> PathText {
-        use base64::Engine;
-        match std::str::from_utf8(path) {
-            Ok(text) => PathText::Text(text.to_owned()),
-            Err(_) => PathText::Bytes {
-                base64: base64::engine::general_purpose::STANDARD.encode(path),
-            },
-        }
-    }
-}
-
-impl From<&RepoPath> for PathText {
-    fn from(path: &RepoPath) -> PathText {
-        PathText::from(path.as_bytes())
-    }
-}
-
-impl PathText {
-    /// The path's bytes; what is no base64 is empty.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        use base64::Engine;
-        match self {
-            PathText::Text(text) => text.clone().into_bytes(),
-            PathText::Bytes { base64 } => base64::engine::general_purpose::STANDARD
-                .decode(base64)
-                .unwrap_or_default(),
-        }
-    }
-}
-
-/// A directory of the machine on the wire, as [`PathText`]; it may not be empty.
-mod host_path {
-    use std::ffi::{OsStr, OsString};
-    use std::os::unix::ffi::{OsStrExt, OsStringExt};
-    use std::path::{Path, PathBuf};
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    use super::PathText;
-
-    pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-        PathText::from(OsStr::as_bytes(path.as_os_str())).serialize(serializer)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
-        let bytes = PathText::deserialize(deserializer)?.to_bytes();
-        match bytes.is_empty() {
-            true => Err(serde::de::Error::custom("an empty path")),
-            false => Ok(PathBuf::from(OsString::from_vec(bytes))),
-        }
-    }
-}
-
-/// As [`host_path`], where it may be missing.
-mod optional_host_path {
-    use std::path::{Path, PathBuf};
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    #[derive(Serialize)]
-    struct Out<'a>(#[serde(with = "super::host_path")] &'a Path);
-
-    #[derive(Deserialize)]
-    struct In(#[serde(with = "super::host_path")] PathBuf);
-
-    pub fn serialize<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
-        path.as_deref().map(Out).serialize(serializer)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
-        Ok(Option::<In>::deserialize(deserializer)?.map(|path| path.0))
-    }
 }

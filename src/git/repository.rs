@@ -269,7 +269,13 @@ impl Repository {
             return Err(unknown());
         }
         let id = ObjectId::from_hex(finished.stdout.trim_ascii()).map_err(|_| unknown())?;
-        self.peel_to_commit(id)?.ok_or_else(unknown)
+        match self.peel_to_commit(id) {
+            // git takes any full id for granted. That one which a ref names is missing is another matter.
+            Err(GitError::MissingObject { .. }) if revision.eq_ignore_ascii_case(&id.to_string()) => {
+                Err(unknown())
+            }
+            peeled => peeled?.ok_or_else(unknown),
+        }
     }
 
     /// A handle with the configuration as it is on disk now: a serving process outlives many edits of it.

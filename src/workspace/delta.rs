@@ -32,6 +32,20 @@ pub struct DeltaDir {
     pub entries: BTreeMap<EntryName, DeltaEntry>,
 }
 
+/// Nobody limits how deep directories go, and a thread's stack is small: a deep delta is taken apart level by level.
+impl Drop for DeltaDir {
+    fn drop(&mut self) {
+        let mut rest = vec![std::mem::take(&mut self.entries)];
+        while let Some(entries) = rest.pop() {
+            for entry in entries.into_values() {
+                if let DeltaEntry::Directory(mut dir) = entry {
+                    rest.push(std::mem::take(&mut dir.entries));
+                }
+            }
+        }
+    }
+}
+
 /// What the fork has at one name.
 #[derive(Debug, Clone)]
 pub enum DeltaEntry {
@@ -76,6 +90,13 @@ type Names = HashMap<Ino, BTreeMap<EntryName, Dentry>>;
 /// Base names, by directory, at which no layer has a dentry but at or beneath which some layer has a node.
 type Touched = HashMap<Ino, BTreeSet<EntryName>>;
 
+/// A directory whose entries are being put together.
+struct Unfinished {
+    dir: DeltaDir,
+    /// What is still to be looked at.
+    rest: Vec<(EntryName, Found)>,
+}
+
 impl Workspace {
     /// What the layers change, as a value of this instant. Costs O(changes).
     pub fn delta(&self) -> Result<Delta, FsError> {
@@ -105,7 +126,7 @@ impl Workspace {
             }
         }
         let root = self.find(&state, Ino::ROOT)?;
-        let mut root = self.delta_dir(&state, &names, &touched, &root)?;
+        let mut root = self.delta_beneath(&state, &names, &touched, &root)?;
         root.entries.remove(DOT_GIT);
         Ok(Delta { root })
     }
@@ -125,13 +146,48 @@ impl Workspace {
         }
     }
 
+    /// The delta of `root` with all beneath it. The walk keeps its own stack: directories may be deeper than a thread's.
+    fn delta_beneath(
+        &self,
+        state: &State,
+        names: &Names,
+        touched: &Touched,
+        root: &Found,
+    ) -> Result<DeltaDir, FsError> {
+        let mut above: Vec<(Unfinished, EntryName)> = Vec::new();
+        let mut current = self.delta_dir(state, names, touched, root)?;
+        loop {
+            match current.rest.pop() {
+                Some((name, found)) if self.kind(state, &found)? == FileKind::Directory => {
+                    let child = self.delta_dir(state, names, touched, &found)?;
+                    above.push((std::mem::replace(&mut current, child), name));
+                }
+                Some((name, found)) => {
+                    let node = self.delta_node(state, &found)?;
+                    current.dir.entries.insert(name, DeltaEntry::Node(node));
+                }
+                None => {
+                    let Some((mut parent, name)) = above.pop() else {
+                        return Ok(current.dir);
+                    };
+                    parent
+                        .dir
+                        .entries
+                        .insert(name, DeltaEntry::Directory(current.dir));
+                    current = parent;
+                }
+            }
+        }
+    }
+
+    /// One directory, with its whiteouts; everything else in it is still to be looked at.
     fn delta_dir(
         &self,
         state: &State,
         names: &Names,
         touched: &Touched,
         dir: &Found,
-    ) -> Result<DeltaDir, FsError> {
+    ) -> Result<Unfinished, FsError> {
         let base_dir = self.base_dir(state, dir)?;
         let is_submodule = match &dir.place {
             Place::Layer => {
@@ -142,19 +198,21 @@ impl Workspace {
             Place::BaseRoot => false,
         };
         let mut entries = BTreeMap::new();
+        let mut rest = Vec::new();
         let dentries = names.get(&dir.ino);
         for (name, dentry) in dentries.into_iter().flatten() {
-            let entry = match dentry {
-                Dentry::Whiteout => DeltaEntry::Absent,
+            match dentry {
+                Dentry::Whiteout => {
+                    entries.insert(name.clone(), DeltaEntry::Absent);
+                }
                 Dentry::Entry(ino) => {
                     let found = Found {
                         ino: *ino,
                         place: Place::Layer,
                     };
-                    self.delta_entry(state, names, touched, &found)?
+                    rest.push((name.clone(), found));
                 }
-            };
-            entries.insert(name.clone(), entry);
+            }
         }
         for name in touched.get(&dir.ino).into_iter().flatten() {
             if dentries.is_some_and(|dentries| dentries.contains_key(name)) {
@@ -164,29 +222,19 @@ impl Workspace {
                 && let Some(index) = base_dir.find(name.as_bytes())
                 && let Some(found) = self.base_child(state, base_dir, index)
             {
-                entries.insert(name.clone(), self.delta_entry(state, names, touched, &found)?);
+                rest.push((name.clone(), found));
             }
         }
-        Ok(DeltaDir {
+        let dir = DeltaDir {
             ino: dir.ino,
             base_tree_id: base_dir.map(|base_dir| base_dir.tree_id),
             is_submodule,
             entries,
-        })
+        };
+        Ok(Unfinished { dir, rest })
     }
 
-    fn delta_entry(
-        &self,
-        state: &State,
-        names: &Names,
-        touched: &Touched,
-        found: &Found,
-    ) -> Result<DeltaEntry, FsError> {
-        if self.kind(state, found)? == FileKind::Directory {
-            return Ok(DeltaEntry::Directory(
-                self.delta_dir(state, names, touched, found)?,
-            ));
-        }
+    fn delta_node(&self, state: &State, found: &Found) -> Result<DeltaNode, FsError> {
         let node = self.node(state, found)?;
         let blob_id = match (&node.content, &node.origin) {
             (Content::Base, Some(origin)) => Some(origin.id),
@@ -197,11 +245,11 @@ impl Workspace {
             Content::Link(target) => Some(target.into_vec()),
             _ => None,
         };
-        Ok(DeltaEntry::Node(DeltaNode {
+        Ok(DeltaNode {
             attr: self.attr(state, found)?,
             blob_id,
             link_target,
             origin: node.origin,
-        }))
+        })
     }
 }

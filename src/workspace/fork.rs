@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::StoreError;
 use super::fs::BaseAttrs;
+use crate::path::text::host_path;
 
 /// A fork's name: 1 to 64 ASCII letters, digits, `.`, `_` and `-`, beginning with a letter or digit, without `..`, and
 /// not ending in `.` or `.lock`, so that it can be a directory, a ref component and a branch part.
@@ -98,7 +99,11 @@ pub struct ForkRecord {
     pub worktree_id: String,
     pub on_unmount: UnmountPolicy,
     /// Where it is, or would be, mounted.
+    #[serde(with = "host_path")]
     pub mount_dir: PathBuf,
+    /// Whether users other than the fork's owner may enter the mount.
+    #[serde(default)]
+    pub allow_other: bool,
     /// Whether it should be mounted: a daemon that starts mounts it again.
     pub mounted: bool,
     /// The open layer's id, and the frozen ones beneath it, newest first.

@@ -513,3 +513,22 @@ fn invariant_02_what_is_frozen_stays_as_it_was() {
     assert_eq!(&workspace.text("dir/new")[..3], "nnn");
     assert_eq!(workspace.names(""), set(&["a.txt", "run.sh", "link", "dir"]));
 }
+
+#[test]
+fn directories_may_be_deeper_than_a_stack() {
+    let fixture = Fixture::new();
+    let workspace = fixture.open();
+    let mut dir = Ino::ROOT;
+    for _ in 0..3000 {
+        dir = workspace.mkdir(ME, dir, b"d", 0o755).unwrap().ino;
+    }
+    let mut delta = workspace.delta().unwrap();
+    let mut depth = 0;
+    let mut below = std::mem::take(&mut delta.root.entries);
+    while let Some((_, DeltaEntry::Directory(mut dir))) = below.pop_first() {
+        below = std::mem::take(&mut dir.entries);
+        depth += 1;
+    }
+    assert_eq!(depth, 3000);
+    drop(workspace.delta().unwrap());
+}

@@ -21,7 +21,7 @@ pub fn name_of(index: u8) -> Vec<u8> {
         7 => b".gitignore".to_vec(),
         8 => b"\xff\xfe not utf-8".to_vec(),
         9 => vec![b'n'; 255],
-        10 => vec![b'n'; 254],
+        10 => vec![b'n'; 256],
         _ => b"build".to_vec(),
     }
 }

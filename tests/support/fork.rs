@@ -65,6 +65,7 @@ impl TestFork {
             from: None,
             branch: None,
             mount_dir: mount_dir.clone(),
+            allow_other: false,
             on_unmount: UnmountPolicy::Keep,
             uid,
             gid,

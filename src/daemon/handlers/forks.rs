@@ -44,6 +44,7 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
         from: request.from,
         branch: request.branch,
         mount_dir: dir.clone(),
+        allow_other: request.allow_other,
         on_unmount: request.on_unmount,
         uid: peer.uid,
         gid: peer.gid,

@@ -22,7 +22,7 @@ pub fn recover(daemon: &Arc<Daemon>) {
         let slot = daemon.slot(&record.name);
         let turn = daemon.turn_even_stopping(&slot);
         if record.mounted {
-            turn.mount_or_note(record.mount_dir, false);
+            turn.mount_or_note(record.mount_dir, record.allow_other);
         } else if let Err(error) = fuse::detach_stale(&record.mount_dir) {
             log::error!("{}: {error}", record.name);
         }
@@ -48,8 +48,9 @@ pub fn mount(daemon: &Arc<Daemon>, name: &ForkName, dir: Option<PathBuf>, allow_
     fuse::detach_stale(&dir)?;
     let (forks, _) = daemon.store.records();
     let dir = place::check(&daemon.repository, &forks, name, &dir)?;
+    let allow_other = allow_other || record.allow_other;
     turn.mount(&dir, allow_other)?;
-    match remember(&turn, &record, dir) {
+    match remember(&turn, &record, dir, allow_other) {
         Ok(record) => Ok(Answer::Fork(report::fork_info(daemon, &slot, &record)?)),
         Err(failure) => {
             if let Err(unmount_failure) = turn.unmount(UnmountMode::Force) {
@@ -61,12 +62,18 @@ pub fn mount(daemon: &Arc<Daemon>, name: &ForkName, dir: Option<PathBuf>, allow_
 }
 
 /// Tells git and the record where the fork is mounted.
-fn remember(turn: &Turn<'_>, record: &ForkRecord, dir: PathBuf) -> Result<ForkRecord, Failure> {
+fn remember(
+    turn: &Turn<'_>,
+    record: &ForkRecord,
+    dir: PathBuf,
+    allow_other: bool,
+) -> Result<ForkRecord, Failure> {
     if record.mount_dir != dir {
         turn.open()?.worktree.relocate(&dir)?;
     }
     turn.update_record(|record| {
         record.mount_dir = dir;
+        record.allow_other = allow_other;
         record.mounted = true;
     })
 }

@@ -191,6 +191,7 @@ fn revisions_are_those_of_the_worktree_they_are_asked_in() {
         "a\0b",
         "HEAD~5",
         "a..b",
+        &"1".repeat(40),
     ] {
         let found = opened.resolve_commit(main, revision);
         assert!(

@@ -65,6 +65,8 @@ pub struct ForkOptions {
     /// The branch (short name) to be on; default `tine/<name>`. Made where it does not exist.
     pub branch: Option<String>,
     pub mount_dir: PathBuf,
+    /// Users other than the owner may enter the mount.
+    pub allow_other: bool,
     pub on_unmount: UnmountPolicy,
     pub uid: u32,
     pub gid: u32,
@@ -207,14 +209,15 @@ impl Places {
     }
 }
 
-/// What the worktrees of forks are locked with.
+/// What the worktrees of forks are locked with; git shows it to whoever tries to remove one.
 fn lock_reason(name: &ForkName) -> String {
-    format!("tine fork {name}")
+    format!("tine fork {name}, which `tine delete {name}` removes")
 }
 
 /// The fork that a lock reason of ours names.
 fn fork_of_lock_reason(reason: &str) -> Option<ForkName> {
-    ForkName::parse(reason.trim_end().strip_prefix("tine fork ")?).ok()
+    let (name, _) = reason.strip_prefix("tine fork ")?.split_once(',')?;
+    ForkName::parse(name).ok()
 }
 
 /// The `format` file.

@@ -23,6 +23,7 @@ fn options(repository: &TestRepository, fork: &str) -> ForkOptions {
         from: None,
         branch: None,
         mount_dir: repository.dir().join("../forks").join(fork),
+        allow_other: false,
         on_unmount: UnmountPolicy::Keep,
         uid: ME.uid,
         gid: ME.gid,
@@ -78,7 +79,10 @@ fn a_new_fork_shows_its_commit_and_is_a_worktree() {
 
     let listed = repository.git(&["worktree", "list", "--porcelain"]);
     assert!(listed.contains("branch refs/heads/tine/demo"), "{listed}");
-    assert!(listed.contains("locked tine fork demo"), "{listed}");
+    assert!(
+        listed.contains("locked tine fork demo, which `tine delete demo` removes"),
+        "{listed}"
+    );
     repository.git(&["worktree", "prune", "--expire=now"]);
     assert!(fork.worktree.git_dir().join("HEAD").exists());
     let git_dir = format!("--git-dir={}", fork.worktree.git_dir().display());
