@@ -828,6 +828,9 @@ fn mount_and_library_see_the_same_bytes() {
     require_fuse!();
     let repo = TestRepo::new();
     let fork = mounted(&repo);
+    // SAFETY: these calls touch no memory.
+    let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
+    let caller = Caller { uid, gid };
     let readme = RepoPath::parse("README.md").expect("a plain path");
     let new = RepoPath::parse("docs/new.txt").expect("a plain path");
     let (readme_file, new_file) = (fork.path().join("README.md"), fork.path().join("docs/new.txt"));
@@ -837,10 +840,10 @@ fn mount_and_library_see_the_same_bytes() {
         fs::read(&readme_file).expect("it is in the base");
         let text = format!("round {round}: {}\n", "x".repeat(round * 400));
         fork.workspace()
-            .write_path(Caller::ROOT, &readme, text.as_bytes())
+            .write_path(caller, &readme, text.as_bytes())
             .expect("it can be written");
         fork.workspace()
-            .write_path(Caller::ROOT, &new, text.as_bytes())
+            .write_path(caller, &new, text.as_bytes())
             .expect("it can be written");
         support::wait_until("the kernel is told", Duration::from_secs(5), || {
             fs::read_to_string(&readme_file).is_ok_and(|seen| seen == text)
@@ -852,9 +855,7 @@ fn mount_and_library_see_the_same_bytes() {
             fork.workspace().read_path(&readme).expect("it is there"),
             back.as_bytes()
         );
-        fork.workspace()
-            .remove_path(Caller::ROOT, &new)
-            .expect("it is there");
+        fork.workspace().remove_path(caller, &new).expect("it is there");
         support::wait_until("the kernel is told", Duration::from_secs(5), || {
             !new_file.exists()
         });
@@ -889,4 +890,62 @@ fn discarding_keeps_a_commit_to_go_back_to() {
         fs::read_to_string(brought_back.join("again.txt")).expect("it was kept"),
         "again\n"
     );
+}
+
+#[test]
+fn forks_written_at_the_same_time_do_not_mix() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let forks: Vec<(String, PathBuf)> = (0..3)
+        .map(|number| format!("fork-{number}"))
+        .map(|name| (name.clone(), tine.new_fork(&name)))
+        .collect();
+    let content = |name: &str, writer: usize, number: usize| {
+        format!("{name} {writer} {number}\n")
+            .repeat(1 + number * 40)
+            .into_bytes()
+    };
+    std::thread::scope(|scope| {
+        for (name, dir) in &forks {
+            for writer in 0..3 {
+                scope.spawn(move || {
+                    for number in 0..40 {
+                        // The same names in every fork; the writers of a fork share its directories.
+                        let path = dir.join(format!("src/file-{writer}-{number}"));
+                        fs::write(&path, content(name, writer, number)).expect("the mount can be written");
+                        if number % 2 == 0 {
+                            let moved = dir.join(format!("docs/moved-{writer}-{number}"));
+                            fs::rename(&path, moved).expect("the file was just made");
+                        }
+                    }
+                });
+            }
+        }
+    });
+    std::thread::scope(|scope| {
+        for (name, dir) in &forks {
+            let (repo, tine) = (&repo, &tine);
+            scope.spawn(move || {
+                tine.ok(&["commit", name, "-m", name]);
+                assert_eq!(repo.status(dir), "");
+            });
+        }
+    });
+    for (name, dir) in &forks {
+        for (writer, number) in (0..3).flat_map(|writer| (0..40).map(move |number| (writer, number))) {
+            let path = match number % 2 {
+                0 => format!("docs/moved-{writer}-{number}"),
+                _ => format!("src/file-{writer}-{number}"),
+            };
+            let expected = content(name, writer, number);
+            assert!(
+                fs::read(dir.join(&path)).expect("it was written") == expected,
+                "{name}: {path}"
+            );
+        }
+        let checkout = repo.git_checkout_of(&format!("tine/{name}"), &format!("by-git-{name}"));
+        repo.assert_same_trees(&checkout, dir);
+    }
+    repo.git(&["fsck", "--strict"]);
 }
