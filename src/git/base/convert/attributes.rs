@@ -68,6 +68,8 @@ pub(super) struct Attributes {
     globals: Search,
     /// `info/attributes`, above all others.
     info: Search,
+    /// What it holds; empty where it is missing.
+    info_rules: Vec<u8>,
     has_globals: bool,
     state: Mutex<State>,
 }
@@ -103,7 +105,11 @@ impl Attributes {
         let info_path = repository.common_dir().join("info/attributes");
         let has_info = info
             .add_patterns_file(info_path.clone(), true, None, &mut buffer, &mut names, true)
-            .map_err(GitError::io("read", info_path))?;
+            .map_err(GitError::io("read", &info_path))?;
+        let info_rules = match has_info {
+            true => std::fs::read(&info_path).map_err(GitError::io("read", info_path))?,
+            false => Vec::new(),
+        };
         Ok(Attributes {
             case: match local.config_snapshot().boolean("core.ignoreCase") {
                 Some(true) => Case::Fold,
@@ -111,6 +117,7 @@ impl Attributes {
             },
             globals,
             info,
+            info_rules,
             has_globals: has_file || has_info,
             state: Mutex::new(State {
                 names,
@@ -168,11 +175,21 @@ impl Attributes {
                         path.is_root(),
                     )
                     .map_err(GitError::io("read", source))?;
+                if path.is_root() {
+                    self.prefer_macros_of_info(&mut state.names)?;
+                }
                 Some(Arc::new(search))
             }
         };
         // Two threads may have read the same file: the first one's rules stay.
         Ok(state.dirs.entry(path.clone()).or_insert(search).clone())
+    }
+
+    /// Where a macro is defined twice the definition read last holds, and `info/attributes` stands above the tree.
+    fn prefer_macros_of_info(&self, names: &mut MetadataCollection) -> Result<(), GitError> {
+        Search::default()
+            .add_patterns_buffer(&self.info_rules, "info/attributes".into(), None, names, true)
+            .map_err(GitError::library("read info/attributes"))
     }
 
     /// The attributes of the file at `path` by `rules`.
