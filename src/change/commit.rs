@@ -1,7 +1,6 @@
 //! Committing a fork's changes, and letting go of contents that git has.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 
 use super::changeset::{Adoptable, Blobs, Examined, Scope, examine, write_tree};
 use super::compare::compare_trees;
@@ -49,7 +48,7 @@ pub fn commit(
     if let Some(operation) = fork.worktree.operation_in_progress() {
         return Err(ChangeError::OperationInProgress(operation));
     }
-    check_index_is_free(fork)?;
+    repository.check_unlocked(&fork.worktree)?;
     let parent_id = repository.head_of(fork.worktree.git_dir())?.commit_id();
     let Examined { changeset, adoptable } =
         examine(repository, fork, parent_id, Blobs::Write, Scope::Everything)?;
@@ -154,19 +153,6 @@ pub fn keep_discarded(
     };
     repository.keep(name.as_str(), &label, commit_id)?;
     Ok(Some((reference, commit_id)))
-}
-
-/// Refuses while another git command holds the worktree's index, as git would.
-fn check_index_is_free(fork: &Fork) -> Result<(), ChangeError> {
-    let mut lock = fork.worktree.index_path().into_os_string();
-    lock.push(".lock");
-    match std::fs::symlink_metadata(&lock) {
-        Ok(_) => {
-            let source = std::io::Error::from(ErrorKind::AlreadyExists);
-            Err(GitError::io("lock", lock)(source).into())
-        }
-        Err(_) => Ok(()),
-    }
 }
 
 /// Checks that `tree_id` differs from HEAD's tree where the changeset says, in what it says, and nowhere else.

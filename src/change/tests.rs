@@ -15,7 +15,7 @@ use super::commit::{commit, keep_discarded, settle};
 use super::*;
 use crate::attr::{Attr, FileKind, Ino};
 use crate::git::testing::TestRepository;
-use crate::git::{Identity, ObjectId, Repository, TreeEntryKind, program};
+use crate::git::{GitError, Identity, ObjectId, Repository, TreeEntryKind, program};
 use crate::path::{EntryName, RepoPath};
 use crate::workspace::{
     Caller, Fork, ForkName, ForkOptions, FsError, RenameMode, SetAttr, Store, UnmountPolicy,
@@ -672,7 +672,10 @@ fn commits_are_refused_with_nothing_changed() {
     fs::remove_file(merge_head).unwrap();
     let lock = fixture.fork.worktree.git_dir().join("index.lock");
     fs::write(&lock, "").unwrap();
-    assert!(matches!(fixture.commit("m"), Err(ChangeError::Git(_))));
+    assert!(matches!(
+        fixture.commit("m"),
+        Err(ChangeError::Git(GitError::IndexLocked { .. }))
+    ));
     assert_eq!(fixture.head(), head);
     assert_eq!(fixture.status(), ["M a.txt"]);
     fs::remove_file(lock).unwrap();

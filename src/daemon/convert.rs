@@ -1,6 +1,8 @@
 //! The errors of the layers beneath, as failures: one exhaustive match for each, so that a new kind of error cannot be
 //! forgotten.
 
+use std::path::Path;
+
 use super::failure::{ErrorCode, Failure};
 use crate::change::ChangeError;
 use crate::fuse::MountError;
@@ -49,6 +51,8 @@ impl From<GitError> for Failure {
             GitError::RefMoved { .. } => {
                 Failure::new(ErrorCode::RefMoved, message).hint("somebody else was faster: try again")
             }
+            GitError::IndexLocked { lock } => Failure::new(ErrorCode::IndexLocked, message).hint(held_lock(&lock)),
+            GitError::RefLocked { lock, .. } => Failure::new(ErrorCode::RefLocked, message).hint(held_lock(&lock)),
             GitError::NoIdentity(reason) => {
                 Failure::new(ErrorCode::NoIdentity, "git does not know who commits")
                     .cause(reason)
@@ -76,6 +80,14 @@ impl From<GitError> for Failure {
             .hint("`git fsck` checks the repository; `tine doctor` the rest"),
         }
     }
+}
+
+/// What to do about a lock file of git's.
+fn held_lock(lock: &Path) -> String {
+    format!(
+        "another git command is at work: try again when it has ended; if there is none, one crashed: remove {}",
+        lock.display()
+    )
 }
 
 impl From<LayerError> for Failure {

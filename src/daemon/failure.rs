@@ -83,6 +83,8 @@ error_codes! {
     CorruptObject = "corrupt-object", Failure;
     HostileTree = "hostile-tree", Failure;
     RefMoved = "ref-moved", Conflict;
+    IndexLocked = "index-locked", Conflict;
+    RefLocked = "ref-locked", Conflict;
     NoIdentity = "no-identity", Environment;
     GitMissing = "git-missing", Environment;
     GitTooOld = "git-too-old", Environment;

@@ -65,6 +65,8 @@ fn of_git(error: &GitError) -> Errno {
         | GitError::HostileTree { .. }
         | GitError::HostilePath { .. }
         | GitError::RefMoved { .. }
+        | GitError::IndexLocked { .. }
+        | GitError::RefLocked { .. }
         | GitError::NoIdentity(_)
         | GitError::GitTooOld { .. }
         | GitError::GitMissing(_)

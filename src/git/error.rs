@@ -32,6 +32,12 @@ pub enum GitError {
     HostilePath { path: RepoPath },
     #[error("the ref {name} moved while it was being changed")]
     RefMoved { name: String },
+    /// `lock` is the file that another git command holds, or left behind.
+    #[error("the index is locked by {lock}")]
+    IndexLocked { lock: PathBuf },
+    /// As [`GitError::IndexLocked`]; `name` is the ref's, or `packed-refs`.
+    #[error("the ref {name} is locked by {lock}")]
+    RefLocked { name: String, lock: PathBuf },
     #[error("no identity: {0}")]
     NoIdentity(String),
     #[error("git {wanted} or newer is needed, {found} was found")]

@@ -199,15 +199,13 @@ impl Repository {
                 Fail::AfterDurationWithBackoff(REF_LOCK_TIMEOUT),
                 Fail::AfterDurationWithBackoff(PACKED_REFS_LOCK_TIMEOUT),
             )
-            .map_err(ref_error(&name))?;
+            .map_err(|error| ref_error(store, &name, path, &error))?;
         if is_update {
-            let mut lock_path = path.as_os_str().to_owned();
-            lock_path.push(".lock");
-            sync_if_there(Path::new(&lock_path))?;
+            sync_if_there(&lock_of(path))?;
         }
         let applied = prepared
             .commit(signature.as_ref().map(|signature| signature.to_ref(&mut time)))
-            .map_err(ref_error(&name))?;
+            .map_err(|error| ref_error(store, &name, path, &error))?;
         Ok(applied
             .into_iter()
             .next_back()
@@ -278,24 +276,47 @@ pub(super) fn reflog_message(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Maps a failed transaction: a ref that was not as expected is [`GitError::RefMoved`], one that git has locked an
-/// [`GitError::Io`] of kind [`ErrorKind::AlreadyExists`].
-fn ref_error(name: &str) -> impl FnOnce(gix::Error) -> GitError {
+/// Maps a failed transaction on the ref `name`, whose value is in the loose file `path`: one that was not as expected is
+/// [`GitError::RefMoved`], one that git has locked [`GitError::RefLocked`].
+fn ref_error(store: &Store, name: &str, path: &Path, error: &gix::Error) -> GitError {
     let name = name.to_owned();
-    move |error| {
-        if error.downcast_any_ref::<ReferenceOutOfDate>().is_some()
-            || error.downcast_any_ref::<MustNotExist>().is_some()
-        {
-            GitError::RefMoved { name }
-        } else if error.is_retryable() {
-            let held = "another git process holds its lock (or one crashed: then remove the .lock file)";
-            GitError::io("lock the ref", name)(io::Error::new(ErrorKind::AlreadyExists, held))
-        } else if error.is_not_found() && error.downcast_any_ref::<io::Error>().is_none() {
-            GitError::RefMoved { name }
-        } else {
-            library_io_error("change the ref", PathBuf::from(name), &error)
-        }
+    if error.downcast_any_ref::<ReferenceOutOfDate>().is_some()
+        || error.downcast_any_ref::<MustNotExist>().is_some()
+    {
+        GitError::RefMoved { name }
+    } else if error.is_retryable() {
+        let packed_refs = store.common_dir_resolved().join("packed-refs");
+        let files = [path.to_owned(), store.git_dir().join(&name), packed_refs];
+        let held = files
+            .iter()
+            .find_map(|file| ref_locked(store.common_dir_resolved(), file));
+        held.unwrap_or_else(|| GitError::RefLocked {
+            name,
+            lock: lock_of(path),
+        })
+    } else if error.is_not_found() && error.downcast_any_ref::<io::Error>().is_none() {
+        GitError::RefMoved { name }
+    } else {
+        library_io_error("change the ref", PathBuf::from(name), error)
     }
+}
+
+/// The error that says that the ref in the loose file `path` is locked, if it is.
+pub(super) fn ref_locked(common_dir: &Path, path: &Path) -> Option<GitError> {
+    let lock = lock_of(path);
+    fs::symlink_metadata(&lock).ok()?;
+    let name = path.strip_prefix(common_dir).unwrap_or(path);
+    Some(GitError::RefLocked {
+        name: name.display().to_string(),
+        lock,
+    })
+}
+
+/// The file by which git locks `path`.
+pub(super) fn lock_of(path: &Path) -> PathBuf {
+    let mut lock = path.as_os_str().to_owned();
+    lock.push(".lock");
+    lock.into()
 }
 
 /// Wraps an error of the git library. The system's own error is kept where there is one (a full disk, no permission).

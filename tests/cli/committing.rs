@@ -123,6 +123,30 @@ fn an_operation_under_way_is_to_be_ended_first() {
 }
 
 #[test]
+fn what_another_git_command_has_locked_is_named_and_left_alone() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    fs::write(dir.join("new.txt"), "new\n").unwrap();
+    let git_dir = repo.common_dir().join("worktrees/demo");
+    for (lock, code) in [
+        (git_dir.join("index.lock"), "index-locked"),
+        (git_dir.join("HEAD.lock"), "ref-locked"),
+        (repo.common_dir().join("refs/heads/tine/demo.lock"), "ref-locked"),
+    ] {
+        fs::write(&lock, "").unwrap();
+        let failure = refused(&repo, &tine, &["commit", "demo", "-m", "m"], code, 5);
+        let hint = failure["hint"].as_str().unwrap();
+        assert!(hint.contains(lock.to_str().unwrap()), "{failure}");
+        assert!(lock.exists());
+        fs::remove_file(&lock).unwrap();
+        assert_eq!(repo.status(&dir), "?? new.txt", "nothing is staged");
+    }
+    tine.ok(&["commit", "demo", "-m", "m"]);
+}
+
+#[test]
 fn identities_are_found_as_git_finds_them() {
     require_fuse!();
     let repo = TestRepo::new();

@@ -8,7 +8,8 @@ mod objects;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use gix::actor::Signature;
 use gix::bstr::{BStr, ByteSlice};
@@ -21,7 +22,7 @@ use gix::{ObjectId, oid};
 pub use self::identity::Identity;
 use self::identity::Role;
 pub use self::message::clean_message;
-use super::refs::{read_if_there, reflog_message, sync_if_there};
+use super::refs::{lock_of, read_if_there, ref_locked, reflog_message, sync_if_there};
 use super::{GitError, LinkedWorktree, Repository, TreeEntryKind, program};
 use crate::path::RepoPath;
 
@@ -131,12 +132,29 @@ impl Repository {
         Ok(commit_id)
     }
 
+    /// Refuses while another git command holds the worktree's index, its HEAD, or the branch that is on.
+    ///
+    /// # Errors
+    /// [`GitError::IndexLocked`], [`GitError::RefLocked`].
+    pub fn check_unlocked(&self, worktree: &LinkedWorktree) -> Result<(), GitError> {
+        let lock = lock_of(&worktree.index_path());
+        if fs::symlink_metadata(&lock).is_ok() {
+            return Err(GitError::IndexLocked { lock });
+        }
+        let refs = [worktree.git_dir().join("HEAD"), self.head_ref_path(worktree)?];
+        match refs.iter().find_map(|path| ref_locked(self.common_dir(), path)) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
     /// Moves the HEAD of `worktree` (through the branch it is on) from `expected` to `commit_id`, with reflogs for
     /// HEAD and branch as git writes them. `expected` is `None` for an unborn branch. When it returns, the move is on
     /// disk.
     ///
     /// # Errors
-    /// [`GitError::RefMoved`] where HEAD or its branch is not at `expected`; nothing has changed then.
+    /// [`GitError::RefMoved`] where HEAD or its branch is not at `expected`, [`GitError::RefLocked`] where git holds the
+    /// lock of either; nothing has changed then.
     pub fn advance_head(
         &self,
         worktree: &LinkedWorktree,
@@ -150,20 +168,25 @@ impl Repository {
             None => PreviousValue::MustNotExist,
         };
         let edit = RefEdit::update(head_name(), commit_id, expected, reflog_message(reflog)).with_deref(true);
-        let head_path = worktree.git_dir().join("HEAD");
-        let head = read_if_there(&head_path)?.unwrap_or_default();
-        let ref_path = match head
-            .strip_prefix(b"ref:")
-            .map(|target| target.trim_ascii().to_path())
-        {
-            Some(Ok(target)) => self.common_dir().join(target),
-            _ => head_path,
-        };
+        let ref_path = self.head_ref_path(worktree)?;
         self.apply_ref_edit(&store, edit, &ref_path)?;
         match ref_path.parent() {
             Some(dir) => sync_if_there(dir),
             None => Ok(()),
         }
+    }
+
+    /// The loose file of the ref that moves with the worktree's HEAD: its branch's, or HEAD itself.
+    fn head_ref_path(&self, worktree: &LinkedWorktree) -> Result<PathBuf, GitError> {
+        let head_path = worktree.git_dir().join("HEAD");
+        let head = read_if_there(&head_path)?.unwrap_or_default();
+        let target = head
+            .strip_prefix(b"ref:")
+            .map(|target| target.trim_ascii().to_path());
+        Ok(match target {
+            Some(Ok(target)) => self.common_dir().join(target),
+            _ => head_path,
+        })
     }
 
     /// Starts the HEAD log of a new worktree, as `git worktree add` does.
@@ -179,8 +202,8 @@ impl Repository {
             .write_to(&mut line)
             .and_then(|()| {
                 line.push(b'\n');
-                std::fs::create_dir(&log)?;
-                std::fs::write(log.join("HEAD"), line)
+                fs::create_dir(&log)?;
+                fs::write(log.join("HEAD"), line)
             })
             .map_err(GitError::io("write", log.join("HEAD")))
     }

@@ -430,10 +430,10 @@ fn an_index_locked_by_git_is_left_alone() {
     fs::write(&lock, "").unwrap();
     let before = fs::read(fork.worktree.index_path()).unwrap();
     let error = update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[]).unwrap_err();
-    let GitError::Io { source, .. } = &error else {
+    let GitError::IndexLocked { lock: held } = &error else {
         panic!("{error}");
     };
-    assert_eq!(source.kind(), std::io::ErrorKind::AlreadyExists);
+    assert_eq!(held, &lock);
     assert!(lock.exists());
     assert_eq!(fs::read(fork.worktree.index_path()).unwrap(), before);
     fs::remove_file(&lock).unwrap();

@@ -1,7 +1,7 @@
 //! Bringing a worktree's index to a tree after a commit.
 
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind, Write};
+use std::io::Write;
 use std::ops::{Bound, Range};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use gix::lock::acquire::Fail;
 use super::writer::{CachedTree, Encoder, EntryFlags, EntryStat};
 use super::{check_depth, on_deep_stack, read_index};
 use crate::attr::Attr;
-use crate::git::refs::library_io_error;
+use crate::git::refs::{library_io_error, lock_of};
 use crate::git::{GitError, LinkedWorktree, ObjectId, Repository, TreeEntryKind};
 use crate::path::RepoPath;
 
@@ -34,7 +34,7 @@ pub struct IndexChange {
 /// Directories that the old index knows to be the tree's own are not read, so that it costs O(changes) tree reads.
 ///
 /// # Errors
-/// [`GitError::Io`] with [`ErrorKind::AlreadyExists`] where git holds the lock.
+/// [`GitError::IndexLocked`] where git holds the lock.
 pub fn update_index(
     repository: &Repository,
     worktree: &LinkedWorktree,
@@ -49,12 +49,10 @@ pub fn update_index(
         0,
     )
     .map_err(|error| {
-        let lock_path = worktree.git_dir().join("index.lock");
-        if error.is_retryable() {
-            let held = "another git process is at work there (or one crashed: then remove the file)";
-            GitError::io("lock the index with", lock_path)(io::Error::new(ErrorKind::AlreadyExists, held))
-        } else {
-            library_io_error("lock the index with", lock_path, &error)
+        let lock = lock_of(&index_path);
+        match error.is_retryable() {
+            true => GitError::IndexLocked { lock },
+            false => library_io_error("lock the index with", lock, &error),
         }
     })?;
     let updated = on_deep_stack(&index_path, || {

@@ -259,12 +259,22 @@ fn a_ref_locked_by_git_is_left_alone() {
         repository.keep("demo", "base", second).unwrap_err(),
         repository.release("demo", "base").unwrap_err(),
     ] {
-        let GitError::Io { source, .. } = &error else {
+        let GitError::RefLocked { name, lock: held } = &error else {
             panic!("{error}");
         };
-        assert_eq!(source.kind(), std::io::ErrorKind::AlreadyExists);
+        assert_eq!((name.as_str(), held), ("refs/tine/demo/base", &lock));
     }
     assert_eq!(repository.kept("demo").unwrap(), [("base".to_owned(), first)]);
+    fs::remove_file(lock).unwrap();
+
+    test.git(&["pack-refs", "--all"]);
+    let lock = test.dir().join(".git/packed-refs.lock");
+    fs::write(&lock, "").unwrap();
+    let error = repository.release("demo", "base").unwrap_err();
+    let GitError::RefLocked { name, lock: held } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!((name.as_str(), held), ("packed-refs", &lock));
     fs::remove_file(lock).unwrap();
     repository.keep("demo", "base", second).unwrap();
     assert_eq!(repository.kept("demo").unwrap(), [("base".to_owned(), second)]);
