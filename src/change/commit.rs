@@ -144,6 +144,7 @@ pub fn keep_discarded(
             let own = Identity {
                 name: "tine".to_owned(),
                 email: "tine@localhost".to_owned(),
+                time: None,
             };
             spec.author = Some(own.clone());
             spec.committer = Some(own);

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use super::failures::git_failed;
 use crate::daemon::protocol::IdentityText;
 use crate::daemon::{ErrorCode, Failure};
-use crate::git::program;
+use crate::git::{CommitTime, program};
 
 /// The hooks around a commit, in the order in which they run.
 const COMMIT_HOOKS: [&str; 4] = ["pre-commit", "prepare-commit-msg", "commit-msg", "post-commit"];
@@ -126,6 +126,12 @@ impl Hooks {
             .env("GIT_AUTHOR_NAME", &self.author.name)
             .env("GIT_AUTHOR_EMAIL", &self.author.email)
             .stdin(Stdio::null());
+        if let Some(CommitTime { secs, offset_secs }) = self.author.time {
+            let minutes = offset_secs.abs() / 60;
+            let sign = if offset_secs < 0 { '-' } else { '+' };
+            let zone = format!("{sign}{:02}{:02}", minutes / 60, minutes % 60);
+            command.env("GIT_AUTHOR_DATE", format!("@{secs} {zone}"));
+        }
         if let Some(index) = &self.index {
             command.env("GIT_INDEX_FILE", &index.path);
         }

@@ -7,25 +7,30 @@ use crate::daemon::protocol::IdentityText;
 use crate::daemon::{ErrorCode, Failure};
 use crate::git::{Identity, program};
 
-/// The committer as git knows it in `dir`: from the caller's environment, then from the configuration.
+/// The committer as git knows it in `dir`: from the caller's environment, then from the configuration. The time is now,
+/// or what `GIT_COMMITTER_DATE` says.
 pub fn committer(dir: &Path) -> Result<IdentityText, Failure> {
-    ask(dir, "GIT_COMMITTER_IDENT")
+    ask(dir, "GIT_COMMITTER_IDENT", &[])
 }
 
 /// The author as git knows it in `dir`, or as `--author` says: `Name <address>`, or else a pattern for the author of an
-/// earlier commit, as git takes it.
+/// earlier commit, as git takes it. The time is now, or what `GIT_AUTHOR_DATE` says.
 pub fn author(dir: &Path, given: Option<&str>) -> Result<IdentityText, Failure> {
+    let variable = "GIT_AUTHOR_IDENT";
     let Some(given) = given else {
-        return ask(dir, "GIT_AUTHOR_IDENT");
+        return ask(dir, variable, &[]);
     };
-    match Identity::parse(given) {
-        Some(Identity { name, email }) => Ok(IdentityText { name, email }),
-        None => earlier_author(dir, given),
-    }
+    let (name, email) = match Identity::parse(given) {
+        Some(identity) => (identity.name, identity.email),
+        None => earlier_author(dir, given)?,
+    };
+    let told = [("GIT_AUTHOR_NAME", &*name), ("GIT_AUTHOR_EMAIL", &*email)];
+    let IdentityText { time, .. } = ask(dir, variable, &told)?;
+    Ok(IdentityText { name, email, time })
 }
 
-/// The author of the newest commit whose author matches `pattern`.
-fn earlier_author(dir: &Path, pattern: &str) -> Result<IdentityText, Failure> {
+/// Name and address of the author of the newest commit whose author matches `pattern`.
+fn earlier_author(dir: &Path, pattern: &str) -> Result<(String, String), Failure> {
     let mut command = program::command(dir);
     command.args(["log", "--all", "-1", "-i", "--use-mailmap", "--format=%aN%n%aE"]);
     command.arg(format!("--author={pattern}"));
@@ -33,10 +38,7 @@ fn earlier_author(dir: &Path, pattern: &str) -> Result<IdentityText, Failure> {
     let text = String::from_utf8_lossy(&found);
     let mut found = text.lines();
     match (found.next(), found.next()) {
-        (Some(name), Some(email)) => Ok(IdentityText {
-            name: name.to_owned(),
-            email: email.to_owned(),
-        }),
+        (Some(name), Some(email)) => Ok((name.to_owned(), email.to_owned())),
         _ => Err(Failure::new(
             ErrorCode::Usage,
             format!("{pattern:?} is no author, and no earlier commit's author matches it"),
@@ -45,32 +47,37 @@ fn earlier_author(dir: &Path, pattern: &str) -> Result<IdentityText, Failure> {
     }
 }
 
-/// Asks git for `variable`: `Name <address> time zone`.
-fn ask(dir: &Path, variable: &str) -> Result<IdentityText, Failure> {
+/// Asks git for `variable`, with `environment` beside the caller's.
+fn ask(dir: &Path, variable: &str, environment: &[(&str, &str)]) -> Result<IdentityText, Failure> {
     let mut command = program::command(dir);
+    command.envs(environment.iter().copied());
     let finished = program::finish(command.args(["var", variable]), b"")?;
-    let printed = String::from_utf8_lossy(&finished.stdout);
-    let identity = printed.trim_end().rsplit_once('>').and_then(|(identity, _)| {
-        let (name, email) = identity.split_once('<')?;
-        Some(IdentityText {
-            name: name.trim_end().to_owned(),
-            email: email.to_owned(),
-        })
-    });
-    match identity {
-        Some(identity) if finished.status.success() => Ok(identity),
-        _ => Err(no_identity(&finished.stderr)),
+    match Identity::parse_signature(&finished.stdout) {
+        Some(Identity { name, email, time }) if finished.status.success() => {
+            Ok(IdentityText { name, email, time })
+        }
+        _ => Err(refused(&finished.stderr)),
     }
 }
 
 /// git's own words without the advice, which is our hint.
-fn no_identity(stderr: &[u8]) -> Failure {
-    let failure = Failure::new(ErrorCode::NoIdentity, "git does not know who commits")
-        .hint("`git config --global user.name NAME` and `git config --global user.email ADDRESS`");
-    lines(stderr)
+fn refused(stderr: &[u8]) -> Failure {
+    let lines = lines(stderr);
+    let reasons: Vec<&str> = lines
         .iter()
         .filter_map(|line| line.strip_prefix("fatal: "))
-        .fold(failure, |failure, line| failure.cause(line))
+        .collect();
+    let failure = match reasons
+        .iter()
+        .any(|reason| reason.starts_with("invalid date format"))
+    {
+        true => Failure::new(ErrorCode::Usage, "git does not understand the date of the commit").hint(
+            "write GIT_AUTHOR_DATE and GIT_COMMITTER_DATE as `2026-01-31T12:00:00+0100`, or unset them",
+        ),
+        false => Failure::new(ErrorCode::NoIdentity, "git does not know who commits")
+            .hint("`git config --global user.name NAME` and `git config --global user.email ADDRESS`"),
+    };
+    reasons.into_iter().fold(failure, Failure::cause)
 }
 
 #[cfg(test)]
@@ -80,7 +87,7 @@ mod tests {
     #[test]
     fn the_reason_why_there_is_no_identity_is_the_cause() {
         let said = b"Author identity unknown\n\n*** Please tell me who you are.\n\nRun\n\nfatal: empty ident name (for <>) not allowed\n";
-        let failure = no_identity(said);
+        let failure = refused(said);
         assert_eq!(failure.code, ErrorCode::NoIdentity);
         assert_eq!(failure.causes, ["empty ident name (for <>) not allowed"]);
     }

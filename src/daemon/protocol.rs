@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
 use crate::change::ChangeKind;
+use crate::git::CommitTime;
 use crate::path::text::{PathText, host_path, optional_host_path};
 use crate::workspace::{ForkName, UnmountPolicy};
 
@@ -95,11 +96,14 @@ pub enum UnmountAction {
     Discard,
 }
 
-/// Name and address, as git's identities have them.
+/// Name, address and time, as git's identities have them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct IdentityText {
     pub name: String,
     pub email: String,
+    /// When it commits, in the caller's time zone; `None` means when the daemon does it, in the daemon's.
+    #[serde(default)]
+    pub time: Option<CommitTime>,
 }
 
 /// What the daemon answers.

@@ -18,7 +18,7 @@ pub(crate) mod testing;
 pub mod worktree;
 
 pub use base::{Base, BaseCache, BaseDir, BaseEntry, BlobContent, InoHasher};
-pub use commit::{CommitSpec, Identity, TreeChange};
+pub use commit::{CommitSpec, CommitTime, Identity, TreeChange};
 pub use error::GitError;
 pub use gix::ObjectId;
 pub use ignore::IgnoreRules;

@@ -239,6 +239,57 @@ fn identities_are_found_as_git_finds_them() {
 }
 
 #[test]
+fn times_are_those_that_the_callers_environment_sets() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    let when = || repo.git_in(&dir, &["log", "-1", "--format=%an %aI %cI"]);
+    let commit = |content: &str, more: &[&str], variables: &[(&str, &str)]| {
+        fs::write(dir.join("file"), content).unwrap();
+        let args = [&["commit", "demo", "-m", "m"], more].concat();
+        run_with_timeout(tine.command(&args).envs(variables.iter().copied()))
+    };
+    let dates = [
+        ("GIT_AUTHOR_DATE", "2001-02-03T04:05:06+0530"),
+        ("GIT_COMMITTER_DATE", "@981173106 -0330"),
+    ];
+    commit("1", &[], &dates).expect_success("commit");
+    assert_eq!(
+        when(),
+        "Ada Author 2001-02-03T04:05:06+05:30 2001-02-03T00:35:06-03:30"
+    );
+
+    hook(
+        &repo,
+        "pre-commit",
+        "echo \"$GIT_AUTHOR_NAME $GIT_AUTHOR_DATE\" > \"$HOME/told\"",
+    );
+    let as_said = ["--author", "Grace <grace@example.org>"];
+    commit("2", &as_said, &dates).expect_success("commit as somebody else");
+    assert_eq!(
+        when(),
+        "Grace 2001-02-03T04:05:06+05:30 2001-02-03T00:35:06-03:30"
+    );
+    let told = fs::read_to_string(repo.home().join("told")).unwrap();
+    assert_eq!(told, "Grace @981153306 +0530\n");
+
+    // Without them it is now, in the caller's own time zone, whatever the daemon's is.
+    commit("3", &[], &[("TZ", "XYZ-5:45")]).expect_success("commit now");
+    let now = repo.git_in(&dir, &["log", "-1", "--format=%aI %cI"]);
+    assert!(now.split(' ').all(|time| time.ends_with("+05:45")), "{now}");
+    let secs: u64 = repo.git_in(&dir, &["log", "-1", "--format=%ct"]).parse().unwrap();
+    let since_1970 = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    assert!(since_1970 - secs < 60, "{now}");
+
+    let before = repo.git(&["for-each-ref"]);
+    let output = commit("4", &["--json"], &[("GIT_AUTHOR_DATE", "yesteryear")]);
+    let failure = crate::failure_of(&output, "commit at no time");
+    assert_eq!(failure["code"], "usage", "{failure}");
+    assert_eq!(repo.git(&["for-each-ref"]), before);
+}
+
+#[test]
 fn hooks_see_what_is_committed_and_may_change_the_message() {
     require_fuse!();
     let repo = TestRepo::new();

@@ -66,5 +66,6 @@ fn identity_of(text: IdentityText) -> Identity {
     Identity {
         name: text.name,
         email: text.email,
+        time: text.time,
     }
 }

@@ -1,7 +1,8 @@
 //! Who commits: identities as git finds them.
 
-use gix::actor::Signature;
+use gix::actor::{Signature, SignatureRef};
 use gix::date::Time;
+use serde::{Deserialize, Serialize};
 
 use crate::git::{GitError, Repository, program};
 
@@ -10,6 +11,17 @@ use crate::git::{GitError, Repository, program};
 pub struct Identity {
     pub name: String,
     pub email: String,
+    /// When; `None` means now.
+    pub time: Option<CommitTime>,
+}
+
+/// A moment, and the time zone it was told in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitTime {
+    /// Seconds since 1970.
+    pub secs: i64,
+    /// Seconds that the zone is ahead of UTC.
+    pub offset_secs: i32,
 }
 
 impl Identity {
@@ -21,10 +33,25 @@ impl Identity {
         (!name.is_empty()).then(|| Identity {
             name,
             email: strip_crud(email),
+            time: None,
         })
     }
 
-    fn signed_now(&self) -> Result<Signature, GitError> {
+    /// Parses `Name <email> seconds zone`, as `git var GIT_AUTHOR_IDENT` prints it.
+    pub fn parse_signature(text: &[u8]) -> Option<Identity> {
+        let signature = SignatureRef::from_bytes(text.trim_ascii_end()).ok()?;
+        let time = signature.time().ok()?;
+        Some(Identity {
+            name: signature.name.to_string(),
+            email: signature.email.to_string(),
+            time: Some(CommitTime {
+                secs: time.seconds,
+                offset_secs: time.offset,
+            }),
+        })
+    }
+
+    fn signature(&self) -> Result<Signature, GitError> {
         let name = strip_crud(&self.name);
         if name.is_empty() {
             return Err(GitError::NoIdentity(format!(
@@ -35,7 +62,10 @@ impl Identity {
         Ok(Signature {
             name: name.into(),
             email: strip_crud(&self.email).into(),
-            time: Time::now_local_or_utc(),
+            time: match self.time {
+                Some(time) => Time::new(time.secs, time.offset_secs),
+                None => Time::now_local_or_utc(),
+            },
         })
     }
 }
@@ -67,7 +97,7 @@ impl Repository {
         Ok(repository)
     }
 
-    /// The signature of `role` at this moment: `given`, or else as the configuration and environment say.
+    /// The signature of `role`: `given`, or else as the configuration and environment say.
     pub(super) fn signature(
         &self,
         fresh: &gix::Repository,
@@ -75,7 +105,7 @@ impl Repository {
         given: Option<&Identity>,
     ) -> Result<Signature, GitError> {
         if let Some(identity) = given {
-            return identity.signed_now();
+            return identity.signature();
         }
         let configured = match role {
             Role::Author => fresh.author(),
@@ -87,8 +117,9 @@ impl Repository {
             let identity = Identity {
                 name: signature.name.to_string(),
                 email: signature.email.to_string(),
+                time: None,
             };
-            if let Ok(cleaned) = identity.signed_now() {
+            if let Ok(cleaned) = identity.signature() {
                 return Ok(Signature {
                     time: signature.time,
                     ..cleaned
@@ -120,7 +151,7 @@ impl Repository {
             GitError::GitFailed { stderr, .. } => GitError::NoIdentity(reason(&stderr)),
             other => other,
         })?;
-        gix::actor::SignatureRef::from_bytes(output.trim_ascii_end())
+        SignatureRef::from_bytes(output.trim_ascii_end())
             .and_then(|signature| signature.to_owned())
             .map_err(GitError::library("read the identity"))
     }
@@ -158,8 +189,23 @@ mod tests {
             ("A. U. Thor", "author@example.com")
         );
         assert_eq!(Identity::parse("Jürgen <>").unwrap().email, "");
+        assert_eq!(parsed.time, None);
         for bad in ["", "nobody", "<a@b>", "A <a@b", "a@b>"] {
             assert_eq!(Identity::parse(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_signature_is_read_with_its_time_and_zone() {
+        let read = Identity::parse_signature("Jürgen Ö <> 981153246 -0330\n".as_bytes()).unwrap();
+        assert_eq!((read.name.as_str(), read.email.as_str()), ("Jürgen Ö", ""));
+        let time = CommitTime {
+            secs: 981_153_246,
+            offset_secs: -(3 * 60 + 30) * 60,
+        };
+        assert_eq!(read.time, Some(time));
+        for bad in ["", "A <a@b>", "A <a@b> now", "A 1 +0000"] {
+            assert_eq!(Identity::parse_signature(bad.as_bytes()), None, "{bad:?}");
         }
     }
 }

@@ -245,6 +245,7 @@ fn an_identity_configured_later_is_used_and_a_missing_one_named() {
         author: Some(Identity {
             name: " .".into(),
             email: "a@b".into(),
+            time: None,
         }),
         ..spec(tree_id, &[], "m")
     };
