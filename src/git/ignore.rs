@@ -6,7 +6,6 @@
 //! rules there are for it.
 
 use std::collections::HashMap;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use gix::glob::pattern::Case;
 use gix::ignore::Search;
 use gix::ignore::search::Ignore;
 
-use super::{GitError, Repository};
+use super::{GitError, Repository, rule_files};
 use crate::path::RepoPath;
 
 /// git ignores larger files (dir.c, `PATTERN_MAX_FILE_SIZE`).
@@ -63,7 +62,7 @@ impl<'a> IgnoreRules<'a> {
             Some(repository.common_dir().join("info/exclude")),
         ];
         for path in files.into_iter().flatten() {
-            if let Some(bytes) = read_file(&path)? {
+            if let Some(bytes) = rule_files::read(&path)? {
                 add(&mut globals, bytes, path, None)?;
             }
         }
@@ -172,16 +171,6 @@ fn excludes_file(repository: &Repository, local: &gix::Repository) -> Result<Opt
                 .or_else(home);
             Ok(config_home.map(|dir| dir.join("git/ignore")))
         }
-    }
-}
-
-fn read_file(path: &Path) -> Result<Option<Vec<u8>>, GitError> {
-    match std::fs::read(path) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) => match error.kind() {
-            ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory => Ok(None),
-            _ => Err(GitError::io("read", path)(error)),
-        },
     }
 }
 

@@ -13,6 +13,7 @@ pub mod objects;
 pub mod program;
 pub mod refs;
 pub mod repository;
+mod rule_files;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod worktree;

@@ -388,6 +388,56 @@ fn an_ordinary_user_without_fusermount() {
 }
 
 #[test]
+fn rules_of_the_users_own_that_may_not_be_read_do_not_count_and_the_log_says_so_once() {
+    // SAFETY: the call touches no memory.
+    if unsafe { libc::geteuid() } != 0 || !has_program("setpriv") {
+        skip(test_name!(), "another user cannot be taken on");
+        return;
+    }
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let log = repo.common_dir().join("tine/daemon.log");
+    let config = repo.home().join(".config/git");
+    fs::create_dir_all(&config).unwrap();
+    for name in ["ignore", "attributes"] {
+        fs::write(config.join(name), "*\n").unwrap();
+        run_with_timeout(Command::new("chmod").arg("000").arg(config.join(name))).expect_success("chmod");
+    }
+    run_with_timeout(Command::new("chown").args(["-R", "65534:65534"]).arg(repo.root()))
+        .expect_success("chown");
+    let as_nobody = |args: &[&str]| {
+        let mut command = repo.command("setpriv", repo.dir());
+        command
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(Tine::program())
+            .args(args);
+        run_with_timeout(&mut command)
+    };
+    let probe = as_nobody(&["--version"]);
+    if !probe.status.success() {
+        skip(
+            test_name!(),
+            &format!("another user cannot run the program: {}", probe.error_text()),
+        );
+        return;
+    }
+    as_nobody(&["new", "demo", "--no-mount"]).expect_success("new");
+    for _ in 0..2 {
+        as_nobody(&["status", "demo"]).expect_success("status");
+    }
+    as_nobody(&["daemon", "stop"]).expect_success("stop");
+    let log = fs::read_to_string(log).unwrap();
+    for name in ["ignore", "attributes"] {
+        let place = config.join(name).display().to_string();
+        let told = log.lines().filter(|line| line.contains(&place));
+        let told: Vec<&str> = told.collect();
+        assert_eq!(told.len(), 1, "{name}: {log}");
+        assert!(told[0].contains(" WARN "), "{log}");
+    }
+    drop(tine);
+}
+
+#[test]
 fn a_store_that_may_not_be_written() {
     require_fuse!();
     // SAFETY: the call touches no memory.

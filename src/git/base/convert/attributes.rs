@@ -5,7 +5,7 @@
 //! is first asked for; nothing is walked beforehand.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use gix::attrs::search::{MetadataCollection, Outcome};
@@ -15,7 +15,7 @@ use gix::glob::pattern::Case;
 use parking_lot::Mutex;
 
 use crate::git::base::Base;
-use crate::git::{GitError, Repository, TreeEntryKind};
+use crate::git::{GitError, Repository, TreeEntryKind, rule_files};
 use crate::path::RepoPath;
 
 /// The attributes that matter to a checkout, in the order of the fields below.
@@ -97,19 +97,19 @@ impl Attributes {
         let paths = local
             .attribute_global_paths()
             .map_err(GitError::library("find the attribute files"))?;
-        let has_file = paths.iter().any(|path| path.exists());
-        let mut buffer = Vec::new();
-        let globals = Search::new_globals(paths, &mut buffer, &mut names)
-            .map_err(GitError::library("read the attribute files"))?;
+        let no_files: [PathBuf; 0] = [];
+        let mut globals = Search::new_globals(no_files, &mut Vec::new(), &mut names)
+            .map_err(GitError::library("number the attributes"))?;
+        let mut has_globals = false;
+        for path in paths {
+            has_globals |= add_file(&mut globals, path, &mut names)?;
+        }
         let mut info = Search::default();
         let info_path = repository.common_dir().join("info/attributes");
-        let has_info = info
-            .add_patterns_file(info_path.clone(), true, None, &mut buffer, &mut names, true)
-            .map_err(GitError::io("read", &info_path))?;
-        let info_rules = match has_info {
-            true => std::fs::read(&info_path).map_err(GitError::io("read", info_path))?,
-            false => Vec::new(),
-        };
+        let info_rules = rule_files::read(&info_path)?.unwrap_or_default();
+        has_globals |= !info_rules.is_empty();
+        info.add_patterns_buffer(&info_rules, info_path.clone(), None, &mut names, true)
+            .map_err(GitError::io("read", info_path))?;
         Ok(Attributes {
             case: match local.config_snapshot().boolean("core.ignoreCase") {
                 Some(true) => Case::Fold,
@@ -118,7 +118,7 @@ impl Attributes {
             globals,
             info,
             info_rules,
-            has_globals: has_file || has_info,
+            has_globals,
             state: Mutex::new(State {
                 names,
                 dirs: HashMap::new(),
@@ -230,6 +230,17 @@ impl Attributes {
             search.pattern_matching_relative_path(path, self.case, Some(false), outcome);
         }
     }
+}
+
+/// Adds the rules of the file at `path`, which hold everywhere; whether there are any.
+fn add_file(search: &mut Search, path: PathBuf, names: &mut MetadataCollection) -> Result<bool, GitError> {
+    let Some(bytes) = rule_files::read(&path)? else {
+        return Ok(false);
+    };
+    search
+        .add_patterns_buffer(&bytes, path.clone(), None, names, true)
+        .map_err(GitError::io("read", path))?;
+    Ok(true)
 }
 
 /// What a directory itself has to say.
