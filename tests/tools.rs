@@ -300,6 +300,31 @@ fn git_bisects() {
 }
 
 #[test]
+fn a_sparse_checkout_deletes_nothing() {
+    require_fuse!();
+    for kind in ["--no-sparse-index", "--sparse-index"] {
+        let repo = TestRepo::new();
+        let mut fork = mounted(&repo);
+        repo.git_in(fork.path(), &["sparse-checkout", "set", kind, "docs"]);
+        assert!(!fork.path().join("src").exists());
+        repo.sh_in(
+            fork.path(),
+            "git update-index --skip-worktree run.sh; rm run.sh; echo more >> docs/guide.md",
+        );
+        fork.commit("docs").expect("there is something to commit");
+        let changed = repo.git(&["diff", "--name-only", "main", "tine/demo"]);
+        assert_eq!(changed, "docs/guide.md", "{kind}");
+        assert_eq!(repo.status(fork.path()), "", "{kind}");
+        assert!(fork.changes().changes.is_empty(), "{kind}");
+        fork.reopen();
+        repo.git_in(fork.path(), &["sparse-checkout", "disable"]);
+        assert_eq!(repo.status(fork.path()), "", "{kind}");
+        let checkout = repo.git_checkout_of("tine/demo", "by-git");
+        repo.assert_same_trees(&checkout, fork.path());
+    }
+}
+
+#[test]
 fn git_cleans_and_restores() {
     require_fuse!();
     let repo = TestRepo::new();

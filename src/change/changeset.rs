@@ -1,14 +1,12 @@
 //! What changed in a fork against its HEAD.
 
-use std::collections::BTreeSet;
-
 use serde::Serialize;
 
 use super::ChangeError;
 use super::compare::{Candidate, CompareOptions, Comparison, Found, compare, effective_kind};
 use super::contents::Contents;
 use crate::attr::{Attr, FileKind, Ino, Timestamp};
-use crate::git::index::tracked_paths;
+use crate::git::index::{Tracking, tracked_paths};
 use crate::git::{GitError, IgnoreRules, ObjectId, Repository, TreeChange, TreeEntryKind};
 use crate::path::{EntryName, RepoPath};
 use crate::workspace::store::IndexStamp;
@@ -182,6 +180,9 @@ impl Examiner<'_> {
             ignored,
             left_out,
         } = compare(self.repository, &delta, head_tree, self.options, &mut is_ignored)?;
+        if self.scope == Scope::Everything {
+            candidates = self.decided_by_index(candidates, ignored)?;
+        }
         let contents = Contents {
             repository: self.repository,
             fork: self.fork,
@@ -190,9 +191,8 @@ impl Examiner<'_> {
                 .fork
                 .conversions_of(self.attributes_tree(head_tree, &candidates)?)?,
         };
-        match self.scope {
-            Scope::Everything => candidates.extend(self.tracked_among(ignored)?),
-            Scope::InHead => candidates.retain(|candidate| candidate.old.is_some()),
+        if self.scope == Scope::InHead {
+            candidates.retain(|candidate| candidate.old.is_some());
         }
         candidates.sort_by(|a, b| a.path.cmp(&b.path));
 
@@ -307,32 +307,52 @@ impl Examiner<'_> {
         Ok((change, adoptable))
     }
 
-    /// Those of the ignored candidates that the index tracks nevertheless. Where the index is the one that was asked
-    /// before, it is not read again.
-    fn tracked_among<'c>(&self, ignored: Vec<Candidate<'c>>) -> Result<Vec<Candidate<'c>>, ChangeError> {
+    /// Settles what the index has a say in: ignored candidates count where it tracks them nevertheless, and what is
+    /// missing counts unless it is only left out of the checkout. Where neither occurs the index is not read, nor where
+    /// it is the one that was asked before.
+    fn decided_by_index<'c>(
+        &self,
+        candidates: Vec<Candidate<'c>>,
+        ignored: Vec<Candidate<'c>>,
+    ) -> Result<Vec<Candidate<'c>>, ChangeError> {
+        let (missing, mut counted): (Vec<_>, Vec<_>) = candidates
+            .into_iter()
+            .partition(|candidate| matches!(candidate.new, Found::Nothing));
+        let asked: Vec<&RepoPath> = missing.iter().chain(&ignored).map(|c| &c.path).collect();
+        let answers = self.tracking_of(&asked)?;
+        let (of_missing, of_ignored) = answers.split_at(missing.len());
+        let wanted = of_missing.iter().map(|&tracking| tracking != Tracking::Skipped);
+        let tracked = of_ignored.iter().map(|&tracking| tracking != Tracking::Untracked);
+        let counts: Vec<bool> = wanted.chain(tracked).collect();
+        let undecided = missing.into_iter().chain(ignored);
+        counted.extend(
+            undecided
+                .zip(counts)
+                .filter_map(|(candidate, counts)| counts.then_some(candidate)),
+        );
+        Ok(counted)
+    }
+
+    /// What the worktree's index says of `paths`.
+    fn tracking_of(&self, paths: &[&RepoPath]) -> Result<Vec<Tracking>, ChangeError> {
         let Some(stamp) = IndexStamp::of(&self.fork.worktree.index_path()) else {
-            return Ok(Vec::new());
+            return Ok(vec![Tracking::Untracked; paths.len()]);
         };
         let memo = self.fork.memo();
-        let unknown: Vec<RepoPath> = ignored
+        let mut known: Vec<_> = paths.iter().map(|path| memo.tracking(&stamp, path)).collect();
+        let unknown: Vec<RepoPath> = paths
             .iter()
-            .filter(|candidate| memo.is_tracked(&stamp, &candidate.path).is_none())
-            .map(|candidate| candidate.path.clone())
+            .zip(&known)
+            .filter(|(_, tracking)| tracking.is_none())
+            .map(|(&path, _)| path.clone())
             .collect();
-        let mut tracked = BTreeSet::new();
-        if !unknown.is_empty() {
-            let answers = tracked_paths(self.repository, &self.fork.worktree, &unknown)?;
-            for (path, is_tracked) in unknown.into_iter().zip(answers) {
-                memo.remember_tracked(&stamp, &path, is_tracked);
-                if is_tracked {
-                    tracked.insert(path);
-                }
-            }
+        let answers = tracked_paths(self.repository, &self.fork.worktree, &unknown)?;
+        let gaps = known.iter_mut().filter(|tracking| tracking.is_none());
+        for (gap, (path, tracking)) in gaps.zip(unknown.iter().zip(answers)) {
+            memo.remember_tracking(&stamp, path, tracking);
+            *gap = Some(tracking);
         }
-        let is_tracked = |candidate: &Candidate<'_>| {
-            tracked.contains(&candidate.path) || memo.is_tracked(&stamp, &candidate.path) == Some(true)
-        };
-        Ok(ignored.into_iter().filter(is_tracked).collect())
+        Ok(known.into_iter().flatten().collect())
     }
 }
 

@@ -19,6 +19,7 @@ use std::path::Path;
 use std::thread;
 
 use gix::bstr::ByteSlice;
+use gix::index::entry::Flags;
 
 use super::{GitError, LinkedWorktree, ObjectId, Repository};
 use crate::path::RepoPath;
@@ -57,27 +58,56 @@ fn check_depth(depth: usize, tree_id: ObjectId) -> Result<(), GitError> {
     })
 }
 
-/// Those of `paths` that the worktree's index holds (a missing index holds none). A path in conflict counts, and one
-/// that is only intended to be added.
+/// What an index says of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tracking {
+    Untracked,
+    /// A path in conflict counts, and one that is only intended to be added.
+    Tracked,
+    /// Tracked, and not wanted in the checkout (`git sparse-checkout`): missing there it is no deletion.
+    Skipped,
+}
+
+/// What the worktree's index says of `paths`; a missing index holds none.
 pub fn tracked_paths(
     repository: &Repository,
     worktree: &LinkedWorktree,
     paths: &[RepoPath],
-) -> Result<Vec<bool>, GitError> {
+) -> Result<Vec<Tracking>, GitError> {
     if paths.is_empty() {
         return Ok(Vec::new());
     }
     on_deep_stack(&worktree.index_path(), || {
         let index = read_index(repository, worktree)?;
-        let is_tracked = |path: &RepoPath| {
-            let path = path.as_bytes().as_bstr();
-            let found = index
-                .entries()
-                .binary_search_by(|entry| entry.path(&index).cmp(path));
-            found.is_ok()
-        };
-        Ok(paths.iter().map(is_tracked).collect())
+        Ok(paths
+            .iter()
+            .map(|path| tracking(&index, path.as_bytes()))
+            .collect())
     })
+}
+
+fn tracking(index: &gix::index::File, path: &[u8]) -> Tracking {
+    match find_entry(index, path) {
+        Some(entry) if entry.flags.contains(Flags::SKIP_WORKTREE) => Tracking::Skipped,
+        Some(_) => Tracking::Tracked,
+        None if is_beneath_skipped_directory(index, path) => Tracking::Skipped,
+        None => Tracking::Untracked,
+    }
+}
+
+/// Whether one entry of a sparse index stands for a directory above `path`.
+fn is_beneath_skipped_directory(index: &gix::index::File, path: &[u8]) -> bool {
+    let slashes = path.iter().enumerate().filter(|&(_, &byte)| byte == b'/');
+    index.is_sparse()
+        && slashes
+            .map(|(at, _)| &path[..=at])
+            .any(|dir| find_entry(index, dir).is_some())
+}
+
+fn find_entry<'a>(index: &'a gix::index::File, path: &[u8]) -> Option<&'a gix::index::Entry> {
+    let entries = index.entries();
+    let at = entries.binary_search_by(|entry| entry.path(index).cmp(path.as_bstr()));
+    entries.get(at.ok()?)
 }
 
 /// Reads the worktree's index; a missing one is empty. Its hash is not checked, as git does not check it either.

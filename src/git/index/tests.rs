@@ -344,7 +344,7 @@ fn conflicts_are_resolved_by_the_commit() {
     assert!(!fork.test.try_git(&merge, b"").status.success());
     let path = RepoPath::parse("dir/f").unwrap();
     let tracked = tracked_paths(&fork.repository, &fork.worktree, &[path]).unwrap();
-    assert_eq!(tracked, [true]);
+    assert_eq!(tracked, [Tracking::Tracked]);
     fs::write(fork.dir.join("dir/f"), "both").unwrap();
     fork.age(&["."]);
     let tree_id = fork.commit(&[("dir/f", Some(File))]);
@@ -418,7 +418,7 @@ fn a_sparse_or_missing_index_is_filled_up_from_the_tree() {
     fs::remove_file(fork.worktree.index_path()).unwrap();
     let path = RepoPath::parse("dir/f").unwrap();
     let tracked = tracked_paths(&fork.repository, &fork.worktree, &[path]).unwrap();
-    assert_eq!(tracked, [false]);
+    assert_eq!(tracked, [Tracking::Untracked]);
     update_index(&fork.repository, &fork.worktree, tree_id, &[]).unwrap();
     fork.check_index(tree_id);
 }
@@ -450,12 +450,32 @@ fn tracked_paths_are_those_in_the_index() {
         .map(|name| RepoPath::parse(name).unwrap())
         .collect();
     let tracked = tracked_paths(&fork.repository, &fork.worktree, &paths).unwrap();
-    assert_eq!(tracked, [true, false, true, false, false, true, true, false]);
+    let is_tracked: Vec<_> = tracked.iter().map(|&is| is == Tracking::Tracked).collect();
+    assert_eq!(is_tracked, [true, false, true, false, false, true, true, false]);
     let odd = RepoPath::parse(b"n\xffn").unwrap();
     assert_eq!(
         tracked_paths(&fork.repository, &fork.worktree, &[odd]).unwrap(),
-        [true]
+        [Tracking::Tracked]
     );
+}
+
+#[test]
+fn what_a_sparse_checkout_leaves_out_is_skipped_and_stays_so() {
+    for kind in ["--no-sparse-index", "--sparse-index"] {
+        let fork = Fork::new(&[]);
+        fork.git(&["sparse-checkout", "set", "--cone", kind, "dir"]);
+        let paths: Vec<_> = ["other/1", "dir/f"]
+            .iter()
+            .map(|name| RepoPath::parse(name).unwrap())
+            .collect();
+        let tracked = tracked_paths(&fork.repository, &fork.worktree, &paths).unwrap();
+        assert_eq!(tracked, [Tracking::Skipped, Tracking::Tracked], "{kind}");
+        fs::write(fork.dir.join("dir/f"), "changed").unwrap();
+        fork.age(&["dir/f"]);
+        let tree_id = fork.commit(&[("dir/f", Some(File))]);
+        fork.check_index(tree_id);
+        assert_eq!(fork.git(&["status", "--porcelain"]), "", "{kind}");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use gix::index::extension::Tree;
 use gix::lock::acquire::Fail;
 
 use super::writer::{CachedTree, Encoder, EntryFlags, EntryStat};
-use super::{check_depth, on_deep_stack, read_index};
+use super::{check_depth, is_beneath_skipped_directory, on_deep_stack, read_index};
 use crate::attr::Attr;
 use crate::git::refs::{library_io_error, lock_of};
 use crate::git::{GitError, LinkedWorktree, ObjectId, Repository, TreeEntryKind};
@@ -188,13 +188,22 @@ impl<'a> Update<'a> {
                 .filter(|entry| entry.path(self.old) == path && is_plain(entry))
                 .filter(|entry| entry.id == id && kind_of(entry.mode) == Some(kind))
                 .map(|entry| (self.kept_stat(entry), flags_of(entry)))
-                .unwrap_or_default(),
+                .unwrap_or_else(|| (EntryStat::default(), self.flags_of_new(path))),
         };
         let stat = match kind {
             TreeEntryKind::Submodule => EntryStat::default(),
             _ => stat,
         };
         self.encoder.push(path, kind, id, &stat, flags);
+    }
+
+    /// The flags of an entry that the old index has not: one that a directory of a sparse index stood for goes on being
+    /// left out of the checkout.
+    fn flags_of_new(&self, path: &[u8]) -> EntryFlags {
+        EntryFlags {
+            is_skip_worktree: is_beneath_skipped_directory(self.old, path),
+            ..EntryFlags::default()
+        }
     }
 
     /// The stat of an entry that stays. One that may be stale, because the file could have changed within the second in

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use crate::attr::{Attr, Ino, Timestamp};
 use crate::git::ObjectId;
+use crate::git::index::Tracking;
 use crate::path::RepoPath;
 
 /// Entries that each part holds at most.
@@ -76,7 +77,7 @@ impl IndexStamp {
 #[derive(Default)]
 struct Tracked {
     stamp: Option<IndexStamp>,
-    answers: HashMap<RepoPath, bool>,
+    answers: HashMap<RepoPath, Tracking>,
 }
 
 impl Memo {
@@ -109,8 +110,8 @@ impl Memo {
         blobs.insert(key, entry);
     }
 
-    /// Whether the index of this stamp tracks `path`, if that was asked before.
-    pub fn is_tracked(&self, stamp: &IndexStamp, path: &RepoPath) -> Option<bool> {
+    /// What the index of this stamp says of `path`, if that was asked before.
+    pub fn tracking(&self, stamp: &IndexStamp, path: &RepoPath) -> Option<Tracking> {
         let tracked = self.tracked.lock();
         if tracked.stamp.as_ref() != Some(stamp) {
             return None;
@@ -118,13 +119,13 @@ impl Memo {
         tracked.answers.get(path).copied()
     }
 
-    /// Remembers whether the index of this stamp tracks `path`.
-    pub fn remember_tracked(&self, stamp: &IndexStamp, path: &RepoPath, is_tracked: bool) {
+    /// Remembers what the index of this stamp says of `path`.
+    pub fn remember_tracking(&self, stamp: &IndexStamp, path: &RepoPath, tracking: Tracking) {
         let mut tracked = self.tracked.lock();
         if tracked.stamp.as_ref() != Some(stamp) || tracked.answers.len() >= MAX_ENTRIES {
             tracked.stamp = Some(stamp.clone());
             tracked.answers.clear();
         }
-        tracked.answers.insert(path.clone(), is_tracked);
+        tracked.answers.insert(path.clone(), tracking);
     }
 }
