@@ -47,7 +47,7 @@ pub fn run(_: &List, context: &Context) -> Result<Exit, Failure> {
         output.text(&table(&rows(&forks, output)))?;
     }
     for failure in &damaged {
-        output.note(&failure.to_string());
+        output.trouble(failure);
     }
     Ok(SUCCESS)
 }

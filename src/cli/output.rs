@@ -163,6 +163,14 @@ impl Output {
         self.say(Tone::Careful, "note", text);
     }
 
+    /// Says on standard error what is wrong with something that the command did not fail for, and what to do.
+    pub fn trouble(&self, failure: &Failure) {
+        self.note(&failure.to_string());
+        if let Some(hint) = &failure.hint {
+            self.say(Tone::Good, "hint", hint);
+        }
+    }
+
     /// Shows a failure; the exit code it asks for.
     pub fn failure(&self, failure: &Failure) -> u8 {
         let exit = failure.exit.code();

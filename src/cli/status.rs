@@ -30,6 +30,11 @@ pub fn run(verb: &Status, context: &Context) -> Result<Exit, Failure> {
     }
     let fork = connection.show(&name)?;
     context.output.text(&told(&fork, &changes, &context.output))?;
+    if !fork.mounted && !changes.changes.is_empty() {
+        context.output.note(&format!(
+            "`tine commit {name} -m MESSAGE` commits them, `tine mount {name}` goes on with them"
+        ));
+    }
     Ok(SUCCESS)
 }
 

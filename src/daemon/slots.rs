@@ -474,14 +474,27 @@ impl Turn<'_> {
         self.close();
         log::info!("{} was unmounted from outside", self.name());
         if let Err(failure) = policy::after_outside_unmount(self) {
-            let failure = failure.context(format!(
-                "{} was unmounted, but its policy could not be applied; the layer is as it was",
-                self.name()
-            ));
+            let failure = policy_failed(self.name(), failure);
             log::error!("{failure}");
             self.set_trouble(Some(failure));
         }
     }
+}
+
+/// What is told of a policy that failed after an unmount from outside: nothing is lost, and the way on.
+fn policy_failed(name: &ForkName, failure: Failure) -> Failure {
+    let kept = format!(
+        "the changes are kept: `tine commit {name} -m MESSAGE` commits them, `tine mount {name}` goes on with them"
+    );
+    let hint = match &failure.hint {
+        Some(first) => format!("{first}; {kept}"),
+        None => kept,
+    };
+    failure
+        .context(format!(
+            "{name} was unmounted, but its policy could not be applied; the layer is as it was"
+        ))
+        .hint(hint)
 }
 
 /// What a mount calls when its session has ended. The work is done by a thread of its own: it waits for the fork's

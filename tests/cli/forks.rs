@@ -247,6 +247,68 @@ fn the_forks_policy_holds_without_a_flag_and_for_a_plain_umount() {
 }
 
 #[test]
+fn a_plain_umount_without_an_identity_keeps_the_changes_and_the_way_on_is_told() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    repo.git(&["config", "user.useConfigOnly", "true"]);
+    // The daemon has the identity of who starts it.
+    let mut new = tine.command(&["new", "demo", "--on-unmount", "commit"]);
+    for person in ["AUTHOR", "COMMITTER"] {
+        new.env_remove(format!("GIT_{person}_NAME"))
+            .env_remove(format!("GIT_{person}_EMAIL"));
+    }
+    let dir = PathBuf::from(
+        run_with_timeout(new.env_remove("EMAIL"))
+            .expect_success("new")
+            .text(),
+    );
+    std::fs::write(dir.join("one.txt"), "one\n").unwrap();
+    let mut umount = repo.command("umount", repo.root());
+    run_with_timeout(umount.arg(&dir)).expect_success("umount");
+    crate::support::wait_until(
+        "the policy has failed",
+        std::time::Duration::from_secs(20),
+        || tine.json(&["list"])["damaged"] != json!([]),
+    );
+
+    let list = tine.run(&["list"]).expect_success("list");
+    assert!(list.text().contains("unmounted"), "{}", list.text());
+    let told = list.error_text();
+    for part in [
+        "git does not know who commits",
+        "git config user.name",
+        "tine commit demo",
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
+    let log = std::fs::read_to_string(repo.common_dir().join("tine/daemon.log")).unwrap();
+    assert!(
+        log.lines()
+            .any(|line| line.contains(" ERROR demo was unmounted") && line.contains("who commits")),
+        "{log}"
+    );
+
+    // The same after a restart, which forgets why.
+    tine.ok(&["daemon", "stop"]);
+    let status = tine.run(&["status", "demo"]).expect_success("status");
+    assert!(
+        status.text().contains("not mounted\nA one.txt\n"),
+        "{}",
+        status.text()
+    );
+    let told = status.error_text();
+    assert!(
+        told.contains("`tine commit demo -m MESSAGE`") && told.contains("`tine mount demo`"),
+        "{told}"
+    );
+    tine.ok(&["commit", "demo", "-m", "after all"]);
+    assert_eq!(repo.git(&["show", "tine/demo:one.txt"]), "one");
+    let list = tine.run(&["list"]).expect_success("list");
+    assert_eq!(list.error_text(), "");
+}
+
+#[test]
 fn unmount_from_inside_and_with_dash_c_is_not_kept_busy_by_tine_itself() {
     require_fuse!();
     let repo = TestRepo::new();
