@@ -36,8 +36,9 @@ use crate::workspace::Workspace;
 const THREADS: usize = 2;
 /// How long the first requests may take until the mount counts as failed.
 const START_PATIENCE: Duration = Duration::from_secs(20);
-/// How long, and how often, a mount in use is tried again before it counts as busy.
-const BUSY_PATIENCE: Duration = Duration::from_millis(500);
+/// How long, and how often, a mount in use is tried again before it counts as busy: git's detached maintenance, which
+/// stands in the mount after a commit there, is over by then.
+const BUSY_PATIENCE: Duration = Duration::from_secs(2);
 const BUSY_INTERVAL: Duration = Duration::from_millis(20);
 /// How long a session may take to end once it is unmounted.
 const END_PATIENCE: Duration = Duration::from_secs(5);

@@ -343,6 +343,27 @@ fn a_mount_in_use_is_unmounted_with_force_only() {
 }
 
 #[test]
+fn a_program_that_leaves_soon_keeps_nothing_from_being_unmounted_or_deleted() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    for args in [&["unmount", "demo"], &["delete", "demo"]] {
+        let dir = match args[0] {
+            "unmount" => tine.new_fork("demo"),
+            _ => PathBuf::from(tine.ok(&["mount", "demo"])),
+        };
+        // As git's detached maintenance does after a commit.
+        let mut user = repo
+            .command("sleep", &dir)
+            .arg("1.2")
+            .spawn()
+            .expect("sleep runs");
+        tine.ok(args);
+        user.wait().expect("it ends");
+    }
+}
+
+#[test]
 fn delete_removes_fork_worktree_and_an_empty_branch() {
     require_fuse!();
     let repo = TestRepo::new();
