@@ -156,6 +156,8 @@ pub struct ForkInfo {
     #[serde(with = "host_path")]
     pub mount_dir: PathBuf,
     pub mounted: bool,
+    /// Whether other users may enter the mount: as it is mounted now, or would be.
+    pub allow_other: bool,
     pub on_unmount: UnmountPolicy,
     /// Bytes on the disk: log and contents of the open layer.
     pub layer_bytes: u64,

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::support::{
-    OutputExt, TestRepo, Tine, mounts_beneath, repo::path_text, require_fuse, run_with_timeout,
+    OutputExt, TestRepo, Tine, mounts_beneath, repo::path_text, require_fuse, run_with_timeout, skip,
+    test_name,
 };
 use crate::{names_in, refused};
 
@@ -64,6 +65,7 @@ fn new_takes_revision_branch_place_and_policy() {
     assert_eq!(fork["head_commit"], first);
     assert_eq!(fork["mount_dir"], path_text(&place));
     assert_eq!(fork["mounted"], true);
+    assert_eq!(fork["allow_other"], false);
     assert_eq!(fork["on_unmount"], "discard");
     assert!(!place.join("second.txt").exists());
 
@@ -91,6 +93,28 @@ fn new_takes_revision_branch_place_and_policy() {
     );
     assert_eq!(tine.ok(&["mount", "later"]), unmounted.text());
     assert!(Path::new(&unmounted.text()).join("second.txt").exists());
+}
+
+#[test]
+fn who_may_enter_a_mount_is_told() {
+    require_fuse!();
+    // SAFETY: the call touches no memory.
+    if unsafe { libc::geteuid() } != 0 {
+        skip(
+            test_name!(),
+            "an ordinary user may not be allowed to let others in",
+        );
+        return;
+    }
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    assert_eq!(tine.json(&["new", "demo", "--allow-other"])["allow_other"], true);
+    tine.ok(&["unmount", "demo"]);
+    assert_eq!(
+        tine.json(&["list"])["forks"][0]["allow_other"],
+        true,
+        "the next mount is as open"
+    );
 }
 
 #[test]
