@@ -226,6 +226,25 @@ fn autocrlf_input() {
 }
 
 #[test]
+fn renormalized_files_stay_renormalized() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    repo.commit_files(&[("dos.txt", b"one\r\ntwo\r\n")], "dos");
+    let fork = TestFork::mounted(&repo, "demo");
+    repo.sh_in(
+        fork.path(),
+        "echo '*.txt text eol=crlf' > .gitattributes; git add .gitattributes; git add --renormalize .; git commit -qm unix",
+    );
+    assert_eq!(repo.git(&["cat-file", "-s", "tine/demo:dos.txt"]), "8");
+    assert_eq!(repo.status(fork.path()), "");
+    assert!(fork.changes().changes.is_empty());
+    fs::write(fork.path().join("new"), "new\n").expect("the mount can be written");
+    fork.commit("new").expect("there is something to commit");
+    let changed = repo.git(&["diff", "--name-only", "tine/demo~", "tine/demo"]);
+    assert_eq!(changed, "new");
+}
+
+#[test]
 fn filters_that_change_content() {
     require_fuse!();
     let repo = TestRepo::unborn();

@@ -278,6 +278,11 @@ impl Examiner<'_> {
         let mut adoptable = None;
         let (new, attr) = match new {
             Found::Nothing => (None, None),
+            // HEAD moved and the file did not: it counts as what `git add` would make of it.
+            Found::Stored(side) if old.is_some() && self.scope == Scope::Everything => {
+                let id = contents.of_stored(&path, &side)?;
+                (Some(Side { id, ..side }), None)
+            }
             Found::Stored(side) => (Some(side), None),
             Found::Node(node) => {
                 let held = contents.of(&path, node)?;

@@ -4,9 +4,9 @@ use std::io::Cursor;
 use std::sync::Arc;
 
 use super::ChangeError;
-use super::changeset::Blobs;
+use super::changeset::{Blobs, Side};
 use crate::attr::Attr;
-use crate::git::{Base, GitError, ObjectId, Repository};
+use crate::git::{Base, GitError, ObjectId, Repository, TreeEntryKind};
 use crate::path::RepoPath;
 use crate::workspace::store::{ConvertedAs, StoredAs};
 use crate::workspace::{DeltaNode, Fork, FsError};
@@ -73,6 +73,17 @@ impl Contents<'_> {
             }
         }
         Err(ChangeError::Unstable(path.clone()))
+    }
+
+    /// The blob that a base file in its place is in git: the one it was made from, unless attributes have changed that
+    /// convert its bytes another way (`git add --renormalize`).
+    pub fn of_stored(&self, path: &RepoPath, stored: &Side) -> Result<ObjectId, ChangeError> {
+        if stored.kind == TreeEntryKind::Symlink || !self.rules.is_converted(path)? {
+            return Ok(stored.id);
+        }
+        let unstable = gone_is_unstable(path);
+        let content = self.fork.workspace.read_path(path).map_err(unstable)?;
+        self.store(&self.rules.clean(path, content)?)
     }
 
     fn attr_of(&self, path: &RepoPath, node: &DeltaNode) -> Result<Attr, ChangeError> {
