@@ -748,6 +748,16 @@ fn permissions_hold_for_those_who_are_not_root() {
     assert!(written, "{message}");
     assert_eq!(fs::metadata(set_user_id).unwrap().mode() & 0o7777, 0o777);
     assert_eq!(fs::metadata(also).unwrap().mode() & 0o7777, 0o777);
+    for how in [
+        "--length 100",
+        "--punch-hole --length 2",
+        "--zero-range --length 2",
+    ] {
+        let program = file("program", 0o6777);
+        let (done, message) = as_user(&format!(r#"fallocate {how} "$DIR/program""#));
+        assert!(done, "{message}");
+        assert_eq!(fs::metadata(program).unwrap().mode() & 0o7777, 0o777, "{how}");
+    }
     shared.unmount(UnmountMode::Clean).unwrap();
 }
 

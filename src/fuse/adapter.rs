@@ -539,7 +539,7 @@ impl Filesystem for Adapter {
 
     fn fallocate(
         &self,
-        _request: &Request,
+        request: &Request,
         ino: INodeNo,
         _handle: FileHandle,
         offset: u64,
@@ -549,7 +549,9 @@ impl Filesystem for Adapter {
     ) {
         let done = self.call(Operation::Fallocate, ino, |workspace| {
             let mode = convert::fallocate_mode(mode)?;
-            Ok(workspace.fallocate(convert::ino(ino), offset, len, mode)?)
+            // As with copying, the request does not say so.
+            let kill_privileges = !convert::caller(request).is_privileged();
+            Ok(workspace.fallocate(convert::ino(ino), offset, len, mode, kill_privileges)?)
         });
         answer!(done, reply, |()| reply.ok())
     }

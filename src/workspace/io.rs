@@ -307,7 +307,15 @@ impl Workspace {
         })
     }
 
-    pub fn fallocate(&self, ino: Ino, offset: u64, len: u64, mode: FallocateMode) -> Result<(), FsError> {
+    /// Allocates, or makes zeros of, a range. With `kill_privileges` set-user-id and set-group-id bits go.
+    pub fn fallocate(
+        &self,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+        mode: FallocateMode,
+        kill_privileges: bool,
+    ) -> Result<(), FsError> {
         let end = offset
             .checked_add(len)
             .filter(|end| *end <= MAX_SIZE)
@@ -358,6 +366,9 @@ impl Workspace {
         node.size = size;
         let now = Timestamp::now();
         (node.mtime, node.ctime) = (now, now);
+        if kill_privileges {
+            node.perm = without_privileges(node.perm);
+        }
         self.put_content(&mut state, ino, node)
     }
 

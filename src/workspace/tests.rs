@@ -326,7 +326,9 @@ fn contents_grow_shrink_and_have_holes() {
         attr.blocks
     );
     assert_eq!(workspace.read(file, 199_999, 10).unwrap(), b"\0end");
-    workspace.fallocate(file, 0, 2, FallocateMode::PunchHole).unwrap();
+    workspace
+        .fallocate(file, 0, 2, FallocateMode::PunchHole, true)
+        .unwrap();
     assert_eq!(workspace.read(file, 0, 4).unwrap(), b"\0\0p\0");
     workspace.setattr(ME, file, &resize(0)).unwrap();
     assert!(workspace.read(file, 0, 10).unwrap().is_empty());

@@ -194,7 +194,7 @@ impl ByInode {
                     Fallocate::ZeroRange => FallocateMode::ZeroRange { keep_size: false },
                     Fallocate::ZeroRangeKeepingSize => FallocateMode::ZeroRange { keep_size: true },
                 };
-                workspace.fallocate(file.ino, *offset, *len, mode)?;
+                workspace.fallocate(file.ino, *offset, *len, mode, false)?;
             }
             Step::CopyRange {
                 from,
