@@ -90,8 +90,10 @@ pub fn all(context: &Context) -> Vec<Check> {
             checks.push(Check::ok("repository", format!("{place} can be read")));
             checks.push(store(repository));
             checks.push(free_space(repository));
-            checks.push(daemon(repository));
-            checks.push(forks(repository));
+            // Asked once: one that hangs is waited for.
+            let connected = Client::connect(repository.common_dir());
+            checks.push(daemon(connected.as_ref()));
+            checks.push(forks(repository, connected));
         }
         Err(failure) => checks.push(no_repository(failure)),
     }
@@ -227,12 +229,12 @@ fn free_space(repository: &Repository) -> Check {
     }
 }
 
-fn daemon(repository: &Repository) -> Check {
+fn daemon(connected: Result<&Option<Client>, &Failure>) -> Check {
     const NAME: &str = "daemon";
-    let client = match Client::connect(repository.common_dir()) {
+    let client = match connected {
         Ok(Some(client)) => client,
         Ok(None) => return Check::ok(NAME, "none runs; the first command that needs it starts it"),
-        Err(failure) => return Check::failed(NAME, failure),
+        Err(failure) => return Check::failed(NAME, failure.clone()),
     };
     let info = client.info();
     let detail = format!(
@@ -255,12 +257,12 @@ fn daemon(repository: &Repository) -> Check {
 }
 
 /// Looks whether every fork's record can be read: by the daemon, or without one by this process.
-fn forks(repository: &Repository) -> Check {
+fn forks(repository: &Repository, connected: Result<Option<Client>, Failure>) -> Check {
     const NAME: &str = "forks";
     if !Store::dir_of(repository).is_dir() {
         return Check::ok(NAME, "there are none yet");
     }
-    let counted_and_damaged = match Client::connect(repository.common_dir()) {
+    let counted_and_damaged = match connected {
         Ok(Some(client)) => Connection::over(client)
             .forks()
             .map(|(forks, damaged)| (forks.len(), damaged)),

@@ -13,6 +13,7 @@ use super::failure::{ErrorCode, Failure};
 use super::launch::{self, Launched};
 use super::protocol::{Answer, DaemonInfo, PROTOCOL_VERSION, Request, Response};
 use super::{journal, socket, wire};
+use crate::sys::process;
 
 /// How long a daemon that has accepted may take for its first answer: it may be mounting many forks.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -94,14 +95,17 @@ impl Client {
 
     /// Connects to a running daemon, of whatever version; `None` where none runs.
     pub fn connect(common_dir: &Path) -> Result<Option<Client>, Failure> {
+        Client::connect_within(common_dir, FIRST_ANSWER_TIMEOUT)
+    }
+
+    /// As [`Client::connect`]; a daemon that says nothing for `timeout` hangs.
+    fn connect_within(common_dir: &Path, timeout: Duration) -> Result<Option<Client>, Failure> {
         let store_dir = socket::store_dir(common_dir);
         let Some(stream) = socket::connect(&store_dir)? else {
             return Ok(None);
         };
         let failed = |error: io::Error| Failure::io("talk to", &store_dir.join(socket::SOCKET_NAME), &error);
-        stream
-            .set_read_timeout(Some(FIRST_ANSWER_TIMEOUT))
-            .map_err(failed)?;
+        stream.set_read_timeout(Some(timeout)).map_err(failed)?;
         let mut stream = BufReader::new(stream);
         let info = match exchange(&mut stream, &wire::encode_request(&Request::Status)?) {
             Exchange::Answered(Ok(Answer::Daemon(info))) => info,
@@ -111,6 +115,9 @@ impl Client {
             Exchange::Answered(Err(failure)) => return Err(failure),
             // It was ending when it accepted.
             Exchange::NotTaken | Exchange::HungUp => return Ok(None),
+            Exchange::Lost(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                return Err(hanging(&store_dir, stream.get_ref(), timeout));
+            }
             Exchange::Lost(error) => return Err(unreachable(&store_dir, 0).cause(error.to_string())),
         };
         stream.get_ref().set_read_timeout(None).map_err(failed)?;
@@ -217,6 +224,24 @@ fn wait_for_socket(common_dir: &Path, deadline: Instant) -> Result<Option<Client
     }
 }
 
+/// A daemon that has the store and says nothing: as long as it lives no other can take its place.
+fn hanging(store_dir: &Path, stream: &UnixStream, silent_for: Duration) -> Failure {
+    let log = store_dir.join(journal::LOG_NAME);
+    let failure = Failure::new(
+        ErrorCode::DaemonUnreachable,
+        format!("the daemon of {} hangs", store_dir.display()),
+    )
+    .cause(format!("it has not answered for {silent_for:?}"));
+    match process::peer_credentials(stream) {
+        Ok(daemon) => failure.hint(format!(
+            "end it with `kill -9 {}`, no acknowledged write is lost; the next command starts it anew; what it logged is in {}",
+            daemon.pid,
+            log.display()
+        )),
+        Err(_) => failure.hint(format!("what it logged is in {}", log.display())),
+    }
+}
+
 fn unreachable(store_dir: &Path, log_start: u64) -> Failure {
     let failure = Failure::new(
         ErrorCode::DaemonUnreachable,
@@ -229,5 +254,28 @@ fn unreachable(store_dir: &Path, log_start: u64) -> Failure {
     match journal::last_error(store_dir, log_start) {
         Some(line) => failure.cause(line),
         None => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_hangs_is_named_so_that_it_can_be_ended() {
+        let place = tempfile::tempdir().unwrap();
+        let store_dir = socket::store_dir(place.path());
+        std::fs::create_dir(&store_dir).unwrap();
+        // The kernel takes the connection; nobody reads from it.
+        let _listener = socket::bind(&store_dir).unwrap();
+        let Err(failure) = Client::connect_within(place.path(), Duration::from_millis(20)) else {
+            panic!("nobody answered");
+        };
+        assert_eq!(failure.code, ErrorCode::DaemonUnreachable);
+        let hint = failure.hint.unwrap();
+        assert!(
+            hint.contains(&format!("`kill -9 {}`", std::process::id())),
+            "{hint}"
+        );
     }
 }
