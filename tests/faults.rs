@@ -81,3 +81,31 @@ fn a_full_disk_reaches_the_writer_and_loses_nothing() {
     tine.run(&["daemon", "stop", "--force"])
         .expect_success("daemon stop");
 }
+
+#[test]
+fn an_unmount_that_was_carried_out_is_no_failure_on_a_full_disk() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    if !confine_store(&repo, 4) {
+        skip(test_name!(), "a small file system cannot be mounted here");
+        return;
+    }
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("full");
+    fs::write(dir.join("new.txt"), "new").unwrap();
+    let filler = repo.dir().join(".git/tine/filler");
+    fill(&filler);
+
+    tine.ok(&["unmount", "full", "--commit", "-m", "in time"]);
+    assert_eq!(repo.git(&["log", "-1", "--format=%s", "tine/full"]), "in time");
+    assert!(!dir.join("new.txt").exists(), "it is unmounted");
+    let listed = tine.run(&["list"]).error_text();
+    assert!(listed.contains("the next daemon will mount it again"), "{listed}");
+
+    fs::remove_file(&filler).unwrap();
+    tine.ok(&["unmount", "full"]);
+    assert!(!tine.run(&["list"]).error_text().contains("will mount it again"));
+    tine.kill_daemon();
+    tine.ok(&["list"]);
+    assert!(!dir.join("new.txt").exists(), "it stays unmounted");
+}

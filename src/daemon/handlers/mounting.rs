@@ -122,10 +122,17 @@ pub fn unmount(
             return Err(failure);
         }
     };
-    if record.mounted {
-        turn.update_record(|record| record.mounted = false)?;
-    }
     turn.set_trouble(None);
+    if record.mounted
+        && let Err(failure) = turn.update_record(|record| record.mounted = false)
+    {
+        // What was asked for is done and cannot be taken back.
+        let failure = failure.context(format!(
+            "{name} is unmounted, but the next daemon will mount it again"
+        ));
+        log::error!("{failure}");
+        turn.set_trouble(Some(failure));
+    }
     Ok(Answer::Unmounted(Unmounted {
         fork: name.clone(),
         policy: policy::policy_of(&action),
