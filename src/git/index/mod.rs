@@ -5,6 +5,7 @@
 //! in git's version 4 with a TREE extension; read through the git library.
 
 mod base;
+mod lock;
 mod update;
 mod writer;
 
@@ -12,6 +13,7 @@ mod writer;
 mod tests;
 
 pub use self::base::{BaseStat, write_base_index};
+pub use self::lock::release_stale_lock;
 pub use self::update::{IndexChange, update_index};
 
 use std::panic::resume_unwind;

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
 
+use super::lock::IndexLock;
 use super::*;
 use crate::attr::{Attr, FileKind, Ino, Timestamp};
 use crate::git::TreeEntryKind::{Executable, File, Symlink};
@@ -438,6 +439,25 @@ fn an_index_locked_by_git_is_left_alone() {
     assert_eq!(fs::read(fork.worktree.index_path()).unwrap(), before);
     fs::remove_file(&lock).unwrap();
     update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[]).unwrap();
+}
+
+#[test]
+fn a_lock_that_a_killed_process_left_is_given_back_and_one_of_gits_is_not() {
+    let fork = Fork::new(&[]);
+    let lock_path = fork.worktree.git_dir().join("index.lock");
+    // As a kill would: nothing of it is cleaned up.
+    std::mem::forget(IndexLock::acquire(&fork.worktree).unwrap());
+    assert!(lock_path.exists());
+    update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[]).unwrap_err();
+    release_stale_lock(&fork.worktree).unwrap();
+    assert!(!lock_path.exists());
+    update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[]).unwrap();
+
+    std::mem::forget(IndexLock::acquire(&fork.worktree).unwrap());
+    fs::remove_file(&lock_path).unwrap();
+    fs::write(&lock_path, "").unwrap();
+    release_stale_lock(&fork.worktree).unwrap();
+    assert!(lock_path.exists(), "another has it by now");
 }
 
 #[test]

@@ -1,23 +1,17 @@
 //! Bringing a worktree's index to a tree after a commit.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::ops::{Bound, Range};
-use std::time::Duration;
 
 use gix::index::entry::{Flags, Mode, Stage};
 use gix::index::extension::Tree;
-use gix::lock::acquire::Fail;
 
+use super::lock::IndexLock;
 use super::writer::{CachedTree, Encoder, EntryFlags, EntryStat};
 use super::{check_depth, is_beneath_skipped_directory, on_deep_stack, read_index};
 use crate::attr::Attr;
-use crate::git::refs::{library_io_error, lock_of};
 use crate::git::{GitError, LinkedWorktree, ObjectId, Repository, TreeEntryKind};
 use crate::path::RepoPath;
-
-/// How long an index that git has locked is waited for: an editor's `git status` is over by then, a rebase is not.
-const INDEX_LOCK_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// One path whose index entry changes: to an entry with its stat, or removed.
 #[derive(Debug, Clone)]
@@ -42,28 +36,12 @@ pub fn update_index(
     changes: &[IndexChange],
 ) -> Result<(), GitError> {
     let index_path = worktree.index_path();
-    let mut lock = gix::lock::File::acquire_to_update_resource(
-        &index_path,
-        Fail::AfterDurationWithBackoff(INDEX_LOCK_TIMEOUT),
-        None,
-        0,
-    )
-    .map_err(|error| {
-        let lock = lock_of(&index_path);
-        match error.is_retryable() {
-            true => GitError::IndexLocked { lock },
-            false => library_io_error("lock the index with", lock, &error),
-        }
-    })?;
+    let lock = IndexLock::acquire(worktree)?;
     let updated = on_deep_stack(&index_path, || {
         let old = read_index(repository, worktree)?;
         Update::new(repository, &old, changes).run(tree_id)
     })?;
-    lock.with_mut(|file| file.write_all(&updated))
-        .map_err(GitError::io("write", lock.lock_path().to_owned()))?;
-    lock.commit()
-        .map_err(|error| GitError::io("replace", index_path)(error.error))?;
-    Ok(())
+    lock.commit(&updated)
 }
 
 /// The old index being turned into the new one, path by path.

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files;
 use super::{Places, fork_of_lock_reason};
+use crate::git::index::release_stale_lock;
 use crate::git::{LinkedWorktree, ObjectId, Repository};
 use crate::workspace::StoreError;
 use crate::workspace::fork::{ForkName, ForkRecord};
@@ -60,6 +61,7 @@ pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), Stor
         remove_temporaries(&dir)?;
     }
     clean_worktrees(repository, &records, &unreadable)?;
+    release_index_locks(repository, &records);
     for name in unfinished {
         log::info!("removing what is left of the fork {name}, which was never finished or half removed");
         undo_intent(repository, places, &name)?;
@@ -104,6 +106,19 @@ fn clean_worktrees(
         }
     }
     Ok(())
+}
+
+/// Gives back the locks of indexes with which a commit died.
+fn release_index_locks(repository: &Repository, records: &[ForkRecord]) {
+    for record in records {
+        // A worktree that is gone is registered again when its fork is opened.
+        let Ok(worktree) = LinkedWorktree::open(repository, &record.worktree_id) else {
+            continue;
+        };
+        if let Err(error) = release_stale_lock(&worktree) {
+            log::warn!("the index of {} stays locked: {error}", record.name);
+        }
+    }
 }
 
 fn undo_intent(repository: &Repository, places: &Places, name: &ForkName) -> Result<(), StoreError> {

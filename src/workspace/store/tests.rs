@@ -356,6 +356,19 @@ fn what_a_crash_left_is_removed_by_the_next_opening() {
 }
 
 #[test]
+fn the_index_lock_of_a_commit_that_was_killed_is_given_back() {
+    let (repository, store) = sample();
+    let record = store.create_fork(&options(&repository, "demo")).unwrap();
+    let git_dir = store.worktree_dir(&record);
+    drop(store);
+    fs::write(git_dir.join("index.tine"), "half an index").unwrap();
+    fs::hard_link(git_dir.join("index.tine"), git_dir.join("index.lock")).unwrap();
+    Store::open(&repository.open()).unwrap();
+    assert!(!git_dir.join("index.lock").exists());
+    assert!(!git_dir.join("index.tine").exists());
+}
+
+#[test]
 fn worktrees_of_others_are_left_alone() {
     let (repository, store) = sample();
     drop(store);
