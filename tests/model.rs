@@ -32,7 +32,7 @@ use tine::change::changeset::write_tree;
 use by_inode::ByInode;
 use posix::Directory;
 use reference::Reference;
-use steps::{Op, Outcome, Sight, Step, Subject};
+use steps::{Op, Outcome, Pick, Sight, Step, Subject};
 use support::{OutputExt, TestFork, TestRepo, Tine, require_fuse};
 
 /// How many cases a soak runs for each everyday one.
@@ -375,4 +375,16 @@ fn invariant_07_and_13_a_daemon_that_is_killed_behaves_as_the_reference() {
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
     check(20, 40, |ops| daemon_case(&repo, &tine, ops));
+}
+
+#[test]
+fn regression_a_copy_within_a_file_ends_at_its_old_end() {
+    set_umask();
+    let repo = TestRepo::new();
+    let ops = [
+        Op::Link(Pick::Existing(23), Pick::In(0, 3)),
+        Op::Symlink(Pick::In(8, 0), 0),
+        Op::CopyRange(Pick::Existing(191), 0, Pick::Existing(134), 283, 32),
+    ];
+    workspace_case(&repo, &ops, false);
 }

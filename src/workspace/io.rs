@@ -396,7 +396,8 @@ impl Workspace {
         })
     }
 
-    /// Copies up to `len` bytes from one file to another (or within one); the number copied.
+    /// Copies up to `len` bytes from one file to another (or within one); the number copied. It ends where the source
+    /// ended at the start, also if the copy itself makes that longer.
     pub fn copy_range(
         &self,
         from: Ino,
@@ -406,9 +407,10 @@ impl Workspace {
         len: u64,
         kill_privileges: bool,
     ) -> Result<u64, FsError> {
+        let available = len.min(self.getattr(from)?.size.saturating_sub(from_offset));
         let mut copied = 0;
         while copied < len {
-            let step = (len - copied).min(COPY_CHUNK as u64) as usize;
+            let step = (available - copied).min(COPY_CHUNK as u64) as usize;
             let at = |offset: u64| offset.checked_add(copied).ok_or(FsError::TooLarge);
             let chunk = self.read(from, at(from_offset)?, step)?;
             if chunk.is_empty() {

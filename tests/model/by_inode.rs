@@ -205,14 +205,7 @@ impl ByInode {
             } => {
                 let to = self.file(to)?;
                 let from = self.file(from)?;
-                let mut copied = 0;
-                while copied < *len {
-                    let (read, written) = (from_offset + copied, to_offset + copied);
-                    match workspace.copy_range(from.ino, read, to.ino, written, len - copied, false)? {
-                        0 => break,
-                        count => copied += count,
-                    }
-                }
+                workspace.copy_range(from.ino, *from_offset, to.ino, *to_offset, *len, false)?;
             }
             Step::Read { path, offset, len } => {
                 let file = self.file(path)?;
