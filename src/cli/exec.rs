@@ -1,7 +1,8 @@
 //! `tine exec`: runs a command in a fork.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -76,7 +77,7 @@ pub fn mounted(context: &Context, name: Option<&str>) -> Result<ForkInfo, Failur
 }
 
 /// A command that runs `program` at the fork's root.
-pub fn command_in(fork: &ForkInfo, program: &std::ffi::OsStr) -> Command {
+pub fn command_in(fork: &ForkInfo, program: &OsStr) -> Command {
     let mut command = Command::new(program);
     command
         .current_dir(&fork.mount_dir)
@@ -110,11 +111,17 @@ const GIT_LOCAL_VARIABLES: &[&str] = &[
 ];
 
 /// Replaces this process by `command`. Returns only where that fails: the exit code, after the failure was shown.
-pub fn replace(command: &mut Command, program: &std::ffi::OsStr, dir: &Path, context: &Context) -> Exit {
+pub fn replace(command: &mut Command, program: &OsStr, dir: &Path, context: &Context) -> Exit {
     let error = command.exec();
     let name = program.to_string_lossy();
+    let is_missing = match error.kind() {
+        ErrorKind::NotFound => dir.is_dir(),
+        // What execvp(3) says of any name, if it may not search one of the directories in PATH.
+        ErrorKind::PermissionDenied => dir.is_dir() && !is_there(program, dir),
+        _ => false,
+    };
     let (code, exit, message, hint) = match error.kind() {
-        ErrorKind::NotFound if dir.is_dir() => (
+        _ if is_missing => (
             ErrorCode::CommandNotFound,
             NOT_FOUND,
             format!("the command {name:?} is not found"),
@@ -136,6 +143,15 @@ pub fn replace(command: &mut Command, program: &std::ffi::OsStr, dir: &Path, con
     let failure = Failure::new(code, message).cause(error.to_string()).hint(hint);
     context.output.failure_as(&failure, exit);
     exit
+}
+
+/// Whether there is a file that `program` may mean when it is run in `dir`.
+fn is_there(program: &OsStr, dir: &Path) -> bool {
+    if program.as_bytes().contains(&b'/') {
+        return dir.join(program).symlink_metadata().is_ok();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|place| dir.join(place).join(program).is_file())
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `tine exec` and `tine shell`: the command is on its own, in the fork.
 
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 
@@ -168,4 +169,23 @@ fn shell_is_the_callers_own_at_the_root() {
         b"echo $TINE_FORK; exit 3\n",
     );
     assert_eq!((output.status.code(), output.text().as_str()), (Some(3), "demo"));
+}
+
+/// An ordinary user's PATH may name directories of somebody else's. (To root none is closed.)
+#[test]
+fn a_directory_of_path_that_is_closed_hides_nothing() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    tine.new_fork("demo");
+    let closed = repo.root().join("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
+    let path = format!("{}:{}", closed.display(), std::env::var("PATH").unwrap());
+    let run =
+        |program: &str| run_with_timeout(tine.command(&["exec", "demo", "--", program]).env("PATH", &path));
+    assert_eq!(run("true").status.code(), Some(0));
+    let missing = run("no-such-program");
+    assert_eq!(missing.status.code(), Some(127), "{}", missing.error_text());
+    assert_eq!(run("./README.md").status.code(), Some(126));
 }
