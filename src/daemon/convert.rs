@@ -23,6 +23,15 @@ impl From<GitError> for Failure {
             )
             .cause(reason)
             .hint("`git status` in it says what git thinks of it, `tine doctor` what tine needs"),
+            GitError::UntrustedRepository { dir } => Failure::new(
+                ErrorCode::UnsupportedRepository,
+                format!("the repository at {} belongs to another user", dir.display()),
+            )
+            .cause("git and tine run nothing that another user has configured there")
+            .hint(format!(
+                "if you trust it: `git config --global --add safe.directory {}`",
+                dir.display()
+            )),
             GitError::UnknownRevision(_) => Failure::new(ErrorCode::UnknownRevision, message)
                 .hint("`git log --all --oneline` lists commits, `git branch -a` branches; fetch what is missing first"),
             GitError::BranchCheckedOut { .. } => Failure::new(ErrorCode::BranchCheckedOut, message)

@@ -56,6 +56,7 @@ fn of_git(error: &GitError) -> Errno {
         GitError::Io { source, .. } => of_io(source),
         GitError::NotARepository(_)
         | GitError::UnsupportedRepository { .. }
+        | GitError::UntrustedRepository { .. }
         | GitError::UnknownRevision(_)
         | GitError::BranchCheckedOut { .. }
         | GitError::BranchExists(_)

@@ -14,6 +14,9 @@ pub enum GitError {
     NotARepository(PathBuf),
     #[error("the repository at {dir} cannot be used: {reason}")]
     UnsupportedRepository { dir: PathBuf, reason: String },
+    /// git would refuse it as well (`safe.directory`); `dir` is what it wants to be told.
+    #[error("the repository at {dir} belongs to another user")]
+    UntrustedRepository { dir: PathBuf },
     #[error("the revision {0:?} does not exist")]
     UnknownRevision(String),
     #[error("the branch {branch:?} is checked out at {at}")]

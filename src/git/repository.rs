@@ -104,15 +104,27 @@ impl Repository {
         let mut permissions = gix::open::Permissions::all();
         permissions.config.env = false;
         permissions.env.objects = gix::sec::Permission::Deny;
-        let mut shared = gix::open::Options::default()
+        let options = gix::open::Options::default()
             .permissions(permissions)
             .object_store_slots(PACK_SLOTS)
-            .open_path_as_is(true)
+            .open_path_as_is(true);
+        let mut shared = options
+            .clone()
             .bail_if_untrusted(true)
             .open(&common_dir)
-            .map_err(|error| GitError::UnsupportedRepository {
-                dir: common_dir.clone(),
-                reason: with_causes(&error),
+            .map_err(|error| match options.bail_if_untrusted(false).open(&common_dir) {
+                // Nothing but its owner was in the way. git asks for the checkout, where there is one.
+                Ok(untrusted) => GitError::UntrustedRepository {
+                    dir: untrusted
+                        .to_thread_local()
+                        .workdir()
+                        .unwrap_or(&common_dir)
+                        .to_owned(),
+                },
+                Err(_) => GitError::UnsupportedRepository {
+                    dir: common_dir.clone(),
+                    reason: with_causes(&error),
+                },
             })?;
         // `GIT_NAMESPACE` is for those who serve a repository to others.
         shared.refs.namespace = None;

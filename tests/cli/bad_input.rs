@@ -471,3 +471,38 @@ fn a_store_that_may_not_be_written() {
     );
     assert_eq!(state(&repo), before);
 }
+
+#[test]
+fn a_repository_of_another_user_is_told_with_the_way_to_trust_it() {
+    // SAFETY: the call touches no memory.
+    if unsafe { libc::geteuid() } != 0 || !has_program("setpriv") {
+        skip(test_name!(), "another user cannot be taken on");
+        return;
+    }
+    let repo = TestRepo::new();
+    run_with_timeout(Command::new("chmod").args(["-R", "a+rX"]).arg(repo.root())).expect_success("chmod");
+    let as_nobody = |trusted: &str| {
+        let mut command = repo.command("setpriv", repo.dir());
+        command
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .env("GIT_CONFIG_GLOBAL", repo.root().join("global"))
+            .arg(Tine::program())
+            .args(["list", "--json"]);
+        fs::write(repo.root().join("global"), trusted).unwrap();
+        run_with_timeout(&mut command)
+    };
+    let output = as_nobody("");
+    if output.status.code() == Some(126) {
+        skip(test_name!(), "another user cannot run the program");
+        return;
+    }
+    let failure = failure_of(&output, "list");
+    assert_eq!(failure["code"], "unsupported-repository", "{failure}");
+    let command = format!(
+        "`git config --global --add safe.directory {}`",
+        repo.dir().display()
+    );
+    assert!(failure["hint"].as_str().unwrap().contains(&command), "{failure}");
+    let trusted = as_nobody(&format!("[safe]\n\tdirectory = {}\n", repo.dir().display()));
+    assert!(trusted.status.success(), "{}", trusted.text());
+}
