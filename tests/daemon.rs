@@ -610,3 +610,35 @@ fn what_git_committed_in_the_mount_leaves_the_layer_by_itself() {
     assert_eq!(repo.git_in(&dir, &["status", "--short"]), "");
     assert_eq!(fs::read(dir.join("big")).expect("it is there").len(), 1 << 20);
 }
+
+#[test]
+fn a_repository_that_is_moved_takes_its_forks_along() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    fs::write(dir.join("new.txt"), "work\n").expect("the mount takes writes");
+    let before = tine.daemon_pid();
+
+    let new_place = repo.root().join("elsewhere");
+    fs::rename(repo.dir(), &new_place).expect("the repository can be moved");
+    let list: serde_json::Value =
+        serde_json::from_str(&tine.ok_in(&new_place, &["list", "--json"])).expect("JSON");
+    assert_eq!(list["forks"][0]["name"], "demo", "{list}");
+    assert_eq!(list["forks"][0]["mounted"], true, "{list}");
+    assert_ne!(tine.daemon_pid(), before);
+    let text = repo.sh_in(&dir, "cat new.txt && git status --short");
+    assert_eq!(text, "work\n?? new.txt");
+    tine.ok_in(&new_place, &["daemon", "stop"]);
+}
+
+#[test]
+fn a_repository_that_is_removed_takes_its_daemon_along() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    fs::remove_dir_all(repo.dir()).expect("the repository can be removed");
+    wait_until("the daemon ends", LIMIT, || tine.daemon_pid().is_none());
+    assert!(!is_mounted(&dir));
+}

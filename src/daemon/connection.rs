@@ -82,6 +82,9 @@ fn serve(daemon: &Arc<Daemon>, stream: &UnixStream) -> io::Result<()> {
                 continue;
             }
         };
+        if handlers::end_if_displaced(daemon) {
+            daemon.presence.quit();
+        }
         let is_stop = matches!(request, Request::Stop { .. });
         let response = answer(daemon, peer, request);
         let ends = is_stop && response.is_ok();

@@ -77,7 +77,9 @@ pub fn run_with(common_dir: &Path, options: &ServerOptions) -> Result<(), Failur
     handlers::recover(&daemon);
     serve(&daemon, listener)?;
     upkeep(&daemon, options);
-    socket::remove(daemon.store.dir());
+    if daemon.store.is_in_place() {
+        socket::remove(daemon.store.dir());
+    }
     Ok(())
 }
 
@@ -124,6 +126,9 @@ fn serve(daemon: &Arc<Daemon>, listener: UnixListener) -> Result<(), Failure> {
 /// Looks after the forks, again and again, until the daemon is to end or has nothing to do.
 fn upkeep(daemon: &Arc<Daemon>, options: &ServerOptions) {
     while !daemon.presence.wait(Instant::now() + options.upkeep_every) {
+        if handlers::end_if_displaced(daemon) {
+            break;
+        }
         for slot in daemon.slots() {
             daemon.look_after(&slot);
         }

@@ -62,6 +62,23 @@ pub fn stop(daemon: &Arc<Daemon>, insistence: Insistence) -> Response {
     Ok(Answer::Done)
 }
 
+/// Unmounts everything where the repository was moved or removed; whether it was. Every path that this process has
+/// leads to nothing then, or into another repository; a daemon at the new place goes on with what the store holds.
+pub fn end_if_displaced(daemon: &Arc<Daemon>) -> bool {
+    if daemon.store.is_in_place() {
+        return false;
+    }
+    log::warn!("{} is no longer there", daemon.store.dir().display());
+    match stop(daemon, Insistence::DetachBusy) {
+        Ok(_) => true,
+        Err(failure) => {
+            // Another thread stopped it.
+            log::info!("{failure}");
+            true
+        }
+    }
+}
+
 fn refuse_if_busy(daemon: &Arc<Daemon>, slots: &[Arc<Slot>]) -> Result<(), Failure> {
     let busy: Vec<Failure> = slots
         .iter()

@@ -7,7 +7,7 @@ mod work;
 
 use std::sync::Arc;
 
-pub use lifecycle::{Insistence, stop};
+pub use lifecycle::{Insistence, end_if_displaced, stop};
 pub use mounting::recover;
 
 use super::protocol::{IdentityText, Request, Response};

@@ -23,9 +23,11 @@ mod recover;
 mod tests;
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
-use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -35,9 +37,11 @@ use serde::{Deserialize, Serialize};
 
 use super::error::StoreError;
 use super::fork::{ForkName, ForkRecord, UnmountPolicy};
-use super::fs::Workspace;
+use super::fs::{BaseAttrs, Workspace};
+use super::ops::Caller;
 use crate::git::{Base, BaseCache, GitError, InoHasher, LinkedWorktree, ObjectId, Repository};
 use crate::layer::{FrozenLayer, Layer, LayerError, LayerStack};
+use crate::path::RepoPath;
 
 pub use memo::{ConvertedAs, IndexStamp, Memo, StoredAs};
 
@@ -159,6 +163,10 @@ impl Places {
         &self.root
     }
 
+    fn lock(&self) -> PathBuf {
+        self.root.join("lock")
+    }
+
     fn format(&self) -> PathBuf {
         self.root.join("format")
     }
@@ -239,8 +247,8 @@ impl Store {
     pub fn open(repository: &Repository) -> Result<Store, StoreError> {
         let root = Store::dir_of(repository);
         files::create_private_dir(&root)?;
-        let lock = take_lock(&root)?;
         let places = Places { root };
+        let lock = take_lock(&places)?;
         let key = open_format(&places)?;
         for dir in [places.forks(), places.layers(), places.bases()] {
             files::create_private_dir(&dir)?;
@@ -265,6 +273,18 @@ impl Store {
 
     pub fn dir(&self) -> &Path {
         self.places.root()
+    }
+
+    /// Whether the store is still where it was opened: false once the repository was moved or removed. What is found
+    /// at its path then is nothing or belongs to somebody else.
+    pub fn is_in_place(&self) -> bool {
+        let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+        let ours = self.lock.metadata().map(identity);
+        match (ours, std::fs::metadata(self.places.lock()).map(identity)) {
+            (Ok(ours), Ok(found)) => ours == found,
+            (Ok(_), Err(error)) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+            (Err(_), _) => true,
+        }
     }
 
     /// The records of all forks, by name. A damaged record is reported in the second list, not hidden.
@@ -309,6 +329,7 @@ impl Store {
             Some(workspace) => workspace,
             None => Arc::new(self.open_workspace(&mut open, &record)?),
         };
+        lead_back(&workspace, &worktree, record.base_attrs)?;
         let fork = Arc::new(Fork {
             workspace,
             worktree,
@@ -381,8 +402,37 @@ impl Store {
     }
 }
 
-fn take_lock(root: &Path) -> Result<File, StoreError> {
-    let path = root.join("lock");
+/// Leads the `.git` file to the fork's worktree where it names the place at which that was before the repository was
+/// moved or copied. A relative path, or one to elsewhere, is somebody's own choice.
+fn lead_back(workspace: &Workspace, worktree: &LinkedWorktree, attrs: BaseAttrs) -> Result<(), StoreError> {
+    let dot_git = RepoPath::parse(".git")?;
+    let Ok(content) = workspace.read_path(&dot_git) else {
+        return Ok(());
+    };
+    let named = content
+        .strip_prefix(b"gitdir: ")
+        .and_then(|rest| rest.strip_suffix(b"\n"))
+        .map(|path| Path::new(OsStr::from_bytes(path)));
+    let Some(named) = named else { return Ok(()) };
+    let is_former = named.is_absolute()
+        && named.ends_with(Path::new("worktrees").join(worktree.id()))
+        && named.canonicalize().ok().as_deref() != Some(worktree.git_dir());
+    if is_former {
+        log::info!(
+            "the repository was at {} before: leading `.git` back",
+            named.display()
+        );
+        let caller = Caller {
+            uid: attrs.uid,
+            gid: attrs.gid,
+        };
+        workspace.write_path(caller, &dot_git, &worktree.dot_git())?;
+    }
+    Ok(())
+}
+
+fn take_lock(places: &Places) -> Result<File, StoreError> {
+    let path = places.lock();
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -395,7 +445,7 @@ fn take_lock(root: &Path) -> Result<File, StoreError> {
     while !crate::sys::file::try_lock(&file).map_err(StoreError::io("lock", &path))? {
         if Instant::now() >= deadline {
             return Err(StoreError::Locked {
-                path: root.to_owned(),
+                path: places.root().to_owned(),
             });
         }
         std::thread::sleep(Duration::from_millis(5));

@@ -556,3 +556,33 @@ fn a_bare_repository_can_be_forked() {
     let fork = store.open_fork(&name("demo")).unwrap();
     assert_eq!(fork.workspace.read_path(&path("a.txt")).unwrap(), b"alpha\n");
 }
+
+#[test]
+fn a_repository_that_was_moved_has_its_forks_lead_to_the_new_place() {
+    let (repository, store) = sample();
+    store.create_fork(&options(&repository, "demo")).unwrap();
+    store.create_fork(&options(&repository, "own")).unwrap();
+    let chosen = b"gitdir: /srv/elsewhere\n";
+    let fork = store.open_fork(&name("own")).unwrap();
+    fork.workspace.write_path(ME, &path(".git"), chosen).unwrap();
+    drop(fork);
+    assert!(store.is_in_place());
+
+    let new_dir = repository.dir().with_extension("moved");
+    fs::rename(repository.dir(), &new_dir).unwrap();
+    assert!(!store.is_in_place());
+    fs::create_dir_all(store.dir()).unwrap();
+    fs::write(store.dir().join("lock"), "").unwrap();
+    assert!(!store.is_in_place(), "that lock is another store's");
+    drop(store);
+
+    let store = Store::open(&Repository::discover(&new_dir).unwrap()).unwrap();
+    let fork = store.open_fork(&name("demo")).unwrap();
+    assert!(fork.worktree.git_dir().starts_with(&new_dir));
+    assert_eq!(
+        fork.workspace.read_path(&path(".git")).unwrap(),
+        fork.worktree.dot_git()
+    );
+    let fork = store.open_fork(&name("own")).unwrap();
+    assert_eq!(fork.workspace.read_path(&path(".git")).unwrap(), chosen);
+}
