@@ -275,6 +275,7 @@ fn forks(repository: &Repository, connected: Result<Option<Client>, Failure>) ->
         Err(failure) => Err(failure),
     };
     match counted_and_damaged {
+        Ok((0, damaged)) if damaged.is_empty() => Check::ok(NAME, "there are none yet"),
         Ok((whole, damaged)) if damaged.is_empty() => {
             Check::ok(NAME, format!("{} whole", counted(whole, "fork")))
         }
@@ -300,6 +301,9 @@ fn mounts() -> Check {
         .filter(|dir| !answers(dir.clone()))
         .map(|dir| dir.display().to_string())
         .collect();
+    if count == 0 {
+        return Check::ok(NAME, "there are none");
+    }
     if silent.is_empty() {
         return Check::ok(NAME, counted(count, "mount"));
     }

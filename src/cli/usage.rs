@@ -249,6 +249,15 @@ fn own_hint(error: &clap::Error, verb: &str) -> Option<String> {
             ("unmount", arg) if arg.contains("-m") => {
                 Some("give the message of the commit: `tine unmount NAME --commit -m MSG`".to_owned())
             }
+            ("unmount", arg) if arg.contains("--commit") => {
+                Some("a message goes with a commit: `tine unmount NAME --commit -m MSG`".to_owned())
+            }
+            ("exec", arg) if arg.contains("CMD") => Some(
+                "say what to run: `tine exec NAME -- CMD…`, or open a shell: `tine shell NAME`".to_owned(),
+            ),
+            ("new" | "mount" | "delete", arg) if arg.contains("NAME") => {
+                Some(format!("name the fork: `tine {verb} NAME`"))
+            }
             ("exec", arg) if arg.contains("--new") => {
                 Some("add `--new`: only a fork that is being made takes these options".to_owned())
             }

@@ -198,12 +198,17 @@ fn a_wrong_flag_or_verb_gets_a_hint_that_fits() {
         (
             "exec x",
             "required arguments were not provided",
-            "`tine exec --help`",
+            "`tine shell NAME`; `tine exec --help`",
         ),
         (
             "new",
             "required arguments were not provided: <NAME>",
-            "`tine new --help`",
+            "`tine new NAME`; `tine new --help`",
+        ),
+        (
+            "unmount x -m done",
+            "required arguments were not provided: --commit",
+            "--commit -m MSG",
         ),
         ("lst", "unrecognized subcommand 'lst'", "similar: `tine list`;"),
         ("cd x", "unrecognized subcommand 'cd'", "tine path NAME"),
