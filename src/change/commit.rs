@@ -156,6 +156,17 @@ pub fn keep_discarded(
     Ok(Some((reference, commit_id)))
 }
 
+/// Keeps a commit that nothing else may reach any more under `refs/tine/<fork>/discarded-<n>`. Gives the ref's full name.
+pub fn keep_commit(
+    repository: &Repository,
+    name: &ForkName,
+    commit_id: ObjectId,
+) -> Result<String, ChangeError> {
+    let label = format!("discarded-{}", next_number(repository, name, "discarded-")?);
+    repository.keep(name.as_str(), &label, commit_id)?;
+    Ok(format!("refs/tine/{name}/{label}"))
+}
+
 /// Checks that `tree_id` differs from HEAD's tree where the changeset says, in what it says, and nowhere else.
 fn check_landed(
     repository: &Repository,

@@ -588,3 +588,24 @@ fn doctor_names_a_mount_whose_daemon_is_gone() {
         "any command mounts it again"
     );
 }
+
+#[test]
+fn delete_keeps_the_commits_of_a_detached_head() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    repo.sh_in(
+        &dir,
+        "git checkout -q --detach && echo 1 > new && git add new && git commit -qm work",
+    );
+    let commit = repo.git_in(&dir, &["rev-parse", "HEAD"]);
+    let told = tine.ok(&["delete", "demo"]);
+    assert!(told.contains("--from refs/tine/demo/discarded-1"), "{told}");
+    assert_eq!(repo.git(&["rev-parse", "refs/tine/demo/discarded-1"]), commit);
+
+    let dir = tine.new_fork("plain");
+    repo.git_in(&dir, &["checkout", "-q", "--detach"]);
+    let deleted = tine.json(&["delete", "plain"]);
+    assert!(deleted["kept_as"].is_null(), "{deleted}");
+}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::work::base_commit;
 use crate::change::changeset::{self, Blobs};
-use crate::change::commit::keep_discarded;
+use crate::change::commit::{keep_commit, keep_discarded};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, Deleted, NewRequest, Response};
 use crate::daemon::slots::{Daemon, Turn};
@@ -124,6 +124,11 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
         true => keep(&turn, &repository, &record, identity),
         false => refuse_uncommitted(&turn, &repository).map(|()| None),
     };
+    let kept = kept.and_then(|kept_as| match kept_as {
+        // It stands on HEAD, whatever that is on.
+        Some(kept_as) => Ok(Some(kept_as)),
+        None => keep_detached_head(&repository, &record),
+    });
     let kept_as = match kept {
         Ok(kept_as) => kept_as,
         Err(failure) => {
@@ -196,6 +201,21 @@ fn keep(
         return Ok(None);
     }
     Err(failure)
+}
+
+/// Keeps the commits that only a detached HEAD reaches: with the worktree their last trace would go. The ref that does.
+fn keep_detached_head(repository: &Repository, record: &ForkRecord) -> Result<Option<String>, Failure> {
+    let Ok(worktree) = LinkedWorktree::open(repository, &record.worktree_id) else {
+        return Ok(None);
+    };
+    let head = repository.head_of(worktree.git_dir())?;
+    let Some(commit_id) = head.commit_id().filter(|_| head.branch().is_none()) else {
+        return Ok(None);
+    };
+    if is_reachable_otherwise(repository, commit_id, "")? {
+        return Ok(None);
+    }
+    Ok(Some(keep_commit(repository, &record.name, commit_id)?))
 }
 
 /// The branch that a fork gets if nobody names one.
