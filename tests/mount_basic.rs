@@ -8,7 +8,7 @@ use std::fs::{self, File, FileTimes, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, SystemTime};
 
 use support::{
-    TestFork, TestRepo, mounts_beneath, require_fuse, require_program, run_with_timeout, wait_until,
+    TestFork, TestRepo, mounts_beneath, require_fuse, require_program, run_with_timeout, skip, test_name,
+    wait_until,
 };
 use tine::fuse::{Mount, MountError, MountOptions, UnmountMode, users_of};
 use tine::path::RepoPath;
@@ -222,7 +223,6 @@ fn renames_obey_their_flags() {
     let (content_a, content_b) = (fs::read(&a).unwrap(), fs::read(&b).unwrap());
     assert_eq!(rename_with(&a, &b, libc::RENAME_NOREPLACE), libc::EEXIST);
     assert_eq!(rename_with(&a, &missing, libc::RENAME_EXCHANGE), libc::ENOENT);
-    assert_eq!(rename_with(&a, &missing, libc::RENAME_WHITEOUT), libc::EINVAL);
     assert_eq!(rename_with(&a, &b, libc::RENAME_EXCHANGE), 0);
     assert_eq!(
         (fs::read(&a).unwrap(), fs::read(&b).unwrap()),
@@ -238,6 +238,71 @@ fn renames_obey_their_flags() {
         rename_with(&root.join("src"), &root.join("src/deep/in"), 0),
         libc::EINVAL
     );
+}
+
+#[test]
+fn a_rename_may_leave_a_whiteout() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    let root = fork.path();
+    let is_whiteout = |path: &Path| {
+        let meta = fs::symlink_metadata(path).unwrap();
+        meta.file_type().is_char_device() && meta.rdev() == 0
+    };
+    let (file, dir) = (root.join("README.md"), root.join("docs"));
+    let content = fs::read(&file).unwrap();
+    let both = libc::RENAME_WHITEOUT | libc::RENAME_NOREPLACE;
+    assert_eq!(rename_with(&file, &root.join("run.sh"), both), libc::EEXIST);
+    assert_eq!(rename_with(&file, &root.join("run.sh"), libc::RENAME_WHITEOUT), 0);
+    assert!(is_whiteout(&file));
+    assert_eq!(fs::read(root.join("run.sh")).unwrap(), content);
+
+    let links = fs::metadata(root).unwrap().nlink();
+    assert_eq!(rename_with(&dir, &root.join("src/docs"), both), 0);
+    assert!(is_whiteout(&dir));
+    assert!(root.join("src/docs/guide.md").exists());
+    assert_eq!(fs::metadata(root).unwrap().nlink(), links - 1);
+}
+
+#[test]
+fn an_overlay_may_have_its_upper_directory_in_a_mount() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    // In a mount namespace of its own, which takes the overlay away with it.
+    let in_overlay = |script: &str| {
+        let script = format!("mkdir -p work over && mount -t overlay over -o \"$OPTIONS\" over && {script}");
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-ec", &script]);
+        command.env("OPTIONS", "lowerdir=docs,upperdir=src,workdir=work");
+        run_with_timeout(command.current_dir(fork.path()))
+    };
+    if !run_with_timeout(Command::new("unshare").args(["--mount", "true"]))
+        .status
+        .success()
+    {
+        skip(test_name!(), "only root can mount an overlay");
+        return;
+    }
+    let output = in_overlay(
+        "echo more >> over/guide.md && mv over/guide.md over/moved.md && rm over/empty && \
+         mkdir over/new && mv over/new over/newer && ! test -e over/guide.md && cat over/moved.md",
+    );
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(output.stdout, b"one\ntwo\nthree\nmore\n");
+    let upper = fork.path().join("src");
+    assert!(
+        fs::metadata(upper.join("empty"))
+            .unwrap()
+            .file_type()
+            .is_char_device()
+    );
+    assert!(upper.join("newer").is_dir());
 }
 
 #[test]

@@ -105,7 +105,7 @@ pub(super) fn permissions(mode: u32) -> u16 {
     (mode & 0o7777) as u16
 }
 
-/// Renaming with a whiteout (what overlay file systems ask for) is not supported.
+/// As renameat2(2): an exchange goes with nothing else.
 pub(super) fn rename_mode(flags: RenameFlags) -> Result<RenameMode, Errno> {
     if flags.is_empty() {
         Ok(RenameMode::Replace)
@@ -113,6 +113,10 @@ pub(super) fn rename_mode(flags: RenameFlags) -> Result<RenameMode, Errno> {
         Ok(RenameMode::NoReplace)
     } else if flags == RenameFlags::RENAME_EXCHANGE {
         Ok(RenameMode::Exchange)
+    } else if flags == RenameFlags::RENAME_WHITEOUT {
+        Ok(RenameMode::LeaveDevice { replace: true })
+    } else if flags == RenameFlags::RENAME_WHITEOUT | RenameFlags::RENAME_NOREPLACE {
+        Ok(RenameMode::LeaveDevice { replace: false })
     } else {
         Err(Errno::EINVAL)
     }
@@ -201,7 +205,10 @@ mod tests {
 
     #[test]
     fn unknown_flags_are_refused() {
-        assert_eq!(rename_mode(RenameFlags::RENAME_WHITEOUT), Err(Errno::EINVAL));
+        assert_eq!(
+            rename_mode(RenameFlags::RENAME_WHITEOUT | RenameFlags::RENAME_EXCHANGE),
+            Err(Errno::EINVAL)
+        );
         assert_eq!(
             rename_mode(RenameFlags::RENAME_NOREPLACE | RenameFlags::RENAME_EXCHANGE),
             Err(Errno::EINVAL)

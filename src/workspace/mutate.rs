@@ -34,6 +34,42 @@ pub(super) struct NewNode {
     pub content: Content,
 }
 
+impl NewNode {
+    /// What an overlay file system takes for a whiteout.
+    const OVERLAY_WHITEOUT: NewNode = NewNode {
+        kind: FileKind::CharDevice,
+        perm: 0,
+        rdev: 0,
+        size: 0,
+        content: Content::Empty,
+    };
+
+    /// The caller's, or in a set-group-id directory that group's.
+    fn into_node(self, caller: Caller, dir_attr: &Attr, now: Timestamp) -> Node {
+        let inherits_group = dir_attr.perm & S_ISGID != 0;
+        let is_dir = self.kind == FileKind::Directory;
+        Node {
+            kind: self.kind,
+            perm: if inherits_group && is_dir {
+                self.perm | S_ISGID
+            } else {
+                self.perm
+            },
+            uid: caller.uid,
+            gid: if inherits_group { dir_attr.gid } else { caller.gid },
+            nlink: if is_dir { 2 } else { 1 },
+            rdev: self.rdev,
+            size: self.size,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            content: self.content,
+            origin: None,
+            xattrs: Xattrs::new(),
+        }
+    }
+}
+
 impl Workspace {
     /// Makes a regular file, fifo, socket or device node and counts one lookup of it. `mode` has the umask applied
     /// already. In a set-group-id directory the new node gets its group.
@@ -115,30 +151,11 @@ impl Workspace {
             return Err(FsError::Exists);
         }
         let dir_attr = self.attr(state, dir)?;
-        let inherits_group = dir_attr.perm & S_ISGID != 0;
-        let is_dir = new.kind == FileKind::Directory;
+        let kind = new.kind;
+        let is_dir = kind == FileKind::Directory;
         let mut edit = Edit::new(self, state);
-        let now = edit.now;
-        let ino = edit.new_node(Node {
-            kind: new.kind,
-            perm: if inherits_group && is_dir {
-                new.perm | S_ISGID
-            } else {
-                new.perm
-            },
-            uid: caller.uid,
-            gid: if inherits_group { dir_attr.gid } else { caller.gid },
-            nlink: if is_dir { 2 } else { 1 },
-            rdev: new.rdev,
-            size: new.size,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            content: new.content,
-            origin: None,
-            xattrs: Xattrs::new(),
-        })?;
-        edit.put_name(dir, name, ino, new.kind)?;
+        let ino = edit.new_node(new.into_node(caller, &dir_attr, edit.now))?;
+        edit.put_name(dir, name, ino, kind)?;
         edit.touch_dir(dir, i64::from(is_dir))?;
         edit.commit()?;
         Ok(Found {
@@ -239,7 +256,7 @@ impl Workspace {
 
     pub fn rename(
         &self,
-        _caller: Caller,
+        caller: Caller,
         parent: Ino,
         name: &[u8],
         new_parent: Ino,
@@ -260,23 +277,37 @@ impl Workspace {
             return Err(FsError::Invalid);
         }
         match (mode, target) {
-            (RenameMode::NoReplace, Some(_)) => Err(FsError::Exists),
+            (RenameMode::NoReplace | RenameMode::LeaveDevice { replace: false }, Some(_)) => {
+                Err(FsError::Exists)
+            }
             (RenameMode::Exchange, None) => Err(FsError::NotFound),
             (_, Some(target)) if target.ino == found.ino => Ok(()),
             (RenameMode::Exchange, Some(target)) => {
                 self.exchange(&mut state, (&from, &name, &found), (&to, &new_name, &target))
             }
             (RenameMode::Replace | RenameMode::NoReplace, target) => {
-                self.move_name(&mut state, (&from, &name, &found), (&to, &new_name, target))
+                self.move_name(&mut state, (&from, &name, &found), (&to, &new_name, target), None)
+            }
+            (RenameMode::LeaveDevice { .. }, target) => {
+                let dir_attr = self.attr(&state, &from)?;
+                let left = NewNode::OVERLAY_WHITEOUT.into_node(caller, &dir_attr, Timestamp::now());
+                self.move_name(
+                    &mut state,
+                    (&from, &name, &found),
+                    (&to, &new_name, target),
+                    Some(left),
+                )
             }
         }
     }
 
+    /// `left`, if any, takes the old name.
     fn move_name(
         &self,
         state: &mut State,
         (from, name, found): (&Found, &EntryName, &Found),
         (to, new_name, target): (&Found, &EntryName, Option<Found>),
+        left: Option<Node>,
     ) -> Result<(), FsError> {
         let kind = self.kind(state, found)?;
         let is_dir = kind == FileKind::Directory;
@@ -291,7 +322,14 @@ impl Workspace {
         }
         let mut edit = Edit::new(self, state);
         let now = edit.now;
-        edit.drop_name(from, name)?;
+        match left {
+            Some(node) => {
+                let kind = node.kind;
+                let ino = edit.new_node(node)?;
+                edit.put_name(from, name, ino, kind)?;
+            }
+            None => edit.drop_name(from, name)?,
+        }
         if let Some(target) = &target {
             edit.lose_link(target)?;
         }

@@ -46,6 +46,11 @@ pub enum RenameMode {
     NoReplace,
     /// `RENAME_EXCHANGE`
     Exchange,
+    /// `RENAME_WHITEOUT`, with `RENAME_NOREPLACE` or without: a character device 0/0 takes the old name, in the same
+    /// step. To an overlay file system above it says that nothing is there.
+    LeaveDevice {
+        replace: bool,
+    },
 }
 
 /// What fallocate does to its range.

@@ -98,6 +98,7 @@ impl Directory {
                     RenameMode::Replace => 0,
                     RenameMode::NoReplace => libc::RENAME_NOREPLACE,
                     RenameMode::Exchange => libc::RENAME_EXCHANGE,
+                    RenameMode::LeaveDevice { .. } => unreachable!("steps have no devices"),
                 };
                 // SAFETY: both names are NUL-terminated and outlive the call.
                 check(unsafe {
