@@ -27,7 +27,6 @@ use super::negotiate::{self, GENERATION, REMEMBER};
 use super::priming::PrimingFile;
 use super::{errno, notifier};
 use crate::attr::Ino;
-use crate::path::NAME_MAX;
 use crate::workspace::{FsError, SetAttr, StatFs, Workspace};
 
 /// Bytes copied by one request at most, so that one copy does not hold a thread for long. A multiple of the page size.
@@ -133,10 +132,6 @@ impl Filesystem for Adapter {
             return reply.entry_with_ttls(&REMEMBER, &Duration::ZERO, &self.priming.attr(), GENERATION);
         }
         let found = self.call(Operation::Lookup, parent, |workspace| {
-            if name.len() > NAME_MAX {
-                // The kernel passes up to 1024 bytes, and a missing entry would not tell why it can never be there.
-                return Err(Errno::ENAMETOOLONG.into());
-            }
             match workspace.lookup(convert::ino(parent), name.as_bytes()) {
                 Ok(attr) => Ok(convert::file_attr(&attr)),
                 Err(FsError::NotFound) => Ok(convert::negative_attr()),

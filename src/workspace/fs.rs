@@ -353,6 +353,7 @@ impl Workspace {
 
     /// What is at `name` in the directory `dir`.
     pub(super) fn child(&self, state: &State, dir: &Found, name: &[u8]) -> Result<Option<Found>, FsError> {
+        // The kernel passes up to 1024 bytes, and a missing entry would not tell why it can never be there.
         if name.len() > NAME_MAX {
             return Err(FsError::NameTooLong);
         }

@@ -149,6 +149,10 @@ fn an_untouched_fork_shows_the_base() {
         workspace.lookup(Ino::ROOT, b"nothing"),
         Err(FsError::NotFound)
     ));
+    assert!(matches!(
+        workspace.lookup(Ino::ROOT, &[b'n'; 256]),
+        Err(FsError::NameTooLong)
+    ));
     assert!(delta_of(&workspace).is_empty());
 }
 
