@@ -515,6 +515,30 @@ fn a_delete_never_loses_work() {
 }
 
 #[test]
+fn a_delete_does_not_take_submodules_along_unasked() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    repo.sh_in(
+        repo.dir(),
+        "git init -q ../inner; git -C ../inner commit -q --allow-empty -m inner
+         git -c protocol.file.allow=always submodule --quiet add \"$PWD/../inner\" sub; git commit -qm sub",
+    );
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    repo.sh_in(
+        &dir,
+        "git -c protocol.file.allow=always submodule --quiet update --init; git -C sub commit -q --allow-empty -m mine",
+    );
+    tine.fails(REFUSED, &["delete", "demo"]);
+    assert_eq!(
+        repo.git_in(&dir.join("sub"), &["log", "-1", "--format=%s"]),
+        "mine"
+    );
+    tine.ok(&["delete", "demo", "--force"]);
+    assert!(!dir.exists());
+}
+
+#[test]
 fn commands_that_meet_an_ending_daemon_are_served_by_the_next() {
     require_fuse!();
     let repo = TestRepo::new();

@@ -8,7 +8,8 @@ use crate::daemon::protocol::{Deleted, Request};
 /// Remove a fork
 ///
 /// Its branch stays, unless it has no commit of its own. A fork with uncommitted changes is removed with --force only;
-/// they are kept as a commit under refs/tine/NAME/ then.
+/// they are kept as a commit under refs/tine/NAME/ then. So is one in which submodules were cloned (`git submodule update
+/// --init`): their repositories go with it.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:

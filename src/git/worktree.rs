@@ -93,6 +93,11 @@ impl LinkedWorktree {
         fs::rename(&new_path, &path).map_err(GitError::io("replace", &path))
     }
 
+    /// Whether submodules were cloned for it: their repositories stand in the private directory and go with it.
+    pub fn has_submodules(&self) -> bool {
+        fs::read_dir(self.git_dir.join("modules")).is_ok_and(|mut entries| entries.next().is_some())
+    }
+
     /// The operation that is under way in it (`merge`, `rebase`, `cherry-pick`, `revert`, `bisect`, `am`), if any.
     pub fn operation_in_progress(&self) -> Option<&'static str> {
         let has = |name: &str| self.git_dir.join(name).exists();

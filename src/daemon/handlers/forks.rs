@@ -14,7 +14,7 @@ use crate::daemon::{place, report};
 use crate::fuse::{self, UnmountMode};
 use crate::git::{GitError, Identity, LinkedWorktree, ObjectId, Repository, program};
 use crate::sys::process::PeerCredentials;
-use crate::workspace::{ForkName, ForkOptions, ForkRecord, StoreError};
+use crate::workspace::{Fork, ForkName, ForkOptions, ForkRecord, StoreError};
 
 pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> Response {
     let slot = daemon.slot(&request.fork);
@@ -162,7 +162,7 @@ fn refuse_uncommitted(turn: &Turn<'_>, repository: &Repository) -> Result<(), Fa
         .changes
         .len();
     if changed == 0 {
-        return Ok(());
+        return refuse_submodules(name, &fork);
     }
     let paths = match changed {
         1 => "1 path".to_owned(),
@@ -175,6 +175,18 @@ fn refuse_uncommitted(turn: &Turn<'_>, repository: &Repository) -> Result<(), Fa
     .hint(format!(
         "`tine status {name}` shows them, `tine commit` keeps them; with `--force` they stay under refs/tine/{name}/"
     )))
+}
+
+/// As `git worktree remove` does: what was committed in a submodule is nowhere else until it is pushed.
+fn refuse_submodules(name: &ForkName, fork: &Fork) -> Result<(), Failure> {
+    if !fork.worktree.has_submodules() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        ErrorCode::UncommittedChanges,
+        format!("{name} has repositories of submodules, which would go with it"),
+    )
+    .hint("push what was committed in them; `--force` deletes them"))
 }
 
 /// Keeps what is uncommitted; the ref's name. A layer or a worktree that is damaged or gone does not keep its fork from
