@@ -258,6 +258,10 @@ impl From<MountError> for Failure {
                 "`umount {}` frees it, or choose another place with `--at DIR`",
                 dir.display()
             )),
+            MountError::Detached(_) => Failure::new(ErrorCode::Busy, message).hint(
+                "end that program, and the fork's policy is applied; `--force` cuts it off where root has run \
+                 `mount -t fusectl none /sys/fs/fuse/connections`",
+            ),
             MountError::Busy(_) => Failure::new(ErrorCode::Busy, message)
                 .hint("end the programs that use it, or add `--force`"),
             MountError::Io { action, path, source } => {

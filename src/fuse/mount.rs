@@ -74,6 +74,9 @@ pub enum MountError {
     AlreadyMounted(PathBuf),
     #[error("{0} is in use")]
     Busy(PathBuf),
+    /// No longer at its directory, and served until the last program lets go of it: nothing here may cut that off.
+    #[error("the mount is gone from {0}, but a program still uses it")]
+    Detached(PathBuf),
     #[error("{action} {path}: {source}")]
     Io {
         action: &'static str,
@@ -245,7 +248,7 @@ impl Mount {
         if self.shared.wait_until_over(END_PATIENCE) {
             Ok(())
         } else {
-            Err(self.busy())
+            Err(MountError::Detached(self.dir().to_owned()))
         }
     }
 
