@@ -29,7 +29,7 @@ use super::notifier::NotifierThread;
 use super::place::{self, FS_TYPE, MountedAt};
 use super::priming::PrimingFile;
 use crate::sys::mount::{self as sys, UnmountHow};
-use crate::sys::process::{effective_gid, effective_uid};
+use crate::sys::process::{self, effective_gid, effective_uid};
 use crate::workspace::Workspace;
 
 /// Threads that serve one mount.
@@ -314,6 +314,9 @@ fn write_back(dir: &Path) {
 }
 
 /// Runs what may hang in a thread that is left behind if it does.
+///
+/// The thread waits for a mount that this very process may serve. Killed meanwhile, it would not end before it has its
+/// answer, nor would the connection end before the last thread that holds its descriptor: it must hold none.
 fn within<T: Send + 'static>(
     patience: Duration,
     name: &str,
@@ -321,6 +324,9 @@ fn within<T: Send + 'static>(
 ) -> io::Result<T> {
     let (done, wait) = sync_channel(1);
     thread::Builder::new().name(name.into()).spawn(move || {
+        if let Err(error) = process::leave_descriptors() {
+            warn!("a thread that waits for a mount holds descriptors: {error}");
+        }
         // Whoever waited may have lost patience.
         let _ = done.send(run());
     })?;
