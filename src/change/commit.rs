@@ -64,19 +64,23 @@ pub fn commit(
         author: options.author.clone(),
         committer: options.committer.clone(),
     })?;
-    // The index goes first: should HEAD have moved meanwhile, everything is merely staged.
-    update_index(
-        repository,
-        &fork.worktree,
-        tree_id,
-        &index_changes(fork, &changeset),
-    )?;
     let summary = repository.commit_info(commit_id)?.summary;
     let reflog = match parent_id {
         Some(_) => format!("commit: {summary}"),
         None => format!("commit (initial): {summary}"),
     };
-    repository.advance_head(&fork.worktree, parent_id, commit_id, &reflog)?;
+    // The index goes first: after a crash in between everything is merely staged.
+    let updated_index = update_index(
+        repository,
+        &fork.worktree,
+        tree_id,
+        &index_changes(fork, &changeset),
+    )?;
+    if let Err(error) = repository.advance_head(&fork.worktree, parent_id, commit_id, &reflog) {
+        updated_index.undo();
+        return Err(error.into());
+    }
+    drop(updated_index);
     // The commit stands. What is left only saves space, and settling does it again.
     if let Err(error) = adopt(repository, name, fork, commit_id, &adoptable) {
         log::warn!("contents of {name} stay in its layer for now: {error}");

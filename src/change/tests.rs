@@ -679,6 +679,13 @@ fn commits_are_refused_with_nothing_changed() {
     assert_eq!(fixture.head(), head);
     assert_eq!(fixture.status(), ["M a.txt"]);
     fs::remove_file(lock).unwrap();
+    let index = fs::read(fixture.fork.worktree.index_path()).unwrap();
+    let branch_lock = fixture.git().common_dir().join("refs/heads/tine/demo.lock");
+    fs::write(&branch_lock, "").unwrap();
+    fixture.commit("m").unwrap_err();
+    assert_eq!(fixture.head(), head);
+    assert_eq!(fs::read(fixture.fork.worktree.index_path()).unwrap(), index);
+    fs::remove_file(branch_lock).unwrap();
     fixture.commit("m").unwrap();
 }
 

@@ -1,7 +1,9 @@
 //! git's lock of a worktree's index, `index.lock`: whoever creates that name has it, and the new index is written there.
 //!
 //! What a process that was killed leaves of it would keep everybody from the index for good. So ours is made as
-//! `index.tine` and then linked to the lock's name: as long as both names lead to one file, the lock is tine's own.
+//! `index.tine` and then linked to the lock's name: as long as both names lead to one file, the lock is tine's own. The
+//! new index takes the old one's place by that first name, so that the lock goes on: it is then another name of the
+//! index itself. The old index waits as `index.tine-old` until the lock is given back.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -25,6 +27,30 @@ pub(super) struct IndexLock {
     index_path: PathBuf,
     lock_path: PathBuf,
     mark_path: PathBuf,
+    old_path: PathBuf,
+}
+
+/// An index that was brought to another tree and is still locked, until this is dropped.
+#[derive(Debug)]
+pub struct UpdatedIndex {
+    lock: IndexLock,
+    /// Whether the old index waits to be put back.
+    has_old: bool,
+}
+
+impl UpdatedIndex {
+    /// Puts the old index back. Where it could not be kept (a file system without hard links, or no index before), the
+    /// new one stays.
+    pub fn undo(self) {
+        if self.has_old
+            && let Err(error) = fs::rename(&self.lock.old_path, &self.lock.index_path)
+        {
+            log::warn!(
+                "{} could not be put back: {error}",
+                self.lock.index_path.display()
+            );
+        }
+    }
 }
 
 impl IndexLock {
@@ -55,27 +81,49 @@ impl IndexLock {
             index_path,
             lock_path,
             mark_path,
+            old_path: old_path(worktree),
         })
     }
 
     /// Puts `content` in the index's place, with the permissions that the index has.
-    pub(super) fn commit(mut self, content: &[u8]) -> Result<(), GitError> {
+    pub(super) fn commit(mut self, content: &[u8]) -> Result<UpdatedIndex, GitError> {
         self.file
             .write_all(content)
             .map_err(GitError::io("write", &self.lock_path))?;
-        match fs::metadata(&self.index_path) {
-            Ok(old) => self.file.set_permissions(old.permissions()),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
+        self.put_in_place()
+            .map_err(GitError::io("replace", &self.index_path))
+            .map(|has_old| UpdatedIndex { lock: self, has_old })
+    }
+
+    /// Whether the old index was kept.
+    fn put_in_place(&self) -> io::Result<bool> {
+        let exists = match fs::metadata(&self.index_path) {
+            Ok(old) => {
+                self.file.set_permissions(old.permissions())?;
+                true
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => false,
+            Err(error) => return Err(error),
+        };
+        if !self.mark_path.exists() {
+            fs::rename(&self.lock_path, &self.index_path)?;
+            return Ok(false);
         }
-        .and_then(|()| fs::rename(&self.lock_path, &self.index_path))
-        .map_err(GitError::io("replace", &self.index_path))
+        if exists {
+            match fs::remove_file(&self.old_path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            fs::hard_link(&self.index_path, &self.old_path)?;
+        }
+        fs::rename(&self.mark_path, &self.index_path)?;
+        Ok(exists)
     }
 }
 
 impl Drop for IndexLock {
     fn drop(&mut self) {
-        // After a commit the lock's name is free, and may be another's by now.
+        // Without hard links the lock's name is free after a commit, and may be another's by now.
         for path in [&self.lock_path, &self.mark_path] {
             let is_ours = match (self.file.metadata(), fs::symlink_metadata(path)) {
                 (Ok(ours), Ok(found)) => (ours.dev(), ours.ino()) == (found.dev(), found.ino()),
@@ -85,6 +133,9 @@ impl Drop for IndexLock {
                 log::warn!("{} could not be removed: {error}", path.display());
             }
         }
+        if let Err(error) = remove_if_there(&self.old_path) {
+            log::warn!("{error}");
+        }
     }
 }
 
@@ -93,13 +144,14 @@ impl Drop for IndexLock {
 pub fn release_stale_lock(worktree: &LinkedWorktree) -> Result<(), GitError> {
     let (lock_path, mark_path) = (lock_path(worktree), mark_path(worktree));
     let identity = |path: &Path| fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()));
-    let Ok(mark) = identity(&mark_path) else {
-        return Ok(());
-    };
-    if identity(&lock_path).is_ok_and(|lock| lock == mark) {
+    let marks = [identity(&mark_path), identity(&worktree.index_path())];
+    if let Ok(lock) = identity(&lock_path)
+        && marks.into_iter().flatten().any(|mark| mark == lock)
+    {
         log::info!("removing {}, with which a process died", lock_path.display());
         remove_if_there(&lock_path)?;
     }
+    remove_if_there(&old_path(worktree))?;
     remove_if_there(&mark_path)
 }
 
@@ -109,6 +161,10 @@ fn lock_path(worktree: &LinkedWorktree) -> PathBuf {
 
 fn mark_path(worktree: &LinkedWorktree) -> PathBuf {
     worktree.git_dir().join("index.tine")
+}
+
+fn old_path(worktree: &LinkedWorktree) -> PathBuf {
+    worktree.git_dir().join("index.tine-old")
 }
 
 fn create(path: &Path) -> io::Result<File> {

@@ -13,7 +13,7 @@ mod writer;
 mod tests;
 
 pub use self::base::{BaseStat, write_base_index};
-pub use self::lock::release_stale_lock;
+pub use self::lock::{UpdatedIndex, release_stale_lock};
 pub use self::update::{IndexChange, update_index};
 
 use std::panic::resume_unwind;

@@ -453,6 +453,13 @@ fn a_lock_that_a_killed_process_left_is_given_back_and_one_of_gits_is_not() {
     assert!(!lock_path.exists());
     update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[]).unwrap();
 
+    let updated = update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[]);
+    std::mem::forget(updated.unwrap());
+    assert!(lock_path.exists());
+    release_stale_lock(&fork.worktree).unwrap();
+    update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[]).unwrap();
+    fork.check_index(fork.head_tree());
+
     std::mem::forget(IndexLock::acquire(&fork.worktree).unwrap());
     fs::remove_file(&lock_path).unwrap();
     fs::write(&lock_path, "").unwrap();

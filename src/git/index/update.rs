@@ -6,7 +6,7 @@ use std::ops::{Bound, Range};
 use gix::index::entry::{Flags, Mode, Stage};
 use gix::index::extension::Tree;
 
-use super::lock::IndexLock;
+use super::lock::{IndexLock, UpdatedIndex};
 use super::writer::{CachedTree, Encoder, EntryFlags, EntryStat};
 use super::{check_depth, is_beneath_skipped_directory, on_deep_stack, read_index};
 use crate::attr::Attr;
@@ -23,7 +23,8 @@ pub struct IndexChange {
 
 /// Brings the worktree's index to `tree_id`, as `git add -A && git commit` would leave it: entries of `changes` are set
 /// with their stat, entries that differ from the tree otherwise are set without one (git reads those files again),
-/// all others keep theirs, with their flags. Conflicts are resolved. Takes git's own `index.lock` meanwhile.
+/// all others keep theirs, with their flags. Conflicts are resolved. Takes git's own `index.lock`,
+/// which is held as long as the answer.
 ///
 /// Directories that the old index knows to be the tree's own are not read, so that it costs O(changes) tree reads.
 ///
@@ -34,7 +35,7 @@ pub fn update_index(
     worktree: &LinkedWorktree,
     tree_id: ObjectId,
     changes: &[IndexChange],
-) -> Result<(), GitError> {
+) -> Result<UpdatedIndex, GitError> {
     let index_path = worktree.index_path();
     let lock = IndexLock::acquire(worktree)?;
     let updated = on_deep_stack(&index_path, || {
