@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, OpenFlags, ReplyAttr, ReplyEmpty,
@@ -217,6 +217,19 @@ fn unmounting_from_outside_tells() {
     fixture.ended.recv_timeout(PATIENCE).unwrap();
 }
 
+/// A program that another test starts at this moment has this process's files until it has replaced its image.
+fn wait_for_users(dir: &Path, wanted: &[(u32, String)]) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let users = users_of(dir);
+        if users == wanted {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{users:?} and not {wanted:?}");
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn a_mount_in_use_is_busy_and_its_user_is_named() {
     let Some(fixture) = mounted() else { return };
@@ -235,10 +248,10 @@ fn a_mount_in_use_is_busy_and_its_user_is_named() {
     drop(file);
 
     let mut child = Command::new("sleep").arg("60").current_dir(dir).spawn().unwrap();
-    assert_eq!(users_of(dir), [(child.id(), "sleep".to_owned())]);
+    wait_for_users(dir, &[(child.id(), "sleep".to_owned())]);
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(users_of(dir), []);
+    wait_for_users(dir, &[]);
     fixture.mount.unmount(UnmountMode::Clean).unwrap();
 }
 

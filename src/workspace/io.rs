@@ -407,10 +407,11 @@ impl Workspace {
         len: u64,
         kill_privileges: bool,
     ) -> Result<u64, FsError> {
-        let available = len.min(self.getattr(from)?.size.saturating_sub(from_offset));
+        // What the copy itself adds to a file that is copied onto its own end does not count.
+        let len = len.min(self.getattr(from)?.size.saturating_sub(from_offset));
         let mut copied = 0;
         while copied < len {
-            let step = (available - copied).min(COPY_CHUNK as u64) as usize;
+            let step = (len - copied).min(COPY_CHUNK as u64) as usize;
             let at = |offset: u64| offset.checked_add(copied).ok_or(FsError::TooLarge);
             let chunk = self.read(from, at(from_offset)?, step)?;
             if chunk.is_empty() {
