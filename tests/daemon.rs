@@ -515,6 +515,24 @@ fn a_delete_never_loses_work() {
 }
 
 #[test]
+fn a_repository_made_in_a_fork_is_not_taken_along_unasked() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    repo.sh_in(&dir, "git init -q lib; git -C lib commit -q --allow-empty -m own");
+    for refused in [&["delete", "demo"][..], &["unmount", "demo", "--discard"]] {
+        let message = tine.fails(REFUSED, refused);
+        assert!(message.contains("a repository of its own in lib"), "{message}");
+        assert!(is_mounted(&dir));
+        assert_eq!(repo.git_in(&dir.join("lib"), &["log", "--format=%s"]), "own");
+    }
+    tine.ok(&["unmount", "demo", "--keep"]);
+    tine.ok(&["delete", "demo", "--force"]);
+    assert!(!dir.exists());
+}
+
+#[test]
 fn a_delete_does_not_take_submodules_along_unasked() {
     require_fuse!();
     let repo = TestRepo::new();

@@ -3,9 +3,12 @@
 use super::failure::{ErrorCode, Failure};
 use super::protocol::UnmountAction;
 use super::slots::Turn;
-use crate::change::{ChangeError, CommitOptions, commit};
+use crate::attr::FileKind;
+use crate::change::changeset::{self, Blobs};
+use crate::change::{ChangeError, Changeset, CommitOptions, commit};
 use crate::git::Identity;
-use crate::workspace::{ForkName, UnmountPolicy};
+use crate::path::RepoPath;
+use crate::workspace::{Fork, ForkName, UnmountPolicy};
 
 /// What an action left behind.
 #[derive(Debug, Default)]
@@ -87,6 +90,8 @@ pub fn apply(
         }
         UnmountAction::Discard => {
             let fork = turn.open()?;
+            let changeset = changeset::changeset(&repository, &fork, Blobs::Hash)?;
+            refuse_nested_repositories(turn.name(), &fork, &changeset)?;
             let kept = commit::keep_discarded(&repository, turn.name(), &fork, identity)?;
             // The store resets only what nobody holds open.
             drop(fork);
@@ -96,6 +101,29 @@ pub fn apply(
                 kept_as: kept.map(|(name, _)| name),
             })
         }
+    }
+}
+
+/// Refuses where the fork holds repositories of its own, untracked: no commit can keep what was committed in them.
+pub fn refuse_nested_repositories(
+    name: &ForkName,
+    fork: &Fork,
+    changeset: &Changeset,
+) -> Result<(), Failure> {
+    let is_dir = |path: &&RepoPath| {
+        fork.workspace
+            .resolve(path)
+            .is_ok_and(|attr| attr.kind == FileKind::Directory)
+    };
+    match changeset.left_out.iter().find(is_dir) {
+        None => Ok(()),
+        Some(path) => Err(Failure::new(
+            ErrorCode::UncommittedChanges,
+            format!("{name} has a repository of its own in {path}, which would go with it"),
+        )
+        .hint(format!(
+            "move it out of the fork; `tine delete {name} --force` deletes it"
+        ))),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::change::commit::{keep_commit, keep_discarded};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, Deleted, NewRequest, Response};
 use crate::daemon::slots::{Daemon, Turn};
-use crate::daemon::{place, report};
+use crate::daemon::{place, policy, report};
 use crate::fuse::{self, UnmountMode};
 use crate::git::{GitError, Identity, LinkedWorktree, ObjectId, Repository, program};
 use crate::sys::process::PeerCredentials;
@@ -158,10 +158,10 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
 fn refuse_uncommitted(turn: &Turn<'_>, repository: &Repository) -> Result<(), Failure> {
     let fork = turn.open()?;
     let name = turn.name();
-    let changed = changeset::changeset(repository, &fork, Blobs::Hash)?
-        .changes
-        .len();
+    let changeset = changeset::changeset(repository, &fork, Blobs::Hash)?;
+    let changed = changeset.changes.len();
     if changed == 0 {
+        policy::refuse_nested_repositories(name, &fork, &changeset)?;
         return refuse_submodules(name, &fork);
     }
     let paths = match changed {
