@@ -13,6 +13,7 @@ use crate::daemon::protocol::{
 };
 use crate::daemon::{Client, ErrorCode, Failure};
 use crate::git::{Repository, program};
+use crate::sys::file::fs_figures;
 use crate::workspace::{ForkName, Store};
 
 /// What every verb is given.
@@ -56,10 +57,11 @@ impl Context {
         Ok(self.repository.get_or_init(|| found))
     }
 
-    /// A directory whose daemon is gone answers nothing: say so, and not that it is no repository.
+    /// A directory whose daemon is gone answers nothing: say so, and not that it is no repository. `stat` would not do: the
+    /// kernel may still know its answer.
     fn check_mount_is_alive(&self) -> Result<(), Failure> {
-        match std::fs::metadata(&self.cwd) {
-            Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Err(Failure::new(
+        match fs_figures(&self.cwd) {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)) => Err(Failure::new(
                 ErrorCode::MountFailed,
                 format!("the mount at {} has lost its daemon", self.cwd.display()),
             )
