@@ -342,6 +342,16 @@ fn contents_grow_shrink_and_have_holes() {
 }
 
 #[test]
+fn a_file_copied_onto_its_own_end_is_copied_as_it_was() {
+    let fixture = Fixture::new();
+    let workspace = fixture.open();
+    let file = workspace.mknod(ME, Ino::ROOT, b"file", 0o100644, 0).unwrap().ino;
+    workspace.write(file, 0, b"abc", true).unwrap();
+    assert_eq!(workspace.copy_range(file, 0, file, 10, 8, true).unwrap(), 3);
+    assert_eq!(workspace.getattr(file).unwrap().size, 13);
+}
+
+#[test]
 fn listing_is_stable_while_entries_come_and_go() {
     let fixture = Fixture::new();
     let workspace = fixture.open();

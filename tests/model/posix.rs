@@ -356,7 +356,8 @@ fn open_at(dir: c_int, name: &CString, flags: c_int, mode: u32) -> io::Result<Ow
 
 fn copy_range(from: &File, from_offset: u64, to: &File, to_offset: u64, len: u64) -> io::Result<()> {
     let (mut read, mut written) = (from_offset as i64, to_offset as i64);
-    let end = (from_offset + len) as i64;
+    // A file that grows by being copied onto its own end is copied as it was.
+    let end = (from_offset + len).min(from.metadata()?.len()) as i64;
     while read < end {
         // SAFETY: both offsets outlive the call.
         let copied = unsafe {

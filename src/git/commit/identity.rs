@@ -88,15 +88,6 @@ impl Role {
 }
 
 impl Repository {
-    /// The repository with its configuration as it is on disk now: a serving process outlives many edits of it.
-    pub(super) fn with_fresh_config(&self) -> Result<gix::Repository, GitError> {
-        let mut repository = self.local();
-        repository
-            .reload()
-            .map_err(GitError::library("read the configuration"))?;
-        Ok(repository)
-    }
-
     /// The signature of `role`: `given`, or else as the configuration and environment say.
     pub(super) fn signature(
         &self,

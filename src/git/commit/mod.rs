@@ -107,7 +107,7 @@ impl Repository {
                 reason: "the message holds a NUL byte".to_owned(),
             });
         }
-        let fresh = self.with_fresh_config()?;
+        let fresh = self.local_with_fresh_config()?;
         let author = self.signature(&fresh, Role::Author, spec.author.as_ref())?;
         let committer = self.signature(&fresh, Role::Committer, spec.committer.as_ref())?;
         let commit_id = if fresh.config_snapshot().boolean("commit.gpgSign") == Some(true) {
