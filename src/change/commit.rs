@@ -128,8 +128,7 @@ pub fn keep_discarded(
     }
     let tree_id = write_tree(repository, &changeset)?;
     check_landed(repository, &changeset, tree_id)?;
-    let label = format!("discarded-{}", next_number(repository, name, "discarded-")?);
-    let reference = format!("refs/tine/{name}/{label}");
+    let (label, reference) = next_discarded(repository, name)?;
     let mut spec = CommitSpec {
         tree_id,
         parent_ids: parent_id.into_iter().collect(),
@@ -166,9 +165,16 @@ pub fn keep_commit(
     name: &ForkName,
     commit_id: ObjectId,
 ) -> Result<String, ChangeError> {
-    let label = format!("discarded-{}", next_number(repository, name, "discarded-")?);
+    let (label, reference) = next_discarded(repository, name)?;
     repository.keep(name.as_str(), &label, commit_id)?;
-    Ok(format!("refs/tine/{name}/{label}"))
+    Ok(reference)
+}
+
+/// The first free `discarded-<n>`, and the full name of that ref.
+fn next_discarded(repository: &Repository, name: &ForkName) -> Result<(String, String), ChangeError> {
+    let label = format!("discarded-{}", next_number(repository, name, "discarded-")?);
+    let reference = format!("refs/tine/{name}/{label}");
+    Ok((label, reference))
 }
 
 /// Checks that `tree_id` differs from HEAD's tree where the changeset says, in what it says, and nowhere else.
