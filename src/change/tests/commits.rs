@@ -1,0 +1,328 @@
+//! Commits, what they let go of, and what is kept of a discard.
+
+use super::*;
+
+#[test]
+fn contents_that_no_conversion_changes_leave_the_layer() {
+    let repository = sample();
+    repository.write(".gitattributes", "* text=auto\n");
+    repository.commit("attributes");
+    let fixture = Fixture::new(repository);
+    fixture.write("big", &"words\n".repeat(20_000));
+    let held = fixture.content_bytes();
+    fixture.commit("big").unwrap();
+    assert!(fixture.content_bytes() + 100_000 < held);
+}
+
+#[test]
+fn a_commit_is_what_git_would_have_made() {
+    let fixture = Fixture::sample();
+    let parent = fixture.head();
+    fixture.write("a.txt", "other\n");
+    fixture.write("dir/new", "new\n");
+    fixture.symlink("dir/up", "../a.txt").unwrap();
+    fixture.remove("dir/b.txt");
+    let checkout = fixture.checkout();
+    checkout.git(&["add", "-A"]);
+    let expected_tree = checkout.git(&["write-tree"]);
+
+    let options = CommitOptions {
+        message: "Change things\n\nMuch.\n".to_owned(),
+        author: Identity::parse("Some One <one@example.com>"),
+        committer: None,
+    };
+    let outcome = commit(fixture.git(), &demo(), &fixture.fork, &options).unwrap();
+    assert_eq!(outcome.tree_id.to_string(), expected_tree.trim());
+    assert_eq!(outcome.parent_id, parent);
+    assert_eq!(fixture.head(), Some(outcome.commit_id));
+    assert_eq!(
+        fixture.git().branch("tine/demo").unwrap(),
+        Some(outcome.commit_id)
+    );
+    let shown = fixture.repository.git(&[
+        "show",
+        "-s",
+        "--format=%an <%ae>%n%cn <%ce>%n%B",
+        "refs/heads/tine/demo",
+    ]);
+    assert_eq!(
+        shown.trim(),
+        "Some One <one@example.com>\nC O Nfig <config@example.com>\nChange things\n\nMuch."
+    );
+    let git_dir = format!("--git-dir={}", fixture.fork.worktree.git_dir().display());
+    assert_eq!(
+        fixture
+            .repository
+            .git(&[&git_dir, "reflog", "-1", "--format=%gs", "HEAD"]),
+        "commit: Change things"
+    );
+    fixture.repository.git(&["fsck", "--strict"]);
+    // Nothing is staged, nothing differs, and the next commit has nothing to do.
+    let tree = outcome.tree_id.to_string();
+    assert_eq!(
+        fixture
+            .repository
+            .git(&[&git_dir, "diff-index", "--cached", &tree]),
+        ""
+    );
+    assert!(fixture.status().is_empty());
+    assert!(matches!(
+        fixture.commit("again"),
+        Err(ChangeError::NothingToCommit)
+    ));
+    assert_eq!(
+        fixture.repository.git(&["status", "--porcelain"]),
+        "",
+        "the main checkout is untouched"
+    );
+}
+
+#[test]
+fn the_index_after_a_commit_knows_the_files_as_they_are() {
+    let fixture = Fixture::sample();
+    fixture.write("a.txt", "other\n");
+    fixture.rename("dir", "moved").unwrap();
+    fixture.commit("m").unwrap();
+    let git_dir = format!("--git-dir={}", fixture.fork.worktree.git_dir().display());
+    for at in ["a.txt", "moved/b.txt", "run.sh"] {
+        let attr = fixture.fork.workspace.resolve(&path(at)).unwrap();
+        let listed = fixture.repository.git(&[&git_dir, "ls-files", "--debug", at]);
+        let expected = format!("mtime: {}:{}", attr.mtime.secs, attr.mtime.nanos);
+        assert!(listed.contains(&expected), "{at}: {expected} in {listed}");
+        let low = attr.ino.0 as u32;
+        assert!(listed.contains(&format!("ino: {low}")), "{at}: {low} in {listed}");
+    }
+}
+
+#[test]
+fn committed_contents_leave_the_layer_unnoticed() {
+    let fixture = Fixture::sample();
+    let text = "many words ".repeat(10_000);
+    fixture.write("big", &text);
+    fixture.write("small", "few words\n");
+    fixture.write("junk.log", "ignored\n");
+    let before = fixture.fork.workspace.resolve(&path("big")).unwrap();
+    let held = fixture.content_bytes();
+    fixture.commit("contents").unwrap();
+    assert!(fixture.content_bytes() + 100_000 < held);
+    let workspace = &fixture.fork.workspace;
+    assert_eq!(workspace.read_path(&path("big")).unwrap(), text.as_bytes());
+    let after = workspace.resolve(&path("big")).unwrap();
+    assert_eq!(Attr { blocks: 0, ..after }, Attr { blocks: 0, ..before });
+    assert_eq!(workspace.read_path(&path("junk.log")).unwrap(), b"ignored\n");
+}
+
+#[test]
+fn commits_are_refused_with_nothing_changed() {
+    let fixture = Fixture::sample();
+    fixture.write("a.txt", "other\n");
+    let head = fixture.head();
+    assert!(matches!(fixture.commit(" \n"), Err(ChangeError::EmptyMessage)));
+    let merge_head = fixture.fork.worktree.git_dir().join("MERGE_HEAD");
+    fs::write(&merge_head, format!("{}\n", head.unwrap())).unwrap();
+    assert!(matches!(
+        fixture.commit("m"),
+        Err(ChangeError::OperationInProgress("merge"))
+    ));
+    fs::remove_file(merge_head).unwrap();
+    let lock = fixture.fork.worktree.git_dir().join("index.lock");
+    fs::write(&lock, "").unwrap();
+    assert!(matches!(
+        fixture.commit("m"),
+        Err(ChangeError::Git(GitError::IndexLocked { .. }))
+    ));
+    assert_eq!(fixture.head(), head);
+    assert_eq!(fixture.status(), ["M a.txt"]);
+    fs::remove_file(lock).unwrap();
+    let index = fs::read(fixture.fork.worktree.index_path()).unwrap();
+    let branch_lock = fixture.git().common_dir().join("refs/heads/tine/demo.lock");
+    fs::write(&branch_lock, "").unwrap();
+    fixture.commit("m").unwrap_err();
+    assert_eq!(fixture.head(), head);
+    assert_eq!(fs::read(fixture.fork.worktree.index_path()).unwrap(), index);
+    fs::remove_file(branch_lock).unwrap();
+    fixture.commit("m").unwrap();
+}
+
+#[test]
+fn the_first_commit_of_a_repository_can_be_made_in_a_fork() {
+    let repository = TestRepository::new();
+    repository.git(&["config", "user.name", "C O Nfig"]);
+    repository.git(&["config", "user.email", "config@example.com"]);
+    let fixture = Fixture::new(repository);
+    fixture.write("a", "1\n");
+    assert_eq!(fixture.status(), ["A a"]);
+    let outcome = fixture.commit("first").unwrap();
+    assert_eq!(outcome.parent_id, None);
+    assert_eq!(
+        fixture.git().branch("tine/demo").unwrap(),
+        Some(outcome.commit_id)
+    );
+    assert_eq!(fixture.refs()["head"], outcome.commit_id);
+    assert!(fixture.status().is_empty());
+}
+
+#[test]
+fn a_commit_by_git_is_settled() {
+    let fixture = Fixture::sample();
+    let before = fixture.head();
+    fixture.write("big", &"words ".repeat(20_000));
+    fixture.write("half", &"committed ".repeat(10_000));
+    let checkout = fixture.checkout();
+    checkout.git(&["add", "-A"]);
+    checkout.git(&["commit", "-qm", "by git"]);
+    fs::copy(&checkout.index, fixture.fork.worktree.index_path()).unwrap();
+    fixture.write("half", &"and changed ".repeat(10_000));
+    assert_eq!(fixture.status(), ["M half"]);
+
+    let held = fixture.content_bytes();
+    let settled = settle(fixture.git(), &demo(), &fixture.fork, before).unwrap();
+    assert_eq!(settled.adopted, 1);
+    assert!(fixture.content_bytes() + 100_000 < held);
+    assert_eq!(fixture.refs()["head"], fixture.head().unwrap());
+    assert_eq!(fixture.status(), ["M half"]);
+    let again = settle(fixture.git(), &demo(), &fixture.fork, fixture.head()).unwrap();
+    assert_eq!(again.adopted, 0);
+}
+
+/// Invariant 3: nothing is freed while a fork reaches it.
+#[test]
+fn what_a_layer_adopted_survives_a_reset_and_git_gc() {
+    let fixture = Fixture::sample();
+    let first = fixture.head().unwrap();
+    let text = "precious ".repeat(20_000);
+    fixture.write("big", &text);
+    let second = fixture.commit("second").unwrap().commit_id;
+    let git_dir = fixture.fork.worktree.git_dir().to_owned();
+    let move_head = |to: ObjectId| {
+        let git_dir = format!("--git-dir={}", git_dir.display());
+        let to = to.to_string();
+        fixture
+            .repository
+            .git(&[&git_dir, "update-ref", "refs/heads/tine/demo", &to]);
+    };
+    move_head(first);
+    settle(fixture.git(), &demo(), &fixture.fork, Some(second)).unwrap();
+    assert_eq!(
+        fixture.refs()["head"],
+        second,
+        "the first commit is reachable from it"
+    );
+    fixture.write("other", "x\n");
+    assert_eq!(fixture.status(), ["A big", "A other"]);
+    fixture.remove("other");
+    fixture.write("a.txt", "another line of history\n");
+    let third = fixture.commit("third").unwrap().commit_id;
+    assert_eq!(fixture.refs()["head"], third);
+    assert_eq!(fixture.refs()["held-1"], second);
+
+    fixture
+        .repository
+        .git(&["reflog", "expire", "--expire=all", "--all"]);
+    fs::remove_dir_all(git_dir.join("logs")).unwrap();
+    fixture.repository.git(&["gc", "-q", "--prune=now"]);
+    let store = Repository::discover(fixture.repository.dir()).unwrap();
+    assert_eq!(store.commit_info(second).unwrap().summary, "second");
+    assert_eq!(
+        fixture.fork.workspace.read_path(&path("big")).unwrap(),
+        text.as_bytes()
+    );
+}
+
+#[test]
+fn a_discarded_state_is_kept_as_a_commit() {
+    let fixture = Fixture::sample();
+    assert_eq!(
+        keep_discarded(fixture.git(), &demo(), &fixture.fork, None).unwrap(),
+        None
+    );
+    fixture.write("a.txt", "unfinished\n");
+    fixture.write("new", "x\n");
+    let head = fixture.head();
+    let (reference, commit_id) = keep_discarded(fixture.git(), &demo(), &fixture.fork, None)
+        .unwrap()
+        .unwrap();
+    assert_eq!(reference, "refs/tine/demo/discarded-1");
+    assert_eq!(fixture.repository.id_of(&reference), commit_id);
+    assert_eq!(fixture.head(), head, "HEAD stays");
+    let revision = |suffix: &str| format!("{reference}{suffix}");
+    assert_eq!(
+        fixture.repository.git(&["show", &revision(":a.txt")]),
+        "unfinished"
+    );
+    assert_eq!(Some(fixture.repository.id_of(&revision("^"))), head);
+    let message = fixture.repository.git(&["show", "-s", "--format=%B", &reference]);
+    assert!(message.starts_with("tine: discarded state of demo"), "{message}");
+    assert!(
+        message.contains(&format!("tine new <name> --from {reference}")),
+        "{message}"
+    );
+
+    let (second, _) = keep_discarded(fixture.git(), &demo(), &fixture.fork, None)
+        .unwrap()
+        .unwrap();
+    assert_eq!(second, "refs/tine/demo/discarded-2");
+}
+
+/// Invariant 12: discarding leaves something from which the work can be brought back.
+#[test]
+fn a_discarded_state_is_kept_even_where_nobody_has_a_name() {
+    let repository = TestRepository::new();
+    repository.git(&["config", "user.useConfigOnly", "true"]);
+    let fixture = Fixture::new(repository);
+    fixture.write("a", "unfinished\n");
+    let (reference, _) = keep_discarded(fixture.git(), &demo(), &fixture.fork, None)
+        .unwrap()
+        .unwrap();
+    let shown = fixture.repository.git(&["show", &format!("{reference}:a")]);
+    assert_eq!(shown, "unfinished");
+}
+
+/// A file that is rewritten all the time is committed as it was at some moment, or not at all.
+#[test]
+fn what_changes_while_it_is_read_is_never_committed_torn() {
+    let fixture = Fixture::sample();
+    let is_done = AtomicBool::new(false);
+    let workspace = &fixture.fork.workspace;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for letter in ["a", "b", "c", "d"].iter().cycle() {
+                if is_done.load(Ordering::Relaxed) {
+                    return;
+                }
+                let content = letter.repeat(50_000);
+                workspace
+                    .write_path(ME, &path("busy"), content.as_bytes())
+                    .unwrap();
+                workspace.write_path(ME, &path("came"), b"and goes").unwrap();
+                workspace.remove_path(ME, &path("came")).unwrap();
+            }
+        });
+        for number in 0..20 {
+            match fixture.commit(&format!("commit {number}")) {
+                Ok(_) | Err(ChangeError::NothingToCommit | ChangeError::Unstable(_)) => {}
+                Err(error) => {
+                    is_done.store(true, Ordering::Relaxed);
+                    panic!("{error}");
+                }
+            }
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+    fixture.write("busy", &"e".repeat(50_000));
+    fixture.commit("last").unwrap();
+    for commit in fixture
+        .repository
+        .git(&["rev-list", "tine/demo", "--", "busy"])
+        .lines()
+    {
+        let content = fixture.repository.git(&["show", &format!("{commit}:busy")]);
+        assert_eq!(content.len(), 50_000, "{commit}");
+        assert_eq!(content.trim_start_matches(&content[..1]), "", "{commit} is torn");
+    }
+    assert!(fixture.status().is_empty());
+    assert_eq!(
+        fixture.fork.workspace.read_path(&path("busy")).unwrap(),
+        "e".repeat(50_000).as_bytes()
+    );
+}
