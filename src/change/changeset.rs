@@ -1,12 +1,15 @@
 //! What changed in a fork against its HEAD.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use super::ChangeError;
 use super::compare::{Candidate, CompareOptions, Comparison, Found, compare, effective_kind};
 use super::contents::Contents;
 use crate::attr::{Attr, FileKind, Ino, Timestamp};
-use crate::git::index::{Tracking, tracked_paths};
+use crate::git::index::{RemovedPath, Tracking, removed_paths, tracked_paths};
 use crate::git::{GitError, IgnoreRules, ObjectId, Repository, TreeChange, TreeEntryKind};
 use crate::path::{EntryName, RepoPath};
 use crate::workspace::store::IndexStamp;
@@ -182,6 +185,7 @@ impl Examiner<'_> {
         } = compare(self.repository, &delta, head_tree, self.options, &mut is_ignored)?;
         if self.scope == Scope::Everything {
             candidates = self.decided_by_index(candidates, ignored)?;
+            self.let_go(&mut candidates, head_tree, &mut is_ignored)?;
         }
         let contents = Contents {
             repository: self.repository,
@@ -336,6 +340,45 @@ impl Examiner<'_> {
                 .filter_map(|(candidate, counts)| counts.then_some(candidate)),
         );
         Ok(counted)
+    }
+
+    /// What `git rm --cached` took out of the index is deleted, where an ignore rule keeps `git add -A` from taking it
+    /// back.
+    fn let_go(
+        &self,
+        candidates: &mut Vec<Candidate<'_>>,
+        head_tree: ObjectId,
+        is_ignored: &mut dyn FnMut(&RepoPath, bool) -> Result<bool, GitError>,
+    ) -> Result<(), ChangeError> {
+        let mut deleted = BTreeMap::new();
+        for removed in self.removed_from_index(head_tree)?.iter() {
+            let RemovedPath { path, kind, id } = removed.clone();
+            if is_ignored(&path, kind == TreeEntryKind::Submodule)? {
+                deleted.insert(path, Side { kind, id });
+            }
+        }
+        candidates.retain(|candidate| !deleted.contains_key(&candidate.path));
+        candidates.extend(deleted.into_iter().map(|(path, old)| Candidate {
+            path,
+            old: Some(old),
+            new: Found::Nothing,
+        }));
+        Ok(())
+    }
+
+    /// What the worktree's index lacks of HEAD's tree. A missing index has nothing to say.
+    fn removed_from_index(&self, head_tree: ObjectId) -> Result<Arc<[RemovedPath]>, ChangeError> {
+        let Some(stamp) = IndexStamp::of(&self.fork.worktree.index_path()) else {
+            return Ok(Arc::new([]));
+        };
+        let memo = self.fork.memo();
+        if let Some(removed) = memo.removed(&stamp, head_tree) {
+            return Ok(removed);
+        }
+        let removed: Arc<[RemovedPath]> =
+            removed_paths(self.repository, &self.fork.worktree, head_tree)?.into();
+        memo.remember_removed(&stamp, head_tree, removed.clone());
+        Ok(removed)
     }
 
     /// What the worktree's index says of `paths`.

@@ -146,6 +146,32 @@ fn an_ignored_file_counts_once_the_index_has_it() {
 }
 
 #[test]
+fn what_was_taken_out_of_the_index_is_deleted_if_it_is_ignored() {
+    let fixture = Fixture::sample();
+    let checkout = fixture.checkout();
+    checkout.git(&["rm", "-q", "--cached", "ignored.log", "dir/b.txt"]);
+    fs::copy(&checkout.index, fixture.fork.worktree.index_path()).unwrap();
+    assert_eq!(
+        fixture.status(),
+        ["D ignored.log"],
+        "git add takes dir/b.txt back"
+    );
+    fixture.write("ignored.log", "changed\n");
+    assert_eq!(fixture.status(), ["D ignored.log"]);
+    let outcome = fixture.commit("let go").unwrap();
+    let listed = fixture
+        .repository
+        .git(&["ls-tree", "-r", "--name-only", &outcome.tree_id.to_string()]);
+    assert!(
+        !listed.contains("ignored.log") && listed.contains("dir/b.txt"),
+        "{listed}"
+    );
+    assert!(fixture.status().is_empty());
+    let kept = fixture.fork.workspace.read_path(&path("ignored.log")).unwrap();
+    assert_eq!(kept, b"changed\n", "the file itself stays");
+}
+
+#[test]
 fn submodules_stay_while_a_directory_stands_in_their_place() {
     let repository = sample();
     let commit = repository.id_of("HEAD").to_string();

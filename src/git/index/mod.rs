@@ -6,6 +6,7 @@
 
 mod base;
 mod lock;
+mod removed;
 mod update;
 mod writer;
 
@@ -14,6 +15,7 @@ mod tests;
 
 pub use self::base::{BaseStat, write_base_index};
 pub use self::lock::{UpdatedIndex, release_stale_lock};
+pub use self::removed::{RemovedPath, removed_paths};
 pub use self::update::{IndexChange, update_index};
 
 use std::panic::resume_unwind;

@@ -4,13 +4,14 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
 
 use crate::attr::{Attr, Ino, Timestamp};
 use crate::git::ObjectId;
-use crate::git::index::Tracking;
+use crate::git::index::{RemovedPath, Tracking};
 use crate::path::RepoPath;
 
 /// Entries that each part holds at most.
@@ -78,6 +79,20 @@ impl IndexStamp {
 struct Tracked {
     stamp: Option<IndexStamp>,
     answers: HashMap<RepoPath, Tracking>,
+    /// For the tree that was asked for last.
+    removed: Option<(ObjectId, Arc<[RemovedPath]>)>,
+}
+
+impl Tracked {
+    /// Forgets what another version of the index said.
+    fn turn_to(&mut self, stamp: &IndexStamp) {
+        if self.stamp.as_ref() != Some(stamp) || self.answers.len() >= MAX_ENTRIES {
+            *self = Tracked {
+                stamp: Some(stamp.clone()),
+                ..Tracked::default()
+            };
+        }
+    }
 }
 
 impl Memo {
@@ -122,10 +137,21 @@ impl Memo {
     /// Remembers what the index of this stamp says of `path`.
     pub fn remember_tracking(&self, stamp: &IndexStamp, path: &RepoPath, tracking: Tracking) {
         let mut tracked = self.tracked.lock();
-        if tracked.stamp.as_ref() != Some(stamp) || tracked.answers.len() >= MAX_ENTRIES {
-            tracked.stamp = Some(stamp.clone());
-            tracked.answers.clear();
-        }
+        tracked.turn_to(stamp);
         tracked.answers.insert(path.clone(), tracking);
+    }
+
+    /// What the index of this stamp lacks of the tree, if that was asked before.
+    pub fn removed(&self, stamp: &IndexStamp, tree_id: ObjectId) -> Option<Arc<[RemovedPath]>> {
+        let tracked = self.tracked.lock();
+        let (of_tree_id, removed) = tracked.removed.as_ref()?;
+        (tracked.stamp.as_ref() == Some(stamp) && *of_tree_id == tree_id).then(|| removed.clone())
+    }
+
+    /// Remembers what the index of this stamp lacks of the tree.
+    pub fn remember_removed(&self, stamp: &IndexStamp, tree_id: ObjectId, removed: Arc<[RemovedPath]>) {
+        let mut tracked = self.tracked.lock();
+        tracked.turn_to(stamp);
+        tracked.removed = Some((tree_id, removed));
     }
 }
