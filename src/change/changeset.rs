@@ -6,8 +6,11 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::ChangeError;
-use super::compare::{Candidate, CompareOptions, Comparison, Found, compare, effective_kind};
+use super::compare::{
+    Candidate, CompareOptions, Comparison, Found, NestedRepository, compare, effective_kind,
+};
 use super::contents::Contents;
+use super::nested;
 use crate::attr::{Attr, FileKind, Ino, Timestamp};
 use crate::git::index::{RemovedPath, Tracking, removed_paths, tracked_paths};
 use crate::git::{GitError, IgnoreRules, ObjectId, Repository, TreeChange, TreeEntryKind};
@@ -74,6 +77,8 @@ pub struct Changeset {
     pub head_commit: Option<ObjectId>,
     pub head_tree: ObjectId,
     pub changes: Vec<Change>,
+    /// Directories with a repository of their own, submodules included, that no ignore rule matches.
+    pub repositories: Vec<RepoPath>,
     /// Untracked nodes left out though not ignored: fifos, sockets, devices, and nested repositories.
     pub left_out: Vec<RepoPath>,
 }
@@ -181,11 +186,23 @@ impl Examiner<'_> {
         let Comparison {
             mut candidates,
             ignored,
-            left_out,
+            nested,
+            mut left_out,
         } = compare(self.repository, &delta, head_tree, self.options, &mut is_ignored)?;
         if self.scope == Scope::Everything {
             candidates = self.decided_by_index(candidates, ignored)?;
             self.let_go(&mut candidates, head_tree, &mut is_ignored)?;
+        }
+        let repositories = nested
+            .iter()
+            .filter(|nested| !nested.is_ignored)
+            .map(|nested| nested.path.clone())
+            .collect();
+        if self.scope == Scope::Everything {
+            let (gitlinks, unknown) = self.gitlinks(nested)?;
+            candidates.extend(gitlinks);
+            left_out.extend(unknown);
+            left_out.sort();
         }
         let contents = Contents {
             repository: self.repository,
@@ -212,6 +229,7 @@ impl Examiner<'_> {
                 head_commit,
                 head_tree,
                 changes,
+                repositories,
                 left_out,
             },
             adoptable,
@@ -340,6 +358,45 @@ impl Examiner<'_> {
                 .filter_map(|(candidate, counts)| counts.then_some(candidate)),
         );
         Ok(counted)
+    }
+
+    /// What nested repositories come to: gitlinks to the commits they stand on, where HEAD or the index has a gitlink
+    /// there, and those that nothing tracks.
+    fn gitlinks(
+        &self,
+        nested: Vec<NestedRepository>,
+    ) -> Result<(Vec<Candidate<'static>>, Vec<RepoPath>), ChangeError> {
+        let asked: Vec<&RepoPath> = nested.iter().map(|nested| &nested.path).collect();
+        let answers = self.tracking_of(&asked)?;
+        let (mut gitlinks, mut unknown) = (Vec::new(), Vec::new());
+        for (
+            NestedRepository {
+                path,
+                old,
+                is_ignored,
+            },
+            tracking,
+        ) in nested.into_iter().zip(answers)
+        {
+            let is_tracked = old.is_some() || tracking != Tracking::Untracked;
+            let commit_id = match is_tracked {
+                true => nested::head_of(self.repository, self.fork, &path)?,
+                false => None,
+            };
+            match commit_id {
+                Some(id) => gitlinks.push(Candidate {
+                    path,
+                    old,
+                    new: Found::Stored(Side {
+                        kind: TreeEntryKind::Submodule,
+                        id,
+                    }),
+                }),
+                None if old.is_none() && !is_ignored => unknown.push(path),
+                None => {}
+            }
+        }
+        Ok((gitlinks, unknown))
     }
 
     /// What `git rm --cached` took out of the index is deleted, where an ignore rule keeps `git add -A` from taking it

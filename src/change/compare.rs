@@ -6,8 +6,9 @@
 //! file holds that the fork wrote is found out later, by [`super::changeset`].
 //!
 //! The rules are those of `git add -A`: directories are only implied by what is in them; a submodule stays as it is
-//! while a directory stands in its place; an untracked node that an ignore rule matches is set apart (the index may
-//! track it nevertheless); what git cannot hold and nested repositories are left out.
+//! while a directory stands in its place, unless that is a repository with another commit; an untracked node that an
+//! ignore rule matches is set apart (the index may track it nevertheless), and so are nested repositories; what git
+//! cannot hold is left out.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +34,7 @@ impl TreeReader for Repository {
 pub enum Found<'a> {
     /// Nothing that git would hold.
     Nothing,
-    /// A base file that the layers do not touch, in place or in a directory that was moved.
+    /// A base file that the layers do not touch, in place or in a directory that was moved; or a gitlink.
     Stored(Side),
     /// A node of the layers.
     Node(&'a DeltaNode),
@@ -54,8 +55,20 @@ pub struct Comparison<'a> {
     pub candidates: Vec<Candidate<'a>>,
     /// Nodes that the tree lacks and an ignore rule matches, sorted by path: they count only if the index tracks them.
     pub ignored: Vec<Candidate<'a>>,
+    /// Directories with a repository of their own, sorted by path.
+    pub nested: Vec<NestedRepository>,
     /// Nodes that are neither ignored nor anything that git would hold, sorted by path.
     pub left_out: Vec<RepoPath>,
+}
+
+/// A directory with a `.git` in it, other than the root. What is in it is not looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NestedRepository {
+    pub path: RepoPath,
+    /// The gitlink that the tree has there.
+    pub old: Option<Side>,
+    /// Whether an ignore rule matches it; never where the tree has it.
+    pub is_ignored: bool,
 }
 
 /// How modes are compared.
@@ -190,6 +203,7 @@ impl<'a, 'w> Walk<'a, 'w> {
         }
         self.found.candidates.sort_by(|a, b| a.path.cmp(&b.path));
         self.found.ignored.sort_by(|a, b| a.path.cmp(&b.path));
+        self.found.nested.sort_by(|a, b| a.path.cmp(&b.path));
         self.found.left_out.sort();
         Ok(self.found)
     }
@@ -224,7 +238,7 @@ impl<'a, 'w> Walk<'a, 'w> {
             if name.as_bytes().eq_ignore_ascii_case(b".git") {
                 // No tree may hold it.
                 if !matches!(seen, Seen::Nothing) {
-                    self.leave_out(path, dir.ignored, false)?;
+                    self.leave_out(path, dir.ignored)?;
                 }
                 continue;
             }
@@ -307,11 +321,14 @@ impl<'a, 'w> Walk<'a, 'w> {
                 Ok(())
             }
             // Populated or not, git looks into a submodule's directory only as a repository of its own.
-            Some(TreeEntryKind::Submodule)
-                if self.submodules == Submodules::AreDirectories && matches!(seen, Seen::Dir(_)) =>
-            {
-                Ok(())
-            }
+            Some(TreeEntryKind::Submodule) if self.submodules == Submodules::AreDirectories => match seen {
+                Seen::Dir(view) if is_repository(view) => {
+                    self.nest(path, old, false);
+                    Ok(())
+                }
+                Seen::Dir(_) => Ok(()),
+                _ => self.tracked(path, old, seen, ignored),
+            },
             Some(_) => self.tracked(path, old, seen, ignored),
         }
     }
@@ -348,7 +365,7 @@ impl<'a, 'w> Walk<'a, 'w> {
         let new = match seen {
             Seen::Nothing => return Ok(()),
             Seen::Dir(view) => return self.untracked_directory(path, view, ignored),
-            Seen::Node(node) if node.tree_kind().is_none() => return self.leave_out(path, ignored, false),
+            Seen::Node(node) if node.tree_kind().is_none() => return self.leave_out(path, ignored),
             Seen::Node(node) => Found::Node(node),
             Seen::Stored(side) | Seen::Gitlink(side) => {
                 let kind = effective_kind(self.options, None, side.kind);
@@ -373,10 +390,11 @@ impl<'a, 'w> Walk<'a, 'w> {
         if let ViewDir::Empty = view {
             return Ok(());
         }
-        if is_repository(view) {
-            return self.leave_out(path, ignored, true);
-        }
         let ignored = ignored || (self.is_ignored)(&path, true)?;
+        if is_repository(view) {
+            self.nest(path, None, ignored);
+            return Ok(());
+        }
         self.pending.push(Pending {
             path,
             view,
@@ -386,8 +404,16 @@ impl<'a, 'w> Walk<'a, 'w> {
         Ok(())
     }
 
-    fn leave_out(&mut self, path: RepoPath, ignored: bool, is_dir: bool) -> Result<(), GitError> {
-        if !ignored && !(self.is_ignored)(&path, is_dir)? {
+    fn nest(&mut self, path: RepoPath, old: Option<Side>, is_ignored: bool) {
+        self.found.nested.push(NestedRepository {
+            path,
+            old,
+            is_ignored,
+        });
+    }
+
+    fn leave_out(&mut self, path: RepoPath, ignored: bool) -> Result<(), GitError> {
+        if !ignored && !(self.is_ignored)(&path, false)? {
             self.found.left_out.push(path);
         }
         Ok(())

@@ -78,7 +78,8 @@ impl Contents<'_> {
     /// The blob that a base file in its place is in git: the one it was made from, unless attributes have changed that
     /// convert its bytes another way (`git add --renormalize`).
     pub fn of_stored(&self, path: &RepoPath, stored: &Side) -> Result<ObjectId, ChangeError> {
-        if stored.kind == TreeEntryKind::Symlink || !self.rules.is_converted(path)? {
+        let is_file = matches!(stored.kind, TreeEntryKind::File | TreeEntryKind::Executable);
+        if !is_file || !self.rules.is_converted(path)? {
             return Ok(stored.id);
         }
         let unstable = gone_is_unstable(path);

@@ -8,6 +8,7 @@ pub mod commit;
 pub mod compare;
 mod contents;
 pub mod error;
+mod nested;
 #[cfg(test)]
 mod tests;
 

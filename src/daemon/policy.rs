@@ -7,7 +7,7 @@ use crate::attr::FileKind;
 use crate::change::changeset::{self, Blobs};
 use crate::change::{ChangeError, Changeset, CommitOptions, commit};
 use crate::git::Identity;
-use crate::path::RepoPath;
+use crate::path::{EntryName, RepoPath};
 use crate::workspace::{Fork, ForkName, UnmountPolicy};
 
 /// What an action left behind.
@@ -104,18 +104,19 @@ pub fn apply(
     }
 }
 
-/// Refuses where the fork holds repositories of its own, untracked: no commit can keep what was committed in them.
+/// Refuses where the fork holds repositories of its own: no commit can keep what was committed in them. What git keeps
+/// for a submodule elsewhere does not count.
 pub fn refuse_nested_repositories(
     name: &ForkName,
     fork: &Fork,
     changeset: &Changeset,
 ) -> Result<(), Failure> {
-    let is_dir = |path: &&RepoPath| {
-        fork.workspace
-            .resolve(path)
-            .is_ok_and(|attr| attr.kind == FileKind::Directory)
+    let dot_git = EntryName::new(".git").expect("a plain name");
+    let is_whole = |path: &&RepoPath| {
+        let kind = fork.workspace.resolve(&path.join(&dot_git)).map(|attr| attr.kind);
+        changeset.left_out.contains(path) || kind.is_ok_and(|kind| kind == FileKind::Directory)
     };
-    match changeset.left_out.iter().find(is_dir) {
+    match changeset.repositories.iter().find(is_whole) {
         None => Ok(()),
         Some(path) => Err(Failure::new(
             ErrorCode::UncommittedChanges,

@@ -215,48 +215,26 @@ impl Repository {
     /// HEAD of the worktree whose private git directory is `git_dir` (the common directory for the main checkout,
     /// `worktrees/<id>` for a linked one).
     pub fn head_of(&self, git_dir: &Path) -> Result<Head, GitError> {
-        use gix::refs::TargetRef;
+        head_in(&self.refs_of(git_dir))
+    }
 
-        let refs = self.refs_of(git_dir);
-        let failed = || GitError::library("read HEAD");
-        let head = refs.find_loose("HEAD").map_err(failed())?;
-        let mut name = match head.target.to_ref() {
-            TargetRef::Object(id) => return Ok(Head::Detached { commit_id: id.into() }),
-            TargetRef::Symbolic(name) => name.to_owned(),
-        };
-        let branch = name.as_bstr().to_string();
-        // A branch may be a symbolic ref itself; git follows five of them.
-        for _ in 0..5 {
-            let Some(reference) = refs.try_find(name.as_ref().as_partial_name()).map_err(failed())? else {
-                return Ok(Head::Unborn { name: branch });
-            };
-            match reference.target.to_ref() {
-                TargetRef::Object(id) => {
-                    return Ok(Head::Branch {
-                        name: branch,
-                        commit_id: id.into(),
-                    });
-                }
-                TargetRef::Symbolic(next) => name = next.to_owned(),
-            }
+    /// The commit that HEAD names in a submodule's repository, at `git_dir`; `None` where it has none yet, or is no
+    /// repository.
+    pub fn head_of_submodule(&self, git_dir: &Path) -> Result<Option<ObjectId>, GitError> {
+        if !git_dir.join("HEAD").is_file() {
+            return Ok(None);
         }
-        Err(GitError::Library {
-            action: "read HEAD",
-            reason: format!("{branch} leads through too many symbolic refs"),
-        })
+        let refs = gix::refs::file::Store::at_opts(git_dir.to_owned(), self.hash_kind(), read_only());
+        Ok(head_in(&refs)?.commit_id())
     }
 
     /// The refs as the worktree with `git_dir` sees them.
     fn refs_of(&self, git_dir: &Path) -> gix::refs::file::Store {
-        let options = gix::refs::store::init::Options {
-            write_reflog: gix::refs::store::WriteReflog::Disable,
-            ..Default::default()
-        };
         gix::refs::file::Store::for_linked_worktree_opts(
             git_dir.to_owned(),
             self.inner.common_dir.clone(),
             self.hash_kind(),
-            options,
+            read_only(),
         )
     }
 
@@ -401,6 +379,45 @@ fn promisor_remote(config: &gix::config::File) -> Option<String> {
         let name = section.header().subsection_name()?.to_string();
         let key = format!("remote.{name}.promisor");
         matches!(config.boolean(key.as_str()), Ok(Some(true))).then_some(name)
+    })
+}
+
+fn read_only() -> gix::refs::store::init::Options {
+    gix::refs::store::init::Options {
+        write_reflog: gix::refs::store::WriteReflog::Disable,
+        ..Default::default()
+    }
+}
+
+/// HEAD as a store of refs has it.
+fn head_in(refs: &gix::refs::file::Store) -> Result<Head, GitError> {
+    use gix::refs::TargetRef;
+
+    let failed = || GitError::library("read HEAD");
+    let head = refs.find_loose("HEAD").map_err(failed())?;
+    let mut name = match head.target.to_ref() {
+        TargetRef::Object(id) => return Ok(Head::Detached { commit_id: id.into() }),
+        TargetRef::Symbolic(name) => name.to_owned(),
+    };
+    let branch = name.as_bstr().to_string();
+    // A branch may be a symbolic ref itself; git follows five of them.
+    for _ in 0..5 {
+        let Some(reference) = refs.try_find(name.as_ref().as_partial_name()).map_err(failed())? else {
+            return Ok(Head::Unborn { name: branch });
+        };
+        match reference.target.to_ref() {
+            TargetRef::Object(id) => {
+                return Ok(Head::Branch {
+                    name: branch,
+                    commit_id: id.into(),
+                });
+            }
+            TargetRef::Symbolic(next) => name = next.to_owned(),
+        }
+    }
+    Err(GitError::Library {
+        action: "read HEAD",
+        reason: format!("{branch} leads through too many symbolic refs"),
     })
 }
 

@@ -413,3 +413,70 @@ fn a_commit_by_git_inside_and_one_by_tine_follow_each_other() {
             .contains(&format!("HEAD {head}, base "))
     );
 }
+
+#[test]
+fn a_submodule_is_committed_where_its_head_is() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let library = repo.root().join("library");
+    repo.sh_in(
+        repo.root(),
+        "git init -q library && cd library && echo one > code && git add code && git commit -qm one",
+    );
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    let add = format!(
+        "git -c protocol.file.allow=always submodule --quiet add {} lib",
+        library.display()
+    );
+    repo.sh_in(&dir, &add);
+    let first = repo.git_in(&library, &["rev-parse", "HEAD"]);
+    tine.ok(&["commit", "demo", "-m", "Add the library"]);
+    let gitlink = |commit: &str| format!("160000 commit {commit}\tlib");
+    assert_eq!(repo.git(&["ls-tree", "tine/demo", "lib"]), gitlink(&first));
+    assert!(
+        repo.git(&["show", "tine/demo:.gitmodules"])
+            .contains("path = lib")
+    );
+    assert_eq!(repo.status(&dir), "");
+
+    repo.sh_in(&dir.join("lib"), "echo two > code && git commit -qam two");
+    let second = repo.git_in(&dir.join("lib"), &["rev-parse", "HEAD"]);
+    assert_eq!(tine.ok(&["status", "demo"]).lines().nth(1), Some("M lib"));
+    tine.ok(&["commit", "demo", "-m", "Raise the library"]);
+    assert_eq!(repo.git(&["ls-tree", "tine/demo", "lib"]), gitlink(&second));
+    assert_eq!(repo.status(&dir), "");
+    assert!(tine.ok(&["status", "demo"]).ends_with("nothing to commit"));
+    let refused = tine.fails(3, &["delete", "demo"]);
+    assert!(refused.contains("repositories of submodules"), "{refused}");
+    tine.ok(&["delete", "demo", "--force"]);
+}
+
+#[test]
+fn a_nested_repository_counts_once_git_tracks_it() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    repo.sh_in(
+        &dir,
+        "git init -q own && cd own && echo one > code && git add code && git commit -qm one && git pack-refs --all",
+    );
+    let status = tine.ok(&["status", "demo"]);
+    assert!(status.contains("! own (left out"), "{status}");
+    repo.sh_in(&dir, "git -c advice.addEmbeddedRepo=false add own");
+    assert_eq!(tine.ok(&["status", "demo"]).lines().nth(1), Some("A own"));
+    tine.ok(&["commit", "demo", "-m", "Add a gitlink"]);
+    let head = repo.git_in(&dir.join("own"), &["rev-parse", "HEAD"]);
+    assert_eq!(
+        repo.git(&["ls-tree", "tine/demo", "own"]),
+        format!("160000 commit {head}\town")
+    );
+    assert_eq!(repo.status(&dir), "");
+    let refused = tine.fails(3, &["delete", "demo"]);
+    assert!(
+        refused.contains("has a repository of its own in own"),
+        "{refused}"
+    );
+    tine.ok(&["delete", "demo", "--force"]);
+}

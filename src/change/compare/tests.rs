@@ -192,6 +192,8 @@ fn node(side: Option<&Side>) -> DeltaNode {
 struct Said {
     changes: BTreeMap<RepoPath, (Option<Side>, Option<Side>)>,
     ignored: BTreeSet<RepoPath>,
+    /// With the gitlink that the tree has, and whether the rule matches.
+    nested: BTreeMap<RepoPath, (Option<Side>, bool)>,
     left_out: BTreeSet<RepoPath>,
 }
 
@@ -225,13 +227,17 @@ fn flatten(head: &Flat, dir: &ViewTree, at: &RepoPath, flat: &mut Flat, said: &m
             continue;
         }
         let path = at.join(name);
-        let left_out = match child {
+        match child {
             View::Untouched(side) | View::Node(Some(side)) => {
                 flat.insert(path, side.clone());
-                continue;
             }
-            View::Node(None) => true,
+            View::Node(None) => {
+                if !rule(&path) {
+                    said.left_out.insert(path);
+                }
+            }
             View::Dir(child) => {
+                let is_repository = child.children.contains_key(b".git".as_slice());
                 let gitlink = head
                     .get(&path)
                     .filter(|side| side.kind == TreeEntryKind::Submodule);
@@ -239,18 +245,17 @@ fn flatten(head: &Flat, dir: &ViewTree, at: &RepoPath, flat: &mut Flat, said: &m
                     .keys()
                     .any(|other| other != &path && other.starts_with(&path));
                 if let Some(side) = gitlink {
+                    if is_repository {
+                        said.nested.insert(path.clone(), (Some(side.clone()), false));
+                    }
                     flat.insert(path, side.clone());
-                    continue;
-                }
-                if is_tracked || !child.children.contains_key(b".git".as_slice()) {
+                } else if is_tracked || !is_repository {
                     flatten(head, child, &path, flat, said);
-                    continue;
+                } else {
+                    let is_ignored = rule(&path);
+                    said.nested.insert(path, (None, is_ignored));
                 }
-                true
             }
-        };
-        if left_out && !rule(&path) {
-            said.left_out.insert(path);
         }
     }
 }
@@ -273,6 +278,15 @@ fn said(comparison: Comparison<'_>) -> Said {
     for candidate in comparison.ignored {
         assert!(candidate.old.is_none(), "what HEAD has is never ignored");
         assert!(said.ignored.insert(candidate.path), "named twice");
+    }
+    for NestedRepository {
+        path,
+        old,
+        is_ignored,
+    } in comparison.nested
+    {
+        let before = said.nested.insert(path, (old, is_ignored));
+        assert!(before.is_none(), "named twice");
     }
     for path in comparison.left_out {
         assert!(said.left_out.insert(path), "named twice");

@@ -1,0 +1,129 @@
+//! Repositories within a fork, and the commit that each stands on.
+//!
+//! What belongs to the fork is read through its workspace, whether it is mounted or not, and what git keeps for a
+//! submodule from the repository's own directory. Nothing else is followed: a `.git` may name any place on the machine.
+
+use std::path::{Component, Path, PathBuf};
+
+use super::ChangeError;
+use crate::attr::{Attr, FileKind};
+use crate::git::{ObjectId, Repository};
+use crate::path::{EntryName, RepoPath};
+use crate::workspace::{Fork, FsError};
+
+/// How many symbolic refs git follows one after the other.
+const MAX_SYMBOLIC_REFS: usize = 5;
+/// A larger file holds no refs: a million packed ones take less.
+const MAX_TEXT_BYTES: u64 = 128 << 20;
+
+/// The commit that HEAD names in the repository whose checkout is `dir`. `None` where it has no commit yet, is none
+/// that can be read, or lies outside both fork and repository.
+pub(super) fn head_of(
+    repository: &Repository,
+    fork: &Fork,
+    dir: &RepoPath,
+) -> Result<Option<ObjectId>, ChangeError> {
+    let dot_git = dir.join(&EntryName::new(".git").expect("a plain name"));
+    let kind = match fork.workspace.resolve(&dot_git) {
+        Ok(attr) => attr.kind,
+        Err(FsError::NotFound | FsError::NotADirectory) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    match kind {
+        FileKind::Directory => head_in_view(repository, fork, &dot_git),
+        FileKind::Regular => {
+            let Some(git_dir) = read_text(fork, &dot_git)?.and_then(|text| {
+                let path = text.strip_prefix("gitdir: ")?.trim_end_matches(['\r', '\n']);
+                Some(PathBuf::from(path))
+            }) else {
+                return Ok(None);
+            };
+            let checkout_dir = fork.worktree.checkout_dir()?;
+            let git_dir = normalized(&checkout_dir.join(dir.as_path()).join(git_dir));
+            if let Ok(within) = git_dir.strip_prefix(&checkout_dir) {
+                // Never through the mount, which this very process serves.
+                return match RepoPath::parse(within.as_os_str().as_encoded_bytes()) {
+                    Ok(git_dir) => head_in_view(repository, fork, &git_dir),
+                    Err(_) => Ok(None),
+                };
+            }
+            match git_dir.starts_with(repository.common_dir()) {
+                true => Ok(repository.head_of_submodule(&git_dir)?),
+                false => Ok(None),
+            }
+        }
+        _ => Ok(None),
+    }
+}
+
+/// HEAD of a git directory that is itself in the fork.
+fn head_in_view(
+    repository: &Repository,
+    fork: &Fork,
+    git_dir: &RepoPath,
+) -> Result<Option<ObjectId>, ChangeError> {
+    let mut name = "HEAD".to_owned();
+    for _ in 0..=MAX_SYMBOLIC_REFS {
+        let Some(text) = read_ref(fork, git_dir, &name)? else {
+            return Ok(None);
+        };
+        match text.trim_end().strip_prefix("ref: ") {
+            Some(next) if next.starts_with("refs/") => name = next.to_owned(),
+            Some(_) => return Ok(None),
+            None => {
+                let id = ObjectId::from_hex(text.trim_end().as_bytes()).ok();
+                return Ok(id.filter(|id| id.kind() == repository.hash_kind()));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// What a ref holds: in a file of its own, or packed.
+fn read_ref(fork: &Fork, git_dir: &RepoPath, name: &str) -> Result<Option<String>, ChangeError> {
+    let read = |name: &str| {
+        let path = [git_dir.as_bytes(), b"/", name.as_bytes()].concat();
+        match RepoPath::parse(path) {
+            Ok(path) => read_text(fork, &path),
+            Err(_) => Ok(None),
+        }
+    };
+    if let Some(text) = read(name)? {
+        return Ok(Some(text));
+    }
+    Ok(read("packed-refs")?.and_then(|packed| {
+        let mut refs = packed.lines().filter_map(|line| line.split_once(' '));
+        let (id, _) = refs.find(|(_, packed_name)| *packed_name == name)?;
+        Some(id.to_owned())
+    }))
+}
+
+/// A regular file's text; `None` where there is none, or no text in it, or far too much.
+fn read_text(fork: &Fork, path: &RepoPath) -> Result<Option<String>, ChangeError> {
+    let is_readable = |attr: &Attr| attr.kind == FileKind::Regular && attr.size <= MAX_TEXT_BYTES;
+    let read = match fork.workspace.resolve(path) {
+        Ok(attr) if is_readable(&attr) => fork.workspace.read_path(path).map(Some),
+        Ok(_) => Ok(None),
+        Err(error) => Err(error),
+    };
+    match read {
+        Ok(bytes) => Ok(bytes.and_then(|bytes| String::from_utf8(bytes).ok())),
+        Err(FsError::NotFound | FsError::NotADirectory) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// An absolute path without `.` and `..`, taken literally: nothing is asked of any file system.
+fn normalized(path: &Path) -> PathBuf {
+    let mut normalized = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                normalized.pop();
+            }
+            _ => normalized.push(component),
+        }
+    }
+    normalized
+}
