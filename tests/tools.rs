@@ -855,7 +855,7 @@ fn mount_and_library_see_the_same_bytes() {
     let fork = mounted(&repo);
     // SAFETY: these calls touch no memory.
     let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
-    let caller = Caller { uid, gid };
+    let caller = Caller::new(uid, gid);
     let readme = RepoPath::parse("README.md").expect("a plain path");
     let new = RepoPath::parse("docs/new.txt").expect("a plain path");
     let (readme_file, new_file) = (fork.path().join("README.md"), fork.path().join("docs/new.txt"));

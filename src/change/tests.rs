@@ -25,7 +25,7 @@ use crate::workspace::{
 mod changesets;
 mod commits;
 
-const ME: Caller = Caller { uid: 1000, gid: 1000 };
+const ME: Caller = Caller::new(1000, 1000);
 
 /// A fork called `demo` of some repository.
 struct Fixture {

@@ -141,6 +141,8 @@ impl From<FsError> for Failure {
             | FsError::SymlinkLoop
             | FsError::NoAttribute
             | FsError::Range
+            | FsError::ValueTooLong
+            | FsError::AttributesFull
             | FsError::NoSuchOffset
             | FsError::Unsupported
             | FsError::Stale => Failure::new(ErrorCode::Io, format!("in the fork: {message}"))

@@ -93,14 +93,22 @@ pub(super) struct Adapter {
     workspace: Arc<Workspace>,
     counters: Arc<Counters>,
     priming: PrimingFile,
+    /// Whether the kernel checks permissions.
+    checks_permissions: bool,
 }
 
 impl Adapter {
-    pub(super) fn new(workspace: Arc<Workspace>, counters: Arc<Counters>, priming: PrimingFile) -> Adapter {
+    pub(super) fn new(
+        workspace: Arc<Workspace>,
+        counters: Arc<Counters>,
+        priming: PrimingFile,
+        checks_permissions: bool,
+    ) -> Adapter {
         Adapter {
             workspace,
             counters,
             priming,
+            checks_permissions,
         }
     }
 
@@ -124,7 +132,7 @@ impl Adapter {
 
 impl Filesystem for Adapter {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        negotiate::negotiate(config)
+        negotiate::negotiate(config, self.checks_permissions)
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -208,12 +216,12 @@ impl Filesystem for Adapter {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         rdev: u32,
         reply: ReplyEntry,
     ) {
         let made = self.call(Operation::MkNod, parent, |workspace| {
-            let caller = convert::caller(request);
+            let caller = convert::maker(request, umask);
             let attr = workspace.mknod(caller, convert::ino(parent), name.as_bytes(), mode, rdev)?;
             Ok(convert::file_attr(&attr))
         });
@@ -226,11 +234,11 @@ impl Filesystem for Adapter {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         reply: ReplyEntry,
     ) {
         let made = self.call(Operation::MkDir, parent, |workspace| {
-            let caller = convert::caller(request);
+            let caller = convert::maker(request, umask);
             let attr = workspace.mkdir(caller, convert::ino(parent), name.as_bytes(), mode)?;
             Ok(convert::file_attr(&attr))
         });
@@ -497,9 +505,9 @@ impl Filesystem for Adapter {
         answer!(done, reply, |()| reply.ok())
     }
 
-    fn getxattr(&self, _request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let value = self.call(Operation::GetXattr, ino, |workspace| {
-            let value = workspace.getxattr(convert::ino(ino), name.as_bytes())?;
+            let value = workspace.getxattr(convert::caller(request), convert::ino(ino), name.as_bytes())?;
             Ok(convert::xattr_answer(value, size)?)
         });
         match value {
@@ -509,10 +517,10 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn listxattr(&self, _request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let names = self.call(Operation::ListXattr, ino, |workspace| {
             let mut list = Vec::new();
-            for name in workspace.listxattr(convert::ino(ino))? {
+            for name in workspace.listxattr(convert::caller(request), convert::ino(ino))? {
                 list.extend_from_slice(&name);
                 list.push(0);
             }

@@ -18,8 +18,16 @@ pub(super) fn ino(number: INodeNo) -> Ino {
 
 pub(super) fn caller(request: &Request) -> Caller {
     Caller {
-        uid: request.uid(),
-        gid: request.gid(),
+        thread: request.pid(),
+        ..Caller::new(request.uid(), request.gid())
+    }
+}
+
+/// Who makes a node.
+pub(super) fn maker(request: &Request, umask: u32) -> Caller {
+    Caller {
+        umask: permissions(umask),
+        ..caller(request)
     }
 }
 

@@ -23,17 +23,22 @@ pub(super) fn source(options: &MountOptions) -> String {
     format!("tine:{}", options.name)
 }
 
-/// Options that the kernel and `fusermount3` both know.
+/// Whether the kernel shall check permissions on the mount.
 ///
-/// Only with `default_permissions` does the kernel check the mode of a file that is opened or entered (there is no open
-/// request that could be refused). Root passes every such check, so a mount that only root may enter does without, and
-/// saves a request after each change of a directory.
+/// Only it can check the mode of a file that is opened or entered (there is no open request that could be refused). Root
+/// passes every such check, so a mount that only root may enter does without, and saves a request after each change of
+/// a directory.
+pub(super) fn checks_permissions(options: &MountOptions, uid: u32) -> bool {
+    options.allow_other || uid != 0
+}
+
+/// Options that the kernel and `fusermount3` both know.
 fn common_options(options: &MountOptions, uid: u32) -> String {
     let mut list = format!("max_read={MAX_READ}");
     if options.allow_other {
         list.push_str(",allow_other");
     }
-    if options.allow_other || uid != 0 {
+    if checks_permissions(options, uid) {
         list.push_str(",default_permissions");
     }
     list

@@ -25,6 +25,8 @@ pub(super) fn of(error: &FsError) -> Errno {
         FsError::SymlinkLoop => Errno::ELOOP,
         FsError::NoAttribute => Errno::NO_XATTR,
         FsError::Range => Errno::ERANGE,
+        FsError::ValueTooLong => Errno::E2BIG,
+        FsError::AttributesFull => Errno::ENOSPC,
         FsError::NoSuchOffset => Errno::ENXIO,
         // Never ENOSYS: the kernel would take that as an answer for good, for every file of the mount.
         FsError::Unsupported => Errno::EOPNOTSUPP,

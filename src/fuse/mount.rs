@@ -156,7 +156,12 @@ impl Mount {
         let (uid, gid) = (effective_uid(), effective_gid());
         let counters = Arc::new(Counters::new());
         let priming = PrimingFile::new(uid, gid);
-        let adapter = Adapter::new(workspace.clone(), counters.clone(), priming.clone());
+        let adapter = Adapter::new(
+            workspace.clone(),
+            counters.clone(),
+            priming.clone(),
+            device::checks_permissions(options, uid),
+        );
         serve(adapter, Some(priming), Some(workspace), counters, options, ended)
     }
 

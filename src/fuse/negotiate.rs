@@ -21,8 +21,8 @@ const MAX_BACKGROUND: u16 = 64;
 
 /// What is asked for, where the kernel has it. Left out on purpose: ATOMIC_O_TRUNC (without open requests it would lose
 /// truncations), AUTO_INVAL_DATA (invalidations are explicit), WRITEBACK_CACHE (a write must be in the layer when it
-/// returns), POSIX_LOCKS and FLOCK_LOCKS (locks stay in the kernel), DONT_MASK (the kernel applies the umask),
-/// READDIRPLUS_AUTO (a listing cached without attributes would never get them).
+/// returns), POSIX_LOCKS and FLOCK_LOCKS (locks stay in the kernel), READDIRPLUS_AUTO (a listing cached without
+/// attributes would never get them), SETXATTR_EXT (`fuser` 0.18 cannot read its requests).
 const CAPABILITIES: InitFlags = InitFlags::FUSE_ASYNC_READ
     .union(InitFlags::FUSE_BIG_WRITES)
     .union(InitFlags::FUSE_MAX_PAGES)
@@ -32,18 +32,25 @@ const CAPABILITIES: InitFlags = InitFlags::FUSE_ASYNC_READ
     .union(InitFlags::FUSE_NO_OPEN_SUPPORT)
     .union(InitFlags::FUSE_NO_OPENDIR_SUPPORT)
     .union(InitFlags::FUSE_EXPLICIT_INVAL_DATA)
+    // The umask counts only where a directory has no default ACL, which the kernel does not know.
+    .union(InitFlags::FUSE_DONT_MASK)
     .union(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
 
 /// Without these the answer that there are no open requests would be an error to whoever opens something.
 const REQUIRED: InitFlags = InitFlags::FUSE_NO_OPEN_SUPPORT.union(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
 
 /// Fills in the answer to the kernel's INIT. `Unsupported` where the kernel cannot do without open requests.
-pub(super) fn negotiate(config: &mut KernelConfig) -> io::Result<()> {
+///
+/// Where the kernel checks permissions, it must check ACLs, too. Elsewhere it is not asked to, because that alone would
+/// make it check permissions; ACLs are then attributes like others to it, and kept and inherited all the same.
+pub(super) fn negotiate(config: &mut KernelConfig, checks_permissions: bool) -> io::Result<()> {
     if !config.capabilities().contains(REQUIRED) {
         let reason = "the kernel's FUSE is too old, Linux 5.1 or newer is needed";
         return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
     }
-    for capability in CAPABILITIES.iter() {
+    let mut capabilities = CAPABILITIES;
+    capabilities.set(InitFlags::FUSE_POSIX_ACL, checks_permissions);
+    for capability in capabilities.iter() {
         if config.add_capabilities(capability).is_err() {
             debug!("the kernel lacks {capability:?}");
         }

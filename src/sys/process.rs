@@ -74,6 +74,17 @@ pub fn effective_gid() -> u32 {
     unsafe { libc::getegid() }
 }
 
+/// The groups that a thread of this machine is in beside its first one.
+pub fn supplementary_groups(thread: u32) -> io::Result<Vec<u32>> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Groups:"));
+    Ok(line
+        .unwrap_or_default()
+        .split_whitespace()
+        .filter_map(|group| group.parse().ok())
+        .collect())
+}
+
 /// Moves this process into the background: the caller goes on in a child that is in a new session, without a
 /// controlling terminal and in `/`, while the process that called ends with exit code 0. Descriptors stay as they are.
 ///

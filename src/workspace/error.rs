@@ -38,8 +38,12 @@ pub enum FsError {
     SymlinkLoop,
     #[error("no such extended attribute")]
     NoAttribute,
-    #[error("the value does not fit")]
+    #[error("the attribute's name is too long")]
     Range,
+    #[error("the attribute's value is too long")]
+    ValueTooLong,
+    #[error("the node has no room for more attributes")]
+    AttributesFull,
     #[error("there is no more data or hole")]
     NoSuchOffset,
     #[error("not supported")]

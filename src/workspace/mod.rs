@@ -4,6 +4,7 @@
 //! tree and a stack of layers. [`Store`] is all that tine keeps for a repository: it makes, opens and removes forks.
 //! [`Delta`] is what a fork's layers change, as a plain value.
 
+mod acl;
 pub mod delta;
 mod edit;
 pub mod error;

@@ -2,16 +2,18 @@
 //!
 //! Permissions are not checked here: the kernel does it (`default_permissions`) wherever the caller could be refused.
 
+use super::acl;
 use super::edit::Edit;
 use super::error::FsError;
 use super::fs::{Found, Place, State, Workspace};
 use super::ops::{Caller, RenameMode, SetAttr, SetTime};
+use super::xattr::{inherit_acl, set_perm};
 use crate::attr::{Attr, FileKind, Ino, Timestamp};
 use crate::layer::{Content, Node, Xattrs};
 use crate::path::EntryName;
 
 const S_ISUID: u16 = 0o4000;
-const S_ISGID: u16 = 0o2000;
+pub(super) const S_ISGID: u16 = 0o2000;
 const S_IXGRP: u16 = 0o010;
 
 /// The permission bits after somebody without the privilege wrote to the file, or its owner changed: without
@@ -44,11 +46,18 @@ impl NewNode {
         content: Content::Empty,
     };
 
-    /// The caller's, or in a set-group-id directory that group's.
-    fn into_node(self, caller: Caller, dir_attr: &Attr, now: Timestamp) -> Node {
+    /// The caller's, or in a set-group-id directory that group's. What the directory's default ACL does not decide, the
+    /// caller's umask does. `dir_node` is the directory as a layer has it.
+    fn into_node(
+        self,
+        caller: Caller,
+        dir_attr: &Attr,
+        dir_node: Option<&Node>,
+        now: Timestamp,
+    ) -> Result<Node, FsError> {
         let inherits_group = dir_attr.perm & S_ISGID != 0;
         let is_dir = self.kind == FileKind::Directory;
-        Node {
+        let mut node = Node {
             kind: self.kind,
             perm: if inherits_group && is_dir {
                 self.perm | S_ISGID
@@ -66,13 +75,20 @@ impl NewNode {
             content: self.content,
             origin: None,
             xattrs: Xattrs::new(),
+        };
+        if node.kind != FileKind::Symlink {
+            match dir_node.and_then(|dir| dir.xattrs.get(acl::DEFAULT)) {
+                Some(default) => inherit_acl(&mut node, default)?,
+                None => node.perm &= !caller.umask,
+            }
         }
+        Ok(node)
     }
 }
 
 impl Workspace {
-    /// Makes a regular file, fifo, socket or device node and counts one lookup of it. `mode` has the umask applied
-    /// already. In a set-group-id directory the new node gets its group.
+    /// Makes a regular file, fifo, socket or device node and counts one lookup of it. In a set-group-id directory the
+    /// new node gets its group.
     pub fn mknod(
         &self,
         caller: Caller,
@@ -154,7 +170,9 @@ impl Workspace {
         let kind = new.kind;
         let is_dir = kind == FileKind::Directory;
         let mut edit = Edit::new(self, state);
-        let ino = edit.new_node(new.into_node(caller, &dir_attr, edit.now))?;
+        let dir_node = edit.state.stack.node(dir.ino);
+        let node = new.into_node(caller, &dir_attr, dir_node, edit.now)?;
+        let ino = edit.new_node(node)?;
         edit.put_name(dir, name, ino, kind)?;
         edit.touch_dir(dir, i64::from(is_dir))?;
         edit.commit()?;
@@ -290,7 +308,9 @@ impl Workspace {
             }
             (RenameMode::LeaveDevice { .. }, target) => {
                 let dir_attr = self.attr(&state, &from)?;
-                let left = NewNode::OVERLAY_WHITEOUT.into_node(caller, &dir_attr, Timestamp::now());
+                let dir_node = state.stack.node(from.ino);
+                let left =
+                    NewNode::OVERLAY_WHITEOUT.into_node(caller, &dir_attr, dir_node, Timestamp::now())?;
                 self.move_name(
                     &mut state,
                     (&from, &name, &found),
@@ -412,7 +432,7 @@ impl Workspace {
             }
         }
         if let Some(perm) = set.perm {
-            node.perm = perm & 0o7777;
+            set_perm(&mut node, perm & 0o7777)?;
         }
         if set.uid.is_some() || set.gid.is_some() {
             node.uid = set.uid.unwrap_or(node.uid);

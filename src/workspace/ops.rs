@@ -2,16 +2,38 @@
 
 use crate::attr::{FileKind, Ino, Timestamp};
 use crate::path::EntryName;
+use crate::sys::process::supplementary_groups;
 
 /// Who asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     pub uid: u32,
     pub gid: u32,
+    /// Permission bits that a new node lacks, unless its directory has a default ACL.
+    pub umask: u16,
+    /// The thread that waits for the answer, whose further groups count; 0 where there is none.
+    pub thread: u32,
 }
 
 impl Caller {
-    pub const ROOT: Caller = Caller { uid: 0, gid: 0 };
+    pub const ROOT: Caller = Caller::new(0, 0);
+
+    /// Without a umask, and in no further group.
+    pub const fn new(uid: u32, gid: u32) -> Caller {
+        Caller {
+            uid,
+            gid,
+            umask: 0,
+            thread: 0,
+        }
+    }
+
+    /// Whether the caller is in the group.
+    pub fn is_in_group(self, gid: u32) -> bool {
+        // A thread that has gone meanwhile gets no answer anyway.
+        let further = || supplementary_groups(self.thread).unwrap_or_default();
+        self.gid == gid || self.thread != 0 && further().contains(&gid)
+    }
 
     /// Whether the caller keeps set-user-id bits when writing (`CAP_FSETID`, taken to be root's).
     pub fn is_privileged(self) -> bool {

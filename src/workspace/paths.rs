@@ -90,10 +90,14 @@ impl Workspace {
         let stored = self.store_content(state, content)?;
         let new = NewNode {
             kind: FileKind::Regular,
-            perm: 0o666 & !self.base_attrs().umask,
+            perm: 0o666,
             rdev: 0,
             size: content.len() as u64,
             content: stored.map_or(Content::Empty, Content::Own),
+        };
+        let caller = Caller {
+            umask: self.base_attrs().umask,
+            ..caller
         };
         let made = self.make_in(state, caller, dir, name, new);
         self.give_back_unless(made, state, stored)?;

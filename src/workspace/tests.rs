@@ -1,5 +1,7 @@
 //! The file system of one fork, without a store and without a mount.
 
+mod permissions;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -12,7 +14,7 @@ use crate::git::{Base, BaseCache, InoHasher};
 use crate::layer::{Layer, LayerId, LayerStack};
 use crate::path::RepoPath;
 
-const ME: Caller = Caller { uid: 1000, gid: 1000 };
+const ME: Caller = Caller::new(1000, 1000);
 const BASE_TIME: Timestamp = Timestamp {
     secs: 1_600_000_000,
     nanos: 0,
@@ -421,7 +423,7 @@ fn attributes_that_linger() {
     drop(workspace);
     let workspace = fixture.open();
     let file = workspace.reach("a.txt").ino;
-    assert_eq!(workspace.getxattr(file, b"user.note").unwrap(), b"hello");
+    assert_eq!(workspace.getxattr(ME, file, b"user.note").unwrap(), b"hello");
     assert_eq!(
         workspace.text("a.txt"),
         "alpha\n",
@@ -435,10 +437,10 @@ fn attributes_that_linger() {
     );
     workspace.removexattr(ME, file, b"user.note").unwrap();
     assert!(matches!(
-        workspace.getxattr(file, b"user.note"),
+        workspace.getxattr(ME, file, b"user.note"),
         Err(FsError::NoAttribute)
     ));
-    assert!(workspace.listxattr(file).unwrap().is_empty());
+    assert!(workspace.listxattr(ME, file).unwrap().is_empty());
 }
 
 #[test]

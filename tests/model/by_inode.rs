@@ -25,7 +25,7 @@ impl ByInode {
         let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
         ByInode {
             workspace,
-            caller: Caller { uid, gid },
+            caller: Caller::new(uid, gid),
             held: Vec::new(),
         }
     }
@@ -276,8 +276,8 @@ impl ByInode {
             _ => Vec::new(),
         };
         let mut xattrs = BTreeMap::new();
-        for name in self.workspace.listxattr(attr.ino)? {
-            let value = self.workspace.getxattr(attr.ino, &name)?;
+        for name in self.workspace.listxattr(self.caller, attr.ino)? {
+            let value = self.workspace.getxattr(self.caller, attr.ino, &name)?;
             xattrs.insert(name, value);
         }
         let has_size = matches!(attr.kind, FileKind::Regular | FileKind::Symlink);

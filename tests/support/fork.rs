@@ -26,6 +26,7 @@ pub struct TestFork {
     repository: Repository,
     name: ForkName,
     mount_dir: PathBuf,
+    allow_other: bool,
     _watchdog: Watchdog,
 }
 
@@ -82,6 +83,7 @@ impl TestFork {
             repository,
             name,
             mount_dir: options.mount_dir,
+            allow_other: options.allow_other,
             _watchdog: Watchdog::start(repo.root(), MOUNT_LIMIT),
         })
     }
@@ -92,7 +94,7 @@ impl TestFork {
         let options = MountOptions {
             dir: self.mount_dir.clone(),
             name: self.name.to_string(),
-            allow_other: false,
+            allow_other: self.allow_other,
         };
         let mount = Mount::start(self.fork().workspace.clone(), &options, Box::new(|| {}));
         self.mount = Some(mount.expect("the fork can be mounted"));

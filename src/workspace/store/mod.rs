@@ -422,11 +422,7 @@ fn lead_back(workspace: &Workspace, worktree: &LinkedWorktree, attrs: BaseAttrs)
             "the repository was at {} before: leading `.git` back",
             named.display()
         );
-        let caller = Caller {
-            uid: attrs.uid,
-            gid: attrs.gid,
-        };
-        workspace.write_path(caller, &dot_git, &worktree.dot_git())?;
+        workspace.write_path(Caller::new(attrs.uid, attrs.gid), &dot_git, &worktree.dot_git())?;
     }
     Ok(())
 }

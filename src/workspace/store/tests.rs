@@ -10,7 +10,7 @@ use crate::git::{GitError, Head};
 use crate::path::RepoPath;
 use crate::workspace::Caller;
 
-const ME: Caller = Caller { uid: 1000, gid: 1000 };
+const ME: Caller = Caller::new(1000, 1000);
 
 fn name(text: &str) -> ForkName {
     ForkName::parse(text).unwrap()

@@ -1,0 +1,104 @@
+//! Access control lists and the mode beside them.
+
+use super::{Fixture, ME};
+use crate::attr::Ino;
+use crate::workspace::acl::tests::{extended, minimal};
+use crate::workspace::acl::{ACCESS, DEFAULT};
+use crate::workspace::{Caller, FsError, SetAttr, XattrMode};
+
+fn chmod(perm: u16) -> SetAttr {
+    SetAttr {
+        perm: Some(perm),
+        ..SetAttr::default()
+    }
+}
+
+#[test]
+fn a_list_and_the_mode_stay_in_step() {
+    let fixture = Fixture::new();
+    let workspace = fixture.open();
+    let file = workspace.reach("a.txt").ino;
+    let set = |name, value: &[u8]| workspace.setxattr(ME, file, name, value, XattrMode::Set);
+    set(ACCESS, &extended()).unwrap();
+    assert_eq!(workspace.getattr(file).unwrap().perm, 0o774);
+    drop(workspace);
+
+    let workspace = fixture.open();
+    let file = workspace.reach("a.txt").ino;
+    let set = |name, value: &[u8]| workspace.setxattr(ME, file, name, value, XattrMode::Set);
+    assert_eq!(workspace.getxattr(ME, file, ACCESS).unwrap(), extended());
+    workspace.setattr(ME, file, &chmod(0o610)).unwrap();
+    assert_ne!(workspace.getxattr(ME, file, ACCESS).unwrap(), extended());
+    assert_eq!(workspace.getattr(file).unwrap().perm, 0o610);
+    // What a mode can say, the mode says.
+    set(ACCESS, &minimal(0o640)).unwrap();
+    assert_eq!(workspace.getattr(file).unwrap().perm, 0o640);
+    assert!(workspace.listxattr(ME, file).unwrap().is_empty());
+    assert!(matches!(set(ACCESS, &[2, 0, 0]), Err(FsError::Invalid)));
+    assert!(matches!(set(DEFAULT, &extended()), Err(FsError::AccessDenied)));
+    let link = workspace.reach("link").ino;
+    let refused = workspace.setxattr(ME, link, ACCESS, &extended(), XattrMode::Set);
+    assert!(matches!(refused, Err(FsError::Unsupported)));
+}
+
+#[test]
+fn a_default_list_stands_in_for_the_umask() {
+    let fixture = Fixture::new();
+    let workspace = fixture.open();
+    let caller = Caller { umask: 0o077, ..ME };
+    let dir = workspace.reach("dir").ino;
+    let made = |name: &[u8]| workspace.mknod(caller, dir, name, 0o100666, 0).unwrap();
+    assert_eq!(made(b"before").perm, 0o600);
+    workspace
+        .setxattr(ME, dir, DEFAULT, &extended(), XattrMode::Set)
+        .unwrap();
+    let file = made(b"after");
+    assert_eq!(file.perm, 0o664);
+    assert!(workspace.getxattr(ME, file.ino, ACCESS).is_ok());
+    let sub = workspace.mkdir(caller, dir, b"made", 0o777).unwrap();
+    assert_eq!(sub.perm, 0o774);
+    assert_eq!(workspace.getxattr(ME, sub.ino, DEFAULT).unwrap(), extended());
+    let link = workspace.symlink(caller, dir, b"made-link", b"x").unwrap();
+    assert_eq!(link.perm, 0o777);
+    assert!(workspace.listxattr(ME, link.ino).unwrap().is_empty());
+}
+
+#[test]
+fn set_group_id_goes_with_a_list_from_outside_the_group() {
+    let fixture = Fixture::new();
+    let workspace = fixture.open();
+    let made = workspace.mknod(Caller::new(5, 6), Ino::ROOT, b"program", 0o102755, 0);
+    let file = made.unwrap().ino;
+    let set = |caller| {
+        workspace
+            .setxattr(caller, file, ACCESS, &extended(), XattrMode::Set)
+            .unwrap();
+        workspace.getattr(file).unwrap().perm
+    };
+    assert_eq!(set(Caller::ROOT), 0o2774);
+    assert_eq!(set(Caller::new(5, 6)), 0o2774);
+    assert_eq!(set(Caller::new(5, 7)), 0o774);
+}
+
+#[test]
+fn a_node_takes_attributes_as_long_as_they_can_be_listed() {
+    let fixture = Fixture::new();
+    let workspace = fixture.open();
+    let file = workspace.reach("a.txt").ino;
+    let set =
+        |name: String, value: &[u8]| workspace.setxattr(ME, file, name.as_bytes(), value, XattrMode::Set);
+    let long = |number: u32| format!("user.{number:0>250}");
+    let room = (0..).find(|number| set(long(*number), b"").is_err()).unwrap();
+    assert!(matches!(set(long(room), b""), Err(FsError::AttributesFull)));
+    assert_eq!(room, 64 * 1024 / 256);
+    let value = vec![1; 64 * 1024];
+    let held = (0..)
+        .take_while(|number| set(long(*number), &value).is_ok())
+        .count();
+    assert_eq!(held, 3, "beside the names");
+    let longer = [&value[..], b"1"].concat();
+    assert!(matches!(
+        set("user.x".into(), &longer),
+        Err(FsError::ValueTooLong)
+    ));
+}

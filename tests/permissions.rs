@@ -1,0 +1,181 @@
+//! Who may do what: access control lists, extended attributes and the bits of a mode, side by side with the file system
+//! that the tests lie on.
+//!
+//! A script is run in an empty directory there and in one of a mount, and must say the same in both.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use support::{
+    OutputExt, TestFork, TestRepo, require_fuse, require_program, run_with_timeout, skip, test_name,
+};
+
+/// What every script begins with: `try` tells a command, what it says and its exit code; `as` runs one as an ordinary
+/// user, `as_member` as one who is in the group 4000, too.
+const PRELUDE: &str = r#"
+try() { echo "\$ $*"; "$@" 2>&1 || echo "exit code $?"; }
+as() { user=$1; shift; setpriv --reuid="$user" --regid="$user" --clear-groups "$@"; }
+as_member() { user=$1; shift; setpriv --reuid="$user" --regid="$user" --groups=4000 "$@"; }
+modes() { stat -c '%n %A %u %g' "$@"; }
+umask 022
+"#;
+
+/// Who may enter the mount.
+#[derive(Clone, Copy, PartialEq)]
+enum Entry {
+    OnlyRoot,
+    Anybody,
+}
+
+fn is_root() -> bool {
+    // SAFETY: geteuid(2) has no arguments and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+fn fork_for(repo: &TestRepo, entry: Entry) -> TestFork {
+    let mut fork = TestFork::with(repo, "one", |options| {
+        options.allow_other = entry == Entry::Anybody
+    });
+    fork.mount();
+    fork
+}
+
+/// What a script says in a fresh directory.
+fn said_in(dir: &Path, script: &str) -> String {
+    fs::create_dir(dir).expect("the directory is new");
+    // The script stands there already: who it runs commands as need not be able to reach the directory from above.
+    let script = format!("{PRELUDE}{script}");
+    let mut command = Command::new("sh");
+    command.args(["-uc", &script]).current_dir(dir);
+    let output = run_with_timeout(&mut command).expect_success("the script");
+    assert_eq!(output.error_text(), "", "what goes wrong outside `try`");
+    output.text()
+}
+
+/// Runs a script on the host's file system and on a mount, and compares.
+#[track_caller]
+fn same_on_host_and_mount(entry: Entry, script: &str) {
+    let repo = TestRepo::new();
+    let fork = fork_for(&repo, entry);
+    let on_host = said_in(&repo.root().join("host"), script);
+    let on_mount = said_in(&fork.path().join("dir"), script);
+    for (at, (host, mount)) in on_host.lines().zip(on_mount.lines()).enumerate() {
+        let before: Vec<&str> = on_host.lines().take(at).collect();
+        let start = before.len().saturating_sub(12);
+        assert_eq!(
+            host,
+            mount,
+            "line {at} differs, after\n{}",
+            before[start..].join("\n")
+        );
+    }
+    assert_eq!(on_host, on_mount);
+    assert!(
+        on_host.lines().count() > 5,
+        "the script says something: {on_host}"
+    );
+}
+
+/// Returns from a test that needs to be root.
+macro_rules! require_root {
+    () => {
+        if !is_root() {
+            skip(test_name!(), "only root can be other users");
+            return;
+        }
+    };
+}
+
+const ACLS: &str = r#"
+touch plain; mkdir dir
+acl() { getfacl -cnp "$@"; modes "$@"; }
+try acl plain dir
+# A list stands beside the mode, and the mask in its group bits.
+try setfacl -m u:3000:rw,g:3001:r plain; try acl plain
+for mode in 600 664 000 777 4755 2710; do try chmod "$mode" plain; try acl plain; done
+try setfacl -m m::r plain; try acl plain
+try setfacl -x u:3000 plain; try acl plain
+try setfacl -b plain; try acl plain
+# One that says no more than a mode is the mode.
+try setfacl --set u::rwx,g::r-x,o::- plain; try acl plain
+try getfattr -h -m - plain
+# Default lists, and what is made under one.
+try setfacl -d -m u:3000:rwx,g:3001:r-x,o::- dir; try acl dir
+(umask 077; touch dir/file; mkdir dir/sub; mkfifo dir/fifo; ln -s nowhere dir/link)
+touch dir/other; mkdir -m 700 dir/narrow; mkdir -p dir/sub/deep
+try acl dir/file dir/sub dir/fifo dir/other dir/narrow dir/sub/deep
+modes dir/link
+try setfacl -k dir; (umask 027; touch dir/after; mkdir dir/after.d); try acl dir dir/after dir/after.d
+# One without further entries.
+try setfacl -d --set u::rwx,g::rw,o::r dir; (umask 077; touch dir/three; mkdir dir/three.d); try acl dir/three dir/three.d
+# Where a list cannot be.
+try setfacl -d -m u:3000:r plain
+try setfattr -h -n system.posix_acl_access -v 0x02000000 dir/link
+try getfattr -h -n system.posix_acl_access dir/link
+try getfattr -h -n system.posix_acl_access dir/after
+try getfattr -h -n system.posix_acl_default plain
+try setfattr -x system.posix_acl_access dir/after
+try setfattr -x system.posix_acl_default dir/after
+for value in 0x02 0x0200000001000700ffffffff 0x03000000 \
+    0x0200000001000700ffffffff02000600e803000004000500ffffffff20000400ffffffff \
+    0x0200000001000700ffffffff04000500ffffffff20000400ffffffff; do
+    try setfattr -n system.posix_acl_access -v "$value" plain; try acl plain
+done
+try setfattr -n system.other -v x plain
+try setfattr -n other -v x plain
+# What copies them.
+try setfacl -m u:3000:rw plain; try cp -a plain plain.cp; try cp -a dir dir.cp; try acl plain.cp dir.cp dir.cp/sub
+try tar --acls -cf all.tar plain dir; mkdir tar rsync; try tar --acls -C tar -xf all.tar; try acl tar/plain tar/dir tar/dir/sub
+try rsync -aA plain dir rsync/; try acl rsync/plain rsync/dir rsync/dir/sub rsync/dir/file
+# They go with a rename, and all names of a node have them.
+try mv plain moved; try ln moved linked; try setfacl -m u:3005:r linked; try acl moved
+"#;
+
+#[test]
+fn acls_are_those_of_the_host() {
+    require_fuse!();
+    for program in ["setfacl", "setfattr", "setpriv", "rsync"] {
+        require_program!(program);
+    }
+    same_on_host_and_mount(Entry::OnlyRoot, ACLS);
+    if is_root() {
+        same_on_host_and_mount(Entry::Anybody, ACLS);
+    }
+}
+
+#[test]
+fn acls_decide_for_ordinary_users() {
+    require_fuse!();
+    require_root!();
+    require_program!("setfacl");
+    let script = r#"
+acl() { getfacl -cnp "$@"; modes "$@"; }
+chmod 755 .
+echo secret > file; chmod 600 file; mkdir dir; chmod 700 dir; echo x > dir/x
+try as 3000 cat file; try as 3000 ls dir
+try setfacl -m u:3000:r file; try as 3000 cat file; try as 3000 sh -c 'echo more >> file'
+try setfacl -m u:3000:rw file; try as 3000 sh -c 'echo more >> file'; try cat file
+try chmod g-rw file; try as 3000 cat file
+try chmod g+r file; try as 3000 cat file; try as 3000 sh -c 'echo more >> file'
+try setfacl -x u:3000 file; try as 3000 cat file
+try setfacl -m g:4000:r file; try as 3000 cat file; try as_member 3000 cat file
+try setfacl -m u:3000:rx dir; try as 3000 ls dir; try as 3000 touch dir/y
+try setfacl -m u:3000:rwx dir; try as 3000 touch dir/y; try as 3000 rm dir/x
+try setfacl -d -m u:3001:rw dir; try as 3000 sh -c 'umask 077; echo mine > dir/z'; try acl dir/z
+try setfacl -m u:3001:x dir; try as 3001 cat dir/z; try as 3001 sh -c 'echo and mine >> dir/z'; try cat dir/z
+# Only the owner sets one.
+try as 3001 setfacl -m u:3002:r dir/z; try as 3000 setfacl -m u:3002:r dir/z; try acl dir/z
+try as 3001 chmod 777 dir/z
+# Set-group-id goes when somebody who is not of the group changes the bits.
+touch program; chown 3000:4000 program; chmod 2775 program; modes program
+try as_member 3000 setfacl -m u:3005:r program; modes program
+try as 3000 setfacl -m u:3006:r program; modes program
+chmod 2775 program; try as_member 3000 chmod 2755 program; modes program
+try as 3000 chmod 2750 program; modes program
+"#;
+    same_on_host_and_mount(Entry::Anybody, script);
+}
