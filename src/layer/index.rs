@@ -1,6 +1,10 @@
 //! A layer's index in memory.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::num::NonZeroU64;
+
+use hashbrown::HashTable;
 
 use super::{Content, ContentRef, Dentry, Node, Op};
 use crate::attr::Ino;
@@ -19,12 +23,39 @@ pub struct LayerIndex {
 }
 
 /// What a layer says of the names in one directory.
+///
+/// A fork may hold a million names: each stands here once.
 #[derive(Default)]
 pub struct DirDelta {
-    by_name: BTreeMap<EntryName, (Dentry, u64)>,
     /// Arrival number to name: a stable order for listing while names come and go. Numbers start at 1, are never
     /// given twice in one process, and a name whose dentry is replaced keeps its number.
-    by_arrival: BTreeMap<u64, EntryName>,
+    by_arrival: BTreeMap<u64, Named>,
+    /// The keys of `by_arrival`, by the hash of the name there.
+    by_name: HashTable<u64>,
+    hasher: RandomState,
+}
+
+struct Named {
+    name: EntryName,
+    /// The number that the name leads to; a whiteout has none.
+    ino: Option<NonZeroU64>,
+}
+
+impl Named {
+    fn dentry(&self) -> Dentry {
+        match self.ino {
+            Some(ino) => Dentry::Entry(Ino(ino.get())),
+            None => Dentry::Whiteout,
+        }
+    }
+}
+
+/// The number of an entry; 0 is never one.
+fn ino_of(dentry: Dentry) -> Option<NonZeroU64> {
+    match dentry {
+        Dentry::Entry(ino) => NonZeroU64::new(ino.0),
+        Dentry::Whiteout => None,
+    }
 }
 
 /// What applying a record means for contents.
@@ -130,8 +161,7 @@ impl LayerIndex {
                 let Some(dir) = self.dirs.get_mut(&parent) else {
                     return;
                 };
-                if let Some((_, number)) = dir.by_name.remove(name.as_bytes()) {
-                    dir.by_arrival.remove(&number);
+                if dir.remove(name.as_bytes()) {
                     self.dentries -= 1;
                     self.checkpoint_bytes = self.checkpoint_bytes.saturating_sub(dentry_bytes(&name));
                 }
@@ -178,15 +208,13 @@ impl LayerIndex {
 
     fn put_dentry(&mut self, parent: Ino, name: EntryName, dentry: Dentry) {
         let dir = self.dirs.entry(parent).or_default();
-        if let Some((old, _)) = dir.by_name.get_mut(name.as_bytes()) {
-            *old = dentry;
+        if dir.replace(name.as_bytes(), dentry) {
             return;
         }
         self.last_arrival += 1;
         self.dentries += 1;
         self.checkpoint_bytes += dentry_bytes(&name);
-        dir.by_arrival.insert(self.last_arrival, name.clone());
-        dir.by_name.insert(name, (dentry, self.last_arrival));
+        dir.insert(self.last_arrival, name, dentry);
     }
 
     /// Changes that make this index out of an empty one. Names keep the order of their arrival.
@@ -234,26 +262,75 @@ fn dentry_bytes(name: &EntryName) -> u64 {
 
 impl DirDelta {
     pub fn get(&self, name: &[u8]) -> Option<Dentry> {
-        self.by_name.get(name).map(|(dentry, _)| *dentry)
+        let number = self.number_of(name)?;
+        self.by_arrival.get(&number).map(Named::dentry)
     }
 
-    /// Every name, sorted by bytes.
+    /// Every name, in the order of arrival.
     pub fn iter(&self) -> impl Iterator<Item = (&EntryName, Dentry)> {
-        self.by_name.iter().map(|(name, (dentry, _))| (name, *dentry))
+        self.by_arrival
+            .values()
+            .map(|named| (&named.name, named.dentry()))
     }
 
     /// The names that arrived after number `after`, with their numbers.
     pub fn arrived_after(&self, after: u64) -> impl Iterator<Item = (u64, &EntryName, Dentry)> {
         self.by_arrival
             .range(after.saturating_add(1)..)
-            .filter_map(|(number, name)| Some((*number, name, self.get(name.as_bytes())?)))
+            .map(|(number, named)| (*number, &named.name, named.dentry()))
     }
 
     pub fn len(&self) -> usize {
-        self.by_name.len()
+        self.by_arrival.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.by_name.is_empty()
+        self.by_arrival.is_empty()
     }
+
+    fn number_of(&self, name: &[u8]) -> Option<u64> {
+        let bears_name = |number: &u64| bears(&self.by_arrival, *number, name);
+        self.by_name.find(self.hasher.hash_one(name), bears_name).copied()
+    }
+
+    /// Gives a name that is there another dentry; false where it is not.
+    fn replace(&mut self, name: &[u8], dentry: Dentry) -> bool {
+        let number = self.number_of(name);
+        let named = number.and_then(|number| self.by_arrival.get_mut(&number));
+        named.map(|named| named.ino = ino_of(dentry)).is_some()
+    }
+
+    /// Adds a name that is not there.
+    fn insert(&mut self, number: u64, name: EntryName, dentry: Dentry) {
+        let hash = self.hasher.hash_one(name.as_bytes());
+        let ino = ino_of(dentry);
+        self.by_arrival.insert(number, Named { name, ino });
+        let (by_arrival, hasher) = (&self.by_arrival, &self.hasher);
+        let hash_of = |number: &u64| {
+            by_arrival
+                .get(number)
+                .map_or(0, |named| hasher.hash_one(named.name.as_bytes()))
+        };
+        self.by_name.insert_unique(hash, number, hash_of);
+    }
+
+    /// Whether the name was there.
+    fn remove(&mut self, name: &[u8]) -> bool {
+        let hash = self.hasher.hash_one(name);
+        let found = self
+            .by_name
+            .find_entry(hash, |number| bears(&self.by_arrival, *number, name));
+        let Ok(entry) = found else {
+            return false;
+        };
+        let (number, _) = entry.remove();
+        self.by_arrival.remove(&number);
+        true
+    }
+}
+
+fn bears(by_arrival: &BTreeMap<u64, Named>, number: u64, name: &[u8]) -> bool {
+    by_arrival
+        .get(&number)
+        .is_some_and(|named| named.name.as_bytes() == name)
 }

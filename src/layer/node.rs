@@ -35,7 +35,8 @@ pub struct Node {
     pub ctime: Timestamp,
     pub content: Content,
     /// Where the node stood in the base, if it comes from there. Stays with the node through renames.
-    pub origin: Option<Origin>,
+    /// Boxed: most nodes of a large layer were made in it.
+    pub origin: Option<Box<Origin>>,
     pub xattrs: Xattrs,
 }
 

@@ -299,11 +299,11 @@ fn compaction_keeps_everything_and_the_order_of_names() {
     let (_temp, dir) = temp();
     let mut layer = Layer::create(&dir, ID).unwrap();
     let mut odd = node(Content::Base, 12);
-    odd.origin = Some(Origin {
+    odd.origin = Some(Box::new(Origin {
         path: RepoPath::parse("a/b").unwrap(),
         kind: crate::git::TreeEntryKind::Executable,
         id: crate::git::ObjectId::null(gix::hash::Kind::Sha1),
-    });
+    }));
     odd.xattrs = BTreeMap::from([(b"user.x"[..].into(), b"\xff\0"[..].into())]);
     layer
         .commit(vec![

@@ -65,7 +65,7 @@ pub struct DeltaNode {
     pub blob_id: Option<ObjectId>,
     /// A symlink's target.
     pub link_target: Option<Vec<u8>>,
-    pub origin: Option<Origin>,
+    pub origin: Option<Box<Origin>>,
 }
 
 impl DeltaNode {

@@ -413,7 +413,11 @@ impl Workspace {
             Place::BaseRoot => return Ok(Ino::ROOT),
             Place::Base(base) => base.dir().path.clone(),
             Place::Layer => match &self.layer_node(state, dir.ino)?.origin {
-                Some(Origin { path, .. }) => path.split_last().map(|(parent, _)| parent).unwrap_or_default(),
+                Some(origin) => origin
+                    .path
+                    .split_last()
+                    .map(|(parent, _)| parent)
+                    .unwrap_or_default(),
                 // Unlinked, and made in the fork: it is nowhere.
                 None => return Ok(Ino::ROOT),
             },
@@ -549,7 +553,7 @@ impl Workspace {
                 FileKind::Regular | FileKind::Symlink => Content::Base,
                 _ => Content::Empty,
             },
-            origin: Some(origin),
+            origin: Some(Box::new(origin)),
             xattrs: Xattrs::new(),
         })
     }

@@ -465,11 +465,11 @@ fn create_layer(
         mtime: attrs.time,
         ctime: attrs.time,
         content: Content::Empty,
-        origin: Some(Origin {
+        origin: Some(Box::new(Origin {
             path: RepoPath::root(),
             kind: TreeEntryKind::Directory,
             id: base.tree_id(),
-        }),
+        })),
         xattrs: Xattrs::new(),
     };
 
