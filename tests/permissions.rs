@@ -179,3 +179,117 @@ try as 3000 chmod 2750 program; modes program
 "#;
     same_on_host_and_mount(Entry::Anybody, script);
 }
+
+/// Run by root; the last part needs that others may enter.
+const XATTRS: &str = r#"
+touch file; mkdir dir; ln -s nowhere link; mkfifo fifo; mknod null c 1 3; chmod 666 file fifo null; chmod 777 dir
+all() { getfattr -h -d -m - "$@" | sort; }
+for name in user.a trusted.a security.a system.a a user. trusted. security. user.$(printf %0250d 0) user.$(printf %0251d 0); do
+    for at in file dir link fifo null; do
+        try setfattr -h -n "$name" -v value "$at"
+        try getfattr -h -n "$name" --only-values "$at"; echo
+    done
+done
+try all file dir link fifo null
+try setfattr -h -x trusted.a link; try setfattr -h -x trusted.a link; try setfattr -x user.none file
+try setfattr -n user.empty file; try all file
+try python3 - <<'END'
+import errno, os
+def told(what, *args):
+    try:
+        print(what.__name__, args[1:2], what(*args))
+    except OSError as error:
+        print(what.__name__, args[1:2], errno.errorcode[error.errno])
+told(os.setxattr, 'file', 'user.a', b'x', os.XATTR_CREATE)
+told(os.setxattr, 'file', 'user.b', b'x', os.XATTR_REPLACE)
+told(os.setxattr, 'file', 'user.a', b'x', os.XATTR_CREATE | os.XATTR_REPLACE)
+told(os.setxattr, 'file', 'user.b', b'x' * 65537)
+told(os.setxattr, 'file', 'user.' + 'b' * 251, b'x')
+told(os.getxattr, 'file', 'user.none')
+told(os.setxattr, 'file', 'user.b', b'x' * 3000)
+told(os.setxattr, 'file', 'user.b', b'')
+told(os.getxattr, 'file', 'user.b')
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+buffer = ctypes.create_string_buffer(100)
+os.setxattr('file', 'user.b', b'x' * 50)
+for size in (0, 1, 49, 50, 51):
+    print(size, libc.getxattr(b'file', b'user.b', buffer, size), errno.errorcode.get(ctypes.get_errno()))
+    ctypes.set_errno(0)
+print(libc.listxattr(b'file', buffer, 3), errno.errorcode.get(ctypes.get_errno()))
+END
+# Hard links and renames share and keep them; copies take them along.
+ln file linked; mv file moved; try all linked moved; try cp -a moved copy; try all copy
+"#;
+
+const XATTRS_OF_OTHERS: &str = r#"
+touch file; mkdir dir; chmod 777 . file dir; mkdir sticky; chmod 1777 sticky; ln -s nowhere link; mkfifo fifo; chmod 666 fifo
+all() { getfattr -h -d -m - "$@" | sort; }
+setfattr -n trusted.t -v 1 file; setfattr -n security.s -v 2 file; setfattr -n user.u -v 3 file; try all file
+try as 3000 getfattr -h -d -m - file; try as 3000 getfattr -n trusted.t file
+for name in user.a trusted.a security.a system.a a; do
+    for at in file dir sticky link fifo; do try as 3000 setfattr -h -n "$name" -v value "$at"; done
+done
+try as 3000 setfattr -x trusted.t file; try as 3000 setfattr -x security.s file; try as 3000 setfattr -x user.u file
+chmod 600 file; try as 3000 getfattr -n user.a file; try as 3000 setfattr -n user.a -v other file
+chmod 644 file; try as 3000 getfattr -n user.a file; try as 3000 setfattr -n user.a -v other file
+try all file dir sticky link fifo
+"#;
+
+#[test]
+fn extended_attributes_are_those_of_the_host() {
+    require_fuse!();
+    require_root!();
+    for program in ["setfattr", "setpriv", "python3"] {
+        require_program!(program);
+    }
+    for entry in [Entry::OnlyRoot, Entry::Anybody] {
+        same_on_host_and_mount(entry, XATTRS);
+    }
+    same_on_host_and_mount(Entry::Anybody, XATTRS_OF_OTHERS);
+}
+
+/// What takes the capabilities of a program's file and its set-user-id bits, and what does not.
+const PRIVILEGES: &str = r#"
+fresh() { rm -f p; echo text > p; chown 3000:3000 p; chmod "$1" p; setcap cap_net_raw+ep p; }
+after() { try "$@"; modes p; getcap p; }
+for who in "" "as 3001" "as 3000"; do
+    for mode in 6777 2767; do
+        echo "== $who $mode"
+        fresh $mode; after $who true
+        fresh $mode; after $who sh -c 'echo more >> p'
+        fresh $mode; after $who sh -c ': > p'
+        fresh $mode; after $who truncate -s 2 p
+        fresh $mode; after $who truncate -s 5 p
+        fresh $mode; after $who fallocate -l 100 p
+        fresh $mode; after $who fallocate -p -l 2 p
+        fresh $mode; after $who python3 -c "import os; f=os.open('p', os.O_RDWR); os.ftruncate(f, 3)"
+        fresh $mode; after $who python3 -c "import os; f=os.open('p', os.O_RDWR); os.copy_file_range(f, f, 2, 0, 2)"
+        fresh $mode; after $who python3 -c "import mmap, os; m=mmap.mmap(os.open('p', os.O_RDWR), 4); m[0:1]=b'T'; m.flush()"
+        fresh $mode; after $who python3 -c "import os; f=os.open('p', os.O_WRONLY|os.O_SYNC); os.pwrite(f, b'x', 0)"
+        fresh $mode; after $who touch p
+        fresh $mode; after $who cat p
+    done
+done
+for mode in 6777 2767 4707 6666; do
+    fresh $mode; after chown 3001 p
+    fresh $mode; after chgrp 3001 p
+    fresh $mode; after chown 3000:3000 p
+    fresh $mode; after as_member 3000 chgrp 4000 p
+    fresh $mode; after as 3000 chgrp 3000 p
+    fresh $mode; after chmod 755 p
+    fresh $mode; after as 3000 chmod 4755 p
+    fresh $mode; mv p q; mv q p; ln p l; after rm l
+done
+mkdir d; chmod 6777 d; chown 3000:3000 d; modes d; touch d/x; modes d; chgrp 4000 d; modes d
+"#;
+
+#[test]
+fn privileges_go_when_another_could_have_changed_a_program() {
+    require_fuse!();
+    require_root!();
+    for program in ["setcap", "setpriv", "python3", "fallocate"] {
+        require_program!(program);
+    }
+    same_on_host_and_mount(Entry::Anybody, PRIVILEGES);
+}

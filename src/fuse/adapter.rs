@@ -365,7 +365,7 @@ impl Filesystem for Adapter {
 
     fn write(
         &self,
-        _request: &Request,
+        request: &Request,
         ino: INodeNo,
         _handle: FileHandle,
         offset: u64,
@@ -376,8 +376,9 @@ impl Filesystem for Adapter {
         reply: ReplyWrite,
     ) {
         let kill_privileges = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let unprivileged = kill_privileges.then(|| convert::caller(request));
         let written = self.call(Operation::Write, ino, |workspace| {
-            workspace.write(convert::ino(ino), offset, data, kill_privileges)?;
+            workspace.write(convert::ino(ino), offset, data, unprivileged)?;
             u32::try_from(data.len()).map_err(|_| Errno::EINVAL.into())
         });
         answer!(written, reply, |written| reply.written(written))
@@ -553,8 +554,8 @@ impl Filesystem for Adapter {
         let done = self.call(Operation::Fallocate, ino, |workspace| {
             let mode = convert::fallocate_mode(mode)?;
             // As with copying, the request does not say so.
-            let kill_privileges = !convert::caller(request).is_privileged();
-            Ok(workspace.fallocate(convert::ino(ino), offset, len, mode, kill_privileges)?)
+            let unprivileged = convert::unprivileged(request);
+            Ok(workspace.fallocate(convert::ino(ino), offset, len, mode, unprivileged)?)
         });
         answer!(done, reply, |()| reply.ok())
     }
@@ -597,9 +598,9 @@ impl Filesystem for Adapter {
             }
             let (from, to): (Ino, Ino) = (convert::ino(from), convert::ino(to));
             // Unlike a write request this one does not say so.
-            let kill_privileges = !convert::caller(request).is_privileged();
+            let unprivileged = convert::unprivileged(request);
             let len = len.min(MAX_COPY);
-            let copied = workspace.copy_range(from, from_offset, to, to_offset, len, kill_privileges)?;
+            let copied = workspace.copy_range(from, from_offset, to, to_offset, len, unprivileged)?;
             u32::try_from(copied).map_err(|_| Errno::EOVERFLOW.into())
         });
         answer!(copied, reply, |copied| reply.written(copied))

@@ -4,6 +4,9 @@
 //! handlers. So it is never sent from a handler's thread, and never while a lock is held that a handler needs. Whoever
 //! changed the fork (a tool, the command line) waits until the kernel has taken the invalidation: from then on programs
 //! see the change. A handler only leaves it in the queue.
+//!
+//! One of attributes alone takes no such lock, and is sent at once: whoever took a program's privileges by writing to it
+//! must not be able to run it with them after the write has returned.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -39,6 +42,7 @@ enum Message {
 
 /// The queue and its thread.
 pub(super) struct NotifierThread {
+    kernel: fuser::Notifier,
     queue: Sender<Message>,
     thread: JoinHandle<()>,
 }
@@ -49,15 +53,24 @@ pub(super) type Listener = Arc<dyn Fn(Invalidation) + Send + Sync>;
 impl NotifierThread {
     pub(super) fn start(kernel: fuser::Notifier) -> std::io::Result<NotifierThread> {
         let (queue, messages) = channel();
+        let to_kernel = kernel.clone();
         let thread = thread::Builder::new()
             .name("tine-notify".into())
-            .spawn(move || serve(&kernel, &messages))?;
-        Ok(NotifierThread { queue, thread })
+            .spawn(move || serve(&to_kernel, &messages))?;
+        Ok(NotifierThread {
+            kernel,
+            queue,
+            thread,
+        })
     }
 
     pub(super) fn listener(&self) -> Listener {
         let queue = self.queue.clone();
+        let kernel = self.kernel.clone();
         Arc::new(move |invalidation| {
+            if let Invalidation::Attributes(_) = invalidation {
+                return send(&kernel, &invalidation);
+            }
             if IN_HANDLER.get() {
                 // The thread has ended only with its mount: there is no cache left to invalidate.
                 let _ = queue.send(Message::Invalidate(invalidation, None));
@@ -84,17 +97,22 @@ impl NotifierThread {
 
 fn serve(kernel: &fuser::Notifier, messages: &Receiver<Message>) {
     while let Ok(Message::Invalidate(invalidation, done)) = messages.recv() {
-        let sent = match &invalidation {
-            Invalidation::Entry { parent, name } => kernel.inval_entry(INodeNo(parent.0), name.as_os_str()),
-            // From offset 0 for length 0 means attributes and all of the content.
-            Invalidation::Node(ino) => kernel.inval_inode(INodeNo(ino.0), 0, 0),
-        };
-        if let Err(error) = sent {
-            report(&invalidation, &error);
-        }
+        send(kernel, &invalidation);
         if let Some(done) = done {
             let _ = done.send(());
         }
+    }
+}
+
+fn send(kernel: &fuser::Notifier, invalidation: &Invalidation) {
+    let sent = match invalidation {
+        Invalidation::Entry { parent, name } => kernel.inval_entry(INodeNo(parent.0), name.as_os_str()),
+        // From offset 0 for length 0 means attributes and all of the content, from before the beginning nothing of it.
+        Invalidation::Node(ino) => kernel.inval_inode(INodeNo(ino.0), 0, 0),
+        Invalidation::Attributes(ino) => kernel.inval_inode(INodeNo(ino.0), -1, 0),
+    };
+    if let Err(error) = sent {
+        report(invalidation, &error);
     }
 }
 

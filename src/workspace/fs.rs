@@ -33,6 +33,8 @@ pub enum Invalidation {
     Entry { parent: Ino, name: EntryName },
     /// The node's attributes or content changed.
     Node(Ino),
+    /// The node's attributes changed, and its content did not, or as the kernel knows.
+    Attributes(Ino),
 }
 
 /// Who is told of changes that did not come through the kernel.

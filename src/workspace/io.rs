@@ -6,9 +6,9 @@
 use std::io::Read;
 
 use super::error::FsError;
-use super::fs::{Found, Place, State, Workspace};
-use super::mutate::without_privileges;
-use super::ops::FallocateMode;
+use super::fs::{Found, Invalidation, Place, State, Workspace};
+use super::ops::{Caller, FallocateMode};
+use super::privileges::{loses_privileges, take_privileges};
 use crate::attr::{FileKind, Ino, Timestamp};
 use crate::git::{BlobContent, ObjectId, TreeEntryKind};
 use crate::layer::store::SeekWhence;
@@ -127,8 +127,14 @@ impl Workspace {
         Ok(buffer)
     }
 
-    /// Writes all of `data` at `offset`. With `kill_privileges` set-user-id and set-group-id bits go.
-    pub fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_privileges: bool) -> Result<(), FsError> {
+    /// Writes all of `data` at `offset`. By an `unprivileged` caller the file loses what it grants to whoever runs it.
+    pub fn write(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        unprivileged: Option<Caller>,
+    ) -> Result<(), FsError> {
         let end = offset
             .checked_add(data.len() as u64)
             .filter(|end| *end <= MAX_SIZE)
@@ -149,7 +155,7 @@ impl Workspace {
         if let Some(node) = open_layer.index().node(ino)
             && let Content::Own(content) = node.content
             && content.layer == open_layer.id()
-            && !(kill_privileges && without_privileges(node.perm) != node.perm)
+            && !unprivileged.is_some_and(|caller| loses_privileges(node, caller))
         {
             let (len, size) = (node.size, node.size.max(end));
             let written = open_layer.write_content(content, len, offset, data)?;
@@ -171,10 +177,17 @@ impl Workspace {
         node.content = Content::Own(written);
         node.size = node.size.max(end);
         (node.mtime, node.ctime) = (time, time);
-        if kill_privileges {
-            node.perm = without_privileges(node.perm);
-        }
-        self.put_content(&mut state, ino, node)
+        let has_lost = unprivileged.is_some_and(|caller| take_privileges(&mut node, caller));
+        self.put_content(&mut state, ino, node)?;
+        drop(state);
+        self.tell_of_loss(ino, has_lost);
+        Ok(())
+    }
+
+    /// The kernel has nothing of it in the answer to a write and goes on with the mode that it remembers. No lock may be
+    /// held.
+    fn tell_of_loss(&self, ino: Ino, has_lost_privileges: bool) {
+        self.announce(has_lost_privileges.then_some(Invalidation::Attributes(ino)));
     }
 
     /// A content of the open layer with the first `keep` bytes of the node's, about to grow to `expected_len`. Fresh (named
@@ -307,14 +320,14 @@ impl Workspace {
         })
     }
 
-    /// Allocates, or makes zeros of, a range. With `kill_privileges` set-user-id and set-group-id bits go.
+    /// Allocates, or makes zeros of, a range. Privileges go as with a write.
     pub fn fallocate(
         &self,
         ino: Ino,
         offset: u64,
         len: u64,
         mode: FallocateMode,
-        kill_privileges: bool,
+        unprivileged: Option<Caller>,
     ) -> Result<(), FsError> {
         let end = offset
             .checked_add(len)
@@ -366,10 +379,11 @@ impl Workspace {
         node.size = size;
         let now = Timestamp::now();
         (node.mtime, node.ctime) = (now, now);
-        if kill_privileges {
-            node.perm = without_privileges(node.perm);
-        }
-        self.put_content(&mut state, ino, node)
+        let has_lost = unprivileged.is_some_and(|caller| take_privileges(&mut node, caller));
+        self.put_content(&mut state, ino, node)?;
+        drop(state);
+        self.tell_of_loss(ino, has_lost);
+        Ok(())
     }
 
     /// `SEEK_DATA` and `SEEK_HOLE`; [`FsError::NoSuchOffset`] past the end.
@@ -405,7 +419,7 @@ impl Workspace {
         to: Ino,
         to_offset: u64,
         len: u64,
-        kill_privileges: bool,
+        unprivileged: Option<Caller>,
     ) -> Result<u64, FsError> {
         // What the copy itself adds to a file that is copied onto its own end does not count.
         let len = len.min(self.getattr(from)?.size.saturating_sub(from_offset));
@@ -417,7 +431,7 @@ impl Workspace {
             if chunk.is_empty() {
                 break;
             }
-            match self.write(to, at(to_offset)?, &chunk, kill_privileges) {
+            match self.write(to, at(to_offset)?, &chunk, unprivileged) {
                 Ok(()) => copied += chunk.len() as u64,
                 Err(_) if copied > 0 => break,
                 Err(error) => return Err(error),

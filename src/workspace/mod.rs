@@ -16,6 +16,7 @@ mod listing;
 mod mutate;
 pub mod ops;
 mod paths;
+mod privileges;
 pub mod store;
 #[cfg(test)]
 mod tests;

@@ -7,25 +7,11 @@ use super::edit::Edit;
 use super::error::FsError;
 use super::fs::{Found, Place, State, Workspace};
 use super::ops::{Caller, RenameMode, SetAttr, SetTime};
+use super::privileges::{S_ISGID, take_privileges};
 use super::xattr::{inherit_acl, set_perm};
 use crate::attr::{Attr, FileKind, Ino, Timestamp};
 use crate::layer::{Content, Node, Xattrs};
 use crate::path::EntryName;
-
-const S_ISUID: u16 = 0o4000;
-pub(super) const S_ISGID: u16 = 0o2000;
-const S_IXGRP: u16 = 0o010;
-
-/// The permission bits after somebody without the privilege wrote to the file, or its owner changed: without
-/// set-user-id, and without set-group-id where the group may execute (elsewhere that bit has another meaning).
-pub(super) fn without_privileges(perm: u16) -> u16 {
-    let perm = perm & !S_ISUID;
-    if perm & S_IXGRP != 0 {
-        perm & !S_ISGID
-    } else {
-        perm
-    }
-}
 
 /// What a new node is.
 pub(super) struct NewNode {
@@ -428,18 +414,18 @@ impl Workspace {
             node.size = size;
             node.mtime = now;
             if !caller.is_privileged() {
-                node.perm = without_privileges(node.perm);
+                take_privileges(&mut node, caller);
             }
         }
         if let Some(perm) = set.perm {
             set_perm(&mut node, perm & 0o7777)?;
         }
         if set.uid.is_some() || set.gid.is_some() {
+            if set.perm.is_none() {
+                take_privileges(&mut node, caller);
+            }
             node.uid = set.uid.unwrap_or(node.uid);
             node.gid = set.gid.unwrap_or(node.gid);
-            if node.kind != FileKind::Directory && set.perm.is_none() {
-                node.perm = without_privileges(node.perm);
-            }
         }
         let at = |time| match time {
             SetTime::Now => now,

@@ -94,6 +94,8 @@ pub enum XattrMode {
     Create,
     /// `XATTR_REPLACE`
     Replace,
+    /// Both: one of the two conditions is never met.
+    CreateAndReplace,
 }
 
 /// One entry of a directory listing.

@@ -5,6 +5,7 @@ use super::error::FsError;
 use super::fs::{Found, Invalidation, State, Workspace};
 use super::mutate::NewNode;
 use super::ops::Caller;
+use super::privileges::take_privileges;
 use crate::attr::{Attr, FileKind, Ino};
 use crate::layer::{Content, ContentRef};
 use crate::path::{EntryName, RepoPath};
@@ -51,7 +52,7 @@ impl Workspace {
             let child = self.child(&state, &dir, name.as_bytes())?;
             match child {
                 Some(found) => match self.kind(&state, &found)? {
-                    FileKind::Regular => self.replace_content(&mut state, &found, content)?,
+                    FileKind::Regular => self.replace_content(&mut state, caller, &found, content)?,
                     FileKind::Directory => return Err(FsError::IsADirectory),
                     _ => return Err(FsError::Invalid),
                 },
@@ -65,6 +66,7 @@ impl Workspace {
     fn replace_content(
         &self,
         state: &mut State,
+        caller: Caller,
         found: &Found,
         content: &[u8],
     ) -> Result<Invalidation, FsError> {
@@ -74,6 +76,9 @@ impl Workspace {
         let node = edit.node_mut(found)?;
         (node.content, node.size) = (stored.map_or(Content::Empty, Content::Own), content.len() as u64);
         (node.mtime, node.ctime) = (now, now);
+        if !caller.is_privileged() {
+            take_privileges(node, caller);
+        }
         let done = edit.commit();
         self.give_back_unless(done, state, stored)?;
         Ok(Invalidation::Node(found.ino))

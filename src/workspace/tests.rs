@@ -164,7 +164,7 @@ fn invariant_07_numbers_survive_copy_up_rename_and_reopening() {
     let workspace = fixture.open();
     let number = workspace.reach("dir/b.txt").ino;
     let dir = workspace.reach("dir").ino;
-    workspace.write(number, 0, b"BETA", true).unwrap();
+    workspace.write(number, 0, b"BETA", Some(ME)).unwrap();
     assert_eq!(workspace.reach("dir/b.txt").ino, number);
     workspace
         .rename(ME, dir, b"b.txt", Ino::ROOT, b"moved.txt", RenameMode::Replace)
@@ -257,7 +257,7 @@ fn unlinked_nodes_live_until_forgotten() {
     workspace.unlink(ME, Ino::ROOT, b"a.txt").unwrap();
     assert_eq!(workspace.getattr(base_file).unwrap().nlink, 0);
     assert_eq!(workspace.read(base_file, 0, 100).unwrap(), b"alpha\n");
-    workspace.write(base_file, 6, b"more", true).unwrap();
+    workspace.write(base_file, 6, b"more", Some(ME)).unwrap();
     assert_eq!(workspace.read(base_file, 0, 100).unwrap(), b"alpha\nmore");
     workspace.forget(base_file, 1);
     assert!(matches!(workspace.getattr(base_file), Err(FsError::Stale)));
@@ -275,7 +275,7 @@ fn hard_links_share_one_node() {
     let workspace = fixture.open();
     let file = workspace.reach("a.txt").ino;
     assert_eq!(workspace.link(ME, file, Ino::ROOT, b"twin").unwrap().nlink, 2);
-    workspace.write(file, 0, b"ALPHA", true).unwrap();
+    workspace.write(file, 0, b"ALPHA", Some(ME)).unwrap();
     assert_eq!(workspace.text("twin"), "ALPHA\n");
     assert_eq!(workspace.reach("twin").ino, file);
     workspace.unlink(ME, Ino::ROOT, b"a.txt").unwrap();
@@ -323,7 +323,7 @@ fn contents_grow_shrink_and_have_holes() {
     assert_eq!(workspace.text("a.txt"), "alp");
     workspace.setattr(ME, file, &resize(5)).unwrap();
     assert_eq!(workspace.read(file, 0, 10).unwrap(), b"alp\0\0");
-    workspace.write(file, 200_000, b"end", true).unwrap();
+    workspace.write(file, 200_000, b"end", Some(ME)).unwrap();
     let attr = workspace.getattr(file).unwrap();
     assert_eq!(attr.size, 200_003);
     assert!(
@@ -333,7 +333,7 @@ fn contents_grow_shrink_and_have_holes() {
     );
     assert_eq!(workspace.read(file, 199_999, 10).unwrap(), b"\0end");
     workspace
-        .fallocate(file, 0, 2, FallocateMode::PunchHole, true)
+        .fallocate(file, 0, 2, FallocateMode::PunchHole, Some(ME))
         .unwrap();
     assert_eq!(workspace.read(file, 0, 4).unwrap(), b"\0\0p\0");
     workspace.setattr(ME, file, &resize(0)).unwrap();
@@ -348,8 +348,8 @@ fn a_file_copied_onto_its_own_end_is_copied_as_it_was() {
     let fixture = Fixture::new();
     let workspace = fixture.open();
     let file = workspace.mknod(ME, Ino::ROOT, b"file", 0o100644, 0).unwrap().ino;
-    workspace.write(file, 0, b"abc", true).unwrap();
-    assert_eq!(workspace.copy_range(file, 0, file, 10, 8, true).unwrap(), 3);
+    workspace.write(file, 0, b"abc", Some(ME)).unwrap();
+    assert_eq!(workspace.copy_range(file, 0, file, 10, 8, Some(ME)).unwrap(), 3);
     assert_eq!(workspace.getattr(file).unwrap().size, 13);
 }
 
@@ -429,7 +429,7 @@ fn attributes_that_linger() {
         "alpha\n",
         "only attributes were copied up"
     );
-    workspace.write(file, 0, b"A", true).unwrap();
+    workspace.write(file, 0, b"A", Some(ME)).unwrap();
     assert_eq!(
         workspace.getattr(file).unwrap().perm,
         0o755,
@@ -458,7 +458,7 @@ fn adopted_blobs_leave_the_layer_and_nothing_else_changes() {
             },
         )
         .unwrap();
-    workspace.write(file, 0, b"beta\n", true).unwrap();
+    workspace.write(file, 0, b"beta\n", Some(ME)).unwrap();
     let before = workspace.getattr(file).unwrap();
     let blob_id = workspace
         .base()
@@ -483,7 +483,7 @@ fn adopted_blobs_leave_the_layer_and_nothing_else_changes() {
     );
     assert_eq!(workspace.text("a.txt"), "beta\n");
     assert_eq!(workspace.stats().content_bytes, 0);
-    workspace.write(file, 5, b"x", true).unwrap();
+    workspace.write(file, 5, b"x", Some(ME)).unwrap();
     assert_eq!(workspace.text("a.txt"), "beta\nx");
 }
 
@@ -505,7 +505,7 @@ fn invariant_02_what_is_frozen_stays_as_it_was() {
     let workspace = fixture.over(LayerStack::new(upper("upper"), vec![frozen.clone()]));
     assert_eq!(workspace.text("a.txt"), "first");
     let attr = workspace.reach("dir/new");
-    workspace.write(attr.ino, 0, b"N", true).unwrap();
+    workspace.write(attr.ino, 0, b"N", Some(ME)).unwrap();
     workspace.write_path(ME, &path("a.txt"), b"second").unwrap();
     workspace.write_path(ME, &path("empty"), b"back").unwrap();
     workspace

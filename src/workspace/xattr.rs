@@ -6,9 +6,9 @@
 
 use super::acl::{self, Acl};
 use super::error::FsError;
-use super::fs::Workspace;
-use super::mutate::S_ISGID;
+use super::fs::{Invalidation, Workspace};
 use super::ops::{Caller, XattrMode};
+use super::privileges::S_ISGID;
 use crate::attr::{FileKind, Ino, Timestamp};
 use crate::layer::Node;
 
@@ -49,8 +49,10 @@ impl Workspace {
         self.change_xattrs(ino, |node| match meaning {
             Meaning::Value => {
                 match (mode, node.xattrs.contains_key(name)) {
-                    (XattrMode::Create, true) => return Err(FsError::Exists),
-                    (XattrMode::Replace, false) => return Err(FsError::NoAttribute),
+                    (XattrMode::Create | XattrMode::CreateAndReplace, true) => return Err(FsError::Exists),
+                    (XattrMode::Replace | XattrMode::CreateAndReplace, false) => {
+                        return Err(FsError::NoAttribute);
+                    }
                     _ => {}
                 }
                 node.xattrs.insert(name.into(), value.into());
@@ -101,9 +103,15 @@ impl Workspace {
         let mut state = self.write_state();
         let found = self.find(&state, ino)?;
         let mut node = self.node(&state, &found)?;
+        let perm = node.perm;
         change(&mut node)?;
         node.ctime = Timestamp::now();
-        self.put_content(&mut state, ino, node)
+        let changes_mode = node.perm != perm;
+        self.put_content(&mut state, ino, node)?;
+        drop(state);
+        // The kernel takes no more than ctime to have changed.
+        self.announce(changes_mode.then_some(Invalidation::Attributes(ino)));
+        Ok(())
     }
 }
 

@@ -97,11 +97,11 @@ impl ByInode {
             }
             Step::Write { path, offset, data } => {
                 let file = self.file(path)?;
-                workspace.write(file.ino, *offset, data, false)?;
+                workspace.write(file.ino, *offset, data, None)?;
             }
             Step::Append { path, data } => {
                 let file = self.file(path)?;
-                workspace.write(file.ino, file.size, data, false)?;
+                workspace.write(file.ino, file.size, data, None)?;
             }
             Step::Truncate { path, size } => {
                 let file = self.file(path)?;
@@ -125,7 +125,7 @@ impl ByInode {
                 workspace.unlink(caller, dir, name)?;
                 let unlinked = workspace.getattr(file.ino)?;
                 assert_eq!(unlinked.nlink, file.nlink - 1, "links after unlinking");
-                workspace.write(file.ino, unlinked.size, data, false)?;
+                workspace.write(file.ino, unlinked.size, data, None)?;
                 let content = workspace.read(file.ino, 0, unlinked.size as usize + data.len() + 1)?;
                 return Ok(Outcome::Data(content));
             }
@@ -194,7 +194,7 @@ impl ByInode {
                     Fallocate::ZeroRange => FallocateMode::ZeroRange { keep_size: false },
                     Fallocate::ZeroRangeKeepingSize => FallocateMode::ZeroRange { keep_size: true },
                 };
-                workspace.fallocate(file.ino, *offset, *len, mode, false)?;
+                workspace.fallocate(file.ino, *offset, *len, mode, None)?;
             }
             Step::CopyRange {
                 from,
@@ -205,7 +205,7 @@ impl ByInode {
             } => {
                 let to = self.file(to)?;
                 let from = self.file(from)?;
-                workspace.copy_range(from.ino, *from_offset, to.ino, *to_offset, *len, false)?;
+                workspace.copy_range(from.ino, *from_offset, to.ino, *to_offset, *len, None)?;
             }
             Step::Read { path, offset, len } => {
                 let file = self.file(path)?;
