@@ -3,6 +3,9 @@
 #[macro_use]
 mod support;
 
+#[path = "daemon/stopping.rs"]
+mod stopping;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;

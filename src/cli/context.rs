@@ -169,14 +169,6 @@ impl Connection {
         Connection { client }
     }
 
-    /// Sends what is answered with [`Answer::Done`].
-    pub fn done(&mut self, request: &Request) -> Result<(), Failure> {
-        match self.client.call(request)? {
-            Answer::Done => Ok(()),
-            _ => Err(unexpected(request)),
-        }
-    }
-
     pub fn daemon(&mut self) -> Result<DaemonInfo, Failure> {
         match self.client.call(&Request::Status)? {
             Answer::Daemon(info) => Ok(info),

@@ -7,7 +7,8 @@ use serde::Serialize;
 use super::context::{Connection, Context};
 use super::output::{counted, human_size};
 use super::{Exit, SUCCESS};
-use crate::daemon::protocol::{DaemonInfo, Request};
+use crate::daemon::ending::{self, Stopped};
+use crate::daemon::protocol::DaemonInfo;
 use crate::daemon::{Client, Failure, server};
 
 /// Start, stop or look at the daemon that serves the repository's forks
@@ -47,9 +48,9 @@ pub struct Start {}
 #[command(after_long_help = "\
 Examples:
   tine daemon stop
-  tine daemon stop --force     even while programs use a mount")]
+  tine daemon stop --force     even while programs use a mount, or if it hangs")]
 pub struct Stop {
-    /// Detach mounts that are in use
+    /// Detach mounts that are in use; kill a daemon that does not answer
     #[arg(short, long)]
     pub force: bool,
 }
@@ -92,7 +93,7 @@ pub fn run(verb: &Daemon, context: &Context) -> Result<Exit, Failure> {
             };
             tell(context, info)?;
         }
-        Action::Stop(stop) => self::stop(stop, context)?,
+        Action::Stop(verb) => stop(verb, context)?,
         Action::Run(run) => server::run(&run.store_of)?,
     }
     Ok(SUCCESS)
@@ -105,18 +106,15 @@ fn running(context: &Context) -> Result<Option<Connection>, Failure> {
 }
 
 fn stop(stop: &Stop, context: &Context) -> Result<(), Failure> {
-    let connection = running(context)?;
-    let was_running = connection.is_some();
-    if let Some(mut connection) = connection {
-        context.step_out();
-        connection.done(&Request::Stop { force: stop.force })?;
-    }
+    context.step_out();
+    let stopped = ending::stop(context.repository()?, stop.force)?;
     if context.output.is_json() {
         return tell(context, None);
     }
-    context.output.text(match was_running {
-        true => "the daemon has ended\n",
-        false => "no daemon runs\n",
+    context.output.text(match stopped {
+        Stopped::Ended => "the daemon has ended\n",
+        Stopped::Killed => "the daemon did not answer and was killed\n",
+        Stopped::NotRunning => "no daemon runs\n",
     })
 }
 

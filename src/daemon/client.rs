@@ -99,7 +99,7 @@ impl Client {
     }
 
     /// As [`Client::connect`]; a daemon that says nothing for `timeout` hangs.
-    fn connect_within(common_dir: &Path, timeout: Duration) -> Result<Option<Client>, Failure> {
+    pub(super) fn connect_within(common_dir: &Path, timeout: Duration) -> Result<Option<Client>, Failure> {
         let store_dir = socket::store_dir(common_dir);
         let Some(stream) = socket::connect(&store_dir)? else {
             return Ok(None);
@@ -135,6 +135,13 @@ impl Client {
     /// The daemon as it introduced itself.
     pub fn info(&self) -> &DaemonInfo {
         &self.info
+    }
+
+    /// As [`Client::call`] of a client that starts no other daemon; one that says nothing for `timeout` hangs.
+    pub(super) fn call_within(&mut self, request: &Request, timeout: Duration) -> Result<Answer, Failure> {
+        let set = self.stream.get_ref().set_read_timeout(Some(timeout));
+        set.map_err(|error| Failure::io("talk to", &self.store_dir.join(socket::SOCKET_NAME), &error))?;
+        self.call(request)
     }
 
     /// Sends a request and waits for its answer, however long that takes. After [`Request::Stop`] it also waits until
@@ -234,7 +241,7 @@ fn hanging(store_dir: &Path, stream: &UnixStream, silent_for: Duration) -> Failu
     .cause(format!("it has not answered for {silent_for:?}"));
     match process::peer_credentials(stream) {
         Ok(daemon) => failure.hint(format!(
-            "end it with `kill -9 {}`, no acknowledged write is lost; the next command starts it anew; what it logged is in {}",
+            "`tine daemon stop --force` kills it (process {}), no acknowledged write is lost; the next command starts it anew; what it logged is in {}",
             daemon.pid,
             log.display()
         )),
@@ -274,7 +281,7 @@ mod tests {
         assert_eq!(failure.code, ErrorCode::DaemonUnreachable);
         let hint = failure.hint.unwrap();
         assert!(
-            hint.contains(&format!("`kill -9 {}`", std::process::id())),
+            hint.contains(&format!("(process {})", std::process::id())),
             "{hint}"
         );
     }

@@ -12,6 +12,7 @@
 pub mod client;
 mod connection;
 mod convert;
+pub mod ending;
 pub mod failure;
 mod handlers;
 mod journal;

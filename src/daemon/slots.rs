@@ -244,6 +244,15 @@ impl Slot {
             .is_some_and(|mounted| !mounted.ending.is_outside())
     }
 
+    /// Where the fork is mounted now.
+    pub fn mount_dir(&self) -> Option<PathBuf> {
+        let state = self.state.lock();
+        state
+            .mounted
+            .as_ref()
+            .map(|mounted| mounted.mount.dir().to_owned())
+    }
+
     /// Calls `read` with the open fork, if it is open. The slot's state is locked meanwhile: nothing that waits.
     pub fn with_open_fork<T>(&self, read: impl FnOnce(&Fork) -> T) -> Option<T> {
         self.state.lock().fork.as_deref().map(read)
@@ -407,7 +416,7 @@ impl Turn<'_> {
             && ending.give_back()
         {
             return Err(match error {
-                MountError::Busy(dir) => busy(self.name(), &dir),
+                MountError::Busy(dir) => busy(self.name(), &dir, fuse::users_of(&dir)),
                 other => other.into(),
             });
         }
@@ -421,24 +430,9 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// The users of the mount, as a failure; fine where there are none.
-    pub fn refuse_if_busy(&self) -> Result<(), Failure> {
-        let Some(dir) = self.mount_dir() else {
-            return Ok(());
-        };
-        match fuse::users_of(&dir).is_empty() {
-            true => Ok(()),
-            false => Err(busy(self.name(), &dir)),
-        }
-    }
-
     /// Where the fork is mounted now.
     pub fn mount_dir(&self) -> Option<PathBuf> {
-        let state = self.slot.state.lock();
-        state
-            .mounted
-            .as_ref()
-            .map(|mounted| mounted.mount.dir().to_owned())
+        self.slot.mount_dir()
     }
 
     /// Whether others than the owner may enter the mount.
@@ -517,15 +511,13 @@ fn ended_callback(daemon: Weak<Daemon>, slot: Arc<Slot>, ending: Arc<Ending>) ->
     })
 }
 
-/// The mount is in use, by whom.
-fn busy(name: &ForkName, dir: &Path) -> Failure {
+/// The mount is in use, by these processes.
+pub fn busy(name: &ForkName, dir: &Path, users: Vec<(u32, String)>) -> Failure {
     let failure = Failure::new(ErrorCode::Busy, format!("{name} is in use at {}", dir.display()))
         .hint("end these programs or let them leave the directory, or add `--force`");
-    fuse::users_of(dir)
-        .into_iter()
-        .fold(failure, |failure, (pid, command)| {
-            failure.cause(format!("{command} (process {pid})"))
-        })
+    users.into_iter().fold(failure, |failure, (pid, command)| {
+        failure.cause(format!("{command} (process {pid})"))
+    })
 }
 
 #[cfg(test)]

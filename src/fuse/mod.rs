@@ -23,5 +23,5 @@ mod priming;
 mod tests;
 mod users;
 
-pub use mount::{Mount, MountError, MountOptions, UnmountMode, detach_stale};
-pub use users::users_of;
+pub use mount::{Mount, MountError, MountOptions, UnmountMode, cut_off, detach_stale};
+pub use users::{users_of, users_of_each};

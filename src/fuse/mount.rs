@@ -561,6 +561,18 @@ pub fn detach_stale(dir: &Path) -> Result<bool, MountError> {
     }
 }
 
+/// Ends the connection of tine's mount at `dir`, if there is one, whoever uses it. The mount stays, dead.
+pub fn cut_off(dir: &Path) -> Result<(), MountError> {
+    let Ok(dir) = place::resolve(dir) else {
+        return Ok(());
+    };
+    let mounts = place::mounts_at(&dir).map_err(MountError::io("read", "/proc/self/mountinfo"))?;
+    match mounts.last().filter(|mount| mount.fs_type == FS_TYPE) {
+        Some(mount) => abort(mount),
+        None => Ok(()),
+    }
+}
+
 fn is_dead(dir: &Path) -> bool {
     let dir = dir.to_owned();
     match within(PROBE_PATIENCE, "tine-probe", move || sys::probe(&dir)) {

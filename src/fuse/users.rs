@@ -2,7 +2,7 @@
 //!
 //! Everything is read from `/proc`: no file inside any mount is touched, so a dead one cannot hang us.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -12,17 +12,15 @@ use super::place;
 /// The processes that use what is mounted at `dir`, with their command names: by current or root directory, by
 /// program, by an open file, or by a mapping. Only those that the caller may look into are seen.
 pub fn users_of(dir: &Path) -> Vec<(u32, String)> {
-    let Ok(dir) = place::resolve(dir) else {
-        return Vec::new();
-    };
-    let Some(mount) = place::mounts_at(&dir).ok().and_then(|mut mounts| mounts.pop()) else {
-        return Vec::new();
-    };
-    let Ok(processes) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    let mut users = BTreeMap::new();
-    for process in processes.flatten() {
+    users_of_each(&[dir]).pop().unwrap_or_default()
+}
+
+/// As [`users_of`], of several directories with one look at each process.
+pub fn users_of_each(dirs: &[&Path]) -> Vec<Vec<(u32, String)>> {
+    let mut users = vec![BTreeMap::new(); dirs.len()];
+    let mounts: Vec<Option<place::MountedAt>> = dirs.iter().map(|dir| mount_at(dir)).collect();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    for process in processes {
         let Some(pid) = process
             .file_name()
             .to_str()
@@ -31,44 +29,74 @@ pub fn users_of(dir: &Path) -> Vec<(u32, String)> {
             continue;
         };
         let proc_dir = process.path();
-        if uses(&proc_dir, &mount) {
-            let command = fs::read_to_string(proc_dir.join("comm")).unwrap_or_default();
-            users.insert(pid, command.trim_end().to_owned());
+        let uses = Uses::by(&proc_dir);
+        for (mount, users) in mounts.iter().zip(&mut users) {
+            if mount.as_ref().is_some_and(|mount| uses.include(mount)) {
+                let command = fs::read_to_string(proc_dir.join("comm")).unwrap_or_default();
+                users.insert(pid, command.trim_end().to_owned());
+            }
         }
     }
-    users.into_iter().collect()
+    users
+        .into_iter()
+        .map(|users| users.into_iter().collect())
+        .collect()
 }
 
-fn uses(proc_dir: &Path, mount: &place::MountedAt) -> bool {
-    ["cwd", "root", "exe"]
-        .iter()
-        .any(|link| leads_into(&proc_dir.join(link), &mount.dir))
-        || has_open_file(proc_dir, mount.mount_id)
-        || has_mapping(proc_dir, mount.device)
+fn mount_at(dir: &Path) -> Option<place::MountedAt> {
+    let dir = place::resolve(dir).ok()?;
+    place::mounts_at(&dir).ok()?.pop()
 }
 
-/// The link's text is looked at, nothing behind it.
-fn leads_into(link: &Path, dir: &Path) -> bool {
-    fs::read_link(link).is_ok_and(|target: PathBuf| target.starts_with(dir))
+/// What one process uses.
+struct Uses {
+    /// Its current and root directory and its program, as the links' texts have them: nothing behind them is looked at.
+    paths: Vec<PathBuf>,
+    /// The mounts that its open files are on.
+    mount_ids: BTreeSet<u64>,
+    /// The devices that its mappings are of, as `/proc/<pid>/maps` names them: hexadecimal `major:minor`.
+    devices: BTreeSet<Vec<u8>>,
 }
 
-fn has_open_file(proc_dir: &Path, mount_id: u64) -> bool {
-    let Ok(infos) = fs::read_dir(proc_dir.join("fdinfo")) else {
-        return false;
-    };
-    infos.flatten().any(|info| {
-        fs::read_to_string(info.path()).is_ok_and(|text| place::mount_id_of_fdinfo(&text) == Some(mount_id))
-    })
+impl Uses {
+    fn by(proc_dir: &Path) -> Uses {
+        let paths = ["cwd", "root", "exe"]
+            .iter()
+            .filter_map(|link| fs::read_link(proc_dir.join(link)).ok());
+        Uses {
+            paths: paths.collect(),
+            mount_ids: mounts_of_open_files(proc_dir),
+            devices: mapped_devices(proc_dir),
+        }
+    }
+
+    fn include(&self, mount: &place::MountedAt) -> bool {
+        let (major, minor) = mount.device;
+        let device = format!("{major:02x}:{minor:02x}");
+        self.paths.iter().any(|path| path.starts_with(&mount.dir))
+            || self.mount_ids.contains(&mount.mount_id)
+            || self.devices.contains(device.as_bytes())
+    }
 }
 
-/// `/proc/<pid>/maps`: addresses, permissions, offset, device as hexadecimal `major:minor`, inode, path.
-fn has_mapping(proc_dir: &Path, (major, minor): (u32, u32)) -> bool {
+fn mounts_of_open_files(proc_dir: &Path) -> BTreeSet<u64> {
+    let infos = fs::read_dir(proc_dir.join("fdinfo"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    infos
+        .filter_map(|info| place::mount_id_of_fdinfo(&fs::read_to_string(info.path()).ok()?))
+        .collect()
+}
+
+/// `/proc/<pid>/maps`: addresses, permissions, offset, device, inode, path.
+fn mapped_devices(proc_dir: &Path) -> BTreeSet<Vec<u8>> {
     let mut maps = Vec::new();
     let read = fs::File::open(proc_dir.join("maps")).and_then(|mut file| file.read_to_end(&mut maps));
     if read.is_err() {
-        return false;
+        return BTreeSet::new();
     }
-    let device = format!("{major:02x}:{minor:02x}");
     maps.split(|&byte| byte == b'\n')
-        .any(|line| line.split(|&byte| byte == b' ').nth(3) == Some(device.as_bytes()))
+        .filter_map(|line| Some(line.split(|&byte| byte == b' ').nth(3)?.to_vec()))
+        .collect()
 }

@@ -62,6 +62,22 @@ pub fn wait_until_readable(stream: &UnixStream) -> io::Result<()> {
     }
 }
 
+/// Ends another process at once (SIGKILL). One that has ended already is no error.
+pub fn kill(pid: u32) -> io::Result<()> {
+    let pid = libc::pid_t::try_from(pid)
+        .ok()
+        .filter(|pid| *pid > 0)
+        .ok_or(io::ErrorKind::InvalidInput)?;
+    // SAFETY: kill(2) takes two numbers and touches no memory.
+    if unsafe { libc::kill(pid, libc::SIGKILL) } == 0 {
+        return Ok(());
+    }
+    match io::Error::last_os_error() {
+        error if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+        error => Err(error),
+    }
+}
+
 /// The effective user of this process.
 pub fn effective_uid() -> u32 {
     // SAFETY: geteuid(2) has no arguments and cannot fail.

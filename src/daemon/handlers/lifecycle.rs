@@ -1,12 +1,14 @@
 //! The daemon itself: who it is, and its end.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, DaemonInfo, PROTOCOL_VERSION, Response};
-use crate::daemon::slots::{Daemon, Slot};
-use crate::fuse::UnmountMode;
+use crate::daemon::slots::{Daemon, Slot, busy};
+use crate::fuse::{self, UnmountMode};
 
 /// What a stop does about programs that use a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +51,7 @@ pub fn stop(daemon: &Arc<Daemon>, insistence: Insistence) -> Response {
         let slots = daemon.slots();
         match insistence {
             Insistence::Refuse => {
-                refuse_if_busy(daemon, &slots)?;
+                refuse_if_busy(&slots)?;
                 unmount_all(daemon, &slots)
             }
             Insistence::Force | Insistence::DetachBusy => {
@@ -79,48 +81,64 @@ pub fn end_if_displaced(daemon: &Arc<Daemon>) -> bool {
     }
 }
 
-fn refuse_if_busy(daemon: &Arc<Daemon>, slots: &[Arc<Slot>]) -> Result<(), Failure> {
-    let busy: Vec<Failure> = slots
+fn refuse_if_busy(slots: &[Arc<Slot>]) -> Result<(), Failure> {
+    let mounted: Vec<(&Slot, PathBuf)> = slots
         .iter()
-        .filter_map(|slot| daemon.turn_even_stopping(slot).refuse_if_busy().err())
+        .filter_map(|slot| Some((&**slot, slot.mount_dir()?)))
         .collect();
-    match busy.first() {
-        None => Ok(()),
-        Some(only) if busy.len() == 1 => Err(only.clone()),
-        Some(_) => {
-            let failure = Failure::new(ErrorCode::Busy, format!("{} mounts are in use", busy.len()))
+    let dirs: Vec<&Path> = mounted.iter().map(|(_, dir)| dir.as_path()).collect();
+    let failures: Vec<Failure> = mounted
+        .iter()
+        .zip(fuse::users_of_each(&dirs))
+        .filter(|(_, users)| !users.is_empty())
+        .map(|((slot, dir), users)| busy(&slot.name, dir, users))
+        .collect();
+    all_in_use(failures)
+}
+
+/// One failure that tells of all these mounts; fine where there are none.
+fn all_in_use(mut failures: Vec<Failure>) -> Result<(), Failure> {
+    let not_in_use = failures
+        .iter()
+        .position(|failure| failure.code != ErrorCode::Busy);
+    match failures.len() {
+        0 => Ok(()),
+        1 => Err(failures.remove(0)),
+        _ if let Some(other) = not_in_use => Err(failures.remove(other)),
+        count => {
+            let failure = Failure::new(ErrorCode::Busy, format!("{count} mounts are in use"))
                 .hint("end these programs or let them leave the mounts, or add `--force`");
-            Err(busy
+            Err(failures
                 .iter()
                 .fold(failure, |failure, one| failure.cause(one.to_string())))
         }
     }
 }
 
-/// Unmounts everything cleanly; if one cannot be, those before it are mounted again.
+/// Unmounts everything cleanly; if one cannot be, the others are mounted again.
 fn unmount_all(daemon: &Arc<Daemon>, slots: &[Arc<Slot>]) -> Result<(), Failure> {
-    let mut unmounted = Vec::new();
-    for slot in slots {
+    let outcomes = at_once(slots, |slot| {
         let turn = daemon.turn_even_stopping(slot);
         let Some(dir) = turn.mount_dir() else {
-            continue;
+            return Ok(None);
         };
         let allow_other = turn.allows_other();
-        if let Err(failure) = turn.unmount(UnmountMode::Clean) {
-            drop(turn);
-            for (slot, dir, allow_other) in unmounted {
-                let turn = daemon.turn_even_stopping(slot);
-                turn.mount_or_note(dir, allow_other);
-            }
-            return Err(failure);
+        turn.unmount(UnmountMode::Clean)?;
+        Ok(Some((slot, dir, allow_other)))
+    });
+    let (unmounted, failures): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
+    let failures: Vec<Failure> = failures.into_iter().filter_map(Result::err).collect();
+    if !failures.is_empty() {
+        for (slot, dir, allow_other) in unmounted.into_iter().filter_map(Result::ok).flatten() {
+            let turn = daemon.turn_even_stopping(slot);
+            turn.mount_or_note(dir, allow_other);
         }
-        unmounted.push((slot, dir, allow_other));
     }
-    Ok(())
+    all_in_use(failures)
 }
 
 fn detach_all(daemon: &Arc<Daemon>, slots: &[Arc<Slot>], insistence: Insistence) {
-    for slot in slots {
+    at_once(slots, |slot| {
         let turn = daemon.turn_even_stopping(slot);
         let cleanly = match insistence {
             Insistence::Force => Err(None),
@@ -134,7 +152,36 @@ fn detach_all(daemon: &Arc<Daemon>, slots: &[Arc<Slot>], insistence: Insistence)
                 log::error!("{failure}");
             }
         }
-    }
+    });
+}
+
+/// Calls `run` with every slot at the same time: what each one waits for, all wait for together.
+fn at_once<'s, T: Send>(slots: &'s [Arc<Slot>], run: impl Fn(&'s Arc<Slot>) -> T + Sync) -> Vec<T> {
+    let run = &run;
+    thread::scope(|scope| {
+        let running: Vec<_> = slots
+            .iter()
+            .map(|slot| {
+                let name = format!("stop-{}", slot.name);
+                let spawned = thread::Builder::new()
+                    .name(name)
+                    .spawn_scoped(scope, move || run(slot));
+                spawned.map_err(|error| {
+                    log::warn!("no thread to unmount {}: {error}", slot.name);
+                    run(slot)
+                })
+            })
+            .collect();
+        running
+            .into_iter()
+            .map(|one| match one {
+                Ok(thread) => thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                Err(outcome) => outcome,
+            })
+            .collect()
+    })
 }
 
 #[cfg(test)]

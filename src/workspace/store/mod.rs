@@ -306,6 +306,19 @@ impl Store {
         (records, errors)
     }
 
+    /// Where the forks of `repository` are, or would be, mounted, without opening the store: for when the process that
+    /// has it open does not answer. Damaged records say nothing.
+    pub fn recorded_mount_dirs(repository: &Repository) -> Vec<PathBuf> {
+        let places = Places {
+            root: Store::dir_of(repository),
+        };
+        let dirs = files::list(&places.forks()).unwrap_or_default();
+        dirs.iter()
+            .filter_map(|dir| ForkName::parse(dir.file_name()?.to_str()?).ok())
+            .filter_map(|name| Some(places.read_record(&name).ok()?.mount_dir))
+            .collect()
+    }
+
     /// The record of the fork `name`.
     pub fn record(&self, name: &ForkName) -> Result<ForkRecord, StoreError> {
         self.places.read_record(name)

@@ -1,0 +1,110 @@
+//! Ending a daemon from outside: asking it to, and killing one that does not answer.
+//!
+//! Killing loses no acknowledged write, but leaves mounts behind that answer nothing: they are cut off, which frees
+//! whoever waits for them, and detached.
+
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use super::client::Client;
+use super::failure::{ErrorCode, Failure};
+use super::protocol::Request;
+use super::socket;
+use crate::fuse;
+use crate::git::Repository;
+use crate::sys::process;
+use crate::workspace::Store;
+
+/// How long a daemon may take to say who it is before a forced stop kills it.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
+/// How long it may then take to unmount everything.
+const STOP_PATIENCE: Duration = Duration::from_secs(30);
+/// How long the kernel may take to end a process that was killed.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What came of a stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stopped {
+    NotRunning,
+    /// It unmounted everything and ended.
+    Ended,
+    /// It did not answer and was killed.
+    Killed,
+}
+
+/// Ends the daemon of `repository`. Refused while programs use a mount; with `force` they are cut off, and a daemon that
+/// does not answer is killed.
+pub fn stop(repository: &Repository, force: bool) -> Result<Stopped, Failure> {
+    if !force {
+        return match Client::connect(repository.common_dir())? {
+            None => Ok(Stopped::NotRunning),
+            Some(mut client) => client.call(&Request::Stop { force }).map(|_| Stopped::Ended),
+        };
+    }
+    // Connected before it is asked anything, so that it is known whom to kill.
+    let Some(line) = socket::connect(&Store::dir_of(repository))? else {
+        return Ok(Stopped::NotRunning);
+    };
+    let asked = match Client::connect_within(repository.common_dir(), ANSWER_PATIENCE) {
+        // It was ending already.
+        Ok(None) if has_ended(&line).unwrap_or(false) => return Ok(Stopped::Ended),
+        Ok(None) => Err(Failure::new(
+            ErrorCode::DaemonUnreachable,
+            "the daemon does not end",
+        )),
+        Ok(Some(mut client)) => client.call_within(&Request::Stop { force }, STOP_PATIENCE),
+        Err(failure) => Err(failure),
+    };
+    match asked {
+        Ok(_) => Ok(Stopped::Ended),
+        Err(failure) if failure.code == ErrorCode::DaemonUnreachable => {
+            log::info!("{failure}");
+            kill(repository, &line)?;
+            Ok(Stopped::Killed)
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Kills the daemon at the other end of `line` and clears its mounts away.
+fn kill(repository: &Repository, line: &UnixStream) -> Result<(), Failure> {
+    let failed = |action: &str, error: &io::Error| Failure::io(action, &Store::dir_of(repository), error);
+    let daemon = process::peer_credentials(line).map_err(|error| failed("ask who serves", &error))?;
+    process::kill(daemon.pid).map_err(|error| failed("kill the daemon of", &error))?;
+    let mount_dirs = Store::recorded_mount_dirs(repository);
+    let has_ended = || has_ended(line).map_err(|error| failed("wait for the daemon of", &error));
+    if !has_ended()? {
+        // One of its threads waits for a mount that it served itself.
+        for dir in &mount_dirs {
+            fuse::cut_off(dir)?;
+        }
+        if !has_ended()? {
+            return Err(Failure::new(
+                ErrorCode::DaemonUnreachable,
+                format!("the daemon (process {}) was killed and has not ended", daemon.pid),
+            )
+            .hint(format!(
+                "`cat /proc/{}/task/*/stack` as root shows what the kernel waits for",
+                daemon.pid
+            )));
+        }
+    }
+    for dir in &mount_dirs {
+        fuse::detach_stale(dir)?;
+    }
+    Ok(())
+}
+
+/// Whether the process at the other end has ended, or does so in time: the connection lasts as long as it.
+fn has_ended(mut line: &UnixStream) -> io::Result<bool> {
+    line.set_read_timeout(Some(END_PATIENCE))?;
+    match line.read(&mut [0]) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(true),
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
