@@ -4,8 +4,8 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::ffi::{CString, OsStr};
-use std::fs::{self, File, FileTimes, OpenOptions, Permissions};
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
@@ -14,7 +14,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use support::{
     TestFork, TestRepo, mounts_beneath, require_fuse, require_program, run_with_timeout, skip, test_name,
@@ -62,15 +62,6 @@ fn errno_of(result: impl Into<i64>) -> i32 {
 
 fn c_path(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).expect("a test's path holds no NUL")
-}
-
-/// `renameat2(2)`; 0 or the errno.
-fn rename_with(from: &Path, to: &Path, flags: libc::c_uint) -> i32 {
-    let (from, to) = (c_path(from), c_path(to));
-    // SAFETY: both strings are NUL-terminated and outlive the call.
-    let result =
-        unsafe { libc::renameat2(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), flags) };
-    errno_of(result)
 }
 
 /// A private or shared mapping of a whole file.
@@ -207,62 +198,6 @@ fn files_directories_and_links_come_move_and_go() {
     assert!(!root.join("new").exists());
     // The origin's checkout saw nothing of it.
     assert_eq!(repo.git(&["status", "--porcelain"]), "");
-}
-
-#[test]
-fn renames_obey_their_flags() {
-    require_fuse!();
-    let repo = TestRepo::new();
-    let fork = TestFork::mounted(&repo, "one");
-    let root = fork.path();
-    let (a, b, missing) = (
-        root.join("README.md"),
-        root.join("docs/guide.md"),
-        root.join("missing"),
-    );
-    let (content_a, content_b) = (fs::read(&a).unwrap(), fs::read(&b).unwrap());
-    assert_eq!(rename_with(&a, &b, libc::RENAME_NOREPLACE), libc::EEXIST);
-    assert_eq!(rename_with(&a, &missing, libc::RENAME_EXCHANGE), libc::ENOENT);
-    assert_eq!(rename_with(&a, &b, libc::RENAME_EXCHANGE), 0);
-    assert_eq!(
-        (fs::read(&a).unwrap(), fs::read(&b).unwrap()),
-        (content_b.clone(), content_a)
-    );
-    assert_eq!(rename_with(&a, &missing, libc::RENAME_NOREPLACE), 0);
-    assert_eq!(fs::read(&missing).unwrap(), content_b);
-    assert_eq!(
-        rename_with(&root.join("src"), &root.join("docs"), 0),
-        libc::ENOTEMPTY
-    );
-    assert_eq!(
-        rename_with(&root.join("src"), &root.join("src/deep/in"), 0),
-        libc::EINVAL
-    );
-}
-
-#[test]
-fn a_rename_may_leave_a_whiteout() {
-    require_fuse!();
-    let repo = TestRepo::new();
-    let fork = TestFork::mounted(&repo, "one");
-    let root = fork.path();
-    let is_whiteout = |path: &Path| {
-        let meta = fs::symlink_metadata(path).unwrap();
-        meta.file_type().is_char_device() && meta.rdev() == 0
-    };
-    let (file, dir) = (root.join("README.md"), root.join("docs"));
-    let content = fs::read(&file).unwrap();
-    let both = libc::RENAME_WHITEOUT | libc::RENAME_NOREPLACE;
-    assert_eq!(rename_with(&file, &root.join("run.sh"), both), libc::EEXIST);
-    assert_eq!(rename_with(&file, &root.join("run.sh"), libc::RENAME_WHITEOUT), 0);
-    assert!(is_whiteout(&file));
-    assert_eq!(fs::read(root.join("run.sh")).unwrap(), content);
-
-    let links = fs::metadata(root).unwrap().nlink();
-    assert_eq!(rename_with(&dir, &root.join("src/docs"), both), 0);
-    assert!(is_whiteout(&dir));
-    assert!(root.join("src/docs/guide.md").exists());
-    assert_eq!(fs::metadata(root).unwrap().nlink(), links - 1);
 }
 
 #[test]
@@ -431,39 +366,6 @@ fn the_umask_is_applied_once() {
 }
 
 #[test]
-fn an_unlinked_file_lives_while_it_is_open() {
-    require_fuse!();
-    let repo = TestRepo::new();
-    let fork = TestFork::mounted(&repo, "one");
-    let root = fork.path();
-    for name in ["README.md", "fresh"] {
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(root.join(name))
-            .unwrap();
-        file.write_all(b"before").unwrap();
-        fs::remove_file(root.join(name)).unwrap();
-        assert!(!root.join(name).exists());
-        file.write_all(b" after").unwrap();
-        file.seek(SeekFrom::Start(0)).unwrap();
-        let mut content = [0; 12];
-        file.read_exact(&mut content).unwrap();
-        assert_eq!(&content, b"before after");
-        assert_eq!(file.metadata().unwrap().nlink(), 0);
-        // A new file of that name is another one.
-        fs::write(root.join(name), "new").unwrap();
-        assert_ne!(
-            file.metadata().unwrap().ino(),
-            fs::metadata(root.join(name)).unwrap().ino()
-        );
-        assert_eq!(fs::read(root.join(name)).unwrap(), b"new");
-    }
-}
-
-#[test]
 fn an_unlinked_file_is_freed_when_it_is_closed() {
     require_fuse!();
     let repo = TestRepo::new();
@@ -535,43 +437,6 @@ fn shared_mappings_and_writes_see_each_other() {
     drop(mapping);
     drop(file);
     assert_eq!(fork.workspace().read_path(&path("mapped")).unwrap()[0], b'x');
-}
-
-#[test]
-fn a_large_directory_is_listed_whole_and_removed() {
-    require_fuse!();
-    const FILES: usize = 10_000;
-    let repo = TestRepo::new();
-    let fork = TestFork::mounted(&repo, "one");
-    let dir = fork.path().join("many");
-    fs::create_dir(&dir).unwrap();
-    for number in 0..FILES {
-        File::create(dir.join(format!("file-{number:05}-with-a-name-of-some-length"))).unwrap();
-    }
-    let listed = names(&dir);
-    assert_eq!(listed.len(), FILES);
-    assert_eq!(listed.iter().collect::<BTreeSet<_>>().len(), FILES);
-
-    // Half of them goes while the directory is being listed: the others are all seen, none of them twice.
-    let mut kept = Vec::new();
-    for (position, entry) in fs::read_dir(&dir).unwrap().enumerate() {
-        let entry = entry.unwrap();
-        if position % 2 == 0 {
-            fs::remove_file(entry.path()).unwrap();
-        } else {
-            kept.push(entry.file_name().into_string().unwrap());
-        }
-    }
-    kept.sort();
-    assert_eq!(kept.len(), FILES / 2);
-    assert_eq!(names(&dir), kept);
-    let output = run_with_timeout(Command::new("rm").arg("-rf").arg(&dir));
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    assert!(!dir.exists());
 }
 
 #[test]
@@ -723,34 +588,6 @@ fn extended_attributes_keep_to_the_size_protocol() {
     let removed = unsafe { libc::removexattr(file.as_ptr(), name.as_ptr()) };
     assert_eq!(errno_of(removed), 0);
     assert_eq!(errno_of(get(&mut []) as i64), libc::ENODATA);
-}
-
-#[test]
-fn modes_owners_and_times_are_kept_to_the_nanosecond() {
-    require_fuse!();
-    let repo = TestRepo::new();
-    let fork = TestFork::mounted(&repo, "one");
-    let name = fork.path().join("README.md");
-    fs::set_permissions(&name, Permissions::from_mode(0o4751)).unwrap();
-    assert_eq!(fs::metadata(&name).unwrap().mode() & 0o7777, 0o4751);
-    let file = OpenOptions::new().write(true).open(&name).unwrap();
-    let epoch = SystemTime::UNIX_EPOCH;
-    for (mtime, secs, nanos) in [
-        (
-            epoch + Duration::new(1_700_000_000, 123_456_789),
-            1_700_000_000,
-            123_456_789,
-        ),
-        (epoch - Duration::new(1, 200_000_000), -2, 800_000_000),
-        (epoch - Duration::new(7, 0), -7, 0),
-        (epoch + Duration::new(1 << 33, 1), 1 << 33, 1),
-    ] {
-        file.set_times(FileTimes::new().set_modified(mtime)).unwrap();
-        let seen = fs::metadata(&name).unwrap();
-        assert_eq!((seen.mtime(), seen.mtime_nsec()), (secs, nanos));
-        let attr = fork.workspace().resolve(&path("README.md")).unwrap();
-        assert_eq!((attr.mtime.secs, i64::from(attr.mtime.nanos)), (secs, nanos));
-    }
 }
 
 /// A user who is not root, and mounts of who runs the test.
