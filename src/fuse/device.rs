@@ -89,7 +89,7 @@ fn mount_through_fusermount(options: &MountOptions, dir: &Path, uid: u32) -> Res
     // Commas and backslashes separate options there.
     let source = source(options).replace('\\', "\\\\").replace(',', "\\,");
     let list = format!(
-        "fsname={source},subtype=tine,nosuid,nodev,{}",
+        "fsname={source},subtype=tine,nosuid,nodev,noatime,{}",
         common_options(options, uid)
     );
     let (ours, theirs) = UnixStream::pair().map_err(MountError::io("make a socket for", FUSERMOUNT))?;

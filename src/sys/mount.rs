@@ -22,7 +22,7 @@ fn check(result: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// `mount(2)` with `MS_NOSUID | MS_NODEV`; `options` is the file system's own comma-separated list.
+/// `mount(2)` with `MS_NOSUID | MS_NODEV | MS_NOATIME`; `options` is the file system's own comma-separated list.
 pub fn mount(source: &str, dir: &Path, fs_type: &str, options: &str) -> io::Result<()> {
     let source = c_string(source.as_bytes())?;
     let dir = c_string(dir.as_os_str().as_bytes())?;
@@ -34,7 +34,7 @@ pub fn mount(source: &str, dir: &Path, fs_type: &str, options: &str) -> io::Resu
             source.as_ptr(),
             dir.as_ptr(),
             fs_type.as_ptr(),
-            libc::MS_NOSUID | libc::MS_NODEV,
+            libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOATIME,
             options.as_ptr().cast(),
         )
     })

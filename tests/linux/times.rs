@@ -1,9 +1,9 @@
 //! Times: which of them a change moves, and which values they can have.
 
 use std::fs::{self, File, Permissions};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ use nix::sys::stat::{Mode, UtimensatFlags, futimens, utimensat};
 use nix::sys::time::TimeSpec;
 use nix::unistd::{chown, ftruncate, mkfifo, truncate};
 
-use crate::compare::{PATIENCE, Place, c_path, checked, compare};
+use crate::compare::{PATIENCE, Place, c_path, checked, compare, compare_with, open_with};
 use crate::support::{test_name, wait_until};
 
 /// Access, modification and change time.
@@ -309,6 +309,35 @@ fn the_time_of_a_change_is_the_current_time() {
         place.note("mtime", within(meta.modified().unwrap()));
         place.note("atime", within(meta.accessed().unwrap()));
         place.note("the same for all", meta.mtime_nsec() == meta.ctime_nsec());
+    });
+}
+
+/// What is read through a cache that the daemon does not see cannot move atime, and `noatime` says so.
+#[test]
+fn access_times_move_only_when_set() {
+    compare_with(test_name!(), &[], |fork, place| {
+        if fork.is_none() {
+            return;
+        }
+        let table = fs::read_to_string("/proc/self/mounts").unwrap();
+        let ours = table
+            .lines()
+            .find(|line| line.contains(&format!(" {} ", place.dir().display())));
+        let options = ours.expect("it is mounted").split(' ').nth(3).unwrap();
+        assert!(options.split(',').any(|option| option == "noatime"), "{options}");
+        for name in ["README.md", "data/large.bin"] {
+            let path = place.at(name);
+            let before = times(&path);
+            fs::read(&path).unwrap();
+            let direct = open_with(&path, libc::O_DIRECT).unwrap();
+            direct.read_at(&mut [0; 4096], 0).unwrap();
+            let mut noatime = open_with(&path, libc::O_NOATIME).unwrap();
+            noatime.read_exact(&mut [0; 10]).unwrap();
+            assert_eq!(times(&path), before);
+        }
+        let before = times(&place.at("src"));
+        assert_eq!(fs::read_dir(place.at("src")).unwrap().count(), 2);
+        assert_eq!(times(&place.at("src")), before);
     });
 }
 
