@@ -6,6 +6,8 @@
 mod compare;
 mod support;
 
+#[path = "linux/directories.rs"]
+mod directories;
 #[path = "linux/mapping.rs"]
 mod mapping;
 #[path = "linux/rename.rs"]

@@ -1,8 +1,9 @@
 //! Listing directories without a handle: a cookie alone says where to go on.
 //!
-//! The base's entries come first, numbered by their place in the immutable base directory, then each layer's from the
-//! bottom up, numbered by arrival. A name is listed once: where the topmost layer that speaks of it has it. So entries
-//! that come and go never move the others.
+//! The base's names come first, numbered by their place in the immutable base directory, then those of each layer from
+//! the bottom up, numbered by arrival. A name is listed once: at the place it has in the lowest of them that speaks of
+//! it, and leads to what the topmost layer says. So a name keeps its place while what it leads to is replaced, and
+//! entries that come and go never move the others.
 //!
 //! ```text
 //! 1  .      2  ..      3 + i  base entry i      (1 + k) << 40 | n  the n-th arrival in layer k from the bottom
@@ -143,31 +144,34 @@ impl Workspace {
         with_attrs: bool,
     ) -> Result<Vec<Listed>, FsError> {
         let mut batch = Vec::new();
+        let base_dir = self.base_dir(state, dir)?;
         if cookie >> LAYER_SHIFT == 0
-            && let Some(base_dir) = self.base_dir(state, dir)?
+            && let Some(base_dir) = &base_dir
         {
             let first = usize::try_from((cookie + 1).saturating_sub(FIRST_BASE)).unwrap_or(usize::MAX);
             for (index, entry) in base_dir.entries.iter().enumerate().skip(first) {
                 if batch.len() == limit {
                     return Ok(batch);
                 }
-                if state.stack.dentry(dir.ino, entry.name.as_bytes()).is_some() {
-                    continue;
-                }
-                let Some(found) = self.base_child(state, &base_dir, index) else {
-                    continue;
+                let found = match state.stack.dentry(dir.ino, entry.name.as_bytes()) {
+                    Some(Dentry::Entry(ino)) => Some(Found {
+                        ino,
+                        place: Place::Layer,
+                    }),
+                    Some(Dentry::Whiteout) => None,
+                    None => self.base_child(state, base_dir, index),
                 };
-                let kind = self.kind(state, &found)?;
-                let attr = self.layer_attr(state, &found, with_attrs)?;
-                batch.push(Listed {
-                    name: entry.name.clone(),
-                    found,
-                    kind,
-                    cookie: FIRST_BASE + index as u64,
-                    attr,
-                });
+                if let Some(found) = found {
+                    let cookie = FIRST_BASE + index as u64;
+                    batch.push(self.listed(state, &entry.name, found, cookie, with_attrs)?);
+                }
             }
         }
+        let is_in_base = |name: &EntryName| {
+            base_dir
+                .as_ref()
+                .is_some_and(|base_dir| base_dir.find(name.as_bytes()).is_some())
+        };
         let layers = self.deltas_bottom_up(state, dir.ino);
         for (k, delta) in layers.iter().enumerate() {
             let band = (1 + k as u64) << LAYER_SHIFT;
@@ -176,44 +180,45 @@ impl Workspace {
                 std::cmp::Ordering::Equal => cookie & ARRIVAL_MASK,
                 std::cmp::Ordering::Greater => continue,
             };
-            let above = &layers[k + 1..];
-            for (arrival, name, dentry) in delta.iter().flat_map(|delta| delta.arrived_after(after)) {
-                let Dentry::Entry(ino) = dentry else {
+            let is_below = |name: &EntryName| {
+                let mut below = layers[..k].iter().flatten();
+                is_in_base(name) || below.any(|delta| delta.get(name.as_bytes()).is_some())
+            };
+            for (arrival, name, _) in delta.iter().flat_map(|delta| delta.arrived_after(after)) {
+                let Some(Dentry::Entry(ino)) = state.stack.dentry(dir.ino, name.as_bytes()) else {
                     continue;
                 };
-                if above
-                    .iter()
-                    .flatten()
-                    .any(|delta| delta.get(name.as_bytes()).is_some())
-                {
+                if is_below(name) {
                     continue;
                 }
                 if batch.len() == limit {
                     return Ok(batch);
                 }
-                let found = Found {
-                    ino,
-                    place: Place::Layer,
-                };
-                let kind = self.kind(state, &found)?;
-                let attr = self.layer_attr(state, &found, with_attrs)?;
-                batch.push(Listed {
-                    name: name.clone(),
-                    found,
-                    kind,
-                    cookie: band | arrival,
-                    attr,
-                });
+                let place = Place::Layer;
+                batch.push(self.listed(state, name, Found { ino, place }, band | arrival, with_attrs)?);
             }
         }
         Ok(batch)
     }
 
-    fn layer_attr(&self, state: &State, found: &Found, wanted: bool) -> Result<Option<Attr>, FsError> {
-        match found.place {
-            Place::Layer if wanted => self.attr(state, found).map(Some),
-            _ => Ok(None),
-        }
+    fn listed(
+        &self,
+        state: &State,
+        name: &EntryName,
+        found: Found,
+        cookie: u64,
+        with_attrs: bool,
+    ) -> Result<Listed, FsError> {
+        Ok(Listed {
+            name: name.clone(),
+            kind: self.kind(state, &found)?,
+            attr: match found.place {
+                Place::Layer if with_attrs => Some(self.attr(state, &found)?),
+                _ => None,
+            },
+            found,
+            cookie,
+        })
     }
 
     /// What each layer says of the directory, the oldest first, the open one last.
