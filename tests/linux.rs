@@ -8,8 +8,16 @@ mod support;
 
 #[path = "linux/directories.rs"]
 mod directories;
+#[path = "linux/io.rs"]
+mod io;
+#[path = "linux/locks.rs"]
+mod locks;
 #[path = "linux/mapping.rs"]
 mod mapping;
+#[path = "linux/names.rs"]
+mod names;
+#[path = "linux/ranges.rs"]
+mod ranges;
 #[path = "linux/rename.rs"]
 mod rename;
 #[path = "linux/times.rs"]

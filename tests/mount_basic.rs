@@ -2,11 +2,9 @@
 
 mod support;
 
-use std::collections::BTreeSet;
-use std::ffi::{CString, OsStr};
+use std::ffi::CString;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -62,51 +60,6 @@ fn errno_of(result: impl Into<i64>) -> i32 {
 
 fn c_path(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).expect("a test's path holds no NUL")
-}
-
-/// A private or shared mapping of a whole file.
-struct Mapping {
-    start: *mut u8,
-    len: usize,
-}
-
-impl Mapping {
-    fn shared(file: &File, len: usize) -> Mapping {
-        // SAFETY: the kernel chooses the place; the descriptor is open, and the mapping is unmapped by Drop only.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        assert_ne!(start, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
-        Mapping {
-            start: start.cast(),
-            len,
-        }
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the mapping is readable, writable and `len` bytes long while `self` lives, and borrowed by it.
-        unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
-    }
-
-    fn sync(&self) {
-        // SAFETY: the range is this mapping's own.
-        let result = unsafe { libc::msync(self.start.cast(), self.len, libc::MS_SYNC) };
-        assert_eq!(errno_of(result), 0);
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the range is this mapping's own, and nothing borrows it any more.
-        unsafe { libc::munmap(self.start.cast(), self.len) };
-    }
 }
 
 #[test]
@@ -308,34 +261,6 @@ fn the_ways_of_opening_work_without_open_requests() {
 }
 
 #[test]
-fn names_are_any_bytes_up_to_255() {
-    require_fuse!();
-    let repo = TestRepo::new();
-    let fork = TestFork::mounted(&repo, "one");
-    let named = |bytes: &[u8]| fork.path().join(OsStr::from_bytes(bytes));
-    let longest = [b'n'; 255];
-    for bytes in [
-        &longest[..],
-        b"\xff\xfe not utf-8",
-        b"new\nline",
-        b" ",
-        b"-rf",
-        "\u{fc}".as_bytes(),
-    ] {
-        fs::write(named(bytes), bytes).unwrap();
-        assert_eq!(fs::read(named(bytes)).unwrap(), bytes);
-        let listed = fs::read_dir(fork.path())
-            .unwrap()
-            .any(|entry| entry.unwrap().file_name().as_bytes() == bytes);
-        assert!(listed, "{}", String::from_utf8_lossy(bytes));
-    }
-    let too_long = fs::write(named(&[b'n'; 256]), "").unwrap_err();
-    assert_eq!(too_long.raw_os_error(), Some(libc::ENAMETOOLONG));
-    let too_long = fs::metadata(named(&[b'n'; 256])).unwrap_err();
-    assert_eq!(too_long.raw_os_error(), Some(libc::ENAMETOOLONG));
-}
-
-#[test]
 fn a_fork_without_any_file_is_mounted() {
     require_fuse!();
     let repo = TestRepo::unborn();
@@ -383,63 +308,6 @@ fn an_unlinked_file_is_freed_when_it_is_closed() {
 }
 
 #[test]
-fn appends_from_several_handles_all_arrive() {
-    require_fuse!();
-    let repo = TestRepo::new();
-    let fork = TestFork::mounted(&repo, "one");
-    let log = fork.path().join("log");
-    fs::write(&log, "").unwrap();
-    std::thread::scope(|scope| {
-        for writer in 0..4 {
-            let log = &log;
-            scope.spawn(move || {
-                let mut file = OpenOptions::new().append(true).open(log).unwrap();
-                for line in 0..100 {
-                    file.write_all(format!("{writer} {line:03}\n").as_bytes())
-                        .unwrap();
-                }
-            });
-        }
-    });
-    let content = fs::read_to_string(&log).unwrap();
-    let lines: BTreeSet<&str> = content.lines().collect();
-    assert_eq!((content.lines().count(), lines.len()), (400, 400));
-}
-
-#[test]
-fn shared_mappings_and_writes_see_each_other() {
-    require_fuse!();
-    const LEN: usize = 3 * 4096 + 100;
-    let repo = TestRepo::new();
-    let fork = TestFork::mounted(&repo, "one");
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(fork.path().join("mapped"))
-        .unwrap();
-    file.set_len(LEN as u64).unwrap();
-    let mut mapping = Mapping::shared(&file, LEN);
-    mapping.bytes()[5000..5005].copy_from_slice(b"hello");
-    let mut seen = [0; 5];
-    file.read_exact_at(&mut seen, 5000).unwrap();
-    assert_eq!(&seen, b"hello");
-    file.write_all_at(b"there", LEN as u64 - 5).unwrap();
-    assert_eq!(&mapping.bytes()[LEN - 5..], b"there");
-    mapping.sync();
-    let stored = fork.workspace().read_path(&path("mapped")).unwrap();
-    assert_eq!(
-        (stored.len(), &stored[5000..5005], &stored[LEN - 5..]),
-        (LEN, &b"hello"[..], &b"there"[..])
-    );
-    // Without msync: unmapping and closing write back.
-    mapping.bytes()[0] = b'x';
-    drop(mapping);
-    drop(file);
-    assert_eq!(fork.workspace().read_path(&path("mapped")).unwrap()[0], b'x');
-}
-
-#[test]
 fn base_directories_are_removed_with_rm() {
     require_fuse!();
     let repo = TestRepo::new();
@@ -457,96 +325,6 @@ fn base_directories_are_removed_with_rm() {
     assert!(!fork.path().join("src").exists());
     fs::create_dir(fork.path().join("src")).unwrap();
     assert_eq!(names(&fork.path().join("src")), [""; 0]);
-}
-
-#[test]
-fn locks_exclude_each_other() {
-    require_fuse!();
-    let repo = TestRepo::new();
-    let fork = TestFork::mounted(&repo, "one");
-    let open = || {
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(fork.path().join("README.md"))
-            .unwrap()
-    };
-    let (first, second) = (open(), open());
-    // SAFETY (both closures): descriptors are open while the files are borrowed; `lock` outlives the call.
-    let flock = |file: &File, how| errno_of(unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) });
-    let range_lock = |file: &File, kind: libc::c_int, start, len| {
-        // SAFETY: `flock` is plain data for which all zeroes are valid.
-        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-        lock.l_type = kind as libc::c_short;
-        lock.l_whence = libc::SEEK_SET as libc::c_short;
-        (lock.l_start, lock.l_len) = (start, len);
-        errno_of(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) })
-    };
-    assert_eq!(flock(&first, libc::LOCK_EX), 0);
-    assert_eq!(flock(&second, libc::LOCK_SH), libc::EWOULDBLOCK);
-    assert_eq!(flock(&first, libc::LOCK_UN), 0);
-    assert_eq!(flock(&second, libc::LOCK_EX), 0);
-
-    assert_eq!(range_lock(&first, libc::F_WRLCK, 0, 10), 0);
-    assert_eq!(range_lock(&second, libc::F_WRLCK, 10, 10), 0);
-    assert_eq!(range_lock(&second, libc::F_RDLCK, 5, 1), libc::EAGAIN);
-    assert_eq!(range_lock(&first, libc::F_UNLCK, 0, 10), 0);
-    assert_eq!(range_lock(&second, libc::F_RDLCK, 5, 1), 0);
-}
-
-#[test]
-fn holes_allocation_and_copies() {
-    require_fuse!();
-    const MIB: u64 = 1024 * 1024;
-    let repo = TestRepo::new();
-    let fork = TestFork::mounted(&repo, "one");
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(fork.path().join("sparse"))
-        .unwrap();
-    let fd = file.as_raw_fd();
-    file.set_len(8 * MIB).unwrap();
-    file.write_all_at(b"data", 4 * MIB).unwrap();
-    assert!(
-        file.metadata().unwrap().blocks() * 512 < 2 * MIB,
-        "the file is not sparse"
-    );
-    // SAFETY (all calls below): the descriptor is open while `file` lives.
-    let seek = |offset: u64, whence| unsafe { libc::lseek(fd, offset as libc::off_t, whence) };
-    assert_eq!(seek(0, libc::SEEK_DATA), 4 * MIB as i64);
-    assert_eq!(seek(0, libc::SEEK_HOLE), 0);
-    assert_eq!(errno_of(seek(8 * MIB, libc::SEEK_DATA)), libc::ENXIO);
-    let allocate = |mode, offset: u64, len: u64| {
-        errno_of(unsafe { libc::fallocate(fd, mode, offset as libc::off_t, len as libc::off_t) })
-    };
-    assert_eq!(allocate(0, 8 * MIB, MIB), 0);
-    assert_eq!(file.metadata().unwrap().len(), 9 * MIB);
-    assert_eq!(allocate(libc::FALLOC_FL_KEEP_SIZE, 9 * MIB, MIB), 0);
-    assert_eq!(file.metadata().unwrap().len(), 9 * MIB);
-    assert_eq!(
-        allocate(
-            libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
-            4 * MIB,
-            MIB
-        ),
-        0
-    );
-    let mut content = [1; 4];
-    file.read_exact_at(&mut content, 4 * MIB).unwrap();
-    assert_eq!(content, [0; 4]);
-    assert_eq!(
-        allocate(libc::FALLOC_FL_COLLAPSE_RANGE, 0, 4096),
-        libc::EOPNOTSUPP
-    );
-
-    // std::fs::copy goes through copy_file_range.
-    let copied = fs::copy(fork.path().join("data/large.bin"), fork.path().join("copy")).unwrap();
-    let original = fs::read(repo.dir().join("data/large.bin")).unwrap();
-    assert_eq!(copied, original.len() as u64);
-    assert!(fs::read(fork.path().join("copy")).unwrap() == original);
-    assert!(requests(&fork, "copy_file_range") > 0);
 }
 
 #[test]

@@ -788,32 +788,6 @@ assert db.execute('pragma integrity_check').fetchone()[0] == 'ok'",
 }
 
 #[test]
-fn locks_keep_processes_apart() {
-    require_fuse!();
-    let repo = TestRepo::new();
-    let fork = mounted(&repo);
-    python(
-        &repo,
-        fork.path(),
-        "import fcntl, os
-def refused(lock):
-    child = os.fork()
-    if child == 0:
-        f = open('README.md', 'r+')
-        try: lock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError: os._exit(7)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-for lock in (fcntl.flock, fcntl.lockf):
-    f = open('README.md', 'r+')
-    lock(f, fcntl.LOCK_EX)
-    assert refused(lock), lock
-    lock(f, fcntl.LOCK_UN)
-    assert not refused(lock), lock",
-    );
-}
-
-#[test]
 fn memory_maps_are_shared_and_kept() {
     require_fuse!();
     let repo = TestRepo::new();

@@ -4,6 +4,7 @@ use std::ffi::{CString, OsStr};
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use nix::sys::statfs::{EXT4_SUPER_MAGIC, statfs};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid};
 
-use crate::support::{TestFork, TestRepo, fuse_missing, skip};
+use crate::support::{TestFork, TestRepo, fuse_missing, skip, wait_until};
 
 /// How long a check may wait for something that must happen.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -185,6 +186,10 @@ impl Child {
         }
     }
 
+    pub fn signal(&self, signal: Signal) {
+        nix::sys::signal::kill(self.pid, signal).expect("the child was not waited for");
+    }
+
     /// Waits for its end: the exit code, or the signal that ended it.
     pub fn end(mut self) -> Result<i32, Signal> {
         self.over = true;
@@ -193,6 +198,16 @@ impl Child {
             WaitStatus::Signaled(_, signal, _) => Err(signal),
             status => panic!("{status:?}"),
         }
+    }
+
+    /// Waits until it sleeps.
+    pub fn wait_until_asleep(&self) {
+        let stat = format!("/proc/{}/stat", self.pid);
+        wait_until("the child waits", PATIENCE, || {
+            let stat = fs::read_to_string(&stat).expect("the child was not waited for");
+            stat.rsplit_once(") ")
+                .is_some_and(|(_, rest)| rest.starts_with('S'))
+        });
     }
 }
 
@@ -218,4 +233,21 @@ pub fn errno_in_child(work: impl FnOnce() -> Result<(), Errno>) -> Result<(), Er
         Ok(errno) => Err(Errno::from_raw(errno)),
         Err(signal) => panic!("the child was ended by {signal}"),
     }
+}
+
+/// A pipe's two ends.
+pub fn pipe() -> (OwnedFd, OwnedFd) {
+    nix::unistd::pipe().expect("a pipe can be made")
+}
+
+/// The bytes of a file, told briefly: each run with its length.
+pub fn runs(path: &Path) -> Vec<(u8, usize)> {
+    let mut runs: Vec<(u8, usize)> = Vec::new();
+    for byte in fs::read(path).unwrap() {
+        match runs.last_mut() {
+            Some((last, len)) if *last == byte => *len += 1,
+            _ => runs.push((byte, 1)),
+        }
+    }
+    runs
 }
