@@ -9,7 +9,7 @@ use super::args::Global;
 use super::failures;
 use super::output::Output;
 use crate::daemon::protocol::{
-    Answer, Changes, CommitLine, Committed, DaemonInfo, Deleted, ForkInfo, Request, Unmounted,
+    Answer, Changes, CommitLine, Committed, DaemonInfo, Deleted, Figures, ForkInfo, Request, Unmounted,
 };
 use crate::daemon::{Client, ErrorCode, Failure};
 use crate::git::{Repository, program};
@@ -173,6 +173,14 @@ impl Connection {
         match self.client.call(&Request::Status)? {
             Answer::Daemon(info) => Ok(info),
             _ => Err(unexpected(&Request::Status)),
+        }
+    }
+
+    /// What the daemon holds in memory.
+    pub fn figures(&mut self) -> Result<Figures, Failure> {
+        match self.client.call(&Request::Figures)? {
+            Answer::Figures(figures) => Ok(figures),
+            _ => Err(unexpected(&Request::Figures)),
         }
     }
 

@@ -8,8 +8,9 @@ use super::context::{Connection, Context};
 use super::output::{counted, human_size};
 use super::{Exit, SUCCESS};
 use crate::daemon::ending::{self, Stopped};
-use crate::daemon::protocol::DaemonInfo;
+use crate::daemon::protocol::{DaemonInfo, Figures, PROTOCOL_VERSION};
 use crate::daemon::{Client, Failure, server};
+use crate::git::{CacheFigures, Filling};
 
 /// Start, stop or look at the daemon that serves the repository's forks
 ///
@@ -78,21 +79,28 @@ struct State {
     running: bool,
     #[serde(flatten)]
     info: Option<DaemonInfo>,
+    #[serde(flatten)]
+    figures: Option<Figures>,
 }
 
 pub fn run(verb: &Daemon, context: &Context) -> Result<Exit, Failure> {
     match &verb.action {
         Action::Start(_) => {
             let info = context.connect()?.daemon()?;
-            tell(context, Some(info))?;
+            tell(context, Some(info), None)?;
         }
-        Action::Status(_) => {
-            let info = match running(context)? {
-                Some(mut connection) => Some(connection.daemon()?),
-                None => None,
-            };
-            tell(context, info)?;
-        }
+        Action::Status(_) => match running(context)? {
+            None => tell(context, None, None)?,
+            Some(mut connection) => {
+                let info = connection.daemon()?;
+                // A daemon of another version says who it is, and no more.
+                let figures = match info.protocol == PROTOCOL_VERSION {
+                    true => Some(connection.figures()?),
+                    false => None,
+                };
+                tell(context, Some(info), figures)?;
+            }
+        },
         Action::Stop(verb) => stop(verb, context)?,
         Action::Run(run) => server::run(&run.store_of)?,
     }
@@ -109,7 +117,7 @@ fn stop(stop: &Stop, context: &Context) -> Result<(), Failure> {
     context.step_out();
     let stopped = ending::stop(context.repository()?, stop.force)?;
     if context.output.is_json() {
-        return tell(context, None);
+        return tell(context, None, None);
     }
     context.output.text(match stopped {
         Stopped::Ended => "the daemon has ended\n",
@@ -118,11 +126,12 @@ fn stop(stop: &Stop, context: &Context) -> Result<(), Failure> {
     })
 }
 
-fn tell(context: &Context, info: Option<DaemonInfo>) -> Result<(), Failure> {
+fn tell(context: &Context, info: Option<DaemonInfo>, figures: Option<Figures>) -> Result<(), Failure> {
     if context.output.is_json() {
         return context.output.json(&State {
             running: info.is_some(),
             info,
+            figures,
         });
     }
     context.output.text(&match info {
@@ -135,5 +144,41 @@ fn tell(context: &Context, info: Option<DaemonInfo>) -> Result<(), Failure> {
             counted(info.mounts, "mount"),
             human_size(info.memory_bytes),
         ),
-    })
+    })?;
+    match figures {
+        Some(figures) => context.output.text(&described(&figures)),
+        None => Ok(()),
+    }
+}
+
+/// The figures as a table.
+fn described(figures: &Figures) -> String {
+    let CacheFigures {
+        blobs,
+        directories,
+        spooled,
+    } = figures.caches;
+    let bytes = |filling: Filling| format!("{} of {}", human_size(filling.used), human_size(filling.limit));
+    let lines = [
+        ("nodes the kernel remembers", figures.remembered_nodes.to_string()),
+        (
+            "nodes and names in layers",
+            format!("{} and {}", figures.layer_nodes, figures.layer_names),
+        ),
+        ("blobs in memory", bytes(blobs)),
+        ("base directories in memory", bytes(directories)),
+        (
+            "large blobs in files",
+            format!("{} of {}", spooled.used, spooled.limit),
+        ),
+        ("threads", figures.threads.to_string()),
+        (
+            "open files",
+            format!("{} of {}", figures.open_files, figures.open_files_limit),
+        ),
+    ];
+    lines
+        .iter()
+        .map(|(what, value)| format!("  {what:<28}{value}\n"))
+        .collect()
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
 use crate::change::ChangeKind;
-use crate::git::CommitTime;
+use crate::git::{CacheFigures, CommitTime};
 use crate::path::text::{PathText, host_path, optional_host_path};
 use crate::workspace::{ForkName, UnmountPolicy};
 
@@ -25,6 +25,8 @@ pub const PROTOCOL_VERSION: u32 = 1;
 pub enum Request {
     /// Who is there: answers [`Answer::Daemon`].
     Status,
+    /// What the daemon holds in memory. Answers [`Answer::Figures`].
+    Figures,
     /// Unmounts everything and ends; without `force` refused while a mount is in use.
     Stop { force: bool },
     /// Answers [`Answer::Fork`].
@@ -115,6 +117,7 @@ pub type Response = Result<Answer, Failure>;
 pub enum Answer {
     Done,
     Daemon(DaemonInfo),
+    Figures(Figures),
     Fork(ForkInfo),
     Forks {
         forks: Vec<ForkInfo>,
@@ -142,6 +145,21 @@ pub struct DaemonInfo {
     pub mounts: usize,
     /// Resident memory in bytes.
     pub memory_bytes: u64,
+}
+
+/// What the daemon holds, all forks together.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Figures {
+    /// Nodes that the kernel remembers.
+    pub remembered_nodes: u64,
+    /// Nodes and names in the open layers of mounted forks; all of them are in memory.
+    pub layer_nodes: u64,
+    pub layer_names: u64,
+    pub caches: CacheFigures,
+    pub threads: u64,
+    pub open_files: u64,
+    /// How many files the daemon may have open.
+    pub open_files_limit: u64,
 }
 
 /// One fork.

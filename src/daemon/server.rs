@@ -15,7 +15,7 @@ use super::launch::Reporter;
 use super::slots::Daemon;
 use super::{connection, journal, socket};
 use crate::git::{Repository, program};
-use crate::sys::process;
+use crate::sys::{memory, process};
 use crate::workspace::Store;
 
 /// How a daemon lives.
@@ -125,6 +125,7 @@ fn serve(daemon: &Arc<Daemon>, listener: UnixListener) -> Result<(), Failure> {
 
 /// Looks after the forks, again and again, until the daemon is to end or has nothing to do.
 fn upkeep(daemon: &Arc<Daemon>, options: &ServerOptions) {
+    let mut heap = Heap::default();
     while !daemon.presence.wait(Instant::now() + options.upkeep_every) {
         if handlers::end_if_displaced(daemon) {
             break;
@@ -132,6 +133,7 @@ fn upkeep(daemon: &Arc<Daemon>, options: &ServerOptions) {
         for slot in daemon.slots() {
             daemon.look_after(&slot);
         }
+        heap.give_back();
         let alone_for = daemon.presence.alone_for();
         let is_idle = alone_for.is_some_and(|time| time >= options.idle_limit) && daemon.mounts() == 0;
         if is_idle {
@@ -143,6 +145,29 @@ fn upkeep(daemon: &Arc<Daemon>, options: &ServerOptions) {
         }
     }
     daemon.presence.close();
+}
+
+/// How much unused memory is worth giving back, in bytes.
+const MIN_GIVEN_BACK: u64 = 16 << 20;
+
+/// What the C library keeps of memory that was freed: it gives back by itself only what lies at the heap's end.
+#[derive(Default)]
+struct Heap {
+    /// What was unused, and is with the kernel since.
+    given_back_bytes: u64,
+}
+
+impl Heap {
+    fn give_back(&mut self) {
+        let unused = memory::unused_heap_bytes();
+        if unused > self.given_back_bytes.saturating_add(MIN_GIVEN_BACK) {
+            memory::trim_heap();
+        } else if unused > self.given_back_bytes {
+            return;
+        }
+        // Fewer than before: what was given back is in use again.
+        self.given_back_bytes = unused;
+    }
 }
 
 #[cfg(test)]

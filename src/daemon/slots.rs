@@ -230,6 +230,7 @@ impl Daemon {
         if let Some(fork) = fork {
             turn.settle_quietly(&fork);
             turn.sync(&fork);
+            fork.workspace.shrink();
         }
     }
 }

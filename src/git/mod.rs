@@ -18,7 +18,7 @@ mod rule_files;
 pub(crate) mod testing;
 pub mod worktree;
 
-pub use base::{Base, BaseCache, BaseDir, BaseEntry, BlobContent, InoHasher};
+pub use base::{Base, BaseCache, BaseDir, BaseEntry, BlobContent, CacheFigures, Filling, InoHasher};
 pub use commit::{CommitSpec, CommitTime, Identity, TreeChange};
 pub use error::GitError;
 pub use gix::ObjectId;

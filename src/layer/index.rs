@@ -10,6 +10,11 @@ use super::{Content, ContentRef, Dentry, Node, Op};
 use crate::attr::Ino;
 use crate::path::EntryName;
 
+/// Whether a table of `len` entries has so much room that it should shrink: not again before it has grown.
+fn is_sparse(room: usize, len: usize) -> bool {
+    room / 4 > len + 1024
+}
+
 /// All that a layer says, in memory.
 pub struct LayerIndex {
     /// Boxed, so that growing the table moves pointers and its spare room is small.
@@ -148,6 +153,9 @@ impl LayerIndex {
                     if let Content::Own(content) = node.content {
                         effects.dropped.push(content);
                     }
+                }
+                if is_sparse(self.nodes.capacity(), self.nodes.len()) {
+                    self.nodes.shrink_to_fit();
                 }
                 if let Some(dir) = self.dirs.remove(&ino) {
                     self.dentries -= dir.len() as u64;
@@ -305,13 +313,12 @@ impl DirDelta {
         let hash = self.hasher.hash_one(name.as_bytes());
         let ino = ino_of(dentry);
         self.by_arrival.insert(number, Named { name, ino });
-        let (by_arrival, hasher) = (&self.by_arrival, &self.hasher);
-        let hash_of = |number: &u64| {
-            by_arrival
-                .get(number)
-                .map_or(0, |named| hasher.hash_one(named.name.as_bytes()))
-        };
-        self.by_name.insert_unique(hash, number, hash_of);
+        let DirDelta {
+            by_arrival,
+            by_name,
+            hasher,
+        } = self;
+        by_name.insert_unique(hash, number, |number| hash_of(by_arrival, hasher, *number));
     }
 
     /// Whether the name was there.
@@ -325,8 +332,21 @@ impl DirDelta {
         };
         let (number, _) = entry.remove();
         self.by_arrival.remove(&number);
+        if is_sparse(self.by_name.capacity(), self.by_name.len()) {
+            let DirDelta {
+                by_arrival,
+                by_name,
+                hasher,
+            } = self;
+            by_name.shrink_to_fit(|number| hash_of(by_arrival, hasher, *number));
+        }
         true
     }
+}
+
+fn hash_of(by_arrival: &BTreeMap<u64, Named>, hasher: &RandomState, number: u64) -> u64 {
+    let named = by_arrival.get(&number);
+    named.map_or(0, |named| hasher.hash_one(named.name.as_bytes()))
 }
 
 fn bears(by_arrival: &BTreeMap<u64, Named>, number: u64, name: &[u8]) -> bool {

@@ -1,5 +1,6 @@
 //! The only `unsafe` and raw `libc` of the crate: small safe wrappers of system calls that `std` lacks.
 
 pub mod file;
+pub mod memory;
 pub mod mount;
 pub mod process;

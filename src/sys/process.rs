@@ -160,16 +160,26 @@ pub fn leave_descriptors() -> io::Result<()> {
     }
 }
 
-/// Lets this process have as many files open as it may have at all; how many.
-pub fn raise_open_files_limit() -> io::Result<u64> {
+fn open_files_limits() -> io::Result<libc::rlimit> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
     // SAFETY: the kernel fills the structure, which lives on the stack.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
-        return Err(io::Error::last_os_error());
+    match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } {
+        0 => Ok(limit),
+        _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// How many files this process may have open.
+pub fn open_files_limit() -> io::Result<u64> {
+    open_files_limits().map(|limit| limit.rlim_cur)
+}
+
+/// Lets this process have as many files open as it may have at all; how many.
+pub fn raise_open_files_limit() -> io::Result<u64> {
+    let mut limit = open_files_limits()?;
     limit.rlim_cur = limit.rlim_max;
     // SAFETY: the kernel reads the structure.
     if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
@@ -255,6 +265,7 @@ mod tests {
             .find(|line| line.starts_with("Max open files"))
             .unwrap();
         let mut figures = line.split_whitespace().skip(3);
+        assert_eq!(open_files_limit().unwrap(), limit);
         assert_eq!(figures.next(), Some(limit.to_string().as_str()), "{line}");
         assert_eq!(figures.next(), Some(limit.to_string().as_str()), "{line}");
     }

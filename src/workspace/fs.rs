@@ -297,6 +297,16 @@ impl Workspace {
         self.state.read().stack.open_layer().stats()
     }
 
+    /// How many nodes the kernel remembers.
+    pub fn remembered(&self) -> u64 {
+        self.inodes.len() as u64
+    }
+
+    /// Gives up memory that was needed when the kernel remembered more nodes.
+    pub fn shrink(&self) {
+        self.inodes.shrink();
+    }
+
     /// Sets who is told of changes that did not come through the kernel; `None` when the mount is gone. The listener
     /// is called without any lock held and must not call back into this workspace.
     pub fn set_listener(&self, listener: Option<Listener>) {

@@ -51,6 +51,12 @@ impl BaseRef {
     }
 }
 
+/// A table shrinks once it has this many times the room it needs …
+const SPARSE: usize = 4;
+
+/// … and more than this is in question, in nodes.
+const MIN_ROOM: usize = 1024;
+
 struct Remembered {
     lookups: u64,
     base: Option<BaseRef>,
@@ -109,6 +115,18 @@ impl InodeTable {
     /// Gives back every lookup.
     pub fn forget_all(&self) {
         self.remembered.clear();
+    }
+
+    /// How many nodes the kernel remembers.
+    pub fn len(&self) -> usize {
+        self.remembered.len()
+    }
+
+    /// Gives up room that many more nodes took before: the table does not shrink by itself.
+    pub fn shrink(&self) {
+        if self.remembered.capacity() / SPARSE > self.remembered.len() + MIN_ROOM {
+            self.remembered.shrink_to_fit();
+        }
     }
 
     pub fn is_remembered(&self, ino: Ino) -> bool {

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::thread;
 
 use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::protocol::{Answer, DaemonInfo, PROTOCOL_VERSION, Response};
+use crate::daemon::protocol::{Answer, DaemonInfo, Figures, PROTOCOL_VERSION, Response};
 use crate::daemon::slots::{Daemon, Slot, busy};
 use crate::fuse::{self, UnmountMode};
+use crate::sys::process;
 
 /// What a stop does about programs that use a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,12 +37,41 @@ pub fn status(daemon: &Arc<Daemon>) -> Response {
     }))
 }
 
-/// The `VmRSS:` line of `/proc/self/status`, which is in KiB.
+pub fn figures(daemon: &Arc<Daemon>) -> Response {
+    let mut figures = Figures {
+        remembered_nodes: 0,
+        layer_nodes: 0,
+        layer_names: 0,
+        caches: daemon.store.cache_figures(),
+        threads: status_line("Threads:")
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0),
+        open_files: fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64),
+        open_files_limit: process::open_files_limit().unwrap_or(0),
+    };
+    for slot in daemon.slots() {
+        // The workspace may be waited for; the slot must not be held meanwhile.
+        if let Some(workspace) = slot.with_open_fork(|fork| fork.workspace.clone()) {
+            let layer = workspace.stats();
+            figures.remembered_nodes += workspace.remembered();
+            figures.layer_nodes += layer.nodes;
+            figures.layer_names += layer.dentries;
+        }
+    }
+    Ok(Answer::Figures(figures))
+}
+
 fn resident_bytes() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    let text = status_line("VmRSS:")?;
+    let kibibytes: u64 = text.strip_suffix(" kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
+}
+
+/// What stands behind `key` in `/proc/self/status`.
+fn status_line(key: &str) -> Option<String> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+    Some(line.trim().to_owned())
 }
 
 /// Unmounts everything, so that the process can end. What was mounted is remembered as such. On a failure everything is

@@ -19,6 +19,7 @@ use crate::sys::process::PeerCredentials;
 pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> Response {
     match request {
         Request::Status => lifecycle::status(daemon),
+        Request::Figures => lifecycle::figures(daemon),
         Request::Stop { force } => {
             let insistence = match force {
                 true => Insistence::Force,

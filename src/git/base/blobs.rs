@@ -4,6 +4,7 @@
 //! thing is never held up, as no lock is held while something is read or decoded.
 
 use std::fs::{self, File, OpenOptions};
+use std::hash::Hash;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+use serde::{Deserialize, Serialize};
 
 use super::BaseDir;
 use crate::git::{GitError, ObjectId, Repository, program};
@@ -173,6 +175,15 @@ impl BaseCache {
         }))
     }
 
+    /// What the caches hold at this moment.
+    pub fn figures(&self) -> CacheFigures {
+        CacheFigures {
+            blobs: Filling::of(&self.small),
+            directories: Filling::of(&self.dirs),
+            spooled: Filling::of(&self.large),
+        }
+    }
+
     pub(super) fn dir(
         &self,
         path: &RepoPath,
@@ -265,6 +276,33 @@ impl BaseCache {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(GitError::io("create", path)(error)),
             }
+        }
+    }
+}
+
+/// How full the caches of [`BaseCache`] are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheFigures {
+    /// Bytes of blobs in memory.
+    pub blobs: Filling,
+    /// Bytes of decoded directories.
+    pub directories: Filling,
+    /// Large blobs in files of the store, counted one by one.
+    pub spooled: Filling,
+}
+
+/// How full a cache is; it never holds more than `limit`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Filling {
+    pub used: u64,
+    pub limit: u64,
+}
+
+impl Filling {
+    fn of<K: Eq + Hash, V: Clone, W: Weighter<K, V> + Clone>(cache: &Cache<K, V, W>) -> Filling {
+        Filling {
+            used: cache.weight(),
+            limit: cache.capacity(),
         }
     }
 }

@@ -20,7 +20,7 @@ pub mod blobs;
 mod convert;
 mod ino;
 
-pub use blobs::{BaseCache, BlobContent};
+pub use blobs::{BaseCache, BlobContent, CacheFigures, Filling};
 use convert::Conversions;
 pub use ino::InoHasher;
 

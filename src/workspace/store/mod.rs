@@ -39,7 +39,7 @@ use super::error::StoreError;
 use super::fork::{ForkName, ForkRecord, UnmountPolicy};
 use super::fs::{BaseAttrs, Workspace};
 use super::ops::Caller;
-use crate::git::{Base, BaseCache, GitError, InoHasher, LinkedWorktree, ObjectId, Repository};
+use crate::git::{Base, BaseCache, CacheFigures, GitError, InoHasher, LinkedWorktree, ObjectId, Repository};
 use crate::layer::{FrozenLayer, Layer, LayerError, LayerStack};
 use crate::path::RepoPath;
 
@@ -269,6 +269,11 @@ impl Store {
 
     pub fn repository(&self) -> &Repository {
         &self.repository
+    }
+
+    /// How full the caches are that all forks share.
+    pub fn cache_figures(&self) -> CacheFigures {
+        self.cache.figures()
     }
 
     pub fn dir(&self) -> &Path {
