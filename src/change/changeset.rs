@@ -25,6 +25,7 @@ const ATTEMPTS: usize = 4;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Side {
     pub kind: TreeEntryKind,
+    /// Null where a file is so large that it was not read to name its blob ([`Blobs::Hash`]), as in git's raw diffs.
     pub id: ObjectId,
 }
 
@@ -83,7 +84,7 @@ pub struct Changeset {
     pub left_out: Vec<RepoPath>,
 }
 
-/// Whether the blobs of changed files are only named or also written to the object database.
+/// Whether the blobs of changed files are only named (huge ones not even that) or also written to the object database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blobs {
     Hash,
@@ -306,6 +307,19 @@ impl Examiner<'_> {
                 (Some(Side { id, ..side }), None)
             }
             Found::Stored(side) => (Some(side), None),
+            Found::Node(node)
+                if self.scope == Scope::Everything
+                    && contents.differs_without_reading(&path, node, old.as_ref())? =>
+            {
+                let kind = node
+                    .tree_kind()
+                    .ok_or_else(|| ChangeError::Unstable(path.clone()))?;
+                let side = Side {
+                    kind: effective_kind(self.options, old.as_ref(), kind),
+                    id: ObjectId::null(self.repository.hash_kind()),
+                };
+                (Some(side), Some(node.attr))
+            }
             Found::Node(node) => {
                 let held = contents.of(&path, node)?;
                 let now = DeltaNode {

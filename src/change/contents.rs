@@ -14,6 +14,10 @@ use crate::workspace::{DeltaNode, Fork, FsError};
 /// How often a file that is being written is read again before giving up on it.
 const ATTEMPTS: usize = 8;
 
+/// Files from this size in bytes on are not read to find out what their blob is called: git's own default for
+/// `core.bigFileThreshold`.
+const HUGE: u64 = 512 << 20;
+
 /// What a node holds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Held {
@@ -73,6 +77,25 @@ impl Contents<'_> {
             }
         }
         Err(ChangeError::Unstable(path.clone()))
+    }
+
+    /// Whether a file so large that reading it takes seconds is known to differ from HEAD's: there is none, or it has
+    /// another size. Where blobs are written everything is read.
+    pub fn differs_without_reading(
+        &self,
+        path: &RepoPath,
+        node: &DeltaNode,
+        old: Option<&Side>,
+    ) -> Result<bool, ChangeError> {
+        if self.blobs == Blobs::Write || node.blob_id.is_some() || node.attr.size < HUGE {
+            return Ok(false);
+        }
+        let Some(old) = old else { return Ok(true) };
+        match old.kind {
+            TreeEntryKind::File | TreeEntryKind::Executable => {}
+            TreeEntryKind::Symlink | TreeEntryKind::Directory | TreeEntryKind::Submodule => return Ok(true),
+        }
+        Ok(!self.rules.is_converted(path)? && self.repository.blob_size(old.id)? != node.attr.size)
     }
 
     /// The blob that a base file in its place is in git: the one it was made from, unless attributes have changed that

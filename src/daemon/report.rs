@@ -68,7 +68,10 @@ fn disk_usage(dir: &Path) -> u64 {
 
 pub fn change_line(change: &Change) -> ChangeLine {
     let mode = |side: &Option<Side>| side.as_ref().map(|side| format!("{:06o}", side.kind.mode()));
-    let id = |side: &Option<Side>| side.as_ref().map(|side| side.id.to_string());
+    let id = |side: &Option<Side>| {
+        let known = side.as_ref().filter(|side| !side.id.is_null());
+        known.map(|side| side.id.to_string())
+    };
     ChangeLine {
         path: (&change.path).into(),
         kind: change.kind().into(),
