@@ -1,0 +1,88 @@
+//! Many mounts at once, and too few descriptors for them.
+
+use std::fs;
+use std::time::Instant;
+
+use crate::support::command::shell;
+use crate::support::{OutputExt, TestRepo, Tine, require_fuse, run_with_timeout};
+use crate::{figure, resident, scaled, tell};
+
+#[test]
+fn many_mounts_at_once_take_little_each_and_end_together() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let count = scaled(16, 200);
+    let start = Instant::now();
+    let dirs: Vec<_> = (0..count).map(|i| tine.new_fork(&format!("fork-{i}"))).collect();
+    let made = start.elapsed();
+    for (i, dir) in dirs.iter().enumerate() {
+        fs::write(dir.join("own.txt"), format!("{i}")).unwrap();
+        assert_eq!(
+            fs::read_to_string(dir.join("README.md")).unwrap(),
+            fs::read_to_string(repo.dir().join("README.md")).unwrap()
+        );
+    }
+    for (i, dir) in dirs.iter().enumerate() {
+        assert_eq!(fs::read_to_string(dir.join("own.txt")).unwrap(), format!("{i}"));
+        assert_eq!(repo.status(dir), "?? own.txt");
+    }
+    assert_eq!(figure(&tine, "/mounts"), count);
+    let (threads, files) = (figure(&tine, "/threads"), figure(&tine, "/open_files"));
+    let memory = resident(&tine);
+    assert!(threads <= 4 * count + 16, "{threads} threads");
+    assert!(files <= 5 * count + 32, "{files} open files");
+    assert!(
+        memory < (24 << 20) + count * (512 << 10),
+        "{memory} bytes of memory"
+    );
+    let start = Instant::now();
+    tine.ok(&["daemon", "stop"]);
+    let stopped = start.elapsed();
+    let start = Instant::now();
+    tine.ok(&["list"]);
+    assert_eq!(figure(&tine, "/mounts"), count, "all are mounted again");
+    tell(&format!(
+        "{count} mounts: made in {made:.2?}, {memory} bytes resident, {threads} threads, {files} open files, \
+         stopped in {stopped:.2?}, mounted again in {:.2?}",
+        start.elapsed()
+    ));
+}
+
+#[test]
+fn a_daemon_without_descriptors_left_refuses_and_goes_on() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let mut start = shell(
+        repo.dir(),
+        &format!("ulimit -n 64; {} daemon start", Tine::program().display()),
+    );
+    repo.isolate(&mut start);
+    run_with_timeout(&mut start).expect_success("tine daemon start");
+    let mut made = Vec::new();
+    let refusal = loop {
+        let name = format!("fork-{}", made.len());
+        let output = tine.run(&["new", &name]);
+        if !output.status.success() {
+            break output.error_text();
+        }
+        made.push(repo.root().join("repo.forks").join(name));
+        assert!(made.len() < 64, "64 descriptors are enough for everything");
+    };
+    assert!(made.len() > 2, "{refusal}");
+    assert!(
+        refusal.contains("Too many open files") || refusal.contains("ulimit"),
+        "{refusal}"
+    );
+    assert!(!refusal.contains("panicked"), "{refusal}");
+    for dir in &made {
+        fs::write(dir.join("new.txt"), "new").unwrap();
+        assert_eq!(fs::read_to_string(dir.join("new.txt")).unwrap(), "new");
+    }
+    // Once there is room again, so is there for a mount.
+    tine.ok(&["unmount", "fork-0"]);
+    tine.ok(&["unmount", "fork-1"]);
+    tine.ok(&["new", "late"]);
+    tine.ok(&["status", "late"]);
+}
