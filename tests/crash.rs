@@ -8,8 +8,10 @@ mod support;
 
 #[path = "crash/calls.rs"]
 mod calls;
-#[path = "crash/commands.rs"]
-mod commands;
+#[path = "crash/commits.rs"]
+mod commits;
+#[path = "crash/forks.rs"]
+mod forks;
 #[path = "crash/tree.rs"]
 mod tree;
 #[path = "crash/writers.rs"]

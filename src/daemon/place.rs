@@ -8,17 +8,11 @@ use std::path::{Component, Path, PathBuf};
 
 use super::failure::{ErrorCode, Failure};
 use crate::git::{GitError, Repository, program};
+use crate::workspace::store::default_mount_root;
 use crate::workspace::{ForkName, ForkRecord};
 
-/// The directory that holds the mounts of forks that name no other: `<repository>.forks`.
-pub fn default_root(repository: &Repository) -> PathBuf {
-    let mut root = repository.checkout_dir().as_os_str().to_owned();
-    root.push(".forks");
-    PathBuf::from(root)
-}
-
 /// Where the fork `name` is mounted if nobody says otherwise: beneath `tine.mountRoot` of git's configuration (a
-/// relative one counts from the checkout; `~/` is expanded), else beneath [`default_root`].
+/// relative one counts from the checkout; `~/` is expanded), else beneath [`default_mount_root`].
 pub fn default_dir(repository: &Repository, name: &ForkName) -> Result<PathBuf, Failure> {
     // Asked anew each time, as the daemon outlives changes of the configuration.
     let output = program::command(repository.checkout_dir())
@@ -31,7 +25,7 @@ pub fn default_dir(repository: &Repository, name: &ForkName) -> Result<PathBuf, 
             repository.checkout_dir().join(OsString::from_vec(value.to_vec()))
         }
         // Not set.
-        Some(1) => default_root(repository),
+        Some(1) => default_mount_root(repository),
         _ => {
             return Err(
                 Failure::new(ErrorCode::GitFailed, "the setting tine.mountRoot cannot be read")
@@ -134,26 +128,6 @@ fn resolve(dir: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Removes the directory of a fork that is gone, and the default root when that is the last.
-pub fn clean_up(repository: &Repository, dir: &Path) {
-    let remove = |dir: &Path| match fs::remove_dir(dir) {
-        Err(error)
-            if !matches!(
-                error.kind(),
-                ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty | ErrorKind::NotADirectory
-            ) =>
-        {
-            log::warn!("{} could not be removed: {error}", dir.display());
-        }
-        _ => {}
-    };
-    remove(dir);
-    let root = default_root(repository);
-    if dir.parent() == Some(&root) {
-        remove(&root);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,7 +161,7 @@ mod tests {
         let repository = place.open();
         let store = Store::open(&repository).expect("a new store");
         let name = |name: &str| ForkName::parse(name).expect("a good name");
-        let root = default_root(&repository);
+        let root = default_mount_root(&repository);
         let record = store
             .create_fork(&ForkOptions {
                 name: name("one"),

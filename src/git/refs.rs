@@ -19,7 +19,7 @@ use gix::refs::transaction::{Change, PreviousValue, RefEdit};
 use gix::refs::{FullName, Target};
 
 use super::worktree::{self, registered_checkout_dir};
-use super::{GitError, Repository};
+use super::{GitError, Repository, ref_locks};
 
 /// How long a locked ref is waited for (`core.filesRefLockTimeout`'s default).
 const REF_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
@@ -189,6 +189,11 @@ impl Repository {
     ) -> Result<Option<Target>, GitError> {
         let name = edit.name.as_bstr().to_string();
         let is_update = matches!(edit.change, Change::Update { .. });
+        let mut locks = vec![lock_of(path), lock_of(&self.common_dir().join("packed-refs"))];
+        if edit.deref {
+            locks.push(lock_of(&store.git_dir().join(&name)));
+        }
+        let _note = ref_locks::Note::of(self.common_dir(), &locks)?;
         let is_logged = is_update && store.write_reflog != WriteReflog::Disable;
         let signature = is_logged.then(|| self.reflog_signature());
         let mut time = gix::date::parse::TimeBuf::default();

@@ -118,8 +118,16 @@ impl LinkedWorktree {
         }
     }
 
-    /// Removes the registration with its HEAD, index and logs.
+    /// Removes the registration with its HEAD, index and logs. `gitdir` goes first: where the rest is interrupted, the
+    /// worktree is listed no more and [`remove_unfinished`] finds it.
     pub fn remove(self) -> Result<(), GitError> {
+        let gitdir = self.git_dir.join("gitdir");
+        match fs::remove_file(&gitdir) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(GitError::io("remove", &gitdir)(error));
+            }
+            _ => {}
+        }
         match fs::remove_dir_all(&self.git_dir) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(GitError::io("remove", &self.git_dir)(error));
@@ -226,6 +234,26 @@ fn claim_id(worktrees_dir: &Path, name: &str) -> Result<LinkedWorktree, GitError
         }
     }
     unreachable!("a directory holds fewer than 2³² entries")
+}
+
+/// Removes registrations for `name` that a process that died had begun to write or to remove: they have no `gitdir`.
+/// Those whose ids are `taken` stay.
+pub fn remove_unfinished(repository: &Repository, name: &str, taken: &[&str]) -> Result<(), GitError> {
+    let stem = id_stem(name);
+    for git_dir in registered_git_dirs(repository.common_dir())? {
+        let Some(id) = git_dir.file_name().and_then(OsStr::to_str) else {
+            continue;
+        };
+        let is_ours = id
+            .strip_prefix(&stem)
+            .is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
+        if is_ours && !taken.contains(&id) && fs::symlink_metadata(git_dir.join("gitdir")).is_err() {
+            log::info!("removing the worktree {id}, which was never finished or half removed");
+            let id = id.to_owned();
+            LinkedWorktree { id, git_dir }.remove()?;
+        }
+    }
+    Ok(())
 }
 
 /// `name` as a ref component and file name: git names refs of a worktree `worktrees/<id>/…`.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::StoreError;
 use super::fs::BaseAttrs;
-use crate::path::text::host_path;
+use crate::path::text::{host_path, optional_host_path};
 
 /// A fork's name: 1 to 64 ASCII letters, digits, `.`, `_` and `-`, beginning with a letter or digit, without `..`, and
 /// not ending in `.` or `.lock`, so that it can be a directory, a ref component and a branch part.
@@ -79,6 +79,17 @@ pub enum UnmountPolicy {
     Commit,
     /// The layer is emptied, after its state was kept as a commit under `refs/tine/<fork>/`.
     Discard,
+}
+
+/// What a fork has outside the store that no scan would find, and that goes with it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traces {
+    /// A branch (short name), and the commit (hex) at which it is deleted; one that moved, or that somebody has checked
+    /// out, stays.
+    pub branch: Option<(String, String)>,
+    /// A directory, which is removed if it is empty.
+    #[serde(with = "optional_host_path", default)]
+    pub mount_dir: Option<PathBuf>,
 }
 
 /// What the store remembers of a fork: one atomically replaced file.

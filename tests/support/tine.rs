@@ -103,6 +103,19 @@ impl<'r> Tine<'r> {
         }
     }
 
+    /// The processes that are, or become, a daemon: without those that only ask one.
+    pub fn daemons(&self) -> Vec<u32> {
+        let is_daemon = |pid: &u32| {
+            std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| {
+                line.split(|&b| b == 0)
+                    .skip(1)
+                    .take(2)
+                    .eq([&b"daemon"[..], b"run"])
+            })
+        };
+        self.processes().into_iter().filter(is_daemon).collect()
+    }
+
     /// Every process of this test that runs the binary.
     fn processes(&self) -> Vec<u32> {
         let program = Tine::program()

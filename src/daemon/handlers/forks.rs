@@ -14,7 +14,7 @@ use crate::daemon::{place, policy, report};
 use crate::fuse::{self, UnmountMode};
 use crate::git::{GitError, Identity, LinkedWorktree, ObjectId, Repository, program};
 use crate::sys::process::PeerCredentials;
-use crate::workspace::{Fork, ForkName, ForkOptions, ForkRecord, StoreError};
+use crate::workspace::{Fork, ForkName, ForkOptions, ForkRecord, StoreError, Traces};
 
 pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> Response {
     let slot = daemon.slot(&request.fork);
@@ -59,27 +59,30 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
     match mounted {
         Ok(record) => Ok(Answer::Fork(report::fork_info(daemon, &slot, &record)?)),
         Err(failure) => {
-            undo_new(&turn, &record, &repository, branch_existed);
-            if !dir_existed {
-                place::clean_up(&repository, &dir);
-            }
+            let traces = Traces {
+                branch: (!branch_existed).then(|| tip_of(&repository, &record)).flatten(),
+                mount_dir: (!dir_existed).then_some(dir),
+            };
+            undo_new(&turn, &traces);
             Err(failure)
         }
     }
 }
 
 /// Takes a fork back that could not be mounted, so that nothing has changed.
-fn undo_new(turn: &Turn<'_>, record: &ForkRecord, repository: &Repository, branch_existed: bool) {
-    let undone = turn.unmount(UnmountMode::Force).and_then(|()| {
-        turn.daemon.store.remove_fork(&record.name)?;
-        if !branch_existed && let Some(tip) = repository.branch(&record.branch)? {
-            repository.delete_branch(&record.branch, tip)?;
-        }
-        Ok(())
-    });
+fn undo_new(turn: &Turn<'_>, traces: &Traces) {
+    let undone = turn
+        .unmount(UnmountMode::Force)
+        .and_then(|()| Ok(turn.daemon.store.remove_fork_with(turn.name(), traces)?));
     if let Err(failure) = undone {
-        log::error!("{} could not be taken back: {failure}", record.name);
+        log::error!("{} could not be taken back: {failure}", turn.name());
     }
+}
+
+/// The fork's branch and the commit that it stands on, in hex.
+fn tip_of(repository: &Repository, record: &ForkRecord) -> Option<(String, String)> {
+    let tip = repository.branch(&record.branch).ok()??;
+    Some((record.branch.clone(), tip.to_string()))
 }
 
 pub fn list(daemon: &Arc<Daemon>) -> Response {
@@ -139,15 +142,18 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
         }
     };
     fuse::detach_stale(&record.mount_dir)?;
-    daemon.store.remove_fork(name)?;
-    turn.set_trouble(None);
-    log::info!("{name} is deleted");
-    place::clean_up(&repository, &record.mount_dir);
-    // The fork is gone: a branch that stays is no failure.
-    let branch_deleted = delete_own_branch(&repository, &record).unwrap_or_else(|failure| {
+    // A branch that stays is no failure.
+    let loses_nothing = own_branch_loses_nothing(&repository, &record).unwrap_or_else(|failure| {
         log::warn!("the branch {} stays: {failure}", record.branch);
         false
     });
+    let traces = Traces {
+        branch: loses_nothing.then(|| tip_of(&repository, &record)).flatten(),
+        mount_dir: Some(record.mount_dir),
+    };
+    let branch_deleted = daemon.store.remove_fork_with(name, &traces)?;
+    turn.set_trouble(None);
+    log::info!("{name} is deleted");
     Ok(Answer::Deleted(Deleted {
         fork: name.clone(),
         kept_as,
@@ -235,9 +241,9 @@ fn own_branch(name: &ForkName) -> String {
     format!("tine/{name}")
 }
 
-/// Deletes the fork's own branch if that loses nothing: it has no commit beyond the base, nobody has it checked out,
-/// and another ref reaches its tip (the base itself may be work of an earlier fork that only this branch holds).
-fn delete_own_branch(repository: &Repository, record: &ForkRecord) -> Result<bool, Failure> {
+/// Whether the fork's branch is its own and deleting it loses nothing: it has no commit beyond the base, and another ref
+/// reaches its tip (the base itself may be work of an earlier fork that only this branch holds).
+fn own_branch_loses_nothing(repository: &Repository, record: &ForkRecord) -> Result<bool, Failure> {
     let branch = &record.branch;
     if *branch != own_branch(&record.name) {
         return Ok(false);
@@ -245,14 +251,7 @@ fn delete_own_branch(repository: &Repository, record: &ForkRecord) -> Result<boo
     let (Some(tip), Some(base)) = (repository.branch(branch)?, base_commit(record)?) else {
         return Ok(false);
     };
-    if !repository.is_ancestor(tip, base)?
-        || repository.checked_out_at(branch)?.is_some()
-        || !is_reachable_otherwise(repository, tip, branch)?
-    {
-        return Ok(false);
-    }
-    repository.delete_branch(branch, tip)?;
-    Ok(true)
+    Ok(repository.is_ancestor(tip, base)? && is_reachable_otherwise(repository, tip, branch)?)
 }
 
 /// Whether a branch other than `branch`, a tag or a remote branch reaches `tip`.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::recover::{Intent, release_refs};
+use super::recover::{release_refs, remove_traces};
 use super::{ForkOptions, Store, files, lock_reason};
 use crate::attr::{FileKind, Ino, Timestamp};
 use crate::git::index::{BaseStat, write_base_index};
@@ -13,7 +13,7 @@ use crate::git::{Base, GitError, Head, LinkedWorktree, ObjectId, TreeEntryKind};
 use crate::layer::{Content, Dentry, Layer, LayerId, Node, Op, Origin, Xattrs};
 use crate::path::{EntryName, RepoPath};
 use crate::workspace::StoreError;
-use crate::workspace::fork::{ForkName, ForkRecord};
+use crate::workspace::fork::{ForkName, ForkRecord, Traces};
 use crate::workspace::fs::BaseAttrs;
 
 /// Base nodes are at least this many seconds older than their index: git reads a file again whose time is not older
@@ -69,6 +69,15 @@ struct Start {
 }
 
 impl Start {
+    /// What goes with the fork, should it never be finished.
+    fn traces(&self, options: &ForkOptions) -> Traces {
+        let branch = self.commit_id.filter(|_| self.is_new);
+        Traces {
+            branch: branch.map(|commit_id| (self.branch.clone(), commit_id.to_string())),
+            mount_dir: (!options.mount_dir.exists()).then(|| options.mount_dir.clone()),
+        }
+    }
+
     fn head(&self) -> Head {
         let name = format!("refs/heads/{}", self.branch);
         match self.commit_id {
@@ -105,9 +114,10 @@ impl Store {
         files::create_private_dir(&fork_dir)?;
         undo.push(|| files::remove_dir(&fork_dir));
 
+        files::write_json(&self.places.traces(name), &start.traces(options))?;
         if let Some(commit_id) = start.commit_id {
             if start.is_new {
-                self.create_branch(name, branch, commit_id, options)?;
+                self.create_branch(branch, commit_id, options)?;
                 undo.push(move || Ok(self.repository.delete_branch(branch, commit_id)?));
             }
             undo.push(|| release_refs(&self.repository, name.as_str()));
@@ -147,8 +157,8 @@ impl Store {
         };
         files::write_json(&self.places.record(name), &record)?;
         undo.disarm();
-        // The record stands, so the intent is void; one that stays is removed at the next opening.
-        if let Err(error) = files::remove_file(&self.places.intent(name)) {
+        // The record stands, so nothing is to go; a list that stays is removed at the next opening.
+        if let Err(error) = files::remove_file(&self.places.traces(name)) {
             log::warn!("{error}");
         }
         Ok(record)
@@ -208,6 +218,12 @@ impl Store {
     /// Removes the fork: record first, then refs other than `refs/tine/<fork>/discarded-*`, layers and the worktree.
     /// Nobody may hold it open. The branch is left alone. A damaged record is no obstacle.
     pub fn remove_fork(&self, name: &ForkName) -> Result<(), StoreError> {
+        self.remove_fork_with(name, &Traces::default()).map(drop)
+    }
+
+    /// As [`Store::remove_fork`], with what the fork has elsewhere; whether the branch was deleted. What of that cannot be
+    /// removed stays and is logged.
+    pub fn remove_fork_with(&self, name: &ForkName, traces: &Traces) -> Result<bool, StoreError> {
         let _admin = self.admin.lock();
         let mut open = self.open.lock();
         open.check_is_closed(name)?;
@@ -218,6 +234,7 @@ impl Store {
             Err(error) => return Err(error),
         };
         open.forks.remove(name);
+        files::write_json(&self.places.traces(name), traces)?;
         let record_path = self.places.record(name);
         files::remove_file(&record_path)?;
         files::sync_parent(&record_path)?;
@@ -236,7 +253,12 @@ impl Store {
                 }
             }
         }
-        files::remove_dir(&self.places.fork(name))
+        let branch_deleted = remove_traces(&self.repository, &self.places, name).unwrap_or_else(|error| {
+            log::warn!("not all of {name} is removed: {error}");
+            false
+        });
+        files::remove_dir(&self.places.fork(name))?;
+        Ok(branch_deleted)
     }
 
     pub(super) fn worktree_dir(&self, record: &ForkRecord) -> PathBuf {
@@ -346,18 +368,12 @@ impl Store {
         })
     }
 
-    /// Makes the branch, having written down that it will be made.
     fn create_branch(
         &self,
-        name: &ForkName,
         branch: &str,
         commit_id: ObjectId,
         options: &ForkOptions,
     ) -> Result<(), StoreError> {
-        let intent = Intent {
-            new_branch: Some((branch.to_owned(), commit_id.to_string())),
-        };
-        files::write_json(&self.places.intent(name), &intent)?;
         let origin = options.from.as_deref().unwrap_or("HEAD");
         let reflog = format!("branch: Created from {origin}");
         Ok(self.repository.create_branch(branch, commit_id, &reflog)?)

@@ -4,7 +4,8 @@
 //! format                      format version, and the key of the inode hash
 //! lock                        held by the one process that has the store open
 //! forks/<name>/fork.json      the fork's record, atomically replaced
-//! forks/<name>/creating.json  there only while the fork is being made
+//! forks/<name>/traces.json    there only while the fork is being made or removed: what it has elsewhere
+//! ref-locks/                  which locks of git's a process is about to take
 //! layers/<id>/                layers; next id in layers/next
 //! bases/                      cached indexes of bases
 //! spool/                      large blobs, for the life of a process
@@ -44,6 +45,7 @@ use crate::layer::{FrozenLayer, Layer, LayerError, LayerStack};
 use crate::path::RepoPath;
 
 pub use memo::{ConvertedAs, IndexStamp, Memo, StoredAs};
+pub use recover::default_mount_root;
 
 /// The store format that this tine writes, and the newest it reads.
 pub const FORMAT: u32 = 1;
@@ -183,8 +185,8 @@ impl Places {
         self.fork(name).join("fork.json")
     }
 
-    fn intent(&self, name: &ForkName) -> PathBuf {
-        self.fork(name).join("creating.json")
+    fn traces(&self, name: &ForkName) -> PathBuf {
+        self.fork(name).join("traces.json")
     }
 
     fn layers(&self) -> PathBuf {

@@ -5,26 +5,19 @@
 //! that might be its own is touched.
 
 use std::collections::HashSet;
-use std::path::Path;
-
-use serde::{Deserialize, Serialize};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use super::files;
 use super::{Places, fork_of_lock_reason};
 use crate::git::index::release_stale_lock;
-use crate::git::{LinkedWorktree, ObjectId, Repository};
+use crate::git::worktree::remove_unfinished;
+use crate::git::{LinkedWorktree, ObjectId, Repository, release_stale_ref_locks};
 use crate::workspace::StoreError;
-use crate::workspace::fork::{ForkName, ForkRecord};
+use crate::workspace::fork::{ForkName, ForkRecord, Traces};
 
 /// Cached base indexes that are kept: the most recently used ones.
 const MAX_CACHED_INDEXES: usize = 16;
-
-/// What a fork that is being made has done that no scan would find: `forks/<name>/creating.json`.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Intent {
-    /// The branch (short name) that is made, and the commit (hex) it is made at.
-    pub new_branch: Option<(String, String)>,
-}
 
 /// The labels beneath `refs/tine/<fork>/` that live and die with the fork; `discarded-<n>` outlive it.
 pub(super) fn release_refs(repository: &Repository, fork: &str) -> Result<(), StoreError> {
@@ -38,6 +31,8 @@ pub(super) fn release_refs(repository: &Repository, fork: &str) -> Result<(), St
 
 /// Removes what no record names.
 pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), StoreError> {
+    // First of all: what follows changes refs.
+    release_stale_ref_locks(repository.common_dir())?;
     let mut records: Vec<ForkRecord> = Vec::new();
     let mut unreadable: HashSet<String> = HashSet::new();
     let mut unfinished: Vec<ForkName> = Vec::new();
@@ -50,7 +45,7 @@ pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), Stor
         };
         match places.read_record(&name) {
             Ok(record) => {
-                files::remove_file(&places.intent(&name))?;
+                files::remove_file(&places.traces(&name))?;
                 records.push(record);
             }
             Err(StoreError::NoSuchFork(_)) => unfinished.push(name),
@@ -64,7 +59,11 @@ pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), Stor
     release_index_locks(repository, &records);
     for name in unfinished {
         log::info!("removing what is left of the fork {name}, which was never finished or half removed");
-        undo_intent(repository, places, &name)?;
+        if unreadable.is_empty() {
+            let taken: Vec<&str> = records.iter().map(|record| record.worktree_id.as_str()).collect();
+            remove_unfinished(repository, name.as_str(), &taken)?;
+        }
+        remove_traces(repository, places, &name)?;
         release_refs(repository, name.as_str())?;
         files::remove_dir(&places.fork(&name))?;
     }
@@ -121,22 +120,59 @@ fn release_index_locks(repository: &Repository, records: &[ForkRecord]) {
     }
 }
 
-fn undo_intent(repository: &Repository, places: &Places, name: &ForkName) -> Result<(), StoreError> {
-    let intent = match files::read_json::<Intent>(&places.intent(name)) {
-        Ok(intent) => intent.unwrap_or_default(),
-        Err(StoreError::Damaged { .. }) => Intent::default(),
+/// Removes what stands in `forks/<name>/traces.json`; whether the branch was deleted. What cannot go now stays, and is no
+/// obstacle.
+pub(super) fn remove_traces(
+    repository: &Repository,
+    places: &Places,
+    name: &ForkName,
+) -> Result<bool, StoreError> {
+    let traces = match files::read_json::<Traces>(&places.traces(name)) {
+        Ok(traces) => traces.unwrap_or_default(),
+        Err(StoreError::Damaged { .. }) => Traces::default(),
         Err(error) => return Err(error),
     };
-    let Some((branch, commit)) = intent.new_branch else {
-        return Ok(());
+    if let Some(dir) = &traces.mount_dir {
+        remove_mount_dir(repository, dir);
+    }
+    let Some((branch, commit)) = traces.branch else {
+        return Ok(false);
     };
     let Ok(commit_id) = ObjectId::from_hex(commit.as_bytes()) else {
-        return Ok(());
+        return Ok(false);
     };
-    if repository.branch(&branch)? == Some(commit_id) && repository.checked_out_at(&branch)?.is_none() {
-        repository.delete_branch(&branch, commit_id)?;
+    if repository.branch(&branch)? != Some(commit_id) || repository.checked_out_at(&branch)?.is_some() {
+        return Ok(false);
     }
-    Ok(())
+    repository.delete_branch(&branch, commit_id)?;
+    Ok(true)
+}
+
+/// The directory that holds the mounts of forks that name no other: `<repository>.forks`.
+pub fn default_mount_root(repository: &Repository) -> PathBuf {
+    let mut root = repository.checkout_dir().as_os_str().to_owned();
+    root.push(".forks");
+    PathBuf::from(root)
+}
+
+/// Removes the empty directory of a fork that is gone, and the default root when that is the last.
+fn remove_mount_dir(repository: &Repository, dir: &Path) {
+    let remove = |dir: &Path| match std::fs::remove_dir(dir) {
+        Err(error)
+            if !matches!(
+                error.kind(),
+                ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty | ErrorKind::NotADirectory
+            ) =>
+        {
+            log::warn!("{} could not be removed: {error}", dir.display());
+        }
+        _ => {}
+    };
+    remove(dir);
+    let root = default_mount_root(repository);
+    if dir.parent() == Some(&root) {
+        remove(&root);
+    }
 }
 
 fn clean_layers(places: &Places, records: &[ForkRecord]) -> Result<(), StoreError> {

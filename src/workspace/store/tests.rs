@@ -8,7 +8,7 @@ use crate::attr::Ino;
 use crate::git::testing::TestRepository;
 use crate::git::{GitError, Head};
 use crate::path::RepoPath;
-use crate::workspace::Caller;
+use crate::workspace::{Caller, Traces};
 
 const ME: Caller = Caller::new(1000, 1000);
 
@@ -330,12 +330,19 @@ fn what_a_crash_left_is_removed_by_the_next_opening() {
     store.create_fork(&options(&repository, "torn")).unwrap();
     store.create_fork(&options(&repository, "half")).unwrap();
     repository.git(&["update-ref", "refs/tine/half/discarded-1", "HEAD"]);
-    // Dead while being made: no record yet, and the intent still there.
+    // Dead while being made: no record yet, and the list of what goes with it still there.
     fs::remove_file(store.places.record(&name("torn"))).unwrap();
-    let intent = recover::Intent {
-        new_branch: Some(("tine/torn".to_owned(), repository.id_of("HEAD").to_string())),
+    let traces = Traces {
+        branch: Some(("tine/torn".to_owned(), repository.id_of("HEAD").to_string())),
+        mount_dir: Some(repository.dir().join("../forks/torn")),
     };
-    files::write_json(&store.places.intent(&name("torn")), &intent).unwrap();
+    fs::create_dir_all(repository.dir().join("../forks/torn")).unwrap();
+    // Dead while being registered with git, the first time empty, the second time with an empty `locked`.
+    let worktrees = repository.open().common_dir().join("worktrees");
+    fs::create_dir(worktrees.join("torn1")).unwrap();
+    fs::create_dir(worktrees.join("torn2")).unwrap();
+    fs::write(worktrees.join("torn2/locked"), "").unwrap();
+    files::write_json(&store.places.traces(&name("torn")), &traces).unwrap();
     // Dead while being removed: record and directory went first.
     files::remove_dir(&store.places.fork(&name("half"))).unwrap();
     fs::write(store.places.root().join("format.1-1.tmp"), "half a file").unwrap();
@@ -346,6 +353,8 @@ fn what_a_crash_left_is_removed_by_the_next_opening() {
     assert_eq!(entries(&store.places.layers()), ["1", "next"]);
     assert!(!store.places.root().join("format.1-1.tmp").exists());
     assert_eq!(repository.git(&["worktree", "list"]).lines().count(), 2);
+    assert_eq!(entries(&worktrees), ["whole"]);
+    assert!(!repository.dir().join("../forks/torn").exists());
     let expected = format!(
         "{before}\nrefs/heads/tine/half\nrefs/heads/tine/whole\nrefs/tine/half/discarded-1\n\
          refs/tine/whole/base\nrefs/tine/whole/head"

@@ -1,4 +1,4 @@
-//! Kills while the daemon carries out commands.
+//! Kills while the daemon commits.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,9 +9,9 @@ use super::{SayWhich, let_pass, rounds};
 use crate::support::{OutputExt, TestRepo, Tine, require_fuse, run_with_timeout};
 
 /// Files by name.
-type Files = BTreeMap<String, Vec<u8>>;
+pub type Files = BTreeMap<String, Vec<u8>>;
 
-fn read_files(dir: &Path) -> Files {
+pub fn read_files(dir: &Path) -> Files {
     let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
     entries
         .map(|entry| {
