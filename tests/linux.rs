@@ -6,6 +6,8 @@
 mod compare;
 mod support;
 
+#[path = "linux/access.rs"]
+mod access;
 #[path = "linux/directories.rs"]
 mod directories;
 #[path = "linux/io.rs"]

@@ -1,7 +1,7 @@
 //! `fuser::Filesystem` over a [`Workspace`]: each method decodes, calls and replies.
 //!
-//! `open`, `opendir`, `flush`, `access` and `create` answer ENOSYS, once each: the kernel then does them by itself
-//! (create as mknod followed by an open that costs nothing). There are no handles, and nothing is released: a node
+//! `open`, `opendir`, `flush` and `create` answer ENOSYS, once each: the kernel then does them by itself (create as
+//! mknod followed by an open that costs nothing). There are no handles, and nothing is released: a node
 //! lives until the kernel forgets it.
 
 use std::ffi::OsStr;
@@ -342,8 +342,15 @@ impl Filesystem for Adapter {
         reply.error(self.leave_to_kernel(Operation::Flush));
     }
 
-    fn access(&self, _request: &Request, _ino: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
-        reply.error(self.leave_to_kernel(Operation::Access));
+    fn access(&self, _request: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        // The kernel asks where it does not check permissions: of whoever may read and write everything.
+        let allowed = self.call(Operation::Access, ino, |workspace| {
+            match mask.contains(AccessFlags::X_OK) {
+                true => Ok(workspace.check_executable(convert::ino(ino))?),
+                false => Ok(()),
+            }
+        });
+        answer!(allowed, reply, |()| reply.ok())
     }
 
     fn read(

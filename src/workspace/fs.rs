@@ -239,6 +239,15 @@ impl Workspace {
         self.attr(&state, &found)
     }
 
+    /// Refuses what nobody may execute, which even root may not. In directories root may search whatever their mode.
+    pub fn check_executable(&self, ino: Ino) -> Result<(), FsError> {
+        let attr = self.getattr(ino)?;
+        match attr.kind == FileKind::Directory || attr.perm & 0o111 != 0 {
+            true => Ok(()),
+            false => Err(FsError::AccessDenied),
+        }
+    }
+
     /// Figures of the host file system that holds the layer.
     pub fn statfs(&self) -> Result<StatFs, FsError> {
         let dir = self.state.read().stack.open_layer().dir().to_path_buf();
