@@ -49,6 +49,64 @@ impl FileKind {
     }
 }
 
+/// What `chattr` sets, as far as it means something here: bits of `FS_IOC_SETFLAGS` (`linux/fs.h`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct InodeFlags(u32);
+
+impl InodeFlags {
+    /// Every change is on the disk before it is acknowledged (`S`).
+    pub const SYNC: InodeFlags = InodeFlags(0x0000_0008);
+    /// Nothing about the node changes (`i`).
+    pub const IMMUTABLE: InodeFlags = InodeFlags(0x0000_0010);
+    /// Nothing is taken from it, but something may be added at its end (`a`).
+    pub const APPEND: InodeFlags = InodeFlags(0x0000_0020);
+    /// Backups leave it out (`d`).
+    pub const NODUMP: InodeFlags = InodeFlags(0x0000_0040);
+    /// Reading does not change its access time (`A`).
+    pub const NOATIME: InodeFlags = InodeFlags(0x0000_0080);
+    /// As `SYNC`, for names in a directory (`D`).
+    pub const DIRSYNC: InodeFlags = InodeFlags(0x0001_0000);
+
+    const ALL: [InodeFlags; 6] = [
+        InodeFlags::SYNC,
+        InodeFlags::IMMUTABLE,
+        InodeFlags::APPEND,
+        InodeFlags::NODUMP,
+        InodeFlags::NOATIME,
+        InodeFlags::DIRSYNC,
+    ];
+
+    /// `None` where there are bits without a meaning here.
+    pub fn from_bits(bits: u32) -> Option<InodeFlags> {
+        let known = InodeFlags::ALL.iter().fold(0, |known, flag| known | flag.0);
+        (bits & !known == 0).then_some(InodeFlags(bits))
+    }
+
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    #[must_use]
+    pub const fn union(self, other: InodeFlags) -> InodeFlags {
+        InodeFlags(self.0 | other.0)
+    }
+
+    #[must_use]
+    pub const fn without(self, other: InodeFlags) -> InodeFlags {
+        InodeFlags(self.0 & !other.0)
+    }
+
+    #[must_use]
+    pub const fn intersection(self, other: InodeFlags) -> InodeFlags {
+        InodeFlags(self.0 & other.0)
+    }
+
+    /// Whether any of `other` is set.
+    pub const fn intersects(self, other: InodeFlags) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
 /// A point in time: seconds since 1970 (before it: negative) and nanoseconds below 10⁹ counted forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Timestamp {

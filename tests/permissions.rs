@@ -10,8 +10,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use support::command::shell;
 use support::{
-    OutputExt, TestFork, TestRepo, require_fuse, require_program, run_with_timeout, skip, test_name,
+    OutputExt, TestFork, TestRepo, Tine, require_fuse, require_program, run_with_timeout, skip, test_name,
 };
 
 /// What every script begins with: `try` tells a command, what it says and its exit code; `as` runs one as an ordinary
@@ -292,4 +293,152 @@ fn privileges_go_when_another_could_have_changed_a_program() {
         require_program!(program);
     }
     same_on_host_and_mount(Entry::Anybody, PRIVILEGES);
+}
+
+/// What flags are shown, kept and inherited. The host may show `e`, which says how it keeps a file.
+const FLAGS: &str = r#"
+trap 'chattr -Rf -ia .' EXIT
+flags() { lsattr -d "$@" | awk '{ gsub("e", "-", $1); print }'; }
+# Whether a command succeeds: what is refused when opening there may be refused when writing here.
+does() { "$@" >/dev/null 2>&1 && echo "did $*" || echo "did not $*"; }
+chmod 777 .
+for flag in i a d A S; do
+    echo text > file; mkdir dir
+    for at in file dir; do
+        try chattr +$flag $at; flags $at; try chattr -p 0 $at; try chattr +d $at; flags $at; try chattr -d $at
+        try chattr -$flag $at; flags $at
+    done
+    try as 3000 chattr +$flag file; chown 3000 file; try as 3000 chattr +$flag file; flags file
+    rm -rf file dir
+done
+mkdir dir; chattr +dASD dir; touch dir/file; mkdir dir/sub; mkfifo dir/fifo; touch dir/sub/file
+flags dir dir/file dir/sub dir/sub/file; try lsattr dir/fifo
+echo synchronous > dir/file; mv dir/file dir/other; ln dir/other dir/third; rm dir/other; truncate -s 3 dir/third; try cat dir/third
+rm -r dir; touch file; mkdir dir; chattr +a dir; try chattr +D dir; flags dir; chattr -a dir; rm -r dir file
+
+prepare() {
+    chattr -Rf -ia .; rm -rf ./*
+    mkdir dir; echo text > file; echo inner > dir/inner; mkdir dir/sub; touch other; chmod 4755 file
+    setfattr -n user.a -v 1 file dir; chattr +$1 file dir
+}
+for flag in i a; do
+    echo "== $flag"
+    prepare $flag
+    # Contents.
+    try cat file dir/inner; try ls dir
+    does sh -c 'echo more >> file'; does sh -c ': > file'; does truncate -s 1 file; does truncate -s 100 file
+    does sh -c 'echo x | dd of=file conv=notrunc bs=1 count=1';
+    try python3 -c 'import ctypes, os; c = ctypes.CDLL(None)
+for mode in (0, 1, 3, 16, 17):
+    try:
+        refused = c.fallocate(os.open("file", os.O_WRONLY | os.O_APPEND), mode, ctypes.c_long(0), ctypes.c_long(50))
+    except OSError:
+        refused = -1
+    print(mode, refused)'
+    does python3 -c 'import os; os.copy_file_range(os.open("dir/inner", 0), os.open("file", os.O_WRONLY), 3)'
+    does sh -c 'echo into >> dir/inner'; try cat dir/inner; try od -c file
+    # Attributes.
+    try chmod 600 file; try chown 3000 file; try chgrp 3000 dir; try touch -c -d @5 file; try touch -c file; try touch -c -a -d @5 file
+    try touch -c -a file; try setfattr -n user.b -v 1 file; try setfattr -x user.a dir; try setfacl -m u:3000:r file
+    try setfattr -n security.b -v 1 file; try setfattr -n trusted.b -v 1 dir; try getfattr -n user.a file
+    # Names.
+    try rm -f file; try rmdir dir; try rm -f dir/inner; try rmdir dir/sub; try rm -f dir/none; try touch dir/new
+    try mkdir dir/new.d; try mkdir dir/sub; try ln -s x dir/link; try mkfifo dir/fifo; try ln other dir/linked; try ln file linked
+    try ln other dir/inner; try mv -T file moved; try mv -T dir moved; try mv -T other dir/moved; try mv -T dir/inner moved
+    try mv -T dir/inner dir/again; try mv -T other file; try mv -T dir/inner dir/inner; touch third; try mv -T third dir/sub
+    try python3 -c 'import ctypes, os; c = ctypes.CDLL(None, use_errno=True)
+for a, b in ((b"third", b"file"), (b"dir/sub", b"third"), (b"third", b"dir")):
+    print(c.renameat2(-100, a, -100, b, 2), os.strerror(ctypes.get_errno()))'
+    # The flag is the node's, whatever its name and whoever asks.
+    touch mine; chown 3000 mine; try as 3000 rm -f file; try as 3000 chattr -$flag file; chattr +$flag mine; try as 3000 chattr -$flag mine
+    try as 3000 chattr +d mine
+    chattr -$flag file dir mine; try rm -r file dir/inner; try chmod 755 dir
+done
+chattr -Rf -ia .; rm -rf ./*
+"#;
+
+#[test]
+fn flags_protect_as_on_the_host() {
+    require_fuse!();
+    require_root!();
+    for program in ["chattr", "setfattr", "setfacl", "setpriv", "python3", "fallocate"] {
+        require_program!(program);
+    }
+    same_on_host_and_mount(Entry::Anybody, FLAGS);
+}
+
+#[test]
+fn what_a_flag_forbids_is_refused_however_it_is_tried() {
+    require_fuse!();
+    require_root!();
+    for program in ["chattr", "python3"] {
+        require_program!(program);
+    }
+    let repo = TestRepo::new();
+    let mut fork = fork_for(&repo, Entry::OnlyRoot);
+    let script = r#"
+import ctypes, errno, mmap, os, subprocess
+def refused(what, *args):
+    try:
+        what(*args)
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return None
+open('file', 'w').write('x' * 8192)
+# Opened while it was allowed: not a byte is written any more, and none of it stays in the page cache.
+before = os.open('file', os.O_RDWR)
+mapped = mmap.mmap(before, 8192)
+subprocess.run(['chattr', '+i', 'file'], check=True)
+assert refused(os.pwrite, before, b'new', 0) == 'EPERM'
+assert refused(os.pwrite, before, b'new', 8192) == 'EPERM'
+assert refused(os.ftruncate, before, 3) == 'EPERM'
+assert os.pread(before, 9000, 0) == b'x' * 8192
+mapped[0:3] = b'new'
+assert refused(mapped.flush) == 'EPERM'
+while os.pread(before, 3, 0) != b'xxx':
+    pass
+subprocess.run(['chattr', '-i', '+a', 'file'], check=True)
+assert refused(os.pwrite, before, b'new', 8191) == 'EPERM'
+assert os.pwrite(before, b'end', 8192) == 3
+"#;
+    let mut command = Command::new("python3");
+    command.args(["-c", script]).current_dir(fork.path());
+    run_with_timeout(&mut command).expect_success("the script");
+    fork.reopen();
+    let content = fs::read(fork.path().join("file")).expect("reading is allowed");
+    assert_eq!(content, [&[b'x'; 8192][..], b"end"].concat());
+    let removed = fs::remove_file(fork.path().join("file"));
+    assert_eq!(
+        removed.map_err(|error| error.raw_os_error()),
+        Err(Some(libc::EPERM)),
+        "the flags outlive the daemon"
+    );
+}
+
+#[test]
+fn tine_goes_on_with_forks_that_hold_immutable_files() {
+    require_fuse!();
+    require_root!();
+    require_program!("chattr");
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("one");
+    let protect = |names: &str| {
+        let script = format!("echo kept > new; mkdir sub; echo below > sub/file; chattr +i {names}");
+        run_with_timeout(&mut shell(&dir, &script)).expect_success("the script");
+    };
+    // The root, too: what tine keeps there must not depend on it.
+    protect("new sub . .git");
+    tine.ok(&["commit", "one", "-m", "with immutable files"]);
+    assert_eq!(repo.git(&["show", "tine/one:sub/file"]), "below");
+    tine.ok(&["unmount", "one"]);
+    tine.ok(&["mount", "one"]);
+    let message = fs::write(dir.join("new"), "other").expect_err("the flag is still there");
+    assert_eq!(message.raw_os_error(), Some(libc::EPERM));
+    tine.ok(&["unmount", "one", "--discard"]);
+    tine.ok(&["mount", "one"]);
+    fs::write(dir.join("new"), "other").expect("the flag went with the layer");
+    run_with_timeout(&mut shell(&dir, "chattr +i new .")).expect_success("chattr");
+    tine.ok(&["unmount", "one"]);
+    tine.ok(&["delete", "one", "--force"]);
 }

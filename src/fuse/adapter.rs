@@ -23,10 +23,11 @@ use log::{debug, error};
 
 use super::convert::{self, XattrAnswer};
 use super::counters::{Counters, Operation};
+use super::ioctl::{self, Ioctl};
 use super::negotiate::{self, GENERATION, REMEMBER};
 use super::priming::PrimingFile;
 use super::{errno, notifier};
-use crate::attr::Ino;
+use crate::attr::{Ino, InodeFlags};
 use crate::workspace::{FsError, SetAttr, StatFs, Workspace};
 
 /// Bytes copied by one request at most, so that one copy does not hold a thread for long. A multiple of the page size.
@@ -615,17 +616,32 @@ impl Filesystem for Adapter {
 
     fn ioctl(
         &self,
-        _request: &Request,
-        _ino: INodeNo,
+        request: &Request,
+        ino: INodeNo,
         _handle: FileHandle,
         _flags: IoctlFlags,
-        _command: u32,
-        _data: &[u8],
+        command: u32,
+        data: &[u8],
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
-        self.counters.count(Operation::Ioctl);
-        reply.error(Errno::ENOTTY);
+        let answer = self.call(Operation::Ioctl, ino, |workspace| {
+            let (caller, ino) = (convert::caller(request), convert::ino(ino));
+            Ok(match ioctl::decode(command, data)? {
+                Ioctl::GetFlags => ioctl::flags(workspace.flags(ino)?),
+                Ioctl::GetExtended => ioctl::extended(workspace.flags(ino)?),
+                Ioctl::SetFlags(flags) => {
+                    workspace.set_flags(caller, ino, flags)?;
+                    Vec::new()
+                }
+                Ioctl::SetExtended(flags) => {
+                    let kept = workspace.flags(ino)?.intersection(InodeFlags::DIRSYNC);
+                    workspace.set_flags(caller, ino, flags.union(kept))?;
+                    Vec::new()
+                }
+            })
+        });
+        answer!(answer, reply, |answer| reply.ioctl(0, &answer))
     }
 
     fn poll(

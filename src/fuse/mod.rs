@@ -5,7 +5,7 @@
 //! mount ──► device     a descriptor of /dev/fuse that is mounted: by ourselves or through fusermount3
 //!   │  ───► place      which mount is ours, from /proc/self/mountinfo
 //!   │  ───► notifier   invalidations, sent to the kernel from a thread of their own
-//!   └─────► adapter    the operations ──► negotiate, convert, errno, counters
+//!   └─────► adapter    the operations ──► negotiate, convert, ioctl, errno, counters
 //! users                who keeps a mount busy
 //! ```
 
@@ -14,6 +14,7 @@ mod convert;
 mod counters;
 mod device;
 mod errno;
+mod ioctl;
 pub mod mount;
 mod negotiate;
 mod notifier;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::contents::ContentRef;
-use crate::attr::{FileKind, Ino, Timestamp};
+use crate::attr::{FileKind, Ino, InodeFlags, Timestamp};
 use crate::git::{ObjectId, TreeEntryKind};
 use crate::path::{EntryName, RepoPath};
 
@@ -37,7 +37,34 @@ pub struct Node {
     /// Where the node stood in the base, if it comes from there. Stays with the node through renames.
     /// Boxed: most nodes of a large layer were made in it.
     pub origin: Option<Box<Origin>>,
+    /// With the flags among them: see [`Node::flags`].
     pub xattrs: Xattrs,
+}
+
+/// Where a node's flags stand among its extended attributes, because a record's fields are fixed. No program can set or
+/// see a name that begins so.
+const FLAGS: &[u8] = b"tine.flags";
+
+impl Node {
+    /// What `chattr` set.
+    pub fn flags(&self) -> InodeFlags {
+        let bits = self.xattrs.get(FLAGS).and_then(|value| (**value).try_into().ok());
+        let flags = bits.and_then(|bits| InodeFlags::from_bits(u32::from_le_bytes(bits)));
+        flags.unwrap_or_default()
+    }
+
+    pub fn set_flags(&mut self, flags: InodeFlags) {
+        match flags.bits() {
+            0 => self.xattrs.remove(FLAGS),
+            bits => self.xattrs.insert(FLAGS.into(), bits.to_le_bytes().into()),
+        };
+    }
+
+    /// Names and values that programs may know of.
+    pub fn shown_xattrs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let all = self.xattrs.iter().map(|(name, value)| (&**name, &**value));
+        all.filter(|(name, _)| *name != FLAGS)
+    }
 }
 
 /// Where a node's bytes are.

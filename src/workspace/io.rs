@@ -6,6 +6,7 @@
 use std::io::Read;
 
 use super::error::FsError;
+use super::flags::{check_may_allocate, check_may_write};
 use super::fs::{Found, Invalidation, Place, State, Workspace};
 use super::ops::{Caller, FallocateMode};
 use super::privileges::{loses_privileges, take_privileges};
@@ -135,6 +136,22 @@ impl Workspace {
         data: &[u8],
         unprivileged: Option<Caller>,
     ) -> Result<(), FsError> {
+        let written = self.write_unsettled(ino, offset, data, unprivileged);
+        if let Err(FsError::NotPermitted) = written {
+            // Written through a mapping it is in the kernel's cache already, where it must not stay.
+            self.announce([Invalidation::Node(ino)]);
+        }
+        self.settle_content(ino, written?)
+    }
+
+    /// Whether the file lost what it granted.
+    fn write_unsettled(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        unprivileged: Option<Caller>,
+    ) -> Result<bool, FsError> {
         let end = offset
             .checked_add(data.len() as u64)
             .filter(|end| *end <= MAX_SIZE)
@@ -148,8 +165,9 @@ impl Workspace {
             _ => return Err(FsError::Invalid),
         }
         if data.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
+        check_may_write(&state, ino, offset)?;
         let time = Timestamp::now();
         let open_layer = state.stack.open_layer_mut();
         if let Some(node) = open_layer.index().node(ino)
@@ -160,12 +178,14 @@ impl Workspace {
             let (len, size) = (node.size, node.size.max(end));
             let written = open_layer.write_content(content, len, offset, data)?;
             if written == content {
-                return Ok(open_layer.commit(vec![Op::Written { ino, size, time }])?);
+                open_layer.commit(vec![Op::Written { ino, size, time }])?;
+                return Ok(false);
             }
             let mut node = open_layer.index().node(ino).cloned().ok_or(FsError::Stale)?;
             (node.content, node.size) = (Content::Own(written), size);
             (node.mtime, node.ctime) = (time, time);
-            return self.put_content(&mut state, ino, node);
+            self.put_content(&mut state, ino, node)?;
+            return Ok(false);
         }
         let mut node = self.node(&state, &found)?;
         let is_replaced = offset == 0 && end >= node.size;
@@ -179,15 +199,14 @@ impl Workspace {
         (node.mtime, node.ctime) = (time, time);
         let has_lost = unprivileged.is_some_and(|caller| take_privileges(&mut node, caller));
         self.put_content(&mut state, ino, node)?;
-        drop(state);
-        self.tell_of_loss(ino, has_lost);
-        Ok(())
+        Ok(has_lost)
     }
 
-    /// The kernel has nothing of it in the answer to a write and goes on with the mode that it remembers. No lock may be
-    /// held.
-    fn tell_of_loss(&self, ino: Ino, has_lost_privileges: bool) {
+    /// What is left to do when a content has changed. The kernel finds no mode in the answer and would go on with the one
+    /// that it remembers. No lock may be held.
+    fn settle_content(&self, ino: Ino, has_lost_privileges: bool) -> Result<(), FsError> {
         self.announce(has_lost_privileges.then_some(Invalidation::Attributes(ino)));
+        self.settle(ino)
     }
 
     /// A content of the open layer with the first `keep` bytes of the node's, about to grow to `expected_len`. Fresh (named
@@ -345,6 +364,7 @@ impl Workspace {
             FileKind::Directory => return Err(FsError::IsADirectory),
             _ => return Err(FsError::Invalid),
         }
+        check_may_allocate(&state, ino, mode)?;
         let size = match mode {
             FallocateMode::Allocate { keep_size: false } | FallocateMode::ZeroRange { keep_size: false } => {
                 node.size.max(end)
@@ -382,8 +402,7 @@ impl Workspace {
         let has_lost = unprivileged.is_some_and(|caller| take_privileges(&mut node, caller));
         self.put_content(&mut state, ino, node)?;
         drop(state);
-        self.tell_of_loss(ino, has_lost);
-        Ok(())
+        self.settle_content(ino, has_lost)
     }
 
     /// `SEEK_DATA` and `SEEK_HOLE`; [`FsError::NoSuchOffset`] past the end.

@@ -8,6 +8,7 @@ mod acl;
 pub mod delta;
 mod edit;
 pub mod error;
+mod flags;
 pub mod fork;
 pub mod fs;
 mod inodes;

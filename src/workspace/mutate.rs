@@ -5,6 +5,7 @@
 use super::acl;
 use super::edit::Edit;
 use super::error::FsError;
+use super::flags::{check_may_add, check_may_change, check_may_remove, check_may_set, inherit_flags};
 use super::fs::{Found, Place, State, Workspace};
 use super::ops::{Caller, RenameMode, SetAttr, SetTime};
 use super::privileges::{S_ISGID, take_privileges};
@@ -33,7 +34,7 @@ impl NewNode {
     };
 
     /// The caller's, or in a set-group-id directory that group's. What the directory's default ACL does not decide, the
-    /// caller's umask does. `dir_node` is the directory as a layer has it.
+    /// caller's umask does; some flags are the directory's. `dir_node` is the directory as a layer has it.
     fn into_node(
         self,
         caller: Caller,
@@ -67,6 +68,9 @@ impl NewNode {
                 Some(default) => inherit_acl(&mut node, default)?,
                 None => node.perm &= !caller.umask,
             }
+        }
+        if let Some(dir) = dir_node {
+            inherit_flags(&mut node, dir);
         }
         Ok(node)
     }
@@ -136,6 +140,8 @@ impl Workspace {
         let found = self.make_in(&mut state, caller, &dir, &name, new)?;
         let attr = self.attr(&state, &found)?;
         self.remember(&found)?;
+        drop(state);
+        self.settle_names(&[parent])?;
         Ok(attr)
     }
 
@@ -152,6 +158,7 @@ impl Workspace {
         if self.child(state, dir, name.as_bytes())?.is_some() {
             return Err(FsError::Exists);
         }
+        check_may_add(state, dir)?;
         let dir_attr = self.attr(state, dir)?;
         let kind = new.kind;
         let is_dir = kind == FileKind::Directory;
@@ -193,6 +200,8 @@ impl Workspace {
         if self.child(&state, &dir, name.as_bytes())?.is_some() {
             return Err(FsError::Exists);
         }
+        check_may_add(&state, &dir)?;
+        check_may_change(&state, ino)?;
         let mut edit = Edit::new(self, &mut state);
         let now = edit.now;
         let node = edit.node_mut(&found)?;
@@ -204,6 +213,8 @@ impl Workspace {
         let found = self.find(&state, ino)?;
         let attr = self.attr(&state, &found)?;
         self.remember(&found)?;
+        drop(state);
+        self.settle_names(&[new_parent])?;
         Ok(attr)
     }
 
@@ -212,7 +223,8 @@ impl Workspace {
         let mut state = self.write_state();
         let dir = self.find_dir(&state, parent)?;
         self.unlink_in(&mut state, &dir, &name)?;
-        Ok(())
+        drop(state);
+        self.settle_names(&[parent])
     }
 
     /// Takes a name from what is no directory; the node that had it.
@@ -220,6 +232,7 @@ impl Workspace {
         let found = self
             .child(state, dir, name.as_bytes())?
             .ok_or(FsError::NotFound)?;
+        check_may_remove(state, dir, &found)?;
         if self.kind(state, &found)? == FileKind::Directory {
             return Err(FsError::IsADirectory);
         }
@@ -236,7 +249,8 @@ impl Workspace {
         let mut state = self.write_state();
         let dir = self.find_dir(&state, parent)?;
         self.rmdir_in(&mut state, &dir, &name)?;
-        Ok(())
+        drop(state);
+        self.settle_names(&[parent])
     }
 
     /// Removes an empty directory; the number it had.
@@ -244,6 +258,7 @@ impl Workspace {
         let found = self
             .child(state, dir, name.as_bytes())?
             .ok_or(FsError::NotFound)?;
+        check_may_remove(state, dir, &found)?;
         if self.kind(state, &found)? != FileKind::Directory {
             return Err(FsError::NotADirectory);
         }
@@ -280,17 +295,22 @@ impl Workspace {
         if is_dir && self.is_beneath(&state, &to, found.ino)? {
             return Err(FsError::Invalid);
         }
-        match (mode, target) {
+        match (mode, &target) {
             (RenameMode::NoReplace | RenameMode::LeaveDevice { replace: false }, Some(_)) => {
-                Err(FsError::Exists)
+                return Err(FsError::Exists);
             }
-            (RenameMode::Exchange, None) => Err(FsError::NotFound),
-            (_, Some(target)) if target.ino == found.ino => Ok(()),
+            (RenameMode::Exchange, None) => return Err(FsError::NotFound),
+            (_, Some(target)) if target.ino == found.ino => return Ok(()),
+            _ => {}
+        }
+        check_may_remove(&state, &from, &found)?;
+        match &target {
+            Some(target) => check_may_remove(&state, &to, target)?,
+            None => check_may_add(&state, &to)?,
+        }
+        match (mode, target) {
             (RenameMode::Exchange, Some(target)) => {
                 self.exchange(&mut state, (&from, &name, &found), (&to, &new_name, &target))
-            }
-            (RenameMode::Replace | RenameMode::NoReplace, target) => {
-                self.move_name(&mut state, (&from, &name, &found), (&to, &new_name, target), None)
             }
             (RenameMode::LeaveDevice { .. }, target) => {
                 let dir_attr = self.attr(&state, &from)?;
@@ -304,7 +324,10 @@ impl Workspace {
                     Some(left),
                 )
             }
-        }
+            (_, target) => self.move_name(&mut state, (&from, &name, &found), (&to, &new_name, target), None),
+        }?;
+        drop(state);
+        self.settle_names(&[parent, new_parent])
     }
 
     /// `left`, if any, takes the old name.
@@ -399,6 +422,7 @@ impl Workspace {
         };
         let mut state = self.write_state();
         let found = self.find(&state, ino)?;
+        check_may_set(&state, ino, set)?;
         let mut node = self.node(&state, &found)?;
         let now = Timestamp::now();
         if let Some(size) = set.size {
@@ -440,6 +464,9 @@ impl Workspace {
         node.ctime = now;
         self.put_content(&mut state, ino, node)?;
         let found = self.find(&state, ino)?;
-        self.attr(&state, &found)
+        let attr = self.attr(&state, &found)?;
+        drop(state);
+        self.settle(ino)?;
+        Ok(attr)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::edit::Edit;
 use super::error::FsError;
+use super::flags::check_may_replace;
 use super::fs::{Found, Invalidation, State, Workspace};
 use super::mutate::NewNode;
 use super::ops::Caller;
@@ -45,6 +46,21 @@ impl Workspace {
     /// Replaces the content of the file at `path`, making it (mode 0666 less the umask) where it is missing. Announced
     /// to the mount.
     pub fn write_path(&self, caller: Caller, path: &RepoPath, content: &[u8]) -> Result<(), FsError> {
+        self.put_path(caller, path, content, true)
+    }
+
+    /// As [`Workspace::write_path`], whatever flags the file or its directory has: for what tine itself must keep right.
+    pub(super) fn repair_path(&self, caller: Caller, path: &RepoPath, content: &[u8]) -> Result<(), FsError> {
+        self.put_path(caller, path, content, false)
+    }
+
+    fn put_path(
+        &self,
+        caller: Caller,
+        path: &RepoPath,
+        content: &[u8],
+        heeds_flags: bool,
+    ) -> Result<(), FsError> {
         let (parent, name) = path.split_last().ok_or(FsError::IsADirectory)?;
         let change = {
             let mut state = self.write_state();
@@ -52,7 +68,12 @@ impl Workspace {
             let child = self.child(&state, &dir, name.as_bytes())?;
             match child {
                 Some(found) => match self.kind(&state, &found)? {
-                    FileKind::Regular => self.replace_content(&mut state, caller, &found, content)?,
+                    FileKind::Regular => {
+                        if heeds_flags {
+                            check_may_replace(&state, found.ino)?;
+                        }
+                        self.replace_content(&mut state, caller, &found, content)?
+                    }
                     FileKind::Directory => return Err(FsError::IsADirectory),
                     _ => return Err(FsError::Invalid),
                 },

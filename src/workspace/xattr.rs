@@ -6,6 +6,7 @@
 
 use super::acl::{self, Acl};
 use super::error::FsError;
+use super::flags::check_may_change;
 use super::fs::{Invalidation, Workspace};
 use super::ops::{Caller, XattrMode};
 use super::privileges::S_ISGID;
@@ -82,8 +83,9 @@ impl Workspace {
         let Some(node) = state.stack.node(ino) else {
             return Ok(Vec::new());
         };
-        let visible = node.xattrs.keys().filter(|name| is_visible(caller, name));
-        Ok(visible.map(|name| name.to_vec()).collect())
+        let names = node.shown_xattrs().map(|(name, _)| name);
+        let visible = names.filter(|name| is_visible(caller, name));
+        Ok(visible.map(<[u8]>::to_vec).collect())
     }
 
     pub fn removexattr(&self, _caller: Caller, ino: Ino, name: &[u8]) -> Result<(), FsError> {
@@ -102,6 +104,7 @@ impl Workspace {
     ) -> Result<(), FsError> {
         let mut state = self.write_state();
         let found = self.find(&state, ino)?;
+        check_may_change(&state, ino)?;
         let mut node = self.node(&state, &found)?;
         let perm = node.perm;
         change(&mut node)?;
@@ -136,8 +139,8 @@ fn is_visible(caller: Caller, name: &[u8]) -> bool {
 }
 
 fn check_room(node: &Node) -> Result<(), FsError> {
-    let names: usize = node.xattrs.keys().map(|name| name.len() + 1).sum();
-    let values: usize = node.xattrs.values().map(|value| value.len()).sum();
+    let names: usize = node.shown_xattrs().map(|(name, _)| name.len() + 1).sum();
+    let values: usize = node.shown_xattrs().map(|(_, value)| value.len()).sum();
     match names > NAMES_MAX || names + values > ALL_MAX {
         true => Err(FsError::AttributesFull),
         false => Ok(()),

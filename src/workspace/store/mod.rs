@@ -442,7 +442,7 @@ fn lead_back(workspace: &Workspace, worktree: &LinkedWorktree, attrs: BaseAttrs)
             "the repository was at {} before: leading `.git` back",
             named.display()
         );
-        workspace.write_path(Caller::new(attrs.uid, attrs.gid), &dot_git, &worktree.dot_git())?;
+        workspace.repair_path(Caller::new(attrs.uid, attrs.gid), &dot_git, &worktree.dot_git())?;
     }
     Ok(())
 }

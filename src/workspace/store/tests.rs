@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::attr::Ino;
+use crate::attr::{Ino, InodeFlags};
 use crate::git::testing::TestRepository;
 use crate::git::{GitError, Head};
 use crate::path::RepoPath;
@@ -574,6 +574,13 @@ fn a_repository_that_was_moved_has_its_forks_lead_to_the_new_place() {
     let chosen = b"gitdir: /srv/elsewhere\n";
     let fork = store.open_fork(&name("own")).unwrap();
     fork.workspace.write_path(ME, &path(".git"), chosen).unwrap();
+    drop(fork);
+    // Protected from programs, not from being led back.
+    let fork = store.open_fork(&name("demo")).unwrap();
+    for ino in [Ino::ROOT, fork.workspace.resolve(&path(".git")).unwrap().ino] {
+        let set = fork.workspace.set_flags(Caller::ROOT, ino, InodeFlags::IMMUTABLE);
+        set.unwrap();
+    }
     drop(fork);
     assert!(store.is_in_place());
 

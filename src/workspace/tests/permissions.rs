@@ -1,10 +1,10 @@
-//! Access control lists and the mode beside them.
+//! Access control lists and the mode beside them, and flags.
 
-use super::{Fixture, ME};
-use crate::attr::Ino;
+use super::{Fixture, ME, path};
+use crate::attr::{Ino, InodeFlags};
 use crate::workspace::acl::tests::{extended, minimal};
 use crate::workspace::acl::{ACCESS, DEFAULT};
-use crate::workspace::{Caller, FsError, SetAttr, XattrMode};
+use crate::workspace::{Caller, FsError, RenameMode, SetAttr, XattrMode};
 
 fn chmod(perm: u16) -> SetAttr {
     SetAttr {
@@ -101,4 +101,72 @@ fn a_node_takes_attributes_as_long_as_they_can_be_listed() {
         set("user.x".into(), &longer),
         Err(FsError::ValueTooLong)
     ));
+}
+
+#[test]
+fn flags_are_kept_and_shown_as_flags_only() {
+    let fixture = Fixture::new();
+    let workspace = fixture.open();
+    let both = InodeFlags::IMMUTABLE.union(InodeFlags::NODUMP);
+    let file = workspace.reach("a.txt").ino;
+    let refused = workspace.set_flags(ME, file, both);
+    assert!(
+        matches!(refused, Err(FsError::NotPermitted)),
+        "it is root's to do"
+    );
+    workspace.set_flags(ME, file, InodeFlags::NODUMP).unwrap();
+    let another = workspace.set_flags(Caller::new(5, 5), file, InodeFlags::default());
+    assert!(matches!(another, Err(FsError::NotPermitted)));
+    workspace.set_flags(Caller::ROOT, file, both).unwrap();
+    drop(workspace);
+
+    let workspace = fixture.open();
+    let file = workspace.reach("a.txt").ino;
+    assert_eq!(workspace.flags(file).unwrap(), both);
+    assert!(workspace.listxattr(Caller::ROOT, file).unwrap().is_empty());
+    let forged = workspace.setxattr(Caller::ROOT, file, b"tine.flags", &[0; 4], XattrMode::Set);
+    assert!(matches!(forged, Err(FsError::Unsupported)));
+    let by_path = workspace.write_path(Caller::ROOT, &path("a.txt"), b"x");
+    assert!(matches!(by_path, Err(FsError::NotPermitted)));
+    let removed = workspace.remove_path(Caller::ROOT, &path("a.txt"));
+    assert!(matches!(removed, Err(FsError::NotPermitted)));
+    workspace
+        .set_flags(Caller::ROOT, file, InodeFlags::default())
+        .unwrap();
+    workspace.write_path(Caller::ROOT, &path("a.txt"), b"x").unwrap();
+}
+
+#[test]
+fn a_synchronous_node_is_on_the_disk_before_a_change_is_acknowledged() {
+    let fixture = Fixture::new();
+    let workspace = fixture.open();
+    let (file, dir) = (workspace.reach("a.txt").ino, workspace.reach("dir").ino);
+    workspace.write(file, 0, b"x", None).unwrap();
+    assert!(workspace.is_dirty());
+    workspace.set_flags(ME, file, InodeFlags::SYNC).unwrap();
+    workspace.set_flags(ME, dir, InodeFlags::DIRSYNC).unwrap();
+    let is_synced = |what: &str| assert!(!workspace.is_dirty(), "{what}");
+    workspace.write(file, 0, b"y", None).unwrap();
+    is_synced("write");
+    workspace.setattr(ME, file, &chmod(0o600)).unwrap();
+    is_synced("chmod");
+    workspace.mknod(ME, dir, b"made", 0o100644, 0).unwrap();
+    is_synced("mknod");
+    let sub = workspace.mkdir(ME, dir, b"under", 0o755).unwrap();
+    is_synced("mkdir");
+    assert_eq!(workspace.flags(sub.ino).unwrap(), InodeFlags::DIRSYNC);
+    workspace
+        .rename(ME, dir, b"made", Ino::ROOT, b"moved", RenameMode::Replace)
+        .unwrap();
+    is_synced("rename");
+    workspace.link(ME, file, dir, b"linked").unwrap();
+    is_synced("link");
+    workspace.unlink(ME, dir, b"linked").unwrap();
+    is_synced("unlink");
+    workspace.rmdir(ME, dir, b"under").unwrap();
+    is_synced("rmdir");
+    workspace
+        .write(workspace.reach("empty").ino, 0, b"x", None)
+        .unwrap();
+    assert!(workspace.is_dirty());
 }
