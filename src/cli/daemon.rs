@@ -156,6 +156,7 @@ fn described(figures: &Figures) -> String {
     let CacheFigures {
         blobs,
         directories,
+        large_directories,
         spooled,
     } = figures.caches;
     let bytes = |filling: Filling| format!("{} of {}", human_size(filling.used), human_size(filling.limit));
@@ -167,6 +168,10 @@ fn described(figures: &Figures) -> String {
         ),
         ("blobs in memory", bytes(blobs)),
         ("base directories in memory", bytes(directories)),
+        (
+            "huge base directories",
+            format!("{} of {}", large_directories.used, large_directories.limit),
+        ),
         (
             "large blobs in files",
             format!("{} of {}", spooled.used, spooled.limit),

@@ -32,6 +32,9 @@ const MAX_SPOOLED: u64 = 64;
 /// Bytes that decoded directories may take.
 const MAX_DIR_BYTES: u64 = 128 << 20;
 
+/// Directories with more than some ten thousand entries that are kept beside the others.
+const MAX_LARGE_DIRS: usize = 4;
+
 /// What a cached item costs beside its bytes, in bytes.
 const OVERHEAD: u64 = 128;
 
@@ -140,6 +143,11 @@ pub struct BaseCache {
     /// Names the next spool file.
     next_spool: AtomicU64,
     dirs: Cache<DirKey, Arc<BaseDir>, ByBytes>,
+    /// Directories that may be too large for `dirs`, by number: decoded anew for each piece of a listing, the time would
+    /// grow with the square of their size.
+    large_dirs: Cache<DirKey, Arc<BaseDir>>,
+    /// What counts as large.
+    large_dir_bytes: u64,
     /// Contents above this many bytes go to a file.
     spool_threshold: u64,
     /// Contents up to `spool_threshold`.
@@ -164,10 +172,13 @@ impl BaseCache {
         }
         let max_blob_bytes = max_blob_bytes as u64;
         let small = Cache::with_weighter((max_blob_bytes / 4096) as usize, max_blob_bytes, ByBytes);
+        let dirs = Cache::with_weighter((MAX_DIR_BYTES / 4096) as usize, MAX_DIR_BYTES, ByBytes);
         Ok(Arc::new(BaseCache {
             spool_dir: spool_dir.to_owned(),
             next_spool: AtomicU64::new(0),
-            dirs: Cache::with_weighter((MAX_DIR_BYTES / 4096) as usize, MAX_DIR_BYTES, ByBytes),
+            large_dir_bytes: dirs.shard_capacity() / 2,
+            dirs,
+            large_dirs: Cache::new(MAX_LARGE_DIRS),
             // A content that its shard could not keep would be decoded again for each of its reads.
             spool_threshold: SPOOL_THRESHOLD.min(small.shard_capacity() / 2),
             small,
@@ -180,6 +191,7 @@ impl BaseCache {
         CacheFigures {
             blobs: Filling::of(&self.small),
             directories: Filling::of(&self.dirs),
+            large_directories: Filling::of(&self.large_dirs),
             spooled: Filling::of(&self.large),
         }
     }
@@ -194,7 +206,14 @@ impl BaseCache {
             path: path.clone(),
             tree_id,
         };
-        self.dirs.get_or_insert_with(&key, || read().map(Arc::new))
+        if let Some(dir) = self.dirs.get(&key).or_else(|| self.large_dirs.get(&key)) {
+            return Ok(dir);
+        }
+        let dir = self.dirs.get_or_insert_with(&key, || read().map(Arc::new))?;
+        if ByBytes.weight(&key, &dir) > self.large_dir_bytes {
+            self.large_dirs.insert(key, dir.clone());
+        }
+        Ok(dir)
     }
 
     /// The stored content of a blob.
@@ -287,6 +306,8 @@ pub struct CacheFigures {
     pub blobs: Filling,
     /// Bytes of decoded directories.
     pub directories: Filling,
+    /// Those that are too large to be among them, counted one by one.
+    pub large_directories: Filling,
     /// Large blobs in files of the store, counted one by one.
     pub spooled: Filling,
 }

@@ -625,3 +625,31 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_directory_that_is_larger_than_the_cache_is_read_once() {
+    let spool = tempfile::tempdir().unwrap();
+    let cache = BaseCache::new(spool.path(), 1 << 20).unwrap();
+    let id = ObjectId::null(gix::hash::Kind::Sha1);
+    let entries: Box<[BaseEntry]> = (0..1_100_000u32)
+        .map(|number| BaseEntry {
+            name: EntryName::new(number.to_string()).unwrap(),
+            kind: TreeEntryKind::File,
+            id,
+            ino: Ino(2),
+        })
+        .collect();
+    let mut large = Some(BaseDir {
+        path: RepoPath::root(),
+        tree_id: id,
+        entries,
+        sizes: Box::default(),
+    });
+    for _ in 0..3 {
+        let dir = cache.dir(&RepoPath::root(), id, || {
+            Ok(large.take().expect("it was read before"))
+        });
+        assert_eq!(dir.unwrap().entries.len(), 1_100_000);
+    }
+    assert_eq!(cache.figures().large_directories.used, 1);
+}
