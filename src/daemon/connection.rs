@@ -1,6 +1,6 @@
 //! The socket's serving side: who may connect, reading requests, writing answers. Each connection has a thread.
 
-use std::io::{self, BufReader, Write};
+use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,6 +17,19 @@ use crate::sys::process::{self, PeerCredentials};
 /// How long to wait after the kernel refused a connection (too many open files), before the next try.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// How many clients are served at once; each has a thread.
+const MAX_CLIENTS: usize = 512;
+
+/// How long a client may say nothing before its first request, which every client sends at once. Later it may take its
+/// time.
+const FIRST_REQUEST_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long the rest of a request may take once it began, and how long a client may leave its answer unread.
+const TRANSFER_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a client that is one too many has for saying what it wants. Nobody else is let in meanwhile.
+const TURNING_AWAY: Duration = Duration::from_millis(10);
+
 /// Serves whoever connects, for the life of the process.
 pub fn accept_all(daemon: &Arc<Daemon>, listener: &UnixListener) {
     loop {
@@ -28,7 +41,14 @@ pub fn accept_all(daemon: &Arc<Daemon>, listener: &UnixListener) {
                 continue;
             }
         };
-        daemon.presence.arrive();
+        if daemon.presence.arrive() > MAX_CLIENTS {
+            daemon.presence.leave();
+            // It goes away by itself where it does not read.
+            if let Err(error) = turn_away(&stream) {
+                log::debug!("a client was turned away: {error}");
+            }
+            continue;
+        }
         let serving = daemon.clone();
         let spawned = thread::Builder::new().name("client".into()).spawn(move || {
             if let Err(error) = serve(&serving, &stream) {
@@ -41,6 +61,22 @@ pub fn accept_all(daemon: &Arc<Daemon>, listener: &UnixListener) {
             daemon.presence.leave();
         }
     }
+}
+
+/// Says that there are too many clients. The request is taken off the socket first, if it comes at once: a client whose
+/// request was not read takes the daemon for ended.
+fn turn_away(mut stream: &UnixStream) -> io::Result<()> {
+    stream.set_nonblocking(true)?;
+    if process::wait_until_readable(stream, Some(TURNING_AWAY))? {
+        let taken = stream.read(&mut [0; 4096])?;
+        log::debug!("{taken} bytes of a client that is turned away");
+    }
+    let failure = Failure::new(
+        ErrorCode::Busy,
+        format!("{MAX_CLIENTS} programs are connected to the daemon already"),
+    )
+    .hint("end some of them, or try again later");
+    send(stream, &Err(failure))
 }
 
 /// Answers the requests of one connection until its end.
@@ -56,10 +92,13 @@ fn serve(daemon: &Arc<Daemon>, stream: &UnixStream) -> io::Result<()> {
             ),
         );
     }
+    stream.set_read_timeout(Some(TRANSFER_PATIENCE))?;
+    stream.set_write_timeout(Some(TRANSFER_PATIENCE))?;
     let mut input = BufReader::new(stream);
+    let mut patience = Some(FIRST_REQUEST_PATIENCE);
     loop {
-        if input.buffer().is_empty() {
-            process::wait_until_readable(stream)?;
+        if input.buffer().is_empty() && !process::wait_until_readable(stream, patience.take())? {
+            return Err(ErrorKind::TimedOut.into());
         }
         let Some(in_flight) = daemon.presence.request() else {
             return Ok(());

@@ -173,6 +173,12 @@ impl From<StoreError> for Failure {
                     .cause(reason)
                     .hint("`tine doctor` shows which forks are whole; what was committed is safe in git")
             }
+            StoreError::Foreign { path, reason } => Failure::new(
+                ErrorCode::PermissionDenied,
+                format!("{} is no store of yours", path.display()),
+            )
+            .cause(reason)
+            .hint("another user may have put it there: see what it is, and move it away or correct its owner and mode (0700)"),
             StoreError::Busy(name) => Failure::new(ErrorCode::Busy, message)
                 .hint(format!("wait until other commands on {name} have ended, then try again")),
             StoreError::Git(source) => source.into(),

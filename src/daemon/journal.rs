@@ -11,6 +11,7 @@ use std::panic;
 use std::path::Path;
 
 use super::failure::Failure;
+use crate::workspace::Store;
 
 /// The log's name in the store.
 pub const LOG_NAME: &str = "daemon.log";
@@ -31,6 +32,8 @@ const ERROR_MARK: &str = " ERROR ";
 /// log's length in bytes: what lies beyond it later was written by that daemon.
 pub fn open(store_dir: &Path) -> Result<(File, u64), Failure> {
     let path = store_dir.join(LOG_NAME);
+    // Before anything is written there.
+    Store::exists_at(store_dir)?;
     let open = || -> io::Result<(File, u64)> {
         DirBuilder::new().recursive(true).mode(0o700).create(store_dir)?;
         if fs::metadata(&path).is_ok_and(|log| log.len() > ROTATE_BYTES) {

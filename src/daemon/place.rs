@@ -4,10 +4,12 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::failure::{ErrorCode, Failure};
 use crate::git::{GitError, Repository, program};
+use crate::sys::process;
 use crate::workspace::store::default_mount_root;
 use crate::workspace::{ForkName, ForkRecord};
 
@@ -71,6 +73,11 @@ pub fn check(
             )));
         }
     }
+    if let Some(owner) = foreign_owner(repository, &dir) {
+        return Err(refused(format!(
+            "user {owner} owns the directory around it and could exchange it"
+        )));
+    }
     let is_free = match fs::read_dir(&dir) {
         Ok(mut entries) => entries.next().is_none(),
         Err(error) => match error.kind() {
@@ -87,6 +94,20 @@ pub fn check(
         )
         .hint("empty or remove it, or choose another place with `--at DIR`")),
     }
+}
+
+/// Who else has put a directory at the default root, where anybody may: beside a repository in `/tmp`. Places that
+/// somebody chose are as they are.
+fn foreign_owner(repository: &Repository, dir: &Path) -> Option<u32> {
+    let root = default_mount_root(repository);
+    let owner_of = |path: &Path| fs::metadata(path).ok().map(|meta| meta.uid());
+    let owner = owner_of(&root).filter(|_| dir.starts_with(&root))?;
+    let trusted = [
+        Some(0),
+        Some(process::effective_uid()),
+        owner_of(repository.checkout_dir()),
+    ];
+    (!trusted.contains(&Some(owner))).then_some(owner)
 }
 
 /// The absolute path without symlinks that `dir`, which need not exist, leads to.

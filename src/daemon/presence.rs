@@ -38,8 +38,11 @@ impl Presence {
         }
     }
 
-    pub fn arrive(&self) {
-        self.state.lock().clients += 1;
+    /// Counts a client; how many there are now.
+    pub fn arrive(&self) -> usize {
+        let mut state = self.state.lock();
+        state.clients += 1;
+        state.clients
     }
 
     pub fn leave(&self) {

@@ -6,11 +6,13 @@
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use super::failure::Failure;
+use super::failure::{ErrorCode, Failure};
+use crate::sys::process;
+use crate::workspace::Store;
 
 /// The socket's name in the store.
 pub const SOCKET_NAME: &str = "daemon.sock";
@@ -39,14 +41,36 @@ pub fn bind(store_dir: &Path) -> Result<UnixListener, Failure> {
 
 /// Connects to the daemon of the store in `store_dir`; `None` where nobody listens.
 pub fn connect(store_dir: &Path) -> Result<Option<UnixStream>, Failure> {
+    if !Store::exists_at(store_dir)? {
+        return Ok(None);
+    }
     let connected = open_dir(store_dir).and_then(|dir| UnixStream::connect(through(&dir)));
     match connected {
-        Ok(stream) => Ok(Some(stream)),
+        Ok(stream) => check_owner(store_dir, &stream).map(|()| Some(stream)),
         Err(error) => match error.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => Ok(None),
             _ => Err(Failure::io("connect to", &store_dir.join(SOCKET_NAME), &error)),
         },
     }
+}
+
+/// Checks that who listens is the user who owns the store, or root.
+fn check_owner(store_dir: &Path, stream: &UnixStream) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::io("ask who listens at", &store_dir.join(SOCKET_NAME), &error);
+    let daemon = process::peer_credentials(stream).map_err(failed)?;
+    let owner = fs::metadata(store_dir).map_err(failed)?.uid();
+    if daemon.uid == 0 || daemon.uid == owner {
+        return Ok(());
+    }
+    Err(Failure::new(
+        ErrorCode::PermissionDenied,
+        format!("the daemon of {} runs as another user", store_dir.display()),
+    )
+    .cause(format!(
+        "process {} of user {} has its socket",
+        daemon.pid, daemon.uid
+    ))
+    .hint("no command is sent to it; see what that process is"))
 }
 
 /// Removes the socket, if it is there. The caller holds the store's lock.
@@ -62,7 +86,7 @@ pub fn remove(store_dir: &Path) {
 fn open_dir(dir: &Path) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
-        .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
+        .custom_flags(libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW)
         .open(dir)
 }
 

@@ -171,6 +171,43 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        /// Whatever arrives is a request or a failure.
+        #[test]
+        fn any_line_is_understood_or_refused(line in proptest::collection::vec(0u8.., 0..512)) {
+            let _ = decode_request(&line);
+            let _ = decode_response(&line);
+        }
+
+        /// The same for lines that were requests before some bytes were changed, removed or doubled.
+        #[test]
+        fn any_damaged_request_is_understood_or_refused(
+            which in 0usize..4,
+            damage in proptest::collection::vec((0usize..400, 0u8.., 0u8..4), 1..6),
+        ) {
+            let requests = [
+                Request::Figures,
+                Request::Mount { fork: fork("demo"), dir: Some(PathBuf::from("/tmp/x")), allow_other: true },
+                Request::Commit { fork: fork("demo"), message: "m".into(), author: None, committer: None },
+                Request::Log { fork: fork("demo"), limit: usize::MAX },
+            ];
+            let mut line = encode_request(&requests[which]).unwrap();
+            for (at, byte, how) in damage {
+                let at = at % line.len();
+                match how {
+                    0 => line[at] = byte,
+                    1 => line[at] ^= 1 << (byte % 8),
+                    2 if line.len() > 1 => { line.remove(at); }
+                    _ => line.insert(at, byte),
+                }
+            }
+            if let Ok(request) = decode_request(&line) {
+                // What was understood can be said again.
+                encode_request(&request).unwrap();
+            }
+        }
+    }
+
     #[test]
     fn directories_that_are_not_utf8_survive_the_way() {
         use std::ffi::OsString;

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// Who is at the other end of a Unix socket, as the kernel saw it when the connection was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,17 +44,28 @@ pub fn peer_credentials(stream: &UnixStream) -> io::Result<PeerCredentials> {
     })
 }
 
-/// Waits until there is something to read from `stream`, or its end, and reads nothing.
-pub fn wait_until_readable(stream: &UnixStream) -> io::Result<()> {
+/// Waits, at most for `patience`, until there is something to read from `stream`, or its end, and reads nothing; whether
+/// there is.
+pub fn wait_until_readable(stream: &UnixStream, patience: Option<Duration>) -> io::Result<bool> {
+    let deadline = patience.map(|patience| Instant::now() + patience);
     let mut poll = libc::pollfd {
         fd: stream.as_raw_fd(),
         events: libc::POLLIN,
         revents: 0,
     };
     loop {
+        let timeout = match deadline {
+            None => -1,
+            Some(deadline) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                i32::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
+            }
+        };
         // SAFETY: the descriptor is open for the life of `stream`, and one structure is passed.
-        if unsafe { libc::poll(&raw mut poll, 1, -1) } >= 0 {
-            return Ok(());
+        match unsafe { libc::poll(&raw mut poll, 1, timeout) } {
+            0 => return Ok(false),
+            1.. => return Ok(true),
+            _ => {}
         }
         let error = io::Error::last_os_error();
         if error.kind() != io::ErrorKind::Interrupted {
@@ -230,12 +242,14 @@ mod tests {
         use std::io::{Read, Write};
         let (mut one, mut other) = UnixStream::pair().unwrap();
         one.write_all(b"x").unwrap();
-        wait_until_readable(&other).unwrap();
+        assert!(wait_until_readable(&other, None).unwrap());
         drop(one);
         let mut text = String::new();
         other.read_to_string(&mut text).unwrap();
         assert_eq!(text, "x");
-        wait_until_readable(&other).unwrap();
+        assert!(wait_until_readable(&other, None).unwrap());
+        let (silent, _other) = UnixStream::pair().unwrap();
+        assert!(!wait_until_readable(&silent, Some(Duration::from_millis(1))).unwrap());
     }
 
     #[test]

@@ -88,6 +88,8 @@ pub enum StoreError {
     Locked { path: PathBuf },
     #[error("{path} is damaged: {reason}")]
     Damaged { path: PathBuf, reason: String },
+    #[error("{path} is no store of this user's own: {reason}")]
+    Foreign { path: PathBuf, reason: String },
     #[error("the fork {0} is open elsewhere in this process")]
     Busy(ForkName),
     #[error(transparent)]

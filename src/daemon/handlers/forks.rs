@@ -26,6 +26,7 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
         Err(damaged) => return Err(damaged.into()),
     }
     let repository = daemon.repository_now()?;
+    check_git_dir(&repository, &request.git_dir)?;
     let dir = match request.dir {
         Some(dir) => dir,
         None => place::default_dir(&repository, name)?,
@@ -67,6 +68,22 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
             Err(failure)
         }
     }
+}
+
+/// Checks that revisions are to be understood in a worktree of this repository.
+fn check_git_dir(repository: &Repository, git_dir: &Path) -> Result<(), Failure> {
+    let common_dir = repository.common_dir();
+    let found = git_dir
+        .canonicalize()
+        .map_err(|error| Failure::io("find", git_dir, &error))?;
+    if found == common_dir || found.parent() == Some(&common_dir.join("worktrees")) {
+        return Ok(());
+    }
+    Err(Failure::new(
+        ErrorCode::Usage,
+        format!("{} is no git directory of this repository", git_dir.display()),
+    )
+    .hint("this is a fault of the program that asks the daemon"))
 }
 
 /// Takes a fork back that could not be mounted, so that nothing has changed.

@@ -2,13 +2,14 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::sys::process;
 use crate::workspace::StoreError;
 
 /// How a file that is being written ends. What bears it in a store that is not open is garbage.
@@ -21,6 +22,42 @@ pub(super) fn create_private_dir(dir: &Path) -> Result<(), StoreError> {
         Err(error) if error.kind() == ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
         Err(error) => Err(StoreError::io("create", dir)(error)),
     }
+}
+
+/// Whether there is a store's directory at `dir`. One that somebody else may have put there is refused: a symbolic link,
+/// a directory of another user's, or one into which others may write. Root may use that of the repository's owner.
+pub(super) fn is_private_dir(dir: &Path) -> Result<bool, StoreError> {
+    let meta = match fs::symlink_metadata(dir) {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(StoreError::io("look at", dir)(error)),
+    };
+    let foreign = |reason: String| StoreError::Foreign {
+        path: dir.to_owned(),
+        reason,
+    };
+    if !meta.is_dir() {
+        return Err(foreign("it is no directory".to_owned()));
+    }
+    let own_uid = process::effective_uid();
+    let is_own = match own_uid {
+        0 => meta.uid() == 0 || dir.parent().and_then(owner_of) == Some(meta.uid()),
+        _ => meta.uid() == own_uid,
+    };
+    if !is_own {
+        return Err(foreign(format!("it belongs to user {}", meta.uid())));
+    }
+    if meta.mode() & 0o022 != 0 {
+        return Err(foreign(format!(
+            "others may write into it (mode {:o})",
+            meta.mode() & 0o7777
+        )));
+    }
+    Ok(true)
+}
+
+fn owner_of(path: &Path) -> Option<u32> {
+    fs::metadata(path).ok().map(|meta| meta.uid())
 }
 
 /// A name beside `path` that nobody else in this process uses.
@@ -147,4 +184,41 @@ pub(super) fn list(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
         .map_err(StoreError::io("list", dir))?;
     paths.sort();
     Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_store_that_somebody_else_may_have_planted_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let reason = |dir: &Path| match is_private_dir(dir) {
+            Err(StoreError::Foreign { reason, .. }) => reason,
+            other => panic!("{other:?}"),
+        };
+        let own = place.path().join("own");
+        assert!(!is_private_dir(&own).unwrap(), "there is none");
+        create_private_dir(&own).unwrap();
+        assert!(is_private_dir(&own).unwrap());
+
+        let link = place.path().join("link");
+        symlink(&own, &link).unwrap();
+        assert!(reason(&link).contains("no directory"));
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o770)).unwrap();
+        assert!(reason(&own).contains("others may write into it (mode 770)"));
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(is_private_dir(&own).unwrap(), "only looking is harmless");
+        if process::effective_uid() == 0 {
+            std::os::unix::fs::chown(&own, Some(4711), None).unwrap();
+            assert!(reason(&own).contains("belongs to user 4711"));
+            std::os::unix::fs::chown(place.path(), Some(4711), None).unwrap();
+            assert!(
+                is_private_dir(&own).unwrap(),
+                "root serves the repository's owner"
+            );
+        }
+    }
 }

@@ -244,11 +244,20 @@ impl Store {
         repository.common_dir().join("tine")
     }
 
+    /// Whether there is a store at `dir`, by its directory alone. One that another user may have put there is refused
+    /// ([`StoreError::Foreign`]).
+    pub fn exists_at(dir: &Path) -> Result<bool, StoreError> {
+        files::is_private_dir(dir)
+    }
+
     /// Opens the store of `repository`, making it where it is missing, and takes its lock. What a process that died left
     /// unfinished is removed.
     pub fn open(repository: &Repository) -> Result<Store, StoreError> {
         let root = Store::dir_of(repository);
-        files::create_private_dir(&root)?;
+        if !Store::exists_at(&root)? {
+            files::create_private_dir(&root)?;
+            Store::exists_at(&root)?;
+        }
         let places = Places { root };
         let lock = take_lock(&places)?;
         let key = open_format(&places)?;
