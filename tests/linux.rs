@@ -10,6 +10,8 @@ mod support;
 mod access;
 #[path = "linux/directories.rs"]
 mod directories;
+#[path = "linux/figures.rs"]
+mod figures;
 #[path = "linux/io.rs"]
 mod io;
 #[path = "linux/locks.rs"]
@@ -18,9 +20,13 @@ mod locks;
 mod mapping;
 #[path = "linux/names.rs"]
 mod names;
+#[path = "linux/notification.rs"]
+mod notification;
 #[path = "linux/ranges.rs"]
 mod ranges;
 #[path = "linux/rename.rs"]
 mod rename;
+#[path = "linux/stacking.rs"]
+mod stacking;
 #[path = "linux/times.rs"]
 mod times;

@@ -6,7 +6,7 @@ use std::ffi::CString;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -15,8 +15,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use support::{
-    TestFork, TestRepo, mounts_beneath, require_fuse, require_program, run_with_timeout, skip, test_name,
-    wait_until,
+    TestFork, TestRepo, mounts_beneath, require_fuse, require_program, run_with_timeout, wait_until,
 };
 use tine::fuse::{Mount, MountError, MountOptions, UnmountMode, users_of};
 use tine::path::RepoPath;
@@ -151,46 +150,6 @@ fn files_directories_and_links_come_move_and_go() {
     assert!(!root.join("new").exists());
     // The origin's checkout saw nothing of it.
     assert_eq!(repo.git(&["status", "--porcelain"]), "");
-}
-
-#[test]
-fn an_overlay_may_have_its_upper_directory_in_a_mount() {
-    require_fuse!();
-    let repo = TestRepo::new();
-    let fork = TestFork::mounted(&repo, "one");
-    // In a mount namespace of its own, which takes the overlay away with it.
-    let in_overlay = |script: &str| {
-        let script = format!("mkdir -p work over && mount -t overlay over -o \"$OPTIONS\" over && {script}");
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "sh", "-ec", &script]);
-        command.env("OPTIONS", "lowerdir=docs,upperdir=src,workdir=work");
-        run_with_timeout(command.current_dir(fork.path()))
-    };
-    if !run_with_timeout(Command::new("unshare").args(["--mount", "true"]))
-        .status
-        .success()
-    {
-        skip(test_name!(), "only root can mount an overlay");
-        return;
-    }
-    let output = in_overlay(
-        "echo more >> over/guide.md && mv over/guide.md over/moved.md && rm over/empty && \
-         mkdir over/new && mv over/new over/newer && ! test -e over/guide.md && cat over/moved.md",
-    );
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    assert_eq!(output.stdout, b"one\ntwo\nthree\nmore\n");
-    let upper = fork.path().join("src");
-    assert!(
-        fs::metadata(upper.join("empty"))
-            .unwrap()
-            .file_type()
-            .is_char_device()
-    );
-    assert!(upper.join("newer").is_dir());
 }
 
 #[test]
@@ -563,26 +522,6 @@ fn what_was_written_is_there_after_remounting() {
     );
     assert_eq!(fs::read(fork.path().join("docs/guide.md")).unwrap(), b"changed");
     assert_eq!(fs::read(fork.path().join("new")).unwrap(), b"new");
-}
-
-#[test]
-fn the_host_file_system_is_the_measure_of_space() {
-    require_fuse!();
-    let repo = TestRepo::new();
-    let fork = TestFork::mounted(&repo, "one");
-    let figures = |path: &Path| {
-        let path = c_path(path);
-        // SAFETY: `statvfs` is plain data, the path is NUL-terminated, the buffer has the size of what is written.
-        unsafe {
-            let mut figures: libc::statvfs = std::mem::zeroed();
-            assert_eq!(libc::statvfs(path.as_ptr(), &mut figures), 0);
-            figures
-        }
-    };
-    let (ours, host) = (figures(fork.path()), figures(repo.dir()));
-    assert_eq!(ours.f_namemax, 255);
-    assert_eq!(ours.f_blocks * ours.f_frsize, host.f_blocks * host.f_frsize);
-    assert!(ours.f_bavail > 0);
 }
 
 #[test]

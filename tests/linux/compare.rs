@@ -186,6 +186,10 @@ impl Child {
         }
     }
 
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
     pub fn signal(&self, signal: Signal) {
         nix::sys::signal::kill(self.pid, signal).expect("the child was not waited for");
     }
