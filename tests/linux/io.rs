@@ -332,6 +332,16 @@ fn advice_is_taken_and_offsets_are_checked() {
         place.result("seek before the beginning", lseek64(&file, -1, Whence::SeekSet));
         place.result("seek past the end", lseek64(&file, 400_000, Whence::SeekSet));
         place.result("truncate to less than nothing", ftruncate(&file, -1));
+        let large = place.open("too-large");
+        for (what, size) in [
+            ("4 TiB", 1i64 << 42),
+            ("17 TiB", 17 << 40),
+            ("all there is", i64::MAX),
+        ] {
+            place.result(format!("grow to {what}"), ftruncate(&large, size));
+            place.result(format!("write at {what}"), large.write_at(b"x", size as u64 - 1));
+            place.note(format!("size after {what}"), large.metadata().unwrap().len());
+        }
         place.result("write at the last offset", file.write_at(b"xx", i64::MAX as u64));
         let dir = File::open(place.dir()).unwrap();
         place.outcome("read a directory", (&dir).read(&mut bytes));
@@ -347,5 +357,93 @@ fn advice_is_taken_and_offsets_are_checked() {
             .custom_flags(libc::O_DIRECTORY)
             .open(place.at("src"));
         place.outcome("a directory to be written", custom);
+    });
+}
+
+/// The kernel's own asynchronous requests (`io_submit`), several at once; fio does the same by the million.
+#[test]
+fn asynchronous_requests_are_carried_out() {
+    /// `struct iocb`.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Request {
+        data: u64,
+        key: u32,
+        rw_flags: u32,
+        opcode: u16,
+        priority: u16,
+        file: u32,
+        buffer: u64,
+        len: u64,
+        offset: i64,
+        reserved: u64,
+        flags: u32,
+        event_file: u32,
+    }
+    const READ: u16 = 0;
+    const WRITE: u16 = 1;
+    const FSYNC: u16 = 2;
+    /// Carries out all of `requests`; their results, in the order of the requests.
+    fn submit(requests: &mut [Request]) -> Result<Vec<i64>, Errno> {
+        let mut context = 0usize;
+        // `struct io_event`: data, request, result, second result.
+        let mut events = vec![[0i64; 4]; requests.len()];
+        let mut pointers: Vec<*mut Request> = requests.iter_mut().map(|request| request as *mut _).collect();
+        let count = pointers.len();
+        // SAFETY: the requests, their buffers and the room for events live until all of them are over.
+        unsafe {
+            checked(libc::syscall(libc::SYS_io_setup, count, &raw mut context))?;
+            checked(libc::syscall(
+                libc::SYS_io_submit,
+                context,
+                count,
+                pointers.as_mut_ptr(),
+            ))?;
+            let nothing = std::ptr::null::<libc::timespec>();
+            checked(libc::syscall(
+                libc::SYS_io_getevents,
+                context,
+                count,
+                count,
+                events.as_mut_ptr(),
+                nothing,
+            ))?;
+            checked(libc::syscall(libc::SYS_io_destroy, context))?;
+        }
+        events.sort_by_key(|event| event[0]);
+        Ok(events.into_iter().map(|event| event[2]).collect())
+    }
+    compare(test_name!(), &[], |place| {
+        for (what, flags) in [("cached", 0), ("direct", libc::O_DIRECT)] {
+            place.file(what, "");
+            let file = open_with(&place.at(what), flags).unwrap();
+            let mut buffers: Vec<Aligned> = (0..8).map(|n| Aligned([b'a' + n; 4096])).collect();
+            let mut request = |opcode: u16, at: usize| Request {
+                data: at as u64,
+                opcode,
+                file: file.as_raw_fd() as u32,
+                buffer: buffers[at].0.as_mut_ptr() as u64,
+                len: 4096,
+                offset: at as i64 * 4096,
+                ..Request::default()
+            };
+            let mut writes: Vec<Request> = (0..8).map(|at| request(WRITE, at)).collect();
+            place.result(format!("{what}: written"), submit(&mut writes));
+            let mut syncs = [Request {
+                len: 0,
+                offset: 0,
+                buffer: 0,
+                ..request(FSYNC, 0)
+            }];
+            place.result(format!("{what}: synced"), submit(&mut syncs));
+            place.note(format!("{what}: content"), runs(&place.at(what)));
+            let mut reads: Vec<Request> = (0..8).map(|at| request(READ, 7 - at)).collect();
+            reads[0].offset = 40_000 / 4096 * 4096;
+            place.result(format!("{what}: read"), submit(&mut reads));
+            place.note(
+                format!("{what}: seen"),
+                buffers.iter().map(|buffer| buffer.0[4095]).collect::<Vec<_>>(),
+            );
+        }
     });
 }

@@ -1,7 +1,7 @@
 //! Renaming, replacing and unlinking while others look.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, symlink};
 use std::path::Path;
@@ -12,7 +12,7 @@ use nix::fcntl::{AT_FDCWD, AtFlags, FallocateFlags, RenameFlags, copy_file_range
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{ftruncate, linkat};
 
-use crate::compare::{Place, compare, errno_in_child};
+use crate::compare::{Child, Place, compare, errno_in_child, pipe};
 use crate::mapping::Mapping;
 use crate::support::test_name;
 
@@ -365,5 +365,78 @@ fn a_removed_file_of_the_base_stays_readable_through_every_handle() {
         drop((first, mapping));
         second.read_exact_at(&mut content[..100], 200_000).unwrap();
         place.note("read by the last", &content[..100]);
+    });
+}
+
+#[test]
+fn where_a_process_stands_moves_with_its_directory() {
+    compare(test_name!(), &[], |place| {
+        let root = place.dir().to_owned();
+        let ((told, tell), (ready, stands)) = (pipe(), pipe());
+        let child = Child::start(|| {
+            nix::unistd::chdir(&root.join("src/deep/er")).unwrap();
+            File::from(stands.try_clone().unwrap()).write_all(b"x").unwrap();
+            File::from(told.try_clone().unwrap())
+                .read_exact(&mut [0])
+                .unwrap();
+            let here = nix::unistd::getcwd().unwrap();
+            fs::write("made-here", "").unwrap();
+            let is_right = here == root.join("docs/moved/deep/er") && fs::metadata("../../main.rs").is_ok();
+            i32::from(!is_right)
+        });
+        File::from(ready).read_exact(&mut [0]).unwrap();
+        fs::rename(place.at("src"), place.at("moved")).unwrap();
+        fs::rename(place.at("moved"), place.at("docs/moved")).unwrap();
+        File::from(tell).write_all(b"x").unwrap();
+        place.note("it stands there", child.end());
+        place.note("what it made", place.at("docs/moved/deep/er/made-here").exists());
+    });
+}
+
+/// Of many who want the same name, one gets it.
+#[test]
+fn exactly_one_gets_a_name() {
+    const WORKERS: usize = 4;
+    compare(test_name!(), &[], |place| {
+        let root = place.dir().to_owned();
+        type Attempt = fn(&Path, usize, &Path) -> bool;
+        let attempts: [(&str, Attempt); 5] = [
+            ("create", |_, _, name| File::create_new(name).is_ok()),
+            ("mkdir", |_, _, name| fs::create_dir(name).is_ok()),
+            ("symlink", |_, worker, name| {
+                symlink(worker.to_string(), name).is_ok()
+            }),
+            ("link", |root, _, name| {
+                fs::hard_link(root.join("run.sh"), name).is_ok()
+            }),
+            ("rename", |root, worker, name| {
+                let own = root.join(format!("own-{worker}"));
+                fs::write(&own, "").unwrap();
+                rename(&own, name, NOREPLACE).is_ok()
+            }),
+        ];
+        for (what, attempt) in attempts {
+            let mut wins = Vec::new();
+            for round in 0..20 {
+                let name = root.join(format!("{what}-{round}"));
+                let barrier = std::sync::Barrier::new(WORKERS);
+                wins.push(std::thread::scope(|scope| {
+                    let workers: Vec<_> = (0..WORKERS)
+                        .map(|worker| {
+                            let (root, name, barrier) = (&root, &name, &barrier);
+                            scope.spawn(move || {
+                                barrier.wait();
+                                usize::from(attempt(root, worker, name))
+                            })
+                        })
+                        .collect();
+                    workers
+                        .into_iter()
+                        .map(|worker| worker.join().unwrap())
+                        .sum::<usize>()
+                }));
+            }
+            place.note(what, wins);
+        }
     });
 }
