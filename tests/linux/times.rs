@@ -262,6 +262,16 @@ fn times_are_kept_over_all_of_their_range() {
             "((1099511627776, 999999999), (1099511627776, 999999999))",
             "((15032385535, 0), (15032385535, 0))",
         ),
+        (
+            "the last there is",
+            "((9223372036854775807, 0), (9223372036854775807, 0))",
+            "((15032385535, 0), (15032385535, 0))",
+        ),
+        (
+            "the first but one",
+            "((-9223372036854775807, 5), (-9223372036854775807, 5))",
+            "((-2147483648, 0), (-2147483648, 0))",
+        ),
     ];
     compare(test_name!(), &differences, |place| {
         let path = place.file("file", "");
@@ -278,6 +288,8 @@ fn times_are_kept_over_all_of_their_range() {
             ("one second after ext4's last", EXT4_LAST + 1, 5),
             ("one second before ext4's first", -(1 << 31) - 1, 5),
             ("far from now", 1 << 40, 999_999_999),
+            ("the last there is", i64::MAX, 5),
+            ("the first but one", -i64::MAX, 5),
         ] {
             let time = TimeSpec::new(secs, nanos);
             utimensat(AT_FDCWD, &path, &time, &time, UtimensatFlags::FollowSymlink).unwrap();
