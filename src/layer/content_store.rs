@@ -32,6 +32,8 @@ pub(super) struct ContentStore {
     dirty_files: HashSet<u64>,
     /// Names in `files` changed.
     is_dir_dirty: bool,
+    /// A process before this one wrote what it did not sync.
+    is_all_dirty: bool,
     /// Dropped by records that may not be on the disk yet.
     freed: Vec<Place>,
     /// [`ContentSync`]s that have begun and not ended.
@@ -47,15 +49,16 @@ pub(super) struct ContentSync {
     is_data_dirty: bool,
     dirty_files: HashSet<u64>,
     is_dir_dirty: bool,
-    /// Another one was under way when this one began: what waits there waits for this one, too.
-    is_second: bool,
+    /// More than what is listed here waits for the disk: what another sync under way has taken, or what a process before
+    /// this one wrote.
+    is_all_dirty: bool,
     freed: Vec<Place>,
 }
 
 impl ContentSync {
     /// Brings the contents to the disk.
     pub fn write_out(&self) -> Result<(), LayerError> {
-        if self.is_second || self.dirty_files.len() > SYNC_FILES_MAX {
+        if self.is_all_dirty || self.dirty_files.len() > SYNC_FILES_MAX {
             return fault::step()
                 .and_then(|()| sys::file::sync_fs(&self.data))
                 .map_err(LayerError::io("sync the file system of", &self.data_path));
@@ -129,13 +132,19 @@ impl ContentStore {
             is_data_dirty: false,
             dirty_files: HashSet::new(),
             is_dir_dirty: false,
+            is_all_dirty: false,
             freed: Vec::new(),
             syncs_under_way: 0,
         }
     }
 
-    /// Opens the contents that `index` names and frees all others. The log must be on the disk.
-    pub fn open(dir: &Path, id: LayerId, index: &LayerIndex) -> Result<ContentStore, LayerError> {
+    /// Opens the contents that `index` names and frees all others, if it may: the log must be on the disk.
+    pub fn open(
+        dir: &Path,
+        id: LayerId,
+        index: &LayerIndex,
+        may_free: bool,
+    ) -> Result<ContentStore, LayerError> {
         let mut store = ContentStore::new(ContentReader::open(dir, id, true)?, id);
         let mut taken = Vec::new();
         for (content, size) in named_places(index, id) {
@@ -155,7 +164,7 @@ impl ContentStore {
                 }
             }
         }
-        let (slots, mut gaps) = SlotMap::rebuild(taken).map_err(|bad| LayerError::Corrupt {
+        let (mut slots, mut gaps) = SlotMap::rebuild(taken).map_err(|bad| LayerError::Corrupt {
             path: store.reader.data_path().to_owned(),
             offset: bad.offset,
             reason: "the log names a slot that cannot be".to_owned(),
@@ -163,19 +172,24 @@ impl ContentStore {
         let data = store.reader.data().clone();
         let path = store.reader.data_path().to_owned();
         let data_len = data.metadata().map_err(LayerError::io("stat", &path))?.len();
-        if data_len > slots.end() {
-            data.set_len(slots.end())
-                .map_err(LayerError::io("truncate", &path))?;
+        if may_free {
+            if data_len > slots.end() {
+                data.set_len(slots.end())
+                    .map_err(LayerError::io("truncate", &path))?;
+            }
+            gaps.retain(|(start, _)| *start < data_len);
+            punch(&data, &path, gaps);
+        } else {
+            slots.use_only_beyond(data_len);
+            store.is_all_dirty = true;
         }
-        gaps.retain(|(start, _)| *start < data_len);
-        punch(&data, &path, gaps);
         store.slots = slots;
-        store.scan_files()?;
+        store.scan_files(may_free)?;
         Ok(store)
     }
 
-    /// Counts the content files in use and removes the others.
-    fn scan_files(&mut self) -> Result<(), LayerError> {
+    /// Counts the content files in use and removes the others, if it may.
+    fn scan_files(&mut self, may_free: bool) -> Result<(), LayerError> {
         let files = self.reader.files().clone();
         let dir = files.dir();
         let mut last_number = self.file_bytes.keys().copied().max().unwrap_or(0);
@@ -193,6 +207,7 @@ impl ContentStore {
                     *bytes = meta.blocks().saturating_mul(512);
                     self.live_bytes = self.live_bytes.saturating_add(*bytes);
                 }
+                None if !may_free => {}
                 None => files
                     .remove(number)
                     .map_err(LayerError::io("remove", files.path(number)))?,
@@ -214,6 +229,7 @@ impl ContentStore {
     pub fn is_dirty(&self) -> bool {
         self.is_data_dirty
             || self.is_dir_dirty
+            || self.is_all_dirty
             || !self.dirty_files.is_empty()
             || !self.freed.is_empty()
             || self.syncs_under_way > 0
@@ -547,7 +563,7 @@ impl ContentStore {
     pub fn begin_sync(&mut self) -> ContentSync {
         self.syncs_under_way += 1;
         ContentSync {
-            is_second: self.syncs_under_way > 1,
+            is_all_dirty: self.is_all_dirty || self.syncs_under_way > 1,
             files: self.reader.files().clone(),
             data: self.reader.data().clone(),
             data_path: self.reader.data_path().to_owned(),
@@ -562,6 +578,9 @@ impl ContentStore {
     pub fn end_sync(&mut self, job: ContentSync, is_synced: bool) {
         self.syncs_under_way = self.syncs_under_way.saturating_sub(1);
         if is_synced {
+            if job.is_all_dirty {
+                self.is_all_dirty = false;
+            }
             for place in job.freed {
                 if let Place::Slot { offset, capacity } = place {
                     self.slots.give_back(offset, capacity);

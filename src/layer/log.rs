@@ -20,6 +20,13 @@ const CHECKPOINT_RECORD_OPS: usize = 512;
 const RESERVE_TOP: u64 = 32 << 10;
 const RESERVE_LOW: u64 = 8 << 10;
 
+/// … of which this much, in bytes, is kept for saying that what was written is on the disk: without that nothing can be
+/// freed.
+const COMPLETE_ROOM: u64 = 64;
+
+/// What disks give out room in, in bytes.
+const BLOCK: u64 = 4096;
+
 /// The name of the log in a layer's directory, and of one that is being written to replace it.
 const LOG_NAME: &str = "log";
 const NEW_LOG_NAME: &str = "log.new";
@@ -42,6 +49,12 @@ pub(super) struct Log {
     len: u64,
     /// Bytes known to be on the disk.
     synced_len: u64,
+    /// Bytes of which the log on the disk says that all they name is there, too.
+    complete_len: u64,
+    /// Where the last record ends that changes something.
+    changed_len: u64,
+    /// The run of the kernel under which this is written, until the log says so.
+    unannounced: Option<BootId>,
     /// The disk has room for the log up to this many bytes. The greatest number where it cannot be told to keep some.
     reserved_len: u64,
     /// Goes up when another file takes the log's place: lengths of the old one mean nothing for the new one.
@@ -67,10 +80,17 @@ pub(super) struct LogPoint {
     file: Arc<File>,
     path: PathBuf,
     len: u64,
+    /// Of these, the log up to this point says that all they name is on the disk.
+    complete_len: u64,
     generation: u64,
 }
 
 impl LogPoint {
+    /// Bytes of the log up to here.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
     /// Brings the log up to this point to the disk.
     pub fn sync(&self) -> Result<(), LayerError> {
         fault::step()
@@ -107,6 +127,9 @@ impl Log {
             len: 0,
             // Nobody sees this file before all of it is on the disk.
             synced_len: u64::MAX,
+            complete_len: 0,
+            changed_len: 0,
+            unannounced: Some(boot),
             reserved_len: 0,
             generation: 0,
             is_poisoned: false,
@@ -114,7 +137,6 @@ impl Log {
         };
         log.buffer.extend_from_slice(&record::header(id));
         log.write_buffer()?;
-        log.append_body(&BodyRef::Opened { boot })?;
         Ok(log)
     }
 
@@ -122,7 +144,8 @@ impl Log {
     fn take_place(&mut self) -> Result<(), LayerError> {
         let place = self.dir.join(LOG_NAME);
         // An intact record behind all others, so that none of those can be taken for a torn tail.
-        self.append(&[], Room::Makes)?;
+        let upto = self.len;
+        self.append_complete(upto)?;
         fault::step()
             .and_then(|()| self.file.sync_data())
             .map_err(LayerError::io("sync", &self.path))?;
@@ -131,6 +154,7 @@ impl Log {
             .map_err(LayerError::io("rename to", &place))?;
         self.path = place;
         self.synced_len = self.len;
+        self.complete_len = upto;
         sync_dir(&self.dir)
     }
 
@@ -142,22 +166,13 @@ impl Log {
         Log::open_under(dir, boot_id())
     }
 
-    fn open_under(dir: &Path, boot: BootId) -> Result<(Log, LayerIndex), LayerError> {
+    pub(super) fn open_under(dir: &Path, boot: BootId) -> Result<(Log, LayerIndex), LayerError> {
         let path = dir.join(LOG_NAME);
         let file = open_locked(&path)?;
         let bytes = read_all(&file, &path)?;
         let replay = record::replay(&bytes, &path, boot)?;
         if replay.is_sealed {
             return Err(LayerError::Frozen { path });
-        }
-        if replay.good_len < bytes.len() as u64 {
-            log::warn!(
-                "{}: cut a torn tail of {} bytes",
-                path.display(),
-                bytes.len() as u64 - replay.good_len
-            );
-            file.set_len(replay.good_len)
-                .map_err(LayerError::io("truncate", &path))?;
         }
         let leftover = dir.join(NEW_LOG_NAME);
         match std::fs::remove_file(&leftover) {
@@ -173,19 +188,46 @@ impl Log {
             id: replay.id,
             len: replay.good_len,
             synced_len: 0,
+            complete_len: if replay.is_complete { replay.good_len } else { 0 },
+            changed_len: replay.good_len,
+            unannounced: (replay.last_boot != Some(boot)).then_some(boot),
             reserved_len: 0,
             generation: 0,
             is_poisoned: false,
             buffer: Vec::new(),
         };
-        if replay.last_boot != Some(boot)
-            && let Err(error) = log.append_body(&BodyRef::Opened { boot })
-        {
-            // A layer opens on a full disk, too; its tail will be judged less strictly.
+        let tail_len = bytes.len() as u64 - replay.good_len;
+        if tail_len > 0 {
+            log::warn!("{}: cut a torn tail of {tail_len} bytes", log.path.display());
+            log.cut_tail(bytes.len() as u64, replay.is_of(boot))?;
+        }
+        if let Err(error) = log.announce() {
+            // A layer opens on a full disk, too; it says so before it says anything else.
             log::warn!("{error}");
             log.check()?;
         }
         Ok((log, replay.index))
+    }
+
+    /// Cuts off what lies behind the log's end, in a file of `file_len` bytes.
+    fn cut_tail(&mut self, file_len: u64, is_same_boot: bool) -> Result<(), LayerError> {
+        if !is_same_boot {
+            // All that was read has been on the disk. It must be said before the record is cut that said it up to now: in
+            // the tail's own place, which needs no room.
+            let boot = self.unannounced.take();
+            let upto = self.len;
+            self.append_complete(upto)?;
+            self.unannounced = boot;
+            self.point().sync()?;
+            self.synced_len = self.len;
+            self.complete_len = upto;
+        }
+        if self.len < file_len {
+            self.file
+                .set_len(self.len)
+                .map_err(LayerError::io("truncate", &self.path))?;
+        }
+        Ok(())
     }
 
     /// Reads the sealed log in `dir`.
@@ -226,8 +268,9 @@ impl Log {
         self.len
     }
 
+    /// Whether all that was changed is on the disk.
     pub fn is_synced(&self) -> bool {
-        self.synced_len == self.len
+        self.complete_len >= self.changed_len
     }
 
     pub fn is_poisoned(&self) -> bool {
@@ -249,25 +292,49 @@ impl Log {
         if room == Room::Needs {
             self.keep_reserve()?;
         }
-        self.append_body(&BodyRef::Ops {
+        let body = BodyRef::Ops {
             synced: self.synced_len,
             ops,
-        })
+        };
+        self.append_body(&body, COMPLETE_ROOM)?;
+        self.changed_len = self.len;
+        Ok(())
+    }
+
+    /// Says that all that the first `upto` bytes name is on the disk. That holds for a reader once it is there itself.
+    pub fn append_complete(&mut self, upto: u64) -> Result<(), LayerError> {
+        let synced = self.synced_len;
+        self.append_body(&BodyRef::Complete { synced, upto }, 0)
+    }
+
+    /// As [`Log::append_complete`], where it was not said before; the log's end then.
+    pub fn complete(&mut self, upto: u64) -> Result<LogPoint, LayerError> {
+        if self.complete_len < upto.min(self.changed_len) {
+            self.append_complete(upto)?;
+        }
+        let mut point = self.point();
+        point.complete_len = upto;
+        Ok(point)
     }
 
     /// Appends the record after which nothing may follow.
     pub fn seal(&mut self) -> Result<(), LayerError> {
-        self.append_body(&BodyRef::Seal)
+        self.append_body(&BodyRef::Seal, 0)
     }
 
     /// Makes sure that records which make room will find some.
     fn keep_reserve(&mut self) -> Result<(), LayerError> {
-        if self.reserved_len >= self.len + RESERVE_LOW {
-            return self.check();
-        }
         self.check()?;
-        match fault::step().and_then(|()| sys::file::reserve(&self.file, self.len, RESERVE_TOP)) {
-            Ok(()) => self.reserved_len = self.len + RESERVE_TOP,
+        if self.reserved_len >= self.len + RESERVE_LOW {
+            return Ok(());
+        }
+        self.reserve(self.len + RESERVE_TOP)
+    }
+
+    /// Keeps room on the disk for a log of `len` bytes, where the disk can be told to.
+    fn reserve(&mut self, len: u64) -> Result<(), LayerError> {
+        match fault::step().and_then(|()| sys::file::reserve(&self.file, self.len, len - self.len)) {
+            Ok(()) => self.reserved_len = len,
             Err(error)
                 if matches!(
                     error.kind(),
@@ -281,12 +348,34 @@ impl Log {
         Ok(())
     }
 
-    fn append_body(&mut self, body: &BodyRef<'_>) -> Result<(), LayerError> {
+    /// Appends a record behind which there is still room for `leaving` bytes.
+    fn append_body(&mut self, body: &BodyRef<'_>, leaving: u64) -> Result<(), LayerError> {
         self.check()?;
+        self.announce()?;
+        self.encode(body)?;
+        let needed = self.len + self.buffer.len() as u64 + leaving;
+        if leaving > 0 && needed > self.reserved_len {
+            self.reserve(needed.next_multiple_of(BLOCK))?;
+        }
+        self.write_buffer()
+    }
+
+    /// Says under which run of the kernel the log is written from here on, if it does not yet.
+    fn announce(&mut self) -> Result<(), LayerError> {
+        let Some(boot) = self.unannounced else {
+            return Ok(());
+        };
+        self.encode(&BodyRef::Opened { boot })?;
+        self.write_buffer()?;
+        self.unannounced = None;
+        Ok(())
+    }
+
+    fn encode(&mut self, body: &BodyRef<'_>) -> Result<(), LayerError> {
         let buffer = std::mem::take(&mut self.buffer);
         self.buffer = record::encode(body, self.id, self.len, buffer)
             .ok_or_else(|| LayerError::io("append to", &self.path)(io::ErrorKind::FileTooLarge.into()))?;
-        self.write_buffer()
+        Ok(())
     }
 
     /// Writes the buffer behind the log's end, or nothing.
@@ -327,14 +416,23 @@ impl Log {
             file: self.file.clone(),
             path: self.path.clone(),
             len: self.len,
+            complete_len: 0,
             generation: self.generation,
         }
+    }
+
+    /// Brings everything on the log's file system to the disk.
+    pub fn sync_fs(&self) -> Result<(), LayerError> {
+        fault::step()
+            .and_then(|()| sys::file::sync_fs(&self.file))
+            .map_err(LayerError::io("sync the file system of", &self.path))
     }
 
     /// Remembers that everything up to `point` is on the disk.
     pub fn mark_synced(&mut self, point: &LogPoint) {
         if point.generation == self.generation {
             self.synced_len = self.synced_len.max(point.len);
+            self.complete_len = self.complete_len.max(point.complete_len);
         }
     }
 
@@ -373,6 +471,7 @@ impl Log {
             // The rename happened and only its way to the disk failed: the new file is the log now.
             Err(error) if new.path == self.path => {
                 new.synced_len = 0;
+                new.complete_len = 0;
                 log::error!("{error}");
             }
             Err(error) => return Err(error),

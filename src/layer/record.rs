@@ -4,7 +4,11 @@
 //! merely look like one: behind a damaged record the log is searched for records that are still whole. Each record
 //! says up to where the log was on the disk when it was written. With both, a tail that a crash tore (cut, nothing
 //! acknowledged is lost beyond what such a crash may lose) is told from damage (refused).
+//!
+//! After a power failure a whole record is not enough: what it names may be missing from the disk. So a sync brings the
+//! contents to the disk first, then says in the log how far that holds, and only so far is the log read then.
 
+use std::collections::VecDeque;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -38,6 +42,8 @@ enum Body {
     Ops { synced: u64, ops: Vec<Op> },
     /// Nothing follows.
     Seal,
+    /// All that the first `upto` bytes of the log name is on the disk. `synced` as in [`Body::Ops`].
+    Complete { synced: u64, upto: u64 },
 }
 
 /// [`Body`], borrowed for writing; the encodings are the same.
@@ -46,6 +52,7 @@ pub(super) enum BodyRef<'a> {
     Opened { boot: BootId },
     Ops { synced: u64, ops: &'a [Op] },
     Seal,
+    Complete { synced: u64, upto: u64 },
 }
 
 /// What reading a log gave.
@@ -53,8 +60,10 @@ pub(super) struct Replay {
     pub id: LayerId,
     pub index: LayerIndex,
     pub is_sealed: bool,
-    /// Bytes that are good; what follows is a torn tail.
+    /// Bytes that are good; what follows is a torn tail, or was not synced before the power was lost.
     pub good_len: u64,
+    /// Whether all of them are known to be on the disk, with what they name.
+    pub is_complete: bool,
     pub last_boot: Option<BootId>,
 }
 
@@ -186,16 +195,18 @@ pub(super) fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, 
         index: LayerIndex::default(),
         is_sealed: false,
         good_len: HEADER_LEN as u64,
+        is_complete: false,
         last_boot: None,
     };
-    let mut effects = Effects::default();
+    // Steps that nothing says yet to be complete, each with its end.
+    let mut pending: VecDeque<(usize, Vec<Op>)> = VecDeque::new();
+    let mut complete_len: Option<u64> = None;
     let mut at = HEADER_LEN;
     while at < bytes.len() {
         let (body, next) = match record_at(bytes, at, id) {
             Found::Record { body, next } => (body, next),
             Found::Short | Found::Damaged(_) => {
-                let same_boot = boot != UNKNOWN_BOOT && replay.last_boot == Some(boot);
-                if let Some(reason) = damage_at(bytes, at, id, same_boot) {
+                if let Some(reason) = damage_at(bytes, at, id, replay.is_of(boot)) {
                     return Err(corrupt(at, reason));
                 }
                 break;
@@ -206,18 +217,46 @@ pub(super) fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, 
         }
         match decode(body).map_err(|reason| corrupt(at, reason))? {
             Body::Opened { boot } => replay.last_boot = Some(boot),
-            Body::Ops { ops, .. } => {
-                for op in ops {
-                    replay.index.apply(op, &mut effects);
-                }
-                effects.clear();
-            }
+            Body::Ops { ops, .. } => pending.push_back((next, ops)),
             Body::Seal => replay.is_sealed = true,
+            Body::Complete { upto, .. } => {
+                if upto > at as u64 {
+                    return Err(corrupt(at, "the record speaks of more than there is before it"));
+                }
+                complete_len = complete_len.max(Some(upto));
+                replay.apply(&mut pending, upto);
+            }
         }
         at = next;
         replay.good_len = at as u64;
     }
+    replay.is_complete = pending.is_empty() && complete_len.is_some();
+    match complete_len {
+        // What was written since is in the page cache, if this kernel runs since then.
+        Some(complete_len) if !replay.is_of(boot) && !replay.is_sealed && !pending.is_empty() => {
+            replay.good_len = complete_len;
+        }
+        _ => replay.apply(&mut pending, u64::MAX),
+    }
     Ok(replay)
+}
+
+impl Replay {
+    /// Whether what was written last was written under this run of the kernel.
+    pub fn is_of(&self, boot: BootId) -> bool {
+        boot != UNKNOWN_BOOT && self.last_boot == Some(boot)
+    }
+
+    /// Applies the steps that end in the first `upto` bytes.
+    fn apply(&mut self, pending: &mut VecDeque<(usize, Vec<Op>)>, upto: u64) {
+        let mut effects = Effects::default();
+        while pending.front().is_some_and(|(end, _)| *end as u64 <= upto) {
+            for op in pending.pop_front().into_iter().flat_map(|(_, ops)| ops) {
+                self.index.apply(op, &mut effects);
+            }
+            effects.clear();
+        }
+    }
 }
 
 /// Why the record at `at`, which is not whole, is more than a torn tail; `None` where it is one.
@@ -237,7 +276,8 @@ fn damage_at(bytes: &[u8], at: usize, id: LayerId, same_boot: bool) -> Option<&'
             continue;
         };
         match decode(body) {
-            Ok(Body::Ops { synced, .. }) if synced <= at as u64 && !same_boot => {}
+            Ok(Body::Ops { synced, .. } | Body::Complete { synced, .. })
+                if synced <= at as u64 && !same_boot => {}
             Ok(Body::Opened { .. }) if !same_boot => {}
             _ => return Some(DAMAGED),
         }
@@ -273,6 +313,12 @@ pub(super) mod testing {
         pub fn push_ops(&mut self, synced: usize, ops: &[Op]) {
             let synced = synced as u64;
             self.push(&BodyRef::Ops { synced, ops });
+        }
+
+        /// Appends a record that says that the first `upto` bytes are complete.
+        pub fn push_complete(&mut self, upto: usize) {
+            let upto = upto as u64;
+            self.push(&BodyRef::Complete { synced: 0, upto });
         }
 
         pub fn push_seal(&mut self) {

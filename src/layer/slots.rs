@@ -68,6 +68,14 @@ impl SlotMap {
         }
     }
 
+    /// Gives out nothing of a file's first `len` bytes, whether it is in use or not.
+    pub fn use_only_beyond(&mut self, len: u64) {
+        for free in &mut self.free {
+            free.clear();
+        }
+        self.end = self.end.max(len.next_multiple_of(u64::from(SLOT_MIN)));
+    }
+
     /// The smallest capacity for `len` bytes; `None` past [`SLOT_MAX`].
     pub fn capacity_for(len: u64) -> Option<u32> {
         CAPACITIES

@@ -97,11 +97,8 @@ impl Layer {
                 Err(error) => log::warn!("unlinked nodes are not dropped: {error}"),
             }
         }
-        // Records of the process before may not be on the disk yet; what they dropped is about to be freed.
-        let point = log.point();
-        point.sync()?;
-        log.mark_synced(&point);
-        let contents = ContentStore::open(dir, log.id(), &index)?;
+        let may_free = complete_before_freeing(&mut log)?;
+        let contents = ContentStore::open(dir, log.id(), &index, may_free)?;
         Ok(Layer::assemble(dir, log, index, contents))
     }
 
@@ -245,12 +242,8 @@ impl Layer {
         mut write: impl FnMut(&mut Layer) -> Result<T, LayerError>,
     ) -> Result<T, LayerError> {
         match write(self) {
-            Err(LayerError::Io { source, .. })
-                if matches!(
-                    source.kind(),
-                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-                ) && self.contents.has_freed()
-                    && self.sync_for_room().is_ok() =>
+            Err(error)
+                if is_disk_full(&error) && self.contents.has_freed() && self.sync_for_room().is_ok() =>
             {
                 write(self)
             }
@@ -263,7 +256,7 @@ impl Layer {
     fn sync_for_room(&mut self) -> Result<(), LayerError> {
         let mut job = self.begin_sync()?;
         let shrunk = std::mem::take(&mut job.shrunk);
-        let result = job.run();
+        let result = self.run_sync(&mut job);
         self.take_note(job);
         self.shrunk.extend(shrunk);
         result
@@ -387,17 +380,24 @@ impl Layer {
     /// Brings everything to the disk: contents, then the log; then frees what waited for it, and compacts the log when
     /// most of it is out of date. Not to be called between writing a content and committing its node.
     ///
-    /// An fsync of one file is this, too: a log on the disk must not name contents of other files that are not.
+    /// An fsync of one file is this, too: what the log says to be complete must be so for every file.
     pub fn sync(&mut self) -> Result<(), LayerError> {
         let mut job = self.begin_sync()?;
-        let result = job.run();
+        let result = self.run_sync(&mut job);
         self.end_sync(job);
         result
     }
 
-    /// The first third of [`Layer::sync`], so that the layer can be used while the disk works: what is to be synced.
-    /// Run the job without holding the layer, then hand it to [`Layer::end_sync`]; also where it failed. Several jobs may be
-    /// under way, but the second one syncs the whole file system.
+    pub(super) fn run_sync(&mut self, job: &mut SyncJob) -> Result<(), LayerError> {
+        job.sync_contents()?;
+        self.complete_sync(job)?;
+        job.sync_log()
+    }
+
+    /// The first step of [`Layer::sync`], so that the layer can be used while the disk works: what is to be synced. Then
+    /// [`SyncJob::sync_contents`] without holding the layer, [`Layer::complete_sync`], [`SyncJob::sync_log`] without
+    /// holding it again, and in the end [`Layer::end_sync`]; that also where one of them failed. Several jobs may be under
+    /// way, but the second one syncs the whole file system.
     pub fn begin_sync(&mut self) -> Result<SyncJob, LayerError> {
         self.log.check()?;
         Ok(SyncJob {
@@ -408,7 +408,15 @@ impl Layer {
         })
     }
 
-    /// The last third of [`Layer::sync`]: takes note of what `job` did. If it failed, all of it is still to be done. Not to
+    /// The contents of `job` are on the disk: says so in the log. Records that were written meanwhile name others, which
+    /// may not be: after a power failure they do not count.
+    pub fn complete_sync(&mut self, job: &mut SyncJob) -> Result<(), LayerError> {
+        self.log.check()?;
+        job.log = self.log.complete(job.log.len())?;
+        Ok(())
+    }
+
+    /// The last step of [`Layer::sync`]: takes note of what `job` did. If it failed, all of it is still to be done. Not to
     /// be called between writing a content and committing its node.
     pub fn end_sync(&mut self, job: SyncJob) {
         if self.take_note(job) {
@@ -485,15 +493,45 @@ pub struct SyncJob {
 }
 
 impl SyncJob {
-    /// Brings the contents, then the log to the disk, then gives freed space back.
-    pub fn run(&mut self) -> Result<(), LayerError> {
-        self.contents.write_out()?;
+    /// Brings the contents to the disk.
+    pub fn sync_contents(&self) -> Result<(), LayerError> {
+        self.contents.write_out()
+    }
+
+    /// Brings the log to the disk, then gives freed space back.
+    pub fn sync_log(&mut self) -> Result<(), LayerError> {
         self.progress = Progress::LogFailed;
         self.log.sync()?;
         self.progress = Progress::Done;
         self.contents.release();
         Ok(())
     }
+}
+
+fn is_disk_full(error: &LayerError) -> bool {
+    matches!(error, LayerError::Io { source, .. }
+        if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+}
+
+/// Brings a log that was just read to the disk, with all that it names: what it dropped is about to be freed. False
+/// where the disk has no room to say that it is there.
+fn complete_before_freeing(log: &mut Log) -> Result<bool, LayerError> {
+    if log.is_synced() {
+        return Ok(true);
+    }
+    let upto = log.len();
+    let point = match log.sync_fs().and_then(|()| log.complete(upto)) {
+        Ok(point) => point,
+        Err(error) if is_disk_full(&error) => {
+            log.check()?;
+            log::warn!("what is unused stays for now: {error}");
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
+    };
+    point.sync()?;
+    log.mark_synced(&point);
+    Ok(true)
 }
 
 /// Which of the two `lseek` extensions.

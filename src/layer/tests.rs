@@ -228,10 +228,10 @@ fn a_sync_may_run_while_the_layer_is_used() {
     let mut job = layer.begin_sync().unwrap();
     put_file(&mut layer, Ino(7), &[2; 100]);
     resize(&mut layer, Ino(6), 90_000).unwrap();
-    job.run().unwrap();
+    layer.run_sync(&mut job).unwrap();
     let mut second = layer.begin_sync().unwrap();
     put_file(&mut layer, Ino(8), &[2; 100]);
-    second.run().unwrap();
+    layer.run_sync(&mut second).unwrap();
     layer.end_sync(second);
     assert!(layer.is_dirty(), "the first one has not ended");
     layer.end_sync(job);
@@ -348,6 +348,7 @@ fn compaction_keeps_everything_and_the_order_of_names() {
     }
     assert!(largest > 4_000_000 && largest < 5 << 20, "{largest}");
     assert!(layer.stats().log_bytes < largest);
+    layer.sync().unwrap();
     let log_bytes = layer.stats().log_bytes;
     assert!(
         matches!(Layer::open(&dir), Err(LayerError::Locked { .. })),

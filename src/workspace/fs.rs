@@ -291,7 +291,10 @@ impl Workspace {
             }
             layer.begin_sync()?
         };
-        let done = job.run();
+        let done = job
+            .sync_contents()
+            .and_then(|()| self.state.write().stack.open_layer_mut().complete_sync(&mut job))
+            .and_then(|()| job.sync_log());
         self.state.write().stack.open_layer_mut().end_sync(job);
         Ok(done?)
     }

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::log::Log;
 use super::model::{State, Step, expect, run, state_of, step};
 use super::*;
 
@@ -276,4 +277,104 @@ fn a_layer_opens_on_a_full_disk() {
         assert_eq!(layer.stats().nodes, 1);
         assert_eq!(read_all(&layer, Ino(6)), b"new");
     }
+}
+
+/// A record that is written while others are synced reaches the disk with them, and its content does not.
+#[test]
+fn regression_a_sync_does_not_vouch_for_what_was_written_meanwhile() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    let synced = put_file(&mut layer, Ino(5), b"synced");
+    let mut job = layer.begin_sync().unwrap();
+    job.sync_contents().unwrap();
+    // It outgrows its slot, so it moves.
+    write(&mut layer, Ino(5), 6, &[1; 5000]).unwrap();
+    put_file(&mut layer, Ino(6), b"another");
+    layer.complete_sync(&mut job).unwrap();
+    job.sync_log().unwrap();
+    layer.end_sync(job);
+    assert!(layer.is_dirty());
+    drop(layer);
+
+    for boot in [[1; 16], [1; 16], [2; 16]] {
+        let (log, index) = Log::open_under(&dir, boot).unwrap();
+        let node = index.node(Ino(5)).unwrap();
+        assert_eq!((node.size, node.content.clone()), (6, Content::Own(synced)));
+        assert!(index.node(Ino(6)).is_none());
+        assert!(log.is_synced());
+    }
+}
+
+/// A process that is killed leaves what it did not sync to the page cache, and to the next process.
+#[test]
+fn what_a_killed_process_left_is_on_the_disk_when_the_layer_is_open_again() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    put_file(&mut layer, Ino(5), b"not synced");
+    drop(layer);
+    drop(Layer::open(&dir).unwrap());
+    let (_, index) = Log::open_under(&dir, [1; 16]).unwrap();
+    assert_eq!(index.node(Ino(5)).unwrap().size, 10);
+}
+
+/// What is unused is not given out again where nothing could say that the log which dropped it is on the disk.
+#[test]
+fn a_full_disk_keeps_what_is_unused_until_the_next_sync() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    let dropped = put_file(&mut layer, Ino(5), b"dropped");
+    put_file(&mut layer, Ino(6), &[1; 100_000]);
+    layer.sync().unwrap();
+    layer
+        .commit(vec![Op::DropNode(Ino(5)), Op::DropNode(Ino(6))])
+        .unwrap();
+    drop(layer);
+    // The first step is to sync the contents, the second to say so.
+    for full_at in 0..2 {
+        fault::arm(full_at, Fault::DiskFull);
+        let mut layer = Layer::open(&dir).unwrap();
+        fault::disarm();
+        assert!(dir.join("files/1").exists());
+        assert_ne!(layer.new_content(1).unwrap().place, dropped.place);
+        assert!(layer.is_dirty());
+    }
+    let mut layer = Layer::open(&dir).unwrap();
+    assert!(!dir.join("files/1").exists());
+    assert_eq!(layer.new_content(1).unwrap().place, dropped.place);
+}
+
+#[test]
+fn a_disk_full_of_records_that_make_room_can_still_be_synced() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    put_file(&mut layer, Ino(5), b"to be dropped");
+    let mut number = 0;
+    // Until not even removing finds room: asking for more of the disk is what comes before appending.
+    loop {
+        fault::arm(0, Fault::DiskFull);
+        let op = Op::PutDentry {
+            parent: Ino::ROOT,
+            name: name(format!("gone {number}")),
+            dentry: Dentry::Whiteout,
+        };
+        number += 1;
+        let result = layer.commit(vec![op]);
+        let was_asked = fault::steps_taken() == 1 && result.is_err();
+        fault::disarm();
+        if was_asked {
+            break;
+        }
+        let op = Op::PutDentry {
+            parent: Ino::ROOT,
+            name: name(format!("gone {number}")),
+            dentry: Dentry::Whiteout,
+        };
+        layer.commit(vec![op]).unwrap();
+        assert!(number < 10_000);
+    }
+    let log = std::fs::metadata(dir.join("log")).unwrap();
+    let reserved = std::os::unix::fs::MetadataExt::blocks(&log) * 512;
+    layer.sync().unwrap();
+    let log = std::fs::metadata(dir.join("log")).unwrap();
+    assert!(log.len() <= reserved, "{} of {reserved}", log.len());
 }
