@@ -54,11 +54,11 @@ impl Repository {
         hasher.try_finalize().map_err(GitError::library(failed))
     }
 
-    /// Writes an object unless it exists.
+    /// Writes an object unless it exists, whole.
     pub(super) fn write_object(&self, kind: Kind, bytes: &[u8]) -> Result<ObjectId, GitError> {
         let id = gix::objs::compute_hash(self.hash_kind(), kind, bytes)
             .map_err(GitError::library("hash an object"))?;
-        if !self.is_written(id) {
+        if !self.is_written(id) || self.is_loose_and_broken(id, bytes) {
             self.with_local(|local| local.objects.write_buf_with_known_id(kind, bytes, id))
                 .map_err(|error| library_io_error("write an object", self.objects_dir(), &error))?;
         }
@@ -71,10 +71,34 @@ impl Repository {
         self.with_local(|local| local.objects.exists(&id))
     }
 
+    /// Whether the object's loose file holds something other than `bytes`. One that was not synced before the power failed
+    /// may be empty; writing the object again replaces it.
+    fn is_loose_and_broken(&self, id: ObjectId, bytes: &[u8]) -> bool {
+        let loose = gix::odb::loose::Store::at(self.objects_dir(), self.hash_kind());
+        let mut found = Vec::new();
+        let is_broken = match loose.try_find(&id, &mut found) {
+            Ok(Some(found)) => found.data != bytes,
+            Ok(None) => false,
+            Err(_) => true,
+        };
+        if is_broken {
+            log::warn!("the loose object {id} is damaged and is written again");
+        }
+        is_broken
+    }
+
     /// Remembers that `id` must be synced before a ref may name it. Objects that were there already count: another
     /// thread, or git, may have written them a moment ago without syncing, and syncing again costs next to nothing.
     pub(super) fn note_unsynced(&self, id: ObjectId) {
         UNSYNCED.lock().entry(self.objects_dir()).or_default().insert(id);
+    }
+
+    /// Syncs objects that somebody else may have written a moment ago.
+    pub fn sync_blobs(&self, ids: impl Iterator<Item = ObjectId>) -> Result<(), GitError> {
+        for id in ids {
+            self.note_unsynced(id);
+        }
+        self.sync_objects()
     }
 
     /// Syncs what was written to this repository since the last time, and the directories that name it.
@@ -100,8 +124,9 @@ impl Repository {
         let id = store
             .write_stream(Kind::Blob, len, &mut ExactReader { content, left: len })
             .map_err(|error| library_io_error("write an object", self.objects_dir(), &error))?;
-        if !self.is_written(id) {
-            let to = loose_path(&self.objects_dir(), &id);
+        let to = loose_path(&self.objects_dir(), &id);
+        // A loose file that is there may be damaged, and this one is known to be whole.
+        if !self.is_written(id) || to.exists() {
             if let Some(dir) = to.parent() {
                 fs::create_dir_all(dir).map_err(GitError::io("create", dir))?;
             }

@@ -91,6 +91,29 @@ fn blobs_are_what_git_hashes_and_written_once() {
     }
 }
 
+/// A power failure leaves objects that were not synced empty: as good as not written.
+#[test]
+fn regression_an_empty_object_is_written_again() {
+    let (test, repository, _) = sample(&[]);
+    let large = vec![b'x'; (5 << 20) + 3];
+    for content in [b"small\n".as_slice(), &large] {
+        let write = || {
+            repository
+                .write_blob(&mut &*content, content.len() as u64)
+                .unwrap()
+        };
+        let hex = write().to_string();
+        let path = test.dir().join(".git/objects").join(&hex[..2]).join(&hex[2..]);
+        for broken in [&b""[..], b"noise"] {
+            fs::remove_file(&path).unwrap();
+            fs::write(&path, broken).unwrap();
+            write();
+            assert_eq!(test.git_bytes(&["cat-file", "blob", &hex], b""), content);
+        }
+    }
+    test.git(&["fsck", "--strict"]);
+}
+
 #[test]
 fn a_content_that_ends_early_makes_no_object() {
     let (test, repository, _) = sample(&[]);
