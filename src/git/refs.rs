@@ -6,8 +6,10 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use gix::ObjectId;
 use gix::bstr::ByteSlice;
@@ -19,10 +21,15 @@ use gix::refs::transaction::{Change, PreviousValue, RefEdit};
 use gix::refs::{FullName, Target};
 
 use super::worktree::{self, registered_checkout_dir};
-use super::{GitError, Repository, ref_locks};
+use super::{GitError, Repository};
 
 /// How long a locked ref is waited for (`core.filesRefLockTimeout`'s default).
 const REF_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// How long, and how often, the lock of the packed refs is looked at before it counts as left behind: git holds it for
+/// moments, and for longer only while it writes a large file beside it.
+const PACKED_REFS_PATIENCE: Duration = Duration::from_secs(2);
+const PACKED_REFS_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a locked `packed-refs` is waited for (`core.packedRefsTimeout`'s default).
 const PACKED_REFS_LOCK_TIMEOUT: Duration = Duration::from_millis(1000);
 
@@ -138,6 +145,60 @@ impl Repository {
         self.apply_ref_edit(&self.keeping_store(), edit, &path).map(drop)
     }
 
+    /// Removes the locks beneath `refs/tine/` with which a process died. The caller knows that no other process of tine's is
+    /// at work there; git takes them only while it packs refs, and tries again.
+    pub fn release_stale_ref_locks(&self) -> Result<(), GitError> {
+        let root = self.common_dir().join("refs/tine");
+        let list = |dir: &Path| -> Result<Vec<PathBuf>, GitError> {
+            match fs::read_dir(dir) {
+                Ok(entries) => entries
+                    .map(|entry| entry.map(|entry| entry.path()))
+                    .collect::<Result<_, _>>()
+                    .map_err(GitError::io("list", dir)),
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                    Ok(Vec::new())
+                }
+                Err(error) => Err(GitError::io("list", dir)(error)),
+            }
+        };
+        for dir in list(&root)? {
+            for path in list(&dir)? {
+                if path.extension().is_some_and(|extension| extension == "lock") {
+                    remove_stale_lock(&path)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the lock of the branch `name` (short) with which a process died; the caller knows that it is tine's own.
+    pub fn release_stale_branch_lock(&self, name: &str) -> Result<(), GitError> {
+        branch_ref(name)?;
+        remove_stale_lock(&lock_of(&self.common_dir().join("refs/heads").join(name)))
+    }
+
+    /// Removes the lock of the packed refs with which a process died while it deleted refs. It may be git's as well: then it
+    /// goes away by itself, or the file that git writes under it is there.
+    pub fn release_stale_packed_refs_lock(&self) -> Result<(), GitError> {
+        let lock = lock_of(&self.common_dir().join("packed-refs"));
+        let new = self.common_dir().join("packed-refs.new");
+        let identity = || {
+            let meta = fs::symlink_metadata(&lock).ok()?;
+            Some((meta.ino(), meta.mtime(), meta.mtime_nsec()))
+        };
+        let Some(before) = identity() else {
+            return Ok(());
+        };
+        let deadline = Instant::now() + PACKED_REFS_PATIENCE;
+        while Instant::now() < deadline {
+            if identity() != Some(before) || fs::symlink_metadata(&new).is_ok() {
+                return Ok(());
+            }
+            thread::sleep(PACKED_REFS_INTERVAL);
+        }
+        remove_stale_lock(&lock)
+    }
+
     /// Whether `ancestor` is reachable from `descendant` (a commit reaches itself).
     pub fn is_ancestor(&self, ancestor: ObjectId, descendant: ObjectId) -> Result<bool, GitError> {
         if ancestor == descendant {
@@ -180,7 +241,7 @@ impl Repository {
     }
 
     /// Applies one edit; the value that the ref had before. `path` is the loose ref's file: its new content is synced
-    /// before it is moved into place.
+    /// before it is moved into place, and its directory after.
     pub(super) fn apply_ref_edit(
         &self,
         store: &Store,
@@ -189,11 +250,6 @@ impl Repository {
     ) -> Result<Option<Target>, GitError> {
         let name = edit.name.as_bstr().to_string();
         let is_update = matches!(edit.change, Change::Update { .. });
-        let mut locks = vec![lock_of(path), lock_of(&self.common_dir().join("packed-refs"))];
-        if edit.deref {
-            locks.push(lock_of(&store.git_dir().join(&name)));
-        }
-        let _note = ref_locks::Note::of(self.common_dir(), &locks)?;
         let is_logged = is_update && store.write_reflog != WriteReflog::Disable;
         let signature = is_logged.then(|| self.reflog_signature());
         let mut time = gix::date::parse::TimeBuf::default();
@@ -211,6 +267,10 @@ impl Repository {
         let applied = prepared
             .commit(signature.as_ref().map(|signature| signature.to_ref(&mut time)))
             .map_err(|error| ref_error(store, &name, path, &error))?;
+        // Only now is the lock gone from the disk, too.
+        if let Some(dir) = path.parent() {
+            sync_if_there(dir)?;
+        }
         Ok(applied
             .into_iter()
             .next_back()
@@ -303,6 +363,18 @@ fn ref_error(store: &Store, name: &str, path: &Path, error: &gix::Error) -> GitE
         GitError::RefMoved { name }
     } else {
         library_io_error("change the ref", PathBuf::from(name), error)
+    }
+}
+
+/// Removes a lock that nobody holds any more, if it is there.
+pub(super) fn remove_stale_lock(lock: &Path) -> Result<(), GitError> {
+    match fs::remove_file(lock) {
+        Ok(()) => {
+            log::info!("removed {}, with which a process died", lock.display());
+            Ok(())
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(GitError::io("remove", lock)(error)),
     }
 }
 

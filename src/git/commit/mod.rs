@@ -22,7 +22,7 @@ use gix::{ObjectId, oid};
 use self::identity::Role;
 pub use self::identity::{CommitTime, Identity};
 pub use self::message::clean_message;
-use super::refs::{lock_of, read_if_there, ref_locked, reflog_message, sync_if_there};
+use super::refs::{lock_of, read_if_there, ref_locked, reflog_message};
 use super::{GitError, LinkedWorktree, Repository, TreeEntryKind, program};
 use crate::path::RepoPath;
 
@@ -169,15 +169,11 @@ impl Repository {
         };
         let edit = RefEdit::update(head_name(), commit_id, expected, reflog_message(reflog)).with_deref(true);
         let ref_path = self.head_ref_path(worktree)?;
-        self.apply_ref_edit(&store, edit, &ref_path)?;
-        match ref_path.parent() {
-            Some(dir) => sync_if_there(dir),
-            None => Ok(()),
-        }
+        self.apply_ref_edit(&store, edit, &ref_path).map(drop)
     }
 
     /// The loose file of the ref that moves with the worktree's HEAD: its branch's, or HEAD itself.
-    fn head_ref_path(&self, worktree: &LinkedWorktree) -> Result<PathBuf, GitError> {
+    pub(super) fn head_ref_path(&self, worktree: &LinkedWorktree) -> Result<PathBuf, GitError> {
         let head_path = worktree.git_dir().join("HEAD");
         let head = read_if_there(&head_path)?.unwrap_or_default();
         let target = head

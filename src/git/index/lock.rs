@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::git::{GitError, LinkedWorktree};
+use crate::git::refs::{lock_of, remove_stale_lock};
+use crate::git::{GitError, LinkedWorktree, Repository};
 
 /// How long an index that git has locked is waited for: an editor's `git status` is over by then, a rebase is not.
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -139,17 +140,23 @@ impl Drop for IndexLock {
     }
 }
 
-/// Gives back the index's lock where a process of tine's died with it. A lock of git's is left alone. The caller knows
-/// that no process of tine's is at work there.
-pub fn release_stale_lock(worktree: &LinkedWorktree) -> Result<(), GitError> {
+/// Gives back the index's lock where a process of tine's died with it, and those of HEAD and its branch, which are taken
+/// under that one only. A lock of git's is left alone. The caller knows that no process of tine's is at work there.
+pub fn release_stale_lock(repository: &Repository, worktree: &LinkedWorktree) -> Result<(), GitError> {
     let (lock_path, mark_path) = (lock_path(worktree), mark_path(worktree));
     let identity = |path: &Path| fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()));
     let marks = [identity(&mark_path), identity(&worktree.index_path())];
     if let Ok(lock) = identity(&lock_path)
         && marks.into_iter().flatten().any(|mark| mark == lock)
     {
-        log::info!("removing {}, with which a process died", lock_path.display());
-        remove_if_there(&lock_path)?;
+        for held in [
+            worktree.git_dir().join("HEAD"),
+            repository.head_ref_path(worktree)?,
+        ] {
+            remove_stale_lock(&lock_of(&held))?;
+        }
+        // Last: as long as it is there, the others are known to be ours.
+        remove_stale_lock(&lock_path)?;
     }
     remove_if_there(&old_path(worktree))?;
     remove_if_there(&mark_path)

@@ -449,22 +449,35 @@ fn a_lock_that_a_killed_process_left_is_given_back_and_one_of_gits_is_not() {
     std::mem::forget(IndexLock::acquire(&fork.worktree).unwrap());
     assert!(lock_path.exists());
     update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[]).unwrap_err();
-    release_stale_lock(&fork.worktree).unwrap();
+    release_stale_lock(&fork.repository, &fork.worktree).unwrap();
     assert!(!lock_path.exists());
     update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[]).unwrap();
 
     let updated = update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[]);
     std::mem::forget(updated.unwrap());
     assert!(lock_path.exists());
-    release_stale_lock(&fork.worktree).unwrap();
+    // With it, those that are taken under it.
+    let head_locks = [
+        fork.worktree.git_dir().join("HEAD.lock"),
+        fork.repository.common_dir().join("refs/heads/fork.lock"),
+    ];
+    let head = fs::read_to_string(fork.worktree.git_dir().join("HEAD")).unwrap();
+    assert_eq!(head, "ref: refs/heads/fork\n");
+    for lock in &head_locks {
+        fs::write(lock, "").unwrap();
+    }
+    release_stale_lock(&fork.repository, &fork.worktree).unwrap();
+    assert!(head_locks.iter().all(|lock| !lock.exists()));
     update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[]).unwrap();
     fork.check_index(fork.head_tree());
 
     std::mem::forget(IndexLock::acquire(&fork.worktree).unwrap());
     fs::remove_file(&lock_path).unwrap();
     fs::write(&lock_path, "").unwrap();
-    release_stale_lock(&fork.worktree).unwrap();
+    fs::write(&head_locks[0], "").unwrap();
+    release_stale_lock(&fork.repository, &fork.worktree).unwrap();
     assert!(lock_path.exists(), "another has it by now");
+    assert!(head_locks[0].exists(), "and this one, too");
 }
 
 #[test]

@@ -303,3 +303,40 @@ fn of_many_who_create_one_branch_one_succeeds() {
         "branch: Created"
     );
 }
+
+#[test]
+fn locks_that_a_dead_process_left_are_released() {
+    let (test, repository) = sample();
+    let id = test.id_of("HEAD");
+    repository.keep("demo", "head", id).unwrap();
+    let refs = test.dir().join(".git/refs");
+    let locks = [refs.join("tine/demo/head.lock"), refs.join("tine/demo/base.lock")];
+    for lock in &locks {
+        fs::write(lock, "").unwrap();
+    }
+    let branch_lock = refs.join("heads/main.lock");
+    fs::write(&branch_lock, "").unwrap();
+    let error = repository.keep("demo", "head", id).unwrap_err();
+    assert!(matches!(error, GitError::RefLocked { .. }), "{error}");
+
+    repository.release_stale_ref_locks().unwrap();
+    assert!(locks.iter().all(|lock| !lock.exists()));
+    assert!(branch_lock.exists(), "it is git's");
+    repository.keep("demo", "head", id).unwrap();
+    repository.release_stale_branch_lock("main").unwrap();
+    assert!(!branch_lock.exists());
+}
+
+#[test]
+fn a_lock_of_the_packed_refs_goes_unless_git_is_at_work() {
+    let (test, repository) = sample();
+    let packed = |name: &str| test.dir().join(".git").join(name);
+    repository.release_stale_packed_refs_lock().unwrap();
+    fs::write(packed("packed-refs.lock"), "").unwrap();
+    fs::write(packed("packed-refs.new"), "").unwrap();
+    repository.release_stale_packed_refs_lock().unwrap();
+    assert!(packed("packed-refs.lock").exists());
+    fs::remove_file(packed("packed-refs.new")).unwrap();
+    repository.release_stale_packed_refs_lock().unwrap();
+    assert!(!packed("packed-refs.lock").exists());
+}

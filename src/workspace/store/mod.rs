@@ -5,7 +5,6 @@
 //! lock                        held by the one process that has the store open
 //! forks/<name>/fork.json      the fork's record, atomically replaced
 //! forks/<name>/traces.json    there only while the fork is being made or removed: what it has elsewhere
-//! ref-locks/                  which locks of git's a process is about to take
 //! layers/<id>/                layers; next id in layers/next
 //! bases/                      cached indexes of bases
 //! spool/                      large blobs, for the life of a process

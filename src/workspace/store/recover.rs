@@ -12,7 +12,7 @@ use super::files;
 use super::{Places, fork_of_lock_reason};
 use crate::git::index::release_stale_lock;
 use crate::git::worktree::remove_unfinished;
-use crate::git::{LinkedWorktree, ObjectId, Repository, release_stale_ref_locks};
+use crate::git::{LinkedWorktree, ObjectId, Repository};
 use crate::workspace::StoreError;
 use crate::workspace::fork::{ForkName, ForkRecord, Traces};
 
@@ -31,8 +31,6 @@ pub(super) fn release_refs(repository: &Repository, fork: &str) -> Result<(), St
 
 /// Removes what no record names.
 pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), StoreError> {
-    // First of all: what follows changes refs.
-    release_stale_ref_locks(repository.common_dir())?;
     let mut records: Vec<ForkRecord> = Vec::new();
     let mut unreadable: HashSet<String> = HashSet::new();
     let mut unfinished: Vec<ForkName> = Vec::new();
@@ -55,6 +53,10 @@ pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), Stor
         }
         remove_temporaries(&dir)?;
     }
+    repository.release_stale_ref_locks()?;
+    if !unfinished.is_empty() {
+        repository.release_stale_packed_refs_lock()?;
+    }
     clean_worktrees(repository, &records, &unreadable)?;
     release_index_locks(repository, &records);
     for name in unfinished {
@@ -62,6 +64,10 @@ pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), Stor
         if unreadable.is_empty() {
             let taken: Vec<&str> = records.iter().map(|record| record.worktree_id.as_str()).collect();
             remove_unfinished(repository, name.as_str(), &taken)?;
+        }
+        // The process may have died with it.
+        if let Some((branch, _)) = &read_traces(places, &name)?.branch {
+            repository.release_stale_branch_lock(branch)?;
         }
         remove_traces(repository, places, &name)?;
         release_refs(repository, name.as_str())?;
@@ -114,9 +120,18 @@ fn release_index_locks(repository: &Repository, records: &[ForkRecord]) {
         let Ok(worktree) = LinkedWorktree::open(repository, &record.worktree_id) else {
             continue;
         };
-        if let Err(error) = release_stale_lock(&worktree) {
+        if let Err(error) = release_stale_lock(repository, &worktree) {
             log::warn!("the index of {} stays locked: {error}", record.name);
         }
+    }
+}
+
+/// What stands in `forks/<name>/traces.json`; a damaged one tells nothing.
+fn read_traces(places: &Places, name: &ForkName) -> Result<Traces, StoreError> {
+    match files::read_json::<Traces>(&places.traces(name)) {
+        Ok(traces) => Ok(traces.unwrap_or_default()),
+        Err(StoreError::Damaged { .. }) => Ok(Traces::default()),
+        Err(error) => Err(error),
     }
 }
 
@@ -127,11 +142,7 @@ pub(super) fn remove_traces(
     places: &Places,
     name: &ForkName,
 ) -> Result<bool, StoreError> {
-    let traces = match files::read_json::<Traces>(&places.traces(name)) {
-        Ok(traces) => traces.unwrap_or_default(),
-        Err(StoreError::Damaged { .. }) => Traces::default(),
-        Err(error) => return Err(error),
-    };
+    let traces = read_traces(places, name)?;
     if let Some(dir) = &traces.mount_dir {
         remove_mount_dir(repository, dir);
     }
