@@ -21,7 +21,7 @@ mod writing;
 
 use std::time::{Duration, Instant};
 
-use support::Random;
+use support::{Random, SayWhich};
 
 /// How often a test kills the daemon.
 fn rounds() -> usize {
@@ -37,23 +37,9 @@ fn let_pass(random: &mut Random, most: Duration) {
     }
 }
 
-/// Fails with the seed.
-struct SayWhich(u64);
-
-impl SayWhich {
+/// The test's random numbers, and what tells their seed when it fails.
+fn seeded() -> (Random, SayWhich<'static>) {
     const VARIABLE: &str = "TINE_CRASH_SEED";
-
-    /// The test's random numbers.
-    fn start() -> (Random, SayWhich) {
-        let (random, seed) = Random::from_environment(SayWhich::VARIABLE);
-        (random, SayWhich(seed))
-    }
-}
-
-impl Drop for SayWhich {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("{}={} to run this again", SayWhich::VARIABLE, self.0);
-        }
-    }
+    let (random, seed) = Random::from_environment(VARIABLE);
+    (random, SayWhich(VARIABLE, seed))
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{SayWhich, let_pass, rounds};
+use super::{let_pass, rounds, seeded};
 use crate::support::{OutputExt, TestRepo, Tine, require_fuse, run_with_timeout};
 
 /// Files by name.
@@ -25,7 +25,7 @@ pub fn read_files(dir: &Path) -> Files {
 #[test]
 fn invariant_13_a_commit_that_is_killed_happened_or_not() {
     require_fuse!();
-    let (mut random, _say) = SayWhich::start();
+    let (mut random, _say) = seeded();
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
     let mount = tine.new_fork("demo");

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::commits::{Files, read_files};
-use super::{SayWhich, let_pass, rounds};
+use super::{let_pass, rounds, seeded};
 use crate::support::{
     OutputExt, Random, TestRepo, Tine, mounts_beneath, process, require_fuse, run_with_timeout,
 };
@@ -335,7 +335,7 @@ fn brief(fork: Option<&Fork>) -> String {
 #[test]
 fn a_command_that_is_killed_leaves_each_fork_whole_and_nothing_behind() {
     require_fuse!();
-    let (random, _say) = SayWhich::start();
+    let (random, _say) = seeded();
     let repo = TestRepo::new();
     let mut crashes = Crashes {
         repo: &repo,

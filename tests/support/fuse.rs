@@ -39,9 +39,9 @@ fn may_mount() -> bool {
     mask & (1 << CAP_SYS_ADMIN) != 0
 }
 
-/// Mount points at or beneath `dir`, deepest first. Touches none of them.
+/// Mount points at or beneath `dir`, deepest first, as this thread sees them. Touches none of them.
 pub fn mounts_beneath(dir: &Path) -> Vec<PathBuf> {
-    let table = std::fs::read("/proc/self/mountinfo").expect("/proc is mounted");
+    let table = std::fs::read("/proc/thread-self/mountinfo").expect("/proc is mounted");
     let mut found: Vec<PathBuf> = table
         .split(|&b| b == b'\n')
         .filter_map(|line| line.split(|&b| b == b' ').nth(4))

@@ -5,6 +5,7 @@
 #![allow(dead_code, unused_imports, unused_macros)]
 
 pub mod command;
+pub mod disk;
 pub mod fork;
 pub mod fuse;
 pub mod process;
@@ -15,8 +16,8 @@ pub mod tine;
 pub use command::{OutputExt, run_with_timeout, run_with_timeout_of, wait_until};
 pub use fork::TestFork;
 pub use fuse::{force_unmount_beneath, fuse_missing, mounts_beneath};
-pub use random::Random;
-pub use repo::TestRepo;
+pub use random::{Random, SayWhich};
+pub use repo::{TestRepo, path_text};
 pub use tine::Tine;
 
 use std::io::Write;

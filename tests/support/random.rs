@@ -39,3 +39,14 @@ impl Random {
         (0..len).map(|_| self.next() as u8).collect()
     }
 }
+
+/// Fails with the seed: the environment variable that takes it, and its value.
+pub struct SayWhich<'a>(pub &'a str, pub u64);
+
+impl Drop for SayWhich<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}={} to run this again", self.0, self.1);
+        }
+    }
+}

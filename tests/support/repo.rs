@@ -82,6 +82,21 @@ impl TestRepo {
 
     /// `git init` with `options`; no commit yet.
     pub fn init(options: &[&str]) -> TestRepo {
+        TestRepo::init_at("repo", options, |_| {})
+    }
+
+    /// As [`TestRepo::new`], at `<root>/disk/repo`. `mount` gets the root and puts a disk at `<root>/disk` first.
+    pub fn on_disk(mount: impl FnOnce(&Path)) -> TestRepo {
+        let repo = TestRepo::init_at("disk/repo", &[], |root| {
+            fs::create_dir(root.join("disk")).expect("the directory is new");
+            mount(root);
+        });
+        repo.write_base_files();
+        repo.commit_all("base");
+        repo
+    }
+
+    fn init_at(place: &str, options: &[&str], prepare: impl FnOnce(&Path)) -> TestRepo {
         isolate_this_process();
         // Beneath target/, because a temporary directory may be on a file system without user xattrs.
         let root = tempfile::Builder::new()
@@ -89,15 +104,15 @@ impl TestRepo {
             .tempdir_in(env!("CARGO_TARGET_TMPDIR"))
             .expect("a temporary directory can be made");
         let root_dir = root.path().canonicalize().expect("the directory was just made");
-        let dir = root_dir.join("repo");
-        for made in [root_dir.join("home"), dir.clone()] {
-            fs::create_dir(made).expect("the directory is new");
-        }
+        fs::create_dir(root_dir.join("home")).expect("the directory is new");
         let repo = TestRepo {
             root: Some(root),
+            dir: root_dir.join(place),
             root_dir,
-            dir,
         };
+        // With the guard in place, which detaches what is mounted.
+        prepare(&repo.root_dir);
+        fs::create_dir(&repo.dir).expect("the directory is new");
         let mut args = vec!["init", "-q", "--initial-branch=main"];
         args.extend_from_slice(options);
         repo.git(&args);
