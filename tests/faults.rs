@@ -6,6 +6,8 @@ mod support;
 mod disk_filter;
 #[path = "faults/full_disk.rs"]
 mod full_disk;
+#[path = "faults/power_loss.rs"]
+mod power_loss;
 
 /// Returns from the test with a `SKIP` line where disks cannot be made here; fails where `REQUIRE_FUSE=1`.
 macro_rules! require_disk {

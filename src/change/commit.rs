@@ -69,6 +69,8 @@ pub fn commit(
         Some(_) => format!("commit: {summary}"),
         None => format!("commit (initial): {summary}"),
     };
+    // HEAD must not be ahead of the view after a power failure: that would look like changes that take it back.
+    fork.workspace.sync()?;
     // The index goes first: after a crash in between everything is merely staged.
     let updated_index = update_index(
         repository,
@@ -107,6 +109,8 @@ pub fn settle(
     };
     let Examined { mut adoptable, .. } = examine(repository, fork, Some(head), Blobs::Hash, Scope::InHead)?;
     adoptable.retain(|adoptable| adoptable.is_in_head);
+    // git does not wait for the objects that it writes, and from now on they are all there is of these contents.
+    repository.sync_blobs(adoptable.iter().map(|adoptable| adoptable.blob_id))?;
     Ok(SettleOutcome {
         adopted: adopt(repository, name, fork, head, &adoptable)?,
     })

@@ -279,7 +279,7 @@ fn a_layer_opens_on_a_full_disk() {
     }
 }
 
-/// A record that is written while others are synced reaches the disk with them, and its content does not.
+/// Invariant 4: a record that is written while others are synced reaches the disk with them, and its content does not.
 #[test]
 fn regression_a_sync_does_not_vouch_for_what_was_written_meanwhile() {
     let (_temp, dir) = temp();
