@@ -89,7 +89,12 @@ impl LinkedWorktree {
     pub fn relocate(&self, checkout_dir: &Path) -> Result<(), GitError> {
         let path = self.git_dir.join("gitdir");
         let new_path = self.git_dir.join("gitdir.new");
-        fs::write(&new_path, gitdir_content(checkout_dir)).map_err(GitError::io("write", &new_path))?;
+        fs::File::create(&new_path)
+            .and_then(|mut file| {
+                file.write_all(&gitdir_content(checkout_dir))?;
+                file.sync_all()
+            })
+            .map_err(GitError::io("write", &new_path))?;
         fs::rename(&new_path, &path).map_err(GitError::io("replace", &path))
     }
 

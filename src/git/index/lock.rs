@@ -86,10 +86,12 @@ impl IndexLock {
         })
     }
 
-    /// Puts `content` in the index's place, with the permissions that the index has.
+    /// Puts `content` in the index's place, with the permissions that the index has. It is on the disk before it gets there:
+    /// git cannot read an index that a power failure left empty.
     pub(super) fn commit(mut self, content: &[u8]) -> Result<UpdatedIndex, GitError> {
         self.file
             .write_all(content)
+            .and_then(|()| self.file.sync_all())
             .map_err(GitError::io("write", &self.lock_path))?;
         self.put_in_place()
             .map_err(GitError::io("replace", &self.index_path))
