@@ -19,7 +19,7 @@ use support::{
 };
 use tine::fuse::{Mount, MountError, MountOptions, UnmountMode, users_of};
 use tine::path::RepoPath;
-use tine::workspace::Caller;
+use tine::workspace::{Caller, MountGrants};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -358,7 +358,10 @@ fn permissions_hold_for_those_who_are_not_root() {
         let options = MountOptions {
             dir: fork.path().to_owned(),
             name: "one".into(),
-            allow_other,
+            grants: MountGrants {
+                allow_other,
+                ..MountGrants::default()
+            },
         };
         Mount::start(Arc::clone(fork.workspace()), &options, Box::new(|| {})).unwrap()
     };
@@ -554,7 +557,7 @@ fn unmounting_from_outside_ends_the_session_and_frees_the_place() {
     let options = MountOptions {
         dir: fork.path().to_owned(),
         name: "one".into(),
-        allow_other: false,
+        grants: MountGrants::default(),
     };
     for round in 0..3 {
         let (tell, ended) = channel();

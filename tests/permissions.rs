@@ -7,7 +7,7 @@
 mod support;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use support::command::shell;
@@ -39,7 +39,7 @@ fn is_root() -> bool {
 
 fn fork_for(repo: &TestRepo, entry: Entry) -> TestFork {
     let mut fork = TestFork::with(repo, "one", |options| {
-        options.allow_other = entry == Entry::Anybody
+        options.grants.allow_other = entry == Entry::Anybody
     });
     fork.mount();
     fork
@@ -441,4 +441,94 @@ fn tine_goes_on_with_forks_that_hold_immutable_files() {
     run_with_timeout(&mut shell(&dir, "chattr +i new .")).expect_success("chattr");
     tine.ok(&["unmount", "one"]);
     tine.ok(&["delete", "one", "--force"]);
+}
+
+#[test]
+fn programs_and_devices_are_inert_unless_asked_for() {
+    require_fuse!();
+    require_root!();
+    require_program!("setpriv");
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    // Who runs the program, and whether the device takes anything.
+    let tried = |dir: &Path| {
+        let script = format!(
+            "{PRELUDE} cp \"$(command -v id)\" id; chmod 4755 id; as 3000 ./id -u
+            rm -f null; mknod null c 1 3; chmod 666 null; as 3000 sh -c ': > null' 2>/dev/null || echo refused"
+        );
+        run_with_timeout(&mut shell(dir, &script))
+            .expect_success("the script")
+            .text()
+    };
+    let dir = tine.json(&["new", "plain", "--allow-other"]);
+    assert_eq!((&dir["suid"], &dir["dev"]), (&false.into(), &false.into()));
+    let plain = tine.ok(&["path", "plain"]);
+    assert_eq!(tried(Path::new(&plain)), "3000\nrefused");
+
+    tine.ok(&["mount", "plain", "--allow-other"]);
+    let busy = tine.fails(5, &["mount", "plain", "--suid"]);
+    assert!(busy.contains("unmount --keep plain"), "{busy}");
+    tine.ok(&["unmount", "plain"]);
+    tine.ok(&["mount", "plain", "--suid"]);
+    assert_eq!(tried(Path::new(&plain)), "0\nrefused");
+    let listed = &tine.json(&["list"])["forks"][0];
+    assert_eq!(
+        (&listed["allow_other"], &listed["suid"], &listed["dev"]),
+        (&true.into(), &true.into(), &false.into())
+    );
+
+    let open = PathBuf::from(tine.ok(&["new", "open", "--allow-other", "--suid", "--dev"]));
+    assert_eq!(tried(&open), "0");
+    tine.ok(&["daemon", "stop"]);
+    tine.ok(&["daemon", "start"]);
+    assert_eq!(tried(&open), "0", "the next mount allows as much");
+}
+
+/// Owners, groups and modes of what is made and changed, by whom.
+const OWNERS: &str = r#"
+chmod 777 .
+as 3000 touch mine; as 3000 mkdir mine.d; as_member 3000 mkfifo pipe; as 3000 ln -s x link; modes mine mine.d pipe link
+try as 3001 chmod 777 mine; try as 3001 chown 3001 mine; try as 3000 chown 3001 mine; try as 3000 chgrp 4000 mine
+try as_member 3000 chgrp 4000 mine; try as 3001 touch -c -d @5 mine; try as 3001 touch -c mine; modes mine
+# Set-group-id directories hand their group, and themselves, down.
+mkdir team; chown 3000:4000 team; chmod 2777 team
+as 3001 touch team/file; as 3001 mkdir team/sub team/sub/deep; as 3001 ln -s x team/link; as 3001 mkfifo team/fifo
+modes team team/file team/sub team/sub/deep team/link team/fifo
+try as 3001 chmod 2755 team/file; try as 3001 chmod 2755 team/sub; modes team/file team/sub
+try as_member 3001 chmod 2755 team/file; try as_member 3001 chmod 2755 team/sub; modes team/file team/sub
+try as 3001 python3 -c 'import os
+os.umask(0)
+for mode in (0o2777, 0o2767, 0o6777, 0o1777):
+    for make, dir in ((os.mkdir, "team"), (os.mkdir, "."), (os.mknod, "team"), (os.mknod, ".")):
+        name = f"{dir}/{make.__name__}-{mode:o}"
+        make(name, mode)
+        seen = os.stat(name)
+        print(name, oct(seen.st_mode), seen.st_uid, seen.st_gid)'
+# Sticky directories: only owners remove and rename.
+mkdir sticky; chown 3000:3000 sticky; chmod 1777 sticky; as 3001 touch sticky/a sticky/b; as 3002 touch sticky/c; as 3002 mkdir sticky/d
+try as 3002 rm -f sticky/a; try as 3002 mv sticky/a sticky/z; try as 3002 mv sticky/c sticky/a; try as 3001 mv sticky/d sticky/e
+try as 3002 mv sticky/c sticky/y; try as 3001 rm -f sticky/a; try as 3000 rm -f sticky/b; try as 3000 rmdir sticky/d; try ls sticky
+# Modes decide, for the owner before the group, and for the group before others.
+echo text > file; chown 3000:4000 file
+for mode in 000 077 707 770 400 040 004; do
+    chmod $mode file; echo $mode
+    for who in "as 3000" "as_member 3001" "as 3001"; do try $who cat file; try $who sh -c 'echo more >> file'; done
+done
+mkdir dir; touch dir/in; chown 3000:4000 dir
+for mode in 711 744 733 755 700; do
+    chmod $mode dir; echo $mode
+    try as 3001 ls dir; try as 3001 stat -c %n dir/in; try as 3001 touch dir/new; try as 3001 rm -f dir/new
+done
+try as 3001 touch sealed/none; chmod 555 .; try as 3001 touch no; try as 3001 mkdir no; try as 3001 ln -s x no; try as 3001 ln file no
+try as 3001 rm -f mine; try as 3001 mv mine no; try as 3001 mknod no p
+"#;
+
+#[test]
+fn owners_and_modes_decide_as_on_the_host() {
+    require_fuse!();
+    require_root!();
+    for program in ["setpriv", "python3"] {
+        require_program!(program);
+    }
+    same_on_host_and_mount(Entry::Anybody, OWNERS);
 }

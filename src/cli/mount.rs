@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::context::Context;
+use super::new::GrantFlags;
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
 use crate::daemon::protocol::Request;
@@ -24,9 +25,8 @@ pub struct Mount {
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub at: Option<PathBuf>,
 
-    /// Let other users enter the mount
-    #[arg(long)]
-    pub allow_other: bool,
+    #[command(flatten)]
+    pub grants: GrantFlags,
 }
 
 pub fn run(verb: &Mount, context: &Context) -> Result<Exit, Failure> {
@@ -35,7 +35,7 @@ pub fn run(verb: &Mount, context: &Context) -> Result<Exit, Failure> {
     let fork = connection.fork(&Request::Mount {
         fork: name,
         dir,
-        allow_other: verb.allow_other,
+        grants: (&verb.grants).into(),
     })?;
     match context.output.is_json() {
         true => context.output.json(&fork)?,

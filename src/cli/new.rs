@@ -6,7 +6,7 @@ use super::context::{Connection, Context};
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
 use crate::daemon::protocol::{ForkInfo, NewRequest, Request};
-use crate::workspace::{ForkName, UnmountPolicy};
+use crate::workspace::{ForkName, MountGrants, UnmountPolicy};
 
 /// Make a fork, mount it and print its path
 ///
@@ -26,7 +26,7 @@ pub struct New {
     pub name: String,
 
     /// Only make it; `tine mount` mounts it later
-    #[arg(long, conflicts_with = "allow_other")]
+    #[arg(long, conflicts_with_all = ["allow_other", "suid", "dev"])]
     pub no_mount: bool,
 
     #[command(flatten)]
@@ -52,9 +52,34 @@ pub struct NewOptions {
     #[arg(long, value_enum, value_name = "POLICY", default_value = "keep")]
     pub on_unmount: PolicyWord,
 
+    #[command(flatten)]
+    pub grants: GrantFlags,
+}
+
+// What the mount allows: `tine mount` takes it, too.
+#[derive(Debug, clap::Args)]
+pub struct GrantFlags {
     /// Let other users enter the mount
     #[arg(long)]
     pub allow_other: bool,
+
+    /// Let set-user-id programs and file capabilities have their effect (root only)
+    #[arg(long)]
+    pub suid: bool,
+
+    /// Let device nodes lead to devices (root only)
+    #[arg(long)]
+    pub dev: bool,
+}
+
+impl From<&GrantFlags> for MountGrants {
+    fn from(flags: &GrantFlags) -> MountGrants {
+        MountGrants {
+            allow_other: flags.allow_other,
+            suid: flags.suid,
+            dev: flags.dev,
+        }
+    }
 }
 
 /// [`UnmountPolicy`] on the command line.
@@ -110,7 +135,7 @@ pub fn make(
         branch: options.branch.clone(),
         dir: options.at.as_deref().map(|dir| context.absolute(dir)),
         mount,
-        allow_other: options.allow_other,
+        grants: (&options.grants).into(),
         on_unmount: options.on_unmount.into(),
         umask: umask(),
     });

@@ -246,6 +246,8 @@ impl From<MountError> for Failure {
             MountError::NoFusermount => {
                 Failure::new(ErrorCode::NoFusermount, message).hint("install fuse3 (on Debian: `apt install fuse3`)")
             }
+            MountError::OnlyRoot => Failure::new(ErrorCode::FuseNotPermitted, message)
+                .hint("leave `--suid` and `--dev` out, or run tine as root"),
             // fusermount3 has one exit code for everything: only its words tell the reasons apart.
             MountError::Fusermount(reason) if reason.contains("user_allow_other") => {
                 Failure::new(ErrorCode::FuseNotPermitted, "other users may not be let into a mount")

@@ -14,7 +14,7 @@ use super::failure::Failure;
 use crate::change::ChangeKind;
 use crate::git::{CacheFigures, CommitTime};
 use crate::path::text::{PathText, host_path, optional_host_path};
-use crate::workspace::{ForkName, UnmountPolicy};
+use crate::workspace::{ForkName, MountGrants, UnmountPolicy};
 
 /// Version of this protocol; a client and a daemon of different versions refuse each other.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -40,7 +40,9 @@ pub enum Request {
         fork: ForkName,
         #[serde(with = "optional_host_path", default)]
         dir: Option<PathBuf>,
-        allow_other: bool,
+        /// Beside what was allowed before.
+        #[serde(flatten)]
+        grants: MountGrants,
     },
     /// Unmounts and then does what `action` or the fork's policy says. Answers [`Answer::Unmounted`].
     Unmount {
@@ -84,7 +86,8 @@ pub struct NewRequest {
     #[serde(with = "optional_host_path", default)]
     pub dir: Option<PathBuf>,
     pub mount: bool,
-    pub allow_other: bool,
+    #[serde(flatten)]
+    pub grants: MountGrants,
     pub on_unmount: UnmountPolicy,
     pub umask: u16,
 }
@@ -174,8 +177,9 @@ pub struct ForkInfo {
     #[serde(with = "host_path")]
     pub mount_dir: PathBuf,
     pub mounted: bool,
-    /// Whether other users may enter the mount: as it is mounted now, or would be.
-    pub allow_other: bool,
+    /// As it is mounted now, or would be.
+    #[serde(flatten)]
+    pub grants: MountGrants,
     pub on_unmount: UnmountPolicy,
     /// Bytes on the disk: log and contents of the open layer.
     pub layer_bytes: u64,

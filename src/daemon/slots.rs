@@ -22,7 +22,7 @@ use super::presence::Presence;
 use crate::attr::Timestamp;
 use crate::fuse::{self, Mount, MountError, MountOptions, UnmountMode};
 use crate::git::{ObjectId, Repository};
-use crate::workspace::{Fork, ForkName, ForkRecord, Store};
+use crate::workspace::{Fork, ForkName, ForkRecord, MountGrants, Store};
 
 /// The daemon's whole state.
 pub struct Daemon {
@@ -67,7 +67,7 @@ struct State {
 struct Mounted {
     mount: Arc<Mount>,
     ending: Arc<Ending>,
-    allow_other: bool,
+    grants: MountGrants,
 }
 
 /// The HEAD for which the layer was settled last.
@@ -370,13 +370,13 @@ impl Turn<'_> {
     }
 
     /// Mounts the fork at `dir`, which was found fit. A stale mount there is detached first. Records are the caller's.
-    pub fn mount(&self, dir: &Path, allow_other: bool) -> Result<(), Failure> {
+    pub fn mount(&self, dir: &Path, grants: MountGrants) -> Result<(), Failure> {
         fuse::detach_stale(dir)?;
         let fork = self.open()?;
         let options = MountOptions {
             dir: dir.to_owned(),
             name: self.name().to_string(),
-            allow_other,
+            grants,
         };
         let ending = Arc::new(Ending(Mutex::new(Phase::Live)));
         let ended = ended_callback(Arc::downgrade(self.daemon), self.slot.clone(), ending.clone());
@@ -387,15 +387,15 @@ impl Turn<'_> {
         state.mounted = Some(Mounted {
             mount: Arc::new(mount),
             ending,
-            allow_other,
+            grants,
         });
         state.trouble = None;
         Ok(())
     }
 
     /// As [`Turn::mount`] where nobody waits for the outcome: a failure is logged and shown by `list`.
-    pub fn mount_or_note(&self, dir: PathBuf, allow_other: bool) {
-        if let Err(failure) = self.mount(&dir, allow_other) {
+    pub fn mount_or_note(&self, dir: PathBuf, grants: MountGrants) {
+        if let Err(failure) = self.mount(&dir, grants) {
             let failure = failure.context(format!(
                 "{} could not be mounted at {}",
                 self.name(),
@@ -431,15 +431,11 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Where the fork is mounted now.
-    pub fn mount_dir(&self) -> Option<PathBuf> {
-        self.slot.mount_dir()
-    }
-
-    /// Whether others than the owner may enter the mount.
-    pub fn allows_other(&self) -> bool {
+    /// Where the fork is mounted now, and what the mount allows.
+    pub fn mounted_as(&self) -> Option<(PathBuf, MountGrants)> {
         let state = self.slot.state.lock();
-        state.mounted.as_ref().is_some_and(|mounted| mounted.allow_other)
+        let mounted = state.mounted.as_ref()?;
+        Some((mounted.mount.dir().to_owned(), mounted.grants))
     }
 
     /// Forgets mount and open fork; what was written goes to the disk first.

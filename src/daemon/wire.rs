@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
     use crate::daemon::protocol::NewRequest;
-    use crate::workspace::{ForkName, UnmountPolicy};
+    use crate::workspace::{ForkName, MountGrants, UnmountPolicy};
 
     fn fork(name: &str) -> ForkName {
         ForkName::parse(name).unwrap()
@@ -154,7 +154,10 @@ mod tests {
                 branch: None,
                 dir: None,
                 mount: true,
-                allow_other: false,
+                grants: MountGrants {
+                    suid: true,
+                    ..MountGrants::default()
+                },
                 on_unmount: UnmountPolicy::Discard,
                 umask: 0o022,
             }),
@@ -187,7 +190,7 @@ mod tests {
         ) {
             let requests = [
                 Request::Figures,
-                Request::Mount { fork: fork("demo"), dir: Some(PathBuf::from("/tmp/x")), allow_other: true },
+                Request::Mount { fork: fork("demo"), dir: Some(PathBuf::from("/tmp/x")), grants: Default::default() },
                 Request::Commit { fork: fork("demo"), message: "m".into(), author: None, committer: None },
                 Request::Log { fork: fork("demo"), limit: usize::MAX },
             ];
@@ -216,7 +219,7 @@ mod tests {
         let request = Request::Mount {
             fork: fork("demo"),
             dir: Some(odd.clone()),
-            allow_other: false,
+            grants: MountGrants::default(),
         };
         match decode_request(&encode_request(&request).unwrap()).unwrap() {
             Request::Mount { dir, .. } => assert_eq!(dir, Some(odd)),

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use super::mount::{MountError, MountOptions};
 use super::place::FS_TYPE;
-use crate::sys::mount::{self as sys, UnmountHow};
+use crate::sys::mount::{self as sys, Inert, UnmountHow};
 use crate::sys::process::{effective_gid, effective_uid};
 
 const DEVICE: &str = "/dev/fuse";
@@ -29,13 +29,13 @@ pub(super) fn source(options: &MountOptions) -> String {
 /// passes every such check, so a mount that only root may enter does without, and saves a request after each change of
 /// a directory.
 pub(super) fn checks_permissions(options: &MountOptions, uid: u32) -> bool {
-    options.allow_other || uid != 0
+    options.grants.allow_other || uid != 0
 }
 
 /// Options that the kernel and `fusermount3` both know.
 fn common_options(options: &MountOptions, uid: u32) -> String {
     let mut list = format!("max_read={MAX_READ}");
-    if options.allow_other {
+    if options.grants.allow_other {
         list.push_str(",allow_other");
     }
     if checks_permissions(options, uid) {
@@ -47,10 +47,19 @@ fn common_options(options: &MountOptions, uid: u32) -> String {
 /// Mounts at `dir`, a directory's path without symlinks.
 pub(super) fn mount(options: &MountOptions, dir: &Path) -> Result<OwnedFd, MountError> {
     let (uid, gid) = (effective_uid(), effective_gid());
+    refuse_grants(options, uid)?;
     if uid == 0 {
         mount_directly(options, dir, uid, gid)
     } else {
         mount_through_fusermount(options, dir, uid)
+    }
+}
+
+/// `fusermount3` would leave them out without a word.
+fn refuse_grants(options: &MountOptions, uid: u32) -> Result<(), MountError> {
+    match uid != 0 && (options.grants.suid || options.grants.dev) {
+        true => Err(MountError::OnlyRoot),
+        false => Ok(()),
     }
 }
 
@@ -73,7 +82,11 @@ fn mount_directly(options: &MountOptions, dir: &Path, uid: u32, gid: u32) -> Res
         device.as_raw_fd(),
         common_options(options, uid)
     );
-    sys::mount(&source(options), dir, FS_TYPE, &data).map_err(|error| match error.raw_os_error() {
+    let inert = Inert {
+        set_id: !options.grants.suid,
+        devices: !options.grants.dev,
+    };
+    sys::mount(&source(options), dir, FS_TYPE, inert, &data).map_err(|error| match error.raw_os_error() {
         Some(libc::ENODEV) => MountError::NoFuseDevice,
         Some(libc::EPERM | libc::EACCES) => MountError::NotPermitted(error),
         _ => MountError::io("mount at", dir)(error),
@@ -170,12 +183,16 @@ pub(super) fn unmount(dir: &Path, how: UnmountHow) -> Result<(), MountError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workspace::MountGrants;
 
     fn options(allow_other: bool) -> MountOptions {
         MountOptions {
             dir: "/srv/x".into(),
             name: "x".into(),
-            allow_other,
+            grants: MountGrants {
+                allow_other,
+                ..MountGrants::default()
+            },
         }
     }
 
@@ -185,6 +202,24 @@ mod tests {
         assert!(common_options(&options(true), 0).contains("allow_other,default_permissions"));
         assert!(common_options(&options(false), 1000).contains("default_permissions"));
         assert!(!common_options(&options(false), 1000).contains("allow_other"));
+    }
+
+    #[test]
+    fn only_root_has_devices_and_set_user_id_programs_work() {
+        let with = |suid, dev| MountOptions {
+            grants: MountGrants {
+                suid,
+                dev,
+                ..MountGrants::default()
+            },
+            ..options(false)
+        };
+        for (suid, dev) in [(true, false), (false, true)] {
+            assert!(refuse_grants(&with(suid, dev), 0).is_ok());
+            let refused = refuse_grants(&with(suid, dev), 1000);
+            assert!(matches!(refused, Err(MountError::OnlyRoot)));
+        }
+        assert!(refuse_grants(&with(false, false), 1000).is_ok());
     }
 
     #[test]

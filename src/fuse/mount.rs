@@ -30,7 +30,7 @@ use super::place::{self, FS_TYPE, MountedAt};
 use super::priming::PrimingFile;
 use crate::sys::mount::{self as sys, UnmountHow};
 use crate::sys::process::{self, effective_gid, effective_uid};
-use crate::workspace::Workspace;
+use crate::workspace::{MountGrants, Workspace};
 
 /// Threads that serve one mount.
 const THREADS: usize = 2;
@@ -53,8 +53,8 @@ pub struct MountOptions {
     pub dir: PathBuf,
     /// Shown as the mount's source in `/proc/self/mounts` after `tine:`.
     pub name: String,
-    /// Several users may enter; the kernel then checks permissions (`default_permissions`).
-    pub allow_other: bool,
+    /// Where several users may enter, the kernel checks permissions (`default_permissions`).
+    pub grants: MountGrants,
 }
 
 /// Why a mount failed.
@@ -66,6 +66,8 @@ pub enum MountError {
     NotPermitted(#[source] io::Error),
     #[error("fusermount3 is missing, which a user other than root needs to mount")]
     NoFusermount,
+    #[error("only root can have set-user-id programs or devices work on a mount")]
+    OnlyRoot,
     #[error("fusermount3 failed: {0}")]
     Fusermount(String),
     #[error("{0} exists and is not an empty directory")]

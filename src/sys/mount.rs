@@ -22,8 +22,24 @@ fn check(result: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// `mount(2)` with `MS_NOSUID | MS_NODEV | MS_NOATIME`; `options` is the file system's own comma-separated list.
-pub fn mount(source: &str, dir: &Path, fs_type: &str, options: &str) -> io::Result<()> {
+/// What has no effect on a mount, though it can be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inert {
+    /// Set-id bits and capabilities of files (`MS_NOSUID`).
+    pub set_id: bool,
+    /// Device nodes (`MS_NODEV`).
+    pub devices: bool,
+}
+
+/// `mount(2)` with `MS_NOATIME`; `options` is the file system's own comma-separated list.
+pub fn mount(source: &str, dir: &Path, fs_type: &str, inert: Inert, options: &str) -> io::Result<()> {
+    let mut flags = libc::MS_NOATIME;
+    if inert.set_id {
+        flags |= libc::MS_NOSUID;
+    }
+    if inert.devices {
+        flags |= libc::MS_NODEV;
+    }
     let source = c_string(source.as_bytes())?;
     let dir = c_string(dir.as_os_str().as_bytes())?;
     let fs_type = c_string(fs_type.as_bytes())?;
@@ -34,7 +50,7 @@ pub fn mount(source: &str, dir: &Path, fs_type: &str, options: &str) -> io::Resu
             source.as_ptr(),
             dir.as_ptr(),
             fs_type.as_ptr(),
-            libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOATIME,
+            flags,
             options.as_ptr().cast(),
         )
     })

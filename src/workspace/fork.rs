@@ -92,6 +92,30 @@ pub struct Traces {
     pub mount_dir: Option<PathBuf>,
 }
 
+/// What a mount allows beyond the ordinary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MountGrants {
+    /// Users other than the fork's owner may enter.
+    pub allow_other: bool,
+    /// Set-id bits and capabilities of files count. Root's to allow.
+    pub suid: bool,
+    /// Device nodes lead to devices. Root's to allow.
+    pub dev: bool,
+}
+
+impl MountGrants {
+    /// What either allows.
+    #[must_use]
+    pub fn union(self, other: MountGrants) -> MountGrants {
+        MountGrants {
+            allow_other: self.allow_other || other.allow_other,
+            suid: self.suid || other.suid,
+            dev: self.dev || other.dev,
+        }
+    }
+}
+
 /// What the store remembers of a fork: one atomically replaced file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkRecord {
@@ -112,9 +136,8 @@ pub struct ForkRecord {
     /// Where it is, or would be, mounted.
     #[serde(with = "host_path")]
     pub mount_dir: PathBuf,
-    /// Whether users other than the fork's owner may enter the mount.
-    #[serde(default)]
-    pub allow_other: bool,
+    #[serde(flatten)]
+    pub grants: MountGrants,
     /// Whether it should be mounted: a daemon that starts mounts it again.
     pub mounted: bool,
     /// The open layer's id, and the frozen ones beneath it, newest first.

@@ -25,7 +25,7 @@ mod xattr;
 
 pub use delta::{Delta, DeltaDir, DeltaEntry, DeltaNode};
 pub use error::{FsError, StoreError};
-pub use fork::{ForkName, ForkRecord, Traces, UnmountPolicy};
+pub use fork::{ForkName, ForkRecord, MountGrants, Traces, UnmountPolicy};
 pub use fs::{BaseAttrs, Invalidation, Listener, Workspace};
 pub use ops::{Caller, DirEntry, FallocateMode, RenameMode, SetAttr, SetTime, StatFs, XattrMode};
 pub use store::{Fork, ForkOptions, Store};

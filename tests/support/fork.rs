@@ -9,7 +9,9 @@ use tine::change::commit::commit;
 use tine::change::{ChangeError, Changeset, CommitOptions, CommitOutcome};
 use tine::fuse::{Mount, MountError, MountOptions, UnmountMode};
 use tine::git::Repository;
-use tine::workspace::{Fork, ForkName, ForkOptions, Store, StoreError, UnmountPolicy, Workspace};
+use tine::workspace::{
+    Fork, ForkName, ForkOptions, MountGrants, Store, StoreError, UnmountPolicy, Workspace,
+};
 
 use super::TestRepo;
 use super::fuse::Watchdog;
@@ -26,7 +28,7 @@ pub struct TestFork {
     repository: Repository,
     name: ForkName,
     mount_dir: PathBuf,
-    allow_other: bool,
+    grants: MountGrants,
     _watchdog: Watchdog,
 }
 
@@ -66,7 +68,7 @@ impl TestFork {
             from: None,
             branch: None,
             mount_dir: mount_dir.clone(),
-            allow_other: false,
+            grants: MountGrants::default(),
             on_unmount: UnmountPolicy::Keep,
             uid,
             gid,
@@ -83,7 +85,7 @@ impl TestFork {
             repository,
             name,
             mount_dir: options.mount_dir,
-            allow_other: options.allow_other,
+            grants: options.grants,
             _watchdog: Watchdog::start(repo.root(), MOUNT_LIMIT),
         })
     }
@@ -94,7 +96,7 @@ impl TestFork {
         let options = MountOptions {
             dir: self.mount_dir.clone(),
             name: self.name.to_string(),
-            allow_other: self.allow_other,
+            grants: self.grants,
         };
         let mount = Mount::start(self.fork().workspace.clone(), &options, Box::new(|| {}));
         self.mount = Some(mount.expect("the fork can be mounted"));

@@ -45,7 +45,7 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
         from: request.from,
         branch: request.branch,
         mount_dir: dir.clone(),
-        allow_other: request.allow_other,
+        grants: request.grants,
         on_unmount: request.on_unmount,
         uid: peer.uid,
         gid: peer.gid,
@@ -55,7 +55,7 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
         return Ok(Answer::Fork(report::fork_info(daemon, &slot, &record)?));
     }
     let mounted = turn
-        .mount(&dir, request.allow_other)
+        .mount(&dir, request.grants)
         .and_then(|()| turn.update_record(|record| record.mounted = true));
     match mounted {
         Ok(record) => Ok(Answer::Fork(report::fork_info(daemon, &slot, &record)?)),
@@ -134,7 +134,7 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
     if !force {
         refuse_uncommitted(&turn, &repository)?;
     }
-    let mount_before = turn.mount_dir().map(|dir| (dir, turn.allows_other()));
+    let mount_before = turn.mounted_as();
     turn.unmount(match force {
         true => UnmountMode::Force,
         false => UnmountMode::Clean,
@@ -152,8 +152,8 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
     let kept_as = match kept {
         Ok(kept_as) => kept_as,
         Err(failure) => {
-            if let Some((dir, allow_other)) = mount_before {
-                turn.mount_or_note(dir, allow_other);
+            if let Some((dir, grants)) = mount_before {
+                turn.mount_or_note(dir, grants);
             }
             return Err(failure);
         }

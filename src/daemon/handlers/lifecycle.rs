@@ -149,19 +149,18 @@ fn all_in_use(mut failures: Vec<Failure>) -> Result<(), Failure> {
 fn unmount_all(daemon: &Arc<Daemon>, slots: &[Arc<Slot>]) -> Result<(), Failure> {
     let outcomes = at_once(slots, |slot| {
         let turn = daemon.turn_even_stopping(slot);
-        let Some(dir) = turn.mount_dir() else {
+        let Some((dir, grants)) = turn.mounted_as() else {
             return Ok(None);
         };
-        let allow_other = turn.allows_other();
         turn.unmount(UnmountMode::Clean)?;
-        Ok(Some((slot, dir, allow_other)))
+        Ok(Some((slot, dir, grants)))
     });
     let (unmounted, failures): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
     let failures: Vec<Failure> = failures.into_iter().filter_map(Result::err).collect();
     if !failures.is_empty() {
-        for (slot, dir, allow_other) in unmounted.into_iter().filter_map(Result::ok).flatten() {
+        for (slot, dir, grants) in unmounted.into_iter().filter_map(Result::ok).flatten() {
             let turn = daemon.turn_even_stopping(slot);
-            turn.mount_or_note(dir, allow_other);
+            turn.mount_or_note(dir, grants);
         }
     }
     all_in_use(failures)

@@ -30,11 +30,7 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
         Request::New(request) => forks::new(daemon, peer, request),
         Request::List => forks::list(daemon),
         Request::Show { fork } => forks::show(daemon, &fork),
-        Request::Mount {
-            fork,
-            dir,
-            allow_other,
-        } => mounting::mount(daemon, &fork, dir, allow_other),
+        Request::Mount { fork, dir, grants } => mounting::mount(daemon, &fork, dir, grants),
         Request::Unmount {
             fork,
             action,

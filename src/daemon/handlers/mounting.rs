@@ -9,7 +9,7 @@ use crate::daemon::slots::{Daemon, Turn};
 use crate::daemon::{place, policy, report};
 use crate::fuse::{self, UnmountMode};
 use crate::git::Identity;
-use crate::workspace::{ForkName, ForkRecord};
+use crate::workspace::{ForkName, ForkRecord, MountGrants};
 
 /// Detaches what a daemon that died left mounted, and mounts again what was mounted. What fails is logged and shown by
 /// `list`; it keeps nothing else from working.
@@ -22,19 +22,26 @@ pub fn recover(daemon: &Arc<Daemon>) {
         let slot = daemon.slot(&record.name);
         let turn = daemon.turn_even_stopping(&slot);
         if record.mounted {
-            turn.mount_or_note(record.mount_dir, record.allow_other);
+            turn.mount_or_note(record.mount_dir, record.grants);
         } else if let Err(error) = fuse::detach_stale(&record.mount_dir) {
             log::error!("{}: {error}", record.name);
         }
     }
 }
 
-pub fn mount(daemon: &Arc<Daemon>, name: &ForkName, dir: Option<PathBuf>, allow_other: bool) -> Response {
+pub fn mount(daemon: &Arc<Daemon>, name: &ForkName, dir: Option<PathBuf>, grants: MountGrants) -> Response {
     let slot = daemon.slot(name);
     let turn = daemon.turn(&slot)?;
     let record = turn.record()?;
     let dir = dir.unwrap_or_else(|| record.mount_dir.clone());
-    if let Some(mounted_at) = turn.mount_dir() {
+    if let Some((mounted_at, granted)) = turn.mounted_as() {
+        if grants.union(granted) != granted {
+            return Err(Failure::new(
+                ErrorCode::Busy,
+                format!("{name} is mounted already, and does not allow that"),
+            )
+            .hint(format!("`tine unmount --keep {name}` first")));
+        }
         if mounted_at != dir && dir.canonicalize().ok().as_ref() != Some(&mounted_at) {
             return Err(Failure::new(
                 ErrorCode::Busy,
@@ -48,9 +55,9 @@ pub fn mount(daemon: &Arc<Daemon>, name: &ForkName, dir: Option<PathBuf>, allow_
     fuse::detach_stale(&dir)?;
     let (forks, _) = daemon.store.records();
     let dir = place::check(&daemon.repository, &forks, name, &dir)?;
-    let allow_other = allow_other || record.allow_other;
-    turn.mount(&dir, allow_other)?;
-    match remember(&turn, &record, dir, allow_other) {
+    let grants = grants.union(record.grants);
+    turn.mount(&dir, grants)?;
+    match remember(&turn, &record, dir, grants) {
         Ok(record) => Ok(Answer::Fork(report::fork_info(daemon, &slot, &record)?)),
         Err(failure) => {
             if let Err(unmount_failure) = turn.unmount(UnmountMode::Force) {
@@ -66,14 +73,14 @@ fn remember(
     turn: &Turn<'_>,
     record: &ForkRecord,
     dir: PathBuf,
-    allow_other: bool,
+    grants: MountGrants,
 ) -> Result<ForkRecord, Failure> {
     if record.mount_dir != dir {
         turn.open()?.worktree.relocate(&dir)?;
     }
     turn.update_record(|record| {
         record.mount_dir = dir;
-        record.allow_other = allow_other;
+        record.grants = grants;
         record.mounted = true;
     })
 }
@@ -105,7 +112,7 @@ pub fn unmount(
         false => UnmountMode::Clean,
     };
     policy::check(&turn, &action)?;
-    let mount_before = turn.mount_dir().map(|dir| (dir, turn.allows_other()));
+    let mount_before = turn.mounted_as();
     if mount_before.is_some() {
         let fork = turn.open()?;
         turn.settle(&daemon.repository, &fork)?;
@@ -116,8 +123,8 @@ pub fn unmount(
         Ok(outcome) => outcome,
         Err(failure) => {
             // A command that fails changes nothing.
-            if let Some((dir, allow_other)) = mount_before {
-                turn.mount_or_note(dir, allow_other);
+            if let Some((dir, grants)) = mount_before {
+                turn.mount_or_note(dir, grants);
             }
             return Err(failure);
         }

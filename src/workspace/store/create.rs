@@ -150,7 +150,7 @@ impl Store {
             worktree_id: worktree.id().to_owned(),
             on_unmount: options.on_unmount,
             mount_dir: options.mount_dir.clone(),
-            allow_other: options.allow_other,
+            grants: options.grants,
             mounted: false,
             open_layer: layer_id,
             frozen_layers: Vec::new(),

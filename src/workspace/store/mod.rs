@@ -36,7 +36,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::error::StoreError;
-use super::fork::{ForkName, ForkRecord, UnmountPolicy};
+use super::fork::{ForkName, ForkRecord, MountGrants, UnmountPolicy};
 use super::fs::{BaseAttrs, Workspace};
 use super::ops::Caller;
 use crate::git::{Base, BaseCache, CacheFigures, GitError, InoHasher, LinkedWorktree, ObjectId, Repository};
@@ -70,8 +70,7 @@ pub struct ForkOptions {
     /// The branch (short name) to be on; default `tine/<name>`. Made where it does not exist.
     pub branch: Option<String>,
     pub mount_dir: PathBuf,
-    /// Users other than the owner may enter the mount.
-    pub allow_other: bool,
+    pub grants: MountGrants,
     pub on_unmount: UnmountPolicy,
     pub uid: u32,
     pub gid: u32,
