@@ -15,7 +15,7 @@ use super::launch::Reporter;
 use super::slots::Daemon;
 use super::{connection, journal, socket};
 use crate::git::{Repository, program};
-use crate::sys::{memory, process};
+use crate::sys::{mapping, memory, process};
 use crate::workspace::Store;
 
 /// How a daemon lives.
@@ -70,6 +70,9 @@ pub fn run_with(common_dir: &Path, options: &ServerOptions) -> Result<(), Failur
         env!("CARGO_PKG_VERSION"),
         daemon.store.dir().display()
     );
+    if let Err(error) = mapping::survive_unreadable_pages() {
+        log::warn!("a disk that cannot be read will end this daemon: {error}");
+    }
     // Every mount holds a handful.
     if let Err(error) = process::raise_open_files_limit() {
         log::warn!("the limit of open files stays: {error}");

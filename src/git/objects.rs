@@ -9,6 +9,7 @@ use gix::objs::{CommitRef, Exists, Find, FindHeader, Kind, TagRef, TreeRefIter};
 use super::error::with_causes;
 use super::{GitError, Repository, program};
 use crate::path::{EntryName, PathError};
+use crate::sys::mapping;
 
 /// What tine needs to know of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -252,20 +253,27 @@ impl Repository {
         id: ObjectId,
         find: impl Fn() -> Result<Option<T>, gix::Error>,
     ) -> Result<T, GitError> {
+        let find = || match mapping::guarded(&find) {
+            Ok(found) => found.map_err(|error| corrupt(id, error)),
+            Err(unreadable) => {
+                self.forget_mappings()?;
+                Err(GitError::io("read", self.common_dir().join("objects"))(
+                    unreadable.into(),
+                ))
+            }
+        };
         if let Ok(Some(found)) = find() {
             return Ok(found);
         }
-        match find() {
-            Ok(Some(found)) => return Ok(found),
-            Ok(None) => {}
-            Err(error) => return Err(corrupt(id, error)),
+        if let Some(found) = find()? {
+            return Ok(found);
         }
         if self.promisor_remote().is_some() {
             if let Err(error) = self.fetch_missing(&[id]) {
                 log::error!("the missing object {id} cannot be fetched: {error}");
                 return Err(GitError::MissingObject { id });
             }
-            if let Some(found) = find().map_err(|error| corrupt(id, error))? {
+            if let Some(found) = find()? {
                 return Ok(found);
             }
         }

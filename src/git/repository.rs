@@ -6,11 +6,12 @@
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use gix::ObjectId;
 use gix::config::file::Metadata;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use super::error::with_causes;
 use super::objects::Protection;
@@ -30,7 +31,10 @@ pub struct Repository {
 }
 
 struct Inner {
-    shared: gix::ThreadSafeRepository,
+    shared: RwLock<gix::ThreadSafeRepository>,
+    /// Goes up when `shared` is replaced: handles of the old one are given up.
+    generation: AtomicU64,
+    hash_kind: gix::hash::Kind,
     /// Absolute and free of symlinks.
     common_dir: PathBuf,
     /// The main worktree, or the repository directory itself where it is bare.
@@ -101,33 +105,7 @@ impl Repository {
             .canonicalize()
             .map_err(|_| GitError::NotARepository(common_dir.to_owned()))?;
         gix::discover::is_git(&common_dir).map_err(|_| GitError::NotARepository(common_dir.clone()))?;
-        let mut permissions = gix::open::Permissions::all();
-        permissions.config.env = false;
-        permissions.env.objects = gix::sec::Permission::Deny;
-        let options = gix::open::Options::default()
-            .permissions(permissions)
-            .object_store_slots(PACK_SLOTS)
-            .open_path_as_is(true);
-        let mut shared = options
-            .clone()
-            .bail_if_untrusted(true)
-            .open(&common_dir)
-            .map_err(|error| match options.bail_if_untrusted(false).open(&common_dir) {
-                // Nothing but its owner was in the way. git asks for the checkout, where there is one.
-                Ok(untrusted) => GitError::UntrustedRepository {
-                    dir: untrusted
-                        .to_thread_local()
-                        .workdir()
-                        .unwrap_or(&common_dir)
-                        .to_owned(),
-                },
-                Err(_) => GitError::UnsupportedRepository {
-                    dir: common_dir.clone(),
-                    reason: with_causes(&error),
-                },
-            })?;
-        // `GIT_NAMESPACE` is for those who serve a repository to others.
-        shared.refs.namespace = None;
+        let shared = open_shared(&common_dir)?;
         let local = shared.to_thread_local();
         let config = local.config_snapshot();
         let config = config.plumbing();
@@ -140,7 +118,9 @@ impl Repository {
         let protection = Protection::new(config);
         Ok(Repository {
             inner: Arc::new(Inner {
-                shared,
+                hash_kind: shared.objects.object_hash(),
+                shared: RwLock::new(shared),
+                generation: AtomicU64::new(0),
                 common_dir,
                 checkout_dir,
                 promisor_remote,
@@ -162,34 +142,46 @@ impl Repository {
 
     /// A new handle for the calling thread. [`Repository::with_local`] is cheaper where it will do.
     pub fn local(&self) -> gix::Repository {
-        self.inner.shared.to_thread_local()
+        self.inner.shared.read().to_thread_local()
     }
 
     /// Runs `work` with the calling thread's own handle, which is kept for the next time.
     pub fn with_local<R>(&self, work: impl FnOnce(&gix::Repository) -> R) -> R {
         thread_local! {
-            static HANDLES: RefCell<Vec<(Weak<Inner>, gix::Repository)>> = const { RefCell::new(Vec::new()) };
+            static HANDLES: RefCell<Vec<(Weak<Inner>, u64, gix::Repository)>> = const { RefCell::new(Vec::new()) };
         }
         let this = Arc::downgrade(&self.inner);
+        let generation = self.inner.generation.load(Ordering::Acquire);
         // The handle is taken out while it is in use, so that `work` may come here again.
         let kept = HANDLES.with_borrow_mut(|handles| {
-            handles.retain(|(owner, _)| owner.strong_count() > 0);
-            let found = handles.iter().position(|(owner, _)| owner.ptr_eq(&this))?;
-            Some(handles.swap_remove(found).1)
+            handles.retain(|(owner, since, _)| {
+                owner.strong_count() > 0 && (!owner.ptr_eq(&this) || *since == generation)
+            });
+            let found = handles.iter().position(|(owner, ..)| owner.ptr_eq(&this))?;
+            Some(handles.swap_remove(found).2)
         });
         let handle = kept.unwrap_or_else(|| self.local());
         let result = work(&handle);
         HANDLES.with_borrow_mut(|handles| {
-            if !handles.iter().any(|(owner, _)| owner.ptr_eq(&this)) {
-                handles.push((this, handle));
+            if !handles.iter().any(|(owner, ..)| owner.ptr_eq(&this)) {
+                handles.push((this, generation, handle));
             }
         });
         result
     }
 
+    /// Gives up all that is mapped of the object database, and opens it anew: what the disk could not give once would be
+    /// missing for good.
+    pub(super) fn forget_mappings(&self) -> Result<(), GitError> {
+        let mut shared = self.inner.shared.write();
+        *shared = open_shared(&self.inner.common_dir)?;
+        self.inner.generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
     /// The hash function of object ids.
     pub fn hash_kind(&self) -> gix::hash::Kind {
-        self.inner.shared.objects.object_hash()
+        self.inner.hash_kind
     }
 
     /// The id of the empty tree (it need not be in the object database).
@@ -309,6 +301,39 @@ fn is_local(meta: &Metadata) -> bool {
         meta.source,
         gix::config::Source::Local | gix::config::Source::Worktree
     )
+}
+
+/// Opens the repository whose common directory is `common_dir`, if git would trust it.
+fn open_shared(common_dir: &Path) -> Result<gix::ThreadSafeRepository, GitError> {
+    let mut permissions = gix::open::Permissions::all();
+    permissions.config.env = false;
+    permissions.env.objects = gix::sec::Permission::Deny;
+    let options = gix::open::Options::default()
+        .permissions(permissions)
+        .object_store_slots(PACK_SLOTS)
+        .open_path_as_is(true);
+    let mut shared =
+        options
+            .clone()
+            .bail_if_untrusted(true)
+            .open(common_dir)
+            .map_err(|error| match options.bail_if_untrusted(false).open(common_dir) {
+                // Nothing but its owner was in the way. git asks for the checkout, where there is one.
+                Ok(untrusted) => GitError::UntrustedRepository {
+                    dir: untrusted
+                        .to_thread_local()
+                        .workdir()
+                        .unwrap_or(common_dir)
+                        .to_owned(),
+                },
+                Err(_) => GitError::UnsupportedRepository {
+                    dir: common_dir.to_owned(),
+                    reason: with_causes(&error),
+                },
+            })?;
+    // `GIT_NAMESPACE` is for those who serve a repository to others.
+    shared.refs.namespace = None;
+    Ok(shared)
 }
 
 /// Checks format version and extensions as git does (technical/repository-version), less what the git library cannot

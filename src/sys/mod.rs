@@ -1,6 +1,7 @@
 //! The only `unsafe` and raw `libc` of the crate: small safe wrappers of system calls that `std` lacks.
 
 pub mod file;
+pub mod mapping;
 pub mod memory;
 pub mod mount;
 pub mod process;

@@ -1,0 +1,149 @@
+//! Reading mapped files on a disk that fails.
+//!
+//! The git library maps packs and indexes into memory. Where the disk cannot give a page of them, the kernel has no error
+//! to return and sends SIGBUS, which would end the process. While [`guarded`] runs, such a page is replaced by one of
+//! zeroes, and what was read is thrown away.
+
+use std::cell::Cell;
+use std::io;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes; 0 until [`survive_unreadable_pages`] was called.
+static PAGE_SIZE: AtomicUsize = AtomicUsize::new(0);
+
+// Both are read and written by the signal handler of their own thread: neither needs to be made or dropped.
+thread_local! {
+    static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
+    static IS_STRUCK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The disk could not give what was read. Mappings that were used hold zeroes in its place from now on, for every thread:
+/// they must be given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unreadable;
+
+impl From<Unreadable> for io::Error {
+    fn from(_: Unreadable) -> io::Error {
+        io::Error::from_raw_os_error(libc::EIO)
+    }
+}
+
+/// Makes [`guarded`] work in this process, for good.
+pub fn survive_unreadable_pages() -> io::Result<()> {
+    // SAFETY: sysconf(3) touches no memory of this process.
+    let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    let page_size = usize::try_from(page_size).map_err(|_| io::Error::last_os_error())?;
+    PAGE_SIZE.store(page_size, Ordering::Relaxed);
+    let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_bus_error;
+    // SAFETY: all zeroes are a valid sigaction, without flags and with an empty mask.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as libc::sighandler_t;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    // SAFETY: the handler has the signature that SA_SIGINFO asks for and calls only what is safe in a signal handler.
+    match unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Runs `read`, which may read mapped files, and tells where one could not be read. What it gave then is dropped.
+pub fn guarded<T>(read: impl FnOnce() -> T) -> Result<T, Unreadable> {
+    let _guard = Guard::new();
+    let result = read();
+    match IS_STRUCK.get() {
+        true => Err(Unreadable),
+        false => Ok(result),
+    }
+}
+
+/// Sets the thread's state back as it was, also where a panic unwinds.
+struct Guard {
+    was_guarded: bool,
+    was_struck: bool,
+}
+
+impl Guard {
+    fn new() -> Guard {
+        Guard {
+            was_guarded: IS_GUARDED.replace(true),
+            was_struck: IS_STRUCK.replace(false),
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        IS_GUARDED.set(self.was_guarded);
+        IS_STRUCK.set(self.was_struck);
+    }
+}
+
+extern "C" fn on_bus_error(_signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo, and that of SIGBUS has an address.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr()) };
+    if code == libc::BUS_ADRERR && IS_GUARDED.get() && replace_page(address as usize) {
+        IS_STRUCK.set(true);
+        return;
+    }
+    // Nobody is prepared for it: the access is made again on return and ends the process, as without this handler.
+    // SAFETY: SIG_DFL is a valid disposition; signal(2) touches no memory of this process.
+    unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
+}
+
+/// Puts a page of zeroes in the place of the one at `address`.
+fn replace_page(address: usize) -> bool {
+    let page_size = PAGE_SIZE.load(Ordering::Relaxed);
+    let start = address & !page_size.wrapping_sub(1);
+    // SAFETY: the page belongs to a mapping of a file which could not be read: nobody has read anything from it that is
+    // not there any more, and it stays readable. mmap(2) is a plain system call.
+    let replaced = unsafe {
+        libc::mmap(
+            start as *mut libc::c_void,
+            page_size,
+            libc::PROT_READ,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
+            -1,
+            0,
+        )
+    };
+    replaced != libc::MAP_FAILED
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    /// What lies past a file's end is as unreadable as a page that the disk cannot give.
+    #[test]
+    fn an_unreadable_page_is_an_error() {
+        survive_unreadable_pages().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(4).unwrap();
+        let len = 2 * PAGE_SIZE.load(Ordering::Relaxed);
+        // SAFETY: a new mapping of an open file, at a place that the kernel chooses.
+        let start = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                len,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        assert_ne!(start, libc::MAP_FAILED);
+        // SAFETY: `at` is less than the mapping's length, and what cannot be read is replaced.
+        let read = |at: usize| unsafe { start.cast::<u8>().add(at).read_volatile() };
+        assert_eq!(guarded(|| read(0)), Ok(0));
+        assert_eq!(
+            guarded(|| (guarded(|| read(len - 1)), read(0))),
+            Ok((Err(Unreadable), 0))
+        );
+        assert_eq!(guarded(|| read(len - 1)), Ok(0), "it was replaced");
+        // SAFETY: the mapping is not used any more.
+        unsafe { libc::munmap(start, len) };
+    }
+}
