@@ -175,11 +175,20 @@ impl Failure {
     pub fn io(action: &str, path: &Path, error: &io::Error) -> Failure {
         let failure = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => no_space(&path.display().to_string()),
-            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Failure::new(
+            ErrorKind::PermissionDenied => Failure::new(
                 ErrorCode::PermissionDenied,
                 format!("not permitted to {action} {}", path.display()),
             )
             .hint("run as the user who owns the repository"),
+            ErrorKind::ReadOnlyFilesystem => Failure::new(
+                ErrorCode::PermissionDenied,
+                format!("not permitted to {action} {}", path.display()),
+            )
+            .hint("the file system is read-only, as the kernel makes one whose disk fails: see that it is well, and mount it again"),
+            _ if error.raw_os_error() == Some(libc::EIO) => {
+                Failure::new(ErrorCode::Io, format!("could not {action} {}", path.display()))
+                    .hint("the disk answers with errors (`dmesg` tells more): see that it is well, then try again")
+            }
             _ => Failure::new(ErrorCode::Io, format!("could not {action} {}", path.display())),
         };
         failure.cause(error.to_string())

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::contents::{ContentReader, named_places};
 use super::fault;
 use super::log::sync_dir;
-use super::ranges::{clear_beyond, clone_or_copy, zero_range};
+use super::ranges::{clear_beyond, clone_or_copy, write_onto_itself, zero_range};
 use super::slots::{SlotMap, runs};
 use super::{ContentRef, FrozenLayer, LayerError, LayerId, LayerIndex, Place};
 use crate::sys;
@@ -534,6 +534,31 @@ impl ContentStore {
             }
         };
         self.or_abandon(new, result)
+    }
+
+    /// Lets the kernel tell of what it failed to write before; it does so once.
+    pub fn forget_errors(&self) {
+        let _ = fault::step().and_then(|()| sys::file::sync_fs(self.reader.data()));
+    }
+
+    /// Writes all contents that `index` names onto themselves, so that the kernel takes them for unwritten. What cannot be
+    /// read is left alone.
+    pub fn write_again(&mut self, index: &LayerIndex) -> Result<(), LayerError> {
+        self.is_all_dirty = true;
+        for (content, _) in named_places(index, self.id) {
+            let path = self.reader.path(content.place);
+            let written = fault::step().and_then(|()| match content.place {
+                Place::Slot { offset, capacity } => {
+                    write_onto_itself(self.reader.data(), offset, offset + u64::from(capacity))
+                }
+                Place::File(number) => write_onto_itself(&*self.reader.files().open(number)?, 0, u64::MAX),
+            });
+            match written {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                result => result.map_err(LayerError::io("write again", path))?,
+            }
+        }
+        Ok(())
     }
 
     /// Cuts off what a content file has past `len`, the length its node has on the disk.

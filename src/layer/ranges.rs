@@ -35,6 +35,31 @@ pub(super) fn zero_range(file: &File, offset: u64, count: u64) -> io::Result<()>
     Ok(())
 }
 
+/// Writes the bytes `start..end`, as far as they are data of the file, onto themselves. What cannot be read is left alone.
+pub(super) fn write_onto_itself(file: &File, start: u64, end: u64) -> io::Result<()> {
+    let end = end.min(file.metadata()?.len());
+    let mut buffer = vec![0; COPY_CHUNK.min(end.saturating_sub(start) as usize)];
+    let mut at = start;
+    while at < end {
+        let Some(data) = sys::file::seek_data(file, at)?.filter(|data| *data < end) else {
+            break;
+        };
+        let data_end = sys::file::seek_hole(file, data)?.map_or(end, |hole| hole.min(end));
+        at = data;
+        while at < data_end {
+            let chunk = buffer.len().min((data_end - at) as usize);
+            let Some(chunk) = buffer.get_mut(..chunk) else {
+                break;
+            };
+            if file.read_exact_at(chunk, at).is_ok() {
+                file.write_all_at(chunk, at)?;
+            }
+            at += chunk.len() as u64;
+        }
+    }
+    Ok(())
+}
+
 /// Makes the empty file `to` hold the first `len` bytes of `from`: shared where the disk can, otherwise copied without
 /// its holes.
 pub(super) fn clone_or_copy(from: &File, to: &File, len: u64) -> io::Result<()> {

@@ -24,6 +24,9 @@ const COMPACT_FACTOR: u64 = 4;
 /// … or, where nobody syncs, in a commit past this many bytes.
 const COMPACT_UNSYNCED_BYTES: u64 = 64 << 20;
 
+/// There while what the kernel holds of the layer in memory may be all there is of it: a sync failed.
+const FAILED_NAME: &str = "failed";
+
 /// Figures of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub struct LayerStats {
@@ -48,6 +51,8 @@ pub struct Layer {
     next_ino: u64,
     /// Content files that became shorter: the rest is cut off once the record that says so is on the disk.
     shrunk: HashMap<u64, Ino>,
+    /// Some of them found no room on the disk when they were synced: they must be written again for a sync to mean something.
+    contents_are_doubted: bool,
     /// The log is not compacted before it has this many bytes.
     compact_at: u64,
     /// Empty between calls; kept for its room.
@@ -97,9 +102,37 @@ impl Layer {
                 Err(error) => log::warn!("unlinked nodes are not dropped: {error}"),
             }
         }
-        let may_free = complete_before_freeing(&mut log)?;
-        let contents = ContentStore::open(dir, log.id(), &index, may_free)?;
-        Ok(Layer::assemble(dir, log, index, contents))
+        let failed = dir.join(FAILED_NAME);
+        let is_known = match failed.exists() {
+            true => Known::Doubted,
+            false => complete_before_freeing(&mut log)?,
+        };
+        let contents = ContentStore::open(dir, log.id(), &index, is_known == Known::Complete)?;
+        let mut layer = Layer::assemble(dir, log, index, contents);
+        if is_known == Known::Doubted {
+            match layer.write_again() {
+                Ok(()) => {
+                    // One that stays only costs doing it again.
+                    let _ = std::fs::remove_file(failed);
+                }
+                Err(error) => {
+                    log::error!("{} can only be read: {error}", dir.display());
+                    layer.give_up();
+                }
+            }
+        }
+        Ok(layer)
+    }
+
+    /// Writes everything once more that is in the page cache: it may be all there is of it, and the kernel takes what it
+    /// failed to write for written.
+    fn write_again(&mut self) -> Result<(), LayerError> {
+        log::warn!("{}: writing all again, because a sync failed", self.dir.display());
+        // These may tell of what failed before, which is what this is about.
+        self.contents.forget_errors();
+        let _ = self.log.point().sync();
+        self.contents_are_doubted = true;
+        self.compact()
     }
 
     fn assemble(dir: &Path, log: Log, index: LayerIndex, contents: ContentStore) -> Layer {
@@ -111,6 +144,7 @@ impl Layer {
             index,
             contents,
             shrunk: HashMap::new(),
+            contents_are_doubted: false,
             compact_at: COMPACT_MIN_BYTES,
             effects: Effects::default(),
         }
@@ -372,7 +406,7 @@ impl Layer {
         Ok(bytes.div_ceil(512))
     }
 
-    /// Brings one content to the disk, without the log.
+    /// Brings one content to the disk, without the log. Where that fails, [`Layer::note_failed_sync`] is to be called.
     pub fn sync_content(&self, content: ContentRef) -> Result<(), LayerError> {
         self.contents.sync_one(content)
     }
@@ -400,6 +434,10 @@ impl Layer {
     /// way, but the second one syncs the whole file system.
     pub fn begin_sync(&mut self) -> Result<SyncJob, LayerError> {
         self.log.check()?;
+        if self.contents_are_doubted {
+            self.contents.write_again(&self.index)?;
+            self.contents_are_doubted = false;
+        }
         Ok(SyncJob {
             contents: self.contents.begin_sync(),
             shrunk: std::mem::take(&mut self.shrunk),
@@ -424,6 +462,24 @@ impl Layer {
         }
     }
 
+    /// Takes note of a [`Layer::sync_content`] that failed.
+    pub fn note_failed_sync(&mut self, error: &LayerError) {
+        match is_disk_full(error) {
+            true => self.contents_are_doubted = true,
+            false => self.give_up(),
+        }
+    }
+
+    /// Takes no more changes: the kernel tells once of what it could not write, and takes it for written. A second try
+    /// would succeed and prove nothing.
+    fn give_up(&mut self) {
+        self.log.poison();
+        let failed = self.dir.join(FAILED_NAME);
+        if let Err(error) = std::fs::File::create(&failed) {
+            log::error!("create {}: {error}", failed.display());
+        }
+    }
+
     /// Whether the job was done.
     fn take_note(&mut self, job: SyncJob) -> bool {
         let is_synced = match job.progress {
@@ -432,9 +488,12 @@ impl Layer {
                 self.trim(&job.shrunk);
                 true
             }
-            Progress::LogFailed => {
-                // The kernel may have thrown away what it could not write: a second try proves nothing.
-                self.log.poison();
+            Progress::Waiting => {
+                self.give_up();
+                false
+            }
+            Progress::NoRoom => {
+                self.contents_are_doubted = true;
                 false
             }
             Progress::Nothing => false,
@@ -480,7 +539,10 @@ impl Layer {
 /// How far a [`SyncJob`] got.
 enum Progress {
     Nothing,
-    LogFailed,
+    /// It is waiting for the disk, or the disk failed.
+    Waiting,
+    /// The contents found no room.
+    NoRoom,
     Done,
 }
 
@@ -494,13 +556,20 @@ pub struct SyncJob {
 
 impl SyncJob {
     /// Brings the contents to the disk.
-    pub fn sync_contents(&self) -> Result<(), LayerError> {
-        self.contents.write_out()
+    pub fn sync_contents(&mut self) -> Result<(), LayerError> {
+        self.progress = Progress::Waiting;
+        let written = self.contents.write_out();
+        self.progress = match &written {
+            Ok(()) => Progress::Nothing,
+            Err(error) if is_disk_full(error) => Progress::NoRoom,
+            Err(_) => Progress::Waiting,
+        };
+        written
     }
 
     /// Brings the log to the disk, then gives freed space back.
     pub fn sync_log(&mut self) -> Result<(), LayerError> {
-        self.progress = Progress::LogFailed;
+        self.progress = Progress::Waiting;
         self.log.sync()?;
         self.progress = Progress::Done;
         self.contents.release();
@@ -513,25 +582,45 @@ fn is_disk_full(error: &LayerError) -> bool {
         if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
 }
 
-/// Brings a log that was just read to the disk, with all that it names: what it dropped is about to be freed. False
-/// where the disk has no room to say that it is there.
-fn complete_before_freeing(log: &mut Log) -> Result<bool, LayerError> {
+/// What is known of a layer that was just read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// It is on the disk, with all that it names.
+    Complete,
+    /// It is, or is not: the disk has no room to say so.
+    Unsaid,
+    /// The disk failed to take some of it.
+    Doubted,
+}
+
+/// Brings a log that was just read to the disk, with all that it names: what it dropped is about to be freed.
+fn complete_before_freeing(log: &mut Log) -> Result<Known, LayerError> {
     if log.is_synced() {
-        return Ok(true);
+        return Ok(Known::Complete);
+    }
+    if let Err(error) = log.sync_fs() {
+        log::warn!("{error}");
+        return Ok(match is_disk_full(&error) {
+            true => Known::Unsaid,
+            false => Known::Doubted,
+        });
     }
     let upto = log.len();
-    let point = match log.sync_fs().and_then(|()| log.complete(upto)) {
+    let point = match log.complete(upto) {
         Ok(point) => point,
         Err(error) if is_disk_full(&error) => {
             log.check()?;
             log::warn!("what is unused stays for now: {error}");
-            return Ok(false);
+            return Ok(Known::Unsaid);
         }
         Err(error) => return Err(error),
     };
-    point.sync()?;
+    if let Err(error) = point.sync() {
+        log::warn!("{error}");
+        return Ok(Known::Doubted);
+    }
     log.mark_synced(&point);
-    Ok(true)
+    Ok(Known::Complete)
 }
 
 /// Which of the two `lseek` extensions.

@@ -265,17 +265,22 @@ impl Workspace {
 
     /// Brings the node's content and everything before it in the log to the disk.
     pub fn fsync(&self, ino: Ino) -> Result<(), FsError> {
-        {
+        let synced = {
             let state = self.state.read();
-            if let Some(Node {
-                content: Content::Own(content),
-                ..
-            }) = state.stack.node(ino)
-                && content.layer == state.stack.open_layer().id()
-            {
+            match state.stack.node(ino) {
                 // The bulk goes out while others may still read.
-                state.stack.open_layer().sync_content(*content)?;
+                Some(Node {
+                    content: Content::Own(content),
+                    ..
+                }) if content.layer == state.stack.open_layer().id() => {
+                    state.stack.open_layer().sync_content(*content)
+                }
+                _ => Ok(()),
             }
+        };
+        if let Err(error) = synced {
+            self.state.write().stack.open_layer_mut().note_failed_sync(&error);
+            return Err(error.into());
         }
         self.sync()
     }

@@ -11,16 +11,14 @@ mod worker;
 
 use std::fs::{self, File};
 
-use crate::require_disk;
-use crate::support::disk::{Disk, Kind, Recording, in_private_mounts, mount_memory};
+use crate::support::disk::{Disk, Kind, Recording, in_private_mounts};
 use crate::support::{Random, SayWhich, TestRepo, Tine, skip, soaking, test_name};
+use crate::{on_disk, require_disk};
 use after::{Fact, Facts, What};
 use worker::Worker;
 
 const WORKERS: usize = 2;
 const SEED: &str = "TINE_POWER_SEED";
-/// How much a disk holds; xfs makes none below 300.
-const MEBIBYTES: u64 = 320;
 
 /// How much is tried.
 struct Extent {
@@ -42,7 +40,7 @@ const EVERYDAY: Extent = Extent {
     moments: 12,
 };
 const SOAK: Extent = Extent {
-    kinds: &[Kind::Ext4, Kind::Xfs, Kind::Btrfs],
+    kinds: &[Kind::Xfs, Kind::Btrfs, Kind::Ext4],
     recordings: 4,
     rounds: 12,
     changes: 60,
@@ -51,14 +49,7 @@ const SOAK: Extent = Extent {
 
 /// A repository on a disk that is recorded from the first request after its first commit.
 fn recorded_repository(kind: Kind) -> (TestRepo, Disk, u64) {
-    let mut disk = None;
-    let repo = TestRepo::on_disk(|root| {
-        let memory = root.join("memory");
-        mount_memory(&memory);
-        disk = Some(Disk::start(kind, MEBIBYTES, &memory, &root.join("disk")));
-    });
-    let disk = disk.expect("it was just made");
-    repo.sh_in(repo.root(), "sync -f disk");
+    let (repo, disk) = on_disk(kind);
     let begin = disk.position();
     (repo, disk, begin)
 }

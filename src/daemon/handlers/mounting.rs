@@ -116,6 +116,10 @@ pub fn unmount(
     if mount_before.is_some() {
         let fork = turn.open()?;
         turn.settle(&daemon.repository, &fork)?;
+        if !matches!(action, UnmountAction::Keep) {
+            // On a disk that fails it could be neither acted upon nor mounted again.
+            fork.workspace.sync()?;
+        }
         drop(fork);
         turn.unmount(mode)?;
     }

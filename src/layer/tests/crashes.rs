@@ -378,3 +378,49 @@ fn a_disk_full_of_records_that_make_room_can_still_be_synced() {
     let log = std::fs::metadata(dir.join("log")).unwrap();
     assert!(log.len() <= reserved, "{} of {reserved}", log.len());
 }
+
+/// The kernel takes what it failed to write for written, so no later sync would bring it to the disk.
+#[test]
+fn what_a_failed_sync_left_in_memory_is_written_again() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    put_file(&mut layer, Ino(5), b"in a slot");
+    put_file(&mut layer, Ino(6), &[6; 100_000]);
+    resize(&mut layer, Ino(6), 3 << 20).unwrap();
+    // The contents are the first step. Where they found no room, the next sync writes them again.
+    fault::arm(0, Fault::DiskFull);
+    layer.sync().unwrap_err();
+    fault::disarm();
+    layer.sync().unwrap();
+    resize(&mut layer, Ino(6), 3 << 20).unwrap();
+    fault::arm(0, Fault::Crash);
+    layer.sync().unwrap_err();
+    fault::disarm();
+    let is_poisoned = |result| matches!(result, Err(LayerError::Poisoned { .. }));
+    assert!(is_poisoned(layer.sync()));
+    assert!(is_poisoned(layer.commit(vec![Op::DropNode(Ino(5))])));
+    drop(layer);
+
+    let check = |layer: &Layer| {
+        assert_eq!(read_all(layer, Ino(5)), b"in a slot");
+        let large = read_all(layer, Ino(6));
+        assert!(large[..100_000] == [6; 100_000] && large[100_000..].iter().all(|byte| *byte == 0));
+    };
+    // As long as the disk fails it is read, and nothing else.
+    for fail_at in 0..4 {
+        fault::arm(fail_at, Fault::Crash);
+        let mut layer = Layer::open(&dir).unwrap();
+        fault::disarm();
+        check(&layer);
+        assert!(is_poisoned(layer.commit(vec![Op::DropNode(Ino(5))])));
+    }
+    let log = || std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(dir.join("log")).unwrap());
+    let log_before = log();
+    let layer = Layer::open(&dir).unwrap();
+    check(&layer);
+    assert!(!layer.is_dirty());
+    assert_ne!(log(), log_before);
+    assert!(!dir.join("failed").exists());
+    let (content, size) = own(&layer, Ino(6));
+    assert!(layer.content_blocks(content, size).unwrap() < 400, "holes stay");
+}
