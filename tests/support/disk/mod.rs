@@ -95,6 +95,14 @@ impl Kind {
         }
     }
 
+    /// What this file system relies on disks to write whole, in bytes. xfs takes a block whose beginning is new for new.
+    fn sector(self) -> usize {
+        match self {
+            Kind::Ext4 | Kind::Btrfs => 512,
+            Kind::Xfs => 4096,
+        }
+    }
+
     pub fn can_be_made(self) -> bool {
         let program = format!("mkfs.{}", self.name());
         has_program(&program) || Path::new("/usr/sbin").join(program).exists()
@@ -155,6 +163,7 @@ fn run(command: &mut Command) {
 
 /// A file system in use on a disk that is recorded. Dropping it ends the disk, whatever waits for it.
 pub struct Disk {
+    kind: Kind,
     dir: PathBuf,
     mount_dir: PathBuf,
     server: Child,
@@ -176,6 +185,7 @@ impl Disk {
             .spawn()
             .expect("the test binary can be run again");
         let disk = Disk {
+            kind,
             dir: dir.to_owned(),
             mount_dir: mount_dir.to_owned(),
             server,
@@ -227,7 +237,7 @@ impl Disk {
     /// Unmounts the file system and ends the disk; what was recorded.
     pub fn finish(self) -> Recording {
         unmount(&self.mount_dir);
-        Recording::open(&self.dir)
+        Recording::open(&self.dir, self.kind.sector())
     }
 }
 

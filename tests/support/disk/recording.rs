@@ -12,8 +12,6 @@ use super::server::{IMAGE, WRITES};
 
 /// The disk before the first recorded write.
 pub(super) const START_IMAGE: &str = "start.img";
-/// What a disk writes whole or not at all, in bytes.
-const SECTOR: usize = 512;
 const HEADER: usize = 16;
 
 /// One recorded request: 8 bytes offset, 8 bytes length, data. A flush has the greatest offset.
@@ -46,6 +44,8 @@ pub(super) fn copy_image(from: &Path, to: &Path) {
 /// A finished recording.
 pub struct Recording {
     dir: PathBuf,
+    /// What the disk writes whole or not at all, in bytes.
+    sector: usize,
     bytes: Vec<u8>,
     /// Where each entry ends in `bytes`, and whether it is a flush.
     ends: Vec<(usize, bool)>,
@@ -61,7 +61,7 @@ pub struct Replayed {
 }
 
 impl Recording {
-    pub(super) fn open(dir: &Path) -> Recording {
+    pub(super) fn open(dir: &Path, sector: usize) -> Recording {
         let bytes = fs::read(dir.join(WRITES)).expect("the recording is there");
         let mut ends = Vec::new();
         let mut at = 0;
@@ -75,6 +75,7 @@ impl Recording {
         assert_eq!(at, bytes.len(), "the recording is whole");
         Recording {
             dir: dir.to_owned(),
+            sector,
             bytes,
             ends,
         }
@@ -139,10 +140,15 @@ impl Recording {
             } else if random.below(100) < chance {
                 match random.below(4) {
                     0 => {
-                        for (number, sector) in data.chunks(SECTOR).enumerate() {
+                        let mut at = 0;
+                        while at < data.len() {
+                            let begin = offset + at as u64;
+                            let sector = self.sector as u64;
+                            let next = data.len().min(at + (sector - begin % sector) as usize);
                             if random.below(2) == 0 {
-                                write(&file, sector, offset + (number * SECTOR) as u64);
+                                write(&file, &data[at..next], begin);
                             }
+                            at = next;
                         }
                     }
                     _ => write(&file, data, offset),
