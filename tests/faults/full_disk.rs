@@ -1,111 +1,220 @@
-//! What lies beneath fails: a full disk.
+//! The disk is full: who writes is told so, nothing that was acknowledged is lost, and it goes on once there is room.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
-use std::path::Path;
-use std::process::Command;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::support::{
-    OutputExt, TestRepo, Tine, require_fuse, run_with_timeout, skip, test_name, wait_until,
-};
+use crate::require_disk;
+use crate::support::disk::{Kind, in_private_mounts, mount_image, mount_memory};
+use crate::support::{OutputExt, TestRepo, Tine, wait_until};
 
-/// Puts a file system of `mebibytes` beneath the store, so that it fills up soon. False where that is not permitted.
-fn confine_store(repo: &TestRepo, mebibytes: u32) -> bool {
-    let store = repo.dir().join(".git/tine");
-    fs::create_dir_all(&store).unwrap();
-    let size = format!("size={mebibytes}m,mode=0700");
-    let mut mount = Command::new("mount");
-    mount.args(["-t", "tmpfs", "-o", &size, "tine-test"]).arg(&store);
-    run_with_timeout(&mut mount).status.success()
+/// What a small disk holds.
+const MEBIBYTES: u64 = 32;
+
+/// A repository on a small disk, with as many as `inodes` files where that is given.
+fn on_small_disk(inodes: Option<u32>) -> TestRepo {
+    TestRepo::on_disk(|root| mount_small_disk(root, inodes, &root.join("disk")))
 }
 
-/// Writes until the disk is full; the bytes that were acknowledged.
+fn mount_small_disk(root: &Path, inodes: Option<u32>, dir: &Path) {
+    let memory = root.join("memory");
+    mount_memory(&memory);
+    let image = memory.join("small.img");
+    Kind::Ext4.format(&image, MEBIBYTES, inodes);
+    mount_image(&image, dir);
+}
+
+fn is_full(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::StorageFull
+}
+
+/// Writes until the disk is full; the bytes that were acknowledged. Where a large piece finds no room a small one may, and
+/// what the file system kept for where they would go is free again once they are there.
 fn fill(path: &Path) -> u64 {
-    let mut file = File::create(path).unwrap();
-    let chunk = [b'x'; 64 * 1024];
-    let mut acknowledged = 0;
+    const PIECES: [usize; 2] = [64 * 1024, 4096];
+    let mut file = OpenOptions::new().append(true).create(true).open(path).unwrap();
+    let (mut acknowledged, mut synced) = (0, 0);
     loop {
-        match file.write(&chunk) {
-            Ok(count) => acknowledged += count as u64,
-            Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
-                return acknowledged;
+        for piece in PIECES {
+            let piece = vec![b'x'; piece];
+            loop {
+                match file.write(&piece) {
+                    Ok(count) => acknowledged += count as u64,
+                    Err(error) => {
+                        assert!(is_full(&error), "{error}");
+                        break;
+                    }
+                }
+                assert!(acknowledged < 1 << 30, "the disk never fills up");
             }
         }
-        assert!(acknowledged < 1 << 30, "the disk never fills up");
+        if acknowledged == synced {
+            return acknowledged;
+        }
+        file.sync_all().unwrap();
+        synced = acknowledged;
     }
+}
+
+/// Makes files in a directory on `disk` until that has no inodes left; the directory.
+fn use_up_inodes(disk: &Path) -> PathBuf {
+    let dir = disk.join("filler");
+    fs::create_dir(&dir).unwrap();
+    for number in 0..100_000 {
+        if let Err(error) = File::create(dir.join(number.to_string())) {
+            assert!(is_full(&error), "{error}");
+            return dir;
+        }
+    }
+    panic!("the inodes are never used up");
 }
 
 #[test]
 fn a_full_disk_reaches_the_writer_and_loses_nothing() {
-    require_fuse!();
-    let repo = TestRepo::new();
-    if !confine_store(&repo, 24) {
-        skip(test_name!(), "a small file system cannot be mounted here");
-        return;
-    }
-    let tine = Tine::new(&repo);
-    let dir = tine.new_fork("full");
-    fs::write(dir.join("keep.txt"), "kept").unwrap();
-    let big = dir.join("big");
-    let acknowledged = fill(&big);
-    assert!(acknowledged > 1 << 20, "{acknowledged}");
-    assert_eq!(fs::read(dir.join("keep.txt")).unwrap(), b"kept");
-    assert_eq!(fs::metadata(&big).unwrap().len(), acknowledged);
-    assert!(fs::read(&big).unwrap().iter().all(|byte| *byte == b'x'));
-    assert!(
-        fs::read_dir(&dir).unwrap().count() > 2,
-        "the mount goes on reading"
-    );
+    require_disk!();
+    in_private_mounts(|| {
+        let repo = on_small_disk(None);
+        let tine = Tine::new(&repo);
+        let dir = tine.new_fork("full");
+        fs::write(dir.join("keep.txt"), "kept").unwrap();
+        let big = dir.join("big");
+        let acknowledged = fill(&big);
+        // What a fork leaves for itself is taken by others.
+        fill(&repo.root().join("disk/filler"));
+        assert!(acknowledged > 1 << 20, "{acknowledged}");
+        let check_kept = || {
+            assert_eq!(fs::read(dir.join("keep.txt")).unwrap(), b"kept");
+            assert_eq!(fs::metadata(&big).unwrap().len(), acknowledged);
+            assert!(fs::read(&big).unwrap().iter().all(|byte| *byte == b'x'));
+            let names = fs::read_dir(&dir).unwrap().count();
+            assert!(names > 2, "the mount goes on reading");
+        };
+        check_kept();
+        File::open(&big).unwrap().sync_all().unwrap();
 
-    fs::remove_file(&big).unwrap();
-    wait_until("there is room again", Duration::from_secs(30), || {
-        fs::write(dir.join("after.txt"), vec![b'a'; 1 << 20]).is_ok()
+        tine.kill_daemon();
+        tine.ok(&["list"]);
+        check_kept();
+        let error = fs::write(dir.join("too-much"), vec![b'y'; 1 << 20]).unwrap_err();
+        assert!(is_full(&error), "{error}");
+
+        let pid = tine.daemon_pid();
+        fs::remove_file(&big).unwrap();
+        wait_until("there is room again", Duration::from_secs(30), || {
+            fs::write(dir.join("after.txt"), vec![b'a'; 1 << 20]).is_ok()
+        });
+        assert_eq!(tine.daemon_pid(), pid, "nothing was started anew");
+
+        tine.kill_daemon();
+        tine.ok(&["list"]);
+        assert_eq!(fs::read(dir.join("keep.txt")).unwrap(), b"kept");
+        assert_eq!(fs::read(dir.join("after.txt")).unwrap(), vec![b'a'; 1 << 20]);
+        assert!(!dir.join("big").exists());
+        fs::remove_file(repo.root().join("disk/filler")).unwrap();
+        tine.ok(&["commit", "full", "-m", "after the flood"]);
+        let committed = repo.git(&["ls-tree", "--name-only", "tine/full"]);
+        assert!(
+            committed.contains("keep.txt") && committed.contains("after.txt"),
+            "{committed}"
+        );
+        tine.ok(&["delete", "full", "--force"]);
     });
+}
 
-    tine.kill_daemon();
-    let dir = tine.ok(&["path", "full"]);
-    let dir = Path::new(&dir);
-    tine.ok(&["list"]);
-    assert_eq!(fs::read(dir.join("keep.txt")).unwrap(), b"kept");
-    assert_eq!(fs::read(dir.join("after.txt")).unwrap(), vec![b'a'; 1 << 20]);
-    assert!(!dir.join("big").exists());
-    tine.ok(&["commit", "full", "-m", "after the flood"]);
-    let committed = repo.git(&["ls-tree", "--name-only", "tine/full"]);
-    assert!(
-        committed.contains("keep.txt") && committed.contains("after.txt"),
-        "{committed}"
-    );
-    tine.ok(&["delete", "full", "--force"]);
-    tine.run(&["daemon", "stop", "--force"])
-        .expect_success("daemon stop");
+/// Commands that need room are refused for want of it and change nothing; once there is room they are not.
+fn check_commands(repo: &TestRepo, tine: &Tine<'_>, mount: &Path, make_room: impl FnOnce()) {
+    let state = || {
+        (
+            repo.git(&["for-each-ref"]),
+            repo.git(&["worktree", "list"]),
+            repo.status(mount),
+            fs::read(mount.join("new.txt")).unwrap(),
+        )
+    };
+    let before = state();
+    let commands: [&[&str]; 3] = [
+        &["commit", "demo", "-m", "refused"],
+        &["new", "another"],
+        &["unmount", "demo", "--commit", "-m", "refused"],
+    ];
+    for args in commands {
+        let refused = tine.run(&[args, &["--json"]].concat());
+        assert_eq!(refused.status.code(), Some(1), "{args:?}: {}", refused.text());
+        let told: serde_json::Value = serde_json::from_str(&refused.text()).expect("JSON");
+        assert_eq!(told["error"]["code"], "no-space", "{args:?}: {told}");
+        assert!(told["error"]["hint"].is_string(), "{args:?}: {told}");
+        assert_eq!(state(), before, "{args:?}");
+    }
+    make_room();
+    for args in [
+        &["commit", "demo", "-m", "in time"][..],
+        &["new", "another"],
+        &["unmount", "demo"],
+    ] {
+        tine.ok(args);
+    }
+    assert_eq!(repo.git(&["log", "-1", "--format=%s", "tine/demo"]), "in time");
+    repo.git(&["fsck", "--strict"]);
+}
+
+#[test]
+fn commands_are_refused_on_a_full_disk_and_change_nothing() {
+    require_disk!();
+    in_private_mounts(|| {
+        let repo = on_small_disk(None);
+        let tine = Tine::new(&repo);
+        let mount = tine.new_fork("demo");
+        fs::write(mount.join("new.txt"), "new").unwrap();
+        let filler = repo.root().join("disk/filler");
+        fill(&filler);
+        check_commands(&repo, &tine, &mount, || fs::remove_file(&filler).unwrap());
+    });
+}
+
+#[test]
+fn a_disk_without_inodes_is_a_full_one() {
+    require_disk!();
+    in_private_mounts(|| {
+        let repo = on_small_disk(Some(512));
+        let tine = Tine::new(&repo);
+        let mount = tine.new_fork("demo");
+        fs::write(mount.join("new.txt"), "new").unwrap();
+        let filler = use_up_inodes(&repo.root().join("disk"));
+        // Small files share one of the store's.
+        fs::write(mount.join("small"), "small").unwrap();
+        let error = fs::write(mount.join("large"), vec![b'x'; 100_000]).unwrap_err();
+        assert!(is_full(&error), "{error}");
+        check_commands(&repo, &tine, &mount, || fs::remove_dir_all(&filler).unwrap());
+    });
 }
 
 #[test]
 fn an_unmount_that_was_carried_out_is_no_failure_on_a_full_disk() {
-    require_fuse!();
-    let repo = TestRepo::new();
-    if !confine_store(&repo, 4) {
-        skip(test_name!(), "a small file system cannot be mounted here");
-        return;
-    }
-    let tine = Tine::new(&repo);
-    let dir = tine.new_fork("full");
-    fs::write(dir.join("new.txt"), "new").unwrap();
-    let filler = repo.dir().join(".git/tine/filler");
-    fill(&filler);
+    require_disk!();
+    in_private_mounts(|| {
+        let repo = TestRepo::new();
+        // Only the store is on the small disk.
+        let store = repo.dir().join(".git/tine");
+        fs::create_dir(&store).unwrap();
+        mount_small_disk(repo.root(), Some(64), &store);
+        let tine = Tine::new(&repo);
+        let dir = tine.new_fork("full");
+        fs::write(dir.join("new.txt"), "new").unwrap();
+        // Not even what the commit sets free helps.
+        let filler = use_up_inodes(&store);
 
-    tine.ok(&["unmount", "full", "--commit", "-m", "in time"]);
-    assert_eq!(repo.git(&["log", "-1", "--format=%s", "tine/full"]), "in time");
-    assert!(!dir.join("new.txt").exists(), "it is unmounted");
-    let listed = tine.run(&["list"]).error_text();
-    assert!(listed.contains("the next daemon will mount it again"), "{listed}");
+        tine.ok(&["unmount", "full", "--commit", "-m", "in time"]);
+        assert_eq!(repo.git(&["log", "-1", "--format=%s", "tine/full"]), "in time");
+        assert!(!dir.join("new.txt").exists(), "it is unmounted");
+        let listed = tine.run(&["list"]).error_text();
+        assert!(listed.contains("the next daemon will mount it again"), "{listed}");
 
-    fs::remove_file(&filler).unwrap();
-    tine.ok(&["unmount", "full"]);
-    assert!(!tine.run(&["list"]).error_text().contains("will mount it again"));
-    tine.kill_daemon();
-    tine.ok(&["list"]);
-    assert!(!dir.join("new.txt").exists(), "it stays unmounted");
+        fs::remove_dir_all(&filler).unwrap();
+        tine.ok(&["unmount", "full"]);
+        assert!(!tine.run(&["list"]).error_text().contains("will mount it again"));
+        tine.kill_daemon();
+        tine.ok(&["list"]);
+        assert!(!dir.join("new.txt").exists(), "it stays unmounted");
+    });
 }

@@ -15,6 +15,7 @@ mod server;
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -38,9 +39,9 @@ pub fn disks_missing() -> Option<String> {
     if unsafe { libc::geteuid() } != 0 {
         return Some("only root can mount disks".into());
     }
-    ["mkfs.ext4", "mount", "umount"]
+    ["mkfs.ext4", "filefrag", "mount", "umount"]
         .into_iter()
-        .find(|program| !has_program(program) && !Path::new("/usr/sbin").join(program).exists())
+        .find(|program| !has_program(program))
         .map(|program| format!("{program} is not installed"))
 }
 
@@ -104,8 +105,7 @@ impl Kind {
     }
 
     pub fn can_be_made(self) -> bool {
-        let program = format!("mkfs.{}", self.name());
-        has_program(&program) || Path::new("/usr/sbin").join(program).exists()
+        has_program(&format!("mkfs.{}", self.name()))
     }
 
     /// Makes an empty file system in the new file `image`; with as many as `inodes` files where that is given (ext4).
@@ -281,5 +281,3 @@ pub fn forget_cached(file: &Path) {
     // SAFETY: the descriptor is open while `file` lives; no memory is passed.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
 }
-
-use std::os::unix::process::CommandExt;
