@@ -45,6 +45,8 @@ pub(super) struct Log {
     file: Arc<File>,
     dir: PathBuf,
     path: PathBuf,
+    /// The format's.
+    version: u32,
     id: LayerId,
     len: u64,
     /// Bytes known to be on the disk.
@@ -123,6 +125,7 @@ impl Log {
             file: Arc::new(file),
             dir: dir.to_owned(),
             path,
+            version: record::FORMAT_VERSION,
             id,
             len: 0,
             // Nobody sees this file before all of it is on the disk.
@@ -135,7 +138,8 @@ impl Log {
             is_poisoned: false,
             buffer: Vec::new(),
         };
-        log.buffer.extend_from_slice(&record::header(id));
+        log.buffer
+            .extend_from_slice(&record::header(record::FORMAT_VERSION, id));
         log.write_buffer()?;
         Ok(log)
     }
@@ -185,6 +189,7 @@ impl Log {
             file: Arc::new(file),
             dir: dir.to_owned(),
             path,
+            version: replay.version,
             id: replay.id,
             len: replay.good_len,
             synced_len: 0,
@@ -373,7 +378,7 @@ impl Log {
 
     fn encode(&mut self, body: &BodyRef<'_>) -> Result<(), LayerError> {
         let buffer = std::mem::take(&mut self.buffer);
-        self.buffer = record::encode(body, self.id, self.len, buffer)
+        self.buffer = record::encode(body, self.version, self.id, self.len, buffer)
             .ok_or_else(|| LayerError::io("append to", &self.path)(io::ErrorKind::FileTooLarge.into()))?;
         Ok(())
     }

@@ -24,6 +24,8 @@ mod descriptors;
 pub mod error;
 mod fault;
 pub mod frozen;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod index;
 mod log;
 pub mod node;

@@ -16,13 +16,15 @@ use serde::{Deserialize, Serialize};
 use super::index::Effects;
 use super::{LayerError, LayerId, LayerIndex, Op};
 
-/// The format that is written; newer ones are refused.
-const FORMAT_VERSION: u32 = 1;
+/// The format of new logs; newer ones are refused. A log keeps the format that it was made with.
+pub(super) const FORMAT_VERSION: u32 = 2;
+/// In the first format the checksum of a record's body did not know whose body it was.
+const UNBOUND_BODIES: u32 = 1;
 
 const MAGIC: &[u8; 8] = b"tinelog\n";
 /// Magic, version, layer id, checksum of those.
-const HEADER_LEN: usize = 8 + 4 + 8 + 4;
-/// Body length, checksum of layer id, offset and length, checksum of the body.
+pub(super) const HEADER_LEN: usize = 8 + 4 + 8 + 4;
+/// Body length, checksum of layer id, offset and length, checksum of the body that goes on from the one before.
 const RECORD_HEADER_LEN: usize = 4 + 4 + 4;
 /// Longest body in bytes.
 const RECORD_MAX: u32 = 256 << 20;
@@ -57,6 +59,7 @@ pub(super) enum BodyRef<'a> {
 
 /// What reading a log gave.
 pub(super) struct Replay {
+    pub version: u32,
     pub id: LayerId,
     pub index: LayerIndex,
     pub is_sealed: bool,
@@ -68,10 +71,10 @@ pub(super) struct Replay {
 }
 
 /// What a log begins with.
-pub(super) fn header(id: LayerId) -> [u8; HEADER_LEN] {
+pub(super) fn header(version: u32, id: LayerId) -> [u8; HEADER_LEN] {
     let mut header = [0; HEADER_LEN];
     header[..8].copy_from_slice(MAGIC);
-    header[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+    header[8..12].copy_from_slice(&version.to_le_bytes());
     header[12..20].copy_from_slice(&id.0.to_le_bytes());
     let crc = crc32fast::hash(&header[..20]);
     header[20..].copy_from_slice(&crc.to_le_bytes());
@@ -86,17 +89,33 @@ fn header_crc(id: LayerId, offset: u64, body_len: u32) -> u32 {
     hasher.finalize()
 }
 
-/// A whole record for `offset` of a log, built in `buffer`; `None` where it would be too long.
-pub(super) fn encode(body: &BodyRef<'_>, id: LayerId, offset: u64, mut buffer: Vec<u8>) -> Option<Vec<u8>> {
+fn body_crc(version: u32, header_crc: u32, body: &[u8]) -> u32 {
+    let mut hasher = match version {
+        ..=UNBOUND_BODIES => crc32fast::Hasher::new(),
+        _ => crc32fast::Hasher::new_with_initial(header_crc),
+    };
+    hasher.update(body);
+    hasher.finalize()
+}
+
+/// A whole record for `offset` of a log of this format, built in `buffer`; `None` where it would be too long.
+pub(super) fn encode(
+    body: &BodyRef<'_>,
+    version: u32,
+    id: LayerId,
+    offset: u64,
+    mut buffer: Vec<u8>,
+) -> Option<Vec<u8>> {
     buffer.clear();
     buffer.extend_from_slice(&[0; RECORD_HEADER_LEN]);
     let mut record =
         postcard::to_extend(body, buffer).expect("a vector takes any length and these types always encode");
     let (header, body) = record.split_at_mut(RECORD_HEADER_LEN);
     let body_len = u32::try_from(body.len()).ok().filter(|len| *len <= RECORD_MAX)?;
-    let body_crc = crc32fast::hash(body);
+    let header_crc = header_crc(id, offset, body_len);
+    let body_crc = body_crc(version, header_crc, body);
     header[..4].copy_from_slice(&body_len.to_le_bytes());
-    header[4..8].copy_from_slice(&header_crc(id, offset, body_len).to_le_bytes());
+    header[4..8].copy_from_slice(&header_crc.to_le_bytes());
     header[8..].copy_from_slice(&body_crc.to_le_bytes());
     Some(record)
 }
@@ -112,20 +131,21 @@ enum Found<'a> {
     Damaged(&'static str),
 }
 
-fn record_at(bytes: &[u8], offset: usize, id: LayerId) -> Found<'_> {
+fn record_at(bytes: &[u8], offset: usize, version: u32, id: LayerId) -> Found<'_> {
     let rest = bytes.get(offset..).unwrap_or_default();
     let Some((header, rest)) = rest.split_first_chunk::<RECORD_HEADER_LEN>() else {
         return Found::Short;
     };
     let [l0, l1, l2, l3, h0, h1, h2, h3, b0, b1, b2, b3] = *header;
     let body_len = u32::from_le_bytes([l0, l1, l2, l3]);
-    if u32::from_le_bytes([h0, h1, h2, h3]) != header_crc(id, offset as u64, body_len) {
+    let header_crc = header_crc(id, offset as u64, body_len);
+    if u32::from_le_bytes([h0, h1, h2, h3]) != header_crc {
         return Found::Damaged("the record's header has a wrong checksum");
     }
     let Some(body) = rest.get(..body_len as usize) else {
         return Found::Short;
     };
-    if u32::from_le_bytes([b0, b1, b2, b3]) != crc32fast::hash(body) {
+    if u32::from_le_bytes([b0, b1, b2, b3]) != body_crc(version, header_crc, body) {
         return Found::Damaged("the record has a wrong checksum");
     }
     Found::Record {
@@ -186,11 +206,12 @@ pub(super) fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, 
         });
     }
     let id = LayerId(u64::from_le_bytes([*i0, *i1, *i2, *i3, *i4, *i5, *i6, *i7]));
-    if !bytes.starts_with(&header(id)) {
+    if version < UNBOUND_BODIES || !bytes.starts_with(&header(version, id)) {
         return Err(corrupt(0, "the header has a wrong checksum"));
     }
 
     let mut replay = Replay {
+        version,
         id,
         index: LayerIndex::default(),
         is_sealed: false,
@@ -203,10 +224,10 @@ pub(super) fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, 
     let mut complete_len: Option<u64> = None;
     let mut at = HEADER_LEN;
     while at < bytes.len() {
-        let (body, next) = match record_at(bytes, at, id) {
+        let (body, next) = match record_at(bytes, at, version, id) {
             Found::Record { body, next } => (body, next),
             Found::Short | Found::Damaged(_) => {
-                if let Some(reason) = damage_at(bytes, at, id, replay.is_of(boot)) {
+                if let Some(reason) = damage_at(bytes, at, version, id, replay.is_of(boot)) {
                     return Err(corrupt(at, reason));
                 }
                 break;
@@ -264,14 +285,14 @@ impl Replay {
 /// Under the kernel run that wrote it (`same_boot`) nothing but the last write can be cut short: anything else is
 /// damage. After another one began, whatever was not synced may be lost in any order: then only what a later record
 /// knows to have been synced counts.
-fn damage_at(bytes: &[u8], at: usize, id: LayerId, same_boot: bool) -> Option<&'static str> {
+fn damage_at(bytes: &[u8], at: usize, version: u32, id: LayerId, same_boot: bool) -> Option<&'static str> {
     const DAMAGED: &str = "the record is damaged and intact ones follow";
-    if same_boot && let Found::Damaged(reason) = record_at(bytes, at, id) {
+    if same_boot && let Found::Damaged(reason) = record_at(bytes, at, version, id) {
         return Some(reason);
     }
     let mut offset = at + 1;
     while offset < bytes.len() {
-        let Found::Record { body, next } = record_at(bytes, offset, id) else {
+        let Found::Record { body, next } = record_at(bytes, offset, version, id) else {
             offset += 1;
             continue;
         };
@@ -286,9 +307,10 @@ fn damage_at(bytes: &[u8], at: usize, id: LayerId, same_boot: bool) -> Option<&'
     None
 }
 
-/// Ways into the format for tests of damaged logs.
-#[cfg(test)]
+/// Ways into the format for tests and fuzzers of damaged logs.
+#[cfg(any(test, fuzzing))]
 pub(super) mod testing {
+    pub(in crate::layer) use super::HEADER_LEN;
     use super::*;
 
     pub const BOOT: BootId = [1; 16];
@@ -297,13 +319,18 @@ pub(super) mod testing {
     /// A log in memory, written under [`BOOT`].
     pub struct Bytes {
         pub bytes: Vec<u8>,
+        version: u32,
         id: LayerId,
     }
 
     impl Bytes {
         pub fn new(id: LayerId) -> Bytes {
-            let bytes = header(id).to_vec();
-            let mut log = Bytes { bytes, id };
+            Bytes::of_version(FORMAT_VERSION, id)
+        }
+
+        pub fn of_version(version: u32, id: LayerId) -> Bytes {
+            let bytes = header(version, id).to_vec();
+            let mut log = Bytes { bytes, version, id };
             log.push(&BodyRef::Opened { boot: BOOT });
             log.push_ops(usize::MAX, &[]);
             log
@@ -333,7 +360,7 @@ pub(super) mod testing {
         pub fn push_body(&mut self, body: &[u8]) {
             let len = body.len() as u32;
             let crc = header_crc(self.id, self.bytes.len() as u64, len);
-            for number in [len, crc, crc32fast::hash(body)] {
+            for number in [len, crc, body_crc(self.version, crc, body)] {
                 self.bytes.extend(number.to_le_bytes());
             }
             self.bytes.extend(body);

@@ -13,6 +13,7 @@ use crate::path::{EntryName, RepoPath};
 mod contents;
 mod crashes;
 mod damage;
+mod fuzz;
 mod model;
 
 const ID: LayerId = LayerId(7);

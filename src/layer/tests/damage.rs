@@ -283,6 +283,62 @@ fn a_torn_tail_is_cut_and_the_log_goes_on() {
     }
 }
 
+/// The body of another layer's record does not fit a header, wherever the two are torn apart.
+#[test]
+fn a_record_is_not_put_together_from_two() {
+    let (log, ends) = sample(|_| 0);
+    let mut other = Bytes::new(LayerId(8));
+    while other.bytes.len() < ends[0] {
+        other.push_ops(0, &[]);
+    }
+    assert_eq!(other.bytes.len(), ends[0]);
+    let content = ContentRef {
+        layer: LayerId(8),
+        place: Place::Slot {
+            offset: 0,
+            capacity: 4096,
+        },
+    };
+    let ino = Ino(Ino::NEW_BIT | 1);
+    other.push_ops(
+        0,
+        &[
+            Op::PutNode(ino, node(Content::Own(content), 0)),
+            entry(Ino::ROOT, "file 0", ino),
+        ],
+    );
+    assert_eq!(other.bytes.len(), ends[1]);
+    for torn_at in ends[0] + 1..ends[1] {
+        let mut bytes = log.bytes[..ends[1]].to_vec();
+        bytes[torn_at..].copy_from_slice(&other.bytes[torn_at..]);
+        let is_same = bytes == log.bytes[..ends[1]];
+        let whole = if is_same { 1 } else { 0 };
+        let (index, _) = read(&bytes, OTHER_BOOT).unwrap();
+        assert_eq!(records_in(&index), whole, "torn at {torn_at}");
+    }
+}
+
+#[test]
+fn a_log_of_the_first_format_is_read_and_goes_on_in_it() {
+    let (_temp, dir) = temp();
+    drop(Layer::create(&dir, ID).unwrap());
+    let mut log = Bytes::of_version(1, ID);
+    log.push_ops(0, &[Op::PutNode(Ino(5), node(Content::Empty, 0))]);
+    std::fs::write(dir.join("log"), &log.bytes).unwrap();
+    for ino in [6, 7] {
+        let mut layer = Layer::open(&dir).unwrap();
+        assert!(layer.index().node(Ino(ino - 1)).is_some());
+        put_file(&mut layer, Ino(ino), b"new");
+    }
+    let version = || std::fs::read(dir.join("log")).unwrap()[8];
+    assert_eq!(version(), 1);
+    let mut layer = Layer::open(&dir).unwrap();
+    layer.compact().unwrap();
+    drop(layer);
+    assert_eq!(version(), 2, "a new log has the newest format");
+    assert_eq!(read_all(&Layer::open(&dir).unwrap(), Ino(7)), b"new");
+}
+
 #[test]
 fn a_newer_format_is_refused() {
     let (_temp, dir) = temp();
@@ -294,8 +350,8 @@ fn a_newer_format_is_refused() {
     assert!(matches!(
         Layer::open(&dir),
         Err(LayerError::NewerFormat {
-            found: 2,
-            known: 1,
+            found: 3,
+            known: 2,
             ..
         })
     ));

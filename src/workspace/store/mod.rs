@@ -40,7 +40,7 @@ use super::fork::{ForkName, ForkRecord, MountGrants, UnmountPolicy};
 use super::fs::{BaseAttrs, Workspace};
 use super::ops::Caller;
 use crate::git::{Base, BaseCache, CacheFigures, GitError, InoHasher, LinkedWorktree, ObjectId, Repository};
-use crate::layer::{FrozenLayer, Layer, LayerError, LayerStack};
+use crate::layer::{FrozenLayer, Layer, LayerError, LayerId, LayerStack};
 use crate::path::RepoPath;
 
 pub use memo::{ConvertedAs, IndexStamp, Memo, StoredAs};
@@ -385,9 +385,14 @@ impl Store {
             .map_err(|error| damaged(format!("its base {base_tree_id} cannot be read: {error}")))?;
         let mut frozen = Vec::with_capacity(record.frozen_layers.len());
         for id in &record.frozen_layers {
-            frozen.push(FrozenLayer::open(&self.places.layer(*id))?);
+            let dir = self.places.layer(*id);
+            let layer = FrozenLayer::open(&dir)?;
+            check_identity(&dir, *id, layer.id())?;
+            frozen.push(layer);
         }
-        let layer = open_layer(&self.places.layer(record.open_layer))?;
+        let dir = self.places.layer(record.open_layer);
+        let layer = open_layer(&dir)?;
+        check_identity(&dir, record.open_layer, layer.id())?;
         Ok(Workspace::new(
             base,
             record.base_attrs,
@@ -528,6 +533,17 @@ fn decode_key(hex: &str) -> Option<[u8; 16]> {
         *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
     }
     Some(key)
+}
+
+/// That the layer in `dir` is the one that belongs there: another one would show another fork's files.
+fn check_identity(dir: &Path, id: u64, found: LayerId) -> Result<(), StoreError> {
+    match found == LayerId(id) {
+        true => Ok(()),
+        false => Err(StoreError::Damaged {
+            path: dir.to_owned(),
+            reason: format!("it holds layer {}", found.0),
+        }),
+    }
 }
 
 /// Opens a layer. The store's lock keeps other processes out, so a locked one is being let go of by a thread of this
