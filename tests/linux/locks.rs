@@ -1,7 +1,7 @@
 //! Locks between processes: flock, those of fcntl, those of open file descriptions, and leases.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -9,8 +9,8 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
-use crate::compare::{Child, Place, checked, compare, errno_in_child};
-use crate::support::test_name;
+use crate::compare::{Child, Code, PATIENCE, checked, compare, errno_in_child, in_child};
+use crate::support::{test_name, wait_until};
 
 /// The three kinds of locks.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -171,10 +171,10 @@ fn locks_go_with_who_held_them() {
                 from_elsewhere(&path, kind, Mode::Exclusive),
             );
             drop(twin);
-            place.result(
-                format!("{kind:?} after closing both"),
-                from_elsewhere(&path, kind, Mode::Exclusive),
-            );
+            // Children of other tests have the descriptor, too, for as long as they live.
+            wait_until("the lock is free", PATIENCE, || {
+                from_elsewhere(&path, kind, Mode::Exclusive).is_ok()
+            });
 
             let holder = Child::start(|| {
                 let file = open(&path);
@@ -271,49 +271,55 @@ fn two_who_wait_for_each_other_are_told() {
     });
 }
 
-fn lease(file: BorrowedFd, kind: libc::c_int) -> Result<i64, Errno> {
-    // SAFETY: the descriptor is open while it is borrowed.
+fn lease(file: &File, kind: libc::c_int) -> Result<i64, Errno> {
+    // SAFETY: the descriptor is open while `file` is borrowed.
     checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) })
 }
 
 #[test]
 fn a_lease_is_broken_by_who_opens_the_file() {
-    use std::os::fd::AsFd;
-    compare(test_name!(), &[], |place: &mut Place| {
-        let path = place.at("README.md");
-        let reader = File::open(&path).unwrap();
-        place.result("for reading", lease(reader.as_fd(), libc::F_RDLCK));
-        // SAFETY: the descriptor is open.
-        place.result(
-            "told",
-            checked(unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_GETLEASE) }),
-        );
-        place.outcome("another reader", File::open(&path));
-        let writer = || {
-            OpenOptions::new()
-                .write(true)
-                .custom_flags(OFlag::O_NONBLOCK.bits())
-                .open(&path)
-        };
-        // The signal that tells the holder is for nobody here.
-        // SAFETY: no handler is installed.
-        unsafe { nix::sys::signal::signal(Signal::SIGIO, SigHandler::SigIgn) }.unwrap();
-        place.outcome("a writer", writer());
-        place.result("given back", lease(reader.as_fd(), libc::F_UNLCK));
-        place.outcome("a writer after that", writer());
-        place.result("for writing by a reader", lease(reader.as_fd(), libc::F_WRLCK));
-        lease(reader.as_fd(), libc::F_UNLCK).unwrap();
-        let held = writer().unwrap();
-        place.result(
-            "for reading beside a writer",
-            lease(reader.as_fd(), libc::F_RDLCK),
-        );
-        drop((held, reader));
-        let alone = open(&path);
-        place.result("for writing alone", lease(alone.as_fd(), libc::F_WRLCK));
-        place.result(
-            "of a directory",
-            lease(File::open(place.dir()).unwrap().as_fd(), libc::F_RDLCK),
-        );
+    compare(test_name!(), &[], |place| {
+        // In a process of its own: a descriptor that another test's child inherited would be in the way.
+        let seen = place.at("seen");
+        let end = in_child(|| {
+            // The signal that tells the holder is for nobody here.
+            // SAFETY: no handler is installed.
+            unsafe { nix::sys::signal::signal(Signal::SIGIO, SigHandler::SigIgn) }.unwrap();
+            let path = place.at("README.md");
+            let reader = File::open(&path).unwrap();
+            let open_to_write = || {
+                let mut options = OpenOptions::new();
+                options.write(true).custom_flags(OFlag::O_NONBLOCK.bits());
+                options.open(&path).map_err(|error| error.code())
+            };
+            let for_reading = lease(&reader, libc::F_RDLCK);
+            // SAFETY: the descriptor is open.
+            let told = checked(unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_GETLEASE) });
+            let another = File::open(&path).map(drop).map_err(|error| error.code());
+            let writer = open_to_write().map(drop);
+            let given_back = lease(&reader, libc::F_UNLCK);
+            let writer_after_that = open_to_write().map(drop);
+            let by_a_reader = lease(&reader, libc::F_WRLCK);
+            lease(&reader, libc::F_UNLCK).unwrap();
+            let held = open_to_write().unwrap();
+            let beside_a_writer = lease(&reader, libc::F_RDLCK);
+            drop((held, reader));
+            let alone = lease(&open(&path), libc::F_WRLCK);
+            let directory = lease(&File::open(place.dir()).unwrap(), libc::F_RDLCK);
+            let openers = (another, writer, writer_after_that);
+            let leases = [
+                for_reading,
+                told,
+                given_back,
+                by_a_reader,
+                beside_a_writer,
+                alone,
+                directory,
+            ];
+            fs::write(&seen, format!("{openers:?} {leases:?}")).unwrap();
+            0
+        });
+        place.note("its end", end);
+        place.note("seen", fs::read_to_string(&seen).unwrap());
     });
 }

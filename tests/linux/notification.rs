@@ -17,6 +17,7 @@ use nix::sys::fanotify::{
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::select::{FdSet, select};
 use nix::sys::time::{TimeVal, TimeValLike};
+use nix::unistd::Pid;
 use tine::path::RepoPath;
 use tine::workspace::Caller;
 
@@ -106,19 +107,17 @@ fn inotify_tells_of_what_other_processes_do() {
             );
             place.note(name, events(&watch));
         }
-        // A file and a directory that go while they are watched.
+        // A file and a directory that go while they are watched and in use.
         for name in ["docs/guide.md", "made"] {
-            let watch = inotify(&[&place.at(name)]);
             let path = place.at(name);
-            let held = File::open(&path).unwrap();
-            in_child(|| {
+            let watch = inotify(&[&path]);
+            let end = in_child(|| {
+                let _held = File::open(&path).unwrap();
                 let gone = fs::remove_file(&path).or_else(|_| fs::remove_dir(&path));
                 i32::from(gone.is_err())
-            })
-            .unwrap();
+            });
+            place.note(format!("{name} is removed"), end);
             place.note(format!("{name} goes"), events(&watch));
-            drop(held);
-            place.note(format!("{name} is closed"), events(&watch));
         }
     });
 }
@@ -128,12 +127,15 @@ fn inotify_tells_of_what_is_copied_and_mapped() {
     compare(test_name!(), &[], |place| {
         let dir = place.at("src");
         let watch = inotify(&[&dir]);
-        fs::copy(place.at("README.md"), dir.join("copy")).unwrap();
-        let file = place.open("src/copy");
-        let mut mapping = crate::mapping::Mapping::shared(&file, 10);
-        mapping.bytes()[0] = b'm';
-        mapping.sync();
-        drop((mapping, file));
+        let end = in_child(|| {
+            fs::copy(place.at("README.md"), dir.join("copy")).unwrap();
+            let file = place.open("src/copy");
+            let mut mapping = crate::mapping::Mapping::shared(&file, 10);
+            mapping.bytes()[0] = b'm';
+            mapping.sync();
+            0
+        });
+        place.note("the other's end", end);
         place.note("told", events(&watch));
         let watch = inotify(&[&dir.join("main.rs")]);
         fs::write(dir.join("new"), "new").unwrap();
@@ -183,19 +185,17 @@ fn fanotify(init: FanInit) -> Result<Fanotify, Errno> {
     )
 }
 
-/// Every event so far, as masks.
-fn fan_events(group: &Fanotify, of: i32) -> Vec<MaskFlags> {
-    let mut told = Vec::new();
+/// All that happened so far by this process. The kernel merges what follows each other closely.
+fn fan_events(group: &Fanotify, of: Pid) -> MaskFlags {
+    let mut told = MaskFlags::empty();
     loop {
         match group.read_events() {
             Err(Errno::EAGAIN) => return told,
-            events => told.extend(
-                events
-                    .unwrap()
-                    .iter()
-                    .filter(|event| event.pid() == of)
-                    .map(|event| event.mask()),
-            ),
+            events => {
+                let events = events.unwrap();
+                let by_it = events.iter().filter(|event| event.pid() == of.as_raw());
+                told |= by_it.map(|event| event.mask()).collect();
+            }
         }
     }
 }
@@ -238,7 +238,7 @@ fn fanotify_tells_of_what_other_processes_do() {
             });
             let pid = worker.pid();
             place.note(format!("the end, {what}"), worker.end());
-            place.note(format!("told of {what}"), fan_events(&group, pid.as_raw()));
+            place.note(format!("told of {what}"), fan_events(&group, pid));
         }
     });
 }
