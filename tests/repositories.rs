@@ -4,9 +4,7 @@
 mod support;
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
-use std::process::Stdio;
 
 use support::repo::path_text;
 use support::{OutputExt, TestFork, TestRepo, Tine, require_fuse};
@@ -409,74 +407,6 @@ fn empty_tree() {
         repo.git(&["rev-parse", "main^{tree}"])
     );
     assert_eq!(repo.status(fork.path()), "");
-}
-
-/// A tree object with one entry, whatever its name.
-fn literal_tree(repo: &TestRepo, mode: &str, name: &[u8], id: &str) -> String {
-    let id_bytes: Vec<u8> = (0..id.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&id[at..at + 2], 16).expect("an id is hex"))
-        .collect();
-    let object = [mode.as_bytes(), b" ", name, b"\0", &id_bytes].concat();
-    let mut child = repo
-        .command("git", repo.dir())
-        .args(["hash-object", "-t", "tree", "-w", "--literally", "--stdin"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("git can be run");
-    let mut input = child.stdin.take().expect("stdin is piped");
-    input.write_all(&object).expect("git reads its input");
-    drop(input);
-    child
-        .wait_with_output()
-        .expect("git ends")
-        .expect_success("git hash-object")
-        .text()
-}
-
-#[test]
-fn hostile_trees_are_refused() {
-    let repo = TestRepo::new();
-    let tine = Tine::new(&repo);
-    let blob = repo.git(&["rev-parse", "HEAD:README.md"]);
-    let before = repo.git(&["for-each-ref"]);
-    let hostile: [&[u8]; 9] = [
-        b"..",
-        b".",
-        b".git",
-        b".GIT",
-        b"a/b",
-        b"/etc",
-        b"git~1",
-        ".g\u{200c}it".as_bytes(),
-        b"",
-    ];
-    for name in hostile {
-        // Names that only other file systems fold into `.git` are refused where git's configuration protects those.
-        for key in ["core.protectNTFS", "core.protectHFS"] {
-            repo.git(&["config", key, "true"]);
-        }
-        let top = literal_tree(&repo, "100644", name, &blob);
-        let below = literal_tree(&repo, "40000", b"below", &top);
-        for tree in [top, below] {
-            let commit = repo.git(&["commit-tree", "-m", "hostile", &tree]);
-            let shown = String::from_utf8_lossy(name);
-            let output = tine.run(&["new", "demo", "--from", &commit]);
-            assert!(!output.status.success(), "{shown:?} was let through");
-            let error = output.error_text();
-            assert!(
-                error.contains("checkout") || error.contains("tree"),
-                "{shown:?}: the reason is not told: {error}"
-            );
-            assert!(!error.contains("panicked"), "{error}");
-            assert_nothing_left(&repo, "demo");
-            assert!(!repo.root().join("repo.forks/demo").exists());
-        }
-    }
-    assert_eq!(repo.git(&["for-each-ref"]), before);
-    // The repository is as usable as before.
-    tine.ok(&["new", "demo", "--no-mount"]);
 }
 
 #[test]

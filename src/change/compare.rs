@@ -21,11 +21,18 @@ use crate::workspace::{Delta, DeltaDir, DeltaEntry, DeltaNode};
 pub trait TreeReader {
     /// The entries of a tree, in any order.
     fn read_tree(&self, tree_id: ObjectId) -> Result<Vec<TreeEntry>, GitError>;
+
+    /// Fails where the tree holds more files than any checkout could have.
+    fn check_file_count(&self, tree_id: ObjectId) -> Result<(), GitError>;
 }
 
 impl TreeReader for Repository {
     fn read_tree(&self, tree_id: ObjectId) -> Result<Vec<TreeEntry>, GitError> {
         Repository::read_tree(self, tree_id)
+    }
+
+    fn check_file_count(&self, tree_id: ObjectId) -> Result<(), GitError> {
+        Repository::check_file_count(self, tree_id)
     }
 }
 
@@ -70,6 +77,9 @@ pub struct NestedRepository {
     /// Whether an ignore rule matches it; never where the tree has it.
     pub is_ignored: bool,
 }
+
+/// Past this many directories that differ it is found out whether there is an end to them.
+const MIN_DIRECTORIES_TO_COUNT: usize = 50_000;
 
 /// How modes are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -198,8 +208,13 @@ impl<'a, 'w> Walk<'a, 'w> {
             tree_id: Some(tree_id),
             ignored: false,
         });
+        let mut directories = 0;
         while let Some(dir) = self.pending.pop() {
             self.directory(dir)?;
+            directories += 1;
+            if directories == MIN_DIRECTORIES_TO_COUNT {
+                self.trees.check_file_count(tree_id)?;
+            }
         }
         self.found.candidates.sort_by(|a, b| a.path.cmp(&b.path));
         self.found.ignored.sort_by(|a, b| a.path.cmp(&b.path));

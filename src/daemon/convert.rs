@@ -55,6 +55,8 @@ impl From<GitError> for Failure {
             )
             .cause(source.to_string())
             .hint("choose another revision with `--from REV`; `git fsck` names the commits"),
+            GitError::TooManyFiles { .. } => Failure::new(ErrorCode::HostileTree, message)
+                .hint("no checkout of it is possible: choose another revision with `--from REV`"),
             GitError::HostilePath { .. } => Failure::new(ErrorCode::HostileTree, message)
                 .hint("choose another revision with `--from REV`; `git fsck` names the commits"),
             GitError::RefMoved { .. } => {

@@ -67,6 +67,7 @@ fn of_git(error: &GitError) -> Errno {
         | GitError::CorruptObject { .. }
         | GitError::HostileTree { .. }
         | GitError::HostilePath { .. }
+        | GitError::TooManyFiles { .. }
         | GitError::RefMoved { .. }
         | GitError::IndexLocked { .. }
         | GitError::RefLocked { .. }

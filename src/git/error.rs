@@ -33,6 +33,8 @@ pub enum GitError {
     HostileTree { tree_id: ObjectId, source: PathError },
     #[error("the tree holds {path}, which no checkout may have")]
     HostilePath { path: RepoPath },
+    #[error("the tree {tree_id} holds more than {limit} files, directories counted each time they occur")]
+    TooManyFiles { tree_id: ObjectId, limit: u64 },
     #[error("the ref {name} moved while it was being changed")]
     RefMoved { name: String },
     /// `lock` is the file that another git command holds, or left behind.

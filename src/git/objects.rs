@@ -3,6 +3,8 @@
 //! What is read hashes to its id, or it is an error: the git library trusts packs and loose files as they are, so the
 //! hash is computed here. In a partial clone missing objects are fetched through the git program first.
 
+use std::collections::HashMap;
+
 use gix::ObjectId;
 use gix::objs::{CommitRef, Exists, Find, FindHeader, Kind, TagRef, TreeRefIter};
 
@@ -66,6 +68,16 @@ impl From<gix::objs::tree::EntryMode> for TreeEntryKind {
         }
     }
 }
+
+/// The most files that a tree may hold in all. git's index of as many takes a gigabyte.
+const MAX_FILES: u64 = 10_000_000;
+
+/// The largest tree, commit or tag that is read, in bytes: several million entries. What claims to be larger, or would
+/// become so when it is put together from deltas, never gets into memory.
+const MAX_STRUCTURE_BYTES: u64 = 256 << 20;
+
+/// The largest blob that is read into memory; larger ones are streamed by those who need them.
+const MAX_BLOB_BYTES: u64 = 1 << 30;
 
 /// One entry of a tree object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,6 +158,7 @@ impl Repository {
             return Ok(Vec::new());
         }
         let data = self.read_object(tree_id, Kind::Tree)?;
+        check_modes(&data, tree_id)?;
         let protect = self.protection();
         let mut entries: Vec<TreeEntry> = Vec::new();
         for entry in TreeRefIter::from_bytes(&data, tree_id.kind()) {
@@ -168,6 +181,52 @@ impl Repository {
         Ok(entries)
     }
 
+    /// Refuses a tree of more files than any checkout could have. A few objects are enough for that, each directory
+    /// holding the next one many times; so each is counted once, wherever it occurs.
+    pub fn check_file_count(&self, tree_id: ObjectId) -> Result<(), GitError> {
+        struct Counting {
+            tree_id: ObjectId,
+            files: u64,
+            /// Still to be counted.
+            children: Vec<ObjectId>,
+        }
+        let start = |tree_id| -> Result<Counting, GitError> {
+            let entries = self.read_tree(tree_id)?;
+            let is_dir = |entry: &&TreeEntry| entry.kind == TreeEntryKind::Directory;
+            let children: Vec<ObjectId> = entries.iter().filter(is_dir).map(|entry| entry.id).collect();
+            Ok(Counting {
+                tree_id,
+                files: (entries.len() - children.len()) as u64,
+                children,
+            })
+        };
+        let mut known: HashMap<ObjectId, u64> = HashMap::new();
+        let mut above = Vec::new();
+        let mut current = start(tree_id)?;
+        loop {
+            if current.files > MAX_FILES {
+                return Err(GitError::TooManyFiles {
+                    tree_id,
+                    limit: MAX_FILES,
+                });
+            }
+            match current.children.pop() {
+                Some(child) => match known.get(&child) {
+                    Some(files) => current.files = current.files.saturating_add(*files),
+                    None => above.push(std::mem::replace(&mut current, start(child)?)),
+                },
+                None => {
+                    known.insert(current.tree_id, current.files);
+                    let Some(mut parent): Option<Counting> = above.pop() else {
+                        return Ok(());
+                    };
+                    parent.files = parent.files.saturating_add(current.files);
+                    current = parent;
+                }
+            }
+        }
+    }
+
     /// Reads a blob as it is stored, unfiltered. In a partial clone a missing blob is fetched through git first.
     pub fn read_blob(&self, blob_id: ObjectId) -> Result<Vec<u8>, GitError> {
         self.read_object(blob_id, Kind::Blob)
@@ -177,6 +236,10 @@ impl Repository {
     pub fn blob_size(&self, blob_id: ObjectId) -> Result<u64, GitError> {
         let (kind, size) = self.object_header(blob_id)?;
         check_kind(blob_id, kind, Kind::Blob)?;
+        if i64::try_from(size).is_err() {
+            // No file is that large, and the kernel would take nothing of a directory that holds it.
+            return Err(too_large(blob_id, size));
+        }
         Ok(size)
     }
 
@@ -217,6 +280,16 @@ impl Repository {
 
     /// Reads an object of `wanted` kind and checks that it hashes to `id` (or is its replacement by `refs/replace/`).
     pub(super) fn read_object(&self, id: ObjectId, wanted: Kind) -> Result<Vec<u8>, GitError> {
+        // The library makes room for what the header announces.
+        let (kind, size) = self.object_header(id)?;
+        check_kind(id, kind, wanted)?;
+        let limit = match wanted {
+            Kind::Blob => MAX_BLOB_BYTES,
+            Kind::Tree | Kind::Commit | Kind::Tag => MAX_STRUCTURE_BYTES,
+        };
+        if size > limit {
+            return Err(too_large(id, size));
+        }
         let (kind, data) = self.with_promised(id, || {
             let mut data = Vec::new();
             let kind = self.with_local(|local| {
@@ -286,6 +359,29 @@ fn corrupt(id: ObjectId, error: gix::Error) -> GitError {
         id,
         reason: with_causes(&error),
     }
+}
+
+fn too_large(id: ObjectId, size: u64) -> GitError {
+    GitError::CorruptObject {
+        id,
+        reason: format!("it claims to have {size} bytes"),
+    }
+}
+
+/// Checks that every entry of a tree has a mode, as git's `get_mode` does; the library takes none for 0.
+fn check_modes(mut entries: &[u8], tree_id: ObjectId) -> Result<(), GitError> {
+    while let Some(name_at) = entries.iter().position(|&byte| byte == b' ') {
+        if name_at == 0 {
+            return Err(GitError::CorruptObject {
+                id: tree_id,
+                reason: "an entry has no mode".to_owned(),
+            });
+        }
+        let name_end = entries.iter().skip(name_at).position(|&byte| byte == 0);
+        let next = name_end.map(|len| name_at + len + 1 + tree_id.kind().len_in_bytes());
+        entries = next.and_then(|next| entries.get(next..)).unwrap_or_default();
+    }
+    Ok(())
 }
 
 fn check_kind(id: ObjectId, kind: Kind, wanted: Kind) -> Result<(), GitError> {
@@ -362,17 +458,37 @@ impl Protection {
             return Err(refused());
         }
         gix::validate::path::component(bytes.into(), mode, options).map_err(|_| refused())?;
+        let ends_in_disguise = |part: &[u8]| {
+            matches!(
+                gix::validate::path::component(part.into(), mode, options),
+                Err(component::Error::DotGitDir | component::Error::SymlinkedGitModules)
+            )
+        };
+        // git takes what is no UTF-8 for the end of a name.
+        if self.hfs && ends_in_disguise(utf8_start(bytes)) {
+            return Err(refused());
+        }
         if self.ntfs {
-            // On NTFS a backslash divides names, so what follows one is looked at as a name, too.
-            for part in bytes.split(|&b| b == b'\\').skip(1) {
-                let checked = gix::validate::path::component(part.into(), mode, options);
-                if let Err(component::Error::DotGitDir | component::Error::SymlinkedGitModules) = checked {
+            // On NTFS a backslash divides names, so what stands beside one is looked at as a name, too.
+            for part in bytes.split(|&b| b == b'\\') {
+                if ends_in_disguise(part) {
                     return Err(refused());
                 }
             }
         }
         Ok(())
     }
+}
+
+/// What stands before the first byte that git does not take for UTF-8 (`pick_one_utf8_char`): it refuses the last two
+/// code points of each plane, too.
+fn utf8_start(bytes: &[u8]) -> &[u8] {
+    let valid = match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default(),
+    };
+    let end = valid.find(|c| u32::from(c) & 0xfffe == 0xfffe);
+    &bytes[..end.unwrap_or(valid.len())]
 }
 
 #[cfg(test)]

@@ -380,9 +380,11 @@ fn stream_blob(
     let mut child = program::spawn(&mut command)?;
     let mut hasher = gix::hash::hasher(blob_id.kind());
     hasher.update(&gix::objs::encode::loose_header(gix::objs::Kind::Blob, size));
+    let mut len = 0;
     let copied = match child.stdout.take() {
         None => Ok(()),
         Some(mut output) => copy(&mut output, |bytes| {
+            len += bytes.len() as u64;
             hasher.update(bytes);
             sink.append(bytes)
         }),
@@ -393,6 +395,10 @@ fn stream_blob(
     let corrupt = |reason: String| GitError::CorruptObject { id: blob_id, reason };
     if !status.success() {
         return Err(corrupt(format!("git cat-file: {status}")));
+    }
+    // The hash says nothing of that: a header that lies is hashed as it is.
+    if len != size {
+        return Err(corrupt(format!("it has {len} bytes and claims to have {size}")));
     }
     let hash = hasher
         .try_finalize()

@@ -22,6 +22,9 @@ pub struct BaseStat {
 /// Below this many files a second thread costs more than it saves.
 const MIN_FILES_TO_SHARE: usize = 4096;
 
+/// Past this many files it is found out how many there are in all, before all memory is taken.
+const MIN_FILES_TO_COUNT: usize = 500_000;
+
 /// Writes to `to` the index of a fresh checkout of `base`. Every path is checked to be one that a checkout may have.
 ///
 /// Sizes come from the objects' headers. In a partial clone, what is missing is fetched first, in one go.
@@ -110,6 +113,9 @@ fn collect(
                 files,
             )?);
         } else {
+            if files.len() == MIN_FILES_TO_COUNT {
+                base.repository().check_file_count(base.tree_id())?;
+            }
             let dir = dir.clone();
             files.push(FileEntry { dir, index });
         }
