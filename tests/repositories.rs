@@ -208,6 +208,64 @@ fn line_ends_by_autocrlf() {
 }
 
 #[test]
+fn invariant_01_a_fork_keeps_the_conversions_that_it_was_made_with() {
+    require_fuse!();
+    let repo = TestRepo::unborn();
+    repo.git(&["config", "filter.shout.smudge", "tr a-z A-Z"]);
+    repo.git(&["config", "filter.shout.clean", "tr A-Z a-z"]);
+    repo.write(
+        ".gitattributes",
+        "*.loud filter=shout\n*.later filter=later\n*.txt text\n",
+    );
+    repo.write("word.loud", "word\n");
+    repo.write("word.later", "word\n");
+    repo.write("lines.txt", "one\ntwo\n");
+    repo.commit_all("base");
+    let tine = Tine::new(&repo);
+    let shown = |dir: &Path| {
+        ["word.loud", "word.later", "lines.txt"].map(|name| {
+            let text = fs::read_to_string(dir.join(name)).expect("it is in the base");
+            let len = fs::metadata(dir.join(name)).expect("it is there").len();
+            assert_eq!(
+                len,
+                text.len() as u64,
+                "{name} has the size that it is said to have"
+            );
+            text
+        })
+    };
+    let plain = ["WORD\n", "word\n", "one\ntwo\n"];
+    let before = tine.new_fork("before");
+    assert_eq!(shown(&before), plain);
+
+    repo.git(&["config", "core.autocrlf", "true"]);
+    repo.git(&["config", "filter.shout.smudge", "sed s/^/louder-/"]);
+    repo.git(&["config", "filter.later.smudge", "sed s/^/later-/"]);
+    // In the same daemon, from the same commit.
+    let after = tine.new_fork("after");
+    let converted = ["louder-word\r\n", "later-word\r\n", "one\r\ntwo\r\n"];
+    let check = || {
+        assert_eq!(shown(&before), plain);
+        assert_eq!(shown(&after), converted);
+        for name in ["before", "after"] {
+            let changes = tine.json(&["status", name]);
+            assert_eq!(changes["changes"], serde_json::json!([]), "{name}");
+        }
+        assert_eq!(repo.status(&before), "");
+        assert_eq!(repo.status(&after), "");
+    };
+    check();
+    tine.ok(&["daemon", "stop"]);
+    tine.ok(&["list"]);
+    check();
+    // What is discarded comes back as it was.
+    fs::write(before.join("lines.txt"), "other").expect("the mount can be written");
+    tine.ok(&["unmount", "before", "--discard"]);
+    tine.ok(&["mount", "before"]);
+    check();
+}
+
+#[test]
 fn autocrlf_input() {
     require_fuse!();
     let repo = TestRepo::new();

@@ -18,7 +18,9 @@ mod rule_files;
 pub(crate) mod testing;
 pub mod worktree;
 
-pub use base::{Base, BaseCache, BaseDir, BaseEntry, BlobContent, CacheFigures, Filling, InoHasher};
+pub use base::{
+    Base, BaseCache, BaseDir, BaseEntry, BlobContent, CacheFigures, ConversionSettings, Filling, InoHasher,
+};
 pub use commit::{CommitSpec, CommitTime, Identity, TreeChange};
 pub use error::GitError;
 pub use gix::ObjectId;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::StoreError;
 use super::fs::BaseAttrs;
+use crate::git::ConversionSettings;
 use crate::path::text::{host_path, optional_host_path};
 
 /// A fork's name: 1 to 64 ASCII letters, digits, `.`, `_` and `-`, beginning with a letter or digit, without `..`, and
@@ -128,6 +129,10 @@ pub struct ForkRecord {
     /// Its tree, in hex.
     pub base_tree: String,
     pub base_attrs: BaseAttrs,
+    /// What base files are converted by: the settings of the time when the fork was made. Forks of earlier versions have
+    /// none and take those that are configured when they are opened.
+    #[serde(default)]
+    pub conversions: Option<ConversionSettings>,
     /// The branch it was made on (short name), for reference; HEAD of the worktree is what counts.
     pub branch: String,
     /// `worktrees/<id>` in the common directory.

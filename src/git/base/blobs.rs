@@ -105,16 +105,19 @@ impl BlobContent {
 struct DirKey {
     path: RepoPath,
     tree_id: ObjectId,
+    /// Of the conversions: they decide over the sizes.
+    fingerprint: u64,
 }
 
 /// Under what a content is cached.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum ContentKey {
     Stored(ObjectId),
-    /// As a checkout of `tree_id` converts the blob at `path`.
+    /// As a checkout of `tree_id` converts the blob at `path` by the conversions of this fingerprint.
     Converted {
         blob_id: ObjectId,
         tree_id: ObjectId,
+        fingerprint: u64,
         path: RepoPath,
     },
 }
@@ -200,11 +203,13 @@ impl BaseCache {
         &self,
         path: &RepoPath,
         tree_id: ObjectId,
+        fingerprint: u64,
         read: impl FnOnce() -> Result<BaseDir, GitError>,
     ) -> Result<Arc<BaseDir>, GitError> {
         let key = DirKey {
             path: path.clone(),
             tree_id,
+            fingerprint,
         };
         if let Some(dir) = self.dirs.get(&key).or_else(|| self.large_dirs.get(&key)) {
             return Ok(dir);
@@ -242,13 +247,14 @@ impl BaseCache {
     pub(super) fn converted(
         &self,
         blob_id: ObjectId,
-        tree_id: ObjectId,
+        (tree_id, fingerprint): (ObjectId, u64),
         path: &RepoPath,
         convert: impl FnOnce(&mut Sink<'_>) -> Result<(), GitError>,
     ) -> Result<BlobContent, GitError> {
         let key = ContentKey::Converted {
             blob_id,
             tree_id,
+            fingerprint,
             path: path.clone(),
         };
         if let Some(content) = self.large.get(&key) {

@@ -21,6 +21,7 @@ mod convert;
 mod ino;
 
 pub use blobs::{BaseCache, BlobContent, CacheFigures, Filling};
+pub use convert::ConversionSettings;
 use convert::Conversions;
 pub use ino::InoHasher;
 
@@ -92,16 +93,28 @@ pub struct Base {
 }
 
 impl Base {
-    /// Opens the tree `tree_id`. Reads no directory yet. Which paths a checkout would convert is decided from the
-    /// configuration as it is now and the tree's own `.gitattributes` files.
+    /// Opens the tree `tree_id` with the settings that are configured now.
     pub fn open(
         repository: &Repository,
         tree_id: ObjectId,
         cache: &Arc<BaseCache>,
         hasher: InoHasher,
     ) -> Result<Base, GitError> {
+        let settings = ConversionSettings::current(repository)?;
+        Base::open_with(repository, tree_id, cache, hasher, settings)
+    }
+
+    /// Opens the tree `tree_id`. Reads no directory yet. Which paths a checkout would convert is decided from `settings`,
+    /// the attributes outside the tree as they are now, and the tree's own `.gitattributes` files.
+    pub fn open_with(
+        repository: &Repository,
+        tree_id: ObjectId,
+        cache: &Arc<BaseCache>,
+        hasher: InoHasher,
+        settings: ConversionSettings,
+    ) -> Result<Base, GitError> {
         Ok(Base {
-            conversions: Conversions::new(repository, tree_id)?,
+            conversions: Conversions::new(repository, tree_id, settings)?,
             repository: repository.clone(),
             tree_id,
             hasher,
@@ -121,6 +134,16 @@ impl Base {
         &self.hasher
     }
 
+    /// What it is converted by, in so far as a fork keeps that.
+    pub fn settings(&self) -> &ConversionSettings {
+        self.conversions.settings()
+    }
+
+    /// A number that changes with whatever decides over conversions outside the tree.
+    pub fn fingerprint(&self) -> u64 {
+        self.conversions.fingerprint()
+    }
+
     /// The root directory.
     pub fn root(&self) -> Result<Arc<BaseDir>, GitError> {
         self.dir(&RepoPath::root(), self.tree_id())
@@ -129,7 +152,7 @@ impl Base {
     /// The directory at `path`, whose tree is known to be `tree_id` (a submodule's directory is not asked for: it is
     /// empty).
     pub fn dir(&self, path: &RepoPath, tree_id: ObjectId) -> Result<Arc<BaseDir>, GitError> {
-        self.cache.dir(path, tree_id, || {
+        self.cache.dir(path, tree_id, self.fingerprint(), || {
             BaseDir::read(&self.repository, path, tree_id, &self.hasher)
         })
     }
@@ -232,7 +255,8 @@ impl Base {
     }
 
     fn converted(&self, path: &RepoPath, blob_id: ObjectId) -> Result<BlobContent, GitError> {
-        self.cache.converted(blob_id, self.tree_id, path, |sink| {
+        let tree = (self.tree_id, self.fingerprint());
+        self.cache.converted(blob_id, tree, path, |sink| {
             self.conversions.smudge(path, blob_id, sink)
         })
     }

@@ -646,7 +646,7 @@ fn a_directory_that_is_larger_than_the_cache_is_read_once() {
         sizes: Box::default(),
     });
     for _ in 0..3 {
-        let dir = cache.dir(&RepoPath::root(), id, || {
+        let dir = cache.dir(&RepoPath::root(), id, 0, || {
             Ok(large.take().expect("it was read before"))
         });
         assert_eq!(dir.unwrap().entries.len(), 1_100_000);

@@ -9,7 +9,7 @@ use super::recover::{release_refs, remove_traces};
 use super::{ForkOptions, Store, files, lock_reason};
 use crate::attr::{FileKind, Ino, Timestamp};
 use crate::git::index::{BaseStat, write_base_index};
-use crate::git::{Base, GitError, Head, LinkedWorktree, ObjectId, TreeEntryKind};
+use crate::git::{Base, ConversionSettings, GitError, Head, LinkedWorktree, ObjectId, TreeEntryKind};
 use crate::layer::{Content, Dentry, Layer, LayerId, Node, Op, Origin, Xattrs};
 use crate::path::{EntryName, RepoPath};
 use crate::workspace::StoreError;
@@ -102,7 +102,7 @@ impl Store {
         self.check_is_free(name)?;
         let start = self.start_of(options)?;
         // Outside the lock: a large tree's first index takes a while, and other forks go on meanwhile.
-        let prepared = self.prepare_base(start.commit_id, options.uid, options.gid, options.umask)?;
+        let prepared = self.prepare_base(start.commit_id, options.uid, options.gid, options.umask, None)?;
 
         let _admin = self.admin.lock();
         self.check_is_free(name)?;
@@ -146,6 +146,7 @@ impl Store {
             base_commit: start.commit_id.map(|id| id.to_string()),
             base_tree: prepared.base.tree_id().to_string(),
             base_attrs: prepared.attrs,
+            conversions: Some(prepared.base.settings().clone()),
             branch: branch.to_owned(),
             worktree_id: worktree.id().to_owned(),
             on_unmount: options.on_unmount,
@@ -172,7 +173,7 @@ impl Store {
         let worktree = LinkedWorktree::open(&self.repository, &record.worktree_id)?;
         let commit_id = self.repository.head_of(worktree.git_dir())?.commit_id();
         let BaseAttrs { uid, gid, umask, .. } = record.base_attrs;
-        let prepared = self.prepare_base(commit_id, uid, gid, umask)?;
+        let prepared = self.prepare_base(commit_id, uid, gid, umask, record.conversions.as_ref())?;
 
         let _admin = self.admin.lock();
         let open = self.open.lock();
@@ -193,6 +194,7 @@ impl Store {
         record.base_commit = commit_id.map(|id| id.to_string());
         record.base_tree = prepared.base.tree_id().to_string();
         record.base_attrs = prepared.attrs;
+        record.conversions = Some(prepared.base.settings().clone());
         record.open_layer = layer_id;
         files::write_json(&self.places.record(name), &record)?;
         undo.disarm();
@@ -303,7 +305,7 @@ impl Store {
             (None, None) => Head::Unborn { name: branch },
         };
         let BaseAttrs { uid, gid, umask, .. } = record.base_attrs;
-        let prepared = self.prepare_base(base_commit, uid, gid, umask)?;
+        let prepared = self.prepare_base(base_commit, uid, gid, umask, record.conversions.as_ref())?;
         let worktree = LinkedWorktree::register(
             &self.repository,
             record.name.as_str(),
@@ -379,13 +381,14 @@ impl Store {
         Ok(self.repository.create_branch(branch, commit_id, &reflog)?)
     }
 
-    /// Opens the base of `commit_id` (the empty tree where there is none) and makes sure that its index is cached.
+    /// Opens the base of `commit_id` (the empty tree where there is none) with `settings` (or those of now) and makes sure that its index is cached.
     fn prepare_base(
         &self,
         commit_id: Option<ObjectId>,
         uid: u32,
         gid: u32,
         umask: u16,
+        settings: Option<&ConversionSettings>,
     ) -> Result<PreparedBase, StoreError> {
         let newest_secs = Timestamp::now().secs - RACY_SECS;
         let (tree_id, secs) = match commit_id {
@@ -397,12 +400,14 @@ impl Store {
         };
         // git's index holds seconds since 1970 without a sign, and takes 0 for "unknown".
         let time = Timestamp::from_secs(secs.max(1));
-        let base = self.shared_base(&mut self.open.lock(), tree_id)?;
+        let base = self.shared_base(&mut self.open.lock(), tree_id, settings)?;
 
-        let index = self
-            .places
-            .bases()
-            .join(format!("{tree_id}-{}-{uid}-{gid}-{umask:o}", time.secs));
+        // The index has the sizes of converted files.
+        let index = self.places.bases().join(format!(
+            "{tree_id}-{}-{uid}-{gid}-{umask:o}-{:016x}",
+            time.secs,
+            base.fingerprint()
+        ));
         let _build = self.index_build.lock();
         match File::open(&index) {
             // The time of the last use decides which cached indexes are kept.

@@ -39,7 +39,10 @@ use super::error::StoreError;
 use super::fork::{ForkName, ForkRecord, MountGrants, UnmountPolicy};
 use super::fs::{BaseAttrs, Workspace};
 use super::ops::Caller;
-use crate::git::{Base, BaseCache, CacheFigures, GitError, InoHasher, LinkedWorktree, ObjectId, Repository};
+use crate::git::{
+    Base, BaseCache, CacheFigures, ConversionSettings, GitError, InoHasher, LinkedWorktree, ObjectId,
+    Repository,
+};
 use crate::layer::{FrozenLayer, Layer, LayerError, LayerId, LayerStack};
 use crate::path::RepoPath;
 
@@ -104,7 +107,13 @@ impl Fork {
         if let Some(last) = last.as_ref().filter(|last| last.tree_id() == tree_id) {
             return Ok(last.clone());
         }
-        let opened = Base::open(base.repository(), tree_id, &self.cache, base.hasher().clone())?;
+        let opened = Base::open_with(
+            base.repository(),
+            tree_id,
+            &self.cache,
+            base.hasher().clone(),
+            base.settings().clone(),
+        )?;
         Ok(last.insert(Arc::new(opened)).clone())
     }
 }
@@ -139,7 +148,8 @@ impl Drop for Store {
 #[derive(Default)]
 struct OpenForks {
     forks: HashMap<ForkName, (Weak<Fork>, Weak<Workspace>)>,
-    bases: HashMap<ObjectId, Weak<Base>>,
+    /// By tree and the fingerprint of the settings.
+    bases: HashMap<(ObjectId, u64), Weak<Base>>,
 }
 
 impl OpenForks {
@@ -380,7 +390,7 @@ impl Store {
         };
         let base_tree_id = ObjectId::from_hex(record.base_tree.as_bytes())
             .map_err(|_| damaged(format!("{:?} is no object id", record.base_tree)))?;
-        let base = self.shared_base(open, base_tree_id)?;
+        let base = self.shared_base(open, base_tree_id, record.conversions.as_ref())?;
         base.root()
             .map_err(|error| damaged(format!("its base {base_tree_id} cannot be read: {error}")))?;
         let mut frozen = Vec::with_capacity(record.frozen_layers.len());
@@ -400,19 +410,31 @@ impl Store {
         )?)
     }
 
-    /// The base with this tree, shared by all forks that stand on it.
-    fn shared_base(&self, open: &mut OpenForks, tree_id: ObjectId) -> Result<Arc<Base>, StoreError> {
-        if let Some(base) = open.bases.get(&tree_id).and_then(Weak::upgrade) {
+    /// The base with this tree, shared by all forks that stand on it with the same settings; without any it has those of
+    /// this moment.
+    fn shared_base(
+        &self,
+        open: &mut OpenForks,
+        tree_id: ObjectId,
+        settings: Option<&ConversionSettings>,
+    ) -> Result<Arc<Base>, StoreError> {
+        let settings = match settings {
+            Some(settings) => settings.clone(),
+            None => ConversionSettings::current(&self.repository)?,
+        };
+        let key = (tree_id, settings.fingerprint());
+        if let Some(base) = open.bases.get(&key).and_then(Weak::upgrade) {
             return Ok(base);
         }
-        let base = Arc::new(Base::open(
+        let base = Arc::new(Base::open_with(
             &self.repository,
             tree_id,
             &self.cache,
             self.hasher.clone(),
+            settings,
         )?);
         open.bases.retain(|_, base| base.strong_count() > 0);
-        open.bases.insert(tree_id, Arc::downgrade(&base));
+        open.bases.insert(key, Arc::downgrade(&base));
         Ok(base)
     }
 

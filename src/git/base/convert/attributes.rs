@@ -5,6 +5,7 @@
 //! is first asked for; nothing is walked beforehand.
 
 use std::collections::HashMap;
+use std::hash::Hasher;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use gix::attrs::{Search, StateRef};
 use gix::bstr::{BStr, BString, ByteSlice};
 use gix::glob::pattern::Case;
 use parking_lot::Mutex;
+use siphasher::sip::SipHasher13;
 
 use crate::git::base::Base;
 use crate::git::{GitError, Repository, TreeEntryKind, rule_files};
@@ -71,6 +73,8 @@ pub(super) struct Attributes {
     /// What it holds; empty where it is missing.
     info_rules: Vec<u8>,
     has_globals: bool,
+    /// Of the rules outside the tree.
+    fingerprint: u64,
     state: Mutex<State>,
 }
 
@@ -101,13 +105,23 @@ impl Attributes {
         let mut globals = Search::new_globals(no_files, &mut Vec::new(), &mut names)
             .map_err(GitError::library("number the attributes"))?;
         let mut has_globals = false;
+        let mut hasher = SipHasher13::new();
         for path in paths {
-            has_globals |= add_file(&mut globals, path, &mut names)?;
+            if let Some(bytes) = rule_files::read(&path)? {
+                has_globals = true;
+                hasher.write(&bytes);
+                globals
+                    .add_patterns_buffer(&bytes, path.clone(), None, &mut names, true)
+                    .map_err(GitError::io("read", path))?;
+            }
+            // Where one file ends and the next begins.
+            hasher.write(&[0]);
         }
         let mut info = Search::default();
         let info_path = repository.common_dir().join("info/attributes");
         let info_rules = rule_files::read(&info_path)?.unwrap_or_default();
         has_globals |= !info_rules.is_empty();
+        hasher.write(&info_rules);
         info.add_patterns_buffer(&info_rules, info_path.clone(), None, &mut names, true)
             .map_err(GitError::io("read", info_path))?;
         Ok(Attributes {
@@ -119,11 +133,17 @@ impl Attributes {
             info,
             info_rules,
             has_globals,
+            fingerprint: hasher.finish(),
             state: Mutex::new(State {
                 names,
                 dirs: HashMap::new(),
             }),
         })
+    }
+
+    /// A number that changes with the rules outside the tree.
+    pub(super) fn fingerprint(&self) -> u64 {
+        self.fingerprint
     }
 
     /// The attributes of the file at `path` in the directory `parent`.
@@ -230,17 +250,6 @@ impl Attributes {
             search.pattern_matching_relative_path(path, self.case, Some(false), outcome);
         }
     }
-}
-
-/// Adds the rules of the file at `path`, which hold everywhere; whether there are any.
-fn add_file(search: &mut Search, path: PathBuf, names: &mut MetadataCollection) -> Result<bool, GitError> {
-    let Some(bytes) = rule_files::read(&path)? else {
-        return Ok(false);
-    };
-    search
-        .add_patterns_buffer(&bytes, path.clone(), None, names, true)
-        .map_err(GitError::io("read", path))?;
-    Ok(true)
 }
 
 /// What a directory itself has to say.

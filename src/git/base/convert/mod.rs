@@ -4,6 +4,7 @@
 //! checkout come from git itself ([`smudge`]), so that they are exactly git's; the way back is the git library's.
 
 mod attributes;
+mod settings;
 mod smudge;
 
 use std::sync::OnceLock;
@@ -20,6 +21,7 @@ use crate::git::error::with_causes;
 use crate::git::{GitError, ObjectId, Repository, TreeEntryKind};
 use crate::path::{EntryName, RepoPath};
 use attributes::{Attributes, FileAttributes, TextKind};
+pub use settings::ConversionSettings;
 use smudge::Smudge;
 
 /// Which ways a file is converted.
@@ -31,17 +33,23 @@ pub(super) struct Conversion {
     pub to_git: bool,
 }
 
-/// The conversions of one tree under the configuration of the time it was opened.
+/// The conversions of one tree under the settings it was opened with.
 pub(super) struct Conversions {
     options: plumbing::pipeline::Options,
     attributes: Attributes,
     smudge: Smudge,
+    /// Of all that decides over conversions, the tree aside.
+    fingerprint: u64,
     /// Made when first needed; runs the filters' programs.
     clean: OnceLock<Mutex<Pipeline>>,
 }
 
 impl Conversions {
-    pub(super) fn new(repository: &Repository, tree_id: ObjectId) -> Result<Conversions, GitError> {
+    pub(super) fn new(
+        repository: &Repository,
+        tree_id: ObjectId,
+        settings: ConversionSettings,
+    ) -> Result<Conversions, GitError> {
         let local = repository.local_with_fresh_config()?;
         let mut options = gix::filter::Pipeline::options(&local)
             .map_err(GitError::library("read the configuration of filters"))?;
@@ -49,12 +57,23 @@ impl Conversions {
         if local.config_snapshot().string("core.safecrlf").is_none() {
             options.crlf_roundtrip_check = CrlfRoundTripCheck::Skip;
         }
+        settings.apply(&mut options);
+        let attributes = Attributes::new(repository, &local)?;
         Ok(Conversions {
+            fingerprint: settings.fingerprint() ^ attributes.fingerprint(),
             options,
-            attributes: Attributes::new(repository, &local)?,
-            smudge: Smudge::new(repository, tree_id),
+            attributes,
+            smudge: Smudge::new(repository, tree_id, settings),
             clean: OnceLock::new(),
         })
+    }
+
+    pub(super) fn settings(&self) -> &ConversionSettings {
+        self.smudge.settings()
+    }
+
+    pub(super) fn fingerprint(&self) -> u64 {
+        self.fingerprint
     }
 
     /// The conversion of the file at `path`.

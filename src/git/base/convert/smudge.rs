@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::filter_failed;
+use super::{ConversionSettings, filter_failed};
 use crate::git::base::blobs::{STREAM_THRESHOLD, Sink};
 use crate::git::{GitError, ObjectId, Repository, program};
 use crate::path::RepoPath;
@@ -29,17 +29,23 @@ const MAX_COMPLAINT_WAIT: Duration = Duration::from_secs(2);
 pub(super) struct Smudge {
     repository: Repository,
     tree_id: ObjectId,
+    settings: ConversionSettings,
     /// The running process; whoever converts holds it.
     process: Mutex<Option<Process>>,
 }
 
 impl Smudge {
-    pub(super) fn new(repository: &Repository, tree_id: ObjectId) -> Smudge {
+    pub(super) fn new(repository: &Repository, tree_id: ObjectId, settings: ConversionSettings) -> Smudge {
         Smudge {
             repository: repository.clone(),
             tree_id,
+            settings,
             process: Mutex::new(None),
         }
+    }
+
+    pub(super) fn settings(&self) -> &ConversionSettings {
+        &self.settings
     }
 
     /// Writes to `sink` what a checkout would have for the blob at `path`. A required filter that fails is an error.
@@ -60,7 +66,7 @@ impl Smudge {
         // Taken out meanwhile: whatever goes wrong, a process in an unknown state is not used again.
         let mut process = match running.take().and_then(Process::if_alive) {
             Some(process) => process,
-            None => Process::start(self.command().args(["--filters", "--batch"]))?,
+            None => Process::start(self.command()?.args(["--filters", "--batch"]))?,
         };
         match process.convert(path, blob_id, sink) {
             Ok(()) => {
@@ -82,7 +88,7 @@ impl Smudge {
 
     /// The same with a process of its own, for paths that cannot stand on a line of input.
     fn convert_alone(&self, path: &RepoPath, blob_id: ObjectId, sink: &mut Sink<'_>) -> Result<(), GitError> {
-        let mut command = self.command();
+        let mut command = self.command()?;
         command
             .arg("--filters")
             .arg("--path")
@@ -98,13 +104,17 @@ impl Smudge {
 
     /// `git cat-file` with the tree's attributes. It runs in the main worktree, as drivers may name programs there by a
     /// relative path, and never in a fork's mount.
-    fn command(&self) -> Command {
+    fn command(&self) -> Result<Command, GitError> {
         let mut command = program::command(self.repository.checkout_dir());
+        command.env("GIT_DIR", self.repository.common_dir());
+        let now = ConversionSettings::current(&self.repository)?;
+        if now != self.settings {
+            self.settings.configure(&mut command, &now);
+        }
         command
-            .env("GIT_DIR", self.repository.common_dir())
             .arg(format!("--attr-source={}", self.tree_id))
             .arg("cat-file");
-        command
+        Ok(command)
     }
 }
 
