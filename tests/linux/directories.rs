@@ -199,7 +199,7 @@ fn a_name_that_is_replaced_is_listed_once() {
 
 #[test]
 fn every_entry_that_stays_is_seen_once_while_others_come_and_go() {
-    let count = if soaking() { 20_000 } else { 4_000 };
+    let count = if soaking() { 20_000 } else { 1_200 };
     compare(test_name!(), &[], |place| {
         let dir = place.at("many");
         fs::create_dir(&dir).unwrap();
