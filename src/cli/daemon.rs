@@ -74,7 +74,7 @@ pub struct Run {
     pub store_of: PathBuf,
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct State {
     running: bool,
     #[serde(flatten)]
@@ -86,21 +86,13 @@ struct State {
 pub fn run(verb: &Daemon, context: &Context) -> Result<Exit, Failure> {
     match &verb.action {
         Action::Start(_) => {
-            let info = context.connect()?.daemon()?;
-            tell(context, Some(info), None)?;
+            let running = ask(context.connect()?)?;
+            tell(context, Some(running), Detail::Brief)?;
         }
-        Action::Status(_) => match running(context)? {
-            None => tell(context, None, None)?,
-            Some(mut connection) => {
-                let info = connection.daemon()?;
-                // A daemon of another version says who it is, and no more.
-                let figures = match info.protocol == PROTOCOL_VERSION {
-                    true => Some(connection.figures()?),
-                    false => None,
-                };
-                tell(context, Some(info), figures)?;
-            }
-        },
+        Action::Status(_) => {
+            let running = running(context)?.map(ask).transpose()?;
+            tell(context, running, Detail::Full)?;
+        }
         Action::Stop(verb) => stop(verb, context)?,
         Action::Run(run) => server::run(&run.store_of)?,
     }
@@ -117,7 +109,7 @@ fn stop(stop: &Stop, context: &Context) -> Result<(), Failure> {
     context.step_out();
     let stopped = ending::stop(context.repository()?, stop.force)?;
     if context.output.is_json() {
-        return tell(context, None, None);
+        return tell(context, None, Detail::Brief);
     }
     context.output.text(match stopped {
         Stopped::Ended => "the daemon has ended\n",
@@ -126,26 +118,50 @@ fn stop(stop: &Stop, context: &Context) -> Result<(), Failure> {
     })
 }
 
-fn tell(context: &Context, info: Option<DaemonInfo>, figures: Option<Figures>) -> Result<(), Failure> {
+/// Who a daemon is and what it holds; one of another version says who it is, and no more.
+fn ask(mut connection: Connection) -> Result<(DaemonInfo, Option<Figures>), Failure> {
+    let info = connection.daemon()?;
+    let figures = match info.protocol == PROTOCOL_VERSION {
+        true => Some(connection.figures()?),
+        false => None,
+    };
+    Ok((info, figures))
+}
+
+/// How much a person is told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    Brief,
+    Full,
+}
+
+fn tell(
+    context: &Context,
+    running: Option<(DaemonInfo, Option<Figures>)>,
+    detail: Detail,
+) -> Result<(), Failure> {
+    let Some((info, figures)) = running else {
+        return match context.output.is_json() {
+            true => context.output.json(&State::default()),
+            false => context.output.text("no daemon runs\n"),
+        };
+    };
     if context.output.is_json() {
         return context.output.json(&State {
-            running: info.is_some(),
-            info,
+            running: true,
+            info: Some(info),
             figures,
         });
     }
-    context.output.text(&match info {
-        None => "no daemon runs\n".to_owned(),
-        Some(info) => format!(
-            "the daemon runs (process {}, version {}): {}, {}, {} of memory\n",
-            info.pid,
-            info.version,
-            counted(info.forks, "fork"),
-            counted(info.mounts, "mount"),
-            human_size(info.memory_bytes),
-        ),
-    })?;
-    match figures {
+    context.output.text(&format!(
+        "the daemon runs (process {}, version {}): {}, {}, {} of memory\n",
+        info.pid,
+        info.version,
+        counted(info.forks, "fork"),
+        counted(info.mounts, "mount"),
+        human_size(info.memory_bytes),
+    ))?;
+    match figures.filter(|_| detail == Detail::Full) {
         Some(figures) => context.output.text(&described(&figures)),
         None => Ok(()),
     }

@@ -107,7 +107,7 @@ fn every_documented_key_is_printed_and_no_other() {
     assert_eq!(keys(&log), ["commits".to_owned()].into());
     assert_eq!(
         keys(&tine.json(&["daemon", "status"])),
-        documented_of("daemon status")
+        documented_of("daemon start")
     );
     assert_eq!(
         keys(&tine.json(&["daemon", "start"])),
