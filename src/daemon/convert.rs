@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::failure::{ErrorCode, Failure};
+use super::failure::{self, ErrorCode, Failure};
 use crate::change::ChangeError;
 use crate::fuse::MountError;
 use crate::git::GitError;
@@ -71,6 +71,11 @@ impl From<GitError> for Failure {
             }
             GitError::GitTooOld { .. } => {
                 Failure::new(ErrorCode::GitTooOld, message).hint("install a newer git (on Debian: `apt install git`)")
+            }
+            GitError::GitMissing(source) if failure::is_out_of_files(&source) => {
+                Failure::new(ErrorCode::Io, "the git program cannot be run")
+                    .cause(source.to_string())
+                    .hint(failure::OUT_OF_FILES)
             }
             GitError::GitMissing(source) => {
                 Failure::new(ErrorCode::GitMissing, "the git program cannot be run")

@@ -189,6 +189,10 @@ impl Failure {
                 Failure::new(ErrorCode::Io, format!("could not {action} {}", path.display()))
                     .hint("the disk answers with errors (`dmesg` tells more): see that it is well, then try again")
             }
+            _ if is_out_of_files(error) => {
+                Failure::new(ErrorCode::Io, format!("could not {action} {}", path.display()))
+                    .hint(OUT_OF_FILES)
+            }
             _ => Failure::new(ErrorCode::Io, format!("could not {action} {}", path.display())),
         };
         failure.cause(error.to_string())
@@ -206,6 +210,14 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+/// What to do where a process may have no more files open.
+pub const OUT_OF_FILES: &str = "unmount some forks, or end the daemon (`tine daemon stop`) and start it with a higher limit of open files (`ulimit -Hn`)";
+
+/// Whether the process, or the system, has as many files open as it may.
+pub fn is_out_of_files(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
 
 /// The text without line breaks, so that a message stays one line.
 fn one_line(text: String) -> String {
