@@ -204,7 +204,7 @@ impl Log {
         let tail_len = bytes.len() as u64 - replay.good_len;
         if tail_len > 0 {
             log::warn!("{}: cut a torn tail of {tail_len} bytes", log.path.display());
-            log.cut_tail(bytes.len() as u64, replay.is_of(boot))?;
+            log.cut_tail(bytes.len() as u64, replay.is_after_power_loss)?;
         }
         if let Err(error) = log.announce() {
             // A layer opens on a full disk, too; it says so before it says anything else.
@@ -215,8 +215,8 @@ impl Log {
     }
 
     /// Cuts off what lies behind the log's end, in a file of `file_len` bytes.
-    fn cut_tail(&mut self, file_len: u64, is_same_boot: bool) -> Result<(), LayerError> {
-        if !is_same_boot {
+    fn cut_tail(&mut self, file_len: u64, is_after_power_loss: bool) -> Result<(), LayerError> {
+        if is_after_power_loss {
             // All that was read has been on the disk. It must be said before the record is cut that said it up to now: in
             // the tail's own place, which needs no room.
             let boot = self.unannounced.take();

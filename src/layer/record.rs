@@ -68,6 +68,8 @@ pub(super) struct Replay {
     /// Whether all of them are known to be on the disk, with what they name.
     pub is_complete: bool,
     pub last_boot: Option<BootId>,
+    /// The page cache does not hold any more what was not synced: another run of the kernel wrote it, or it is torn.
+    pub is_after_power_loss: bool,
 }
 
 /// What a log begins with.
@@ -218,6 +220,7 @@ pub(super) fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, 
         good_len: HEADER_LEN as u64,
         is_complete: false,
         last_boot: None,
+        is_after_power_loss: true,
     };
     // Steps that nothing says yet to be complete, each with its end.
     let mut pending: VecDeque<(usize, Vec<Op>)> = VecDeque::new();
@@ -227,8 +230,12 @@ pub(super) fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, 
         let (body, next) = match record_at(bytes, at, version, id) {
             Found::Record { body, next } => (body, next),
             Found::Short | Found::Damaged(_) => {
-                if let Some(reason) = damage_at(bytes, at, version, id, replay.is_of(boot)) {
-                    return Err(corrupt(at, reason));
+                if let Some(reason) = damage_at(bytes, at, version, id, !replay.is_after_power_loss) {
+                    // A file system that failed and was mounted again has lost what a power failure takes.
+                    if complete_len.is_none() || damage_at(bytes, at, version, id, false).is_some() {
+                        return Err(corrupt(at, reason));
+                    }
+                    replay.is_after_power_loss = true;
                 }
                 break;
             }
@@ -237,7 +244,10 @@ pub(super) fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, 
             return Err(corrupt(at, "a record follows the seal"));
         }
         match decode(body).map_err(|reason| corrupt(at, reason))? {
-            Body::Opened { boot } => replay.last_boot = Some(boot),
+            Body::Opened { boot: written } => {
+                replay.last_boot = Some(written);
+                replay.is_after_power_loss = written != boot || boot == UNKNOWN_BOOT;
+            }
             Body::Ops { ops, .. } => pending.push_back((next, ops)),
             Body::Seal => replay.is_sealed = true,
             Body::Complete { upto, .. } => {
@@ -253,8 +263,8 @@ pub(super) fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, 
     }
     replay.is_complete = pending.is_empty() && complete_len.is_some();
     match complete_len {
-        // What was written since is in the page cache, if this kernel runs since then.
-        Some(complete_len) if !replay.is_of(boot) && !replay.is_sealed && !pending.is_empty() => {
+        // What was written since may be lost in part.
+        Some(complete_len) if replay.is_after_power_loss && !replay.is_sealed && !pending.is_empty() => {
             replay.good_len = complete_len;
         }
         _ => replay.apply(&mut pending, u64::MAX),
@@ -263,11 +273,6 @@ pub(super) fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, 
 }
 
 impl Replay {
-    /// Whether what was written last was written under this run of the kernel.
-    pub fn is_of(&self, boot: BootId) -> bool {
-        boot != UNKNOWN_BOOT && self.last_boot == Some(boot)
-    }
-
     /// Applies the steps that end in the first `upto` bytes.
     fn apply(&mut self, pending: &mut VecDeque<(usize, Vec<Op>)>, upto: u64) {
         let mut effects = Effects::default();
