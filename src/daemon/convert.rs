@@ -1,6 +1,7 @@
 //! The errors of the layers beneath, as failures: one exhaustive match for each, so that a new kind of error cannot be
 //! forgotten.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use super::failure::{self, ErrorCode, Failure};
@@ -110,6 +111,10 @@ impl From<LayerError> for Failure {
     fn from(error: LayerError) -> Failure {
         let message = error.to_string();
         match error {
+            LayerError::Io { path, source, .. } if source.kind() == ErrorKind::NotFound => {
+                Failure::new(ErrorCode::StoreDamaged, format!("{} is missing", path.display()))
+                    .hint("`tine doctor` shows which forks are whole; what was committed is safe in git")
+            }
             LayerError::Io { action, path, source } => Failure::io(action, &path, &source),
             LayerError::Corrupt { path, offset, reason } => {
                 Failure::new(ErrorCode::StoreDamaged, format!("{} is damaged", path.display()))

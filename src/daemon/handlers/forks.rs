@@ -129,7 +129,12 @@ pub fn show(daemon: &Arc<Daemon>, name: &ForkName) -> Response {
 pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Option<Identity>) -> Response {
     let slot = daemon.slot(name);
     let turn = daemon.turn(&slot)?;
-    let record = turn.record()?;
+    let record = match turn.record() {
+        Err(failure) if force && failure.code == ErrorCode::StoreDamaged => {
+            return delete_damaged(&turn, &failure);
+        }
+        record => record?,
+    };
     let repository = daemon.repository_now()?;
     if !force {
         refuse_uncommitted(&turn, &repository)?;
@@ -175,6 +180,19 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
         fork: name.clone(),
         kept_as,
         branch_deleted,
+    }))
+}
+
+/// Deletes a fork whose record cannot be read: nothing of it can be kept.
+fn delete_damaged(turn: &Turn<'_>, failure: &Failure) -> Response {
+    log::error!("{}: nothing can be kept: {failure}", turn.name());
+    turn.unmount(UnmountMode::Force)?;
+    turn.daemon.store.remove_fork(turn.name())?;
+    turn.set_trouble(None);
+    Ok(Answer::Deleted(Deleted {
+        fork: turn.name().clone(),
+        kept_as: None,
+        branch_deleted: false,
     }))
 }
 

@@ -176,13 +176,20 @@ impl Repository {
     pub(super) fn head_ref_path(&self, worktree: &LinkedWorktree) -> Result<PathBuf, GitError> {
         let head_path = worktree.git_dir().join("HEAD");
         let head = read_if_there(&head_path)?.unwrap_or_default();
-        let target = head
-            .strip_prefix(b"ref:")
-            .map(|target| target.trim_ascii().to_path());
-        Ok(match target {
-            Some(Ok(target)) => self.common_dir().join(target),
-            _ => head_path,
-        })
+        let target = head.strip_prefix(b"ref:").map(<[u8]>::trim_ascii);
+        let Some(target) = target else {
+            return Ok(head_path);
+        };
+        let invalid = |reason: String| GitError::Library {
+            action: "read HEAD",
+            reason: format!("{}: {reason}", head_path.display()),
+        };
+        let name = FullName::try_from(target.as_bstr()).map_err(|error| invalid(error.to_string()))?;
+        let path = name
+            .as_bstr()
+            .to_path()
+            .map_err(|error| invalid(error.to_string()))?;
+        Ok(self.common_dir().join(path))
     }
 
     /// Starts the HEAD log of a new worktree, as `git worktree add` does.

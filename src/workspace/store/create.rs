@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::recover::{release_refs, remove_traces};
+use super::recover::{clean_after_damaged, release_refs, remove_traces};
 use super::{ForkOptions, Store, files, lock_reason};
 use crate::attr::{FileKind, Ino, Timestamp};
 use crate::git::index::{BaseStat, write_base_index};
@@ -231,7 +231,7 @@ impl Store {
         open.check_is_closed(name)?;
         let record = match self.places.read_record(name) {
             Ok(record) => Some(record),
-            // Its worktree and layers are found by the next opening of the store.
+            // What it named is found below.
             Err(StoreError::Damaged { .. }) => None,
             Err(error) => return Err(error),
         };
@@ -242,16 +242,19 @@ impl Store {
         files::sync_parent(&record_path)?;
 
         release_refs(&self.repository, name.as_str())?;
+        if record.is_none() {
+            clean_after_damaged(&self.repository, &self.places)?;
+        }
         if let Some(record) = record {
             for id in record.frozen_layers.iter().chain([&record.open_layer]) {
                 files::remove_dir(&self.places.layer(*id))?;
             }
             match LinkedWorktree::open(&self.repository, &record.worktree_id) {
                 Ok(worktree) => worktree.remove()?,
+                // Damaged, or gone: what is left of it goes only if it says whose it is.
                 Err(error) => {
-                    if self.worktree_dir(&record).exists() {
-                        return Err(error.into());
-                    }
+                    log::warn!("{error}");
+                    clean_after_damaged(&self.repository, &self.places)?;
                 }
             }
         }

@@ -215,8 +215,15 @@ impl Places {
 
     fn read_record(&self, name: &ForkName) -> Result<ForkRecord, StoreError> {
         let path = self.record(name);
-        let record: ForkRecord =
-            files::read_json(&path)?.ok_or_else(|| StoreError::NoSuchFork(name.to_string()))?;
+        let Some(record) = files::read_json::<ForkRecord>(&path)? else {
+            return Err(match self.is_lost(name) {
+                true => StoreError::Damaged {
+                    path,
+                    reason: "it is missing".to_owned(),
+                },
+                false => StoreError::NoSuchFork(name.to_string()),
+            });
+        };
         if record.name != *name {
             return Err(StoreError::Damaged {
                 path,
@@ -224,6 +231,15 @@ impl Places {
             });
         }
         Ok(record)
+    }
+}
+
+impl Places {
+    /// Whether the record of a fork, which is not there, is lost: a fork that is being made has no worktree before its
+    /// traces are listed, and one that is being removed has none any more when they are not.
+    fn is_lost(&self, name: &ForkName) -> bool {
+        let common_dir = self.root.parent().unwrap_or(&self.root);
+        self.fork(name).is_dir() && !self.traces(name).exists() && recover::has_worktree(common_dir, name)
     }
 }
 
@@ -457,24 +473,28 @@ impl Store {
 }
 
 /// Leads the `.git` file to the fork's worktree where it names the place at which that was before the repository was
-/// moved or copied. A relative path, or one to elsewhere, is somebody's own choice.
+/// moved or copied, and where its bytes are lost. A relative path, or one to elsewhere, is somebody's own choice.
 fn lead_back(workspace: &Workspace, worktree: &LinkedWorktree, attrs: BaseAttrs) -> Result<(), StoreError> {
     let dot_git = RepoPath::parse(".git")?;
     let Ok(content) = workspace.read_path(&dot_git) else {
         return Ok(());
     };
+    // So reads what the disk has lost.
+    let is_lost = content.iter().all(|byte| *byte == 0);
     let named = content
         .strip_prefix(b"gitdir: ")
         .and_then(|rest| rest.strip_suffix(b"\n"))
         .map(|path| Path::new(OsStr::from_bytes(path)));
-    let Some(named) = named else { return Ok(()) };
-    let is_former = named.is_absolute()
-        && named.ends_with(Path::new("worktrees").join(worktree.id()))
-        && named.canonicalize().ok().as_deref() != Some(worktree.git_dir());
-    if is_former {
+    let is_former = named.is_some_and(|named| {
+        named.is_absolute()
+            && named.ends_with(Path::new("worktrees").join(worktree.id()))
+            && named.canonicalize().ok().as_deref() != Some(worktree.git_dir())
+    });
+    if is_former || is_lost {
         log::info!(
-            "the repository was at {} before: leading `.git` back",
-            named.display()
+            "leading `.git` back to {}: it holds {:?}",
+            worktree.git_dir().display(),
+            String::from_utf8_lossy(&content)
         );
         workspace.repair_path(Caller::new(attrs.uid, attrs.gid), &dot_git, &worktree.dot_git())?;
     }

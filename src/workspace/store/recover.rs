@@ -29,56 +29,96 @@ pub(super) fn release_refs(repository: &Repository, fork: &str) -> Result<(), St
     Ok(())
 }
 
+/// What a store has of forks.
+struct Inventory {
+    records: Vec<ForkRecord>,
+    /// Forks whose records are damaged.
+    unreadable: HashSet<String>,
+    /// Forks that were being made or removed.
+    unfinished: Vec<ForkName>,
+}
+
+impl Inventory {
+    fn of(places: &Places) -> Result<Inventory, StoreError> {
+        let mut inventory = Inventory {
+            records: Vec::new(),
+            unreadable: HashSet::new(),
+            unfinished: Vec::new(),
+        };
+        for dir in files::list(&places.forks())? {
+            let Some(text) = dir.file_name().and_then(|name| name.to_str()) else {
+                continue;
+            };
+            let Ok(name) = ForkName::parse(text) else {
+                continue;
+            };
+            match places.read_record(&name) {
+                Ok(record) => inventory.records.push(record),
+                Err(StoreError::NoSuchFork(_)) => inventory.unfinished.push(name),
+                Err(_) => {
+                    inventory.unreadable.insert(text.to_owned());
+                }
+            }
+        }
+        Ok(inventory)
+    }
+}
+
 /// Removes what no record names.
 pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), StoreError> {
-    let mut records: Vec<ForkRecord> = Vec::new();
-    let mut unreadable: HashSet<String> = HashSet::new();
-    let mut unfinished: Vec<ForkName> = Vec::new();
+    let inventory = Inventory::of(places)?;
     for dir in files::list(&places.forks())? {
-        let Some(text) = dir.file_name().and_then(|name| name.to_str()) else {
-            continue;
-        };
-        let Ok(name) = ForkName::parse(text) else {
-            continue;
-        };
-        match places.read_record(&name) {
-            Ok(record) => {
-                files::remove_file(&places.traces(&name))?;
-                records.push(record);
-            }
-            Err(StoreError::NoSuchFork(_)) => unfinished.push(name),
-            Err(_) => {
-                unreadable.insert(text.to_owned());
-            }
-        }
         remove_temporaries(&dir)?;
     }
+    for record in &inventory.records {
+        files::remove_file(&places.traces(&record.name))?;
+    }
+    // Before refs are changed.
     repository.release_stale_ref_locks()?;
-    if !unfinished.is_empty() {
+    if !inventory.unfinished.is_empty() {
         repository.release_stale_packed_refs_lock()?;
     }
-    clean_worktrees(repository, &records, &unreadable)?;
-    release_index_locks(repository, &records);
-    for name in unfinished {
+    clean_worktrees(repository, &inventory.records, &inventory.unreadable)?;
+    release_index_locks(repository, &inventory.records);
+    for name in &inventory.unfinished {
         log::info!("removing what is left of the fork {name}, which was never finished or half removed");
-        if unreadable.is_empty() {
-            let taken: Vec<&str> = records.iter().map(|record| record.worktree_id.as_str()).collect();
-            remove_unfinished(repository, name.as_str(), &taken)?;
+        if inventory.unreadable.is_empty() {
+            let ids = inventory.records.iter().map(|record| record.worktree_id.as_str());
+            remove_unfinished(repository, name.as_str(), &ids.collect::<Vec<_>>())?;
         }
         // The process may have died with it.
-        if let Some((branch, _)) = &read_traces(places, &name)?.branch {
+        if let Some((branch, _)) = &read_traces(places, name)?.branch {
             repository.release_stale_branch_lock(branch)?;
         }
-        remove_traces(repository, places, &name)?;
+        remove_traces(repository, places, name)?;
         release_refs(repository, name.as_str())?;
-        files::remove_dir(&places.fork(&name))?;
+        files::remove_dir(&places.fork(name))?;
     }
-    if unreadable.is_empty() {
-        clean_layers(places, &records)?;
+    if inventory.unreadable.is_empty() {
+        clean_layers(places, &inventory.records)?;
     }
     remove_temporaries(places.root())?;
     remove_temporaries(&places.layers())?;
     clean_bases(places)
+}
+
+/// Removes worktree and layers of a fork whose record was damaged and is gone now.
+pub(super) fn clean_after_damaged(repository: &Repository, places: &Places) -> Result<(), StoreError> {
+    let inventory = Inventory::of(places)?;
+    clean_worktrees(repository, &inventory.records, &inventory.unreadable)?;
+    match inventory.unreadable.is_empty() {
+        true => clean_layers(places, &inventory.records),
+        false => Ok(()),
+    }
+}
+
+/// Whether a worktree says that it belongs to the fork `name`.
+pub(super) fn has_worktree(common_dir: &Path, name: &ForkName) -> bool {
+    let dirs = files::list(&common_dir.join("worktrees")).unwrap_or_default();
+    dirs.iter().any(|dir| {
+        std::fs::read_to_string(dir.join("locked"))
+            .is_ok_and(|reason| fork_of_lock_reason(&reason).as_ref() == Some(name))
+    })
 }
 
 fn clean_worktrees(
