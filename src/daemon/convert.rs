@@ -89,6 +89,14 @@ impl From<GitError> for Failure {
                     .hint("`git fsck` checks the repository; `tine doctor` the rest")
             }
             GitError::Io { action, path, source } => Failure::io(action, &path, &source),
+            GitError::DamagedHead { path, reason } => {
+                Failure::new(ErrorCode::GitFailed, format!("{} is damaged", path.display()))
+                    .cause(reason)
+                    .hint(format!(
+                        "`echo 'ref: refs/heads/BRANCH' > {}` puts it on a branch again",
+                        path.display()
+                    ))
+            }
             GitError::Library { action, reason } => Failure::new(
                 ErrorCode::GitFailed,
                 format!("could not {action} in the repository"),

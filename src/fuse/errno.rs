@@ -75,6 +75,7 @@ fn of_git(error: &GitError) -> Errno {
         | GitError::GitTooOld { .. }
         | GitError::GitMissing(_)
         | GitError::GitFailed { .. }
+        | GitError::DamagedHead { .. }
         | GitError::Library { .. } => Errno::EIO,
     }
 }

@@ -58,6 +58,9 @@ pub enum GitError {
         source: std::io::Error,
     },
     /// A failure of the git library that has no kind of its own here.
+    /// HEAD of a worktree is no HEAD.
+    #[error("{path} is damaged: {reason}")]
+    DamagedHead { path: PathBuf, reason: String },
     #[error("{action}: {reason}")]
     Library { action: &'static str, reason: String },
 }

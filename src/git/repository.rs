@@ -419,7 +419,16 @@ fn head_in(refs: &gix::refs::file::Store) -> Result<Head, GitError> {
     use gix::refs::TargetRef;
 
     let failed = || GitError::library("read HEAD");
-    let head = refs.find_loose("HEAD").map_err(failed())?;
+    let head = refs.find_loose("HEAD").map_err(|error| {
+        let path = refs.git_dir().join("HEAD");
+        match std::fs::read(&path) {
+            Ok(_) => GitError::DamagedHead {
+                path,
+                reason: with_causes(&error),
+            },
+            Err(error) => GitError::io("read", path)(error),
+        }
+    })?;
     let mut name = match head.target.to_ref() {
         TargetRef::Object(id) => return Ok(Head::Detached { commit_id: id.into() }),
         TargetRef::Symbolic(name) => name.to_owned(),

@@ -180,9 +180,9 @@ impl Repository {
         let Some(target) = target else {
             return Ok(head_path);
         };
-        let invalid = |reason: String| GitError::Library {
-            action: "read HEAD",
-            reason: format!("{}: {reason}", head_path.display()),
+        let invalid = |reason: String| GitError::DamagedHead {
+            path: head_path.clone(),
+            reason,
         };
         let name = FullName::try_from(target.as_bstr()).map_err(|error| invalid(error.to_string()))?;
         let path = name
