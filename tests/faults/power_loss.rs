@@ -81,6 +81,9 @@ impl Work<'_> {
                     "git -c core.fsync=all add -A; git -c core.fsync=all commit -qm 'round {round}, by git'"
                 );
                 self.repo.sh_in(&self.mount, &script);
+                if !self.facts.git_is_durable {
+                    self.repo.sh_in(self.repo.root(), "sync -f disk");
+                }
                 // git does not wait for the files that it commits.
                 File::open(&self.mount)
                     .and_then(|dir| dir.sync_all())
@@ -134,7 +137,7 @@ fn lose_power(kind: Kind, seed: u64, extent: &Extent) {
         tine,
         mount: mount.clone(),
         workers,
-        facts: Facts::new(begin, disk.position()),
+        facts: Facts::new(kind, begin, disk.position()),
         random,
         disk,
     };

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::worker::Worker;
-use crate::support::disk::{Recording, Replayed, mount_image, pretend_reboot, unmount};
+use crate::support::disk::{Kind, Recording, Replayed, mount_image, pretend_reboot, unmount};
 use crate::support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Something that was reported as done.
@@ -29,14 +29,18 @@ pub enum What {
 
 pub struct Facts {
     pub all: Vec<Fact>,
+    /// Whether the objects of a commit by git are on the disk when its ref is. git syncs no directories, and on btrfs the
+    /// name of a ref may get there before those of objects.
+    pub git_is_durable: bool,
 }
 
 impl Facts {
     /// Begins with the fork `demo`.
-    pub fn new(begin: u64, end: u64) -> Facts {
+    pub fn new(kind: Kind, begin: u64, end: u64) -> Facts {
         let what = What::Made("demo".to_owned());
         Facts {
             all: vec![Fact { what, begin, end }],
+            git_is_durable: kind != Kind::Btrfs,
         }
     }
 
@@ -165,6 +169,9 @@ fn check_demo(
     if facts.all.iter().any(is_amid_git) {
         // As git asks for in every checkout after a power failure.
         repo.sh_in(repo.dir(), "find .git -name '*.lock' -delete");
+        if !facts.git_is_durable {
+            return;
+        }
     }
     for fact in &facts.all {
         if let What::Commit(id) | What::CommitByGit(id) = &fact.what
@@ -193,7 +200,7 @@ fn check_demo(
 /// Reads everything that any ref reaches.
 fn check_objects(repo: &TestRepo, context: &str) {
     let script = "git rev-list --objects --all | cut -d' ' -f1 | git cat-file --batch --buffer >/dev/null \\
-        || { git for-each-ref; git reflog --all; git rev-list --objects --all; find .git/objects -size 0; exit 1; } >&2";
+        || { git for-each-ref; git log --branches --format='%h %T %s'; git fsck --connectivity-only; git reflog --all; git rev-list --objects --all; find .git/objects -size 0; exit 1; } >&2";
     let mut command = repo.command("bash", repo.dir());
     let output = run_with_timeout(command.args(["-o", "pipefail", "-euc", script]));
     output.expect_success(&format!("{context}: reading all objects"));
