@@ -79,7 +79,7 @@ pub struct NestedRepository {
 }
 
 /// Past this many directories that differ it is found out whether there is an end to them.
-const MIN_DIRECTORIES_TO_COUNT: usize = 50_000;
+const MIN_DIRECTORIES_TO_COUNT: usize = 10_000;
 
 /// How modes are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -23,7 +23,7 @@ pub struct BaseStat {
 const MIN_FILES_TO_SHARE: usize = 4096;
 
 /// Past this many files it is found out how many there are in all, before all memory is taken.
-const MIN_FILES_TO_COUNT: usize = 500_000;
+const MIN_FILES_TO_COUNT: usize = 100_000;
 
 /// Writes to `to` the index of a fresh checkout of `base`. Every path is checked to be one that a checkout may have.
 ///
