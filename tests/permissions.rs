@@ -12,7 +12,8 @@ use std::process::Command;
 
 use support::command::shell;
 use support::{
-    OutputExt, TestFork, TestRepo, Tine, require_fuse, require_program, run_with_timeout, skip, test_name,
+    OutputExt, Random, TestFork, TestRepo, Tine, require_fuse, require_program, run_with_timeout, skip,
+    soaking, test_name,
 };
 
 /// What every script begins with: `try` tells a command, what it says and its exit code; `as` runs one as an ordinary
@@ -62,8 +63,14 @@ fn said_in(dir: &Path, script: &str) -> String {
 fn same_on_host_and_mount(entry: Entry, script: &str) {
     let repo = TestRepo::new();
     let fork = fork_for(&repo, entry);
-    let on_host = said_in(&repo.root().join("host"), script);
-    let on_mount = said_in(&fork.path().join("dir"), script);
+    compare(&repo, &fork, "dir", script);
+}
+
+/// Runs a script in fresh directories called `name` on the host's file system and on a mount, and compares.
+#[track_caller]
+fn compare(repo: &TestRepo, fork: &TestFork, name: &str, script: &str) {
+    let on_host = said_in(&repo.root().join(name), script);
+    let on_mount = said_in(&fork.path().join(name), script);
     for (at, (host, mount)) in on_host.lines().zip(on_mount.lines()).enumerate() {
         let before: Vec<&str> = on_host.lines().take(at).collect();
         let start = before.len().saturating_sub(12);
@@ -531,4 +538,26 @@ fn owners_and_modes_decide_as_on_the_host() {
         require_program!(program);
     }
     same_on_host_and_mount(Entry::Anybody, OWNERS);
+}
+
+#[test]
+fn whatever_users_do_comes_out_as_on_the_host() {
+    require_fuse!();
+    require_root!();
+    for program in ["python3", "chattr"] {
+        require_program!(program);
+    }
+    let (mut random, seed) = Random::from_environment("TINE_PERMISSIONS_SEED");
+    eprintln!("TINE_PERMISSIONS_SEED={seed}");
+    let repo = TestRepo::new();
+    let fork = fork_for(&repo, Entry::Anybody);
+    let program = repo.root().join("random.py");
+    fs::write(&program, include_str!("permissions/random.py")).expect("the directory can be written");
+    let rounds = if soaking() { 200 } else { 2 };
+    for round in 0..rounds {
+        for flags in ["", "flags"] {
+            let script = format!("python3 '{}' {} 150 {flags}", program.display(), random.next());
+            compare(&repo, &fork, &format!("round-{round}{flags}"), &script);
+        }
+    }
 }
