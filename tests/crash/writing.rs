@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use super::{let_pass, rounds, seeded};
 use crate::support::{TestRepo, Tine, require_fuse};
 
 const WRITERS: usize = 3;
+/// A log with so many bytes is compacted by the next sync, if most of it is out of date.
+const COMPACTED_PAST: u64 = 4 << 20;
 
 /// What a program sees when the daemon has gone: anything else would be a failure of its own.
 fn assert_is_the_end(error: &io::Error, of: &dyn std::fmt::Debug) {
@@ -99,13 +102,12 @@ fn invariant_13_a_log_that_is_killed_while_it_is_compacted_is_the_old_or_the_new
             .expect("the layer has a log")
             .len()
     };
-    let (mut compacted, mut last_len) = (0, log_len());
     let mut acknowledged: Vec<u8> = Vec::new();
-    let mut round = 0;
-    // On a busy machine few changes fit between two kills.
-    while round < rounds() || (compacted == 0 && round < 20 * rounds()) {
+    for round in 0..rounds() {
+        let (due, compaction) = mpsc::channel();
         let value = thread::scope(|scope| {
             let writing = scope.spawn(|| {
+                let due = due;
                 let mut number = 0_u64;
                 loop {
                     number += 1;
@@ -113,9 +115,13 @@ fn invariant_13_a_log_that_is_killed_while_it_is_compacted_is_the_old_or_the_new
                     value[..8].copy_from_slice(&number.to_le_bytes());
                     let written = Change::SetXattr("file".to_owned(), "user.large".to_owned(), value.clone())
                         .carry_out(&mount)
-                        .and_then(|()| match number % 8 {
-                            0 => Change::Sync("file".to_owned()).carry_out(&mount),
-                            _ => Ok(()),
+                        .and_then(|()| match log_len() >= COMPACTED_PAST {
+                            true => {
+                                // Listened to once.
+                                let _ = due.send(());
+                                Change::Sync("file".to_owned()).carry_out(&mount)
+                            }
+                            false => Ok(()),
                         });
                     match written {
                         Ok(()) => acknowledged = value,
@@ -124,12 +130,11 @@ fn invariant_13_a_log_that_is_killed_while_it_is_compacted_is_the_old_or_the_new
                             return value;
                         }
                     }
-                    let len = log_len();
-                    compacted += usize::from(len < last_len);
-                    last_len = len;
                 }
             });
-            let_pass(&mut random, Duration::from_millis(120));
+            let is_due = compaction.recv_timeout(Duration::from_secs(60));
+            is_due.expect("the log becomes long");
+            let_pass(&mut random, Duration::from_millis(40));
             tine.kill_daemon();
             writing.join().expect("the writer only stops for an error")
         });
@@ -144,9 +149,19 @@ fn invariant_13_a_log_that_is_killed_while_it_is_compacted_is_the_old_or_the_new
         assert_eq!(fs::read(&file).expect("the file can be read"), b"content");
         assert!(!layer.join("log.new").exists());
         acknowledged = found;
-        last_len = log_len();
-        round += 1;
     }
-    assert!(compacted > 0, "nothing was compacted");
+    // What is killed here is compaction indeed.
+    loop {
+        Change::SetXattr("file".to_owned(), "user.large".to_owned(), vec![1; 60_000])
+            .carry_out(&mount)
+            .expect("the mount can be written");
+        if log_len() >= COMPACTED_PAST {
+            break;
+        }
+    }
+    Change::Sync("file".to_owned())
+        .carry_out(&mount)
+        .expect("the mount can be synced");
+    assert!(log_len() < COMPACTED_PAST);
     repo.git_in(&mount, &["status"]);
 }
