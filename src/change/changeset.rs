@@ -437,7 +437,8 @@ impl Examiner<'_> {
         Ok(())
     }
 
-    /// What the worktree's index lacks of HEAD's tree. A missing index has nothing to say.
+    /// What the worktree's index lacks of HEAD's tree. One that is missing or damaged has nothing to say: what is in the
+    /// fork can be looked at and kept without it.
     fn removed_from_index(&self, head_tree: ObjectId) -> Result<Arc<[RemovedPath]>, ChangeError> {
         let Some(stamp) = IndexStamp::of(&self.fork.worktree.index_path()) else {
             return Ok(Arc::new([]));
@@ -446,8 +447,12 @@ impl Examiner<'_> {
         if let Some(removed) = memo.removed(&stamp, head_tree) {
             return Ok(removed);
         }
-        let removed: Arc<[RemovedPath]> =
-            removed_paths(self.repository, &self.fork.worktree, head_tree)?.into();
+        let removed =
+            removed_paths(self.repository, &self.fork.worktree, head_tree).unwrap_or_else(|error| {
+                log::warn!("{}: {error}", self.fork.worktree.index_path().display());
+                Vec::new()
+            });
+        let removed: Arc<[RemovedPath]> = removed.into();
         memo.remember_removed(&stamp, head_tree, removed.clone());
         Ok(removed)
     }
