@@ -59,13 +59,15 @@ impl Unmount {
 pub fn run(verb: &Unmount, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to_fork(verb.name.as_deref())?;
     // A policy may ask for a commit; where it needs an identity and there is none, the daemon says so.
-    let identity = identity::committer(context.repository()?.common_dir()).ok();
+    let dir = context.repository()?.common_dir();
+    let (author, committer) = (identity::author(dir, None).ok(), identity::committer(dir).ok());
     context.step_out();
     let unmounted = connection.unmount(&Request::Unmount {
         fork: name,
         action: verb.action(),
         force: verb.force,
-        identity,
+        author,
+        committer,
     })?;
     match context.output.is_json() {
         true => context.output.json(&unmounted)?,

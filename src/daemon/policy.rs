@@ -19,6 +19,13 @@ pub struct Outcome {
     pub kept_as: Option<String>,
 }
 
+/// Who is named in a commit; where nobody is, git's configuration decides.
+#[derive(Debug, Default)]
+pub struct Signers {
+    pub author: Option<Identity>,
+    pub committer: Option<Identity>,
+}
+
 /// The policy as an action; a commit gets a message of tine's own.
 pub fn default_action(policy: UnmountPolicy, name: &ForkName) -> UnmountAction {
     match policy {
@@ -61,11 +68,7 @@ fn refuse_operation(turn: &Turn<'_>) -> Result<(), Failure> {
 }
 
 /// Does `action` with a fork that is not mounted.
-pub fn apply(
-    turn: &Turn<'_>,
-    action: &UnmountAction,
-    identity: Option<Identity>,
-) -> Result<Outcome, Failure> {
+pub fn apply(turn: &Turn<'_>, action: &UnmountAction, signers: Signers) -> Result<Outcome, Failure> {
     let repository = turn.daemon.repository_now()?;
     match action {
         UnmountAction::Keep => Ok(Outcome::default()),
@@ -73,8 +76,8 @@ pub fn apply(
             let fork = turn.open()?;
             let options = CommitOptions {
                 message: message.clone(),
-                author: identity.clone(),
-                committer: identity,
+                author: signers.author,
+                committer: signers.committer,
             };
             match commit::commit(&repository, turn.name(), &fork, &options) {
                 Ok(made) => {
@@ -92,7 +95,7 @@ pub fn apply(
             let fork = turn.open()?;
             let changeset = changeset::changeset(&repository, &fork, Blobs::Hash)?;
             refuse_nested_repositories(turn.name(), &fork, &changeset)?;
-            let kept = commit::keep_discarded(&repository, turn.name(), &fork, identity)?;
+            let kept = commit::keep_discarded(&repository, turn.name(), &fork, signers.committer)?;
             // The store resets only what nobody holds open.
             drop(fork);
             turn.daemon.store.reset_fork(turn.name())?;
@@ -142,7 +145,7 @@ pub fn after_outside_unmount(turn: &Turn<'_>) -> Result<(), Failure> {
         let fork = turn.open()?;
         turn.settle(&turn.daemon.repository, &fork)?;
     }
-    let outcome = apply(turn, &action, None)?;
+    let outcome = apply(turn, &action, Signers::default())?;
     if let Some(commit) = &outcome.commit {
         log::info!("{}: committed as {commit}", turn.name());
     }

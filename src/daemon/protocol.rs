@@ -49,7 +49,8 @@ pub enum Request {
         fork: ForkName,
         action: Option<UnmountAction>,
         force: bool,
-        identity: Option<IdentityText>,
+        author: Option<IdentityText>,
+        committer: Option<IdentityText>,
     },
     /// Unmounts and removes the fork. Refused without `force` where changes are uncommitted; with it they are kept as a
     /// commit under `refs/tine/<fork>/`. Answers [`Answer::Deleted`].

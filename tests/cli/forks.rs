@@ -212,7 +212,7 @@ fn unmount_commits_or_discards_where_asked() {
     assert_eq!(repo.git(&["rev-parse", "tine/demo"]), unmounted["commit"]);
     assert_eq!(
         repo.git(&["log", "-1", "--format=%s|%an|%cn", "tine/demo"]),
-        "One file|Carl Committer|Carl Committer"
+        "One file|Ada Author|Carl Committer"
     );
 
     tine.ok(&["mount", "demo"]);

@@ -10,6 +10,7 @@ use std::sync::Arc;
 pub use lifecycle::{Insistence, end_if_displaced, stop};
 pub use mounting::recover;
 
+use super::policy::Signers;
 use super::protocol::{IdentityText, Request, Response};
 use super::slots::Daemon;
 use crate::git::Identity;
@@ -35,8 +36,15 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
             fork,
             action,
             force,
-            identity,
-        } => mounting::unmount(daemon, &fork, action, force, identity.map(identity_of)),
+            author,
+            committer,
+        } => {
+            let signers = Signers {
+                author: author.map(identity_of),
+                committer: committer.map(identity_of),
+            };
+            mounting::unmount(daemon, &fork, action, force, signers)
+        }
         Request::Delete {
             fork,
             force,

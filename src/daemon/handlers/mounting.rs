@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::daemon::failure::{ErrorCode, Failure};
+use crate::daemon::policy::Signers;
 use crate::daemon::protocol::{Answer, Response, UnmountAction, Unmounted};
 use crate::daemon::slots::{Daemon, Turn};
 use crate::daemon::{place, policy, report};
 use crate::fuse::{self, UnmountMode};
-use crate::git::Identity;
+
 use crate::workspace::{ForkName, ForkRecord, MountGrants};
 
 /// Detaches what a daemon that died left mounted, and mounts again what was mounted. What fails is logged and shown by
@@ -90,7 +91,7 @@ pub fn unmount(
     name: &ForkName,
     action: Option<UnmountAction>,
     force: bool,
-    identity: Option<Identity>,
+    signers: Signers,
 ) -> Response {
     let slot = daemon.slot(name);
     let turn = daemon.turn(&slot)?;
@@ -123,7 +124,7 @@ pub fn unmount(
         drop(fork);
         turn.unmount(mode)?;
     }
-    let outcome = match policy::apply(&turn, &action, identity) {
+    let outcome = match policy::apply(&turn, &action, signers) {
         Ok(outcome) => outcome,
         Err(failure) => {
             // A command that fails changes nothing.
