@@ -12,8 +12,8 @@ use std::process::Command;
 
 use support::command::shell;
 use support::{
-    OutputExt, Random, TestFork, TestRepo, Tine, require_fuse, require_program, run_with_timeout, skip,
-    soaking, test_name,
+    OutputExt, Random, TestFork, TestRepo, Tine, is_root, require_fuse, require_program, require_root,
+    run_with_timeout, soaking,
 };
 
 /// What every script begins with: `try` tells a command, what it says and its exit code; `as` runs one as an ordinary
@@ -31,11 +31,6 @@ umask 022
 enum Entry {
     OnlyRoot,
     Anybody,
-}
-
-fn is_root() -> bool {
-    // SAFETY: geteuid(2) has no arguments and cannot fail.
-    unsafe { libc::geteuid() == 0 }
 }
 
 fn fork_for(repo: &TestRepo, entry: Entry) -> TestFork {
@@ -86,16 +81,6 @@ fn compare(repo: &TestRepo, fork: &TestFork, name: &str, script: &str) {
         on_host.lines().count() > 5,
         "the script says something: {on_host}"
     );
-}
-
-/// Returns from a test that needs to be root.
-macro_rules! require_root {
-    () => {
-        if !is_root() {
-            skip(test_name!(), "only root can be other users");
-            return;
-        }
-    };
 }
 
 const ACLS: &str = r#"
@@ -158,7 +143,7 @@ fn acls_are_those_of_the_host() {
 #[test]
 fn acls_decide_for_ordinary_users() {
     require_fuse!();
-    require_root!();
+    require_root!("be other users");
     require_program!("setfacl");
     let script = r#"
 acl() { getfacl -cnp "$@"; modes "$@"; }
@@ -247,7 +232,7 @@ try all file dir sticky link fifo
 #[test]
 fn extended_attributes_are_those_of_the_host() {
     require_fuse!();
-    require_root!();
+    require_root!("be other users");
     for program in ["setfattr", "setpriv", "python3"] {
         require_program!(program);
     }
@@ -295,7 +280,7 @@ mkdir d; chmod 6777 d; chown 3000:3000 d; modes d; touch d/x; modes d; chgrp 400
 #[test]
 fn privileges_go_when_another_could_have_changed_a_program() {
     require_fuse!();
-    require_root!();
+    require_root!("be other users");
     for program in ["setcap", "setpriv", "python3", "fallocate"] {
         require_program!(program);
     }
@@ -367,7 +352,7 @@ chattr -Rf -ia .; rm -rf ./*
 #[test]
 fn flags_protect_as_on_the_host() {
     require_fuse!();
-    require_root!();
+    require_root!("be other users");
     for program in ["chattr", "setfattr", "setfacl", "setpriv", "python3", "fallocate"] {
         require_program!(program);
     }
@@ -377,7 +362,7 @@ fn flags_protect_as_on_the_host() {
 #[test]
 fn what_a_flag_forbids_is_refused_however_it_is_tried() {
     require_fuse!();
-    require_root!();
+    require_root!("be other users");
     for program in ["chattr", "python3"] {
         require_program!(program);
     }
@@ -425,7 +410,7 @@ assert os.pwrite(before, b'end', 8192) == 3
 #[test]
 fn tine_goes_on_with_forks_that_hold_immutable_files() {
     require_fuse!();
-    require_root!();
+    require_root!("be other users");
     require_program!("chattr");
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
@@ -453,7 +438,7 @@ fn tine_goes_on_with_forks_that_hold_immutable_files() {
 #[test]
 fn programs_and_devices_are_inert_unless_asked_for() {
     require_fuse!();
-    require_root!();
+    require_root!("be other users");
     require_program!("setpriv");
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
@@ -533,7 +518,7 @@ try as 3001 rm -f mine; try as 3001 mv mine no; try as 3001 mknod no p
 #[test]
 fn owners_and_modes_decide_as_on_the_host() {
     require_fuse!();
-    require_root!();
+    require_root!("be other users");
     for program in ["setpriv", "python3"] {
         require_program!(program);
     }
@@ -543,7 +528,7 @@ fn owners_and_modes_decide_as_on_the_host() {
 #[test]
 fn whatever_users_do_comes_out_as_on_the_host() {
     require_fuse!();
-    require_root!();
+    require_root!("be other users");
     for program in ["python3", "chattr"] {
         require_program!(program);
     }

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::{
-    OutputExt, TestRepo, Tine, require_fuse, require_program, run_with_timeout, skip, soaking, test_name,
-    wait_until,
+    OutputExt, TestRepo, Tine, is_root, require_fuse, require_program, require_root, run_with_timeout,
+    soaking, wait_until,
 };
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -48,11 +48,6 @@ fn ask(stream: &UnixStream, line: &[u8]) -> String {
         .read_line(&mut answer)
         .expect("the daemon answers or hangs up");
     answer
-}
-
-fn is_root() -> bool {
-    // SAFETY: this call touches no memory.
-    unsafe { libc::geteuid() == 0 }
 }
 
 #[test]
@@ -102,10 +97,7 @@ fn a_planted_store_is_not_used() {
 fn another_user_is_not_served() {
     require_program!("setpriv");
     require_program!("perl");
-    if !is_root() {
-        skip(test_name!(), "only root can be another user");
-        return;
-    }
+    require_root!("be another user");
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
     tine.ok(&["daemon", "start"]);
@@ -150,10 +142,7 @@ print <$s>;"#;
 fn commands_do_not_talk_to_the_daemon_of_another_user() {
     require_program!("setpriv");
     require_program!("perl");
-    if !is_root() {
-        skip(test_name!(), "only root can be another user");
-        return;
-    }
+    require_root!("be another user");
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
     tine.ok(&["daemon", "start"]);
@@ -193,10 +182,7 @@ print <$c>;"#;
 
 #[test]
 fn a_mount_place_that_another_user_could_exchange_is_refused() {
-    if !is_root() {
-        skip(test_name!(), "only root can give a directory away");
-        return;
-    }
+    require_root!("give a directory away");
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
     let root = repo.root().join("repo.forks");

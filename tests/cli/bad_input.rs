@@ -5,8 +5,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::support::{
-    OutputExt, TestRepo, Tine, has_program, repo::path_text, require_fuse, run_with_timeout, skip, test_name,
-    wait_until,
+    OutputExt, TestRepo, Tine, has_program, is_root, repo::path_text, require_fuse, run_with_timeout, skip,
+    test_name, wait_until,
 };
 use crate::{failure_of, refused, state};
 
@@ -326,8 +326,7 @@ fn no_fuse_device() {
 #[test]
 fn an_ordinary_user_without_fusermount() {
     require_fuse!();
-    // SAFETY: the call touches no memory.
-    if unsafe { libc::geteuid() } != 0 || !has_program("setpriv") {
+    if !is_root() || !has_program("setpriv") {
         skip(test_name!(), "another user cannot be taken on");
         return;
     }
@@ -389,8 +388,7 @@ fn an_ordinary_user_without_fusermount() {
 
 #[test]
 fn rules_of_the_users_own_that_may_not_be_read_do_not_count_and_the_log_says_so_once() {
-    // SAFETY: the call touches no memory.
-    if unsafe { libc::geteuid() } != 0 || !has_program("setpriv") {
+    if !is_root() || !has_program("setpriv") {
         skip(test_name!(), "another user cannot be taken on");
         return;
     }
@@ -440,8 +438,7 @@ fn rules_of_the_users_own_that_may_not_be_read_do_not_count_and_the_log_says_so_
 #[test]
 fn a_store_that_may_not_be_written() {
     require_fuse!();
-    // SAFETY: the call touches no memory.
-    if unsafe { libc::geteuid() } != 0 || !has_program("setpriv") {
+    if !is_root() || !has_program("setpriv") {
         skip(test_name!(), "another user cannot be taken on");
         return;
     }
@@ -474,8 +471,7 @@ fn a_store_that_may_not_be_written() {
 
 #[test]
 fn a_repository_of_another_user_is_told_with_the_way_to_trust_it() {
-    // SAFETY: the call touches no memory.
-    if unsafe { libc::geteuid() } != 0 || !has_program("setpriv") {
+    if !is_root() || !has_program("setpriv") {
         skip(test_name!(), "another user cannot be taken on");
         return;
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use super::calls::{AllocateMode, Change};
 use super::tree::{Kind, Tree};
-use crate::support::Random;
+use crate::support::{Random, is_root};
 
 /// Names that a writer has at most.
 const MAX_PATHS: usize = 40;
@@ -33,7 +33,7 @@ impl Writer {
             random: Random::new(seed),
             next_name: 0,
             plan: VecDeque::new(),
-            is_root: rustix::process::geteuid().is_root(),
+            is_root: is_root(),
         }
     }
 

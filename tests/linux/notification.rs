@@ -22,7 +22,7 @@ use tine::path::RepoPath;
 use tine::workspace::Caller;
 
 use crate::compare::{Child, Place, compare, in_child};
-use crate::support::{TestFork, TestRepo, require_fuse, test_name};
+use crate::support::{TestFork, TestRepo, require_fuse, require_root, test_name};
 
 fn inotify(watched: &[&Path]) -> Inotify {
     let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).unwrap();
@@ -202,6 +202,7 @@ fn fan_events(group: &Fanotify, of: Pid) -> MaskFlags {
 
 #[test]
 fn fanotify_tells_of_what_other_processes_do() {
+    require_root!("watch what other processes do");
     compare(test_name!(), &[], |place| {
         let all = MaskFlags::FAN_OPEN
             | MaskFlags::FAN_MODIFY
@@ -220,11 +221,7 @@ fn fanotify_tells_of_what_other_processes_do() {
                 place.dir().to_owned(),
             ),
         ] {
-            let group = match fanotify(FanInit::FAN_CLASS_NOTIF) {
-                Ok(group) => group,
-                // Only root may.
-                Err(error) => return place.note("fanotify", error),
-            };
+            let group = fanotify(FanInit::FAN_CLASS_NOTIF).unwrap();
             place.result(
                 format!("mark {what}"),
                 group.mark(MarkFlags::FAN_MARK_ADD | mark, mask, AT_FDCWD, Some(&at)),
@@ -246,6 +243,7 @@ fn fanotify_tells_of_what_other_processes_do() {
 /// With file handles in place of descriptors, as `fsnotifywait` and watchman-like programs ask for it.
 #[test]
 fn fanotify_reports_names_where_a_directory_is_marked() {
+    require_root!("watch a whole mount");
     let differences = [
         // The kernel gives FUSE no file system id, which these two need to tell file systems apart.
         ("mark a mount", "ENODEV", "()"),
@@ -264,10 +262,7 @@ fn fanotify_reports_names_where_a_directory_is_marked() {
             ("a mount", MarkFlags::FAN_MARK_MOUNT, MaskFlags::FAN_MODIFY),
             ("a file system", MarkFlags::FAN_MARK_FILESYSTEM, mask),
         ] {
-            let group = match fanotify(init) {
-                Ok(group) => group,
-                Err(error) => return place.note("fanotify", error),
-            };
+            let group = fanotify(init).unwrap();
             let marked = group.mark(
                 MarkFlags::FAN_MARK_ADD | mark,
                 mask,
@@ -281,10 +276,9 @@ fn fanotify_reports_names_where_a_directory_is_marked() {
 
 #[test]
 fn fanotify_may_refuse_an_open() {
+    require_root!("refuse an open");
     compare(test_name!(), &[], |place| {
-        let Ok(group) = fanotify(FanInit::FAN_CLASS_CONTENT) else {
-            return place.note("fanotify", "only root may");
-        };
+        let group = fanotify(FanInit::FAN_CLASS_CONTENT).unwrap();
         let path = place.at("docs/guide.md");
         let marked = group.mark(
             MarkFlags::FAN_MARK_ADD,

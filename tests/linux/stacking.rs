@@ -13,8 +13,8 @@ use nix::errno::Errno;
 use crate::compare::{Place, c_path, checked, compare, compare_with};
 use crate::support::command::shell;
 use crate::support::{
-    OutputExt, TestFork, TestRepo, has_program, require_fuse, run_with_timeout, run_with_timeout_of, skip,
-    test_name,
+    OutputExt, TestFork, TestRepo, has_program, require_fuse, require_root, run_with_timeout,
+    run_with_timeout_of, skip, test_name,
 };
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -243,6 +243,7 @@ fn open_by_handle(mount: &File, handle: &mut Handle) -> Result<File, Errno> {
 
 #[test]
 fn a_handle_leads_to_its_file_while_that_is_known() {
+    require_root!("open by handle");
     compare(test_name!(), &[], |place| {
         let root = File::open(place.dir()).unwrap();
         for name in ["README.md", "src", "made"] {
@@ -278,6 +279,7 @@ fn a_handle_leads_to_its_file_while_that_is_known() {
 /// the node, and stale otherwise. Never anything worse.
 #[test]
 fn a_handle_from_before_a_remount_is_stale_until_its_file_is_looked_up() {
+    require_root!("open by handle");
     require_fuse!();
     let repo = TestRepo::new();
     let mut fork = TestFork::mounted(&repo, "one");

@@ -47,6 +47,11 @@ pub fn skip(test: &str, reason: &str) {
         .expect("stderr can be written");
 }
 
+/// Whether the tests run as root, who may do what an ordinary user may not.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
 /// Whether `program` is found in `PATH`.
 pub fn has_program(program: &str) -> bool {
     std::env::var_os("PATH")
@@ -90,4 +95,18 @@ macro_rules! require_program {
     };
 }
 
-pub(crate) use {require_fuse, require_program, test_name};
+/// Returns from the test with a `SKIP` line where it runs as an ordinary user; fails where `REQUIRE_FUSE=1`. The reason
+/// says what only root can do.
+macro_rules! require_root {
+    ($reason:expr) => {
+        if !$crate::support::is_root() {
+            $crate::support::skip(
+                $crate::support::test_name!(),
+                &format!("only root can {}", $reason),
+            );
+            return;
+        }
+    };
+}
+
+pub(crate) use {require_fuse, require_program, require_root, test_name};

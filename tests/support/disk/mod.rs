@@ -35,8 +35,7 @@ pub fn disks_missing() -> Option<String> {
     if !Path::new("/dev/loop-control").exists() {
         return Some("there are no loop devices".into());
     }
-    // SAFETY: geteuid(2) touches no memory of this process.
-    if unsafe { libc::geteuid() } != 0 {
+    if !super::is_root() {
         return Some("only root can mount disks".into());
     }
     ["mkfs.ext4", "filefrag", "mount", "umount"]
