@@ -2,11 +2,14 @@
 //! `fusermount3`.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
+
+use log::warn;
+use parking_lot::Mutex;
 
 use super::mount::{MountError, MountOptions};
 use super::place::FS_TYPE;
@@ -96,6 +99,7 @@ fn mount_directly(options: &MountOptions, dir: &Path, uid: u32, gid: u32) -> Res
 
 /// `fusermount3` mounts, sends the descriptor over the socket that `_FUSE_COMMFD` names, and ends.
 fn mount_through_fusermount(options: &MountOptions, dir: &Path, uid: u32) -> Result<OwnedFd, MountError> {
+    Streams::keep_spare()?;
     // It opens the device in the user's name, and so does the second thread of a session: asked first, for a better
     // answer.
     open_device()?;
@@ -108,6 +112,8 @@ fn mount_through_fusermount(options: &MountOptions, dir: &Path, uid: u32) -> Res
     let (ours, theirs) = UnixStream::pair().map_err(MountError::io("make a socket for", FUSERMOUNT))?;
     // As its standard input the socket is inherited without further ado.
     let child = fusermount()
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
         .arg("-o")
         .arg(list)
         .arg("--")
@@ -128,12 +134,68 @@ fn mount_through_fusermount(options: &MountOptions, dir: &Path, uid: u32) -> Res
 
 fn fusermount() -> Command {
     let mut command = Command::new(FUSERMOUNT);
+    command.env("LC_ALL", "C");
     command
-        .env("LC_ALL", "C")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    command
+}
+
+/// All descriptors that it takes to run `fusermount3` for unmounting.
+struct Streams {
+    input: File,
+    output: File,
+    errors: PipeWriter,
+    said: PipeReader,
+}
+
+/// Opened before something is mounted, for the unmounting: where forks have taken all descriptors that a process may
+/// have, this is what gives some back. Empty while somebody uses them.
+static SPARE: Mutex<Option<Streams>> = Mutex::new(None);
+
+impl Streams {
+    fn open() -> io::Result<Streams> {
+        let input = File::open("/dev/null")?;
+        let output = OpenOptions::new().write(true).open("/dev/null")?;
+        let (said, errors) = io::pipe()?;
+        Ok(Streams {
+            input,
+            output,
+            errors,
+            said,
+        })
+    }
+
+    fn keep_spare() -> Result<(), MountError> {
+        let mut spare = SPARE.lock();
+        if spare.is_none() {
+            *spare = Some(Streams::open().map_err(cannot_run)?);
+        }
+        Ok(())
+    }
+
+    fn take_spare() -> io::Result<Streams> {
+        let spare = SPARE.lock().take();
+        spare.map_or_else(Streams::open, Ok)
+    }
+
+    /// Runs `command`; whether it succeeded, and what it said on its standard error.
+    fn run(self, mut command: Command) -> Result<(bool, Vec<u8>), MountError> {
+        let Streams {
+            input,
+            output,
+            errors,
+            mut said,
+        } = self;
+        command.stdin(input).stdout(output).stderr(errors);
+        let spawned = command.spawn();
+        // It holds the writing end, without whose closing there is no end to read to.
+        drop(command);
+        let mut child = spawned.map_err(cannot_run)?;
+        let mut message = Vec::new();
+        let read = said.read_to_end(&mut message);
+        let status = child.wait();
+        read.map_err(MountError::io("read the messages of", FUSERMOUNT))?;
+        let status = status.map_err(MountError::io("wait for", FUSERMOUNT))?;
+        Ok((status.success(), message))
+    }
 }
 
 fn cannot_run(error: io::Error) -> MountError {
@@ -163,16 +225,17 @@ pub(super) fn unmount(dir: &Path, how: UnmountHow) -> Result<(), MountError> {
         UnmountHow::IfUnused => "-u",
         UnmountHow::Detach | UnmountHow::Abort => "-uz",
     };
-    let output = fusermount()
-        .arg(flags)
-        .arg("--")
-        .arg(dir)
-        .output()
-        .map_err(cannot_run)?;
-    if output.status.success() {
+    let mut command = fusermount();
+    command.arg(flags).arg("--").arg(dir);
+    let ran = Streams::take_spare().map_err(cannot_run)?.run(command);
+    if let Err(error) = Streams::keep_spare() {
+        warn!("no descriptors are left for unmounting the next: {error}");
+    }
+    let (unmounted, said) = ran?;
+    if unmounted {
         return Ok(());
     }
-    let message = message(&output.stderr);
+    let message = message(&said);
     if message.contains("busy") {
         Err(MountError::Busy(dir.to_owned()))
     } else {
