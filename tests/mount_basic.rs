@@ -15,7 +15,8 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use support::{
-    TestFork, TestRepo, mounts_beneath, require_fuse, require_program, run_with_timeout, wait_until,
+    TestFork, TestRepo, mounts_beneath, path_text, require_fuse, require_program, run_with_timeout, skip,
+    test_name, wait_until,
 };
 use tine::fuse::{Mount, MountError, MountOptions, UnmountMode, users_of};
 use tine::path::RepoPath;
@@ -547,6 +548,40 @@ fn a_mount_in_use_is_busy_and_then_not() {
     assert_eq!(fs::read(fork.path().join("docs/empty")).unwrap(), b"");
     mount.unmount(UnmountMode::Clean).unwrap();
     assert_eq!(names(fork.path()), [""; 0]);
+}
+
+/// Whoever makes a mount namespace has a copy of every mount there, and may never look at it.
+#[test]
+fn a_copy_in_another_namespace_keeps_nothing_from_being_unmounted() {
+    require_fuse!();
+    if !nix::unistd::geteuid().is_root() {
+        return skip(test_name!(), "only root can cut off a mount elsewhere");
+    }
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    fs::write(fork.path().join("new"), b"new").unwrap();
+    let mut elsewhere = Command::new("unshare")
+        .args(["--mount", "sleep", "600"])
+        .spawn()
+        .unwrap();
+    let proc = Path::new("/proc").join(elsewhere.id().to_string());
+    let copies = || fs::read_to_string(proc.join("mountinfo")).unwrap_or_default();
+    let namespace = || fs::read_link(proc.join("ns/mnt")).ok();
+    let ours = fs::read_link("/proc/self/ns/mnt").unwrap();
+    wait_until("the namespace is there", PATIENCE, || {
+        namespace().is_some_and(|theirs| theirs != ours)
+    });
+    let is_copied = copies().contains(path_text(fork.path()));
+    let unmounted = fork.mounted_at().unwrap().unmount(UnmountMode::Clean);
+    let root = proc.join("root");
+    let copy = root.join(fork.path().strip_prefix("/").unwrap());
+    let seen = fs::read(copy.join("new"));
+    elsewhere.kill().unwrap();
+    elsewhere.wait().unwrap();
+    unmounted.unwrap();
+    assert!(is_copied && mounts_beneath(fork.path()).is_empty());
+    assert_eq!(seen.unwrap_err().kind(), ErrorKind::NotConnected);
+    assert_eq!(fork.workspace().read_path(&path("new")).unwrap(), b"new");
 }
 
 #[test]

@@ -5,11 +5,13 @@
 //! mount ──► device     a descriptor of /dev/fuse that is mounted: by ourselves or through fusermount3
 //!   │  ───► place      which mount is ours, from /proc/self/mountinfo
 //!   │  ───► notifier   invalidations, sent to the kernel from a thread of their own
+//!   │  ───► control    ends a connection that lives on
 //!   └─────► adapter    the operations ──► negotiate, convert, ioctl, errno, counters
 //! users                who keeps a mount busy
 //! ```
 
 mod adapter;
+mod control;
 mod convert;
 mod counters;
 mod device;

@@ -22,6 +22,7 @@ use parking_lot::{Condvar, Mutex};
 use thiserror::Error;
 
 use super::adapter::Adapter;
+use super::control::Control;
 use super::counters::Counters;
 use super::device;
 use super::negotiate::READ_AHEAD;
@@ -190,20 +191,29 @@ impl Mount {
     }
 
     fn unmount_clean(&self) -> Result<(), MountError> {
+        let control = Control::of(&self.place);
         let found = self.take_down_when_unused()?;
-        if self.shared.wait_until_over(END_PATIENCE) {
-            return Ok(());
-        }
         if found == Visibility::Gone {
-            // Somebody detached it (`umount -l`), and programs still use it.
-            return Err(self.busy());
+            // Somebody detached it (`umount -l`), and programs may still use it.
+            return match self.shared.wait_until_over(END_PATIENCE) {
+                true => Ok(()),
+                false => Err(self.busy()),
+            };
         }
-        // Nobody here uses it, but the session lives: another mount namespace has a copy of the mount.
-        warn!(
-            "{} is still mounted in another mount namespace",
-            self.dir().display()
-        );
-        self.abort_and_wait()
+        // Unmounting ends the connection, unless another mount namespace has a copy of the mount.
+        if let Some(control) = control
+            && control
+                .is_mounted()
+                .map_err(MountError::io("look after the mount at", self.dir()))?
+            && !self.shared.wait_until_over(FORCE_PATIENCE)
+        {
+            warn!(
+                "{} is still mounted in another mount namespace and is cut off there",
+                self.dir().display()
+            );
+            self.cut_off(&control)?;
+        }
+        self.wait_until_ended()
     }
 
     fn unmount_force(&self) -> Result<(), MountError> {
@@ -211,15 +221,19 @@ impl Mount {
             write_back(self.dir());
         }
         // Programs get a moment to finish what they are at, if they can be cut off once it is detached.
-        let how = match abort_file(&self.place).exists() {
-            true => UnmountHow::Detach,
-            false => UnmountHow::Abort,
+        let control = Control::of(&self.place);
+        let how = match control {
+            Some(_) => UnmountHow::Detach,
+            None => UnmountHow::Abort,
         };
         self.take_down(how)?;
         if self.shared.wait_until_over(FORCE_PATIENCE) {
             return Ok(());
         }
-        self.abort_and_wait()
+        if let Some(control) = control {
+            self.cut_off(&control)?;
+        }
+        self.wait_until_ended()
     }
 
     /// Most uses are short: a program that ends, a prompt that looks at the directory, a child between fork and exec.
@@ -250,12 +264,16 @@ impl Mount {
         }
     }
 
-    fn abort_and_wait(&self) -> Result<(), MountError> {
-        abort(&self.place)?;
-        if self.shared.wait_until_over(END_PATIENCE) {
-            Ok(())
-        } else {
-            Err(MountError::Detached(self.dir().to_owned()))
+    fn cut_off(&self, control: &Control) -> Result<(), MountError> {
+        control
+            .abort()
+            .map_err(MountError::io("cut off the mount at", self.dir()))
+    }
+
+    fn wait_until_ended(&self) -> Result<(), MountError> {
+        match self.shared.wait_until_over(END_PATIENCE) {
+            true => Ok(()),
+            false => Err(MountError::Detached(self.dir().to_owned())),
         }
     }
 
@@ -291,22 +309,16 @@ fn visibility_among(ours: &MountedAt, mounts: &[MountedAt]) -> Visibility {
 
 /// Ends a connection without regard for who uses it, as far as there is a way to.
 fn abort(mount: &MountedAt) -> Result<(), MountError> {
-    let file = abort_file(mount);
-    match fs::write(&file, b"1") {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => match visibility(mount)? {
-            // The control file system is not mounted everywhere.
-            Visibility::OnTop => device::unmount(&mount.dir, UnmountHow::Abort),
-            // It dies with the last program that uses it.
-            Visibility::Covered | Visibility::Gone => Ok(()),
-        },
-        Err(error) => Err(MountError::io("write", file)(error)),
+    if let Some(control) = Control::of(mount) {
+        return control
+            .abort()
+            .map_err(MountError::io("cut off the mount at", &mount.dir));
     }
-}
-
-/// Of the kernel's control file system for FUSE, which names connections by the minor device number.
-fn abort_file(mount: &MountedAt) -> PathBuf {
-    PathBuf::from(format!("/sys/fs/fuse/connections/{}/abort", mount.device.1))
+    match visibility(mount)? {
+        Visibility::OnTop => device::unmount(&mount.dir, UnmountHow::Abort),
+        // It dies with the last program that uses it.
+        Visibility::Covered | Visibility::Gone => Ok(()),
+    }
 }
 
 /// Has what programs changed through shared mappings written, as far as that ends in time.

@@ -56,6 +56,39 @@ pub fn mount(source: &str, dir: &Path, fs_type: &str, inert: Inert, options: &st
     })
 }
 
+/// Root of a file system that needs no options and gets no place in any namespace: it goes with the last file open there.
+pub fn mount_nowhere(fs_type: &str) -> io::Result<OwnedFd> {
+    const FSOPEN_CLOEXEC: libc::c_uint = 1;
+    const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
+    const FSMOUNT_CLOEXEC: libc::c_uint = 1;
+    let no_text = std::ptr::null::<libc::c_char>();
+    let fs_type = c_string(fs_type.as_bytes())?;
+    // SAFETY: the pointer is to a NUL-terminated string that outlives the call, which answers with a new descriptor.
+    let context = descriptor(unsafe { libc::syscall(libc::SYS_fsopen, fs_type.as_ptr(), FSOPEN_CLOEXEC) })?;
+    // SAFETY: the command takes neither key nor value, and the descriptor is open.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_fsconfig,
+            context.as_raw_fd(),
+            FSCONFIG_CMD_CREATE,
+            no_text,
+            no_text,
+            0,
+        ) as libc::c_int
+    })?;
+    // SAFETY: the call takes numbers and answers with a new descriptor.
+    descriptor(unsafe { libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), FSMOUNT_CLOEXEC, 0) })
+}
+
+/// What a system call gave that answers with a new descriptor.
+fn descriptor(result: libc::c_long) -> io::Result<OwnedFd> {
+    match RawFd::try_from(result) {
+        // SAFETY: the kernel has just given it out, so it is nobody else's.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// How `umount2(2)` goes about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnmountHow {
