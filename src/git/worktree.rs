@@ -11,7 +11,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use super::refs::read_if_there;
+use super::refs::{read_if_there, sync_if_there};
 use super::{GitError, Head, Repository};
 use crate::path::EntryName;
 
@@ -124,7 +124,7 @@ impl LinkedWorktree {
     }
 
     /// Removes the registration with its HEAD, index and logs. `gitdir` goes first: where the rest is interrupted, the
-    /// worktree is listed no more and [`remove_unfinished`] finds it.
+    /// worktree is listed no more and [`remove_unfinished`] finds it. After that it is gone from the disk, too.
     pub fn remove(self) -> Result<(), GitError> {
         let gitdir = self.git_dir.join("gitdir");
         match fs::remove_file(&gitdir) {
@@ -140,10 +140,13 @@ impl LinkedWorktree {
             _ => {}
         }
         // As git does: the directory goes with the last worktree. It is not empty while there are others.
-        if let Some(worktrees_dir) = self.git_dir.parent() {
-            let _ = fs::remove_dir(worktrees_dir);
+        let Some(worktrees_dir) = self.git_dir.parent() else {
+            return Ok(());
+        };
+        match (fs::remove_dir(worktrees_dir), worktrees_dir.parent()) {
+            (Ok(()), Some(common_dir)) => sync_if_there(common_dir),
+            _ => sync_if_there(worktrees_dir),
         }
-        Ok(())
     }
 
     /// Writes everything but the index. `locked` comes first, so that no prune takes the directory for a leftover, and

@@ -147,7 +147,10 @@ fn clean_worktrees(
         // One that cannot be opened is incomplete; git's own prune takes it once the lock is gone.
         match LinkedWorktree::open(repository, id) {
             Ok(worktree) => worktree.remove()?,
-            Err(_) => files::remove_dir(&dir)?,
+            Err(_) => {
+                files::remove_dir(&dir)?;
+                files::sync_parent(&dir)?;
+            }
         }
     }
     Ok(())
