@@ -54,13 +54,13 @@ impl Workspace {
 
     /// After a change of the node's content or attributes: brings it to the disk where that was asked for. No lock may
     /// be held.
-    pub(super) fn settle(&self, ino: Ino) -> Result<(), FsError> {
+    pub(super) fn sync_if_flagged(&self, ino: Ino) -> Result<(), FsError> {
         let must = flags_of(&self.read_state(), ino).intersects(InodeFlags::SYNC);
         if must { self.fsync(ino) } else { Ok(()) }
     }
 
-    /// As [`Workspace::settle`], after a change of names in these directories.
-    pub(super) fn settle_names(&self, dirs: &[Ino]) -> Result<(), FsError> {
+    /// As [`Workspace::sync_if_flagged`], after a change of names in these directories.
+    pub(super) fn sync_names_if_flagged(&self, dirs: &[Ino]) -> Result<(), FsError> {
         let must = {
             let state = self.read_state();
             dirs.iter()

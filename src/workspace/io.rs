@@ -136,16 +136,16 @@ impl Workspace {
         data: &[u8],
         unprivileged: Option<Caller>,
     ) -> Result<(), FsError> {
-        let written = self.write_unsettled(ino, offset, data, unprivileged);
+        let written = self.write_locked(ino, offset, data, unprivileged);
         if let Err(FsError::NotPermitted) = written {
             // Written through a mapping it is in the kernel's cache already, where it must not stay.
             self.announce([Invalidation::Node(ino)]);
         }
-        self.settle_content(ino, written?)
+        self.after_content_change(ino, written?)
     }
 
     /// Whether the file lost what it granted.
-    fn write_unsettled(
+    fn write_locked(
         &self,
         ino: Ino,
         offset: u64,
@@ -204,9 +204,9 @@ impl Workspace {
 
     /// What is left to do when a content has changed. The kernel finds no mode in the answer and would go on with the one
     /// that it remembers. No lock may be held.
-    fn settle_content(&self, ino: Ino, has_lost_privileges: bool) -> Result<(), FsError> {
+    fn after_content_change(&self, ino: Ino, has_lost_privileges: bool) -> Result<(), FsError> {
         self.announce(has_lost_privileges.then_some(Invalidation::Attributes(ino)));
-        self.settle(ino)
+        self.sync_if_flagged(ino)
     }
 
     /// A content of the open layer with the first `keep` bytes of the node's, about to grow to `expected_len`. Fresh (named
@@ -402,7 +402,7 @@ impl Workspace {
         let has_lost = unprivileged.is_some_and(|caller| take_privileges(&mut node, caller));
         self.put_content(&mut state, ino, node)?;
         drop(state);
-        self.settle_content(ino, has_lost)
+        self.after_content_change(ino, has_lost)
     }
 
     /// `SEEK_DATA` and `SEEK_HOLE`; [`FsError::NoSuchOffset`] past the end.

@@ -141,7 +141,7 @@ impl Workspace {
         let attr = self.attr(&state, &found)?;
         self.remember(&found)?;
         drop(state);
-        self.settle_names(&[parent])?;
+        self.sync_names_if_flagged(&[parent])?;
         Ok(attr)
     }
 
@@ -214,7 +214,7 @@ impl Workspace {
         let attr = self.attr(&state, &found)?;
         self.remember(&found)?;
         drop(state);
-        self.settle_names(&[new_parent])?;
+        self.sync_names_if_flagged(&[new_parent])?;
         Ok(attr)
     }
 
@@ -224,7 +224,7 @@ impl Workspace {
         let dir = self.find_dir(&state, parent)?;
         self.unlink_in(&mut state, &dir, &name)?;
         drop(state);
-        self.settle_names(&[parent])
+        self.sync_names_if_flagged(&[parent])
     }
 
     /// Takes a name from what is no directory; the node that had it.
@@ -250,7 +250,7 @@ impl Workspace {
         let dir = self.find_dir(&state, parent)?;
         self.rmdir_in(&mut state, &dir, &name)?;
         drop(state);
-        self.settle_names(&[parent])
+        self.sync_names_if_flagged(&[parent])
     }
 
     /// Removes an empty directory; the number it had.
@@ -327,7 +327,7 @@ impl Workspace {
             (_, target) => self.move_name(&mut state, (&from, &name, &found), (&to, &new_name, target), None),
         }?;
         drop(state);
-        self.settle_names(&[parent, new_parent])
+        self.sync_names_if_flagged(&[parent, new_parent])
     }
 
     /// `left`, if any, takes the old name.
@@ -466,7 +466,7 @@ impl Workspace {
         let found = self.find(&state, ino)?;
         let attr = self.attr(&state, &found)?;
         drop(state);
-        self.settle(ino)?;
+        self.sync_if_flagged(ino)?;
         Ok(attr)
     }
 }
