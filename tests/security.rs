@@ -93,6 +93,15 @@ fn a_planted_store_is_not_used() {
     tine.ok(&["list"]);
 }
 
+/// Another user's program: perl, with `script` and a socket to speak through.
+fn by_stranger(script: &str, socket: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.arg(format!("--reuid={STRANGER}"));
+    command.arg(format!("--regid={STRANGER}"));
+    command.args(["--clear-groups", "perl", "-e", script]).arg(socket);
+    command
+}
+
 #[test]
 fn another_user_is_not_served() {
     require_program!("setpriv");
@@ -110,18 +119,9 @@ my $s = IO::Socket::UNIX->new($ARGV[0]) or do { print "closed: $!"; exit };
 print $s "{\"protocol\":1,\"request\":\"list\"}\n";
 $s->flush;
 print <$s>;"#;
-        let mut command = Command::new("setpriv");
-        command
-            .args([
-                "--reuid=65534",
-                "--regid=65534",
-                "--clear-groups",
-                "perl",
-                "-e",
-                script,
-            ])
-            .arg(&socket);
-        run_with_timeout(&mut command).expect_success("setpriv").text()
+        run_with_timeout(&mut by_stranger(script, &socket))
+            .expect_success("setpriv")
+            .text()
     };
     assert!(as_stranger().starts_with("closed"));
     // Somebody opens every door: the kernel's word about who connects still counts.
@@ -157,18 +157,8 @@ my $s = IO::Socket::UNIX->new(Local => $ARGV[0], Listen => 5) or die $!;
 my $c = $s->accept or die $!;
 print <$c>;"#;
     let planted = place.join("daemon.sock");
-    let mut command = Command::new("setpriv");
-    command
-        .args([
-            "--reuid=65534",
-            "--regid=65534",
-            "--clear-groups",
-            "perl",
-            "-e",
-            script,
-        ])
-        .arg(&planted)
-        .stdout(std::process::Stdio::piped());
+    let mut command = by_stranger(script, &planted);
+    command.stdout(std::process::Stdio::piped());
     let listener = command.spawn().expect("setpriv runs");
     wait_until("the stranger listens", LIMIT, || planted.exists());
     fs::rename(&planted, store_dir(&repo).join("daemon.sock")).unwrap();
