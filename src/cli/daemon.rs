@@ -8,7 +8,7 @@ use super::context::{Connection, Context};
 use super::output::{counted, human_size};
 use super::{Exit, SUCCESS};
 use crate::daemon::ending::{self, Stopped};
-use crate::daemon::protocol::{DaemonInfo, Figures, PROTOCOL_VERSION};
+use crate::daemon::protocol::{DaemonInfo, Figures, MountFigures, PROTOCOL_VERSION};
 use crate::daemon::{Client, Failure, server};
 use crate::git::{CacheFigures, Filling};
 
@@ -59,9 +59,14 @@ pub struct Stop {
 /// Show whether a daemon runs, and what it serves
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
-Example:
-  tine daemon status --json | jq .running")]
-pub struct Status {}
+Examples:
+  tine daemon status --json | jq .running
+  tine daemon status --requests")]
+pub struct Status {
+    /// Count what the kernel asked of each mount since it was mounted
+    #[arg(long)]
+    pub requests: bool,
+}
 
 /// Be the daemon, in the foreground
 #[derive(Debug, clap::Args)]
@@ -89,9 +94,13 @@ pub fn run(verb: &Daemon, context: &Context) -> Result<Exit, Failure> {
             let running = ask(context.connect()?)?;
             tell(context, Some(running), Detail::Brief)?;
         }
-        Action::Status(_) => {
+        Action::Status(status) => {
             let running = running(context)?.map(ask).transpose()?;
-            tell(context, running, Detail::Full)?;
+            let detail = match status.requests {
+                true => Detail::Requests,
+                false => Detail::Figures,
+            };
+            tell(context, running, detail)?;
         }
         Action::Stop(verb) => stop(verb, context)?,
         Action::Run(run) => server::run(&run.store_of)?,
@@ -132,7 +141,9 @@ fn ask(mut connection: Connection) -> Result<(DaemonInfo, Option<Figures>), Fail
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Detail {
     Brief,
-    Full,
+    Figures,
+    /// The figures, and what each mount was asked.
+    Requests,
 }
 
 fn tell(
@@ -161,10 +172,32 @@ fn tell(
         counted(info.mounts, "mount"),
         human_size(info.memory_bytes),
     ))?;
-    match figures.filter(|_| detail == Detail::Full) {
-        Some(figures) => context.output.text(&described(&figures)),
-        None => Ok(()),
+    let Some(figures) = figures.filter(|_| detail != Detail::Brief) else {
+        return Ok(());
+    };
+    context.output.text(&described(&figures))?;
+    match detail {
+        Detail::Requests => context.output.text(&requests(&figures.mounted)),
+        Detail::Brief | Detail::Figures => Ok(()),
     }
+}
+
+/// What each mount was asked, most frequent first.
+fn requests(mounted: &[MountFigures]) -> String {
+    let mut text = String::new();
+    for mount in mounted {
+        let total: u64 = mount.requests.values().sum();
+        text.push_str(&format!(
+            "  {:<28}{total}\n",
+            format!("requests to {}", mount.fork)
+        ));
+        let mut counts: Vec<(&String, &u64)> = mount.requests.iter().collect();
+        counts.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        for (kind, count) in counts {
+            text.push_str(&format!("    {kind:<26}{count}\n"));
+        }
+    }
+    text
 }
 
 /// The figures as a table.

@@ -6,6 +6,7 @@
 //!
 //! Paths need not be UTF-8: those that are travel as strings, others as `{"base64":"…"}` ([`PathText`]).
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -164,6 +165,18 @@ pub struct Figures {
     pub open_files: u64,
     /// How many files the daemon may have open.
     pub open_files_limit: u64,
+    /// One for each mount, by the fork's name.
+    #[serde(default)]
+    pub mounted: Vec<MountFigures>,
+}
+
+/// What one mount was asked.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MountFigures {
+    pub fork: ForkName,
+    /// How many requests of each kind the kernel sent since the fork was mounted, by FUSE's names in lower case; without
+    /// the kinds that never came.
+    pub requests: BTreeMap<String, u64>,
 }
 
 /// One fork.

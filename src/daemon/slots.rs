@@ -254,6 +254,12 @@ impl Slot {
             .map(|mounted| mounted.mount.dir().to_owned())
     }
 
+    /// How many requests of each kind the mount got, if the fork is mounted.
+    pub fn request_counts(&self) -> Option<Vec<(&'static str, u64)>> {
+        let state = self.state.lock();
+        state.mounted.as_ref().map(|mounted| mounted.mount.counters())
+    }
+
     /// Calls `read` with the open fork, if it is open. The slot's state is locked meanwhile: nothing that waits.
     pub fn with_open_fork<T>(&self, read: impl FnOnce(&Fork) -> T) -> Option<T> {
         self.state.lock().fork.as_deref().map(read)

@@ -1,4 +1,4 @@
-//! Status, diff and log.
+//! Status, diff and log; what the daemon tells of its mounts.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -295,4 +295,38 @@ fn looking_at_a_fork_that_is_not_there_is_refused() {
         refused(&repo, &tine, &[verb], "not-in-fork", 2);
         refused(&repo, &tine, &[verb, "../demo"], "invalid-fork-name", 2);
     }
+}
+
+#[test]
+fn the_daemon_counts_what_each_mount_is_asked() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    tine.ok(&["new", "idle"]);
+    let dir = tine.new_fork("used");
+    tine.ok(&["new", "unmounted", "--no-mount"]);
+    let requests = || {
+        let status = tine.json(&["daemon", "status"]);
+        let mounted = status["mounted"].as_array().unwrap();
+        let forks: Vec<_> = mounted.iter().map(|mount| &mount["fork"]).collect();
+        assert_eq!(forks, ["idle", "used"]);
+        let of = |kind: &str| [0, 1].map(|at| mounted[at]["requests"][kind].as_u64().unwrap_or(0));
+        (of("mknod"), of("write"))
+    };
+    let ([idle, used], [idle_writes, used_writes]) = requests();
+    std::fs::write(dir.join("one"), "1").unwrap();
+    std::fs::write(dir.join("two"), "2").unwrap();
+    assert_eq!(requests(), ([idle, used + 2], [idle_writes, used_writes + 2]));
+
+    let text = tine.ok(&["daemon", "status", "--requests"]);
+    let line = format!("mknod {}", used + 2);
+    let lines: Vec<String> = text
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    let heading = lines
+        .iter()
+        .position(|line| line.starts_with("requests to used "));
+    assert!(lines[heading.unwrap()..].contains(&line), "{text}");
+    assert!(!tine.ok(&["daemon", "status"]).contains("requests to"));
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 
 use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::protocol::{Answer, DaemonInfo, Figures, PROTOCOL_VERSION, Response};
+use crate::daemon::protocol::{Answer, DaemonInfo, Figures, MountFigures, PROTOCOL_VERSION, Response};
 use crate::daemon::slots::{Daemon, Slot, busy};
 use crate::fuse::{self, UnmountMode};
 use crate::sys::process;
@@ -48,6 +48,7 @@ pub fn figures(daemon: &Arc<Daemon>) -> Response {
             .unwrap_or(0),
         open_files: fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64),
         open_files_limit: process::open_files_limit().unwrap_or(0),
+        mounted: Vec::new(),
     };
     for slot in daemon.slots() {
         // The workspace may be waited for; the slot must not be held meanwhile.
@@ -56,6 +57,13 @@ pub fn figures(daemon: &Arc<Daemon>) -> Response {
             figures.remembered_nodes += workspace.remembered();
             figures.layer_nodes += layer.nodes;
             figures.layer_names += layer.dentries;
+        }
+        if let Some(counts) = slot.request_counts() {
+            let came = counts.into_iter().filter(|(_, count)| *count > 0);
+            figures.mounted.push(MountFigures {
+                fork: slot.name.clone(),
+                requests: came.map(|(kind, count)| (kind.to_owned(), count)).collect(),
+            });
         }
     }
     Ok(Answer::Figures(figures))
