@@ -328,6 +328,22 @@ fn only_the_kernel_adapter_knows_fuser() {
 }
 
 #[test]
+fn what_a_request_does_knows_no_transport() {
+    const NEUTRAL: [&str; 6] = ["operations", "convert", "counters", "errno", "ioctl", "priming"];
+    let files: Vec<PathBuf> = NEUTRAL
+        .iter()
+        .map(|name| format!("src/fuse/{name}.rs").into())
+        .collect();
+    let sources = sources();
+    let neutral = sources.iter().filter(|source| files.contains(&source.path));
+    assert_eq!(neutral.clone().count(), NEUTRAL.len());
+    let wrong: Vec<String> = neutral
+        .flat_map(|source| source.lines_where(&source.code, |line| words(line).any(|word| word == "fuser")))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
 fn unsafe_and_system_calls_stand_in_sys() {
     let calls = |line: &str| {
         line.match_indices("libc::").any(|(at, prefix)| {

@@ -1,133 +1,83 @@
-//! `fuser::Filesystem` over a [`Workspace`]: each method decodes, calls and replies.
-//!
-//! `open`, `opendir`, `flush` and `create` answer ENOSYS, once each: the kernel then does them by itself (create as
-//! mknod followed by an open that costs nothing). There are no handles, and nothing is released: a node
-//! lives until the kernel forgets it.
+//! `fuser::Filesystem` over [`Operations`]: each method decodes, calls and replies.
+
+mod convert;
 
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem,
-    INodeNo, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier,
-    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
-    TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, FileType, Filesystem, Generation, INodeNo,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
 };
-use log::{debug, error};
 
-use super::convert::{self, XattrAnswer};
-use super::counters::{Counters, Operation};
-use super::ioctl::{self, Ioctl};
-use super::negotiate::{self, GENERATION, REMEMBER};
-use super::priming::PrimingFile;
-use super::{errno, notifier};
-use crate::attr::{Ino, InodeFlags};
-use crate::workspace::{FsError, SetAttr, StatFs, Workspace};
-
-/// Bytes copied by one request at most, so that one copy does not hold a thread for long. A multiple of the page size.
-const MAX_COPY: u64 = 64 * 1024 * 1024;
-
-/// Why a request is refused.
-enum Refusal {
-    /// By the workspace.
-    Fs(FsError),
-    /// Because its arguments mean nothing here.
-    Errno(Errno),
-}
-
-impl From<FsError> for Refusal {
-    fn from(error: FsError) -> Refusal {
-        Refusal::Fs(error)
-    }
-}
-
-impl From<Errno> for Refusal {
-    fn from(errno: Errno) -> Refusal {
-        Refusal::Errno(errno)
-    }
-}
-
-/// Runs a handler and finds the errno for its failure; what is the machine's fault is logged. A panic becomes EIO, so
-/// that the thread goes on serving.
-fn guarded<T>(
-    operation: Operation,
-    ino: INodeNo,
-    run: impl FnOnce() -> Result<T, Refusal>,
-) -> Result<T, Errno> {
-    match notifier::as_handler(|| catch_unwind(AssertUnwindSafe(run))) {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(Refusal::Errno(errno))) => Err(errno),
-        Ok(Err(Refusal::Fs(failure))) => {
-            let errno = errno::of(&failure);
-            if errno == Errno::EIO {
-                error!("{} of inode {}: {failure}", operation.name(), ino.0);
-            } else {
-                debug!("{} of inode {}: {failure}", operation.name(), ino.0);
-            }
-            Err(errno)
-        }
-        Err(_panic) => {
-            error!("{} of inode {} panicked", operation.name(), ino.0);
-            Err(Errno::EIO)
-        }
-    }
-}
+use self::convert::NEGATIVE_ATTR;
+use super::convert::{XattrAnswer, permissions};
+use super::counters::Operation;
+use super::negotiate;
+use super::operations::{Answer, Entry, GENERATION, Operations, REMEMBER};
+use crate::attr::Attr;
+use crate::workspace::SetAttr;
 
 /// Sends the value or the errno.
 macro_rules! answer {
     ($result:expr, $reply:ident, |$value:pat_param| $send:expr) => {
         match $result {
             Ok($value) => $send,
-            Err(errno) => $reply.error(errno),
+            Err(errno) => $reply.error(errno.into()),
         }
     };
 }
 
-/// One mount's file system.
+fn answer_entry(answer: Answer<Entry>, reply: ReplyEntry) {
+    answer!(answer, reply, |entry| {
+        let attr = entry.attr.as_ref().map_or(NEGATIVE_ATTR, convert::file_attr);
+        reply.entry_with_ttls(&REMEMBER, &entry.name_ttl, &attr, Generation(GENERATION));
+    });
+}
+
+fn answer_attr(answer: Answer<Attr>, reply: ReplyAttr) {
+    answer!(answer, reply, |attr| reply
+        .attr(&REMEMBER, &convert::file_attr(&attr)));
+}
+
+fn answer_data(answer: Answer<Vec<u8>>, reply: ReplyData) {
+    answer!(answer, reply, |data| reply.data(&data));
+}
+
+fn answer_empty(answer: Answer<()>, reply: ReplyEmpty) {
+    answer!(answer, reply, |()| reply.ok());
+}
+
+fn answer_written(answer: Answer<u32>, reply: ReplyWrite) {
+    answer!(answer, reply, |written| reply.written(written));
+}
+
+fn answer_xattr(answer: Answer<XattrAnswer>, reply: ReplyXattr) {
+    answer!(answer, reply, |answer| match answer {
+        XattrAnswer::Size(len) => reply.size(len),
+        XattrAnswer::Data(value) => reply.data(&value),
+    });
+}
+
+/// What `fuser` calls.
 pub(super) struct Adapter {
-    workspace: Arc<Workspace>,
-    counters: Arc<Counters>,
-    priming: PrimingFile,
+    operations: Operations,
     /// Whether the kernel checks permissions.
     checks_permissions: bool,
 }
 
 impl Adapter {
-    pub(super) fn new(
-        workspace: Arc<Workspace>,
-        counters: Arc<Counters>,
-        priming: PrimingFile,
-        checks_permissions: bool,
-    ) -> Adapter {
+    pub(super) fn new(operations: Operations, checks_permissions: bool) -> Adapter {
         Adapter {
-            workspace,
-            counters,
-            priming,
+            operations,
             checks_permissions,
         }
-    }
-
-    /// Counts the request and runs it.
-    fn call<T>(
-        &self,
-        operation: Operation,
-        ino: INodeNo,
-        run: impl FnOnce(&Workspace) -> Result<T, Refusal>,
-    ) -> Result<T, Errno> {
-        self.counters.count(operation);
-        guarded(operation, ino, || run(&self.workspace))
-    }
-
-    /// ENOSYS: from now on the kernel does it by itself.
-    fn leave_to_kernel(&self, operation: Operation) -> Errno {
-        self.counters.count(operation);
-        Errno::ENOSYS
     }
 }
 
@@ -137,38 +87,16 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        if self.priming.is(parent, name) {
-            return reply.entry_with_ttls(&REMEMBER, &Duration::ZERO, &self.priming.attr(), GENERATION);
-        }
-        let found = self.call(Operation::Lookup, parent, |workspace| {
-            match workspace.lookup(convert::ino(parent), name.as_bytes()) {
-                Ok(attr) => Ok(convert::file_attr(&attr)),
-                Err(FsError::NotFound) => Ok(convert::negative_attr()),
-                Err(error) => Err(error.into()),
-            }
-        });
-        answer!(found, reply, |attr| reply.entry(&REMEMBER, &attr, GENERATION))
+        let found = self.operations.lookup(convert::ino(parent), name.as_bytes());
+        answer_entry(found, reply);
     }
 
     fn forget(&self, _request: &Request, ino: INodeNo, lookups: u64) {
-        if ino == PrimingFile::INO {
-            return;
-        }
-        // There is nobody to be told of a failure.
-        let _ = self.call(Operation::Forget, ino, |workspace| {
-            workspace.forget(convert::ino(ino), lookups);
-            Ok(())
-        });
+        self.operations.forget(convert::ino(ino), lookups);
     }
 
     fn getattr(&self, _request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        if ino == PrimingFile::INO {
-            return reply.attr(&REMEMBER, &self.priming.attr());
-        }
-        let found = self.call(Operation::GetAttr, ino, |workspace| {
-            Ok(convert::file_attr(&workspace.getattr(convert::ino(ino))?))
-        });
-        answer!(found, reply, |attr| reply.attr(&REMEMBER, &attr))
+        answer_attr(self.operations.getattr(convert::ino(ino)), reply);
     }
 
     fn setattr(
@@ -190,25 +118,19 @@ impl Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         let set = SetAttr {
-            perm: mode.map(convert::permissions),
+            perm: mode.map(permissions),
             uid,
             gid,
             size,
             atime: atime.map(convert::set_time),
             mtime: mtime.map(convert::set_time),
         };
-        let done = self.call(Operation::SetAttr, ino, |workspace| {
-            let attr = workspace.setattr(convert::caller(request), convert::ino(ino), &set)?;
-            Ok(convert::file_attr(&attr))
-        });
-        answer!(done, reply, |attr| reply.attr(&REMEMBER, &attr))
+        let caller = convert::caller(request);
+        answer_attr(self.operations.setattr(caller, convert::ino(ino), &set), reply);
     }
 
     fn readlink(&self, _request: &Request, ino: INodeNo, reply: ReplyData) {
-        let target = self.call(Operation::ReadLink, ino, |workspace| {
-            Ok(workspace.readlink(convert::ino(ino))?)
-        });
-        answer!(target, reply, |target| reply.data(&target))
+        answer_data(self.operations.readlink(convert::ino(ino)), reply);
     }
 
     fn mknod(
@@ -221,12 +143,9 @@ impl Filesystem for Adapter {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let made = self.call(Operation::MkNod, parent, |workspace| {
-            let caller = convert::maker(request, umask);
-            let attr = workspace.mknod(caller, convert::ino(parent), name.as_bytes(), mode, rdev)?;
-            Ok(convert::file_attr(&attr))
-        });
-        answer!(made, reply, |attr| reply.entry(&REMEMBER, &attr, GENERATION))
+        let caller = convert::maker(request, umask);
+        let (parent, name) = (convert::ino(parent), name.as_bytes());
+        answer_entry(self.operations.mknod(caller, parent, name, mode, rdev), reply);
     }
 
     fn mkdir(
@@ -238,36 +157,28 @@ impl Filesystem for Adapter {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let made = self.call(Operation::MkDir, parent, |workspace| {
-            let caller = convert::maker(request, umask);
-            let attr = workspace.mkdir(caller, convert::ino(parent), name.as_bytes(), mode)?;
-            Ok(convert::file_attr(&attr))
-        });
-        answer!(made, reply, |attr| reply.entry(&REMEMBER, &attr, GENERATION))
+        let caller = convert::maker(request, umask);
+        let (parent, name) = (convert::ino(parent), name.as_bytes());
+        answer_entry(self.operations.mkdir(caller, parent, name, mode), reply);
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = self.call(Operation::Unlink, parent, |workspace| {
-            Ok(workspace.unlink(convert::caller(request), convert::ino(parent), name.as_bytes())?)
-        });
-        answer!(done, reply, |()| reply.ok())
+        let (parent, name) = (convert::ino(parent), name.as_bytes());
+        let done = self.operations.unlink(convert::caller(request), parent, name);
+        answer_empty(done, reply);
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = self.call(Operation::RmDir, parent, |workspace| {
-            Ok(workspace.rmdir(convert::caller(request), convert::ino(parent), name.as_bytes())?)
-        });
-        answer!(done, reply, |()| reply.ok())
+        let (parent, name) = (convert::ino(parent), name.as_bytes());
+        let done = self.operations.rmdir(convert::caller(request), parent, name);
+        answer_empty(done, reply);
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let made = self.call(Operation::Symlink, parent, |workspace| {
-            let caller = convert::caller(request);
-            let target = target.as_os_str().as_bytes();
-            let attr = workspace.symlink(caller, convert::ino(parent), name.as_bytes(), target)?;
-            Ok(convert::file_attr(&attr))
-        });
-        answer!(made, reply, |attr| reply.entry(&REMEMBER, &attr, GENERATION))
+        let caller = convert::caller(request);
+        let (parent, name) = (convert::ino(parent), name.as_bytes());
+        let target = target.as_os_str().as_bytes();
+        answer_entry(self.operations.symlink(caller, parent, name, target), reply);
     }
 
     fn rename(
@@ -280,18 +191,15 @@ impl Filesystem for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let done = self.call(Operation::Rename, parent, |workspace| {
-            let mode = convert::rename_mode(flags)?;
-            Ok(workspace.rename(
-                convert::caller(request),
-                convert::ino(parent),
-                name.as_bytes(),
-                convert::ino(new_parent),
-                new_name.as_bytes(),
-                mode,
-            )?)
-        });
-        answer!(done, reply, |()| reply.ok())
+        let done = self.operations.rename(
+            convert::caller(request),
+            convert::ino(parent),
+            name.as_bytes(),
+            convert::ino(new_parent),
+            new_name.as_bytes(),
+            flags.bits(),
+        );
+        answer_empty(done, reply);
     }
 
     fn link(
@@ -302,21 +210,17 @@ impl Filesystem for Adapter {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
-        let made = self.call(Operation::Link, ino, |workspace| {
-            let caller = convert::caller(request);
-            let new_parent = convert::ino(new_parent);
-            let attr = workspace.link(caller, convert::ino(ino), new_parent, new_name.as_bytes())?;
-            Ok(convert::file_attr(&attr))
-        });
-        answer!(made, reply, |attr| reply.entry(&REMEMBER, &attr, GENERATION))
+        let (caller, ino) = (convert::caller(request), convert::ino(ino));
+        let (new_parent, new_name) = (convert::ino(new_parent), new_name.as_bytes());
+        answer_entry(self.operations.link(caller, ino, new_parent, new_name), reply);
     }
 
     fn open(&self, _request: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        reply.error(self.leave_to_kernel(Operation::Open));
+        reply.error(self.operations.leave_to_kernel(Operation::Open).into());
     }
 
     fn opendir(&self, _request: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        reply.error(self.leave_to_kernel(Operation::OpenDir));
+        reply.error(self.operations.leave_to_kernel(Operation::OpenDir).into());
     }
 
     fn create(
@@ -329,7 +233,7 @@ impl Filesystem for Adapter {
         _flags: i32,
         reply: ReplyCreate,
     ) {
-        reply.error(self.leave_to_kernel(Operation::Create));
+        reply.error(self.operations.leave_to_kernel(Operation::Create).into());
     }
 
     fn flush(
@@ -340,18 +244,11 @@ impl Filesystem for Adapter {
         _owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        reply.error(self.leave_to_kernel(Operation::Flush));
+        reply.error(self.operations.leave_to_kernel(Operation::Flush).into());
     }
 
     fn access(&self, _request: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        // The kernel asks where it does not check permissions: of whoever may read and write everything.
-        let allowed = self.call(Operation::Access, ino, |workspace| {
-            match mask.contains(AccessFlags::X_OK) {
-                true => Ok(workspace.check_executable(convert::ino(ino))?),
-                false => Ok(()),
-            }
-        });
-        answer!(allowed, reply, |()| reply.ok())
+        answer_empty(self.operations.access(convert::ino(ino), mask.bits()), reply);
     }
 
     fn read(
@@ -365,10 +262,7 @@ impl Filesystem for Adapter {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let data = self.call(Operation::Read, ino, |workspace| {
-            Ok(workspace.read(convert::ino(ino), offset, size as usize)?)
-        });
-        answer!(data, reply, |data| reply.data(&data))
+        answer_data(self.operations.read(convert::ino(ino), offset, size), reply);
     }
 
     fn write(
@@ -384,12 +278,9 @@ impl Filesystem for Adapter {
         reply: ReplyWrite,
     ) {
         let kill_privileges = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let unprivileged = kill_privileges.then(|| convert::caller(request));
-        let written = self.call(Operation::Write, ino, |workspace| {
-            workspace.write(convert::ino(ino), offset, data, unprivileged)?;
-            u32::try_from(data.len()).map_err(|_| Errno::EINVAL.into())
-        });
-        answer!(written, reply, |written| reply.written(written))
+        let (caller, ino) = (convert::caller(request), convert::ino(ino));
+        let written = self.operations.write(caller, ino, offset, data, kill_privileges);
+        answer_written(written, reply);
     }
 
     fn fsync(
@@ -400,10 +291,7 @@ impl Filesystem for Adapter {
         _only_data: bool,
         reply: ReplyEmpty,
     ) {
-        let done = self.call(Operation::Fsync, ino, |workspace| {
-            Ok(workspace.fsync(convert::ino(ino))?)
-        });
-        answer!(done, reply, |()| reply.ok())
+        answer_empty(self.operations.fsync(convert::ino(ino)), reply);
     }
 
     fn fsyncdir(
@@ -414,10 +302,7 @@ impl Filesystem for Adapter {
         _only_data: bool,
         reply: ReplyEmpty,
     ) {
-        let done = self.call(Operation::FsyncDir, ino, |workspace| {
-            Ok(workspace.fsync(convert::ino(ino))?)
-        });
-        answer!(done, reply, |()| reply.ok())
+        answer_empty(self.operations.fsyncdir(convert::ino(ino)), reply);
     }
 
     fn readdir(
@@ -428,23 +313,12 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let listed = self.call(Operation::ReadDir, ino, |workspace| {
-            for (name, number, cookie) in workspace.dots(convert::ino(ino), offset)? {
-                if reply.add(INodeNo(number.0), cookie, FileType::Directory, name) {
-                    return Ok(());
-                }
-            }
-            Ok(workspace.readdir(convert::ino(ino), offset, &mut |entry| {
-                let number = INodeNo(entry.ino.0);
-                !reply.add(
-                    number,
-                    entry.cookie,
-                    convert::file_type(entry.kind),
-                    entry.name.as_os_str(),
-                )
-            })?)
+        let listed = self.operations.readdir(convert::ino(ino), offset, &mut |entry| {
+            let name = OsStr::from_bytes(entry.name);
+            let file_type: FileType = convert::file_type(entry.kind);
+            !reply.add(INodeNo(entry.ino.0), entry.cookie, file_type, name)
         });
-        answer!(listed, reply, |()| reply.ok())
+        answer!(listed, reply, |()| reply.ok());
     }
 
     fn readdirplus(
@@ -455,45 +329,28 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let listed = self.call(Operation::ReadDirPlus, ino, |workspace| {
-            for (name, number, cookie) in workspace.dots(convert::ino(ino), offset)? {
-                // The kernel takes these two for what they are and counts no lookup.
-                let attr = convert::file_attr(&workspace.getattr(convert::ino(ino))?);
-                let attr = FileAttr {
-                    ino: INodeNo(number.0),
-                    ..attr
-                };
-                if reply.add(INodeNo(number.0), cookie, name, &REMEMBER, &attr, GENERATION) {
-                    return Ok(());
-                }
-            }
-            Ok(
-                workspace.readdir_plus(convert::ino(ino), offset, &mut |entry, attr| {
-                    let number = INodeNo(entry.ino.0);
-                    let attr = convert::file_attr(&attr);
-                    let name = entry.name.as_os_str();
-                    !reply.add(number, entry.cookie, name, &REMEMBER, &attr, GENERATION)
-                })?,
-            )
-        });
-        answer!(listed, reply, |()| reply.ok())
+        let listed = self
+            .operations
+            .readdirplus(convert::ino(ino), offset, &mut |entry, attr| {
+                let (number, name) = (INodeNo(entry.ino.0), OsStr::from_bytes(entry.name));
+                let (attr, generation) = (convert::file_attr(attr), Generation(GENERATION));
+                !reply.add(number, entry.cookie, name, &REMEMBER, &attr, generation)
+            });
+        answer!(listed, reply, |()| reply.ok());
     }
 
     fn statfs(&self, _request: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        let figures = self.call(Operation::StatFs, ino, |workspace| Ok(workspace.statfs()?));
-        let send = |reply: ReplyStatfs, figures: StatFs| {
-            reply.statfs(
-                figures.blocks,
-                figures.blocks_free,
-                figures.blocks_available,
-                figures.files,
-                figures.files_free,
-                figures.block_size,
-                figures.name_max,
-                figures.block_size,
-            );
-        };
-        answer!(figures, reply, |figures| send(reply, figures))
+        let figures = self.operations.statfs(convert::ino(ino));
+        answer!(figures, reply, |figures| reply.statfs(
+            figures.blocks,
+            figures.blocks_free,
+            figures.blocks_available,
+            figures.files,
+            figures.files_free,
+            figures.block_size,
+            figures.name_max,
+            figures.block_size,
+        ));
     }
 
     fn setxattr(
@@ -506,47 +363,27 @@ impl Filesystem for Adapter {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let done = self.call(Operation::SetXattr, ino, |workspace| {
-            let mode = convert::xattr_mode(flags)?;
-            let caller = convert::caller(request);
-            Ok(workspace.setxattr(caller, convert::ino(ino), name.as_bytes(), value, mode)?)
-        });
-        answer!(done, reply, |()| reply.ok())
+        let (caller, ino) = (convert::caller(request), convert::ino(ino));
+        let done = self
+            .operations
+            .setxattr(caller, ino, name.as_bytes(), value, flags);
+        answer_empty(done, reply);
     }
 
     fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let value = self.call(Operation::GetXattr, ino, |workspace| {
-            let value = workspace.getxattr(convert::caller(request), convert::ino(ino), name.as_bytes())?;
-            Ok(convert::xattr_answer(value, size)?)
-        });
-        match value {
-            Ok(XattrAnswer::Size(len)) => reply.size(len),
-            Ok(XattrAnswer::Data(value)) => reply.data(&value),
-            Err(errno) => reply.error(errno),
-        }
+        let (caller, ino) = (convert::caller(request), convert::ino(ino));
+        let value = self.operations.getxattr(caller, ino, name.as_bytes(), size);
+        answer_xattr(value, reply);
     }
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let names = self.call(Operation::ListXattr, ino, |workspace| {
-            let mut list = Vec::new();
-            for name in workspace.listxattr(convert::caller(request), convert::ino(ino))? {
-                list.extend_from_slice(&name);
-                list.push(0);
-            }
-            Ok(convert::xattr_answer(list, size)?)
-        });
-        match names {
-            Ok(XattrAnswer::Size(len)) => reply.size(len),
-            Ok(XattrAnswer::Data(list)) => reply.data(&list),
-            Err(errno) => reply.error(errno),
-        }
+        let (caller, ino) = (convert::caller(request), convert::ino(ino));
+        answer_xattr(self.operations.listxattr(caller, ino, size), reply);
     }
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = self.call(Operation::RemoveXattr, ino, |workspace| {
-            Ok(workspace.removexattr(convert::caller(request), convert::ino(ino), name.as_bytes())?)
-        });
-        answer!(done, reply, |()| reply.ok())
+        let (caller, ino) = (convert::caller(request), convert::ino(ino));
+        answer_empty(self.operations.removexattr(caller, ino, name.as_bytes()), reply);
     }
 
     fn fallocate(
@@ -559,13 +396,8 @@ impl Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let done = self.call(Operation::Fallocate, ino, |workspace| {
-            let mode = convert::fallocate_mode(mode)?;
-            // As with copying, the request does not say so.
-            let unprivileged = convert::unprivileged(request);
-            Ok(workspace.fallocate(convert::ino(ino), offset, len, mode, unprivileged)?)
-        });
-        answer!(done, reply, |()| reply.ok())
+        let (caller, ino) = (convert::caller(request), convert::ino(ino));
+        answer_empty(self.operations.fallocate(caller, ino, offset, len, mode), reply);
     }
 
     fn lseek(
@@ -577,14 +409,8 @@ impl Filesystem for Adapter {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let found = self.call(Operation::Lseek, ino, |workspace| {
-            let whence = convert::seek_whence(whence)?;
-            // lseek(2): an offset before the beginning is ENXIO, as one past the end is.
-            let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
-            let found = workspace.seek(convert::ino(ino), offset, whence)?;
-            i64::try_from(found).map_err(|_| Errno::EOVERFLOW.into())
-        });
-        answer!(found, reply, |offset| reply.offset(offset))
+        let found = self.operations.lseek(convert::ino(ino), offset, whence);
+        answer!(found, reply, |offset| reply.offset(offset));
     }
 
     fn copy_file_range(
@@ -600,18 +426,13 @@ impl Filesystem for Adapter {
         flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let copied = self.call(Operation::CopyFileRange, to, |workspace| {
-            if !flags.is_empty() {
-                return Err(Errno::EINVAL.into());
-            }
-            let (from, to): (Ino, Ino) = (convert::ino(from), convert::ino(to));
-            // Unlike a write request this one does not say so.
-            let unprivileged = convert::unprivileged(request);
-            let len = len.min(MAX_COPY);
-            let copied = workspace.copy_range(from, from_offset, to, to_offset, len, unprivileged)?;
-            u32::try_from(copied).map_err(|_| Errno::EOVERFLOW.into())
-        });
-        answer!(copied, reply, |copied| reply.written(copied))
+        let from = (convert::ino(from), from_offset);
+        let to = (convert::ino(to), to_offset);
+        let caller = convert::caller(request);
+        let copied = self
+            .operations
+            .copy_file_range(caller, from, to, len, flags.bits());
+        answer_written(copied, reply);
     }
 
     fn ioctl(
@@ -625,23 +446,9 @@ impl Filesystem for Adapter {
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
-        let answer = self.call(Operation::Ioctl, ino, |workspace| {
-            let (caller, ino) = (convert::caller(request), convert::ino(ino));
-            Ok(match ioctl::decode(command, data)? {
-                Ioctl::GetFlags => ioctl::flags(workspace.flags(ino)?),
-                Ioctl::GetExtended => ioctl::extended(workspace.flags(ino)?),
-                Ioctl::SetFlags(flags) => {
-                    workspace.set_flags(caller, ino, flags)?;
-                    Vec::new()
-                }
-                Ioctl::SetExtended(flags) => {
-                    let kept = workspace.flags(ino)?.intersection(InodeFlags::DIRSYNC);
-                    workspace.set_flags(caller, ino, flags.union(kept))?;
-                    Vec::new()
-                }
-            })
-        });
-        answer!(answer, reply, |answer| reply.ioctl(0, &answer))
+        let (caller, ino) = (convert::caller(request), convert::ino(ino));
+        let answer = self.operations.ioctl(caller, ino, command, data);
+        answer!(answer, reply, |answer| reply.ioctl(0, &answer));
     }
 
     fn poll(
@@ -654,28 +461,6 @@ impl Filesystem for Adapter {
         _flags: PollFlags,
         reply: ReplyPoll,
     ) {
-        reply.error(self.leave_to_kernel(Operation::Poll));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_handler_that_panics_answers_eio_and_the_next_one_works() {
-        let panicked: Result<(), Errno> = guarded(Operation::Read, INodeNo(5), || panic!("on purpose"));
-        assert_eq!(panicked, Err(Errno::EIO));
-        assert_eq!(guarded(Operation::Read, INodeNo(5), || Ok(7)), Ok(7));
-    }
-
-    #[test]
-    fn a_refusal_becomes_its_errno() {
-        let by_workspace: Result<(), Errno> =
-            guarded(Operation::RmDir, INodeNo(5), || Err(FsError::NotEmpty.into()));
-        assert_eq!(by_workspace, Err(Errno::ENOTEMPTY));
-        let by_decoding: Result<(), Errno> =
-            guarded(Operation::Lseek, INodeNo(5), || Err(Errno::ENXIO.into()));
-        assert_eq!(by_decoding, Err(Errno::ENXIO));
+        reply.error(self.operations.leave_to_kernel(Operation::Poll).into());
     }
 }

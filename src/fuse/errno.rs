@@ -2,11 +2,33 @@
 
 use std::io;
 
-use fuser::Errno;
-
 use crate::git::GitError;
 use crate::layer::LayerError;
 use crate::workspace::FsError;
+
+/// What a program reads in `errno` (errno(3)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Errno(i32);
+
+impl Errno {
+    /// Positive.
+    pub(super) fn code(self) -> i32 {
+        self.0
+    }
+}
+
+macro_rules! errnos {
+    ($($name:ident)+) => {
+        impl Errno {
+            $(pub(super) const $name: Errno = Errno(libc::$name);)+
+        }
+    };
+}
+
+errnos! {
+    E2BIG EACCES EDQUOT EEXIST EFBIG EINVAL EIO EISDIR ELOOP EMLINK ENAMETOOLONG ENODATA ENOENT ENOMEM ENOSPC
+    ENOSYS ENOTDIR ENOTEMPTY ENOTTY ENXIO EOPNOTSUPP EOVERFLOW EPERM ERANGE EROFS ESTALE
+}
 
 /// The errno for a failed operation.
 pub(super) fn of(error: &FsError) -> Errno {
@@ -23,7 +45,7 @@ pub(super) fn of(error: &FsError) -> Errno {
         FsError::TooLarge => Errno::EFBIG,
         FsError::TooManyLinks => Errno::EMLINK,
         FsError::SymlinkLoop => Errno::ELOOP,
-        FsError::NoAttribute => Errno::NO_XATTR,
+        FsError::NoAttribute => Errno::ENODATA,
         FsError::Range => Errno::ERANGE,
         FsError::ValueTooLong => Errno::E2BIG,
         FsError::AttributesFull => Errno::ENOSPC,

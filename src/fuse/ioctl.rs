@@ -1,8 +1,7 @@
 //! The requests that are made of `chattr` and `lsattr`: `FS_IOC_GETFLAGS` and its like. Others the kernel answers by
 //! itself, or they mean nothing here.
 
-use fuser::Errno;
-
+use super::errno::Errno;
 use crate::attr::InodeFlags;
 
 /// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS`: the type says `long`, and what is passed is 32 bits.

@@ -1,12 +1,13 @@
-//! The kernel adapter: the only place that knows `fuser`. It decodes, calls the workspace and replies; it decides
-//! nothing.
+//! The kernel's side of a fork: the only place that knows `fuser`. A transport decodes and replies, and decides nothing;
+//! what a request does stands in one place for all transports.
 //!
 //! ```text
 //! mount ──► device     a descriptor of /dev/fuse that is mounted: by ourselves or through fusermount3
 //!   │  ───► place      which mount is ours, from /proc/self/mountinfo
 //!   │  ───► notifier   invalidations, sent to the kernel from a thread of their own
 //!   │  ───► control    ends a connection that lives on
-//!   └─────► adapter    the operations ──► negotiate, convert, ioctl, errno, counters
+//!   └─────► adapter    the transport: `fuser`, reading and writing /dev/fuse ──► negotiate
+//!             └─► operations   what each request does, on a workspace ──► convert, ioctl, errno, counters
 //! users                who keeps a mount busy
 //! ```
 
@@ -20,6 +21,7 @@ mod ioctl;
 pub mod mount;
 mod negotiate;
 mod notifier;
+mod operations;
 mod place;
 mod priming;
 #[cfg(test)]

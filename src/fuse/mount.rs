@@ -27,6 +27,7 @@ use super::counters::Counters;
 use super::device;
 use super::negotiate::READ_AHEAD;
 use super::notifier::NotifierThread;
+use super::operations::Operations;
 use super::place::{self, FS_TYPE, MountedAt};
 use super::priming::PrimingFile;
 use crate::sys::mount::{self as sys, UnmountHow};
@@ -159,12 +160,8 @@ impl Mount {
         let (uid, gid) = (effective_uid(), effective_gid());
         let counters = Arc::new(Counters::new());
         let priming = PrimingFile::new(uid, gid);
-        let adapter = Adapter::new(
-            workspace.clone(),
-            counters.clone(),
-            priming.clone(),
-            device::checks_permissions(options, uid),
-        );
+        let operations = Operations::new(workspace.clone(), counters.clone(), priming.clone());
+        let adapter = Adapter::new(operations, device::checks_permissions(options, uid));
         serve(adapter, Some(priming), Some(workspace), counters, options, ended)
     }
 

@@ -1,16 +1,10 @@
-//! What is asked of the kernel when a session begins, and how long it may remember what it is told.
+//! What is asked of the kernel when a session begins.
 
 use std::io;
 use std::time::Duration;
 
-use fuser::{Generation, InitFlags, KernelConfig};
+use fuser::{InitFlags, KernelConfig};
 use log::debug;
-
-/// How long the kernel may remember names (also missing ones) and attributes: for good. Every change that does not
-/// come through the kernel is announced to it.
-pub(super) const REMEMBER: Duration = Duration::from_secs(u32::MAX as u64);
-/// Numbers are never reused, so one generation does.
-pub(super) const GENERATION: Generation = Generation(0);
 
 /// Bytes in one write request at most.
 const MAX_WRITE: u32 = 1024 * 1024;

@@ -1,0 +1,139 @@
+//! Between the words of `fuser` and our own.
+
+use std::time::SystemTime;
+
+use fuser::{FileAttr, FileType, INodeNo, Request, TimeOrNow};
+
+use crate::attr::{Attr, FileKind, Ino, Timestamp};
+use crate::fuse::convert::{BLOCK_SIZE, permissions};
+use crate::fuse::errno::Errno;
+use crate::workspace::{Caller, SetTime};
+
+impl From<Errno> for fuser::Errno {
+    fn from(errno: Errno) -> fuser::Errno {
+        fuser::Errno::from_i32(errno.code())
+    }
+}
+
+pub(super) fn ino(number: INodeNo) -> Ino {
+    Ino(number.0)
+}
+
+pub(super) fn caller(request: &Request) -> Caller {
+    Caller {
+        thread: request.pid(),
+        ..Caller::new(request.uid(), request.gid())
+    }
+}
+
+/// Who makes a node.
+pub(super) fn maker(request: &Request, umask: u32) -> Caller {
+    Caller {
+        umask: permissions(umask),
+        ..caller(request)
+    }
+}
+
+pub(super) fn file_type(kind: FileKind) -> FileType {
+    match kind {
+        FileKind::Regular => FileType::RegularFile,
+        FileKind::Directory => FileType::Directory,
+        FileKind::Symlink => FileType::Symlink,
+        FileKind::Fifo => FileType::NamedPipe,
+        FileKind::Socket => FileType::Socket,
+        FileKind::CharDevice => FileType::CharDevice,
+        FileKind::BlockDevice => FileType::BlockDevice,
+    }
+}
+
+pub(super) fn file_attr(attr: &Attr) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(attr.ino.0),
+        size: attr.size,
+        blocks: attr.blocks,
+        atime: attr.atime.into(),
+        mtime: attr.mtime.into(),
+        ctime: attr.ctime.into(),
+        crtime: SystemTime::UNIX_EPOCH,
+        kind: file_type(attr.kind),
+        perm: attr.perm,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: attr.rdev,
+        blksize: BLOCK_SIZE,
+        flags: 0,
+    }
+}
+
+/// The answer "nothing is there, and you may remember that": an entry with inode number 0.
+pub(super) const NEGATIVE_ATTR: FileAttr = FileAttr {
+    ino: INodeNo(0),
+    size: 0,
+    blocks: 0,
+    atime: SystemTime::UNIX_EPOCH,
+    mtime: SystemTime::UNIX_EPOCH,
+    ctime: SystemTime::UNIX_EPOCH,
+    crtime: SystemTime::UNIX_EPOCH,
+    kind: FileType::RegularFile,
+    perm: 0,
+    nlink: 0,
+    uid: 0,
+    gid: 0,
+    rdev: 0,
+    blksize: BLOCK_SIZE,
+    flags: 0,
+};
+
+pub(super) fn set_time(time: TimeOrNow) -> SetTime {
+    match time {
+        TimeOrNow::Now => SetTime::Now,
+        TimeOrNow::SpecificTime(time) => SetTime::At(timestamp(time)),
+    }
+}
+
+/// The time that the kernel sent, before `fuser` made a `SystemTime` of it.
+///
+/// Before 1970 the kernel's nanoseconds count forwards from a negative second; `fuser` 0.18 (`system_time_from_time`)
+/// subtracts them with the seconds. Undone here by taking both parts back as they were.
+fn timestamp(time: SystemTime) -> Timestamp {
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(after) => Timestamp {
+            secs: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+            nanos: after.subsec_nanos(),
+        },
+        Err(error) => Timestamp {
+            secs: 0i64.saturating_sub_unsigned(error.duration().as_secs()),
+            nanos: error.duration().subsec_nanos(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// As `fuser` 0.18 does it.
+    fn fuser_time(secs: i64, nanos: u32) -> SystemTime {
+        if secs >= 0 {
+            SystemTime::UNIX_EPOCH + Duration::new(secs as u64, nanos)
+        } else {
+            SystemTime::UNIX_EPOCH - Duration::new((-secs) as u64, nanos)
+        }
+    }
+
+    #[test]
+    fn times_come_through_as_the_kernel_sent_them() {
+        for (secs, nanos) in [
+            (0, 0),
+            (5, 999_999_999),
+            (-1, 0),
+            (-2, 800_000_000),
+            (4_294_967_296, 1),
+        ] {
+            assert_eq!(timestamp(fuser_time(secs, nanos)), Timestamp { secs, nanos });
+        }
+    }
+}

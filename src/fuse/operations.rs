@@ -1,0 +1,475 @@
+//! What each request does, whichever transport brought it: it is counted, carried out on the [`Workspace`], and whatever
+//! goes wrong becomes an errno. A transport decodes a request, calls one method here, and encodes the answer.
+//!
+//! `open`, `opendir`, `flush` and `create` answer ENOSYS, once each: the kernel then does them by itself (create as
+//! mknod followed by an open that costs nothing). There are no handles, and nothing is released: a node
+//! lives until the kernel forgets it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use log::{debug, error};
+
+use super::convert::{self, XattrAnswer};
+use super::counters::{Counters, Operation};
+use super::errno::{self, Errno};
+use super::ioctl::{self, Ioctl};
+use super::notifier;
+use super::priming::PrimingFile;
+use crate::attr::{Attr, FileKind, Ino, InodeFlags};
+use crate::workspace::{Caller, FsError, SetAttr, StatFs, Workspace};
+
+/// How long the kernel may remember names (also missing ones) and attributes: for good. Every change that does not
+/// come through the kernel is announced to it.
+pub(super) const REMEMBER: Duration = Duration::from_secs(u32::MAX as u64);
+/// Numbers are never reused, so one generation does.
+pub(super) const GENERATION: u64 = 0;
+
+/// Bytes copied by one request at most, so that one copy does not hold a thread for long. A multiple of the page size.
+const MAX_COPY: u64 = 64 * 1024 * 1024;
+
+/// What a request is answered with.
+pub(super) type Answer<T> = Result<T, Errno>;
+
+/// What a name leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// `None`: nothing is there, which the kernel may remember as well.
+    pub attr: Option<Attr>,
+    /// How long the kernel may remember what the name leads to. Attributes it may always remember.
+    pub name_ttl: Duration,
+}
+
+impl From<Option<Attr>> for Entry {
+    fn from(attr: Option<Attr>) -> Entry {
+        Entry {
+            attr,
+            name_ttl: REMEMBER,
+        }
+    }
+}
+
+/// One entry of a directory, `.` and `..` among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Listed<'a> {
+    pub name: &'a [u8],
+    pub ino: Ino,
+    pub kind: FileKind,
+    /// Where a listing that ends after this entry goes on.
+    pub cookie: u64,
+}
+
+/// Why a request is refused.
+enum Refusal {
+    /// By the workspace.
+    Fs(FsError),
+    /// Because its arguments mean nothing here.
+    Errno(Errno),
+}
+
+impl From<FsError> for Refusal {
+    fn from(error: FsError) -> Refusal {
+        Refusal::Fs(error)
+    }
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Refusal {
+        Refusal::Errno(errno)
+    }
+}
+
+/// Runs a handler and finds the errno for its failure; what is the machine's fault is logged. A panic becomes EIO, so
+/// that the thread goes on serving.
+fn guarded<T>(operation: Operation, ino: Ino, run: impl FnOnce() -> Result<T, Refusal>) -> Answer<T> {
+    match notifier::as_handler(|| catch_unwind(AssertUnwindSafe(run))) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(Refusal::Errno(errno))) => Err(errno),
+        Ok(Err(Refusal::Fs(failure))) => {
+            let errno = errno::of(&failure);
+            if errno == Errno::EIO {
+                error!("{} of inode {}: {failure}", operation.name(), ino.0);
+            } else {
+                debug!("{} of inode {}: {failure}", operation.name(), ino.0);
+            }
+            Err(errno)
+        }
+        Err(_panic) => {
+            error!("{} of inode {} panicked", operation.name(), ino.0);
+            Err(Errno::EIO)
+        }
+    }
+}
+
+/// One mount's file system. All methods may be called from any thread.
+pub(super) struct Operations {
+    workspace: Arc<Workspace>,
+    counters: Arc<Counters>,
+    priming: PrimingFile,
+}
+
+impl Operations {
+    pub(super) fn new(
+        workspace: Arc<Workspace>,
+        counters: Arc<Counters>,
+        priming: PrimingFile,
+    ) -> Operations {
+        Operations {
+            workspace,
+            counters,
+            priming,
+        }
+    }
+
+    /// Counts the request and runs it.
+    fn call<T>(
+        &self,
+        operation: Operation,
+        ino: Ino,
+        run: impl FnOnce(&Workspace) -> Result<T, Refusal>,
+    ) -> Answer<T> {
+        self.counters.count(operation);
+        guarded(operation, ino, || run(&self.workspace))
+    }
+
+    /// ENOSYS: from now on the kernel does it by itself.
+    pub(super) fn leave_to_kernel(&self, operation: Operation) -> Errno {
+        self.counters.count(operation);
+        Errno::ENOSYS
+    }
+
+    pub(super) fn lookup(&self, parent: Ino, name: &[u8]) -> Answer<Entry> {
+        if self.priming.is(parent, name) {
+            return Ok(Entry {
+                attr: Some(self.priming.attr()),
+                name_ttl: Duration::ZERO,
+            });
+        }
+        self.call(Operation::Lookup, parent, |workspace| {
+            match workspace.lookup(parent, name) {
+                Ok(attr) => Ok(Some(attr).into()),
+                Err(FsError::NotFound) => Ok(None.into()),
+                Err(error) => Err(error.into()),
+            }
+        })
+    }
+
+    /// There is nobody to be told of a failure.
+    pub(super) fn forget(&self, ino: Ino, lookups: u64) {
+        if ino == PrimingFile::INO {
+            return;
+        }
+        let _ = self.call(Operation::Forget, ino, |workspace| {
+            workspace.forget(ino, lookups);
+            Ok(())
+        });
+    }
+
+    pub(super) fn getattr(&self, ino: Ino) -> Answer<Attr> {
+        if ino == PrimingFile::INO {
+            return Ok(self.priming.attr());
+        }
+        self.call(Operation::GetAttr, ino, |workspace| Ok(workspace.getattr(ino)?))
+    }
+
+    pub(super) fn setattr(&self, caller: Caller, ino: Ino, set: &SetAttr) -> Answer<Attr> {
+        self.call(Operation::SetAttr, ino, |workspace| {
+            Ok(workspace.setattr(caller, ino, set)?)
+        })
+    }
+
+    pub(super) fn readlink(&self, ino: Ino) -> Answer<Vec<u8>> {
+        self.call(Operation::ReadLink, ino, |workspace| Ok(workspace.readlink(ino)?))
+    }
+
+    pub(super) fn mknod(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        name: &[u8],
+        mode: u32,
+        rdev: u32,
+    ) -> Answer<Entry> {
+        self.call(Operation::MkNod, parent, |workspace| {
+            Ok(Some(workspace.mknod(caller, parent, name, mode, rdev)?).into())
+        })
+    }
+
+    pub(super) fn mkdir(&self, caller: Caller, parent: Ino, name: &[u8], mode: u32) -> Answer<Entry> {
+        self.call(Operation::MkDir, parent, |workspace| {
+            Ok(Some(workspace.mkdir(caller, parent, name, mode)?).into())
+        })
+    }
+
+    pub(super) fn unlink(&self, caller: Caller, parent: Ino, name: &[u8]) -> Answer<()> {
+        self.call(Operation::Unlink, parent, |workspace| {
+            Ok(workspace.unlink(caller, parent, name)?)
+        })
+    }
+
+    pub(super) fn rmdir(&self, caller: Caller, parent: Ino, name: &[u8]) -> Answer<()> {
+        self.call(Operation::RmDir, parent, |workspace| {
+            Ok(workspace.rmdir(caller, parent, name)?)
+        })
+    }
+
+    pub(super) fn symlink(&self, caller: Caller, parent: Ino, name: &[u8], target: &[u8]) -> Answer<Entry> {
+        self.call(Operation::Symlink, parent, |workspace| {
+            Ok(Some(workspace.symlink(caller, parent, name, target)?).into())
+        })
+    }
+
+    /// `flags` are those of renameat2(2).
+    pub(super) fn rename(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        name: &[u8],
+        new_parent: Ino,
+        new_name: &[u8],
+        flags: u32,
+    ) -> Answer<()> {
+        self.call(Operation::Rename, parent, |workspace| {
+            let mode = convert::rename_mode(flags)?;
+            Ok(workspace.rename(caller, parent, name, new_parent, new_name, mode)?)
+        })
+    }
+
+    pub(super) fn link(&self, caller: Caller, ino: Ino, new_parent: Ino, new_name: &[u8]) -> Answer<Entry> {
+        self.call(Operation::Link, ino, |workspace| {
+            Ok(Some(workspace.link(caller, ino, new_parent, new_name)?).into())
+        })
+    }
+
+    /// `mask` is that of access(2).
+    pub(super) fn access(&self, ino: Ino, mask: i32) -> Answer<()> {
+        // The kernel asks where it does not check permissions: of whoever may read and write everything.
+        self.call(Operation::Access, ino, |workspace| match mask & libc::X_OK {
+            0 => Ok(()),
+            _ => Ok(workspace.check_executable(ino)?),
+        })
+    }
+
+    pub(super) fn read(&self, ino: Ino, offset: u64, size: u32) -> Answer<Vec<u8>> {
+        self.call(Operation::Read, ino, |workspace| {
+            Ok(workspace.read(ino, offset, size as usize)?)
+        })
+    }
+
+    /// `kill_privileges` asks that the file lose its set-id bits and capabilities. Answers how much was written.
+    pub(super) fn write(
+        &self,
+        caller: Caller,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        kill_privileges: bool,
+    ) -> Answer<u32> {
+        self.call(Operation::Write, ino, |workspace| {
+            workspace.write(ino, offset, data, kill_privileges.then_some(caller))?;
+            u32::try_from(data.len()).map_err(|_| Errno::EINVAL.into())
+        })
+    }
+
+    pub(super) fn fsync(&self, ino: Ino) -> Answer<()> {
+        self.call(Operation::Fsync, ino, |workspace| Ok(workspace.fsync(ino)?))
+    }
+
+    pub(super) fn fsyncdir(&self, ino: Ino) -> Answer<()> {
+        self.call(Operation::FsyncDir, ino, |workspace| Ok(workspace.fsync(ino)?))
+    }
+
+    /// Lists what follows `cookie` until `add` answers that the entry does not fit.
+    pub(super) fn readdir(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        add: &mut dyn FnMut(Listed<'_>) -> bool,
+    ) -> Answer<()> {
+        self.call(Operation::ReadDir, ino, |workspace| {
+            for dot in workspace.dots(ino, cookie)? {
+                if !add(listed_dot(dot)) {
+                    return Ok(());
+                }
+            }
+            Ok(workspace.readdir(ino, cookie, &mut |entry| {
+                add(Listed {
+                    name: entry.name.as_bytes(),
+                    ino: entry.ino,
+                    kind: entry.kind,
+                    cookie: entry.cookie,
+                })
+            })?)
+        })
+    }
+
+    /// As [`Operations::readdir`], with attributes. Each entry that was added is one lookup, but for `.` and `..`.
+    pub(super) fn readdirplus(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        add: &mut dyn FnMut(Listed<'_>, &Attr) -> bool,
+    ) -> Answer<()> {
+        self.call(Operation::ReadDirPlus, ino, |workspace| {
+            for dot in workspace.dots(ino, cookie)? {
+                // The kernel takes these two for what they are and counts no lookup.
+                let listed = listed_dot(dot);
+                let attr = Attr {
+                    ino: listed.ino,
+                    ..workspace.getattr(ino)?
+                };
+                if !add(listed, &attr) {
+                    return Ok(());
+                }
+            }
+            Ok(workspace.readdir_plus(ino, cookie, &mut |entry, attr| {
+                let listed = Listed {
+                    name: entry.name.as_bytes(),
+                    ino: entry.ino,
+                    kind: entry.kind,
+                    cookie: entry.cookie,
+                };
+                add(listed, &attr)
+            })?)
+        })
+    }
+
+    pub(super) fn statfs(&self, ino: Ino) -> Answer<StatFs> {
+        self.call(Operation::StatFs, ino, |workspace| Ok(workspace.statfs()?))
+    }
+
+    /// `flags` are those of setxattr(2).
+    pub(super) fn setxattr(
+        &self,
+        caller: Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        flags: i32,
+    ) -> Answer<()> {
+        self.call(Operation::SetXattr, ino, |workspace| {
+            let mode = convert::xattr_mode(flags)?;
+            Ok(workspace.setxattr(caller, ino, name, value, mode)?)
+        })
+    }
+
+    /// `size` is that of the caller's buffer.
+    pub(super) fn getxattr(&self, caller: Caller, ino: Ino, name: &[u8], size: u32) -> Answer<XattrAnswer> {
+        self.call(Operation::GetXattr, ino, |workspace| {
+            let value = workspace.getxattr(caller, ino, name)?;
+            Ok(convert::xattr_answer(value, size)?)
+        })
+    }
+
+    /// The names, each with a zero after it. `size` is that of the caller's buffer.
+    pub(super) fn listxattr(&self, caller: Caller, ino: Ino, size: u32) -> Answer<XattrAnswer> {
+        self.call(Operation::ListXattr, ino, |workspace| {
+            let mut list = Vec::new();
+            for name in workspace.listxattr(caller, ino)? {
+                list.extend_from_slice(&name);
+                list.push(0);
+            }
+            Ok(convert::xattr_answer(list, size)?)
+        })
+    }
+
+    pub(super) fn removexattr(&self, caller: Caller, ino: Ino, name: &[u8]) -> Answer<()> {
+        self.call(Operation::RemoveXattr, ino, |workspace| {
+            Ok(workspace.removexattr(caller, ino, name)?)
+        })
+    }
+
+    /// `mode` is that of fallocate(2).
+    pub(super) fn fallocate(&self, caller: Caller, ino: Ino, offset: u64, len: u64, mode: i32) -> Answer<()> {
+        self.call(Operation::Fallocate, ino, |workspace| {
+            let mode = convert::fallocate_mode(mode)?;
+            Ok(workspace.fallocate(ino, offset, len, mode, unprivileged(caller))?)
+        })
+    }
+
+    /// `whence` is that of lseek(2).
+    pub(super) fn lseek(&self, ino: Ino, offset: i64, whence: i32) -> Answer<i64> {
+        self.call(Operation::Lseek, ino, |workspace| {
+            let whence = convert::seek_whence(whence)?;
+            // lseek(2): an offset before the beginning is ENXIO, as one past the end is.
+            let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+            let found = workspace.seek(ino, offset, whence)?;
+            i64::try_from(found).map_err(|_| Errno::EOVERFLOW.into())
+        })
+    }
+
+    /// Copies between two offsets. Answers how much was copied, which may be less than asked for.
+    pub(super) fn copy_file_range(
+        &self,
+        caller: Caller,
+        (from, from_offset): (Ino, u64),
+        (to, to_offset): (Ino, u64),
+        len: u64,
+        flags: u64,
+    ) -> Answer<u32> {
+        self.call(Operation::CopyFileRange, to, |workspace| {
+            if flags != 0 {
+                return Err(Errno::EINVAL.into());
+            }
+            let len = len.min(MAX_COPY);
+            let unprivileged = unprivileged(caller);
+            let copied = workspace.copy_range(from, from_offset, to, to_offset, len, unprivileged)?;
+            u32::try_from(copied).map_err(|_| Errno::EOVERFLOW.into())
+        })
+    }
+
+    /// Answers what the program's structure shall hold.
+    pub(super) fn ioctl(&self, caller: Caller, ino: Ino, command: u32, data: &[u8]) -> Answer<Vec<u8>> {
+        self.call(Operation::Ioctl, ino, |workspace| {
+            Ok(match ioctl::decode(command, data)? {
+                Ioctl::GetFlags => ioctl::flags(workspace.flags(ino)?),
+                Ioctl::GetExtended => ioctl::extended(workspace.flags(ino)?),
+                Ioctl::SetFlags(flags) => {
+                    workspace.set_flags(caller, ino, flags)?;
+                    Vec::new()
+                }
+                Ioctl::SetExtended(flags) => {
+                    let kept = workspace.flags(ino)?.intersection(InodeFlags::DIRSYNC);
+                    workspace.set_flags(caller, ino, flags.union(kept))?;
+                    Vec::new()
+                }
+            })
+        })
+    }
+}
+
+fn listed_dot((name, ino, cookie): (&'static str, Ino, u64)) -> Listed<'static> {
+    Listed {
+        name: name.as_bytes(),
+        ino,
+        kind: FileKind::Directory,
+        cookie,
+    }
+}
+
+/// Who asks, unless that is somebody who keeps set-id bits: unlike a write, these requests do not say whether the file
+/// shall lose them.
+fn unprivileged(caller: Caller) -> Option<Caller> {
+    Some(caller).filter(|caller| !caller.is_privileged())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handler_that_panics_answers_eio_and_the_next_one_works() {
+        let panicked: Answer<()> = guarded(Operation::Read, Ino(5), || panic!("on purpose"));
+        assert_eq!(panicked, Err(Errno::EIO));
+        assert_eq!(guarded(Operation::Read, Ino(5), || Ok(7)), Ok(7));
+    }
+
+    #[test]
+    fn a_refusal_becomes_its_errno() {
+        let by_workspace: Answer<()> = guarded(Operation::RmDir, Ino(5), || Err(FsError::NotEmpty.into()));
+        assert_eq!(by_workspace, Err(Errno::ENOTEMPTY));
+        let by_decoding: Answer<()> = guarded(Operation::Lseek, Ino(5), || Err(Errno::ENXIO.into()));
+        assert_eq!(by_decoding, Err(Errno::ENXIO));
+    }
+}
