@@ -20,7 +20,7 @@ use support::{
 };
 use tine::fuse::{Mount, MountError, MountOptions, UnmountMode, users_of};
 use tine::path::RepoPath;
-use tine::workspace::{Caller, MountGrants};
+use tine::workspace::{Caller, MountSettings};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -359,9 +359,9 @@ fn permissions_hold_for_those_who_are_not_root() {
         let options = MountOptions {
             dir: fork.path().to_owned(),
             name: "one".into(),
-            grants: MountGrants {
+            settings: MountSettings {
                 allow_other,
-                ..MountGrants::default()
+                ..MountSettings::default()
             },
         };
         Mount::start(Arc::clone(fork.workspace()), &options, Box::new(|| {})).unwrap()
@@ -592,7 +592,7 @@ fn unmounting_from_outside_ends_the_session_and_frees_the_place() {
     let options = MountOptions {
         dir: fork.path().to_owned(),
         name: "one".into(),
-        grants: MountGrants::default(),
+        settings: MountSettings::default(),
     };
     for round in 0..3 {
         let (tell, ended) = channel();

@@ -35,7 +35,7 @@ enum Entry {
 
 fn fork_for(repo: &TestRepo, entry: Entry) -> TestFork {
     let mut fork = TestFork::with(repo, "one", |options| {
-        options.grants.allow_other = entry == Entry::Anybody
+        options.settings.allow_other = entry == Entry::Anybody
     });
     fork.mount();
     fork

@@ -19,7 +19,7 @@ use crate::git::testing::TestRepository;
 use crate::git::{GitError, Identity, ObjectId, Repository, TreeEntryKind, program};
 use crate::path::{EntryName, RepoPath};
 use crate::workspace::{
-    Caller, Fork, ForkName, ForkOptions, FsError, MountGrants, RenameMode, SetAttr, Store, UnmountPolicy,
+    Caller, Fork, ForkName, ForkOptions, FsError, MountSettings, RenameMode, SetAttr, Store, UnmountPolicy,
 };
 
 mod changesets;
@@ -70,7 +70,7 @@ impl Fixture {
             from: None,
             branch: None,
             mount_dir: repository.dir().join("../forks/demo"),
-            grants: MountGrants::default(),
+            settings: MountSettings::default(),
             on_unmount: UnmountPolicy::Keep,
             uid: ME.uid,
             gid: ME.gid,

@@ -12,7 +12,7 @@ use super::context::Context;
 use super::new::{self, NewOptions};
 use crate::daemon::protocol::{ForkInfo, Request};
 use crate::daemon::{ErrorCode, Failure};
-use crate::workspace::{ForkName, MountGrants};
+use crate::workspace::{ForkName, MountWishes};
 
 /// The exit code where a command is not found, as shells have it.
 const NOT_FOUND: Exit = 127;
@@ -72,7 +72,7 @@ pub fn mounted(context: &Context, name: Option<&str>) -> Result<ForkInfo, Failur
     connection.fork(&Request::Mount {
         fork,
         dir: None,
-        grants: MountGrants::default(),
+        wishes: MountWishes::default(),
     })
 }
 

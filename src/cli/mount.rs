@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::context::Context;
-use super::new::GrantFlags;
+use super::new::MountFlags;
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
 use crate::daemon::protocol::Request;
@@ -26,7 +26,7 @@ pub struct Mount {
     pub at: Option<PathBuf>,
 
     #[command(flatten)]
-    pub grants: GrantFlags,
+    pub settings: MountFlags,
 }
 
 pub fn run(verb: &Mount, context: &Context) -> Result<Exit, Failure> {
@@ -35,7 +35,7 @@ pub fn run(verb: &Mount, context: &Context) -> Result<Exit, Failure> {
     let fork = connection.fork(&Request::Mount {
         fork: name,
         dir,
-        grants: (&verb.grants).into(),
+        wishes: (&verb.settings).into(),
     })?;
     match context.output.is_json() {
         true => context.output.json(&fork)?,

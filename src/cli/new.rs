@@ -6,7 +6,7 @@ use super::context::{Connection, Context};
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
 use crate::daemon::protocol::{ForkInfo, NewRequest, Request};
-use crate::workspace::{ForkName, MountGrants, UnmountPolicy};
+use crate::workspace::{ForkName, MountProfile, MountWishes, UnmountPolicy};
 
 /// Make a fork, mount it and print its path
 ///
@@ -26,7 +26,7 @@ pub struct New {
     pub name: String,
 
     /// Only make it; `tine mount` mounts it later
-    #[arg(long, conflicts_with_all = ["allow_other", "suid", "dev"])]
+    #[arg(long, conflicts_with_all = ["allow_other", "suid", "dev", "profile"])]
     pub no_mount: bool,
 
     #[command(flatten)]
@@ -53,12 +53,12 @@ pub struct NewOptions {
     pub on_unmount: PolicyWord,
 
     #[command(flatten)]
-    pub grants: GrantFlags,
+    pub settings: MountFlags,
 }
 
-// What the mount allows: `tine mount` takes it, too.
+// How it is mounted: `tine mount` takes it, too.
 #[derive(Debug, clap::Args)]
-pub struct GrantFlags {
+pub struct MountFlags {
     /// Let other users enter the mount
     #[arg(long)]
     pub allow_other: bool,
@@ -70,14 +70,37 @@ pub struct GrantFlags {
     /// Let device nodes lead to devices (root only)
     #[arg(long)]
     pub dev: bool,
+
+    /// What kind of work to mount it for [default: everyday, or as before]
+    #[arg(long, value_enum, value_name = "PROFILE")]
+    pub profile: Option<ProfileWord>,
 }
 
-impl From<&GrantFlags> for MountGrants {
-    fn from(flags: &GrantFlags) -> MountGrants {
-        MountGrants {
+/// [`MountProfile`] on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ProfileWord {
+    /// Many files: opening one costs nothing
+    Everyday,
+    /// Large files: the kernel reads them by itself; opening any file takes longer (root only)
+    LargeFiles,
+}
+
+impl From<ProfileWord> for MountProfile {
+    fn from(word: ProfileWord) -> MountProfile {
+        match word {
+            ProfileWord::Everyday => MountProfile::Everyday,
+            ProfileWord::LargeFiles => MountProfile::LargeFiles,
+        }
+    }
+}
+
+impl From<&MountFlags> for MountWishes {
+    fn from(flags: &MountFlags) -> MountWishes {
+        MountWishes {
             allow_other: flags.allow_other,
             suid: flags.suid,
             dev: flags.dev,
+            profile: flags.profile.map(MountProfile::from),
         }
     }
 }
@@ -135,7 +158,7 @@ pub fn make(
         branch: options.branch.clone(),
         dir: options.at.as_deref().map(|dir| context.absolute(dir)),
         mount,
-        grants: (&options.grants).into(),
+        wishes: (&options.settings).into(),
         on_unmount: options.on_unmount.into(),
         umask: umask(),
     });

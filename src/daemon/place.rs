@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn a_fork_is_mounted_where_git_does_not_see_it() {
         use crate::git::testing::TestRepository;
-        use crate::workspace::{ForkOptions, MountGrants, Store, UnmountPolicy};
+        use crate::workspace::{ForkOptions, MountSettings, Store, UnmountPolicy};
 
         let place = TestRepository::new();
         place.git(&["commit", "-q", "--allow-empty", "-m", "base"]);
@@ -190,7 +190,7 @@ mod tests {
                 from: None,
                 branch: None,
                 mount_dir: root.join("one"),
-                grants: MountGrants::default(),
+                settings: MountSettings::default(),
                 on_unmount: UnmountPolicy::Keep,
                 uid: 0,
                 gid: 0,

@@ -15,7 +15,7 @@ use super::failure::Failure;
 use crate::change::ChangeKind;
 use crate::git::{CacheFigures, CommitTime};
 use crate::path::text::{PathText, host_path, optional_host_path};
-use crate::workspace::{ForkName, MountGrants, UnmountPolicy};
+use crate::workspace::{ForkName, MountSettings, MountWishes, UnmountPolicy};
 
 /// Version of this protocol; a client and a daemon of different versions refuse each other.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -41,9 +41,8 @@ pub enum Request {
         fork: ForkName,
         #[serde(with = "optional_host_path", default)]
         dir: Option<PathBuf>,
-        /// Beside what was allowed before.
         #[serde(flatten)]
-        grants: MountGrants,
+        wishes: MountWishes,
     },
     /// Unmounts and then does what `action` or the fork's policy says. Answers [`Answer::Unmounted`].
     Unmount {
@@ -89,7 +88,7 @@ pub struct NewRequest {
     pub dir: Option<PathBuf>,
     pub mount: bool,
     #[serde(flatten)]
-    pub grants: MountGrants,
+    pub wishes: MountWishes,
     pub on_unmount: UnmountPolicy,
     pub umask: u16,
 }
@@ -193,7 +192,7 @@ pub struct ForkInfo {
     pub mounted: bool,
     /// As it is mounted now, or would be.
     #[serde(flatten)]
-    pub grants: MountGrants,
+    pub settings: MountSettings,
     pub on_unmount: UnmountPolicy,
     /// Bytes on the disk: log and contents of the open layer.
     pub layer_bytes: u64,

@@ -36,7 +36,7 @@ pub fn fork_info(daemon: &Daemon, slot: &Slot, record: &ForkRecord) -> Result<Fo
         head_commit: head.commit_id().map(|id| id.to_string()),
         mount_dir: record.mount_dir.clone(),
         mounted: slot.is_mounted(),
-        grants: record.grants,
+        settings: record.settings,
         on_unmount: record.on_unmount,
         layer_bytes,
         content_bytes,

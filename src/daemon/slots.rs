@@ -22,7 +22,7 @@ use super::presence::Presence;
 use crate::attr::Timestamp;
 use crate::fuse::{self, Mount, MountError, MountOptions, UnmountMode};
 use crate::git::{ObjectId, Repository};
-use crate::workspace::{Fork, ForkName, ForkRecord, MountGrants, Store};
+use crate::workspace::{Fork, ForkName, ForkRecord, MountSettings, Store};
 
 /// The daemon's whole state.
 pub struct Daemon {
@@ -67,7 +67,7 @@ struct State {
 struct Mounted {
     mount: Arc<Mount>,
     ending: Arc<Ending>,
-    grants: MountGrants,
+    settings: MountSettings,
 }
 
 /// The HEAD for which the layer was settled last.
@@ -376,13 +376,13 @@ impl Turn<'_> {
     }
 
     /// Mounts the fork at `dir`, which was found fit. A stale mount there is detached first. Records are the caller's.
-    pub fn mount(&self, dir: &Path, grants: MountGrants) -> Result<(), Failure> {
+    pub fn mount(&self, dir: &Path, settings: MountSettings) -> Result<(), Failure> {
         fuse::detach_stale(dir)?;
         let fork = self.open()?;
         let options = MountOptions {
             dir: dir.to_owned(),
             name: self.name().to_string(),
-            grants,
+            settings,
         };
         let ending = Arc::new(Ending(Mutex::new(Phase::Live)));
         let ended = ended_callback(Arc::downgrade(self.daemon), self.slot.clone(), ending.clone());
@@ -393,15 +393,15 @@ impl Turn<'_> {
         state.mounted = Some(Mounted {
             mount: Arc::new(mount),
             ending,
-            grants,
+            settings,
         });
         state.trouble = None;
         Ok(())
     }
 
     /// As [`Turn::mount`] where nobody waits for the outcome: a failure is logged and shown by `list`.
-    pub fn mount_or_note(&self, dir: PathBuf, grants: MountGrants) {
-        if let Err(failure) = self.mount(&dir, grants) {
+    pub fn mount_or_note(&self, dir: PathBuf, settings: MountSettings) {
+        if let Err(failure) = self.mount(&dir, settings) {
             let failure = failure.context(format!(
                 "{} could not be mounted at {}",
                 self.name(),
@@ -438,10 +438,10 @@ impl Turn<'_> {
     }
 
     /// Where the fork is mounted now, and what the mount allows.
-    pub fn mounted_as(&self) -> Option<(PathBuf, MountGrants)> {
+    pub fn mounted_as(&self) -> Option<(PathBuf, MountSettings)> {
         let state = self.slot.state.lock();
         let mounted = state.mounted.as_ref()?;
-        Some((mounted.mount.dir().to_owned(), mounted.grants))
+        Some((mounted.mount.dir().to_owned(), mounted.settings))
     }
 
     /// Forgets mount and open fork; what was written goes to the disk first.

@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
     use crate::daemon::protocol::NewRequest;
-    use crate::workspace::{ForkName, MountGrants, UnmountPolicy};
+    use crate::workspace::{ForkName, MountWishes, UnmountPolicy};
 
     fn fork(name: &str) -> ForkName {
         ForkName::parse(name).unwrap()
@@ -154,9 +154,9 @@ mod tests {
                 branch: None,
                 dir: None,
                 mount: true,
-                grants: MountGrants {
+                wishes: MountWishes {
                     suid: true,
-                    ..MountGrants::default()
+                    ..MountWishes::default()
                 },
                 on_unmount: UnmountPolicy::Discard,
                 umask: 0o022,
@@ -190,7 +190,7 @@ mod tests {
         ) {
             let requests = [
                 Request::Figures,
-                Request::Mount { fork: fork("demo"), dir: Some(PathBuf::from("/tmp/x")), grants: Default::default() },
+                Request::Mount { fork: fork("demo"), dir: Some(PathBuf::from("/tmp/x")), wishes: Default::default() },
                 Request::Commit { fork: fork("demo"), message: "m".into(), author: None, committer: None },
                 Request::Log { fork: fork("demo"), limit: usize::MAX },
             ];
@@ -219,7 +219,7 @@ mod tests {
         let request = Request::Mount {
             fork: fork("demo"),
             dir: Some(odd.clone()),
-            grants: MountGrants::default(),
+            wishes: MountWishes::default(),
         };
         match decode_request(&encode_request(&request).unwrap()).unwrap() {
             Request::Mount { dir, .. } => assert_eq!(dir, Some(odd)),

@@ -9,20 +9,23 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, FileType, Filesystem, Generation, INodeNo,
-    IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    AccessFlags, BackingId, BsdFileFlags, CopyFileRangeFlags, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, IoctlFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, PollEvents, PollFlags,
+    PollNotifier, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
+
+use log::debug;
 
 use self::convert::NEGATIVE_ATTR;
 use super::convert::{XattrAnswer, permissions};
 use super::counters::Operation;
 use super::negotiate;
+use super::opens::{Access, Opened, Opens};
 use super::operations::{Answer, Entry, GENERATION, Operations, REMEMBER};
-use crate::attr::Attr;
-use crate::workspace::SetAttr;
+use crate::attr::{Attr, Ino};
+use crate::workspace::{MountProfile, SetAttr};
 
 /// Sends the value or the errno.
 macro_rules! answer {
@@ -68,22 +71,41 @@ fn answer_xattr(answer: Answer<XattrAnswer>, reply: ReplyXattr) {
 /// What `fuser` calls.
 pub(super) struct Adapter {
     operations: Operations,
+    /// Where opening a file is a request.
+    opens: Option<Opens<BackingId>>,
     /// Whether the kernel checks permissions.
     checks_permissions: bool,
 }
 
 impl Adapter {
-    pub(super) fn new(operations: Operations, checks_permissions: bool) -> Adapter {
+    pub(super) fn new(operations: Operations, profile: MountProfile, checks_permissions: bool) -> Adapter {
         Adapter {
             operations,
+            opens: match profile {
+                MountProfile::Everyday => None,
+                MountProfile::LargeFiles => Some(Opens::new()),
+            },
             checks_permissions,
+        }
+    }
+
+    /// Pins a content and tells the kernel of its file.
+    fn back(&self, ino: Ino, reply: &ReplyOpen) -> Option<BackingId> {
+        let file = self.operations.pin(ino)?;
+        match reply.open_backing(&*file) {
+            Ok(backing) => Some(backing),
+            Err(error) => {
+                debug!("the kernel does not read inode {} by itself: {error}", ino.0);
+                self.operations.unpin(ino);
+                None
+            }
         }
     }
 }
 
 impl Filesystem for Adapter {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        negotiate::negotiate(config, self.checks_permissions)
+        negotiate::negotiate(config, self.checks_permissions, self.opens.is_some())
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -215,8 +237,49 @@ impl Filesystem for Adapter {
         answer_entry(self.operations.link(caller, ino, new_parent, new_name), reply);
     }
 
-    fn open(&self, _request: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        reply.error(self.operations.leave_to_kernel(Operation::Open).into());
+    fn open(&self, _request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let Some(opens) = &self.opens else {
+            return reply.error(self.operations.leave_to_kernel(Operation::Open).into());
+        };
+        self.operations.count(Operation::Open);
+        let ino = convert::ino(ino);
+        let only_to_read = flags.acc_mode() == OpenAccMode::O_RDONLY;
+        let handle = |access: Access| FileHandle(access.handle());
+        match opens.open(ino, only_to_read, || self.back(ino, &reply)) {
+            Opened::Cached { keep: true } => {
+                reply.opened(handle(Access::Cached), FopenFlags::FOPEN_KEEP_CACHE);
+            }
+            Opened::Cached { keep: false } => reply.opened(handle(Access::Cached), FopenFlags::empty()),
+            Opened::Direct(backing) => {
+                reply.opened_passthrough(handle(Access::Direct), FopenFlags::FOPEN_DIRECT_IO, &backing);
+            }
+            Opened::Passthrough(backing) => {
+                reply.opened_passthrough(handle(Access::Passthrough), FopenFlags::empty(), &backing);
+            }
+        }
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.operations.count(Operation::Release);
+        let ino = convert::ino(ino);
+        if let (Some(opens), Some(access)) = (&self.opens, Access::of_handle(handle.0)) {
+            if access == Access::Direct {
+                self.operations.note_mapped_writes(ino);
+            }
+            if opens.release(ino, access) {
+                self.operations.unpin(ino);
+            }
+        }
+        reply.ok();
     }
 
     fn opendir(&self, _request: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {

@@ -38,6 +38,7 @@ operations! {
     Rename "rename",
     Open "open",
     OpenDir "opendir",
+    Release "release",
     Create "create",
     Flush "flush",
     Access "access",

@@ -15,6 +15,7 @@ use super::mount::{MountError, MountOptions};
 use super::place::FS_TYPE;
 use crate::sys::mount::{self as sys, Inert, UnmountHow};
 use crate::sys::process::{effective_gid, effective_uid};
+use crate::workspace::MountProfile;
 
 const DEVICE: &str = "/dev/fuse";
 const FUSERMOUNT: &str = "fusermount3";
@@ -32,13 +33,13 @@ pub(super) fn source(options: &MountOptions) -> String {
 /// passes every such check, so a mount that only root may enter does without, and saves a request after each change of
 /// a directory.
 pub(super) fn checks_permissions(options: &MountOptions, uid: u32) -> bool {
-    options.grants.allow_other || uid != 0
+    options.settings.allow_other || uid != 0
 }
 
 /// Options that the kernel and `fusermount3` both know.
 fn common_options(options: &MountOptions, uid: u32) -> String {
     let mut list = format!("max_read={MAX_READ}");
-    if options.grants.allow_other {
+    if options.settings.allow_other {
         list.push_str(",allow_other");
     }
     if checks_permissions(options, uid) {
@@ -50,7 +51,7 @@ fn common_options(options: &MountOptions, uid: u32) -> String {
 /// Mounts at `dir`, a directory's path without symlinks.
 pub(super) fn mount(options: &MountOptions, dir: &Path) -> Result<OwnedFd, MountError> {
     let (uid, gid) = (effective_uid(), effective_gid());
-    refuse_grants(options, uid)?;
+    refuse_what_is_roots(options, uid)?;
     if uid == 0 {
         mount_directly(options, dir, uid, gid)
     } else {
@@ -59,8 +60,10 @@ pub(super) fn mount(options: &MountOptions, dir: &Path) -> Result<OwnedFd, Mount
 }
 
 /// `fusermount3` would leave them out without a word.
-fn refuse_grants(options: &MountOptions, uid: u32) -> Result<(), MountError> {
-    match uid != 0 && (options.grants.suid || options.grants.dev) {
+fn refuse_what_is_roots(options: &MountOptions, uid: u32) -> Result<(), MountError> {
+    let settings = &options.settings;
+    let is_roots = settings.suid || settings.dev || settings.profile == MountProfile::LargeFiles;
+    match uid != 0 && is_roots {
         true => Err(MountError::OnlyRoot),
         false => Ok(()),
     }
@@ -86,8 +89,8 @@ fn mount_directly(options: &MountOptions, dir: &Path, uid: u32, gid: u32) -> Res
         common_options(options, uid)
     );
     let inert = Inert {
-        set_id: !options.grants.suid,
-        devices: !options.grants.dev,
+        set_id: !options.settings.suid,
+        devices: !options.settings.dev,
     };
     sys::mount(&source(options), dir, FS_TYPE, inert, &data).map_err(|error| match error.raw_os_error() {
         Some(libc::ENODEV) => MountError::NoFuseDevice,
@@ -246,15 +249,15 @@ pub(super) fn unmount(dir: &Path, how: UnmountHow) -> Result<(), MountError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workspace::MountGrants;
+    use crate::workspace::MountSettings;
 
     fn options(allow_other: bool) -> MountOptions {
         MountOptions {
             dir: "/srv/x".into(),
             name: "x".into(),
-            grants: MountGrants {
+            settings: MountSettings {
                 allow_other,
-                ..MountGrants::default()
+                ..MountSettings::default()
             },
         }
     }
@@ -268,21 +271,27 @@ mod tests {
     }
 
     #[test]
-    fn only_root_has_devices_and_set_user_id_programs_work() {
-        let with = |suid, dev| MountOptions {
-            grants: MountGrants {
+    fn only_root_has_what_only_root_may_allow() {
+        let with = |suid, dev, profile| MountOptions {
+            settings: MountSettings {
                 suid,
                 dev,
-                ..MountGrants::default()
+                profile,
+                ..MountSettings::default()
             },
             ..options(false)
         };
-        for (suid, dev) in [(true, false), (false, true)] {
-            assert!(refuse_grants(&with(suid, dev), 0).is_ok());
-            let refused = refuse_grants(&with(suid, dev), 1000);
+        let (everyday, large) = (MountProfile::Everyday, MountProfile::LargeFiles);
+        for (suid, dev, profile) in [
+            (true, false, everyday),
+            (false, true, everyday),
+            (false, false, large),
+        ] {
+            assert!(refuse_what_is_roots(&with(suid, dev, profile), 0).is_ok());
+            let refused = refuse_what_is_roots(&with(suid, dev, profile), 1000);
             assert!(matches!(refused, Err(MountError::OnlyRoot)));
         }
-        assert!(refuse_grants(&with(false, false), 1000).is_ok());
+        assert!(refuse_what_is_roots(&with(false, false, everyday), 1000).is_ok());
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod ioctl;
 pub mod mount;
 mod negotiate;
 mod notifier;
+mod opens;
 mod operations;
 mod place;
 mod priming;

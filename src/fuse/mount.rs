@@ -32,7 +32,7 @@ use super::place::{self, FS_TYPE, MountedAt};
 use super::priming::PrimingFile;
 use crate::sys::mount::{self as sys, UnmountHow};
 use crate::sys::process::{self, effective_gid, effective_uid};
-use crate::workspace::{MountGrants, Workspace};
+use crate::workspace::{MountSettings, Workspace};
 
 /// Threads that serve one mount.
 const THREADS: usize = 2;
@@ -56,7 +56,7 @@ pub struct MountOptions {
     /// Shown as the mount's source in `/proc/self/mounts` after `tine:`.
     pub name: String,
     /// Where several users may enter, the kernel checks permissions (`default_permissions`).
-    pub grants: MountGrants,
+    pub settings: MountSettings,
 }
 
 /// Why a mount failed.
@@ -68,7 +68,9 @@ pub enum MountError {
     NotPermitted(#[source] io::Error),
     #[error("fusermount3 is missing, which a user other than root needs to mount")]
     NoFusermount,
-    #[error("only root can have set-user-id programs or devices work on a mount")]
+    #[error(
+        "only root can have set-user-id programs or devices work on a mount, or have the kernel read files by itself"
+    )]
     OnlyRoot,
     #[error("fusermount3 failed: {0}")]
     Fusermount(String),
@@ -161,7 +163,11 @@ impl Mount {
         let counters = Arc::new(Counters::new());
         let priming = PrimingFile::new(uid, gid);
         let operations = Operations::new(workspace.clone(), counters.clone(), priming.clone());
-        let adapter = Adapter::new(operations, device::checks_permissions(options, uid));
+        let adapter = Adapter::new(
+            operations,
+            options.settings.profile,
+            device::checks_permissions(options, uid),
+        );
         serve(adapter, Some(priming), Some(workspace), counters, options, ended)
     }
 

@@ -1,10 +1,11 @@
 //! What each request does, whichever transport brought it: it is counted, carried out on the [`Workspace`], and whatever
 //! goes wrong becomes an errno. A transport decodes a request, calls one method here, and encodes the answer.
 //!
-//! `open`, `opendir`, `flush` and `create` answer ENOSYS, once each: the kernel then does them by itself (create as
-//! mknod followed by an open that costs nothing). There are no handles, and nothing is released: a node
-//! lives until the kernel forgets it.
+//! `opendir`, `flush` and `create` answer ENOSYS, once each: the kernel then does them by itself (create as mknod followed
+//! by an open). So does `open`, which then costs nothing, unless the mount is for large files ([`super::opens`]). No
+//! operation needs a handle: a node lives until the kernel forgets it.
 
+use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,10 +134,37 @@ impl Operations {
         guarded(operation, ino, || run(&self.workspace))
     }
 
+    /// Counts a request that the transport answers.
+    pub(super) fn count(&self, operation: Operation) {
+        self.counters.count(operation);
+    }
+
     /// ENOSYS: from now on the kernel does it by itself.
     pub(super) fn leave_to_kernel(&self, operation: Operation) -> Errno {
         self.counters.count(operation);
         Errno::ENOSYS
+    }
+
+    /// The file that holds a large content, for the kernel to read from; it is the content's until it is unpinned.
+    pub(super) fn pin(&self, ino: Ino) -> Option<Arc<File>> {
+        guarded(Operation::Open, ino, || Ok(self.workspace.pin_content(ino)?))
+            .ok()
+            .flatten()
+    }
+
+    /// There is nobody to be told of a failure.
+    pub(super) fn note_mapped_writes(&self, ino: Ino) {
+        let _ = guarded(Operation::Release, ino, || {
+            Ok(self.workspace.note_mapped_writes(ino)?)
+        });
+    }
+
+    pub(super) fn unpin(&self, ino: Ino) {
+        // There is nobody to be told of a failure.
+        let _ = guarded(Operation::Release, ino, || {
+            self.workspace.unpin_content(ino);
+            Ok(())
+        });
     }
 
     pub(super) fn lookup(&self, parent: Ino, name: &[u8]) -> Answer<Entry> {

@@ -20,7 +20,7 @@ use super::mount::{self, Mount, MountError, MountOptions, UnmountMode, detach_st
 use super::{device, place, users_of};
 use crate::sys::mount::UnmountHow;
 use crate::sys::process::{effective_gid, effective_uid};
-use crate::workspace::MountGrants;
+use crate::workspace::MountSettings;
 
 const TTL: Duration = Duration::from_secs(3600);
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -136,7 +136,7 @@ fn options(dir: &Path) -> MountOptions {
     MountOptions {
         dir: dir.to_owned(),
         name: "tiny".into(),
-        grants: MountGrants::default(),
+        settings: MountSettings::default(),
     }
 }
 

@@ -575,6 +575,36 @@ impl ContentStore {
         self.count_file(number, &file);
     }
 
+    /// Whether a content file has bytes past `len`.
+    pub fn has_more_than(&self, content: ContentRef, len: u64) -> Result<bool, LayerError> {
+        match self.reader.check(content, len)? {
+            Place::Slot { .. } => Ok(false),
+            Place::File(number) => self.file_len(number).map(|found| found > len),
+        }
+    }
+
+    /// As [`Layer::content_file`](super::Layer::content_file).
+    pub fn whole_file(&mut self, content: ContentRef, len: u64) -> Result<Option<Arc<File>>, LayerError> {
+        let place = self.reader.check(content, len)?;
+        let Place::File(number) = place else {
+            return Ok(None);
+        };
+        let file = self.reader.file(number)?;
+        if self.file_len(number)? != len {
+            self.dirty_files.insert(number);
+            let resized = fault::step().and_then(|()| file.set_len(len));
+            resized.map_err(|error| LayerError::io("resize", self.reader.path(place))(error))?;
+        }
+        Ok(Some(file))
+    }
+
+    fn file_len(&self, number: u64) -> Result<u64, LayerError> {
+        let meta = self.reader.file(number)?.metadata();
+        let meta =
+            meta.map_err(|error| LayerError::io("stat", self.reader.path(Place::File(number)))(error))?;
+        Ok(meta.len())
+    }
+
     /// Brings one content to the disk, and its name in the directory.
     pub fn sync_one(&self, content: ContentRef) -> Result<(), LayerError> {
         self.reader.sync(content)?;

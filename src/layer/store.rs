@@ -406,6 +406,22 @@ impl Layer {
         Ok(bytes.div_ceil(512))
     }
 
+    /// The file that holds a content of `len` bytes and nothing else, `None` where that shares a file with others. It is
+    /// the content's as long as the node has it. When the content gets shorter, the next [`Layer::sync`] cuts the file.
+    /// Not to be called between writing a content and committing its node.
+    pub fn content_file(
+        &mut self,
+        content: ContentRef,
+        len: u64,
+    ) -> Result<Option<Arc<std::fs::File>>, LayerError> {
+        self.log.check()?;
+        if self.contents.has_more_than(content, len)? {
+            // Cut off before the log is on the disk it would be missing from what a power failure leaves.
+            self.sync()?;
+        }
+        self.contents.whole_file(content, len)
+    }
+
     /// Brings one content to the disk, without the log. Where that fails, [`Layer::note_failed_sync`] is to be called.
     pub fn sync_content(&self, content: ContentRef) -> Result<(), LayerError> {
         self.contents.sync_one(content)

@@ -93,26 +93,49 @@ pub struct Traces {
     pub mount_dir: Option<PathBuf>,
 }
 
-/// What a mount allows beyond the ordinary.
+/// What kind of work a mount is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MountProfile {
+    /// Many files: opening one asks nobody.
+    #[default]
+    Everyday,
+    /// Large files: the kernel reads them by itself, and every opening of a file is a request. Root's to have.
+    LargeFiles,
+}
+
+/// How a fork is mounted: what is not as usual.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct MountGrants {
+pub struct MountSettings {
     /// Users other than the fork's owner may enter.
     pub allow_other: bool,
     /// Set-id bits and capabilities of files count. Root's to allow.
     pub suid: bool,
     /// Device nodes lead to devices. Root's to allow.
     pub dev: bool,
+    pub profile: MountProfile,
 }
 
-impl MountGrants {
-    /// What either allows.
+/// What somebody who mounts a fork asks for, beside the settings that it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MountWishes {
+    pub allow_other: bool,
+    pub suid: bool,
+    pub dev: bool,
+    pub profile: Option<MountProfile>,
+}
+
+impl MountSettings {
+    /// What was allowed stays allowed.
     #[must_use]
-    pub fn union(self, other: MountGrants) -> MountGrants {
-        MountGrants {
-            allow_other: self.allow_other || other.allow_other,
-            suid: self.suid || other.suid,
-            dev: self.dev || other.dev,
+    pub fn with(self, wishes: MountWishes) -> MountSettings {
+        MountSettings {
+            allow_other: self.allow_other || wishes.allow_other,
+            suid: self.suid || wishes.suid,
+            dev: self.dev || wishes.dev,
+            profile: wishes.profile.unwrap_or(self.profile),
         }
     }
 }
@@ -142,7 +165,7 @@ pub struct ForkRecord {
     #[serde(with = "host_path")]
     pub mount_dir: PathBuf,
     #[serde(flatten)]
-    pub grants: MountGrants,
+    pub settings: MountSettings,
     /// Whether it should be mounted: a daemon that starts mounts it again.
     pub mounted: bool,
     /// The open layer's id, and the frozen ones beneath it, newest first.

@@ -83,6 +83,8 @@ pub(super) struct State {
     /// The directory that holds each directory which a layer has an entry for. Other directories stand where the base
     /// has them.
     pub dir_parents: HashMap<Ino, Ino>,
+    /// How often each content is pinned to its place ([`Workspace::pin_content`]).
+    pub pins: HashMap<Ino, u32>,
 }
 
 /// A node together with where its facts are.
@@ -161,7 +163,11 @@ impl Workspace {
         Ok(Workspace {
             base,
             attrs,
-            state: RwLock::new(State { stack, dir_parents }),
+            state: RwLock::new(State {
+                stack,
+                dir_parents,
+                pins: HashMap::new(),
+            }),
             inodes: InodeTable::default(),
             listener: RwLock::new(None),
             syncing: Mutex::new(()),
@@ -215,10 +221,11 @@ impl Workspace {
         }
     }
 
-    /// Gives back all lookups: the kernel sends nothing when a mount ends. Nodes without links are freed.
+    /// Gives back all lookups and pins: the kernel sends nothing when a mount ends. Nodes without links are freed.
     pub fn forget_all(&self) {
         let mut state = self.state.write();
         self.inodes.forget_all();
+        state.pins.clear();
         let layer = state.stack.open_layer_mut();
         let orphans: Vec<Op> = layer
             .index()

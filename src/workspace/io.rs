@@ -295,6 +295,7 @@ impl Workspace {
     pub(super) fn resize(
         &self,
         state: &mut State,
+        ino: Ino,
         node: &Node,
         size: u64,
         fetched: Option<BlobContent>,
@@ -302,7 +303,7 @@ impl Workspace {
         if size == node.size {
             return Ok(node.content.clone());
         }
-        if size == 0 {
+        if size == 0 && !state.pins.contains_key(&ino) {
             return Ok(Content::Empty);
         }
         let keep = node.size.min(size);
@@ -505,10 +506,12 @@ impl Workspace {
     /// contents left.
     pub fn adopt_blobs(&self, adopted: &[(Ino, Timestamp, ObjectId)]) -> Result<usize, FsError> {
         let mut state = self.write_state();
-        let layer = state.stack.open_layer_mut();
+        let State { stack, pins, .. } = &mut *state;
+        let layer = stack.open_layer_mut();
         let mut ops = Vec::new();
         for (ino, ctime, blob_id) in adopted {
             if let Some(node) = layer.index().node(*ino)
+                && !pins.contains_key(ino)
                 && node.ctime == *ctime
                 && node.kind == FileKind::Regular
                 && node.nlink > 0

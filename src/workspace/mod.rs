@@ -5,6 +5,7 @@
 //! [`Delta`] is what a fork's layers change, as a plain value.
 
 mod acl;
+mod backing;
 pub mod delta;
 mod edit;
 pub mod error;
@@ -25,7 +26,7 @@ mod xattr;
 
 pub use delta::{Delta, DeltaDir, DeltaEntry, DeltaNode};
 pub use error::{FsError, StoreError};
-pub use fork::{ForkName, ForkRecord, MountGrants, Traces, UnmountPolicy};
+pub use fork::{ForkName, ForkRecord, MountProfile, MountSettings, MountWishes, Traces, UnmountPolicy};
 pub use fs::{BaseAttrs, Invalidation, Listener, Workspace};
 pub use ops::{Caller, DirEntry, FallocateMode, RenameMode, SetAttr, SetTime, StatFs, XattrMode};
 pub use store::{Fork, ForkOptions, Store};

@@ -3,6 +3,7 @@
 //! Permissions are not checked here: the kernel does it (`default_permissions`) wherever the caller could be refused.
 
 use super::acl;
+use super::backing::cut_pinned;
 use super::edit::Edit;
 use super::error::FsError;
 use super::flags::{check_may_add, check_may_change, check_may_remove, check_may_set, inherit_flags};
@@ -434,7 +435,7 @@ impl Workspace {
             if size > i64::MAX as u64 {
                 return Err(FsError::TooLarge);
             }
-            node.content = self.resize(&mut state, &node, size, content)?;
+            node.content = self.resize(&mut state, ino, &node, size, content)?;
             node.size = size;
             node.mtime = now;
             if !caller.is_privileged() {
@@ -463,6 +464,9 @@ impl Workspace {
         }
         node.ctime = now;
         self.put_content(&mut state, ino, node)?;
+        if set.size.is_some() {
+            cut_pinned(&mut state, ino)?;
+        }
         let found = self.find(&state, ino)?;
         let attr = self.attr(&state, &found)?;
         drop(state);

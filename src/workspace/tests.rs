@@ -550,3 +550,52 @@ fn directories_may_be_deeper_than_a_stack() {
     assert_eq!(depth, 3000);
     drop(workspace.delta().unwrap());
 }
+
+#[test]
+fn a_pinned_content_stays_in_its_file_which_is_as_long_as_it() {
+    use std::os::unix::fs::FileExt;
+    let fixture = Fixture::new();
+    let workspace = fixture.open();
+    let resize = |size| SetAttr {
+        size: Some(size),
+        ..SetAttr::default()
+    };
+    let small = workspace.reach("a.txt").ino;
+    assert!(workspace.pin_content(small).unwrap().is_none(), "the base has it");
+    workspace.write(small, 0, b"x", Some(ME)).unwrap();
+    assert!(
+        workspace.pin_content(small).unwrap().is_none(),
+        "it shares a file"
+    );
+
+    let large = workspace.mknod(ME, Ino::ROOT, b"large", 0o100644, 0).unwrap().ino;
+    workspace.write(large, 0, &[7; 200_000], Some(ME)).unwrap();
+    workspace.setattr(ME, large, &resize(150_000)).unwrap();
+    let file = workspace.pin_content(large).unwrap().expect("it has a file");
+    let shown = || {
+        let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    assert_eq!(shown(), vec![7; 150_000]);
+    workspace.setattr(ME, large, &resize(0)).unwrap();
+    assert!(shown().is_empty());
+    workspace.setattr(ME, large, &resize(3)).unwrap();
+    assert_eq!(shown(), [0; 3]);
+    workspace.write(large, 5, b"end", Some(ME)).unwrap();
+    assert_eq!(shown(), b"\0\0\0\0\0end");
+    assert_eq!(workspace.read(large, 0, 100).unwrap(), shown());
+
+    let bytes = shown();
+    let repository = fixture._repository.open();
+    let blob_id = repository
+        .write_blob(&mut bytes.as_slice(), bytes.len() as u64)
+        .unwrap();
+    let adopt = || {
+        let ctime = workspace.getattr(large).unwrap().ctime;
+        workspace.adopt_blobs(&[(large, ctime, blob_id)]).unwrap()
+    };
+    assert_eq!(adopt(), 0, "a pinned content does not leave the layer");
+    workspace.unpin_content(large);
+    assert_eq!(adopt(), 1);
+}

@@ -10,7 +10,7 @@ use tine::change::{ChangeError, Changeset, CommitOptions, CommitOutcome};
 use tine::fuse::{Mount, MountError, MountOptions, UnmountMode};
 use tine::git::Repository;
 use tine::workspace::{
-    Fork, ForkName, ForkOptions, MountGrants, Store, StoreError, UnmountPolicy, Workspace,
+    Fork, ForkName, ForkOptions, MountSettings, Store, StoreError, UnmountPolicy, Workspace,
 };
 
 use super::TestRepo;
@@ -28,7 +28,7 @@ pub struct TestFork {
     repository: Repository,
     name: ForkName,
     mount_dir: PathBuf,
-    grants: MountGrants,
+    settings: MountSettings,
     _watchdog: Watchdog,
 }
 
@@ -68,7 +68,7 @@ impl TestFork {
             from: None,
             branch: None,
             mount_dir: mount_dir.clone(),
-            grants: MountGrants::default(),
+            settings: MountSettings::default(),
             on_unmount: UnmountPolicy::Keep,
             uid,
             gid,
@@ -85,7 +85,7 @@ impl TestFork {
             repository,
             name,
             mount_dir: options.mount_dir,
-            grants: options.grants,
+            settings: options.settings,
             _watchdog: Watchdog::start(repo.root(), MOUNT_LIMIT),
         })
     }
@@ -96,7 +96,7 @@ impl TestFork {
         let options = MountOptions {
             dir: self.mount_dir.clone(),
             name: self.name.to_string(),
-            grants: self.grants,
+            settings: self.settings,
         };
         let mount = Mount::start(self.fork().workspace.clone(), &options, Box::new(|| {}));
         self.mount = Some(mount.expect("the fork can be mounted"));

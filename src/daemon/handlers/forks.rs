@@ -14,7 +14,7 @@ use crate::daemon::{place, policy, report};
 use crate::fuse::{self, UnmountMode};
 use crate::git::{GitError, Identity, LinkedWorktree, ObjectId, Repository, program};
 use crate::sys::process::PeerCredentials;
-use crate::workspace::{Fork, ForkName, ForkOptions, ForkRecord, StoreError, Traces};
+use crate::workspace::{Fork, ForkName, ForkOptions, ForkRecord, MountSettings, StoreError, Traces};
 
 pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> Response {
     let slot = daemon.slot(&request.fork);
@@ -39,13 +39,14 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
     let branch = request.branch.clone().unwrap_or_else(|| own_branch(name));
     repository.check_branch_name(&branch)?;
     let branch_existed = repository.branch(&branch)?.is_some();
+    let settings = MountSettings::default().with(request.wishes);
     let record = daemon.store.create_fork(&ForkOptions {
         name: name.clone(),
         git_dir: request.git_dir,
         from: request.from,
         branch: request.branch,
         mount_dir: dir.clone(),
-        grants: request.grants,
+        settings,
         on_unmount: request.on_unmount,
         uid: peer.uid,
         gid: peer.gid,
@@ -55,7 +56,7 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
         return Ok(Answer::Fork(report::fork_info(daemon, &slot, &record)?));
     }
     let mounted = turn
-        .mount(&dir, request.grants)
+        .mount(&dir, settings)
         .and_then(|()| turn.update_record(|record| record.mounted = true));
     match mounted {
         Ok(record) => Ok(Answer::Fork(report::fork_info(daemon, &slot, &record)?)),
@@ -157,8 +158,8 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
     let kept_as = match kept {
         Ok(kept_as) => kept_as,
         Err(failure) => {
-            if let Some((dir, grants)) = mount_before {
-                turn.mount_or_note(dir, grants);
+            if let Some((dir, settings)) = mount_before {
+                turn.mount_or_note(dir, settings);
             }
             return Err(failure);
         }

@@ -157,18 +157,18 @@ fn all_in_use(mut failures: Vec<Failure>) -> Result<(), Failure> {
 fn unmount_all(daemon: &Arc<Daemon>, slots: &[Arc<Slot>]) -> Result<(), Failure> {
     let outcomes = at_once(slots, |slot| {
         let turn = daemon.turn_even_stopping(slot);
-        let Some((dir, grants)) = turn.mounted_as() else {
+        let Some((dir, settings)) = turn.mounted_as() else {
             return Ok(None);
         };
         turn.unmount(UnmountMode::Clean)?;
-        Ok(Some((slot, dir, grants)))
+        Ok(Some((slot, dir, settings)))
     });
     let (unmounted, failures): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
     let failures: Vec<Failure> = failures.into_iter().filter_map(Result::err).collect();
     if !failures.is_empty() {
-        for (slot, dir, grants) in unmounted.into_iter().filter_map(Result::ok).flatten() {
+        for (slot, dir, settings) in unmounted.into_iter().filter_map(Result::ok).flatten() {
             let turn = daemon.turn_even_stopping(slot);
-            turn.mount_or_note(dir, grants);
+            turn.mount_or_note(dir, settings);
         }
     }
     all_in_use(failures)

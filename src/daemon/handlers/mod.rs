@@ -31,7 +31,7 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
         Request::New(request) => forks::new(daemon, peer, request),
         Request::List => forks::list(daemon),
         Request::Show { fork } => forks::show(daemon, &fork),
-        Request::Mount { fork, dir, grants } => mounting::mount(daemon, &fork, dir, grants),
+        Request::Mount { fork, dir, wishes } => mounting::mount(daemon, &fork, dir, wishes),
         Request::Unmount {
             fork,
             action,

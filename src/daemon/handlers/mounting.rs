@@ -10,7 +10,7 @@ use crate::daemon::slots::{Daemon, Turn};
 use crate::daemon::{place, policy, report};
 use crate::fuse::{self, UnmountMode};
 
-use crate::workspace::{ForkName, ForkRecord, MountGrants};
+use crate::workspace::{ForkName, ForkRecord, MountSettings, MountWishes};
 
 /// Detaches what a daemon that died left mounted, and mounts again what was mounted. What fails is logged and shown by
 /// `list`; it keeps nothing else from working.
@@ -23,23 +23,23 @@ pub fn recover(daemon: &Arc<Daemon>) {
         let slot = daemon.slot(&record.name);
         let turn = daemon.turn_even_stopping(&slot);
         if record.mounted {
-            turn.mount_or_note(record.mount_dir, record.grants);
+            turn.mount_or_note(record.mount_dir, record.settings);
         } else if let Err(error) = fuse::detach_stale(&record.mount_dir) {
             log::error!("{}: {error}", record.name);
         }
     }
 }
 
-pub fn mount(daemon: &Arc<Daemon>, name: &ForkName, dir: Option<PathBuf>, grants: MountGrants) -> Response {
+pub fn mount(daemon: &Arc<Daemon>, name: &ForkName, dir: Option<PathBuf>, wishes: MountWishes) -> Response {
     let slot = daemon.slot(name);
     let turn = daemon.turn(&slot)?;
     let record = turn.record()?;
     let dir = dir.unwrap_or_else(|| record.mount_dir.clone());
-    if let Some((mounted_at, granted)) = turn.mounted_as() {
-        if grants.union(granted) != granted {
+    if let Some((mounted_at, settings)) = turn.mounted_as() {
+        if settings.with(wishes) != settings {
             return Err(Failure::new(
                 ErrorCode::Busy,
-                format!("{name} is mounted already, and does not allow that"),
+                format!("{name} is mounted already, and not with these settings"),
             )
             .hint(format!("`tine unmount --keep {name}` first")));
         }
@@ -56,9 +56,9 @@ pub fn mount(daemon: &Arc<Daemon>, name: &ForkName, dir: Option<PathBuf>, grants
     fuse::detach_stale(&dir)?;
     let (forks, _) = daemon.store.records();
     let dir = place::check(&daemon.repository, &forks, name, &dir)?;
-    let grants = grants.union(record.grants);
-    turn.mount(&dir, grants)?;
-    match remember(&turn, &record, dir, grants) {
+    let settings = record.settings.with(wishes);
+    turn.mount(&dir, settings)?;
+    match remember(&turn, &record, dir, settings) {
         Ok(record) => Ok(Answer::Fork(report::fork_info(daemon, &slot, &record)?)),
         Err(failure) => {
             if let Err(unmount_failure) = turn.unmount(UnmountMode::Force) {
@@ -74,14 +74,14 @@ fn remember(
     turn: &Turn<'_>,
     record: &ForkRecord,
     dir: PathBuf,
-    grants: MountGrants,
+    settings: MountSettings,
 ) -> Result<ForkRecord, Failure> {
     if record.mount_dir != dir {
         turn.open()?.worktree.relocate(&dir)?;
     }
     turn.update_record(|record| {
         record.mount_dir = dir;
-        record.grants = grants;
+        record.settings = settings;
         record.mounted = true;
     })
 }
@@ -128,8 +128,8 @@ pub fn unmount(
         Ok(outcome) => outcome,
         Err(failure) => {
             // A command that fails changes nothing.
-            if let Some((dir, grants)) = mount_before {
-                turn.mount_or_note(dir, grants);
+            if let Some((dir, settings)) = mount_before {
+                turn.mount_or_note(dir, settings);
             }
             return Err(failure);
         }

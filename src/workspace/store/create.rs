@@ -151,7 +151,7 @@ impl Store {
             worktree_id: worktree.id().to_owned(),
             on_unmount: options.on_unmount,
             mount_dir: options.mount_dir.clone(),
-            grants: options.grants,
+            settings: options.settings,
             mounted: false,
             open_layer: layer_id,
             frozen_layers: Vec::new(),

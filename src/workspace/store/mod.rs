@@ -36,7 +36,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::error::StoreError;
-use super::fork::{ForkName, ForkRecord, MountGrants, UnmountPolicy};
+use super::fork::{ForkName, ForkRecord, MountSettings, UnmountPolicy};
 use super::fs::{BaseAttrs, Workspace};
 use super::ops::Caller;
 use crate::git::{
@@ -73,7 +73,7 @@ pub struct ForkOptions {
     /// The branch (short name) to be on; default `tine/<name>`. Made where it does not exist.
     pub branch: Option<String>,
     pub mount_dir: PathBuf,
-    pub grants: MountGrants,
+    pub settings: MountSettings,
     pub on_unmount: UnmountPolicy,
     pub uid: u32,
     pub gid: u32,

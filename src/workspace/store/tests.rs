@@ -8,7 +8,7 @@ use crate::attr::{Ino, InodeFlags};
 use crate::git::testing::TestRepository;
 use crate::git::{GitError, Head};
 use crate::path::RepoPath;
-use crate::workspace::{Caller, MountGrants, Traces};
+use crate::workspace::{Caller, MountSettings, Traces};
 
 const ME: Caller = Caller::new(1000, 1000);
 
@@ -23,7 +23,7 @@ fn options(repository: &TestRepository, fork: &str) -> ForkOptions {
         from: None,
         branch: None,
         mount_dir: repository.dir().join("../forks").join(fork),
-        grants: MountGrants::default(),
+        settings: MountSettings::default(),
         on_unmount: UnmountPolicy::Keep,
         uid: ME.uid,
         gid: ME.gid,

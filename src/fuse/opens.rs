@@ -1,0 +1,175 @@
+//! How files are open, on a mount where opening is a request: the kernel reads a large file by itself
+//! (*passthrough*) where that shows the same bytes as asking would.
+//!
+//! ```text
+//! opened for reading first:   passthrough ─► who writes meanwhile goes past the kernel's cache (direct)
+//! opened for writing first:   cached, as long as anybody has it open
+//! ```
+//!
+//! The kernel has one rule: a file is open through its cache or passed through, never both at once. It counts as this
+//! table does, and its counts are never ahead: it takes an open file from its own before it sends RELEASE.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::attr::Ino;
+
+/// How one open file reaches its bytes. The number is the file's handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Through the kernel's cache.
+    Cached = 1,
+    /// By a request each time; mappings are of the file that holds the bytes.
+    Direct = 2,
+    /// In the file that holds them.
+    Passthrough = 3,
+}
+
+impl Access {
+    pub fn handle(self) -> u64 {
+        self as u64
+    }
+
+    pub fn of_handle(handle: u64) -> Option<Access> {
+        [Access::Cached, Access::Direct, Access::Passthrough]
+            .into_iter()
+            .find(|access| access.handle() == handle)
+    }
+}
+
+/// What an open request is answered with. `B` stands for a file that the kernel was told of.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Opened<B> {
+    Cached {
+        /// Whether what the cache has of the file is still true.
+        keep: bool,
+    },
+    Direct(Arc<B>),
+    Passthrough(Arc<B>),
+}
+
+/// Open files of one inode.
+struct OpenFiles<B> {
+    cached: u32,
+    uncached: u32,
+    /// Set while there are uncached ones; the content is pinned for it.
+    backing: Option<Arc<B>>,
+}
+
+impl<B> Default for OpenFiles<B> {
+    fn default() -> OpenFiles<B> {
+        OpenFiles {
+            cached: 0,
+            uncached: 0,
+            backing: None,
+        }
+    }
+}
+
+/// All open files of a mount.
+pub(super) struct Opens<B> {
+    table: Mutex<Table<B>>,
+}
+
+struct Table<B> {
+    files: HashMap<Ino, OpenFiles<B>>,
+    /// Written past the kernel's cache, which may hold what was there before.
+    stale: HashSet<Ino>,
+}
+
+impl<B> Opens<B> {
+    pub fn new() -> Opens<B> {
+        Opens {
+            table: Mutex::new(Table {
+                files: HashMap::new(),
+                stale: HashSet::new(),
+            }),
+        }
+    }
+
+    /// Counts one more open file. `back` pins the content and tells the kernel of its file, where there is one.
+    pub fn open(&self, ino: Ino, only_to_read: bool, back: impl FnOnce() -> Option<B>) -> Opened<B> {
+        let mut table = self.table.lock();
+        let Table { files, stale } = &mut *table;
+        let open = files.entry(ino).or_default();
+        if open.cached == 0 && open.uncached == 0 && only_to_read {
+            open.backing = back().map(Arc::new);
+        }
+        let Some(backing) = &open.backing else {
+            open.cached = open.cached.saturating_add(1);
+            return Opened::Cached {
+                keep: !stale.remove(&ino),
+            };
+        };
+        open.uncached = open.uncached.saturating_add(1);
+        if only_to_read {
+            return Opened::Passthrough(backing.clone());
+        }
+        stale.insert(ino);
+        Opened::Direct(backing.clone())
+    }
+
+    /// One open file less. Whether the content that was pinned for it can be unpinned.
+    pub fn release(&self, ino: Ino, access: Access) -> bool {
+        let mut table = self.table.lock();
+        let Entry::Occupied(mut entry) = table.files.entry(ino) else {
+            return false;
+        };
+        let open = entry.get_mut();
+        match access {
+            Access::Cached => open.cached = open.cached.saturating_sub(1),
+            Access::Direct | Access::Passthrough => open.uncached = open.uncached.saturating_sub(1),
+        }
+        open.cached == 0 && open.uncached == 0 && entry.remove().backing.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: Ino = Ino(7);
+
+    fn open(opens: &Opens<&'static str>, only_to_read: bool) -> Opened<&'static str> {
+        opens.open(FILE, only_to_read, || Some("file"))
+    }
+
+    #[test]
+    fn who_opens_first_decides_and_all_others_follow() {
+        let opens = Opens::new();
+        assert_eq!(open(&opens, false), Opened::Cached { keep: true });
+        assert_eq!(open(&opens, true), Opened::Cached { keep: true });
+        assert!(!opens.release(FILE, Access::Cached));
+        assert_eq!(open(&opens, true), Opened::Cached { keep: true });
+        assert!(!opens.release(FILE, Access::Cached));
+        assert!(!opens.release(FILE, Access::Cached));
+
+        assert!(matches!(open(&opens, true), Opened::Passthrough(_)));
+        assert!(matches!(open(&opens, false), Opened::Direct(_)));
+        assert!(!opens.release(FILE, Access::Passthrough));
+        assert!(matches!(open(&opens, true), Opened::Passthrough(_)));
+        assert!(!opens.release(FILE, Access::Direct));
+        assert!(opens.release(FILE, Access::Passthrough));
+    }
+
+    #[test]
+    fn the_cache_is_dropped_once_after_it_was_written_past() {
+        let opens = Opens::new();
+        open(&opens, true);
+        open(&opens, false);
+        opens.release(FILE, Access::Direct);
+        opens.release(FILE, Access::Passthrough);
+        assert_eq!(open(&opens, false), Opened::Cached { keep: false });
+        assert_eq!(open(&opens, false), Opened::Cached { keep: true });
+    }
+
+    #[test]
+    fn a_file_that_the_kernel_cannot_read_is_cached() {
+        let opens: Opens<&str> = Opens::new();
+        assert_eq!(opens.open(FILE, true, || None), Opened::Cached { keep: true });
+        assert!(!opens.release(FILE, Access::Cached));
+    }
+}

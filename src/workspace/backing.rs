@@ -1,0 +1,93 @@
+//! Contents that the kernel reads by itself, from the file that holds them (FUSE passthrough).
+//!
+//! What the kernel has been given once it reads until the last program has closed the file, whatever is decided here. So
+//! such a content is *pinned*: it stays in its file, which is exactly as long as the content is.
+
+use std::collections::hash_map::Entry;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+use super::error::FsError;
+use super::fs::{Invalidation, State, Workspace};
+use crate::attr::{Ino, Timestamp};
+use crate::layer::{Content, ContentRef, LayerError};
+
+/// The node's content, if it is one of the open layer, and its size.
+fn open_content(state: &State, ino: Ino) -> Option<(ContentRef, u64)> {
+    let layer = state.stack.open_layer();
+    let node = layer.index().node(ino)?;
+    match node.content {
+        Content::Own(content) if content.layer == layer.id() => Some((content, node.size)),
+        _ => None,
+    }
+}
+
+/// Has the file of a pinned content end where the content ends.
+pub(super) fn cut_pinned(state: &mut State, ino: Ino) -> Result<(), FsError> {
+    if state.pins.contains_key(&ino)
+        && let Some((content, len)) = open_content(state, ino)
+    {
+        state.stack.open_layer_mut().content_file(content, len)?;
+    }
+    Ok(())
+}
+
+impl Workspace {
+    /// The file that holds the node's content and nothing else, to be read only. It does until [`Workspace::unpin_content`]
+    /// has been called as often as this gave a file, or the mount has ended. `None` where the open layer has no such file:
+    /// small contents share one, and those of the base or of a frozen layer move when they are written to.
+    pub fn pin_content(&self, ino: Ino) -> Result<Option<Arc<File>>, FsError> {
+        let mut state = self.write_state();
+        let Some((content, len)) = open_content(&state, ino) else {
+            return Ok(None);
+        };
+        let file = state.stack.open_layer_mut().content_file(content, len)?;
+        if file.is_some() {
+            let pins = state.pins.entry(ino).or_default();
+            *pins = pins.saturating_add(1);
+        }
+        Ok(file)
+    }
+
+    /// What a program wrote to a pinned content through a mapping of its file got there without a request: gives the node
+    /// the time of it.
+    pub fn note_mapped_writes(&self, ino: Ino) -> Result<(), FsError> {
+        let mut state = self.write_state();
+        let Some((content, len)) = open_content(&state, ino) else {
+            return Ok(());
+        };
+        let layer = state.stack.open_layer_mut();
+        let Some(file) = layer.content_file(content, len)? else {
+            return Ok(());
+        };
+        let meta = file
+            .metadata()
+            .map_err(LayerError::io("stat a content in", layer.dir()))?;
+        let written = Timestamp {
+            secs: meta.mtime(),
+            nanos: u32::try_from(meta.mtime_nsec()).unwrap_or(0),
+        };
+        let Some(mut node) = layer.index().node(ino).cloned() else {
+            return Ok(());
+        };
+        // A request gives its time to the node after it wrote to the file.
+        if written <= node.ctime {
+            return Ok(());
+        }
+        (node.mtime, node.ctime) = (written, written);
+        self.put_content(&mut state, ino, node)?;
+        drop(state);
+        self.announce([Invalidation::Attributes(ino)]);
+        Ok(())
+    }
+
+    pub fn unpin_content(&self, ino: Ino) {
+        if let Entry::Occupied(mut pins) = self.write_state().pins.entry(ino) {
+            match pins.get().saturating_sub(1) {
+                0 => drop(pins.remove()),
+                left => *pins.get_mut() = left,
+            }
+        }
+    }
+}
