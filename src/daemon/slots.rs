@@ -142,7 +142,7 @@ impl Daemon {
 
     /// The repository with the configuration that it has now: somebody may have followed a hint and set `user.name`.
     pub fn repository_now(&self) -> Result<Repository, Failure> {
-        Ok(Repository::open(self.repository.common_dir())?)
+        Ok(self.repository.reopened()?)
     }
 
     /// The slot of `name`, whether there is such a fork or not.

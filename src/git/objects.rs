@@ -4,9 +4,12 @@
 //! hash is computed here. In a partial clone missing objects are fetched through the git program first.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use gix::ObjectId;
 use gix::objs::{CommitRef, Exists, Find, FindHeader, Kind, TagRef, TreeRefIter};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
 
 use super::error::with_causes;
 use super::{GitError, Repository, program};
@@ -78,6 +81,41 @@ const MAX_STRUCTURE_BYTES: u64 = 256 << 20;
 
 /// The largest blob that is read into memory; larger ones are streamed by those who need them.
 const MAX_BLOB_BYTES: u64 = 1 << 30;
+
+/// Bytes of trees that are kept as they are stored. One request looks at the same few trees several times.
+const MAX_TREE_CACHE_BYTES: u64 = 2 << 20;
+
+/// Trees that were read and found to be what their ids say.
+pub(super) struct TreeCache(Cache<ObjectId, Arc<[u8]>, ByLength>);
+
+impl TreeCache {
+    pub fn new() -> Arc<TreeCache> {
+        let expected_count = 1024;
+        Arc::new(TreeCache(Cache::with_weighter(
+            expected_count,
+            MAX_TREE_CACHE_BYTES,
+            ByLength,
+        )))
+    }
+
+    fn get(&self, id: ObjectId) -> Option<Vec<u8>> {
+        Some(self.0.get(&id)?.to_vec())
+    }
+
+    fn put(&self, id: ObjectId, data: &[u8]) {
+        self.0.insert(id, data.into());
+    }
+}
+
+#[derive(Clone)]
+struct ByLength;
+
+impl Weighter<ObjectId, Arc<[u8]>> for ByLength {
+    fn weight(&self, _: &ObjectId, data: &Arc<[u8]>) -> u64 {
+        // With what the cache itself needs.
+        data.len() as u64 + 64
+    }
+}
 
 /// One entry of a tree object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -280,6 +318,18 @@ impl Repository {
 
     /// Reads an object of `wanted` kind and checks that it hashes to `id` (or is its replacement by `refs/replace/`).
     pub(super) fn read_object(&self, id: ObjectId, wanted: Kind) -> Result<Vec<u8>, GitError> {
+        if wanted != Kind::Tree {
+            return self.read_stored_object(id, wanted);
+        }
+        if let Some(data) = self.trees().get(id) {
+            return Ok(data);
+        }
+        let data = self.read_stored_object(id, wanted)?;
+        self.trees().put(id, &data);
+        Ok(data)
+    }
+
+    fn read_stored_object(&self, id: ObjectId, wanted: Kind) -> Result<Vec<u8>, GitError> {
         // The library makes room for what the header announces.
         let (kind, size) = self.object_header(id)?;
         check_kind(id, kind, wanted)?;

@@ -14,7 +14,7 @@ use gix::config::file::Metadata;
 use parking_lot::{Mutex, RwLock};
 
 use super::error::with_causes;
-use super::objects::Protection;
+use super::objects::{Protection, TreeCache};
 use super::{GitError, program};
 
 /// How many packs can be known at a time. The number is fixed when a repository is opened, and packs come while it is
@@ -23,6 +23,9 @@ const PACK_SLOTS: gix::odb::store::init::Slots = gix::odb::store::init::Slots::A
     multiplier: 2.0,
     minimum: 2048,
 };
+
+/// For an object database that is never read.
+const NO_PACK_SLOTS: gix::odb::store::init::Slots = gix::odb::store::init::Slots::Given(0);
 
 /// A git repository, shared by all threads. Cloning is cheap.
 #[derive(Clone)]
@@ -44,6 +47,8 @@ struct Inner {
     protection: Protection,
     /// Held while missing objects are fetched, so that threads that miss the same ones fetch them once.
     fetching: Mutex<()>,
+    /// Shared with the repositories that this one was reopened from. Synchronises itself.
+    trees: Arc<TreeCache>,
 }
 
 /// Where a worktree's HEAD stands.
@@ -90,22 +95,37 @@ impl Repository {
         let (git_dir, work_dir) = found.into_repository_and_work_tree_directories();
         let is_linked = git_dir.join("commondir").exists();
         let common_dir = common_dir_of(&git_dir)?;
-        Repository::open_at(&common_dir, work_dir.filter(|_| !is_linked))
+        Repository::open_at(&common_dir, work_dir.filter(|_| !is_linked), None)
     }
 
     /// Opens the repository whose common directory is `common_dir`.
     pub fn open(common_dir: &Path) -> Result<Repository, GitError> {
-        Repository::open_at(&common_dir_of(common_dir)?, None)
+        Repository::open_at(&common_dir_of(common_dir)?, None, None)
+    }
+
+    /// The same repository with the configuration that it has now. What is mapped of the object database stays, and what
+    /// was read of it.
+    pub fn reopened(&self) -> Result<Repository, GitError> {
+        Repository::open_at(self.common_dir(), None, Some(self))
     }
 
     /// `work_dir` is the main worktree, where it is known already: a `.git` file or symlink that leads to a repository
-    /// elsewhere cannot be found from there.
-    fn open_at(common_dir: &Path, work_dir: Option<PathBuf>) -> Result<Repository, GitError> {
+    /// elsewhere cannot be found from there. `earlier` was opened from the same directory.
+    fn open_at(
+        common_dir: &Path,
+        work_dir: Option<PathBuf>,
+        earlier: Option<&Repository>,
+    ) -> Result<Repository, GitError> {
         let common_dir = common_dir
             .canonicalize()
             .map_err(|_| GitError::NotARepository(common_dir.to_owned()))?;
         gix::discover::is_git(&common_dir).map_err(|_| GitError::NotARepository(common_dir.clone()))?;
-        let shared = open_shared(&common_dir)?;
+        let objects = earlier.map(Repository::object_store);
+        let shared = open_shared(&common_dir, objects.as_ref())?;
+        let trees = earlier
+            // What replaces an object decides over what is read.
+            .filter(|_| objects.is_some_and(|objects| Arc::ptr_eq(&objects, &shared.objects)))
+            .map_or_else(TreeCache::new, |earlier| earlier.inner.trees.clone());
         let local = shared.to_thread_local();
         let config = local.config_snapshot();
         let config = config.plumbing();
@@ -126,6 +146,7 @@ impl Repository {
                 promisor_remote,
                 protection,
                 fetching: Mutex::new(()),
+                trees,
             }),
         })
     }
@@ -174,9 +195,18 @@ impl Repository {
     /// missing for good.
     pub(super) fn forget_mappings(&self) -> Result<(), GitError> {
         let mut shared = self.inner.shared.write();
-        *shared = open_shared(&self.inner.common_dir)?;
+        *shared = open_shared(&self.inner.common_dir, None)?;
         self.inner.generation.fetch_add(1, Ordering::Release);
         Ok(())
+    }
+
+    fn object_store(&self) -> Arc<gix::odb::Store> {
+        self.inner.shared.read().objects.clone()
+    }
+
+    /// Trees that were read before, as they are stored.
+    pub(super) fn trees(&self) -> &TreeCache {
+        &self.inner.trees
     }
 
     /// The hash function of object ids.
@@ -262,11 +292,8 @@ impl Repository {
 
     /// A handle with the configuration as it is on disk now: a serving process outlives many edits of it.
     pub(super) fn local_with_fresh_config(&self) -> Result<gix::Repository, GitError> {
-        let mut local = self.local();
-        local
-            .reload()
-            .map_err(GitError::library("read the configuration"))?;
-        Ok(local)
+        let shared = open_shared(&self.inner.common_dir, Some(&self.object_store()))?;
+        Ok(shared.to_thread_local())
     }
 
     /// A boolean from git's configuration as the main checkout sees it now.
@@ -303,14 +330,36 @@ fn is_local(meta: &Metadata) -> bool {
     )
 }
 
-/// Opens the repository whose common directory is `common_dir`, if git would trust it.
-fn open_shared(common_dir: &Path) -> Result<gix::ThreadSafeRepository, GitError> {
+/// Opens the repository whose common directory is `common_dir`, if git would trust it, over `objects`, if they are still
+/// its own. An object database of its own costs thousands of instructions for each pack that it may come to have.
+fn open_shared(
+    common_dir: &Path,
+    objects: Option<&Arc<gix::odb::Store>>,
+) -> Result<gix::ThreadSafeRepository, GitError> {
+    let Some(objects) = objects else {
+        return open_with_slots(common_dir, PACK_SLOTS);
+    };
+    let mut shared = open_with_slots(common_dir, NO_PACK_SLOTS)?;
+    let is_same = objects.path() == shared.objects.path()
+        && objects.object_hash() == shared.objects.object_hash()
+        && objects.replacements().eq(shared.objects.replacements());
+    if !is_same {
+        return open_with_slots(common_dir, PACK_SLOTS);
+    }
+    shared.objects = objects.clone();
+    Ok(shared)
+}
+
+fn open_with_slots(
+    common_dir: &Path,
+    slots: gix::odb::store::init::Slots,
+) -> Result<gix::ThreadSafeRepository, GitError> {
     let mut permissions = gix::open::Permissions::all();
     permissions.config.env = false;
     permissions.env.objects = gix::sec::Permission::Deny;
     let options = gix::open::Options::default()
         .permissions(permissions)
-        .object_store_slots(PACK_SLOTS)
+        .object_store_slots(slots)
         .open_path_as_is(true);
     let mut shared =
         options
