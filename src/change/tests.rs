@@ -70,6 +70,7 @@ impl Fixture {
             from: None,
             branch: None,
             mount_dir: repository.dir().join("../forks/demo"),
+            mounted: false,
             settings: MountSettings::default(),
             on_unmount: UnmountPolicy::Keep,
             uid: ME.uid,

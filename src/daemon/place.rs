@@ -190,6 +190,7 @@ mod tests {
                 from: None,
                 branch: None,
                 mount_dir: root.join("one"),
+                mounted: false,
                 settings: MountSettings::default(),
                 on_unmount: UnmountPolicy::Keep,
                 uid: 0,

@@ -102,11 +102,9 @@ impl LogPoint {
 }
 
 impl Log {
-    /// Writes a new log into `dir` and locks it.
-    pub fn create(dir: &Path, id: LayerId) -> Result<Log, LayerError> {
-        let mut log = Log::start(dir, id, boot_id())?;
-        log.take_place()?;
-        Ok(log)
+    /// Begins a new log in `dir` and locks it. It is nobody's log before [`Log::take_place`].
+    pub fn prepare(dir: &Path, id: LayerId) -> Result<Log, LayerError> {
+        Log::start(dir, id, boot_id())
     }
 
     /// A log under a temporary name, locked, with its header.
@@ -144,8 +142,8 @@ impl Log {
         Ok(log)
     }
 
-    /// Brings a log that [`Log::start`] made to the disk and renames it to its place.
-    fn take_place(&mut self) -> Result<(), LayerError> {
+    /// Brings a log that [`Log::start`] made to the disk and renames it to its place. What it names must be there before.
+    pub fn take_place(&mut self) -> Result<(), LayerError> {
         let place = self.dir.join(LOG_NAME);
         // An intact record behind all others, so that none of those can be taken for a torn tail.
         let upto = self.len;

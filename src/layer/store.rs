@@ -62,21 +62,41 @@ pub struct Layer {
 impl Layer {
     /// Makes an empty layer in the new directory `dir`, on the disk when this returns.
     pub fn create(dir: &Path, id: LayerId) -> Result<Layer, LayerError> {
+        Layer::create_with(dir, id, |_| Ok(()))
+    }
+
+    /// Makes a layer in the new directory `dir` that begins with what `fill` puts into it: all of that, or no layer. It is
+    /// on the disk when this returns, which takes no longer than for an empty one.
+    pub fn create_with(
+        dir: &Path,
+        id: LayerId,
+        fill: impl FnOnce(&mut Layer) -> Result<(), LayerError>,
+    ) -> Result<Layer, LayerError> {
         make_dir(dir)?;
-        Layer::fill(dir, id).inspect_err(|_| {
-            // Best effort: what is left behind has no log or an empty one.
+        Layer::make(dir, id, fill).inspect_err(|_| {
+            // Best effort: what is left behind has no log.
             let _ = std::fs::remove_dir_all(dir);
         })
     }
 
-    fn fill(dir: &Path, id: LayerId) -> Result<Layer, LayerError> {
+    fn make(
+        dir: &Path,
+        id: LayerId,
+        fill: impl FnOnce(&mut Layer) -> Result<(), LayerError>,
+    ) -> Result<Layer, LayerError> {
         let contents = ContentStore::create(dir, id)?;
-        sync_dir(contents.reader().files().dir())?;
-        let log = Log::create(dir, id)?;
+        let log = Log::prepare(dir, id)?;
+        let mut layer = Layer::assemble(dir, log, LayerIndex::default(), contents);
+        fill(&mut layer)?;
+        let written = layer.contents.begin_sync();
+        written.write_out()?;
+        layer.contents.end_sync(written, true);
+        sync_dir(layer.contents.reader().files().dir())?;
+        layer.log.take_place()?;
         if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             sync_dir(parent)?;
         }
-        Ok(Layer::assemble(dir, log, LayerIndex::default(), contents))
+        Ok(layer)
     }
 
     /// Opens the layer in `dir`: reads the log, cuts a torn tail, drops unlinked nodes, frees what nothing names.

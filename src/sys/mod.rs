@@ -4,4 +4,5 @@ pub mod file;
 pub mod mapping;
 pub mod memory;
 pub mod mount;
+pub mod parallel;
 pub mod process;

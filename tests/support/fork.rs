@@ -68,6 +68,7 @@ impl TestFork {
             from: None,
             branch: None,
             mount_dir: mount_dir.clone(),
+            mounted: false,
             settings: MountSettings::default(),
             on_unmount: UnmountPolicy::Keep,
             uid,

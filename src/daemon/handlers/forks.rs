@@ -46,6 +46,8 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
         from: request.from,
         branch: request.branch,
         mount_dir: dir.clone(),
+        // Should the daemon die before it is, the next one mounts it.
+        mounted: request.mount,
         settings,
         on_unmount: request.on_unmount,
         uid: peer.uid,
@@ -55,11 +57,8 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
     if !request.mount {
         return Ok(Answer::Fork(report::fork_info(daemon, &slot, &record)?));
     }
-    let mounted = turn
-        .mount(&dir, settings)
-        .and_then(|()| turn.update_record(|record| record.mounted = true));
-    match mounted {
-        Ok(record) => Ok(Answer::Fork(report::fork_info(daemon, &slot, &record)?)),
+    match turn.mount(&dir, settings) {
+        Ok(()) => Ok(Answer::Fork(report::fork_info(daemon, &slot, &record)?)),
         Err(failure) => {
             let traces = Traces {
                 branch: (!branch_existed).then(|| tip_of(&repository, &record)).flatten(),

@@ -5,20 +5,17 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
 use gix::ObjectId;
-use gix::objs::{Exists, Kind, Write};
+use gix::objs::{Kind, Write};
 use parking_lot::Mutex;
 
 use crate::git::refs::{library_io_error, sync_if_there};
 use crate::git::{GitError, Repository};
+use crate::sys::parallel::at_once;
 
 /// Blobs up to this many bytes are hashed in memory, and written only if they are new.
 const MAX_BYTES_IN_MEMORY: u64 = 4 << 20;
-
-/// How many loose objects are synced at a time: the file system makes one journal commit for all that wait.
-const SYNC_THREADS: usize = 8;
 
 /// Objects that this process wrote or found where it wanted to write, and has not synced, by object directory.
 static UNSYNCED: Mutex<BTreeMap<PathBuf, HashSet<ObjectId>>> = Mutex::new(BTreeMap::new());
@@ -68,7 +65,9 @@ impl Repository {
 
     /// Whether the object is really in the object database (the empty tree need not be, to be readable).
     fn is_written(&self, id: ObjectId) -> bool {
-        self.with_local(|local| local.objects.exists(&id))
+        // A new object is looked for in vain: a look at the disk for packs that came meanwhile would be made for each. One
+        // that is missed is written once more.
+        self.with_local(|local| local.objects.exists_without_refresh(&id))
     }
 
     /// Whether the object's loose file holds something other than `bytes`. One that was not synced before the power failed
@@ -141,35 +140,17 @@ impl Repository {
     }
 }
 
-/// Syncs the loose files of `ids`, then the directories. An object that is not loose is in a pack, and git syncs its
-/// packs.
+/// Syncs the loose files of `ids` and the directories that name them. An object that is not loose is in a pack, and git
+/// syncs its packs.
 fn sync_all(objects_dir: &Path, ids: &[ObjectId]) -> Result<(), GitError> {
-    let sync_each = |ids: &[ObjectId]| {
-        ids.iter()
-            .try_for_each(|id| sync_if_there(&loose_path(objects_dir, id)))
-    };
-    if ids.len() <= 2 {
-        sync_each(ids)?;
-    } else {
-        let share = ids.len().div_ceil(SYNC_THREADS);
-        thread::scope(|scope| {
-            let threads: Vec<_> = ids
-                .chunks(share)
-                .map(|ids| scope.spawn(move || sync_each(ids)))
-                .collect();
-            threads
-                .into_iter()
-                .try_for_each(|thread| thread.join().expect("syncing does not panic"))
-        })?;
+    let mut paths: BTreeSet<PathBuf> = BTreeSet::from([objects_dir.to_owned()]);
+    for id in ids {
+        let file = loose_path(objects_dir, id);
+        paths.extend(file.parent().map(Path::to_owned));
+        paths.insert(file);
     }
-    let dirs: BTreeSet<PathBuf> = ids
-        .iter()
-        .filter_map(|id| loose_path(objects_dir, id).parent().map(Path::to_owned))
-        .collect();
-    for dir in &dirs {
-        sync_if_there(dir)?;
-    }
-    sync_if_there(objects_dir)
+    let paths: Vec<PathBuf> = paths.into_iter().collect();
+    at_once(&paths, |path| sync_if_there(path))
 }
 
 fn loose_path(objects_dir: &Path, id: &ObjectId) -> PathBuf {

@@ -2,16 +2,18 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use super::recover::{clean_after_damaged, release_refs, remove_traces};
-use super::{ForkOptions, Store, files, lock_reason};
+use super::{ForkOptions, Store, TRACES_NAME, files, lock_reason};
 use crate::attr::{FileKind, Ino, Timestamp};
 use crate::git::index::{BaseStat, write_base_index};
 use crate::git::{Base, ConversionSettings, GitError, Head, LinkedWorktree, ObjectId, TreeEntryKind};
 use crate::layer::{Content, Dentry, Layer, LayerId, Node, Op, Origin, Xattrs};
 use crate::path::{EntryName, RepoPath};
+use crate::sys::parallel::at_once;
 use crate::workspace::StoreError;
 use crate::workspace::fork::{ForkName, ForkRecord, Traces};
 use crate::workspace::fs::BaseAttrs;
@@ -110,19 +112,18 @@ impl Store {
         let layer_id = self.next_layer_id()?;
         let layer_dir = self.places.layer(layer_id);
         let branch = start.branch.as_str();
+        let has_branch = AtomicBool::new(false);
         let mut undo = Rollback::default();
-        files::create_private_dir(&fork_dir)?;
         undo.push(|| files::remove_dir(&fork_dir));
+        files::create_private_dir_with(&fork_dir, TRACES_NAME, &start.traces(options))?;
 
-        files::write_json(&self.places.traces(name), &start.traces(options))?;
         if let Some(commit_id) = start.commit_id {
-            if start.is_new {
-                self.create_branch(branch, commit_id, options)?;
-                undo.push(move || Ok(self.repository.delete_branch(branch, commit_id)?));
-            }
+            let has_branch = &has_branch;
+            undo.push(move || match has_branch.load(Ordering::Relaxed) {
+                true => Ok(self.repository.delete_branch(branch, commit_id)?),
+                false => Ok(()),
+            });
             undo.push(|| release_refs(&self.repository, name.as_str()));
-            self.repository.keep(name.as_str(), "base", commit_id)?;
-            self.repository.keep(name.as_str(), "head", commit_id)?;
         }
         let worktree = LinkedWorktree::register(
             &self.repository,
@@ -133,12 +134,7 @@ impl Store {
         )?;
         let registered = worktree.clone();
         undo.push(move || Ok(registered.remove()?));
-        copy_index(&prepared.index, &worktree)?;
-        // The record must never name a worktree that a power loss took.
-        files::sync_files_in(worktree.git_dir())?;
-
         undo.push(|| files::remove_dir(&layer_dir));
-        create_layer(&layer_dir, layer_id, &prepared, &worktree)?;
 
         let record = ForkRecord {
             name: name.clone(),
@@ -152,12 +148,46 @@ impl Store {
             on_unmount: options.on_unmount,
             mount_dir: options.mount_dir.clone(),
             settings: options.settings,
-            mounted: false,
+            mounted: options.mounted,
             open_layer: layer_id,
             frozen_layers: Vec::new(),
         };
-        files::write_json(&self.places.record(name), &record)?;
+        let staged = OnceLock::new();
+        let stage = || {
+            // Nobody else fills it.
+            let _ = staged.set(files::Staged::json(&self.places.record(name), &record)?);
+            Ok(())
+        };
+        let index = || fill_worktree(&prepared.index, &worktree);
+        let layer = || create_layer(&layer_dir, layer_id, &prepared, &worktree);
+        // Each waits for the disk, none for another; the record takes its place when all are there.
+        let mut steps: Vec<Box<dyn Fn() -> Result<(), StoreError> + Sync + '_>> = vec![
+            Box::new(layer),
+            Box::new(index),
+            Box::new(|| self.count_layer(layer_id)),
+            Box::new(stage),
+        ];
+        if let Some(commit_id) = start.commit_id {
+            for label in ["base", "head"] {
+                steps.push(Box::new(move || {
+                    Ok(self.repository.keep(name.as_str(), label, commit_id)?)
+                }));
+            }
+            if start.is_new {
+                let has_branch = &has_branch;
+                steps.push(Box::new(move || {
+                    self.create_branch(branch, commit_id, options)?;
+                    has_branch.store(true, Ordering::Relaxed);
+                    Ok(())
+                }));
+            }
+        }
+        at_once(&steps, |step| step())?;
+        if let Some(staged) = staged.get() {
+            staged.put_in_place()?;
+        }
         undo.disarm();
+        drop(steps);
         // The record stands, so nothing is to go; a list that stays is removed at the next opening.
         if let Err(error) = files::remove_file(&self.places.traces(name)) {
             log::warn!("{error}");
@@ -180,11 +210,12 @@ impl Store {
         open.check_is_closed(name)?;
         let mut record = self.places.read_record(name)?;
         let layer_id = self.next_layer_id()?;
+        self.count_layer(layer_id)?;
         let layer_dir = self.places.layer(layer_id);
         let mut undo = Rollback::default();
         undo.push(|| files::remove_dir(&layer_dir));
         create_layer(&layer_dir, layer_id, &prepared, &worktree)?;
-        copy_index(&prepared.index, &worktree)?;
+        replace_index(&prepared.index, &worktree)?;
 
         let old_layers: Vec<u64> = record
             .frozen_layers
@@ -326,8 +357,7 @@ impl Store {
                 reason: "the fork's worktree is gone and cannot be registered under its name".to_owned(),
             });
         }
-        copy_index(&prepared.index, &worktree)?;
-        files::sync_files_in(worktree.git_dir())?;
+        fill_worktree(&prepared.index, &worktree)?;
         undo.disarm();
         Ok(())
     }
@@ -433,7 +463,8 @@ impl Store {
         })
     }
 
-    /// A number that no layer had before. The caller holds `admin`.
+    /// A number that no layer had before, and must not be given again once a record names it
+    /// ([`Store::count_layer`]). The caller holds `admin`.
     fn next_layer_id(&self) -> Result<u64, StoreError> {
         let path = self.places.next_layer();
         let counter = match files::read_json::<u64>(&path) {
@@ -447,19 +478,32 @@ impl Store {
             .filter_map(|dir| dir.file_name()?.to_str()?.parse::<u64>().ok())
             .map(|id| id.saturating_add(1))
             .max();
-        let id = counter.max(past_existing.unwrap_or(1));
-        files::write_json(&path, &id.saturating_add(1))?;
-        Ok(id)
+        Ok(counter.max(past_existing.unwrap_or(1)))
+    }
+
+    /// Notes that the layer `id` was there.
+    fn count_layer(&self, id: u64) -> Result<(), StoreError> {
+        files::write_json(&self.places.next_layer(), &id.saturating_add(1))
     }
 }
 
-/// Gives the worktree the cached index: shared blocks where the disk can.
-fn copy_index(cached: &Path, worktree: &LinkedWorktree) -> Result<(), StoreError> {
-    files::replace_atomically(&worktree.index_path(), |temporary| {
-        fs::copy(cached, temporary)
-            .map(|_| ())
-            .map_err(StoreError::io("write", temporary))
-    })
+/// Gives the worktree the cached index in the place of its own.
+fn replace_index(cached: &Path, worktree: &LinkedWorktree) -> Result<(), StoreError> {
+    files::replace_atomically(&worktree.index_path(), |temporary| copy_index(cached, temporary))
+}
+
+/// Gives a worktree that was just registered the cached index, and brings all of it to the disk: no record may name a
+/// worktree that a power loss took.
+fn fill_worktree(cached: &Path, worktree: &LinkedWorktree) -> Result<(), StoreError> {
+    copy_index(cached, &worktree.index_path())?;
+    files::sync_files_in(worktree.git_dir())
+}
+
+/// Copies an index: shared blocks where the disk can. A hard link would not do, as some programs write an index in place.
+fn copy_index(cached: &Path, to: &Path) -> Result<(), StoreError> {
+    fs::copy(cached, to)
+        .map(|_| ())
+        .map_err(StoreError::io("write", to))
 }
 
 /// Makes an empty layer: nothing but the `.git` file that makes the fork's root a checkout of `worktree`.
@@ -497,30 +541,31 @@ fn create_layer(
         xattrs: Xattrs::new(),
     };
 
-    let mut layer = Layer::create(dir, LayerId(id))?;
-    let ino = layer.allocate_ino()?;
+    let name = EntryName::new(".git")?;
     let text = worktree.dot_git();
     let len = text.len() as u64;
-    let place = layer.new_content(len)?;
-    let place = layer.write_content(place, 0, 0, &text)?;
-    let dot_git = Node {
-        kind: FileKind::Regular,
-        perm: 0o644,
-        nlink: 1,
-        size: len,
-        content: Content::Own(place),
-        origin: None,
-        ..root.clone()
-    };
-    layer.commit(vec![
-        Op::PutNode(ino, dot_git),
-        Op::PutNode(Ino::ROOT, root),
-        Op::PutDentry {
-            parent: Ino::ROOT,
-            name: EntryName::new(".git")?,
-            dentry: Dentry::Entry(ino),
-        },
-    ])?;
-    layer.sync()?;
-    files::sync_parent(dir)
+    Layer::create_with(dir, LayerId(id), |layer| {
+        let ino = layer.allocate_ino()?;
+        let place = layer.new_content(len)?;
+        let place = layer.write_content(place, 0, 0, &text)?;
+        let dot_git = Node {
+            kind: FileKind::Regular,
+            perm: 0o644,
+            nlink: 1,
+            size: len,
+            content: Content::Own(place),
+            origin: None,
+            ..root.clone()
+        };
+        layer.commit(vec![
+            Op::PutNode(ino, dot_git),
+            Op::PutNode(Ino::ROOT, root),
+            Op::PutDentry {
+                parent: Ino::ROOT,
+                name,
+                dentry: Dentry::Entry(ino),
+            },
+        ])
+    })?;
+    Ok(())
 }

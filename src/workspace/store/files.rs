@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::sys::parallel::at_once;
 use crate::sys::process;
 use crate::workspace::StoreError;
 
@@ -17,9 +18,17 @@ pub(super) const TEMPORARY_SUFFIX: &str = ".tmp";
 
 /// Makes `dir` for the owner only, durably; one that is there already is fine.
 pub(super) fn create_private_dir(dir: &Path) -> Result<(), StoreError> {
+    match make_private_dir(dir)? {
+        true => sync_parent(dir),
+        false => Ok(()),
+    }
+}
+
+/// Whether `dir` was not there already.
+fn make_private_dir(dir: &Path) -> Result<bool, StoreError> {
     match DirBuilder::new().mode(0o700).create(dir) {
-        Ok(()) => sync_parent(dir),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && dir.is_dir() => Ok(false),
         Err(error) => Err(StoreError::io("create", dir)(error)),
     }
 }
@@ -71,15 +80,59 @@ pub(super) fn temporary_beside(path: &Path) -> PathBuf {
 
 /// Replaces `path` by `bytes`: after a crash or a power loss it holds either the old bytes or the new ones.
 pub(super) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-    replace_atomically(path, |temporary| {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(temporary)
-            .map_err(StoreError::io("create", temporary))?;
-        file.write_all(bytes).map_err(StoreError::io("write", temporary))
-    })
+    replace_atomically(path, |temporary| write_new(temporary, bytes))
+}
+
+/// Writes a file that was not there.
+fn write_new(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(StoreError::io("create", path))?;
+    file.write_all(bytes).map_err(StoreError::io("write", path))
+}
+
+/// Makes the directory `dir` for the owner only with one file in it, which holds `value` as JSON, durably. What was there
+/// by these names is replaced. The file is not written atomically: a reader must take half of it for none.
+pub(super) fn create_private_dir_with<T: Serialize>(
+    dir: &Path,
+    name: &str,
+    value: &T,
+) -> Result<(), StoreError> {
+    make_private_dir(dir)?;
+    let path = dir.join(name);
+    remove_file(&path)?;
+    write_new(&path, &json(&path, value)?)?;
+    let parent = dir.parent().map(Path::to_owned);
+    let paths: Vec<PathBuf> = [path, dir.to_owned()].into_iter().chain(parent).collect();
+    at_once(&paths, |path| sync(path))
+}
+
+/// A file that is written and durable, but not in its place yet.
+pub(super) struct Staged {
+    temporary: PathBuf,
+    path: PathBuf,
+}
+
+impl Staged {
+    /// Writes `value` as JSON to take the place of `path`.
+    pub fn json<T: Serialize>(path: &Path, value: &T) -> Result<Staged, StoreError> {
+        let staged = Staged {
+            temporary: temporary_beside(path),
+            path: path.to_owned(),
+        };
+        write_new(&staged.temporary, &json(path, value)?)?;
+        sync(&staged.temporary)?;
+        Ok(staged)
+    }
+
+    /// Puts it there, durably.
+    pub fn put_in_place(&self) -> Result<(), StoreError> {
+        fs::rename(&self.temporary, &self.path).map_err(StoreError::io("replace", &self.path))?;
+        sync_parent(&self.path)
+    }
 }
 
 /// Replaces `path` by what `fill` writes to the path it is given.
@@ -97,46 +150,46 @@ pub(super) fn replace_atomically<E: From<StoreError>>(
 }
 
 fn put_in_place(temporary: &Path, path: &Path) -> Result<(), StoreError> {
-    let file = File::open(temporary).map_err(StoreError::io("open", temporary))?;
-    file.sync_all().map_err(StoreError::io("sync", temporary))?;
+    sync(temporary)?;
     fs::rename(temporary, path).map_err(StoreError::io("replace", path))?;
     sync_parent(path)
 }
 
 /// Makes the coming or going of `path` durable.
 pub(super) fn sync_parent(path: &Path) -> Result<(), StoreError> {
-    let Some(parent) = path.parent() else {
-        return Ok(());
-    };
-    File::open(parent)
-        .and_then(|dir| dir.sync_all())
-        .map_err(StoreError::io("sync", parent))
+    path.parent().map_or(Ok(()), sync)
 }
 
 /// Makes the files right in `dir`, and `dir` itself, durable.
 pub(super) fn sync_files_in(dir: &Path) -> Result<(), StoreError> {
-    for path in list(dir)? {
-        if path.is_file() {
-            File::open(&path)
-                .and_then(|file| file.sync_all())
-                .map_err(StoreError::io("sync", &path))?;
-        }
-    }
-    File::open(dir)
-        .and_then(|dir| dir.sync_all())
-        .map_err(StoreError::io("sync", dir))?;
-    sync_parent(dir)
+    let mut paths = list(dir)?;
+    paths.retain(|path| path.is_file());
+    paths.push(dir.to_owned());
+    paths.extend(dir.parent().map(Path::to_owned));
+    at_once(&paths, |path| sync(path))
+}
+
+/// Makes a file or a directory durable.
+fn sync(path: &Path) -> Result<(), StoreError> {
+    File::open(path)
+        .and_then(|file| file.sync_all())
+        .map_err(StoreError::io("sync", path))
 }
 
 /// Writes `value` as JSON, atomically.
 pub(super) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), StoreError> {
+    write_atomically(path, &json(path, value)?)
+}
+
+/// `value` as what `path` is to hold.
+fn json<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>, StoreError> {
     let mut text = serde_json::to_vec_pretty(value).map_err(|error| StoreError::Io {
         action: "encode",
         path: path.to_owned(),
         source: error.into(),
     })?;
     text.push(b'\n');
-    write_atomically(path, &text)
+    Ok(text)
 }
 
 /// Reads JSON; `None` where the file is missing, [`StoreError::Damaged`] where it holds something else.

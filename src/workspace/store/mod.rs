@@ -49,6 +49,9 @@ use crate::path::RepoPath;
 pub use memo::{ConvertedAs, IndexStamp, Memo, StoredAs};
 pub use recover::default_mount_root;
 
+/// What tells where else something of a fork is that is being made or removed.
+const TRACES_NAME: &str = "traces.json";
+
 /// The store format that this tine writes, and the newest it reads.
 pub const FORMAT: u32 = 1;
 
@@ -73,6 +76,8 @@ pub struct ForkOptions {
     /// The branch (short name) to be on; default `tine/<name>`. Made where it does not exist.
     pub branch: Option<String>,
     pub mount_dir: PathBuf,
+    /// Whether it is about to be mounted, for the record.
+    pub mounted: bool,
     pub settings: MountSettings,
     pub on_unmount: UnmountPolicy,
     pub uid: u32,
@@ -194,7 +199,7 @@ impl Places {
     }
 
     fn traces(&self, name: &ForkName) -> PathBuf {
-        self.fork(name).join("traces.json")
+        self.fork(name).join(TRACES_NAME)
     }
 
     fn layers(&self) -> PathBuf {

@@ -23,6 +23,7 @@ fn options(repository: &TestRepository, fork: &str) -> ForkOptions {
         from: None,
         branch: None,
         mount_dir: repository.dir().join("../forks").join(fork),
+        mounted: false,
         settings: MountSettings::default(),
         on_unmount: UnmountPolicy::Keep,
         uid: ME.uid,
