@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gix::ObjectId;
+use sha1::Digest;
 
 use crate::attr::{Attr, Timestamp};
 use crate::git::{GitError, TreeEntryKind};
@@ -159,14 +160,24 @@ impl Encoder {
         self.encoded.extend_from_slice(b"TREE");
         self.encoded.extend_from_slice(&extension_len.to_be_bytes());
         self.encoded.append(&mut extension);
-        let mut hasher = gix::hash::hasher(self.hash_kind);
-        hasher.update(&self.encoded);
-        let hash = hasher
-            .try_finalize()
-            .map_err(GitError::library("hash the index"))?;
-        self.encoded.extend_from_slice(hash.as_slice());
+        let hash = checksum(self.hash_kind, &self.encoded)?;
+        self.encoded.extend_from_slice(&hash);
         Ok(self.encoded)
     }
+}
+
+/// The hash at the index's end. It guards against damage only, so SHA-1 does without the search for collisions that objects
+/// need, which takes several times as long.
+fn checksum(hash_kind: gix::hash::Kind, bytes: &[u8]) -> Result<Vec<u8>, GitError> {
+    if hash_kind == gix::hash::Kind::Sha1 {
+        return Ok(sha1::Sha1::digest(bytes).to_vec());
+    }
+    let mut hasher = gix::hash::hasher(hash_kind);
+    hasher.update(bytes);
+    let hash = hasher
+        .try_finalize()
+        .map_err(GitError::library("hash the index"))?;
+    Ok(hash.as_slice().to_vec())
 }
 
 fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
