@@ -1,11 +1,13 @@
 //! Committing a fork's changes, and letting go of contents that git has.
 
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
+use std::thread::{self, ScopedJoinHandle};
 
 use super::changeset::{Adoptable, Blobs, Examined, Scope, examine, write_tree};
 use super::compare::compare_trees;
 use super::{Change, ChangeError, Changeset};
-use crate::git::index::{IndexChange, update_index};
+use crate::git::index::{IndexChange, prepare_index};
 use crate::git::{CommitSpec, GitError, Identity, ObjectId, Repository};
 use crate::path::RepoPath;
 use crate::workspace::{Fork, ForkName};
@@ -57,34 +59,43 @@ pub fn commit(
     }
     let tree_id = write_tree(repository, &changeset)?;
     check_landed(repository, &changeset, tree_id)?;
-    let commit_id = repository.write_commit(&CommitSpec {
+    let spec = CommitSpec {
         tree_id,
         parent_ids: parent_id.into_iter().collect(),
         message: options.message.clone(),
         author: options.author.clone(),
         committer: options.committer.clone(),
-    })?;
+    };
+    let index_changes = index_changes(fork, &changeset);
+    // All of this is on the disk before HEAD moves. The layer, too: a HEAD that is ahead of the view after a power failure
+    // would look like changes that take it back.
+    let (written, synced, prepared_index) = thread::scope(|scope| {
+        let index = scope.spawn(|| prepare_index(repository, &fork.worktree, tree_id, &index_changes));
+        let synced = scope.spawn(|| fork.workspace.sync());
+        (repository.write_commit(&spec), joined(synced), joined(index))
+    });
+    let commit_id = written?;
+    synced?;
     let summary = repository.commit_info(commit_id)?.summary;
     let reflog = match parent_id {
         Some(_) => format!("commit: {summary}"),
         None => format!("commit (initial): {summary}"),
     };
-    // HEAD must not be ahead of the view after a power failure: that would look like changes that take it back.
-    fork.workspace.sync()?;
     // The index goes first: after a crash in between everything is merely staged.
-    let updated_index = update_index(
-        repository,
-        &fork.worktree,
-        tree_id,
-        &index_changes(fork, &changeset),
-    )?;
-    if let Err(error) = repository.advance_head(&fork.worktree, parent_id, commit_id, &reflog) {
+    let updated_index = prepared_index?.put_in_place()?;
+    let (moved, kept) = thread::scope(|scope| {
+        // A commit that HEAD does not get to is kept for nothing, as one that HEAD left.
+        let kept = scope.spawn(|| keep_head(repository, name, commit_id));
+        let moved = repository.advance_head(&fork.worktree, parent_id, commit_id, &reflog);
+        (moved, joined(kept))
+    });
+    if let Err(error) = moved {
         updated_index.undo();
         return Err(error.into());
     }
     drop(updated_index);
     // The commit stands. What is left only saves space, and settling does it again.
-    if let Err(error) = adopt(repository, name, fork, commit_id, &adoptable) {
+    if let Err(error) = kept.and_then(|()| adopt(fork, &adoptable)) {
         log::warn!("contents of {name} stay in its layer for now: {error}");
     }
     Ok(CommitOutcome {
@@ -93,6 +104,11 @@ pub fn commit(
         parent_id,
         changeset,
     })
+}
+
+/// What a thread found; a panic goes on where it would have without the thread.
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 /// Lets contents leave the layer that HEAD's tree has by now (after a commit by git inside the mount), and keeps HEAD
@@ -111,8 +127,9 @@ pub fn settle(
     adoptable.retain(|adoptable| adoptable.is_in_head);
     // git does not wait for the objects that it writes, and from now on they are all there is of these contents.
     repository.sync_blobs(adoptable.iter().map(|adoptable| adoptable.blob_id))?;
+    keep_head(repository, name, head)?;
     Ok(SettleOutcome {
-        adopted: adopt(repository, name, fork, head, &adoptable)?,
+        adopted: adopt(fork, &adoptable)?,
     })
 }
 
@@ -224,15 +241,8 @@ fn index_changes(fork: &Fork, changeset: &Changeset) -> Vec<IndexChange> {
     changeset.changes.iter().filter_map(of_change).collect()
 }
 
-/// Keeps `head` from being collected, then lets these contents, which it has, leave the layer.
-fn adopt(
-    repository: &Repository,
-    name: &ForkName,
-    fork: &Fork,
-    head: ObjectId,
-    adoptable: &[Adoptable],
-) -> Result<usize, ChangeError> {
-    keep_head(repository, name, head)?;
+/// Lets contents leave the layer; HEAD, which has them, was kept from being collected.
+fn adopt(fork: &Fork, adoptable: &[Adoptable]) -> Result<usize, ChangeError> {
     let adopted: Vec<_> = adoptable
         .iter()
         .map(|adoptable| (adoptable.ino, adoptable.ctime, adoptable.blob_id))

@@ -39,6 +39,25 @@ pub struct UpdatedIndex {
     has_old: bool,
 }
 
+/// An index that is written and durable, but not in its place yet. Dropping it leaves the index as it is.
+#[derive(Debug)]
+pub struct PreparedIndex {
+    lock: IndexLock,
+}
+
+impl PreparedIndex {
+    /// Puts it in the index's place, with the permissions that the index has.
+    pub fn put_in_place(self) -> Result<UpdatedIndex, GitError> {
+        self.lock
+            .put_in_place()
+            .map_err(GitError::io("replace", &self.lock.index_path))
+            .map(|has_old| UpdatedIndex {
+                lock: self.lock,
+                has_old,
+            })
+    }
+}
+
 impl UpdatedIndex {
     /// Puts the old index back. Where it could not be kept (a file system without hard links, or no index before), the
     /// new one stays.
@@ -86,16 +105,14 @@ impl IndexLock {
         })
     }
 
-    /// Puts `content` in the index's place, with the permissions that the index has. It is on the disk before it gets there:
-    /// git cannot read an index that a power failure left empty.
-    pub(super) fn commit(mut self, content: &[u8]) -> Result<UpdatedIndex, GitError> {
+    /// Writes what is to take the index's place. It is on the disk before it gets there: git cannot read an index that a
+    /// power failure left empty.
+    pub(super) fn write(mut self, content: &[u8]) -> Result<PreparedIndex, GitError> {
         self.file
             .write_all(content)
             .and_then(|()| self.file.sync_all())
             .map_err(GitError::io("write", &self.lock_path))?;
-        self.put_in_place()
-            .map_err(GitError::io("replace", &self.index_path))
-            .map(|has_old| UpdatedIndex { lock: self, has_old })
+        Ok(PreparedIndex { lock: self })
     }
 
     /// Whether the old index was kept.

@@ -14,9 +14,11 @@ mod writer;
 mod tests;
 
 pub use self::base::{BaseStat, write_base_index};
-pub use self::lock::{UpdatedIndex, release_stale_lock};
+pub use self::lock::{PreparedIndex, UpdatedIndex, release_stale_lock};
 pub use self::removed::{RemovedPath, removed_paths};
-pub use self::update::{IndexChange, update_index};
+#[cfg(test)]
+use self::update::update_index;
+pub use self::update::{IndexChange, prepare_index};
 
 use std::panic::resume_unwind;
 use std::path::Path;

@@ -6,7 +6,7 @@ use std::ops::{Bound, Range};
 use gix::index::entry::{Flags, Mode, Stage};
 use gix::index::extension::Tree;
 
-use super::lock::{IndexLock, UpdatedIndex};
+use super::lock::{IndexLock, PreparedIndex};
 use super::writer::{CachedTree, Encoder, EntryFlags, EntryStat};
 use super::{check_depth, is_beneath_skipped_directory, on_deep_stack, read_index};
 use crate::attr::Attr;
@@ -21,28 +21,39 @@ pub struct IndexChange {
     pub new: Option<(TreeEntryKind, ObjectId, Attr)>,
 }
 
-/// Brings the worktree's index to `tree_id`, as `git add -A && git commit` would leave it: entries of `changes` are set
+/// Prepares the worktree's index for `tree_id`, as `git add -A && git commit` would leave it: entries of `changes` are set
 /// with their stat, entries that differ from the tree otherwise are set without one (git reads those files again),
 /// all others keep theirs, with their flags. Conflicts are resolved. Takes git's own `index.lock`,
-/// which is held as long as the answer.
+/// which is held as long as the answer, and what comes of that.
 ///
 /// Directories that the old index knows to be the tree's own are not read, so that it costs O(changes) tree reads.
 ///
 /// # Errors
 /// [`GitError::IndexLocked`] where git holds the lock.
-pub fn update_index(
+pub fn prepare_index(
     repository: &Repository,
     worktree: &LinkedWorktree,
     tree_id: ObjectId,
     changes: &[IndexChange],
-) -> Result<UpdatedIndex, GitError> {
+) -> Result<PreparedIndex, GitError> {
     let index_path = worktree.index_path();
     let lock = IndexLock::acquire(worktree)?;
     let updated = on_deep_stack(&index_path, || {
         let old = read_index(repository, worktree)?;
         Update::new(repository, &old, changes).run(tree_id)
     })?;
-    lock.commit(&updated)
+    lock.write(&updated)
+}
+
+/// Prepares an index and puts it in place.
+#[cfg(test)]
+pub(super) fn update_index(
+    repository: &Repository,
+    worktree: &LinkedWorktree,
+    tree_id: ObjectId,
+    changes: &[IndexChange],
+) -> Result<super::UpdatedIndex, GitError> {
+    prepare_index(repository, worktree, tree_id, changes)?.put_in_place()
 }
 
 /// The old index being turned into the new one, path by path.
