@@ -6,9 +6,9 @@ use super::context::{Connection, Context};
 use super::hooks::Hooks;
 use super::output::{Tone, counted, one_line, quoted, short_id};
 use super::{Exit, SUCCESS, identity};
-use crate::daemon::protocol::{Committed, ForkInfo, IdentityText, Request};
+use crate::daemon::protocol::{Committed, ForkInfo, Request};
 use crate::daemon::{ErrorCode, Failure};
-use crate::git::program;
+use crate::git::{CallerConfig, program};
 
 /// Commit what changed in a fork
 ///
@@ -56,10 +56,12 @@ pub fn run(verb: &Commit, context: &Context) -> Result<Exit, Failure> {
     } else {
         common_dir
     };
-    let committer = identity::committer(dir)?;
-    let author = identity::author(dir, verb.author.as_deref())?;
+    let config = CallerConfig::of(dir);
+    let committer = identity::committer(dir, config.as_ref())?;
+    let author = identity::author(dir, config.as_ref(), verb.author.as_deref())?;
 
-    let hooks = prepare_hooks(verb, context, &mut connection, &fork, dir, &author)?;
+    let hooks = Hooks::find(dir, config.as_ref(), &author)?;
+    let hooks = prepare_hooks(verb, context, &mut connection, &fork, hooks)?;
     let message = match &hooks {
         Some(hooks) => {
             if !verb.no_verify {
@@ -88,10 +90,8 @@ fn prepare_hooks(
     context: &Context,
     connection: &mut Connection,
     fork: &ForkInfo,
-    dir: &Path,
-    author: &IdentityText,
+    mut hooks: Hooks,
 ) -> Result<Option<Hooks>, Failure> {
-    let mut hooks = Hooks::find(dir, author)?;
     if hooks.is_empty() {
         return Ok(None);
     }

@@ -1,8 +1,6 @@
 //! Where a command runs: its directory, the repository around it, the daemon, and the fork it means.
 
 use std::cell::OnceCell;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::args::Global;
@@ -12,7 +10,7 @@ use crate::daemon::protocol::{
     Answer, Changes, CommitLine, Committed, DaemonInfo, Deleted, Figures, ForkInfo, Request, Unmounted,
 };
 use crate::daemon::{Client, ErrorCode, Failure};
-use crate::git::{Repository, program};
+use crate::git::Repository;
 use crate::sys::file::fs_figures;
 use crate::workspace::{ForkName, Store};
 
@@ -72,11 +70,7 @@ impl Context {
 
     /// The private git directory of the worktree that the command runs in.
     pub fn git_dir(&self) -> Result<PathBuf, Failure> {
-        let mut command = program::command(&self.cwd);
-        command.args(["rev-parse", "--absolute-git-dir"]);
-        let printed = program::run(&mut command, b"")?;
-        let line = printed.strip_suffix(b"\n").unwrap_or(&printed);
-        Ok(PathBuf::from(OsStr::from_bytes(line)))
+        Ok(Repository::git_dir_at(&self.cwd)?)
     }
 
     /// `dir` as the daemon must get it: absolute.

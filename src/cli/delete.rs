@@ -4,6 +4,7 @@ use super::context::Context;
 use super::{Exit, SUCCESS, identity};
 use crate::daemon::Failure;
 use crate::daemon::protocol::{Deleted, Request};
+use crate::git::CallerConfig;
 
 /// Remove a fork
 ///
@@ -27,7 +28,8 @@ pub struct Delete {
 
 pub fn run(verb: &Delete, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to_fork(Some(&verb.name))?;
-    let identity = identity::committer(context.repository()?.common_dir()).ok();
+    let dir = context.repository()?.common_dir();
+    let identity = identity::committer(dir, CallerConfig::of(dir).as_ref()).ok();
     context.step_out();
     let deleted = connection.delete(&Request::Delete {
         fork: name,

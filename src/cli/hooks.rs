@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use super::failures::git_failed;
 use crate::daemon::protocol::IdentityText;
 use crate::daemon::{ErrorCode, Failure};
-use crate::git::{CommitTime, program};
+use crate::git::{CallerConfig, CommitTime, program};
 
 /// The hooks around a commit, in the order in which they run.
 const COMMIT_HOOKS: [&str; 4] = ["pre-commit", "prepare-commit-msg", "commit-msg", "post-commit"];
@@ -33,21 +33,16 @@ pub struct Hooks {
 }
 
 impl Hooks {
-    /// Finds the hooks that git would run in `dir`.
-    pub fn find(dir: &Path, author: &IdentityText) -> Result<Hooks, Failure> {
-        let mut command = program::command(dir);
-        command.args([
-            "rev-parse",
-            "--path-format=absolute",
-            "--git-path",
-            "hooks",
-            "--git-dir",
-        ]);
-        let printed = program::run(&mut command, b"")?;
-        let mut places = printed.split(|&byte| byte == b'\n').map(OsStr::from_bytes);
-        let hooks_dir = PathBuf::from(places.next().unwrap_or_default());
-        let git_dir = PathBuf::from(places.next().unwrap_or_default());
-        let configured = configured(dir)?;
+    /// Finds the hooks that git would run in `dir`, whose configuration is `config`.
+    pub fn find(dir: &Path, config: Option<&CallerConfig>, author: &IdentityText) -> Result<Hooks, Failure> {
+        let plain = config.and_then(|config| Some((config.hooks_dir()?, config.git_dir())));
+        let (hooks_dir, git_dir, configured) = match plain {
+            Some((hooks_dir, git_dir)) => (hooks_dir, git_dir.to_owned(), BTreeSet::new()),
+            None => {
+                let (hooks_dir, git_dir) = places(dir)?;
+                (hooks_dir, git_dir, configured(dir)?)
+            }
+        };
         let present = COMMIT_HOOKS
             .into_iter()
             .filter(|hook| configured.contains(*hook) || is_executable(&hooks_dir.join(hook)))
@@ -146,6 +141,22 @@ impl Hooks {
         .cause(format!("it ended with {status}"))
         .hint("do what it asks for; `--no-verify` skips pre-commit and commit-msg"))
     }
+}
+
+/// Where git looks for hooks in `dir`, and the worktree's private git directory.
+fn places(dir: &Path) -> Result<(PathBuf, PathBuf), Failure> {
+    let mut command = program::command(dir);
+    command.args([
+        "rev-parse",
+        "--path-format=absolute",
+        "--git-path",
+        "hooks",
+        "--git-dir",
+    ]);
+    let printed = program::run(&mut command, b"")?;
+    let mut places = printed.split(|&byte| byte == b'\n').map(OsStr::from_bytes);
+    let mut next = || PathBuf::from(places.next().unwrap_or_default());
+    Ok((next(), next()))
 }
 
 /// The events that hooks in the configuration (`hook.<name>.event`, from git 2.54 on) listen to.

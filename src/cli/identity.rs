@@ -5,28 +5,44 @@ use std::path::Path;
 use super::failures::lines;
 use crate::daemon::protocol::IdentityText;
 use crate::daemon::{ErrorCode, Failure};
-use crate::git::{Identity, program};
+use crate::git::caller::commit_time;
+use crate::git::{CallerConfig, Identity, Role, program};
 
-/// The committer as git knows it in `dir`: from the caller's environment, then from the configuration. The time is now,
-/// or what `GIT_COMMITTER_DATE` says.
-pub fn committer(dir: &Path) -> Result<IdentityText, Failure> {
-    ask(dir, "GIT_COMMITTER_IDENT", &[])
+/// The committer as git knows it in `dir`, whose configuration is `config`: from the caller's environment, then from the
+/// configuration. The time is now, or what `GIT_COMMITTER_DATE` says.
+pub fn committer(dir: &Path, config: Option<&CallerConfig>) -> Result<IdentityText, Failure> {
+    of_caller(dir, config, Role::Committer)
 }
 
 /// The author as git knows it in `dir`, or as `--author` says: `Name <address>`, or else a pattern for the author of an
 /// earlier commit, as git takes it. The time is now, or what `GIT_AUTHOR_DATE` says.
-pub fn author(dir: &Path, given: Option<&str>) -> Result<IdentityText, Failure> {
-    let variable = "GIT_AUTHOR_IDENT";
+pub fn author(
+    dir: &Path,
+    config: Option<&CallerConfig>,
+    given: Option<&str>,
+) -> Result<IdentityText, Failure> {
     let Some(given) = given else {
-        return ask(dir, variable, &[]);
+        return of_caller(dir, config, Role::Author);
     };
     let (name, email) = match Identity::parse(given) {
         Some(identity) => (identity.name, identity.email),
         None => earlier_author(dir, given)?,
     };
-    let told = [("GIT_AUTHOR_NAME", &*name), ("GIT_AUTHOR_EMAIL", &*email)];
-    let IdentityText { time, .. } = ask(dir, variable, &told)?;
+    let time = match commit_time(Role::Author) {
+        Some(time) => Some(time),
+        None => {
+            let told = [("GIT_AUTHOR_NAME", &*name), ("GIT_AUTHOR_EMAIL", &*email)];
+            ask(dir, Role::Author, &told)?.time
+        }
+    };
     Ok(IdentityText { name, email, time })
+}
+
+fn of_caller(dir: &Path, config: Option<&CallerConfig>, role: Role) -> Result<IdentityText, Failure> {
+    match config.and_then(|config| config.identity(role)) {
+        Some(Identity { name, email, time }) => Ok(IdentityText { name, email, time }),
+        None => ask(dir, role, &[]),
+    }
 }
 
 /// Name and address of the author of the newest commit whose author matches `pattern`.
@@ -47,11 +63,11 @@ fn earlier_author(dir: &Path, pattern: &str) -> Result<(String, String), Failure
     }
 }
 
-/// Asks git for `variable`, with `environment` beside the caller's.
-fn ask(dir: &Path, variable: &str, environment: &[(&str, &str)]) -> Result<IdentityText, Failure> {
+/// Asks git who commits, with `environment` beside the caller's.
+fn ask(dir: &Path, role: Role, environment: &[(&str, &str)]) -> Result<IdentityText, Failure> {
     let mut command = program::command(dir);
     command.envs(environment.iter().copied());
-    let finished = program::finish(command.args(["var", variable]), b"")?;
+    let finished = program::finish(command.args(["var", &role.variable("IDENT")]), b"")?;
     match Identity::parse_signature(&finished.stdout) {
         Some(Identity { name, email, time }) if finished.status.success() => {
             Ok(IdentityText { name, email, time })

@@ -5,6 +5,7 @@ use super::output::short_id;
 use super::{Exit, SUCCESS, identity};
 use crate::daemon::Failure;
 use crate::daemon::protocol::{Request, UnmountAction, Unmounted};
+use crate::git::CallerConfig;
 use crate::workspace::UnmountPolicy;
 
 /// Unmount a fork and keep, commit or discard its changes
@@ -60,7 +61,9 @@ pub fn run(verb: &Unmount, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to_fork(verb.name.as_deref())?;
     // A policy may ask for a commit; where it needs an identity and there is none, the daemon says so.
     let dir = context.repository()?.common_dir();
-    let (author, committer) = (identity::author(dir, None).ok(), identity::committer(dir).ok());
+    let config = CallerConfig::of(dir);
+    let author = identity::author(dir, config.as_ref(), None).ok();
+    let committer = identity::committer(dir, config.as_ref()).ok();
     context.step_out();
     let unmounted = connection.unmount(&Request::Unmount {
         fork: name,

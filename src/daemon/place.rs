@@ -14,9 +14,12 @@ use crate::workspace::store::default_mount_root;
 use crate::workspace::{ForkName, ForkRecord};
 
 /// Where the fork `name` is mounted if nobody says otherwise: beneath `tine.mountRoot` of git's configuration (a
-/// relative one counts from the checkout; `~/` is expanded), else beneath [`default_mount_root`].
+/// relative one counts from the checkout; `~/` is expanded), else beneath [`default_mount_root`]. `repository` was opened
+/// just now, as the daemon outlives changes of the configuration.
 pub fn default_dir(repository: &Repository, name: &ForkName) -> Result<PathBuf, Failure> {
-    // Asked anew each time, as the daemon outlives changes of the configuration.
+    if !repository.has_setting("tine", "mountRoot") {
+        return Ok(default_mount_root(repository).join(name.as_str()));
+    }
     let output = program::command(repository.checkout_dir())
         .args(["config", "--type=path", "--get", "tine.mountRoot"])
         .output()

@@ -5,6 +5,7 @@
 //! each thread takes its own handle with [`Repository::local`].
 
 pub mod base;
+pub mod caller;
 pub mod commit;
 pub mod error;
 pub mod ignore;
@@ -21,7 +22,8 @@ pub mod worktree;
 pub use base::{
     Base, BaseCache, BaseDir, BaseEntry, BlobContent, CacheFigures, ConversionSettings, Filling, InoHasher,
 };
-pub use commit::{CommitSpec, CommitTime, Identity, TreeChange};
+pub use caller::CallerConfig;
+pub use commit::{CommitSpec, CommitTime, Identity, Role, TreeChange};
 pub use error::GitError;
 pub use gix::ObjectId;
 pub use ignore::IgnoreRules;

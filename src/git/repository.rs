@@ -25,7 +25,7 @@ const PACK_SLOTS: gix::odb::store::init::Slots = gix::odb::store::init::Slots::A
 };
 
 /// For an object database that is never read.
-const NO_PACK_SLOTS: gix::odb::store::init::Slots = gix::odb::store::init::Slots::Given(0);
+pub(super) const NO_PACK_SLOTS: gix::odb::store::init::Slots = gix::odb::store::init::Slots::Given(0);
 
 /// A git repository, shared by all threads. Cloning is cheap.
 #[derive(Clone)]
@@ -96,6 +96,15 @@ impl Repository {
         let is_linked = git_dir.join("commondir").exists();
         let common_dir = common_dir_of(&git_dir)?;
         Repository::open_at(&common_dir, work_dir.filter(|_| !is_linked), None)
+    }
+
+    /// The private git directory of the worktree that `dir` is in, or the git directory itself; absolute.
+    pub fn git_dir_at(dir: &Path) -> Result<PathBuf, GitError> {
+        let absolute = std::path::absolute(dir).map_err(GitError::io("resolve", dir))?;
+        let (found, _trust) =
+            gix::discover::upwards(&absolute).map_err(|_| GitError::NotARepository(dir.to_owned()))?;
+        let (git_dir, _) = found.into_repository_and_work_tree_directories();
+        git_dir.canonicalize().map_err(GitError::io("find", git_dir))
     }
 
     /// Opens the repository whose common directory is `common_dir`.
@@ -300,6 +309,14 @@ impl Repository {
     pub fn config_bool(&self, key: &str) -> Option<bool> {
         let local = self.local_with_fresh_config().ok()?;
         local.config_snapshot().boolean(key)
+    }
+
+    /// Whether the configuration that the repository was opened with has `<section>.<name>`, whatever its value.
+    pub fn has_setting(&self, section: &str, name: &str) -> bool {
+        let local = self.local();
+        let config = local.config_snapshot();
+        let mut sections = config.plumbing().sections_by_name(section).into_iter().flatten();
+        sections.any(|section| section.contains_value_name(name))
     }
 
     /// A string from git's configuration as the main checkout sees it now.

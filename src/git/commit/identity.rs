@@ -72,17 +72,25 @@ impl Identity {
 
 /// Which of a commit's two people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub enum Role {
     Author,
     Committer,
 }
 
 impl Role {
-    /// What `git var` calls the identity.
-    fn git_variable(self) -> &'static str {
+    /// The environment's variable for `what`, or what `git var` calls it: `NAME`, `EMAIL`, `DATE`, `IDENT`.
+    pub fn variable(self, what: &str) -> String {
         match self {
-            Role::Author => "GIT_AUTHOR_IDENT",
-            Role::Committer => "GIT_COMMITTER_IDENT",
+            Role::Author => format!("GIT_AUTHOR_{what}"),
+            Role::Committer => format!("GIT_COMMITTER_{what}"),
+        }
+    }
+
+    /// The setting for `what`: `name`, `email`.
+    pub fn key(self, what: &str) -> String {
+        match self {
+            Role::Author => format!("author.{what}"),
+            Role::Committer => format!("committer.{what}"),
         }
     }
 }
@@ -137,7 +145,7 @@ impl Repository {
         command
             .arg("--git-dir")
             .arg(self.common_dir())
-            .args(["var", role.git_variable()]);
+            .args(["var", &role.variable("IDENT")]);
         let output = program::run(&mut command, b"").map_err(|error| match error {
             GitError::GitFailed { stderr, .. } => GitError::NoIdentity(reason(&stderr)),
             other => other,
@@ -160,7 +168,7 @@ fn reason(stderr: &str) -> String {
 
 /// Removes what git removes from names and addresses (`strbuf_addstr_without_crud`): control characters, spaces and
 /// punctuation at both ends, and within them the characters that end a field.
-fn strip_crud(text: &str) -> String {
+pub(in crate::git) fn strip_crud(text: &str) -> String {
     let is_crud = |c: char| c <= ' ' || matches!(c, '.' | ',' | ':' | ';' | '<' | '>' | '"' | '\\' | '\'');
     text.trim_matches(is_crud)
         .chars()

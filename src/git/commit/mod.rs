@@ -19,8 +19,8 @@ use gix::refs::transaction::{PreviousValue, RefEdit};
 use gix::refs::{FullName, Target};
 use gix::{ObjectId, oid};
 
-use self::identity::Role;
-pub use self::identity::{CommitTime, Identity};
+pub(super) use self::identity::strip_crud;
+pub use self::identity::{CommitTime, Identity, Role};
 pub use self::message::clean_message;
 use super::refs::{lock_of, read_if_there, ref_locked, reflog_message};
 use super::{GitError, LinkedWorktree, Repository, TreeEntryKind, program};
