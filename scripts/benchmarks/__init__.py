@@ -1,0 +1,1 @@
+"""What scripts/bench, scripts/round-trips and scripts/plot are made of."""
