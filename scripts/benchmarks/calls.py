@@ -118,6 +118,10 @@ def extract_as_tar(path):
     os.close(descriptor)
 
 
+def overwrite(path):
+    write(path, 4096, os.O_TRUNC)
+
+
 def save_as_editor(path):
     """Written beside it, synced, and renamed over it."""
     beside = path + ".new"
@@ -213,20 +217,21 @@ CALLS = [
     Call("list, stat each entry, again", after(base_directories, list_with_stat), list_with_stat, TIME_ASKED),
     Call("read a symlink, first", links, os.readlink, "the name, then the target"),
     Call("read a symlink, again", after(links, os.readlink), os.readlink),
-    Call("access(X_OK)", known, lambda path: os.access(path, os.X_OK), "the kernel asks each time where it checks nothing"),
+    Call("access(X_OK)", known, lambda path: os.access(path, os.X_OK), "asked each time, where the kernel checks none"),
     Call("chdir", directories, lambda path: (os.chdir(path), os.chdir("/")), "as access"),
     Call("create empty, close", names, lambda path: write(path, 0), NAME_CHECK),
     Call("create, write 4 KiB, close", names, write, NAME_CHECK + "; " + CAPABILITY),
     Call("create, write 1 MiB, close", names, lambda path: write(path, MIB), NAME_CHECK + "; " + CAPABILITY),
-    Call("create as tar does", names, extract_as_tar, NAME_CHECK + "; owner, mode and time come one by one; " + CAPABILITY),
+    Call("create as tar does", names, extract_as_tar,
+         NAME_CHECK + "; owner, mode and time come one by one; " + CAPABILITY),
     Call("save as an editor does", known, save_as_editor, "both names; " + CAPABILITY),
-    Call("overwrite a base file (O_TRUNC, write)", known, lambda path: write(path, 4096, os.O_TRUNC), TRUNCATES + "; " + CAPABILITY),
-    Call("overwrite an own file (O_TRUNC, write)", own, lambda path: write(path, 4096, os.O_TRUNC), TRUNCATES + "; " + CAPABILITY),
-    Call("open O_TRUNC an empty file, write", lambda fork, n: fork.new_files(n, 0),
-         lambda path: write(path, 4096, os.O_TRUNC), TRUNCATES + "; " + CAPABILITY),
+    Call("overwrite a base file (O_TRUNC, write)", known, overwrite, TRUNCATES + "; " + CAPABILITY),
+    Call("overwrite an own file (O_TRUNC, write)", own, overwrite, TRUNCATES + "; " + CAPABILITY),
+    Call("open O_TRUNC an empty file, write", lambda fork, n: fork.new_files(n, 0), overwrite,
+         TRUNCATES + "; " + CAPABILITY),
     Call("write 4 KiB in place", own, lambda path: write(path, 4096, 0)),
     Call("append 4 KiB", own, lambda path: write(path, 4096, os.O_APPEND)),
-    Call("append 100 bytes to a base file", known, lambda path: write(path, 100, os.O_APPEND), CAPABILITY),
+    Call("append to a base file", known, lambda path: write(path, 100, os.O_APPEND), CAPABILITY),
     Call("truncate", own, lambda path: os.truncate(path, 100)),
     Call("fallocate", own, opened(lambda file: os.posix_fallocate(file, 0, 8192))),
     Call("fsync after nothing", own, opened(os.fsync)),

@@ -200,7 +200,8 @@ def install_packages(fork):
 
     def act():
         cache = os.path.join(fork.home, "npm-cache")
-        run("npm", "install", "--silent", "--offline", "--no-audit", "--no-fund", "--cache", cache, *dependencies, cwd=where)
+        quietly = ("--silent", "--offline", "--no-audit", "--no-fund")
+        run("npm", "install", *quietly, "--cache", cache, *dependencies, cwd=where)
         return sum(len(files) for _, _, files in os.walk(os.path.join(where, "node_modules")))
 
     return act
