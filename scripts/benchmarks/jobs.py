@@ -128,6 +128,39 @@ def copy(fork):
     return act
 
 
+def archive_copy(fork):
+    where = extracted(fork)
+
+    def act():
+        run("cp", "-a", where, where + "-copy")
+        return tracked(fork)
+
+    return act
+
+
+def switch(fork):
+    run(*STATUS, cwd=fork.dir)
+    changed = git("diff", "--name-only", "HEAD~1", "HEAD", cwd=fork.repo).count("\n")
+
+    def act():
+        run("git", "checkout", "--quiet", "HEAD~1", cwd=fork.dir)
+        return changed
+
+    return act
+
+
+def stash_ten(fork):
+    for path in fork.known_files(10):
+        write(path, 100, os.O_APPEND)
+    run(*STATUS, cwd=fork.dir)
+
+    def act():
+        run("git", "stash", "--quiet", cwd=fork.dir)
+        return 1
+
+    return act
+
+
 def compile_c(fork):
     source = os.path.join(fork.new_directory(), "one.c")
     with open(source, "w") as file:
@@ -221,17 +254,22 @@ def commit_ten(fork):
     return act
 
 
+ATTRIBUTES = "the kernel caches no extended attributes"
 JOBS = [
     Job("find, first", "file", program(*FIND, forget=True), why="two listings a directory"),
     Job("find, again", "file", program(*FIND, before=[FIND, FIND])),
+    Job("ls -lR, again", "file", program("ls", "-lR", before=[FIND, FIND]), why=ATTRIBUTES),
     Job("rg over everything, first", "file", program(*RG, forget=True), needs="rg", why="one READ a file"),
     Job("rg over everything, again", "file", program(*RG, before=[SEARCH, SEARCH]), needs="rg"),
     Job("git status, first", "file", program(*STATUS, forget=True), why="git stats every file of its index by name"),
     Job("git status, second", "run", program(*STATUS, before=[STATUS], count=one)),
     Job("git status, after one change", "run", after_one_change),
     Job("git add -A, git commit of 10 files", "run", commit_ten),
+    Job("git checkout of an older commit", "changed file", switch),
+    Job("git stash of 10 files", "run", stash_ten),
     Job("tar x", "file", extract),
     Job("cp -r", "file", copy),
+    Job("cp -a", "file", archive_copy, why=ATTRIBUTES),
     Job("rm -rf of own files", "file", remove),
     Job("rm -rf of base files nobody looked at", "file", remove_base),
     Job("cc -c of one file", "run", compile_c, needs="cc"),
