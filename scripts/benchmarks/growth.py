@@ -44,13 +44,13 @@ def by_entries(sources, places, note, most, enough):
             workspace.take_away()
 
 
-def by_mounts(sources, place, note, most):
+def by_mounts(sources, place, note, most, enough):
     """Costs in one fork, the time of a further `tine new`, and the daemon's memory, at each number of mounts."""
     repository = sources.repository("small")
     forks = []
     try:
         for total in MOUNTS:
-            if total > most:
+            if total > most or enough():
                 break
             while len(forks) < total:
                 fork = place.workspace(repository, f"mount-{len(forks)}")

@@ -174,7 +174,8 @@ class Fork(Workspace):
     def forget(self):
         self.ask("daemon", "stop")
         drop_caches()
-        self.ask("list")
+        # A daemon that starts mounts what was mounted; this waits for it.
+        self.ask("mount", self.name)
 
     def check(self):
         wanted = self.place.transport
