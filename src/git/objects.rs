@@ -85,7 +85,7 @@ const MAX_BLOB_BYTES: u64 = 1 << 30;
 /// Bytes of trees that are kept as they are stored. One request looks at the same few trees several times.
 const MAX_TREE_CACHE_BYTES: u64 = 2 << 20;
 
-/// Trees that were read and found to be what their ids say.
+/// Trees that were read, and found to be what their ids say, or written.
 pub(super) struct TreeCache(Cache<ObjectId, Arc<[u8]>, ByLength>);
 
 impl TreeCache {
@@ -102,7 +102,7 @@ impl TreeCache {
         Some(self.0.get(&id)?.to_vec())
     }
 
-    fn put(&self, id: ObjectId, data: &[u8]) {
+    pub fn put(&self, id: ObjectId, data: &[u8]) {
         self.0.insert(id, data.into());
     }
 }

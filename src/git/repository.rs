@@ -49,6 +49,8 @@ struct Inner {
     fetching: Mutex<()>,
     /// Shared with the repositories that this one was reopened from. Synchronises itself.
     trees: Arc<TreeCache>,
+    /// Whether the configuration was read just now, for whoever asks for a fresh one.
+    is_fresh: bool,
 }
 
 /// Where a worktree's HEAD stands.
@@ -112,8 +114,8 @@ impl Repository {
         Repository::open_at(&common_dir_of(common_dir)?, None, None)
     }
 
-    /// The same repository with the configuration that it has now. What is mapped of the object database stays, and what
-    /// was read of it.
+    /// The same repository with the configuration that it has now, for the length of one request: it is not read again.
+    /// What is mapped of the object database stays, and what was read of it.
     pub fn reopened(&self) -> Result<Repository, GitError> {
         Repository::open_at(self.common_dir(), None, Some(self))
     }
@@ -156,6 +158,7 @@ impl Repository {
                 protection,
                 fetching: Mutex::new(()),
                 trees,
+                is_fresh: earlier.is_some(),
             }),
         })
     }
@@ -301,6 +304,9 @@ impl Repository {
 
     /// A handle with the configuration as it is on disk now: a serving process outlives many edits of it.
     pub(super) fn local_with_fresh_config(&self) -> Result<gix::Repository, GitError> {
+        if self.inner.is_fresh {
+            return Ok(self.local());
+        }
         let shared = open_shared(&self.inner.common_dir, Some(&self.object_store()))?;
         Ok(shared.to_thread_local())
     }

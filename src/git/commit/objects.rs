@@ -59,6 +59,9 @@ impl Repository {
             self.with_local(|local| local.objects.write_buf_with_known_id(kind, bytes, id))
                 .map_err(|error| library_io_error("write an object", self.objects_dir(), &error))?;
         }
+        if kind == Kind::Tree {
+            self.trees().put(id, bytes);
+        }
         self.note_unsynced(id);
         Ok(id)
     }
