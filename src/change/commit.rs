@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 
 use super::changeset::{Adoptable, Blobs, Examined, Scope, examine, write_tree};
@@ -10,6 +11,7 @@ use super::{Change, ChangeError, Changeset};
 use crate::git::index::{IndexChange, prepare_index};
 use crate::git::{CommitSpec, GitError, Identity, ObjectId, Repository};
 use crate::path::RepoPath;
+use crate::workspace::store::IndexStamp;
 use crate::workspace::{Fork, ForkName};
 
 /// How a commit is made.
@@ -92,6 +94,10 @@ pub fn commit(
     if let Err(error) = moved {
         updated_index.undo();
         return Err(error.into());
+    }
+    // It has all that the tree has: the next look at the changes need not read it.
+    if let Some(stamp) = IndexStamp::of(&fork.worktree.index_path()) {
+        fork.memo().remember_removed(&stamp, tree_id, Arc::new([]));
     }
     drop(updated_index);
     // The commit stands. What is left only saves space, and settling does it again.

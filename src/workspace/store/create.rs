@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use super::recover::{clean_after_damaged, release_refs, remove_traces};
-use super::{ForkOptions, Store, TRACES_NAME, files, lock_reason};
+use super::{ForkOptions, IndexStamp, Store, TRACES_NAME, files, lock_reason};
 use crate::attr::{FileKind, Ino, Timestamp};
 use crate::git::index::{BaseStat, write_base_index};
 use crate::git::{Base, ConversionSettings, GitError, Head, LinkedWorktree, ObjectId, TreeEntryKind};
@@ -188,6 +188,10 @@ impl Store {
         }
         undo.disarm();
         drop(steps);
+        if let Some(stamp) = IndexStamp::of(&worktree.index_path()) {
+            let index = (stamp, prepared.base.tree_id());
+            self.open.lock().new_indexes.insert(name.clone(), index);
+        }
         // The record stands, so nothing is to go; a list that stays is removed at the next opening.
         if let Err(error) = files::remove_file(&self.places.traces(name)) {
             log::warn!("{error}");
@@ -267,6 +271,7 @@ impl Store {
             Err(error) => return Err(error),
         };
         open.forks.remove(name);
+        open.new_indexes.remove(name);
         files::write_json(&self.places.traces(name), traces)?;
         let record_path = self.places.record(name);
         files::remove_file(&record_path)?;

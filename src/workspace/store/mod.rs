@@ -155,6 +155,8 @@ struct OpenForks {
     forks: HashMap<ForkName, (Weak<Fork>, Weak<Workspace>)>,
     /// By tree and the fingerprint of the settings.
     bases: HashMap<(ObjectId, u64), Weak<Base>>,
+    /// The indexes of forks that were made and not opened yet, which lack nothing of the tree.
+    new_indexes: HashMap<ForkName, (IndexStamp, ObjectId)>,
 }
 
 impl OpenForks {
@@ -388,10 +390,14 @@ impl Store {
             None => Arc::new(self.open_workspace(&mut open, &record)?),
         };
         lead_back(&workspace, &worktree, record.base_attrs)?;
+        let memo = Memo::default();
+        if let Some((stamp, tree_id)) = open.new_indexes.remove(name) {
+            memo.remember_removed(&stamp, tree_id, Arc::new([]));
+        }
         let fork = Arc::new(Fork {
             workspace,
             worktree,
-            memo: Memo::default(),
+            memo,
             cache: self.cache.clone(),
             conversions: Mutex::new(None),
         });
