@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
+use super::content_file::{ContentFile, write_at};
 use super::contents::{ContentReader, named_places};
 use super::fault;
 use super::log::sync_dir;
@@ -30,6 +31,8 @@ pub(super) struct ContentStore {
     live_bytes: u64,
     is_data_dirty: bool,
     dirty_files: HashSet<u64>,
+    /// Content files that are written while the layer is free for others.
+    being_written: HashSet<u64>,
     /// Names in `files` changed.
     is_dir_dirty: bool,
     /// A process before this one wrote what it did not sync.
@@ -131,6 +134,7 @@ impl ContentStore {
             live_bytes: 0,
             is_data_dirty: false,
             dirty_files: HashSet::new(),
+            being_written: HashSet::new(),
             is_dir_dirty: false,
             is_all_dirty: false,
             freed: Vec::new(),
@@ -384,16 +388,37 @@ impl ContentStore {
             Place::File(number) => {
                 let file = self.reader.file(number)?;
                 self.dirty_files.insert(number);
-                let written = fault::step().and_then(|()| {
-                    if offset > len {
-                        clear_beyond(&file, len)?;
-                    }
-                    file.write_all_at(data, offset)
-                });
+                let written = write_at(&file, len, offset, data);
                 self.count_file(number, &file);
                 written.map_err(|e| error(self, e))
             }
         }
+    }
+
+    /// As [`Layer::begin_writing`](super::Layer::begin_writing).
+    pub fn begin_writing(
+        &mut self,
+        content: ContentRef,
+        len: u64,
+    ) -> Result<Option<ContentFile>, LayerError> {
+        let file = ContentFile::open(&self.reader, content, len)?;
+        self.being_written.extend(file.as_ref().map(ContentFile::number));
+        Ok(file)
+    }
+
+    /// As [`Layer::end_writing`](super::Layer::end_writing).
+    pub fn end_writing(&mut self, file: &ContentFile) {
+        self.being_written.remove(&file.number());
+        self.dirty_files.insert(file.number());
+        self.count_file(file.number(), file.file());
+    }
+
+    pub fn is_being_written(&self, number: u64) -> bool {
+        self.being_written.contains(&number)
+    }
+
+    pub fn is_any_being_written(&self) -> bool {
+        !self.being_written.is_empty()
     }
 
     /// Sees what a file occupies now.
@@ -583,8 +608,8 @@ impl ContentStore {
         }
     }
 
-    /// As [`Layer::content_file`](super::Layer::content_file).
-    pub fn whole_file(&mut self, content: ContentRef, len: u64) -> Result<Option<Arc<File>>, LayerError> {
+    /// As [`Layer::backing_file`](super::Layer::backing_file).
+    pub fn backing_file(&mut self, content: ContentRef, len: u64) -> Result<Option<Arc<File>>, LayerError> {
         let place = self.reader.check(content, len)?;
         let Place::File(number) = place else {
             return Ok(None);
@@ -603,15 +628,6 @@ impl ContentStore {
         let meta =
             meta.map_err(|error| LayerError::io("stat", self.reader.path(Place::File(number)))(error))?;
         Ok(meta.len())
-    }
-
-    /// Brings one content to the disk, and its name in the directory.
-    pub fn sync_one(&self, content: ContentRef) -> Result<(), LayerError> {
-        self.reader.sync(content)?;
-        if matches!(content.place, Place::File(_)) {
-            sync_dir(self.reader.files().dir())?;
-        }
-        Ok(())
     }
 
     /// Takes out all that waits for the disk.

@@ -186,15 +186,6 @@ impl ContentReader {
             }
         }
     }
-
-    /// Brings one content to the disk.
-    pub fn sync(&self, content: ContentRef) -> Result<(), LayerError> {
-        let synced = match self.check(content, 0)? {
-            Place::Slot { .. } => self.data.sync_data(),
-            Place::File(number) => self.file(number)?.sync_data(),
-        };
-        synced.map_err(|error| LayerError::io("sync", self.path(content.place))(error))
-    }
 }
 
 /// Places of this layer's own that an index names, with the sizes of their nodes.
@@ -206,7 +197,7 @@ pub(super) fn named_places(index: &LayerIndex, id: LayerId) -> impl Iterator<Ite
 }
 
 /// Fills `buffer` from `offset`, with zeroes past the file's end.
-fn read_or_zero(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+pub(super) fn read_or_zero(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
     let mut done = 0;
     while done < buffer.len() {
         match file.read_at(&mut buffer[done..], offset + done as u64) {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::content_file::ContentFile;
 use super::contents::{ContentReader, named_places};
 use super::log::Log;
 use super::slots::SlotMap;
@@ -75,6 +76,11 @@ impl FrozenLayer {
         buffer: &mut [u8],
     ) -> Result<usize, LayerError> {
         self.contents.read(content, len, offset, buffer)
+    }
+
+    /// As [`Layer::content_file`](super::Layer::content_file).
+    pub fn content_file(&self, content: ContentRef, len: u64) -> Result<Option<ContentFile>, LayerError> {
+        ContentFile::open(&self.contents, content, len)
     }
 
     /// As [`Layer::seek_content`](super::Layer::seek_content).

@@ -18,6 +18,7 @@
 //! <layer>/files/<n>  contents past 64 KiB
 //! ```
 
+mod content_file;
 mod content_store;
 pub mod contents;
 mod descriptors;
@@ -37,6 +38,7 @@ pub mod store;
 #[cfg(test)]
 mod tests;
 
+pub use content_file::{ContentFile, ContentFlush};
 pub use contents::{ContentRef, Place};
 pub use error::LayerError;
 pub use frozen::FrozenLayer;

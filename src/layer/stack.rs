@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::store::SeekWhence;
-use super::{ContentRef, Dentry, FrozenLayer, Layer, LayerError, Node};
+use super::{ContentFile, ContentRef, Dentry, FrozenLayer, Layer, LayerError, Node};
 use crate::attr::Ino;
 
 /// One open layer over frozen ones: the only answer to what the layers say of a node or a name. What they do not
@@ -64,6 +64,14 @@ impl LayerStack {
         match self.frozen_owner(content) {
             Some(layer) => layer.read_content(content, len, offset, buffer),
             None => self.open.read_content(content, len, offset, buffer),
+        }
+    }
+
+    /// As [`Layer::content_file`], of whichever layer holds the content.
+    pub fn content_file(&self, content: ContentRef, len: u64) -> Result<Option<ContentFile>, LayerError> {
+        match self.frozen_owner(content) {
+            Some(layer) => layer.content_file(content, len),
+            None => self.open.content_file(content, len),
         }
     }
 

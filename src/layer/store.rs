@@ -7,6 +7,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::content_file::{ContentFile, ContentFlush};
 use super::content_store::{ContentStore, ContentSync};
 use super::index::Effects;
 use super::log::{Log, LogPoint, Room, sync_dir};
@@ -429,7 +430,7 @@ impl Layer {
     /// The file that holds a content of `len` bytes and nothing else, `None` where that shares a file with others. It is
     /// the content's as long as the node has it. When the content gets shorter, the next [`Layer::sync`] cuts the file.
     /// Not to be called between writing a content and committing its node.
-    pub fn content_file(
+    pub fn backing_file(
         &mut self,
         content: ContentRef,
         len: u64,
@@ -439,12 +440,34 @@ impl Layer {
             // Cut off before the log is on the disk it would be missing from what a power failure leaves.
             self.sync()?;
         }
-        self.contents.whole_file(content, len)
+        self.contents.backing_file(content, len)
     }
 
-    /// Brings one content to the disk, without the log. Where that fails, [`Layer::note_failed_sync`] is to be called.
-    pub fn sync_content(&self, content: ContentRef) -> Result<(), LayerError> {
-        self.contents.sync_one(content)
+    /// Begins to write to a content of `len` bytes while others use the layer; `None` where that must be done with
+    /// [`Layer::write_content`]. Until [`Layer::end_writing`] nobody else may change the content, and a sync that finds no
+    /// room for what was written before fails.
+    pub fn begin_writing(
+        &mut self,
+        content: ContentRef,
+        len: u64,
+    ) -> Result<Option<ContentFile>, LayerError> {
+        self.log.check()?;
+        self.contents.begin_writing(content, len)
+    }
+
+    /// What was begun is done, or has failed. Only then may a record be committed that names what was written.
+    pub fn end_writing(&mut self, file: &ContentFile) {
+        self.contents.end_writing(file);
+    }
+
+    /// The file of a content of `len` bytes, to be read while others use the layer; `None` where it has none of its own.
+    pub fn content_file(&self, content: ContentRef, len: u64) -> Result<Option<ContentFile>, LayerError> {
+        ContentFile::open(self.contents.reader(), content, len)
+    }
+
+    /// What brings one content to the disk, without the log and while others use the layer.
+    pub fn flush_of(&self, content: ContentRef) -> Result<ContentFlush, LayerError> {
+        ContentFlush::of(self.contents.reader(), content)
     }
 
     /// Brings everything to the disk: contents, then the log; then frees what waited for it, and compacts the log when
@@ -471,6 +494,10 @@ impl Layer {
     pub fn begin_sync(&mut self) -> Result<SyncJob, LayerError> {
         self.log.check()?;
         if self.contents_are_doubted {
+            if self.contents.is_any_being_written() {
+                let busy = io::ErrorKind::ResourceBusy.into();
+                return Err(LayerError::io("write again", &self.dir)(busy));
+            }
             self.contents.write_again(&self.index)?;
             self.contents_are_doubted = false;
         }
@@ -480,6 +507,11 @@ impl Layer {
             log: self.log.point(),
             progress: Progress::Nothing,
         })
+    }
+
+    /// Whether the next sync begins with writing all contents again, which must not meet [`Layer::begin_writing`].
+    pub fn must_write_again(&self) -> bool {
+        self.contents_are_doubted
     }
 
     /// The contents of `job` are on the disk: says so in the log. Records that were written meanwhile name others, which
@@ -498,7 +530,7 @@ impl Layer {
         }
     }
 
-    /// Takes note of a [`Layer::sync_content`] that failed.
+    /// Takes note of a [`ContentFlush`] that failed.
     pub fn note_failed_sync(&mut self, error: &LayerError) {
         match is_disk_full(error) {
             true => self.contents_are_doubted = true,
@@ -546,6 +578,11 @@ impl Layer {
         for (number, ino) in shrunk {
             // Shrunk again since: that record is not on the disk yet.
             if self.shrunk.contains_key(number) {
+                continue;
+            }
+            // Its end may be what is written just now.
+            if self.contents.is_being_written(*number) {
+                self.shrunk.insert(*number, *ino);
                 continue;
             }
             if let Some(node) = self.index.node(*ino)

@@ -100,6 +100,18 @@ fn write(layer: &mut Layer, ino: Ino, offset: u64, data: &[u8]) -> Result<(), La
     put_content(layer, ino, content, moved, size.max(offset + data.len() as u64))
 }
 
+/// As [`write`], as if others used the layer meanwhile.
+fn write_beside(layer: &mut Layer, ino: Ino, offset: u64, data: &[u8]) -> Result<(), LayerError> {
+    let (content, size) = own(layer, ino);
+    let Some(file) = layer.begin_writing(content, size)? else {
+        return write(layer, ino, offset, data);
+    };
+    let written = file.write(size, offset, data);
+    layer.end_writing(&file);
+    written?;
+    put_content(layer, ino, content, content, size.max(offset + data.len() as u64))
+}
+
 fn resize(layer: &mut Layer, ino: Ino, new_size: u64) -> Result<(), LayerError> {
     let (content, size) = own(layer, ino);
     let moved = layer.resize_content(content, size, new_size)?;

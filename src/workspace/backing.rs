@@ -23,12 +23,12 @@ fn open_content(state: &State, ino: Ino) -> Option<(ContentRef, u64)> {
     }
 }
 
-/// Has the file of a pinned content end where the content ends.
+/// Has the file of a pinned content end where the content ends. The content lock must be held.
 pub(super) fn cut_pinned(state: &mut State, ino: Ino) -> Result<(), FsError> {
     if state.pins.contains_key(&ino)
         && let Some((content, len)) = open_content(state, ino)
     {
-        state.stack.open_layer_mut().content_file(content, len)?;
+        state.stack.open_layer_mut().backing_file(content, len)?;
     }
     Ok(())
 }
@@ -38,11 +38,12 @@ impl Workspace {
     /// has been called as often as this gave a file, or the mount has ended. `None` where the open layer has no such file:
     /// small contents share one, and those of the base or of a frozen layer move when they are written to.
     pub fn pin_content(&self, ino: Ino) -> Result<Option<Arc<File>>, FsError> {
+        let _contents = self.contents.write(ino);
         let mut state = self.write_state();
         let Some((content, len)) = open_content(&state, ino) else {
             return Ok(None);
         };
-        let file = state.stack.open_layer_mut().content_file(content, len)?;
+        let file = state.stack.open_layer_mut().backing_file(content, len)?;
         if file.is_some() {
             let pins = state.pins.entry(ino).or_default();
             *pins = pins.saturating_add(1);
@@ -53,12 +54,13 @@ impl Workspace {
     /// What a program wrote to a pinned content through a mapping of its file got there without a request: gives the node
     /// the time of it.
     pub fn note_mapped_writes(&self, ino: Ino) -> Result<(), FsError> {
+        let contents = self.contents.write(ino);
         let mut state = self.write_state();
         let Some((content, len)) = open_content(&state, ino) else {
             return Ok(());
         };
         let layer = state.stack.open_layer_mut();
-        let Some(file) = layer.content_file(content, len)? else {
+        let Some(file) = layer.backing_file(content, len)? else {
             return Ok(());
         };
         let meta = file
@@ -77,7 +79,7 @@ impl Workspace {
         }
         (node.mtime, node.ctime) = (written, written);
         self.put_content(&mut state, ino, node)?;
-        drop(state);
+        drop((state, contents));
         self.announce([Invalidation::Attributes(ino)]);
         Ok(())
     }

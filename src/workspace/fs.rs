@@ -7,8 +7,9 @@
 //! The operations stand in files of their own: [`mutate`](super::mutate) changes names and attributes,
 //! [`io`](super::io) reads and writes contents, [`listing`](super::listing) lists, [`paths`](super::paths) works by path.
 //!
-//! Lock order: `syncing`, `state`, then the inode table; the listener is called with neither held. Base objects are read while
-//! `state` is held for reading where they are small (trees, headers), never contents.
+//! Lock order: `syncing`, `contents`, `state`, then the inode table; the listener is called with none of them held. Base
+//! objects are read while `state` is held for reading where they are small (trees, headers), never contents; nor is it held
+//! while much is copied to or from a layer.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use log::error;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde::{Deserialize, Serialize};
 
+use super::content_locks::ContentLocks;
 use super::error::FsError;
 use super::inodes::{BaseRef, InodeTable};
 use super::ops::StatFs;
@@ -70,6 +72,7 @@ pub struct Workspace {
     pub(super) base: Arc<Base>,
     /// Immutable.
     pub(super) attrs: BaseAttrs,
+    pub(super) contents: ContentLocks,
     pub(super) state: RwLock<State>,
     pub(super) inodes: InodeTable,
     listener: RwLock<Option<Listener>>,
@@ -163,6 +166,7 @@ impl Workspace {
         Ok(Workspace {
             base,
             attrs,
+            contents: ContentLocks::default(),
             state: RwLock::new(State {
                 stack,
                 dir_parents,
@@ -272,20 +276,16 @@ impl Workspace {
 
     /// Brings the node's content and everything before it in the log to the disk.
     pub fn fsync(&self, ino: Ino) -> Result<(), FsError> {
-        let synced = {
+        let flush = {
             let state = self.state.read();
-            match state.stack.node(ino) {
-                // The bulk goes out while others may still read.
-                Some(Node {
-                    content: Content::Own(content),
-                    ..
-                }) if content.layer == state.stack.open_layer().id() => {
-                    state.stack.open_layer().sync_content(*content)
-                }
-                _ => Ok(()),
+            let layer = state.stack.open_layer();
+            match state.stack.node(ino).map(|node| &node.content) {
+                Some(Content::Own(content)) if content.layer == layer.id() => Some(layer.flush_of(*content)?),
+                _ => None,
             }
         };
-        if let Err(error) = synced {
+        // The bulk goes out while others use the fork.
+        if let Some(Err(error)) = flush.map(|flush| flush.run()) {
             self.state.write().stack.open_layer_mut().note_failed_sync(&error);
             return Err(error.into());
         }
@@ -297,6 +297,12 @@ impl Workspace {
         let _one_at_a_time = self.syncing.lock();
         let mut job = {
             let mut state = self.state.write();
+            let _nobody_writes;
+            if state.stack.open_layer().must_write_again() {
+                drop(state);
+                _nobody_writes = self.contents.write_all();
+                state = self.state.write();
+            }
             let layer = state.stack.open_layer_mut();
             if !layer.is_dirty() {
                 return Ok(());

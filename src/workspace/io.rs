@@ -1,10 +1,11 @@
 //! Reading and writing contents.
 //!
-//! A blob is read outside the state lock: what a copy-up needs is fetched first, then the lock is taken. A blob never
-//! changes, so nothing has to be checked again but whether the node still needs it.
+//! The state is not locked while much is read or written: the node's content lock keeps its readers and writers apart,
+//! and others use the fork meanwhile. Small contents share a file and may move in it, so these are copied under the lock.
 
 use std::io::Read;
 
+use super::copy_up::Fetched;
 use super::error::FsError;
 use super::flags::{check_may_allocate, check_may_write};
 use super::fs::{Found, Invalidation, Place, State, Workspace};
@@ -13,17 +14,20 @@ use super::privileges::{loses_privileges, take_privileges};
 use crate::attr::{FileKind, Ino, Timestamp};
 use crate::git::{BlobContent, ObjectId, TreeEntryKind};
 use crate::layer::store::SeekWhence;
-use crate::layer::{Content, ContentRef, LayerError, Node, Op};
+use crate::layer::{Content, ContentFile, ContentRef, LayerError, Node, Op};
 use crate::path::RepoPath;
 
 /// Contents are copied in pieces of this many bytes.
 const COPY_CHUNK: usize = 1 << 20;
 
+/// Writes of this many bytes and more let others use the fork.
+const BULK: usize = 32 << 10;
+
 /// Largest file in bytes: offsets are signed in the kernel.
 const MAX_SIZE: u64 = i64::MAX as u64;
 
 /// Where a node's bytes are, free of locks.
-enum Bytes {
+pub(super) enum Bytes {
     /// As a checkout would hold the blob.
     Base(RepoPath, ObjectId),
     /// The blob itself.
@@ -33,7 +37,7 @@ enum Bytes {
 }
 
 impl Workspace {
-    fn bytes(&self, state: &State, found: &Found) -> Result<Bytes, FsError> {
+    pub(super) fn bytes(&self, state: &State, found: &Found) -> Result<Bytes, FsError> {
         Ok(match &found.place {
             Place::Base(base) => match base.entry().kind {
                 TreeEntryKind::Directory | TreeEntryKind::Submodule => Bytes::Layer,
@@ -54,22 +58,12 @@ impl Workspace {
         })
     }
 
-    fn fetch(&self, bytes: Bytes) -> Result<Option<BlobContent>, FsError> {
+    pub(super) fn fetch(&self, bytes: Bytes) -> Result<Option<BlobContent>, FsError> {
         Ok(match bytes {
             Bytes::Base(path, id) => Some(self.base.content(&path, id)?),
             Bytes::Blob(id) => Some(self.base.raw_content(id)?),
             Bytes::Layer => None,
         })
-    }
-
-    /// The blob that a copy-up of this node has to copy, if its content is one. No lock may be held.
-    pub(super) fn content_to_copy_up(&self, ino: Ino) -> Result<Option<BlobContent>, FsError> {
-        let bytes = {
-            let state = self.read_state();
-            let found = self.find(&state, ino)?;
-            self.bytes(&state, &found)?
-        };
-        self.fetch(bytes)
     }
 
     pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>, FsError> {
@@ -94,6 +88,7 @@ impl Workspace {
 
     /// Reads up to `len` bytes at `offset`: fewer only at the end of the file.
     pub fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>, FsError> {
+        let _content = self.contents.read(ino);
         let bytes = {
             let state = self.read_state();
             let found = self.find(&state, ino)?;
@@ -102,30 +97,29 @@ impl Workspace {
                 FileKind::Directory => return Err(FsError::IsADirectory),
                 _ => return Err(FsError::Invalid),
             }
-            if let Some(node) = state.stack.node(ino)
-                && let Content::Own(_) | Content::Empty = node.content
-            {
-                return self.read_node(&state, node, offset, len);
+            match state.stack.node(ino).map(|node| (&node.content, node.size)) {
+                Some((Content::Own(content), size)) => {
+                    let len = len.min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
+                    let file = state.stack.content_file(*content, size)?;
+                    let mut buffer = vec![0; len];
+                    let read = match file {
+                        Some(file) => {
+                            drop(state);
+                            file.read(size, offset, &mut buffer)?
+                        }
+                        None => state.stack.read_content(*content, size, offset, &mut buffer)?,
+                    };
+                    buffer.truncate(read);
+                    return Ok(buffer);
+                }
+                Some((Content::Empty, _)) => return Ok(Vec::new()),
+                _ => self.bytes(&state, &found)?,
             }
-            self.bytes(&state, &found)?
         };
         match self.fetch(bytes)? {
             Some(blob) => read_blob(&blob, offset, len),
             None => Ok(Vec::new()),
         }
-    }
-
-    fn read_node(&self, state: &State, node: &Node, offset: u64, len: usize) -> Result<Vec<u8>, FsError> {
-        let Content::Own(content) = node.content else {
-            return Ok(Vec::new());
-        };
-        let available = usize::try_from(node.size.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let mut buffer = vec![0; len.min(available)];
-        let read = state
-            .stack
-            .read_content(content, node.size, offset, &mut buffer)?;
-        buffer.truncate(read);
-        Ok(buffer)
     }
 
     /// Writes all of `data` at `offset`. By an `unprivileged` caller the file loses what it grants to whoever runs it.
@@ -156,7 +150,74 @@ impl Workspace {
             .checked_add(data.len() as u64)
             .filter(|end| *end <= MAX_SIZE)
             .ok_or(FsError::TooLarge)?;
-        let fetched = self.content_to_copy_up(ino)?;
+        let _content = self.contents.write(ino);
+        if data.len() >= BULK && self.write_beside(ino, offset, data, unprivileged)? {
+            return Ok(false);
+        }
+        let kept = |size| match offset == 0 && end >= size || data.is_empty() {
+            true => 0,
+            false => size,
+        };
+        self.copying_up(ino, kept, end, |fetched| {
+            self.write_fetched(ino, offset, data, unprivileged, fetched)
+        })
+    }
+
+    /// Writes to a file of the open layer's own where it is, while others use the fork; whether that could be done.
+    fn write_beside(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        unprivileged: Option<Caller>,
+    ) -> Result<bool, FsError> {
+        let in_place = |state: &State| match state.stack.open_layer().index().node(ino) {
+            Some(node) if unprivileged.is_some_and(|caller| loses_privileges(node, caller)) => None,
+            Some(Node {
+                content: Content::Own(content),
+                size,
+                ..
+            }) if content.layer == state.stack.open_layer().id() => Some((*content, *size)),
+            _ => None,
+        };
+        let (file, len) = {
+            let mut state = self.write_state();
+            let Some((content, len)) = in_place(&state) else {
+                return Ok(false);
+            };
+            check_may_write(&state, ino, offset)?;
+            match state.stack.open_layer_mut().begin_writing(content, len)? {
+                Some(file) => (file, len),
+                None => return Ok(false),
+            }
+        };
+        let written = file.write(len, offset, data);
+        let mut state = self.write_state();
+        state.stack.open_layer_mut().end_writing(&file);
+        // A full disk is for the other way, which makes room. And the file may have been replaced or gone meanwhile.
+        let Some((_, size)) =
+            in_place(&state).filter(|(content, _)| written.is_ok() && *content == file.content())
+        else {
+            return Ok(false);
+        };
+        let (time, size) = (Timestamp::now(), size.max(offset + data.len() as u64));
+        state
+            .stack
+            .open_layer_mut()
+            .commit(vec![Op::Written { ino, size, time }])?;
+        Ok(true)
+    }
+
+    /// Writes all that [`Workspace::write`] does, small or copied up.
+    pub(super) fn write_fetched(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        unprivileged: Option<Caller>,
+        fetched: &mut Option<Fetched>,
+    ) -> Result<bool, FsError> {
+        let end = offset + data.len() as u64;
         let mut state = self.write_state();
         let found = self.find(&state, ino)?;
         match self.kind(&state, &found)? {
@@ -209,70 +270,6 @@ impl Workspace {
         self.sync_if_flagged(ino)
     }
 
-    /// A content of the open layer with the first `keep` bytes of the node's, about to grow to `expected_len`. Fresh (named
-    /// by no record) where the node's content was not the open layer's own.
-    fn own_content(
-        &self,
-        state: &mut State,
-        node: &Node,
-        keep: u64,
-        expected_len: u64,
-        fetched: Option<BlobContent>,
-    ) -> Result<ContentRef, FsError> {
-        let blob = match (&node.content, &node.origin) {
-            (Content::Own(content), _) => {
-                return match state.stack.frozen_owner(*content).cloned() {
-                    Some(frozen) => Ok(state
-                        .stack
-                        .open_layer_mut()
-                        .copy_up(&frozen, *content, node.size)?),
-                    None => Ok(*content),
-                };
-            }
-            (Content::Empty, _) => return Ok(state.stack.open_layer_mut().new_content(expected_len)?),
-            (Content::Link(_), _) | (Content::Base, None) => return Err(FsError::Invalid),
-            (Content::Base, Some(origin)) => match fetched {
-                _ if keep == 0 => None,
-                Some(blob) => Some(blob),
-                None => Some(self.base.content(&origin.path, origin.id)?),
-            },
-            (Content::Blob(id), _) => match fetched {
-                _ if keep == 0 => None,
-                Some(blob) => Some(blob),
-                None => Some(self.base.raw_content(*id)?),
-            },
-        };
-        let layer = state.stack.open_layer_mut();
-        let mut content = layer.new_content(keep.max(expected_len))?;
-        let Some(blob) = blob else {
-            return Ok(content);
-        };
-        let mut done = 0;
-        while done < keep {
-            let step = (keep - done).min(COPY_CHUNK as u64) as usize;
-            let copied = read_blob(&blob, done, step).and_then(|chunk| {
-                if chunk.len() < step {
-                    return Err(FsError::Stale);
-                }
-                Ok(layer.write_content(content, done, done, &chunk)?)
-            });
-            match copied {
-                Ok(moved) => {
-                    if moved != content {
-                        layer.abandon_content(content);
-                    }
-                    content = moved;
-                }
-                Err(error) => {
-                    layer.abandon_content(content);
-                    return Err(error);
-                }
-            }
-            done += step as u64;
-        }
-        Ok(content)
-    }
-
     /// Changes a content from [`Workspace::own_content`]. Where it moves or the change fails, one that no record names
     /// is given back.
     fn write_owned(
@@ -298,7 +295,7 @@ impl Workspace {
         ino: Ino,
         node: &Node,
         size: u64,
-        fetched: Option<BlobContent>,
+        fetched: &mut Option<Fetched>,
     ) -> Result<Content, FsError> {
         if size == node.size {
             return Ok(node.content.clone());
@@ -356,7 +353,24 @@ impl Workspace {
         if len == 0 {
             return Err(FsError::Invalid);
         }
-        let fetched = self.content_to_copy_up(ino)?;
+        let has_lost = {
+            let _content = self.contents.write(ino);
+            let allocate =
+                |fetched: &mut _| self.allocate_fetched(ino, offset, end, mode, unprivileged, fetched);
+            self.copying_up(ino, |size| size, end, allocate)?
+        };
+        self.after_content_change(ino, has_lost)
+    }
+
+    fn allocate_fetched(
+        &self,
+        ino: Ino,
+        offset: u64,
+        end: u64,
+        mode: FallocateMode,
+        unprivileged: Option<Caller>,
+        fetched: &mut Option<Fetched>,
+    ) -> Result<bool, FsError> {
         let mut state = self.write_state();
         let found = self.find(&state, ino)?;
         let mut node = self.node(&state, &found)?;
@@ -375,13 +389,15 @@ impl Workspace {
             | FallocateMode::PunchHole => node.size,
         };
         if node.size == 0 && matches!(mode, FallocateMode::PunchHole) {
-            return Ok(());
+            return Ok(false);
         }
         let len_before = node.size;
         let content = self.own_content(&mut state, &node, len_before, size.max(end), fetched)?;
         let changed = self.write_owned(&mut state, &node, content, |layer, content| {
             let content = match mode {
-                FallocateMode::Allocate { .. } => layer.reserve_content(content, len_before, offset, len)?,
+                FallocateMode::Allocate { .. } => {
+                    layer.reserve_content(content, len_before, offset, end - offset)?
+                }
                 FallocateMode::PunchHole | FallocateMode::ZeroRange { .. } => {
                     let zero_end = end.min(len_before);
                     if offset < zero_end {
@@ -402,8 +418,7 @@ impl Workspace {
         (node.mtime, node.ctime) = (now, now);
         let has_lost = unprivileged.is_some_and(|caller| take_privileges(&mut node, caller));
         self.put_content(&mut state, ino, node)?;
-        drop(state);
-        self.after_content_change(ino, has_lost)
+        Ok(has_lost)
     }
 
     /// `SEEK_DATA` and `SEEK_HOLE`; [`FsError::NoSuchOffset`] past the end.
@@ -460,12 +475,14 @@ impl Workspace {
         Ok(copied)
     }
 
-    /// Runs `read` over the whole content of a node, with no write to the fork in between: its length, and a reader.
+    /// Runs `read` over the whole content of a node, which nobody changes meanwhile: its length, and a reader. Others use
+    /// the fork; `read` may not.
     pub fn with_content<T>(
         &self,
         ino: Ino,
         read: impl FnOnce(u64, &mut dyn Read) -> T,
     ) -> Result<T, FsError> {
+        let _content = self.contents.read(ino);
         let state = self.read_state();
         let found = self.find(&state, ino)?;
         let size = self.attr(&state, &found)?.size;
@@ -474,16 +491,28 @@ impl Workspace {
                 content: Content::Link(target),
                 ..
             }) => {
+                let target = target.clone();
+                drop(state);
                 return Ok(read(target.len() as u64, &mut &target[..]));
             }
-            Some(node) if matches!(node.content, Content::Own(_) | Content::Empty) => {
-                let mut reader = NodeReader {
-                    workspace: self,
-                    state: &state,
-                    node,
+            Some(Node {
+                content: Content::Own(content),
+                ..
+            }) => {
+                let Some(file) = state.stack.content_file(*content, size)? else {
+                    // It is short.
+                    let mut bytes = vec![0; usize::try_from(size).map_err(|_| FsError::TooLarge)?];
+                    state.stack.read_content(*content, size, 0, &mut bytes)?;
+                    drop(state);
+                    return Ok(read(size, &mut bytes.as_slice()));
+                };
+                drop(state);
+                let mut reader = FileReader {
+                    file: &file,
+                    len: size,
                     offset: 0,
                 };
-                return Ok(read(node.size, &mut reader));
+                return Ok(read(size, &mut reader));
             }
             _ => {}
         }
@@ -534,7 +563,7 @@ impl Workspace {
     }
 }
 
-fn read_blob(blob: &BlobContent, offset: u64, len: usize) -> Result<Vec<u8>, FsError> {
+pub(super) fn read_blob(blob: &BlobContent, offset: u64, len: usize) -> Result<Vec<u8>, FsError> {
     let available = usize::try_from(blob.len().saturating_sub(offset)).unwrap_or(usize::MAX);
     let mut buffer = vec![0; len.min(available)];
     let read = blob
@@ -557,21 +586,17 @@ impl Read for BlobReader<'_> {
     }
 }
 
-struct NodeReader<'a> {
-    workspace: &'a Workspace,
-    state: &'a State,
-    node: &'a Node,
+struct FileReader<'a> {
+    file: &'a ContentFile,
+    len: u64,
     offset: u64,
 }
 
-impl Read for NodeReader<'_> {
+impl Read for FileReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let chunk = self
-            .workspace
-            .read_node(self.state, self.node, self.offset, buffer.len())
-            .map_err(std::io::Error::other)?;
-        buffer[..chunk.len()].copy_from_slice(&chunk);
-        self.offset += chunk.len() as u64;
-        Ok(chunk.len())
+        let read = self.file.read(self.len, self.offset, buffer);
+        let read = read.map_err(std::io::Error::other)?;
+        self.offset += read as u64;
+        Ok(read)
     }
 }

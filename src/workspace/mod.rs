@@ -6,6 +6,8 @@
 
 mod acl;
 mod backing;
+mod content_locks;
+mod copy_up;
 pub mod delta;
 mod edit;
 pub mod error;

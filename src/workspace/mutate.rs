@@ -4,6 +4,7 @@
 
 use super::acl;
 use super::backing::cut_pinned;
+use super::copy_up::Fetched;
 use super::edit::Edit;
 use super::error::FsError;
 use super::flags::{check_may_add, check_may_change, check_may_remove, check_may_set, inherit_flags};
@@ -417,10 +418,29 @@ impl Workspace {
     }
 
     pub fn setattr(&self, caller: Caller, ino: Ino, set: &SetAttr) -> Result<Attr, FsError> {
-        let content = match set.size {
-            Some(size) if size > 0 => self.content_to_copy_up(ino)?,
-            _ => None,
+        let attr = match set.size {
+            Some(size) => {
+                let _content = self.contents.write(ino);
+                self.copying_up(
+                    ino,
+                    |len| len.min(size),
+                    size,
+                    |fetched| self.set_fetched(caller, ino, set, fetched),
+                )?
+            }
+            None => self.set_fetched(caller, ino, set, &mut None)?,
         };
+        self.sync_if_flagged(ino)?;
+        Ok(attr)
+    }
+
+    fn set_fetched(
+        &self,
+        caller: Caller,
+        ino: Ino,
+        set: &SetAttr,
+        fetched: &mut Option<Fetched>,
+    ) -> Result<Attr, FsError> {
         let mut state = self.write_state();
         let found = self.find(&state, ino)?;
         check_may_set(&state, ino, set)?;
@@ -435,7 +455,7 @@ impl Workspace {
             if size > i64::MAX as u64 {
                 return Err(FsError::TooLarge);
             }
-            node.content = self.resize(&mut state, ino, &node, size, content)?;
+            node.content = self.resize(&mut state, ino, &node, size, fetched)?;
             node.size = size;
             node.mtime = now;
             if !caller.is_privileged() {
@@ -468,9 +488,6 @@ impl Workspace {
             cut_pinned(&mut state, ino)?;
         }
         let found = self.find(&state, ino)?;
-        let attr = self.attr(&state, &found)?;
-        drop(state);
-        self.sync_if_flagged(ino)?;
-        Ok(attr)
+        self.attr(&state, &found)
     }
 }

@@ -1,5 +1,6 @@
 //! The file system of one fork, without a store and without a mount.
 
+mod beside;
 mod permissions;
 
 use std::collections::BTreeSet;
@@ -29,6 +30,11 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Fixture {
+        Fixture::with_files(&[])
+    }
+
+    /// With further files in the base.
+    fn with_files(further: &[(&str, &str)]) -> Fixture {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let repository = TestRepository::new();
         repository.write("a.txt", "alpha\n");
@@ -36,6 +42,9 @@ impl Fixture {
         repository.write("run.sh", "#!/bin/sh\n");
         repository.write("dir/b.txt", "beta\n");
         repository.write("dir/sub/c.txt", "gamma\n");
+        for (path, content) in further {
+            repository.write(path, content);
+        }
         std::fs::set_permissions(repository.dir().join("run.sh"), PermissionsExt::from_mode(0o755)).unwrap();
         symlink("a.txt", repository.dir().join("link")).unwrap();
         let commit_id = repository.commit("base");

@@ -225,6 +225,50 @@ fn regression_a_sync_for_room_keeps_what_is_being_written() {
     assert!(layer.content_blocks(content, size).unwrap() <= 8);
 }
 
+/// A sync that began before cuts off the end that the file had then.
+#[test]
+fn a_sync_keeps_what_is_written_beside_it() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    put_file(&mut layer, Ino(5), &[1; 100_000]);
+    resize(&mut layer, Ino(5), 10).unwrap();
+    let mut job = layer.begin_sync().unwrap();
+    layer.run_sync(&mut job).unwrap();
+    let (content, size) = own(&layer, Ino(5));
+    let file = layer.begin_writing(content, size).unwrap().unwrap();
+    file.write(size, 10, b"appended").unwrap();
+    layer.end_sync(job);
+    layer.end_writing(&file);
+    put_content(&mut layer, Ino(5), content, content, 18).unwrap();
+    assert_eq!(read_all(&layer, Ino(5)), [&[1; 10][..], b"appended"].concat());
+    assert!(layer.is_dirty(), "the file is still to be cut off");
+    layer.sync().unwrap();
+    assert_eq!(read_all(&layer, Ino(5)), [&[1; 10][..], b"appended"].concat());
+    assert!(layer.content_blocks(content, 18).unwrap() <= 8);
+}
+
+/// What is written again must not be older than what is written beside it.
+#[test]
+fn contents_are_not_written_again_while_one_is_written() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    put_file(&mut layer, Ino(5), &[1; 100_000]);
+    fault::arm(0, Fault::DiskFull);
+    layer.sync().unwrap_err();
+    fault::disarm();
+    assert!(layer.must_write_again());
+    let (content, size) = own(&layer, Ino(5));
+    let file = layer.begin_writing(content, size).unwrap().unwrap();
+    layer.sync().unwrap_err();
+    assert!(layer.must_write_again());
+    file.write(size, 0, &[2; 100_000]).unwrap();
+    layer.end_writing(&file);
+    put_content(&mut layer, Ino(5), content, content, size).unwrap();
+    layer.sync().unwrap();
+    assert!(!layer.must_write_again());
+    assert_eq!(read_all(&layer, Ino(5)), [2; 100_000]);
+}
+
 #[test]
 fn a_full_disk_can_be_emptied() {
     let (_temp, dir) = temp();

@@ -183,6 +183,10 @@ pub(super) fn run(layer: &mut Layer, step: &Step) -> Result<(), LayerError> {
             len,
             fill,
         } if has(layer, *file) && *len > 0 => {
+            let write = match fill % 2 {
+                0 => write,
+                _ => write_beside,
+            };
             write(layer, ino(*file), u64::from(*offset), &vec![*fill; *len as usize])
         }
         Step::Resize { file, len } if has(layer, *file) => resize(layer, ino(*file), u64::from(*len)),

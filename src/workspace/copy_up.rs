@@ -1,0 +1,189 @@
+//! Copying up: what the first change of a base file does with the bytes that it keeps.
+//!
+//! The blob is fetched before the state is locked; a large one is copied then, too, to a place in the layer that no
+//! record names yet. A blob never changes, so nothing has to be checked again but whether the node still has it.
+
+use super::error::FsError;
+use super::fs::{State, Workspace};
+use super::io::{Bytes, read_blob};
+use crate::attr::Ino;
+use crate::git::BlobContent;
+use crate::layer::contents::SLOT_MAX;
+use crate::layer::{Content, ContentFile, ContentRef, Node};
+
+/// Contents are copied in pieces of this many bytes.
+const COPY_CHUNK: u64 = 1 << 20;
+
+/// A blob that is about to be copied up.
+pub(super) struct Fetched {
+    /// What the node had when it was fetched.
+    of: Content,
+    blob: BlobContent,
+    /// A place that has so many of its first bytes.
+    copied: Option<(ContentRef, u64)>,
+}
+
+impl Workspace {
+    /// Runs `change` with what it needs of the node's blob, if that is what the node has: `keep` says of the present length
+    /// how many bytes are kept, `expected_len` how many there will be. The node's content lock must be held, and no other.
+    pub(super) fn copying_up<T>(
+        &self,
+        ino: Ino,
+        keep: impl FnOnce(u64) -> u64,
+        expected_len: u64,
+        change: impl FnOnce(&mut Option<Fetched>) -> Result<T, FsError>,
+    ) -> Result<T, FsError> {
+        let mut fetched = self.fetch_for_copy_up(ino, keep, expected_len)?;
+        let changed = change(&mut fetched);
+        if let Some((unused, _)) = fetched.and_then(|fetched| fetched.copied) {
+            self.write_state().stack.open_layer_mut().abandon_content(unused);
+        }
+        changed
+    }
+
+    fn fetch_for_copy_up(
+        &self,
+        ino: Ino,
+        keep: impl FnOnce(u64) -> u64,
+        expected_len: u64,
+    ) -> Result<Option<Fetched>, FsError> {
+        let (bytes, of, keep) = {
+            let state = self.read_state();
+            let found = self.find(&state, ino)?;
+            let bytes = self.bytes(&state, &found)?;
+            let of = match &bytes {
+                Bytes::Base(..) => Content::Base,
+                Bytes::Blob(id) => Content::Blob(*id),
+                Bytes::Layer => return Ok(None),
+            };
+            (bytes, of, keep(self.attr(&state, &found)?.size))
+        };
+        if keep == 0 {
+            return Ok(None);
+        }
+        let Some(blob) = self.fetch(bytes)? else {
+            return Ok(None);
+        };
+        let copied = match keep > SLOT_MAX {
+            true => self.copy_ahead(&blob, keep, expected_len),
+            false => None,
+        };
+        Ok(Some(Fetched { of, blob, copied }))
+    }
+
+    /// Copies while others use the fork. Where that fails it is done again with the state locked, which makes room on a full
+    /// disk, or tells what is wrong.
+    fn copy_ahead(&self, blob: &BlobContent, keep: u64, expected_len: u64) -> Option<(ContentRef, u64)> {
+        let file = {
+            let mut state = self.write_state();
+            let layer = state.stack.open_layer_mut();
+            let content = layer.new_content(keep.max(expected_len)).ok()?;
+            match layer.begin_writing(content, 0) {
+                Ok(Some(file)) => file,
+                Ok(None) | Err(_) => {
+                    layer.abandon_content(content);
+                    return None;
+                }
+            }
+        };
+        let copied = copy_blob(blob, keep, &file);
+        let mut state = self.write_state();
+        let layer = state.stack.open_layer_mut();
+        layer.end_writing(&file);
+        match copied {
+            Ok(()) => Some((file.content(), keep)),
+            Err(_) => {
+                layer.abandon_content(file.content());
+                None
+            }
+        }
+    }
+
+    /// A content of the open layer with the first `keep` bytes of the node's, about to grow to `expected_len`. Fresh (named
+    /// by no record) where the node's content was not the open layer's own.
+    pub(super) fn own_content(
+        &self,
+        state: &mut State,
+        node: &Node,
+        keep: u64,
+        expected_len: u64,
+        fetched: &mut Option<Fetched>,
+    ) -> Result<ContentRef, FsError> {
+        let fetched = fetched.as_mut().filter(|fetched| fetched.of == node.content);
+        let (copied, blob) = match fetched {
+            Some(fetched) => (
+                fetched.copied.take_if(|(_, len)| *len == keep),
+                Some(fetched.blob.clone()),
+            ),
+            None => (None, None),
+        };
+        if let Some((content, _)) = copied {
+            return Ok(content);
+        }
+        let blob = match (&node.content, &node.origin) {
+            (Content::Own(content), _) => {
+                return match state.stack.frozen_owner(*content).cloned() {
+                    Some(frozen) => Ok(state
+                        .stack
+                        .open_layer_mut()
+                        .copy_up(&frozen, *content, node.size)?),
+                    None => Ok(*content),
+                };
+            }
+            (Content::Empty, _) => return Ok(state.stack.open_layer_mut().new_content(expected_len)?),
+            (Content::Link(_), _) | (Content::Base, None) => return Err(FsError::Invalid),
+            (Content::Base | Content::Blob(_), _) if keep == 0 => None,
+            (Content::Base, Some(origin)) => match blob {
+                Some(blob) => Some(blob),
+                None => Some(self.base.content(&origin.path, origin.id)?),
+            },
+            (Content::Blob(id), _) => match blob {
+                Some(blob) => Some(blob),
+                None => Some(self.base.raw_content(*id)?),
+            },
+        };
+        let layer = state.stack.open_layer_mut();
+        let mut content = layer.new_content(keep.max(expected_len))?;
+        let Some(blob) = blob else {
+            return Ok(content);
+        };
+        let mut done = 0;
+        while done < keep {
+            let step = (keep - done).min(COPY_CHUNK) as usize;
+            let copied = read_blob(&blob, done, step).and_then(|chunk| {
+                if chunk.len() < step {
+                    return Err(FsError::Stale);
+                }
+                Ok(layer.write_content(content, done, done, &chunk)?)
+            });
+            match copied {
+                Ok(moved) => {
+                    if moved != content {
+                        layer.abandon_content(content);
+                    }
+                    content = moved;
+                }
+                Err(error) => {
+                    layer.abandon_content(content);
+                    return Err(error);
+                }
+            }
+            done += step as u64;
+        }
+        Ok(content)
+    }
+}
+
+fn copy_blob(blob: &BlobContent, len: u64, file: &ContentFile) -> Result<(), FsError> {
+    let mut done = 0;
+    while done < len {
+        let step = (len - done).min(COPY_CHUNK) as usize;
+        let chunk = read_blob(blob, done, step)?;
+        if chunk.len() < step {
+            return Err(FsError::Stale);
+        }
+        file.write(done, done, &chunk)?;
+        done += step as u64;
+    }
+    Ok(())
+}
