@@ -24,9 +24,9 @@ def describe(directory, tine):
         "processor": processor(),
         "cores": os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)),
-        "virtual": said("systemd-detect-virt") or "unknown",
+        "virtual": f"virtualisation: {said('systemd-detect-virt') or 'unknown'}",
         "kernel": re.match(r"[\d.]+", platform.release()).group(),
-        "file_system": said("stat", "--file-system", "--format=%T", directory),
+        "file_system": said("findmnt", "--noheadings", "--output", "FSTYPE", "--target", directory),
         "versions": {"tine": said(tine, "--version"), **{name: said(*command) for name, command in PROGRAMS.items()}},
     }
 

@@ -24,6 +24,7 @@ def write_performance_page(figures):
         page = between_markers(page, name, make(figures))
     with open(PAGE, "w") as file:
         file.write(page)
+    os.makedirs(PLOTS, exist_ok=True)
     for name, drawn in plots(figures).items():
         with open(os.path.join(PLOTS, name), "w") as file:
             file.write(drawn)

@@ -97,12 +97,13 @@ def growth_table(figures):
 def machine_table(figures):
     about = figures["machine"]
     rows = [
-        ["processor", f"{about['processor']}, {about['cores']} cores (virtual machine: {about['virtual']})"],
+        ["processor", f"{about['processor']}, {about['cores']} cores ({about['virtual']})"],
         ["memory", f"{about['memory_gib']} GiB"],
         ["kernel", f"Linux {about['kernel']}"],
         ["file system", about["file_system"]],
         ["repository", f"{figures['repository']['name']}, {figures['repository']['files']:,} files"],
         ["rounds", str(figures["rounds"])],
+        ["load before", f"{figures['load_before']}"],
     ]
     rows += [[name, version] for name, version in about["versions"].items() if version]
     return table(["what", "which"], rows).replace("---:", "---")
