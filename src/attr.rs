@@ -1,5 +1,6 @@
 //! Inode numbers, times and attributes, as `stat(2)` knows them.
 
+use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,12 @@ impl Ino {
         self.0 & Ino::NEW_BIT != 0
     }
 }
+
+/// How tables by inode number hash. Numbers are a keyed hash or counted, so nobody can choose some that collide.
+pub type InoHash = foldhash::fast::RandomState;
+
+/// A table by inode number.
+pub type InoMap<V> = HashMap<Ino, V, InoHash>;
 
 /// What kind of node it is (`S_IFMT`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -1,13 +1,13 @@
 //! A layer's index in memory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU64;
 
 use hashbrown::HashTable;
 
 use super::{Content, ContentRef, Dentry, Node, Op};
-use crate::attr::Ino;
+use crate::attr::{Ino, InoMap};
 use crate::path::EntryName;
 
 /// Whether a table of `len` entries has so much room that it should shrink: not again before it has grown.
@@ -18,9 +18,9 @@ fn is_sparse(room: usize, len: usize) -> bool {
 /// All that a layer says, in memory.
 pub struct LayerIndex {
     /// Boxed, so that growing the table moves pointers and its spare room is small.
-    nodes: HashMap<Ino, Box<Node>>,
+    nodes: InoMap<Box<Node>>,
     /// Never holds an empty [`DirDelta`].
-    dirs: HashMap<Ino, DirDelta>,
+    dirs: InoMap<DirDelta>,
     last_arrival: u64,
     dentries: u64,
     inos_below: Ino,
@@ -85,8 +85,8 @@ impl Effects {
 impl Default for LayerIndex {
     fn default() -> LayerIndex {
         LayerIndex {
-            nodes: HashMap::new(),
-            dirs: HashMap::new(),
+            nodes: InoMap::default(),
+            dirs: InoMap::default(),
             last_arrival: 0,
             dentries: 0,
             inos_below: Ino(Ino::NEW_BIT | 1),

@@ -3,11 +3,11 @@
 //! A [`DeltaDir`] names the tree that the directory shows where the delta is silent, and the names at which it speaks.
 //! Only directories with something to say are in it, so its size is that of the changes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::FsError;
 use super::fs::{Found, Place, State, Workspace};
-use crate::attr::{Attr, FileKind, Ino};
+use crate::attr::{Attr, FileKind, Ino, InoMap};
 use crate::git::{ObjectId, TreeEntryKind};
 use crate::layer::{Content, Dentry, LayerIndex, Origin};
 use crate::path::EntryName;
@@ -85,10 +85,10 @@ impl DeltaNode {
 }
 
 /// What the layers say of names, all layers taken together: one answer for each name.
-type Names = HashMap<Ino, BTreeMap<EntryName, Dentry>>;
+type Names = InoMap<BTreeMap<EntryName, Dentry>>;
 
 /// Base names, by directory, at which no layer has a dentry but at or beneath which some layer has a node.
-type Touched = HashMap<Ino, BTreeSet<EntryName>>;
+type Touched = InoMap<BTreeSet<EntryName>>;
 
 /// A directory whose entries are being put together.
 struct Unfinished {
@@ -109,14 +109,14 @@ impl Workspace {
             .map(|layer| layer.index())
             .chain([stack.open_layer().index()])
             .collect();
-        let mut names = Names::new();
+        let mut names = Names::default();
         for index in &layers {
             for (parent, delta) in index.dirs() {
                 let merged = names.entry(parent).or_default();
                 merged.extend(delta.iter().map(|(name, dentry)| (name.clone(), dentry)));
             }
         }
-        let mut touched = Touched::new();
+        let mut touched = Touched::default();
         for (ino, _) in layers.iter().flat_map(|index| index.nodes()) {
             if let Some(node) = stack.node(ino)
                 && node.nlink > 0

@@ -11,7 +11,6 @@
 //! objects are read while `state` is held for reading where they are small (trees, headers), never contents; nor is it held
 //! while much is copied to or from a layer.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use log::error;
@@ -22,7 +21,7 @@ use super::content_locks::ContentLocks;
 use super::error::FsError;
 use super::inodes::{BaseRef, InodeTable};
 use super::ops::StatFs;
-use crate::attr::{Attr, FileKind, Ino, Timestamp};
+use crate::attr::{Attr, FileKind, Ino, InoMap, Timestamp};
 use crate::git::{Base, BaseDir, TreeEntryKind};
 use crate::layer::{Content, Dentry, LayerError, LayerStack, LayerStats, Node, Op, Origin, Xattrs};
 use crate::path::{EntryName, NAME_MAX, PathError};
@@ -85,9 +84,9 @@ pub(super) struct State {
     pub stack: LayerStack,
     /// The directory that holds each directory which a layer has an entry for. Other directories stand where the base
     /// has them.
-    pub dir_parents: HashMap<Ino, Ino>,
+    pub dir_parents: InoMap<Ino>,
     /// How often each content is pinned to its place ([`Workspace::pin_content`]).
-    pub pins: HashMap<Ino, u32>,
+    pub pins: InoMap<u32>,
 }
 
 /// A node together with where its facts are.
@@ -143,7 +142,7 @@ impl Workspace {
         {
             stack.open_layer_mut().reserve_below(below)?;
         }
-        let mut dir_parents = HashMap::new();
+        let mut dir_parents = InoMap::default();
         let bottom_up = stack
             .frozen()
             .iter()
@@ -170,7 +169,7 @@ impl Workspace {
             state: RwLock::new(State {
                 stack,
                 dir_parents,
-                pins: HashMap::new(),
+                pins: InoMap::default(),
             }),
             inodes: InodeTable::default(),
             listener: RwLock::new(None),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 
-use crate::attr::Ino;
+use crate::attr::{Ino, InoHash};
 use crate::git::{BaseDir, BaseEntry};
 use crate::path::RepoPath;
 
@@ -69,7 +69,7 @@ pub(super) struct InoCollision;
 /// Internally synchronised; taken last, with nothing else acquired while it is held.
 #[derive(Default)]
 pub(super) struct InodeTable {
-    remembered: DashMap<Ino, Remembered>,
+    remembered: DashMap<Ino, Remembered, InoHash>,
 }
 
 impl InodeTable {
