@@ -270,6 +270,11 @@ impl Repository {
         self.read_object(blob_id, Kind::Blob)
     }
 
+    /// As [`Repository::read_blob`], where [`Repository::blob_size`] has just said that it has `size` bytes.
+    pub(super) fn read_blob_of_size(&self, blob_id: ObjectId, size: u64) -> Result<Vec<u8>, GitError> {
+        self.read_announced(blob_id, Kind::Blob, size)
+    }
+
     /// Size in bytes of a blob as it is stored, from its header.
     pub fn blob_size(&self, blob_id: ObjectId) -> Result<u64, GitError> {
         let (kind, size) = self.object_header(blob_id)?;
@@ -333,6 +338,11 @@ impl Repository {
         // The library makes room for what the header announces.
         let (kind, size) = self.object_header(id)?;
         check_kind(id, kind, wanted)?;
+        self.read_announced(id, wanted, size)
+    }
+
+    /// As [`Repository::read_object`], where the header announces `size` bytes.
+    fn read_announced(&self, id: ObjectId, wanted: Kind, size: u64) -> Result<Vec<u8>, GitError> {
         let limit = match wanted {
             Kind::Blob => MAX_BLOB_BYTES,
             Kind::Tree | Kind::Commit | Kind::Tag => MAX_STRUCTURE_BYTES,

@@ -228,14 +228,18 @@ impl BaseCache {
             return Ok(content);
         }
         let size = repository.blob_size(blob_id)?;
-        let read = || Ok(BlobContent::Memory(repository.read_blob(blob_id)?.into()));
+        let read = || {
+            Ok(BlobContent::Memory(
+                repository.read_blob_of_size(blob_id, size)?.into(),
+            ))
+        };
         if size <= self.spool_threshold {
             return self.small.get_or_insert_with(&key, read);
         }
         self.large.get_or_insert_with(&key, || {
             let mut sink = self.sink();
             if size <= STREAM_THRESHOLD {
-                sink.append(&repository.read_blob(blob_id)?)?;
+                sink.append(&repository.read_blob_of_size(blob_id, size)?)?;
             } else {
                 stream_blob(repository, blob_id, size, &mut sink)?;
             }
