@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::{self, ScopedJoinHandle};
 
 use super::changeset::{Adoptable, Blobs, Examined, Scope, examine, write_tree};
 use super::compare::compare_trees;
 use super::{Change, ChangeError, Changeset};
-use crate::git::index::{IndexChange, prepare_index};
+use crate::git::index::{IndexChange, IndexTarget, prepare_index};
 use crate::git::{CommitSpec, GitError, Identity, ObjectId, Repository};
 use crate::path::RepoPath;
 use crate::workspace::store::IndexStamp;
@@ -59,32 +59,38 @@ pub fn commit(
     if changeset.changes.is_empty() {
         return Err(ChangeError::NothingToCommit);
     }
-    let tree_id = write_tree(repository, &changeset)?;
-    check_landed(repository, &changeset, tree_id)?;
-    let spec = CommitSpec {
-        tree_id,
-        parent_ids: parent_id.into_iter().collect(),
-        message: options.message.clone(),
-        author: options.author.clone(),
-        committer: options.committer.clone(),
-    };
-    let index_changes = index_changes(fork, &changeset);
+    let parent_ids = parent_id.into_iter().collect();
     // All of this is on the disk before HEAD moves. The layer, too: a HEAD that is ahead of the view after a power failure
     // would look like changes that take it back.
-    let (written, synced, prepared_index) = thread::scope(|scope| {
-        let index = scope.spawn(|| prepare_index(repository, &fork.worktree, tree_id, &index_changes));
+    let (tree_id, commit_id, prepared_index) = thread::scope(|scope| {
+        let (give_target, target) = mpsc::sync_channel(1);
+        let target = move || target.recv().map_err(GitError::library("learn the new tree"));
+        let index = scope.spawn(|| prepare_index(repository, &fork.worktree, target));
         let synced = scope.spawn(|| fork.workspace.sync());
-        (repository.write_commit(&spec), joined(synced), joined(index))
-    });
-    let commit_id = written?;
-    synced?;
+        let tree_id = write_tree(repository, &changeset)?;
+        check_landed(repository, &changeset, tree_id)?;
+        // Nobody waits for it where the index could not be locked or read, which is told below.
+        let _ = give_target.send(IndexTarget {
+            tree_id,
+            changes: index_changes(fork, &changeset),
+        });
+        let commit_id = repository.write_commit(&CommitSpec {
+            tree_id,
+            parent_ids,
+            message: options.message.clone(),
+            author: options.author.clone(),
+            committer: options.committer.clone(),
+        })?;
+        joined(synced)?;
+        Ok::<_, ChangeError>((tree_id, commit_id, joined(index)?))
+    })?;
     let summary = repository.commit_info(commit_id)?.summary;
     let reflog = match parent_id {
         Some(_) => format!("commit: {summary}"),
         None => format!("commit (initial): {summary}"),
     };
     // The index goes first: after a crash in between everything is merely staged.
-    let updated_index = prepared_index?.put_in_place()?;
+    let updated_index = prepared_index.put_in_place()?;
     let (moved, kept) = thread::scope(|scope| {
         // A commit that HEAD does not get to is kept for nothing, as one that HEAD left.
         let kept = scope.spawn(|| keep_head(repository, name, commit_id));

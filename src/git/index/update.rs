@@ -21,26 +21,34 @@ pub struct IndexChange {
     pub new: Option<(TreeEntryKind, ObjectId, Attr)>,
 }
 
-/// Prepares the worktree's index for `tree_id`, as `git add -A && git commit` would leave it: entries of `changes` are set
+/// What an index is to become.
+#[derive(Debug, Clone)]
+pub struct IndexTarget {
+    pub tree_id: ObjectId,
+    pub changes: Vec<IndexChange>,
+}
+
+/// Prepares the worktree's index for a tree, as `git add -A && git commit` would leave it: entries of its changes are set
 /// with their stat, entries that differ from the tree otherwise are set without one (git reads those files again),
 /// all others keep theirs, with their flags. Conflicts are resolved. Takes git's own `index.lock`,
 /// which is held as long as the answer, and what comes of that.
 ///
-/// Directories that the old index knows to be the tree's own are not read, so that it costs O(changes) tree reads.
+/// Directories that the old index knows to be the tree's own are not read, so that it costs O(changes) tree reads. The
+/// target is asked for when the old index has been read, so that the tree may be written meanwhile.
 ///
 /// # Errors
 /// [`GitError::IndexLocked`] where git holds the lock.
 pub fn prepare_index(
     repository: &Repository,
     worktree: &LinkedWorktree,
-    tree_id: ObjectId,
-    changes: &[IndexChange],
+    target: impl FnOnce() -> Result<IndexTarget, GitError> + Send,
 ) -> Result<PreparedIndex, GitError> {
     let index_path = worktree.index_path();
     let lock = IndexLock::acquire(worktree)?;
     let updated = on_deep_stack(&index_path, || {
         let old = read_index(repository, worktree)?;
-        Update::new(repository, &old, changes).run(tree_id)
+        let IndexTarget { tree_id, changes } = target()?;
+        Update::new(repository, &old, &changes).run(tree_id)
     })?;
     lock.write(&updated)
 }
@@ -53,7 +61,8 @@ pub(super) fn update_index(
     tree_id: ObjectId,
     changes: &[IndexChange],
 ) -> Result<super::UpdatedIndex, GitError> {
-    prepare_index(repository, worktree, tree_id, changes)?.put_in_place()
+    let changes = changes.to_vec();
+    prepare_index(repository, worktree, || Ok(IndexTarget { tree_id, changes }))?.put_in_place()
 }
 
 /// The old index being turned into the new one, path by path.
