@@ -10,7 +10,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use support::{TestFork, TestRepo, is_root, require_fuse};
+use support::{
+    OutputExt, TestFork, TestRepo, Tine, is_root, path_text, require_fuse, require_program, run_with_timeout,
+};
 
 /// A mounted fork, and what it was asked until the last look.
 struct Counted {
@@ -256,4 +258,29 @@ fn a_base_file_is_changed_in_one_request() {
             fs::remove_file(&gone).unwrap()
         });
     });
+}
+
+#[test]
+fn the_script_that_counts_finds_the_same() {
+    require_fuse!();
+    require_program!("python3");
+    let repo = TestRepo::new();
+    // Ends the script's daemon, should the script not come to its end.
+    let _tine = Tine::new(&repo);
+    let counts = repo.root().join("counts.json");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/round-trips");
+    let mut command = repo.command(&script, repo.dir());
+    command.args(["--tine", path_text(Tine::program()), "--json", path_text(&counts)]);
+    command.args(["--dir", path_text(repo.root())]);
+    command.args(["--times", "2", "--only", "stat, ", "--only", "mkdir"]);
+    run_with_timeout(&mut command).expect_success("scripts/round-trips");
+    let counted: serde_json::Value = serde_json::from_slice(&fs::read(&counts).unwrap()).unwrap();
+    let requests = |operation: &str| {
+        let rows = counted["rows"].as_array().unwrap().iter();
+        let mut found = rows.filter(|row| row["operation"] == operation);
+        found.next().expect("the operation was counted")["requests"].clone()
+    };
+    assert_eq!(requests("stat, first"), serde_json::json!({"lookup": 1.0}));
+    assert_eq!(requests("stat, again"), serde_json::json!({}));
+    assert_eq!(requests("mkdir")["mkdir"], 1.0);
 }

@@ -24,7 +24,7 @@ def describe(directory, tine):
         "processor": processor(),
         "cores": os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)),
-        "virtual": f"virtualisation: {said('systemd-detect-virt') or 'unknown'}",
+        "virtualisation": said("systemd-detect-virt") or "unknown",
         "kernel": re.match(r"[\d.]+", platform.release()).group(),
         "file_system": said("findmnt", "--noheadings", "--output", "FSTYPE", "--target", directory),
         "versions": {"tine": said(tine, "--version"), **{name: said(*command) for name, command in PROGRAMS.items()}},

@@ -97,7 +97,8 @@ def growth_table(figures):
 def machine_table(figures):
     about = figures["machine"]
     rows = [
-        ["processor", f"{about['processor']}, {about['cores']} cores ({about['virtual']})"],
+        ["processor", f"{about['processor']}, {about['cores']} cores"],
+        ["virtualisation", about["virtualisation"]],
         ["memory", f"{about['memory_gib']} GiB"],
         ["kernel", f"Linux {about['kernel']}"],
         ["file system", about["file_system"]],
