@@ -68,7 +68,9 @@ def memory_bars(figures):
     found = []
     if figures["memory"]:
         read = statistics.median(one["walked_and_read"] for one in figures["memory"])
-        found.append(("memory of the daemon, one mount walked and read", read, bars.WALKED_LIMIT))
+        mapped = statistics.median(one["of_it_mapped_files"] for one in figures["memory"])
+        name = f"memory of the daemon, one mount walked and read ({mapped / MIB:.1f} MiB of it mapped files)"
+        found.append((name, read, bars.WALKED_LIMIT))
     memory = {int(number): median(samples, "memory_bytes") for number, samples in figures["mounts"].items()}
     try:
         found.append(("memory of a further idle mount", idle_mount(memory), bars.IDLE_LIMIT))
@@ -90,7 +92,7 @@ def growth_table(figures):
     for number, samples in figures["mounts"].items():
         costs = [short(median(samples, operation)) for operation in ("create", "lookup", "unlink")]
         new = f"{median(samples, 'new_seconds') * 1000:.0f}"
-        rows.append([f"tine, {number} mounts", *costs, new, f"{median(samples, 'memory_bytes') / MIB:.1f}"])
+        rows.append([f"tine, {number} {'mount' if number == '1' else 'mounts'}", *costs, new, f"{median(samples, 'memory_bytes') / MIB:.1f}"])
     return table(["where", "create, µs", "lookup, µs", "unlink, µs", "`tine new`, ms", "daemon, MiB"], rows)
 
 
