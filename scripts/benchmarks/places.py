@@ -213,5 +213,5 @@ PLACES = [
     Overlay("fuse-overlayfs", ("fuse-overlayfs",)),
     Tine("tine"),
     Tine("tine (ring)", settings={"tine.transport": "ring"}, transport="ring", missing=without_rings),
-    Tine("tine (passthrough)", new=("--profile", "passthrough"), missing=without_profiles),
+    Tine("tine (large-files)", new=("--profile", "large-files"), missing=without_profiles),
 ]
