@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use support::{
     TestFork, TestRepo, mounts_beneath, path_text, require_fuse, require_program, run_with_timeout, skip,
-    test_name, wait_until,
+    test_name, transport, wait_until,
 };
 use tine::fuse::{Mount, MountError, MountOptions, UnmountMode, users_of};
 use tine::path::RepoPath;
@@ -363,6 +363,7 @@ fn permissions_hold_for_those_who_are_not_root() {
                 allow_other,
                 ..MountSettings::default()
             },
+            transport: transport(),
         };
         Mount::start(Arc::clone(fork.workspace()), &options, Box::new(|| {})).unwrap()
     };
@@ -593,6 +594,7 @@ fn unmounting_from_outside_ends_the_session_and_frees_the_place() {
         dir: fork.path().to_owned(),
         name: "one".into(),
         settings: MountSettings::default(),
+        transport: transport(),
     };
     for round in 0..3 {
         let (tell, ended) = channel();

@@ -231,8 +231,21 @@ fn described(figures: &Figures) -> String {
             format!("{} of {}", figures.open_files, figures.open_files_limit),
         ),
     ];
+    let transports = [
+        ("ring", "served through io_uring"),
+        ("device", "served through /dev/fuse"),
+    ];
+    let transports = transports.map(|(transport, what)| {
+        let of_it = figures
+            .mounted
+            .iter()
+            .filter(|mount| mount.transport == transport);
+        let forks: Vec<&str> = of_it.map(|mount| mount.fork.as_str()).collect();
+        (what, forks.join(", "))
+    });
     lines
-        .iter()
+        .into_iter()
+        .chain(transports.into_iter().filter(|(_, forks)| !forks.is_empty()))
         .map(|(what, value)| format!("  {what:<28}{value}\n"))
         .collect()
 }

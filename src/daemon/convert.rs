@@ -88,6 +88,8 @@ impl From<GitError> for Failure {
                     .cause(stderr)
                     .hint("`git fsck` checks the repository; `tine doctor` the rest")
             }
+            // Only a mount's threads are in haste, and they try again.
+            GitError::TakesLong => Failure::new(ErrorCode::GitFailed, message).hint("try again"),
             GitError::Io { action, path, source } => Failure::io(action, &path, &source),
             GitError::DamagedHead { path, reason } => {
                 Failure::new(ErrorCode::GitFailed, format!("{} is damaged", path.display()))
@@ -266,6 +268,12 @@ impl From<MountError> for Failure {
             MountError::NoFusermount => {
                 Failure::new(ErrorCode::NoFusermount, message).hint("install fuse3 (on Debian: `apt install fuse3`)")
             }
+            MountError::NoRings(source) => Failure::new(ErrorCode::MountFailed, message)
+                .cause(source.to_string())
+                .hint(
+                    "Linux 6.14 or newer has it once root wrote Y to /sys/module/fuse/parameters/enable_uring; or \
+                     `git config tine.transport auto`",
+                ),
             MountError::OnlyRoot => Failure::new(ErrorCode::FuseNotPermitted, message)
                 .hint("leave `--suid` and `--dev` out, or run tine as root"),
             // fusermount3 has one exit code for everything: only its words tell the reasons apart.

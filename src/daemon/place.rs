@@ -1,4 +1,4 @@
-//! Where forks are mounted: the default place, and places where none may be.
+//! Where and how forks are mounted: the default place, places where none may be, and what git's configuration says.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::failure::{ErrorCode, Failure};
+use crate::fuse::{TransportChoice, UnknownTransport};
 use crate::git::{GitError, Repository, program};
 use crate::sys::process;
 use crate::workspace::store::default_mount_root;
@@ -40,6 +41,21 @@ pub fn default_dir(repository: &Repository, name: &ForkName) -> Result<PathBuf, 
         }
     };
     Ok(root.join(name.as_str()))
+}
+
+/// How requests shall come, by `tine.transport` of git's configuration.
+pub fn transport(repository: &Repository) -> Result<TransportChoice, Failure> {
+    let Some(text) = repository.config_string("tine.transport") else {
+        return Ok(TransportChoice::default());
+    };
+    text.parse().map_err(|error: UnknownTransport| {
+        Failure::new(
+            ErrorCode::MountFailed,
+            format!("the setting tine.transport is {text:?}"),
+        )
+        .cause(error.to_string())
+        .hint("`git config tine.transport auto`")
+    })
 }
 
 /// Makes `dir` absolute and free of symlinks and checks that `name` may be mounted there: outside the checkout and the

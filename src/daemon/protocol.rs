@@ -173,6 +173,9 @@ pub struct Figures {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MountFigures {
     pub fork: ForkName,
+    /// How requests come: `device` (through `/dev/fuse`) or `ring` (through io_uring).
+    #[serde(default)]
+    pub transport: String,
     /// How many requests of each kind the kernel sent since the fork was mounted, by FUSE's names in lower case; without
     /// the kinds that never came.
     pub requests: BTreeMap<String, u64>,

@@ -17,10 +17,10 @@ use std::thread;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::failure::{ErrorCode, Failure};
-use super::policy;
 use super::presence::Presence;
+use super::{place, policy};
 use crate::attr::Timestamp;
-use crate::fuse::{self, Mount, MountError, MountOptions, UnmountMode};
+use crate::fuse::{self, Mount, MountError, MountOptions, Transport, UnmountMode};
 use crate::git::{ObjectId, Repository};
 use crate::workspace::{Fork, ForkName, ForkRecord, MountSettings, Store};
 
@@ -254,10 +254,11 @@ impl Slot {
             .map(|mounted| mounted.mount.dir().to_owned())
     }
 
-    /// How many requests of each kind the mount got, if the fork is mounted.
-    pub fn request_counts(&self) -> Option<Vec<(&'static str, u64)>> {
+    /// How requests come to the mount, and how many of each kind came, if the fork is mounted.
+    pub fn requests(&self) -> Option<(Transport, Vec<(&'static str, u64)>)> {
         let state = self.state.lock();
-        state.mounted.as_ref().map(|mounted| mounted.mount.counters())
+        let mount = &state.mounted.as_ref()?.mount;
+        Some((mount.transport(), mount.counters()))
     }
 
     /// Calls `read` with the open fork, if it is open. The slot's state is locked meanwhile: nothing that waits.
@@ -383,6 +384,7 @@ impl Turn<'_> {
             dir: dir.to_owned(),
             name: self.name().to_string(),
             settings,
+            transport: place::transport(&self.daemon.repository)?,
         };
         let ending = Arc::new(Ending(Mutex::new(Phase::Live)));
         let ended = ended_callback(Arc::downgrade(self.daemon), self.slot.clone(), ending.clone());

@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use fuser::{
@@ -24,6 +25,7 @@ use super::counters::Operation;
 use super::negotiate;
 use super::opens::{Access, Opened, Opens};
 use super::operations::{Answer, Entry, GENERATION, Operations, REMEMBER};
+use super::transport::RingWish;
 use crate::attr::{Attr, Ino};
 use crate::workspace::{MountProfile, SetAttr};
 
@@ -70,21 +72,28 @@ fn answer_xattr(answer: Answer<XattrAnswer>, reply: ReplyXattr) {
 
 /// What `fuser` calls.
 pub(super) struct Adapter {
-    operations: Operations,
+    operations: Arc<Operations>,
     /// Where opening a file is a request.
     opens: Option<Opens<BackingId>>,
+    rings: Option<RingWish>,
     /// Whether the kernel checks permissions.
     checks_permissions: bool,
 }
 
 impl Adapter {
-    pub(super) fn new(operations: Operations, profile: MountProfile, checks_permissions: bool) -> Adapter {
+    pub(super) fn new(
+        operations: Arc<Operations>,
+        profile: MountProfile,
+        rings: Option<RingWish>,
+        checks_permissions: bool,
+    ) -> Adapter {
         Adapter {
             operations,
             opens: match profile {
                 MountProfile::Everyday => None,
                 MountProfile::LargeFiles => Some(Opens::new()),
             },
+            rings,
             checks_permissions,
         }
     }
@@ -105,7 +114,11 @@ impl Adapter {
 
 impl Filesystem for Adapter {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        negotiate::negotiate(config, self.checks_permissions, self.opens.is_some())
+        negotiate::negotiate(config, self.checks_permissions, self.opens.is_some())?;
+        if let Some(rings) = self.rings.take() {
+            rings.negotiate(config);
+        }
+        Ok(())
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -325,7 +338,10 @@ impl Filesystem for Adapter {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        answer_data(self.operations.read(convert::ino(ino), offset, size), reply);
+        let mut buffer = vec![0; size as usize];
+        let read = self.operations.read(convert::ino(ino), offset, &mut buffer);
+        answer!(read, reply, |len| reply
+            .data(buffer.get(..len).unwrap_or_default()));
     }
 
     fn write(

@@ -259,6 +259,7 @@ mod tests {
                 allow_other,
                 ..MountSettings::default()
             },
+            transport: crate::fuse::TransportChoice::default(),
         }
     }
 

@@ -26,7 +26,7 @@ macro_rules! errnos {
 }
 
 errnos! {
-    E2BIG EACCES EDQUOT EEXIST EFBIG EINVAL EIO EISDIR ELOOP EMLINK ENAMETOOLONG ENODATA ENOENT ENOMEM ENOSPC
+    E2BIG EACCES EAGAIN EDQUOT EEXIST EFBIG EINVAL EIO EISDIR ELOOP EMLINK ENAMETOOLONG ENODATA ENOENT ENOMEM ENOSPC
     ENOSYS ENOTDIR ENOTEMPTY ENOTTY ENXIO EOPNOTSUPP EOVERFLOW EPERM ERANGE EROFS ESTALE
 }
 
@@ -98,6 +98,7 @@ fn of_git(error: &GitError) -> Errno {
         | GitError::GitMissing(_)
         | GitError::GitFailed { .. }
         | GitError::DamagedHead { .. }
+        | GitError::TakesLong
         | GitError::Library { .. } => Errno::EIO,
     }
 }

@@ -6,8 +6,10 @@
 //!   │  ───► place      which mount is ours, from /proc/self/mountinfo
 //!   │  ───► notifier   invalidations, sent to the kernel from a thread of their own
 //!   │  ───► control    ends a connection that lives on
-//!   └─────► adapter    the transport: `fuser`, reading and writing /dev/fuse ──► negotiate
-//!             └─► operations   what each request does, on a workspace ──► convert, ioctl, errno, counters
+//!   │  ───► transport  which of the two there are
+//!   ├─────► adapter    one transport: `fuser`, reading and writing /dev/fuse ──► negotiate
+//!   └─────► ring       the other: a ring of io_uring for each CPU
+//!             └─► operations   for both: what each request does, on a workspace ──► convert, ioctl, errno, counters
 //! users                who keeps a mount busy
 //! ```
 
@@ -25,9 +27,12 @@ mod opens;
 mod operations;
 mod place;
 mod priming;
+mod ring;
 #[cfg(test)]
 mod tests;
+mod transport;
 mod users;
 
 pub use mount::{Mount, MountError, MountOptions, UnmountMode, cut_off, detach_stale};
+pub use transport::{Transport, TransportChoice, UnknownTransport};
 pub use users::{users_of, users_of_each};

@@ -30,6 +30,8 @@ use super::notifier::NotifierThread;
 use super::operations::Operations;
 use super::place::{self, FS_TYPE, MountedAt};
 use super::priming::PrimingFile;
+use super::ring::{Failed, Rings};
+use super::transport::{self, RingWish, Transport, TransportChoice};
 use crate::sys::mount::{self as sys, UnmountHow};
 use crate::sys::process::{self, effective_gid, effective_uid};
 use crate::workspace::{MountSettings, Workspace};
@@ -57,6 +59,7 @@ pub struct MountOptions {
     pub name: String,
     /// Where several users may enter, the kernel checks permissions (`default_permissions`).
     pub settings: MountSettings,
+    pub transport: TransportChoice,
 }
 
 /// Why a mount failed.
@@ -72,6 +75,8 @@ pub enum MountError {
         "only root can have set-user-id programs or devices work on a mount, or have the kernel read files by itself"
     )]
     OnlyRoot,
+    #[error("requests cannot come through io_uring")]
+    NoRings(#[source] io::Error),
     #[error("fusermount3 failed: {0}")]
     Fusermount(String),
     #[error("{0} exists and is not an empty directory")]
@@ -145,6 +150,7 @@ pub struct Mount {
     place: MountedAt,
     shared: Arc<Shared>,
     counters: Arc<Counters>,
+    transport: Transport,
 }
 
 impl Mount {
@@ -163,17 +169,33 @@ impl Mount {
         let counters = Arc::new(Counters::new());
         let priming = PrimingFile::new(uid, gid);
         let operations = Operations::new(workspace.clone(), counters.clone(), priming.clone());
+        let operations = Arc::new(operations);
+        let wish = transport::wish(options, &operations)?;
         let adapter = Adapter::new(
             operations,
             options.settings.profile,
+            wish.clone(),
             device::checks_permissions(options, uid),
         );
-        serve(adapter, Some(priming), Some(workspace), counters, options, ended)
+        serve(
+            adapter,
+            wish,
+            Some(priming),
+            Some(workspace),
+            counters,
+            options,
+            ended,
+        )
     }
 
     /// Where it is mounted: absolute, without symlinks.
     pub fn dir(&self) -> &Path {
         &self.place.dir
+    }
+
+    /// How requests come.
+    pub fn transport(&self) -> Transport {
+        self.transport
     }
 
     /// How many requests of each kind the kernel sent so far, by FUSE's names for them.
@@ -362,6 +384,7 @@ fn within<T: Send + 'static>(
 /// the first open.
 pub(super) fn serve<F: Filesystem>(
     filesystem: F,
+    wish: Option<RingWish>,
     priming: Option<PrimingFile>,
     workspace: Option<Arc<Workspace>>,
     counters: Arc<Counters>,
@@ -382,6 +405,9 @@ pub(super) fn serve<F: Filesystem>(
             return Err(error);
         }
     };
+    if let Some(wish) = &wish {
+        wish.set_device(device.try_clone().map_err(MountError::io("serve", &dir))?);
+    }
     // Blocks until the kernel's first request, which is under way since mounting.
     let session = match fuser_session(filesystem, device) {
         Ok(session) => session,
@@ -391,6 +417,21 @@ pub(super) fn serve<F: Filesystem>(
         }
     };
     let notifier = session.notifier();
+    let cut_off: Failed = Arc::new({
+        let place = place.clone();
+        move || {
+            if let Err(error) = abort(&place) {
+                error!("{error}");
+            }
+        }
+    });
+    let rings = match transport::set_up(options.transport, wish, &cut_off) {
+        Ok(rings) => rings,
+        Err(error) => {
+            undo(&place);
+            return Err(error);
+        }
+    };
     let shared = Arc::new(Shared {
         state: Mutex::new(State {
             over: false,
@@ -402,8 +443,12 @@ pub(super) fn serve<F: Filesystem>(
         place,
         shared,
         counters,
+        transport: match rings {
+            Some(_) => Transport::Ring,
+            None => Transport::Device,
+        },
     };
-    if let Err(error) = mount.spawn_session(session, notifier.clone(), workspace) {
+    if let Err(error) = mount.spawn_session(session, notifier.clone(), workspace, rings) {
         undo(&mount.place);
         return Err(MountError::io("start threads for", &dir)(error));
     }
@@ -494,6 +539,7 @@ impl Mount {
         session: Session<F>,
         notifier: fuser::Notifier,
         workspace: Option<Arc<Workspace>>,
+        rings: Option<Rings>,
     ) -> io::Result<()> {
         let notifier_thread = NotifierThread::start(notifier)?;
         let shared = self.shared.clone();
@@ -505,12 +551,17 @@ impl Mount {
                 if let Some(workspace) = &workspace {
                     workspace.set_listener(Some(notifier_thread.listener()));
                 }
+                let mut lives_on = false;
                 if let Err(error) = session.run() {
                     // A thread of the session died; the others, and with them the connection, may live.
                     error!("serving {} failed: {error}", place.dir.display());
                     if let Err(error) = abort(&place) {
                         error!("{error}");
+                        lives_on = true;
                     }
+                }
+                if let Some(rings) = rings {
+                    rings.end(lives_on);
                 }
                 notifier_thread.stop();
                 if let Some(workspace) = workspace {

@@ -7,7 +7,7 @@ use fuser::{InitFlags, KernelConfig};
 use log::debug;
 
 /// Bytes in one write request at most.
-const MAX_WRITE: u32 = 1024 * 1024;
+pub(super) const MAX_WRITE: u32 = 1024 * 1024;
 /// Bytes that the kernel reads ahead at most.
 pub(super) const READ_AHEAD: u32 = 1024 * 1024;
 /// Requests that nobody waits for (read-ahead) that the kernel sends at once.

@@ -19,6 +19,7 @@ use super::ioctl::{self, Ioctl};
 use super::notifier;
 use super::priming::PrimingFile;
 use crate::attr::{Attr, FileKind, Ino, InodeFlags};
+use crate::git::haste;
 use crate::workspace::{Caller, FsError, SetAttr, StatFs, Workspace};
 
 /// How long the kernel may remember names (also missing ones) and attributes: for good. Every change that does not
@@ -87,6 +88,8 @@ fn guarded<T>(operation: Operation, ino: Ino, run: impl FnOnce() -> Result<T, Re
     match notifier::as_handler(|| catch_unwind(AssertUnwindSafe(run))) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(Refusal::Errno(errno))) => Err(errno),
+        // Another thread will carry it out.
+        Ok(Err(Refusal::Fs(_))) if haste::was_refused() => Err(Errno::EAGAIN),
         Ok(Err(Refusal::Fs(failure))) => {
             let errno = errno::of(&failure);
             if errno == Errno::EIO {
@@ -123,15 +126,18 @@ impl Operations {
         }
     }
 
-    /// Counts the request and runs it.
+    /// Runs the request and counts it, unless somebody else will have to run it.
     fn call<T>(
         &self,
         operation: Operation,
         ino: Ino,
         run: impl FnOnce(&Workspace) -> Result<T, Refusal>,
     ) -> Answer<T> {
-        self.counters.count(operation);
-        guarded(operation, ino, || run(&self.workspace))
+        let answer = guarded(operation, ino, || run(&self.workspace));
+        if !haste::was_refused() {
+            self.counters.count(operation);
+        }
+        answer
     }
 
     /// Counts a request that the transport answers.
@@ -279,9 +285,10 @@ impl Operations {
         })
     }
 
-    pub(super) fn read(&self, ino: Ino, offset: u64, size: u32) -> Answer<Vec<u8>> {
+    /// Answers how much was read, which is less than fits only at the end of the file.
+    pub(super) fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
         self.call(Operation::Read, ino, |workspace| {
-            Ok(workspace.read(ino, offset, size as usize)?)
+            Ok(workspace.read_into(ino, offset, buffer)?)
         })
     }
 

@@ -17,7 +17,7 @@ use fuser::{
 
 use super::counters::Counters;
 use super::mount::{self, Mount, MountError, MountOptions, UnmountMode, detach_stale};
-use super::{device, place, users_of};
+use super::{TransportChoice, device, place, users_of};
 use crate::sys::mount::UnmountHow;
 use crate::sys::process::{effective_gid, effective_uid};
 use crate::workspace::MountSettings;
@@ -137,6 +137,7 @@ fn options(dir: &Path) -> MountOptions {
         dir: dir.to_owned(),
         name: "tiny".into(),
         settings: MountSettings::default(),
+        transport: TransportChoice::default(),
     }
 }
 
@@ -148,6 +149,7 @@ fn try_mount(dir: &Path) -> Result<Mount, MountError> {
     };
     mount::serve(
         tiny,
+        None,
         None,
         None,
         Arc::new(Counters::new()),
@@ -172,6 +174,7 @@ fn mounted() -> Option<Fixture> {
     };
     let mount = mount::serve(
         tiny,
+        None,
         None,
         None,
         Arc::new(Counters::new()),

@@ -51,6 +51,9 @@ pub enum GitError {
     GitMissing(#[source] std::io::Error),
     #[error("git {command} failed: {stderr}")]
     GitFailed { command: String, stderr: String },
+    /// Only to who is in [haste](super::haste).
+    #[error("it would take long")]
+    TakesLong,
     #[error("{action} {path}: {source}")]
     Io {
         action: &'static str,

@@ -8,6 +8,7 @@ pub mod base;
 pub mod caller;
 pub mod commit;
 pub mod error;
+pub mod haste;
 pub mod ignore;
 pub mod index;
 pub mod objects;

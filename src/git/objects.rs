@@ -12,7 +12,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::error::with_causes;
-use super::{GitError, Repository, program};
+use super::{GitError, Repository, haste, program};
 use crate::path::{EntryName, PathError};
 use crate::sys::mapping;
 
@@ -304,6 +304,8 @@ impl Repository {
         let Some(remote) = self.promisor_remote() else {
             return Ok(());
         };
+        // Another thread's fetch may be under way.
+        haste::check()?;
         let _fetching = self.fetching().lock();
         let mut wanted = String::new();
         for id in ids.iter().filter(|id| !self.has_object(**id)) {
@@ -403,6 +405,9 @@ impl Repository {
         }
         if self.promisor_remote().is_some() {
             if let Err(error) = self.fetch_missing(&[id]) {
+                if let GitError::TakesLong = error {
+                    return Err(error);
+                }
                 log::error!("the missing object {id} cannot be fetched: {error}");
                 return Err(GitError::MissingObject { id });
             }

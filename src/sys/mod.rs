@@ -1,6 +1,8 @@
 //! The only `unsafe` and raw `libc` of the crate: small safe wrappers of system calls that `std` lacks.
 
+pub mod cpu;
 pub mod file;
+pub mod fuse_ring;
 pub mod mapping;
 pub mod memory;
 pub mod mount;

@@ -38,7 +38,7 @@ impl Workspace {
     /// has been called as often as this gave a file, or the mount has ended. `None` where the open layer has no such file:
     /// small contents share one, and those of the base or of a frozen layer move when they are written to.
     pub fn pin_content(&self, ino: Ino) -> Result<Option<Arc<File>>, FsError> {
-        let _contents = self.contents.write(ino);
+        let _contents = self.contents.write(ino)?;
         let mut state = self.write_state();
         let Some((content, len)) = open_content(&state, ino) else {
             return Ok(None);
@@ -54,7 +54,7 @@ impl Workspace {
     /// What a program wrote to a pinned content through a mapping of its file got there without a request: gives the node
     /// the time of it.
     pub fn note_mapped_writes(&self, ino: Ino) -> Result<(), FsError> {
-        let contents = self.contents.write(ino);
+        let contents = self.contents.write(ino)?;
         let mut state = self.write_state();
         let Some((content, len)) = open_content(&state, ino) else {
             return Ok(());

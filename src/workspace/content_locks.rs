@@ -2,7 +2,9 @@
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use super::error::FsError;
 use crate::attr::Ino;
+use crate::git::haste;
 
 /// Nodes share locks, this many for a fork: a large file keeps few others waiting.
 const LOCKS: usize = 256;
@@ -21,14 +23,28 @@ impl Default for ContentLocks {
 }
 
 impl ContentLocks {
-    /// While it is held, the node's bytes do not change.
-    pub fn read(&self, ino: Ino) -> RwLockReadGuard<'_, ()> {
-        self.lock_of(ino).read()
+    /// While it is held, the node's bytes do not change. Refused to who is in haste and would have to wait.
+    pub fn read(&self, ino: Ino) -> Result<RwLockReadGuard<'_, ()>, FsError> {
+        let lock = self.lock_of(ino);
+        match lock.try_read() {
+            Some(guard) => Ok(guard),
+            None => {
+                haste::check()?;
+                Ok(lock.read())
+            }
+        }
     }
 
-    /// To change the node's bytes where they are, or how many they are.
-    pub fn write(&self, ino: Ino) -> RwLockWriteGuard<'_, ()> {
-        self.lock_of(ino).write()
+    /// To change the node's bytes where they are, or how many they are. Refused as [`ContentLocks::read`] is.
+    pub fn write(&self, ino: Ino) -> Result<RwLockWriteGuard<'_, ()>, FsError> {
+        let lock = self.lock_of(ino);
+        match lock.try_write() {
+            Some(guard) => Ok(guard),
+            None => {
+                haste::check()?;
+                Ok(lock.write())
+            }
+        }
     }
 
     /// While they are held, nobody changes any content in its place.

@@ -7,7 +7,7 @@ use super::error::FsError;
 use super::fs::{State, Workspace};
 use super::io::{Bytes, read_blob};
 use crate::attr::Ino;
-use crate::git::BlobContent;
+use crate::git::{BlobContent, haste};
 use crate::layer::contents::SLOT_MAX;
 use crate::layer::{Content, ContentFile, ContentRef, Node};
 
@@ -60,6 +60,9 @@ impl Workspace {
         };
         if keep == 0 {
             return Ok(None);
+        }
+        if keep > COPY_CHUNK {
+            haste::check()?;
         }
         let Some(blob) = self.fetch(bytes)? else {
             return Ok(None);

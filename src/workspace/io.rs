@@ -88,7 +88,15 @@ impl Workspace {
 
     /// Reads up to `len` bytes at `offset`: fewer only at the end of the file.
     pub fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>, FsError> {
-        let _content = self.contents.read(ino);
+        let mut buffer = vec![0; len];
+        let read = self.read_into(ino, offset, &mut buffer)?;
+        buffer.truncate(read);
+        Ok(buffer)
+    }
+
+    /// As [`Workspace::read`], into `buffer`; how much was read.
+    pub fn read_into(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
+        let _content = self.contents.read(ino)?;
         let bytes = {
             let state = self.read_state();
             let found = self.find(&state, ino)?;
@@ -99,26 +107,24 @@ impl Workspace {
             }
             match state.stack.node(ino).map(|node| (&node.content, node.size)) {
                 Some((Content::Own(content), size)) => {
-                    let len = len.min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
-                    let file = state.stack.content_file(*content, size)?;
-                    let mut buffer = vec![0; len];
-                    let read = match file {
+                    let available = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+                    let len = buffer.len().min(available);
+                    let buffer = &mut buffer[..len];
+                    return Ok(match state.stack.content_file(*content, size)? {
                         Some(file) => {
                             drop(state);
-                            file.read(size, offset, &mut buffer)?
+                            file.read(size, offset, buffer)?
                         }
-                        None => state.stack.read_content(*content, size, offset, &mut buffer)?,
-                    };
-                    buffer.truncate(read);
-                    return Ok(buffer);
+                        None => state.stack.read_content(*content, size, offset, buffer)?,
+                    });
                 }
-                Some((Content::Empty, _)) => return Ok(Vec::new()),
+                Some((Content::Empty, _)) => return Ok(0),
                 _ => self.bytes(&state, &found)?,
             }
         };
         match self.fetch(bytes)? {
-            Some(blob) => read_blob(&blob, offset, len),
-            None => Ok(Vec::new()),
+            Some(blob) => read_blob_into(&blob, offset, buffer),
+            None => Ok(0),
         }
     }
 
@@ -150,7 +156,7 @@ impl Workspace {
             .checked_add(data.len() as u64)
             .filter(|end| *end <= MAX_SIZE)
             .ok_or(FsError::TooLarge)?;
-        let _content = self.contents.write(ino);
+        let _content = self.contents.write(ino)?;
         if data.len() >= BULK && self.write_beside(ino, offset, data, unprivileged)? {
             return Ok(false);
         }
@@ -354,7 +360,7 @@ impl Workspace {
             return Err(FsError::Invalid);
         }
         let has_lost = {
-            let _content = self.contents.write(ino);
+            let _content = self.contents.write(ino)?;
             let allocate =
                 |fetched: &mut _| self.allocate_fetched(ino, offset, end, mode, unprivileged, fetched);
             self.copying_up(ino, |size| size, end, allocate)?
@@ -482,7 +488,7 @@ impl Workspace {
         ino: Ino,
         read: impl FnOnce(u64, &mut dyn Read) -> T,
     ) -> Result<T, FsError> {
-        let _content = self.contents.read(ino);
+        let _content = self.contents.read(ino)?;
         let state = self.read_state();
         let found = self.find(&state, ino)?;
         let size = self.attr(&state, &found)?.size;
@@ -566,11 +572,14 @@ impl Workspace {
 pub(super) fn read_blob(blob: &BlobContent, offset: u64, len: usize) -> Result<Vec<u8>, FsError> {
     let available = usize::try_from(blob.len().saturating_sub(offset)).unwrap_or(usize::MAX);
     let mut buffer = vec![0; len.min(available)];
-    let read = blob
-        .read_at(&mut buffer, offset)
-        .map_err(|source| FsError::Layer(LayerError::io("read the spooled blob at", "spool")(source)))?;
+    let read = read_blob_into(blob, offset, &mut buffer)?;
     buffer.truncate(read);
     Ok(buffer)
+}
+
+fn read_blob_into(blob: &BlobContent, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
+    blob.read_at(buffer, offset)
+        .map_err(|source| FsError::Layer(LayerError::io("read the spooled blob at", "spool")(source)))
 }
 
 struct BlobReader<'a> {

@@ -420,7 +420,7 @@ impl Workspace {
     pub fn setattr(&self, caller: Caller, ino: Ino, set: &SetAttr) -> Result<Attr, FsError> {
         let attr = match set.size {
             Some(size) => {
-                let _content = self.contents.write(ino);
+                let _content = self.contents.write(ino)?;
                 self.copying_up(
                     ino,
                     |len| len.min(size),

@@ -14,7 +14,7 @@ use tine::workspace::{
 };
 
 use super::TestRepo;
-use super::fuse::Watchdog;
+use super::fuse::{Watchdog, transport};
 
 /// How long a test may use a mount before it is cut off.
 const MOUNT_LIMIT: Duration = Duration::from_secs(240);
@@ -98,6 +98,7 @@ impl TestFork {
             dir: self.mount_dir.clone(),
             name: self.name.to_string(),
             settings: self.settings,
+            transport: transport(),
         };
         let mount = Mount::start(self.fork().workspace.clone(), &options, Box::new(|| {}));
         self.mount = Some(mount.expect("the fork can be mounted"));

@@ -8,6 +8,8 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use tine::fuse::TransportChoice;
+
 use super::{has_program, run_with_timeout};
 
 /// Bit of `CAP_SYS_ADMIN` in the masks of `/proc/self/status`.
@@ -26,6 +28,18 @@ pub fn fuse_missing() -> Option<String> {
         return Some("fusermount3 is missing and this process may not mount".into());
     }
     None
+}
+
+/// How all mounts shall get their requests, by `TINE_TEST_TRANSPORT`: a value of `tine.transport`.
+pub fn transport_name() -> Option<String> {
+    std::env::var("TINE_TEST_TRANSPORT").ok()
+}
+
+/// The same for mounts of the test's own.
+pub fn transport() -> TransportChoice {
+    transport_name().map_or_else(TransportChoice::default, |name| {
+        name.parse().expect("TINE_TEST_TRANSPORT is auto, device or ring")
+    })
 }
 
 /// Whether this process has `CAP_SYS_ADMIN`.

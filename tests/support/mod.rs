@@ -15,7 +15,7 @@ pub mod tine;
 
 pub use command::{OutputExt, run_with_timeout, run_with_timeout_of, wait_until};
 pub use fork::TestFork;
-pub use fuse::{force_unmount_beneath, fuse_missing, mounts_beneath};
+pub use fuse::{force_unmount_beneath, fuse_missing, mounts_beneath, transport};
 pub use random::{Random, SayWhich};
 pub use repo::{TestRepo, path_text};
 pub use tine::Tine;
@@ -40,6 +40,11 @@ pub fn skip(test: &str, reason: &str) {
         !skipping_is_failing(),
         "REQUIRE_FUSE=1 forbids skipping: {reason}"
     );
+    skip_optional(test, reason);
+}
+
+/// As [`skip`], of what no environment has to have.
+pub fn skip_optional(test: &str, reason: &str) {
     // One write, so that lines of tests that run at the same time do not mix.
     let line = format!("SKIP {test}: {reason}\n");
     std::io::stderr()

@@ -14,6 +14,7 @@ use std::sync::Once;
 
 use tempfile::TempDir;
 
+use super::fuse::transport_name;
 use super::{OutputExt, force_unmount_beneath, run_with_timeout};
 
 /// A repository with everything around it. Dropping it detaches whatever is still mounted beneath and removes it all.
@@ -105,6 +106,10 @@ impl TestRepo {
             .expect("a temporary directory can be made");
         let root_dir = root.path().canonicalize().expect("the directory was just made");
         fs::create_dir(root_dir.join("home")).expect("the directory is new");
+        if let Some(name) = transport_name() {
+            let config = format!("[tine]\n\ttransport = {name}\n");
+            fs::write(root_dir.join("home/.gitconfig"), config).expect("the directory is new");
+        }
         let repo = TestRepo {
             root: Some(root),
             dir: root_dir.join(place),

@@ -58,10 +58,11 @@ pub fn figures(daemon: &Arc<Daemon>) -> Response {
             figures.layer_nodes += layer.nodes;
             figures.layer_names += layer.dentries;
         }
-        if let Some(counts) = slot.request_counts() {
+        if let Some((transport, counts)) = slot.requests() {
             let came = counts.into_iter().filter(|(_, count)| *count > 0);
             figures.mounted.push(MountFigures {
                 fork: slot.name.clone(),
+                transport: transport.name().to_owned(),
                 requests: came.map(|(kind, count)| (kind.to_owned(), count)).collect(),
             });
         }

@@ -17,7 +17,7 @@ use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
 
 use super::BaseDir;
-use crate::git::{GitError, ObjectId, Repository, program};
+use crate::git::{GitError, ObjectId, Repository, haste, program};
 use crate::path::RepoPath;
 
 /// Contents above this many bytes are spooled to a file instead of being held in memory; fewer where the cache is small.
@@ -25,6 +25,9 @@ pub const SPOOL_THRESHOLD: u64 = 4 << 20;
 
 /// Stored blobs above this many bytes are decoded by the git program, which streams them, instead of in memory.
 pub(super) const STREAM_THRESHOLD: u64 = 32 << 20;
+
+/// Blobs of more than this many bytes are not read in haste.
+const QUICK_BLOB: u64 = 1 << 20;
 
 /// Spool files kept open for those who ask again.
 const MAX_SPOOLED: u64 = 64;
@@ -228,6 +231,9 @@ impl BaseCache {
             return Ok(content);
         }
         let size = repository.blob_size(blob_id)?;
+        if size > QUICK_BLOB {
+            haste::check()?;
+        }
         let read = || {
             Ok(BlobContent::Memory(
                 repository.read_blob_of_size(blob_id, size)?.into(),
@@ -261,9 +267,10 @@ impl BaseCache {
             fingerprint,
             path: path.clone(),
         };
-        if let Some(content) = self.large.get(&key) {
+        if let Some(content) = self.small.get(&key).or_else(|| self.large.get(&key)) {
             return Ok(content);
         }
+        haste::check()?;
         let content = self.small.get_or_insert_with(&key, || {
             let mut sink = self.sink();
             convert(&mut sink)?;

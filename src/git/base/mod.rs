@@ -210,8 +210,10 @@ impl Base {
                 .filter(|e| !matches!(e.kind, TreeEntryKind::Directory | TreeEntryKind::Submodule))
                 .map(|e| e.id)
                 .collect();
-            if let Err(error) = self.repository.fetch_missing(&blobs) {
-                log::warn!("the missing objects of {} cannot be fetched: {error}", dir.path);
+            match self.repository.fetch_missing(&blobs) {
+                Err(GitError::TakesLong) => return Err(GitError::TakesLong),
+                Err(error) => log::warn!("the missing objects of {} cannot be fetched: {error}", dir.path),
+                Ok(()) => {}
             }
         }
         self.repository.blob_size(blob_id)

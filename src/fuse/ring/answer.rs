@@ -1,0 +1,203 @@
+//! What a ring's threads do with a request: decode, call the operation, encode.
+
+use super::abi::{Header, Payload, Request};
+use crate::fuse::convert::XattrAnswer;
+use crate::fuse::counters::Operation;
+use crate::fuse::operations::{Answer, Entry, Operations};
+use crate::git::haste;
+use crate::sys::fuse_ring::{HEADER_LEN, Slot};
+use crate::workspace::Caller;
+
+/// Bytes: reading or writing more takes so long that other requests of the same CPU should not wait for it.
+pub const LARGE: usize = 256 * 1024;
+
+/// The request takes long. Nothing was done.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TakesLong;
+
+/// Answers the request in a slot, unless it takes long.
+pub fn answer_in_haste(operations: &Operations, slot: &mut Slot) -> Result<(), TakesLong> {
+    let (header, payload) = slot.parts();
+    let request = Header::decode(header).and_then(|decoded| decoded.request(header, payload));
+    if request.is_ok_and(|request| takes_long(&request)) {
+        return Err(TakesLong);
+    }
+    haste::attempt(|| answer(operations, slot)).map_err(|_| TakesLong)
+}
+
+/// Whether that is seen from the request alone.
+fn takes_long(request: &Request<'_>) -> bool {
+    match request {
+        Request::Read { size, .. } => *size as usize > LARGE,
+        Request::Write { data, .. } => data.len() > LARGE,
+        Request::Fsync | Request::FsyncDir | Request::Fallocate { .. } | Request::CopyFileRange { .. } => {
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Answers the request in a slot. After a refusal to haste the request stands there as it came.
+pub fn answer(operations: &Operations, slot: &mut Slot) {
+    let (header, payload) = slot.parts();
+    // What has no header gets no answer: the kernel refuses what stands there.
+    if let Ok(decoded) = Header::decode(header) {
+        let outcome = carry_out(operations, &decoded, header, payload);
+        if !haste::was_refused() {
+            decoded.answer(outcome, header);
+        }
+    }
+}
+
+/// What was written to the payload, in bytes.
+fn carry_out(
+    operations: &Operations,
+    header: &Header,
+    bytes: &[u8; HEADER_LEN],
+    payload: &mut [u8],
+) -> Answer<usize> {
+    let (node, caller) = (header.node, header.caller);
+    let maker = |umask| Caller { umask, ..caller };
+    match header.request(bytes, payload)? {
+        Request::Lookup { name } => entry(operations.lookup(node, name), payload),
+        Request::GetAttr => attr(operations.getattr(node), payload),
+        Request::SetAttr(set) => attr(operations.setattr(caller, node, &set), payload),
+        Request::ReadLink => data(operations.readlink(node), payload),
+        Request::Symlink { name, target } => entry(operations.symlink(caller, node, name, target), payload),
+        Request::MkNod {
+            name,
+            mode,
+            rdev,
+            umask,
+        } => entry(operations.mknod(maker(umask), node, name, mode, rdev), payload),
+        Request::MkDir { name, mode, umask } => {
+            entry(operations.mkdir(maker(umask), node, name, mode), payload)
+        }
+        Request::Unlink { name } => empty(operations.unlink(caller, node, name)),
+        Request::RmDir { name } => empty(operations.rmdir(caller, node, name)),
+        Request::Rename {
+            name,
+            new_parent,
+            new_name,
+            flags,
+        } => empty(operations.rename(caller, node, name, new_parent, new_name, flags)),
+        Request::Link { ino, new_name } => entry(operations.link(caller, ino, node, new_name), payload),
+        Request::Open => Err(operations.leave_to_kernel(Operation::Open)),
+        Request::OpenDir => Err(operations.leave_to_kernel(Operation::OpenDir)),
+        Request::Create => Err(operations.leave_to_kernel(Operation::Create)),
+        Request::Flush => Err(operations.leave_to_kernel(Operation::Flush)),
+        Request::Poll => Err(operations.leave_to_kernel(Operation::Poll)),
+        Request::Access { mask } => empty(operations.access(node, mask)),
+        Request::Read { offset, size } => {
+            let len = payload.len().min(size as usize);
+            operations.read(node, offset, &mut payload[..len])
+        }
+        Request::Write {
+            offset,
+            data,
+            kill_privileges,
+        } => written(
+            operations.write(caller, node, offset, data, kill_privileges),
+            payload,
+        ),
+        Request::Fsync => empty(operations.fsync(node)),
+        Request::FsyncDir => empty(operations.fsyncdir(node)),
+        Request::ReadDir { cookie, size } => {
+            let mut out = Payload::new(payload, size as usize);
+            let listed = operations.readdir(node, cookie, &mut |listed| out.dirent(&listed, None));
+            list(listed, out)
+        }
+        Request::ReadDirPlus { cookie, size } => {
+            let mut out = Payload::new(payload, size as usize);
+            let listed =
+                operations.readdirplus(node, cookie, &mut |listed, attr| out.dirent(&listed, Some(attr)));
+            list(listed, out)
+        }
+        Request::StatFs => {
+            let figures = operations.statfs(node)?;
+            encoded(payload, |out| out.statfs_out(&figures))
+        }
+        Request::SetXattr { name, value, flags } => {
+            empty(operations.setxattr(caller, node, name, value, flags))
+        }
+        Request::GetXattr { name, size } => xattr(operations.getxattr(caller, node, name, size), payload),
+        Request::ListXattr { size } => xattr(operations.listxattr(caller, node, size), payload),
+        Request::RemoveXattr { name } => empty(operations.removexattr(caller, node, name)),
+        Request::Fallocate { offset, len, mode } => {
+            empty(operations.fallocate(caller, node, offset, len, mode))
+        }
+        Request::Lseek { offset, whence } => {
+            let found = operations.lseek(node, offset, whence)?;
+            encoded(payload, |out| out.u64(found.cast_unsigned()))
+        }
+        Request::CopyFileRange {
+            from_offset,
+            to,
+            len,
+            flags,
+        } => {
+            let copied = operations.copy_file_range(caller, (node, from_offset), to, len, flags);
+            written(copied, payload)
+        }
+        Request::Ioctl { command, data } => {
+            let answer = operations.ioctl(caller, node, command, data)?;
+            encoded(payload, |out| out.ioctl_out(&answer))
+        }
+    }
+}
+
+fn encoded(payload: &mut [u8], encode: impl FnOnce(&mut Payload<'_>)) -> Answer<usize> {
+    let limit = payload.len();
+    let mut out = Payload::new(payload, limit);
+    encode(&mut out);
+    out.len()
+}
+
+fn empty(answer: Answer<()>) -> Answer<usize> {
+    answer.map(|()| 0)
+}
+
+fn entry(answer: Answer<Entry>, payload: &mut [u8]) -> Answer<usize> {
+    let entry = answer?;
+    encoded(payload, |out| out.entry_out(&entry))
+}
+
+fn attr(answer: Answer<crate::attr::Attr>, payload: &mut [u8]) -> Answer<usize> {
+    let attr = answer?;
+    encoded(payload, |out| out.attr_out(&attr))
+}
+
+fn data(answer: Answer<Vec<u8>>, payload: &mut [u8]) -> Answer<usize> {
+    let data = answer?;
+    encoded(payload, |out| out.bytes(&data))
+}
+
+/// `struct fuse_write_out`.
+fn written(answer: Answer<u32>, payload: &mut [u8]) -> Answer<usize> {
+    let written = answer?;
+    encoded(payload, |out| {
+        out.u32(written);
+        out.u32(0);
+    })
+}
+
+/// `struct fuse_getxattr_out`, or the value.
+fn xattr(answer: Answer<XattrAnswer>, payload: &mut [u8]) -> Answer<usize> {
+    match answer? {
+        XattrAnswer::Size(len) => encoded(payload, |out| {
+            out.u32(len);
+            out.u32(0);
+        }),
+        XattrAnswer::Data(value) => encoded(payload, |out| out.bytes(&value)),
+    }
+}
+
+/// A listing that met what takes long ends before it: the kernel asks for the rest.
+fn list(answer: Answer<()>, out: Payload<'_>) -> Answer<usize> {
+    let len = out.len()?;
+    if haste::was_refused() && len > 0 {
+        haste::accept();
+        return Ok(len);
+    }
+    answer.map(|()| len)
+}

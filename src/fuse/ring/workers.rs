@@ -1,0 +1,126 @@
+//! Threads for what takes long: started when there is work for which none is idle, ended when there was none for a
+//! while.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use log::debug;
+use parking_lot::{Condvar, Mutex};
+
+use crate::sys::cpu::CpuSet;
+
+/// How long a thread without work stays.
+const IDLE: Duration = Duration::from_secs(5);
+
+pub type Job = Box<dyn FnOnce() + Send>;
+
+pub struct Workers {
+    state: Mutex<State>,
+    /// Told of a job, and of the end.
+    changed: Condvar,
+    /// Where they may run, whoever starts them.
+    cpus: CpuSet,
+}
+
+struct State {
+    jobs: VecDeque<Job>,
+    idle: usize,
+    is_closed: bool,
+}
+
+impl Workers {
+    /// Workers that may run where the calling thread may.
+    pub fn new() -> io::Result<Arc<Workers>> {
+        Ok(Arc::new(Workers {
+            state: Mutex::new(State {
+                jobs: VecDeque::new(),
+                idle: 0,
+                is_closed: false,
+            }),
+            changed: Condvar::new(),
+            cpus: CpuSet::current()?,
+        }))
+    }
+
+    /// Has a thread do the job; the calling one where no other can be had. There are never more threads than jobs under
+    /// way at one time.
+    pub fn run(self: &Arc<Workers>, job: Job) {
+        let mut state = self.state.lock();
+        state.jobs.push_back(job);
+        if state.jobs.len() <= state.idle {
+            self.changed.notify_one();
+            return;
+        }
+        drop(state);
+        let workers = self.clone();
+        let started = thread::Builder::new()
+            .name("tine-worker".into())
+            .spawn(move || workers.serve());
+        if let Err(error) = started {
+            debug!("no thread for what takes long: {error}");
+            if let Some(job) = self.state.lock().jobs.pop_front() {
+                job();
+            }
+        }
+    }
+
+    /// Ends the threads that are idle, and the others when they have done their jobs.
+    pub fn close(&self) {
+        self.state.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+
+    fn serve(&self) {
+        if let Err(error) = self.cpus.keep_thread() {
+            debug!("a thread runs where the one runs that started it: {error}");
+        }
+        let mut state = self.state.lock();
+        loop {
+            while let Some(job) = state.jobs.pop_front() {
+                drop(state);
+                job();
+                state = self.state.lock();
+            }
+            if state.is_closed {
+                return;
+            }
+            state.idle += 1;
+            let waited = self.changed.wait_for(&mut state, IDLE);
+            state.idle -= 1;
+            if waited.timed_out() && state.jobs.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn no_job_waits_for_another() {
+        let workers = Workers::new().unwrap();
+        let (first, from_first) = channel();
+        let (tell, told) = channel::<()>();
+        let waiting = tell.clone();
+        workers.run(Box::new(move || {
+            // Ends only when the second job has.
+            let _ = told.recv();
+            first.send(1).unwrap();
+        }));
+        workers.run(Box::new(move || waiting.send(()).unwrap_or_default()));
+        assert_eq!(from_first.recv(), Ok(1));
+        drop(tell);
+        workers.close();
+        // Nobody is left who holds it.
+        while Arc::strong_count(&workers) > 1 {
+            thread::yield_now();
+        }
+    }
+}
