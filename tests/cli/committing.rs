@@ -480,3 +480,34 @@ fn a_nested_repository_counts_once_git_tracks_it() {
     );
     tine.ok(&["delete", "demo", "--force"]);
 }
+
+#[test]
+fn git_runs_for_the_figures_of_a_commit_only() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let (bin, trace) = (repo.root().join("bin"), repo.root().join("trace"));
+    fs::create_dir(&bin).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let recorder = format!(
+        "#!/bin/sh\necho \"$1\" >> '{}'\nPATH='{path}' exec git \"$@\"\n",
+        trace.display()
+    );
+    fs::write(bin.join("git"), recorder).unwrap();
+    fs::set_permissions(bin.join("git"), fs::Permissions::from_mode(0o755)).unwrap();
+    let recorded_path = format!("{}:{path}", bin.display());
+    let run = |args: &[&str]| {
+        let mut command = tine.command(args);
+        run_with_timeout(command.env("PATH", &recorded_path)).expect_success(args[0]);
+    };
+    run(&["new", "demo"]);
+    let dir = PathBuf::from(tine.ok(&["path", "demo"]));
+    fs::write(dir.join("README.md"), "new\n").unwrap();
+    run(&["status", "demo"]);
+    run(&["commit", "demo", "-m", "m"]);
+    assert_eq!(repo.git_in(&dir, &["log", "-1", "--format=%s"]), "m");
+    let ran = fs::read_to_string(&trace).unwrap();
+    // The daemon looks once which git it is.
+    let ran: Vec<&str> = ran.lines().filter(|verb| *verb != "version").collect();
+    assert_eq!(ran, ["diff-tree"]);
+}
