@@ -2,6 +2,7 @@
 //! [`record`](super::record).
 
 use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -23,6 +24,10 @@ const RESERVE_LOW: u64 = 8 << 10;
 /// … of which this much, in bytes, is kept for saying that what was written is on the disk: without that nothing can be
 /// freed.
 const COMPLETE_ROOM: u64 = 64;
+
+/// What was appended last, in bytes, may be news to programs still: the kernel takes note of an answer a moment after it
+/// was given.
+const RECENT: u64 = 256 << 10;
 
 /// What disks give out room in, in bytes.
 const BLOCK: u64 = 4096;
@@ -59,8 +64,11 @@ pub(super) struct Log {
     unannounced: Option<BootId>,
     /// The disk has room for the log up to this many bytes. The greatest number where it cannot be told to keep some.
     reserved_len: u64,
-    /// Goes up when another file takes the log's place: lengths of the old one mean nothing for the new one.
-    generation: u64,
+    /// Drawn when the log is opened and when another file takes its place: lengths of the old one mean nothing for the
+    /// new one, and what a power failure or a damaged disk took was in the old one.
+    instance: u64,
+    /// Ends of records, the first at least [`RECENT`] before the log's end or at its beginning.
+    recent: [u64; 2],
     is_poisoned: bool,
     /// Room for encoding, kept between records.
     buffer: Vec<u8>,
@@ -84,7 +92,39 @@ pub(super) struct LogPoint {
     len: u64,
     /// Of these, the log up to this point says that all they name is on the disk.
     complete_len: u64,
-    generation: u64,
+    instance: u64,
+}
+
+/// A moment in the life of an open log. It means nothing to the log that another process opens, and nothing after a
+/// compaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogPosition {
+    pub instance: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// What was written between two moments. It can be read while the log is written further.
+pub(super) struct LogTail {
+    file: Arc<File>,
+    version: u32,
+    id: LayerId,
+    start: u64,
+    len: u64,
+}
+
+impl LogTail {
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The steps in it; `None` where it does not begin with a record or cannot be read.
+    pub fn read(&self) -> Option<Vec<Vec<Op>>> {
+        let mut bytes = vec![0; usize::try_from(self.len).ok()?];
+        self.file.read_exact_at(&mut bytes, self.start).ok()?;
+        record::steps(&bytes, self.start, self.version, self.id)
+    }
 }
 
 impl LogPoint {
@@ -132,7 +172,8 @@ impl Log {
             changed_len: 0,
             unannounced: Some(boot),
             reserved_len: 0,
-            generation: 0,
+            instance: draw_instance(),
+            recent: [record::HEADER_LEN as u64; 2],
             is_poisoned: false,
             buffer: Vec::new(),
         };
@@ -195,7 +236,8 @@ impl Log {
             changed_len: replay.good_len,
             unannounced: (replay.last_boot != Some(boot)).then_some(boot),
             reserved_len: 0,
-            generation: 0,
+            instance: draw_instance(),
+            recent: [replay.good_len; 2],
             is_poisoned: false,
             buffer: Vec::new(),
         };
@@ -301,6 +343,9 @@ impl Log {
         };
         self.append_body(&body, COMPLETE_ROOM)?;
         self.changed_len = self.len;
+        if self.len - self.recent[1] >= RECENT {
+            self.recent = [self.recent[1], self.len];
+        }
         Ok(())
     }
 
@@ -420,7 +465,7 @@ impl Log {
             path: self.path.clone(),
             len: self.len,
             complete_len: 0,
-            generation: self.generation,
+            instance: self.instance,
         }
     }
 
@@ -431,9 +476,37 @@ impl Log {
             .map_err(LayerError::io("sync the file system of", &self.path))
     }
 
+    /// The log's present end, for [`Log::since`].
+    pub fn position(&self) -> LogPosition {
+        LogPosition {
+            instance: self.instance,
+            len: self.len,
+        }
+    }
+
+    /// A moment some while ago.
+    pub fn recent(&self) -> LogPosition {
+        LogPosition {
+            instance: self.instance,
+            len: self.recent[0],
+        }
+    }
+
+    /// What was written since `position`; `None` where this log does not know it.
+    pub fn since(&self, position: LogPosition) -> Option<LogTail> {
+        let is_known = position.instance == self.instance && position.len <= self.len;
+        is_known.then(|| LogTail {
+            file: self.file.clone(),
+            version: self.version,
+            id: self.id,
+            start: position.len,
+            len: self.len - position.len,
+        })
+    }
+
     /// Remembers that everything up to `point` is on the disk.
     pub fn mark_synced(&mut self, point: &LogPoint) {
-        if point.generation == self.generation {
+        if point.instance == self.instance {
             self.synced_len = self.synced_len.max(point.len);
             self.complete_len = self.complete_len.max(point.complete_len);
         }
@@ -468,7 +541,6 @@ impl Log {
         if !record.is_empty() {
             new.append(&record, Room::Makes)?;
         }
-        new.generation = self.generation + 1;
         match new.take_place() {
             Ok(()) => {}
             // The rename happened and only its way to the disk failed: the new file is the log now.
@@ -479,6 +551,7 @@ impl Log {
             }
             Err(error) => return Err(error),
         }
+        new.recent = [new.len; 2];
         *self = new;
         Ok(())
     }
@@ -526,6 +599,11 @@ pub(super) fn sync_dir(dir: &Path) -> Result<(), LayerError> {
     fault::step()
         .and_then(|()| File::open(dir)?.sync_all())
         .map_err(LayerError::io("sync", dir))
+}
+
+/// A number that no other log has: the keys of [`RandomState`] come from the kernel.
+fn draw_instance() -> u64 {
+    RandomState::new().hash_one(std::process::id())
 }
 
 fn boot_id() -> BootId {

@@ -18,6 +18,7 @@
 //! <layer>/files/<n>  contents past 64 KiB
 //! ```
 
+pub mod changes;
 mod content_file;
 mod content_store;
 pub mod contents;
@@ -38,11 +39,13 @@ pub mod store;
 #[cfg(test)]
 mod tests;
 
+pub use changes::{ChangesSince, Touched};
 pub use content_file::{ContentFile, ContentFlush};
 pub use contents::{ContentRef, Place};
 pub use error::LayerError;
 pub use frozen::FrozenLayer;
 pub use index::{DirDelta, LayerIndex};
+pub use log::LogPosition;
 pub use node::{Content, Dentry, LayerId, Node, Op, Origin, Xattrs};
 pub use stack::LayerStack;
 pub use store::{Layer, LayerStats, SeekWhence, SyncJob};

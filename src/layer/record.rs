@@ -133,14 +133,15 @@ enum Found<'a> {
     Damaged(&'static str),
 }
 
-fn record_at(bytes: &[u8], offset: usize, version: u32, id: LayerId) -> Found<'_> {
+/// What stands at `offset` of `bytes`, which begin at `start` of the log.
+fn record_at(bytes: &[u8], start: u64, offset: usize, version: u32, id: LayerId) -> Found<'_> {
     let rest = bytes.get(offset..).unwrap_or_default();
     let Some((header, rest)) = rest.split_first_chunk::<RECORD_HEADER_LEN>() else {
         return Found::Short;
     };
     let [l0, l1, l2, l3, h0, h1, h2, h3, b0, b1, b2, b3] = *header;
     let body_len = u32::from_le_bytes([l0, l1, l2, l3]);
-    let header_crc = header_crc(id, offset as u64, body_len);
+    let header_crc = header_crc(id, start + offset as u64, body_len);
     if u32::from_le_bytes([h0, h1, h2, h3]) != header_crc {
         return Found::Damaged("the record's header has a wrong checksum");
     }
@@ -227,7 +228,7 @@ pub(super) fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, 
     let mut complete_len: Option<u64> = None;
     let mut at = HEADER_LEN;
     while at < bytes.len() {
-        let (body, next) = match record_at(bytes, at, version, id) {
+        let (body, next) = match record_at(bytes, 0, at, version, id) {
             Found::Record { body, next } => (body, next),
             Found::Short | Found::Damaged(_) => {
                 if let Some(reason) = damage_at(bytes, at, version, id, !replay.is_after_power_loss) {
@@ -272,6 +273,23 @@ pub(super) fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, 
     Ok(replay)
 }
 
+/// The steps in `bytes`, which stand at `start` of a log of this format; `None` where they are not whole records.
+pub(super) fn steps(bytes: &[u8], start: u64, version: u32, id: LayerId) -> Option<Vec<Vec<Op>>> {
+    let mut steps = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let Found::Record { body, next } = record_at(bytes, start, at, version, id) else {
+            return None;
+        };
+        match decode(body).ok()? {
+            Body::Ops { ops, .. } => steps.push(ops),
+            Body::Opened { .. } | Body::Seal | Body::Complete { .. } => {}
+        }
+        at = next;
+    }
+    Some(steps)
+}
+
 impl Replay {
     /// Applies the steps that end in the first `upto` bytes.
     fn apply(&mut self, pending: &mut VecDeque<(usize, Vec<Op>)>, upto: u64) {
@@ -292,12 +310,12 @@ impl Replay {
 /// knows to have been synced counts.
 fn damage_at(bytes: &[u8], at: usize, version: u32, id: LayerId, same_boot: bool) -> Option<&'static str> {
     const DAMAGED: &str = "the record is damaged and intact ones follow";
-    if same_boot && let Found::Damaged(reason) = record_at(bytes, at, version, id) {
+    if same_boot && let Found::Damaged(reason) = record_at(bytes, 0, at, version, id) {
         return Some(reason);
     }
     let mut offset = at + 1;
     while offset < bytes.len() {
-        let Found::Record { body, next } = record_at(bytes, offset, version, id) else {
+        let Found::Record { body, next } = record_at(bytes, 0, offset, version, id) else {
             offset += 1;
             continue;
         };

@@ -11,8 +11,12 @@ use super::content_file::{ContentFile, ContentFlush};
 use super::content_store::{ContentStore, ContentSync};
 use super::index::Effects;
 use super::log::{Log, LogPoint, Room, sync_dir};
-use super::{Content, ContentRef, Dentry, FrozenLayer, LayerError, LayerId, LayerIndex, Op, Place};
+use super::{
+    ChangesSince, Content, ContentRef, Dentry, FrozenLayer, LayerError, LayerId, LayerIndex, LogPosition, Op,
+    Place, Touched,
+};
 use crate::attr::Ino;
+use parking_lot::Mutex;
 
 /// Inode numbers are reserved this many at a time: one record for each so many new nodes.
 const INO_CHUNK: u64 = 1024;
@@ -56,6 +60,8 @@ pub struct Layer {
     contents_are_doubted: bool,
     /// The log is not compacted before it has this many bytes.
     compact_at: u64,
+    /// What changed last before the log was compacted, until somebody took it.
+    recent_before: Mutex<Touched>,
     /// Empty between calls; kept for its room.
     effects: Effects,
 }
@@ -167,6 +173,7 @@ impl Layer {
             shrunk: HashMap::new(),
             contents_are_doubted: false,
             compact_at: COMPACT_MIN_BYTES,
+            recent_before: Mutex::default(),
             effects: Effects::default(),
         }
     }
@@ -191,6 +198,24 @@ impl Layer {
             log_bytes: self.log.len(),
             content_bytes: self.contents.live_bytes(),
         }
+    }
+
+    /// This moment, for [`Layer::changes_since`].
+    pub fn position(&self) -> LogPosition {
+        self.log.position()
+    }
+
+    /// What changed since `position`; `None` where this layer does not know that moment: it was opened since, or its log
+    /// was compacted.
+    pub fn changes_since(&self, position: LogPosition) -> Option<ChangesSince> {
+        self.log.since(position).map(ChangesSince)
+    }
+
+    /// What changed last, and what changed last before the log was compacted: programs may not see it yet. The second is told
+    /// once.
+    pub fn recent_changes(&self) -> (Option<ChangesSince>, Touched) {
+        let before = std::mem::take(&mut *self.recent_before.lock());
+        (self.changes_since(self.log.recent()), before)
     }
 
     /// A number for a new node, never given before in this layer or, after [`Layer::reserve_below`], beneath it.
@@ -288,7 +313,11 @@ impl Layer {
     pub(super) fn compact(&mut self) -> Result<(), LayerError> {
         // The new log is on the disk at once, so what it names must be there before.
         self.sync_for_room()?;
-        self.log.rewrite(self.index.checkpoint())
+        let recent = self.changes_since(self.log.recent());
+        self.log.rewrite(self.index.checkpoint())?;
+        let recent = recent.and_then(|changes| changes.read()).unwrap_or_default();
+        *self.recent_before.lock() = recent;
+        Ok(())
     }
 
     /// Runs `write`; if the disk is full and freed contents wait for a sync, makes that room and runs it once more.

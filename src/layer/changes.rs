@@ -1,0 +1,181 @@
+//! What changed in a layer since a moment of its life.
+//!
+//! The log tells: what a process did to an open layer since it read [`Layer::position`](super::Layer::position) is what
+//! was appended since. Nothing is kept in memory for that, and nothing can be missing that the layer has.
+
+use std::collections::HashSet;
+
+use super::log::LogTail;
+use super::{Dentry, LayerIndex, Node, Op};
+use crate::attr::{FileKind, Ino};
+use crate::path::EntryName;
+
+/// Past this many bytes of the log nobody looks at each change any more.
+const READ_MAX: u64 = 4 << 20;
+
+/// Nodes and names that changed, or may have.
+#[derive(Debug, Default)]
+pub struct Touched {
+    /// Directories are among them only where more of them changed than what they hold and when.
+    pub nodes: HashSet<Ino>,
+    pub names: HashSet<(Ino, EntryName)>,
+}
+
+/// Changes of a layer that are still to be read, for which the layer need not be held.
+pub struct ChangesSince(pub(super) LogTail);
+
+impl ChangesSince {
+    /// `None` where there are too many, or they cannot be told.
+    pub fn read(&self) -> Option<Touched> {
+        if self.0.len() > READ_MAX {
+            return None;
+        }
+        let mut touched = Touched::default();
+        for step in self.0.read()? {
+            touched.add_step(step);
+        }
+        Some(touched)
+    }
+}
+
+impl Touched {
+    /// All that a layer speaks of. `is_as_beneath` says of a directory's node that the base has it like that.
+    pub fn add_layer(&mut self, index: &LayerIndex, is_as_beneath: impl Fn(&Node) -> bool) {
+        for (ino, node) in index.nodes() {
+            if node.kind != FileKind::Directory || !is_as_beneath(node) {
+                self.nodes.insert(ino);
+            }
+        }
+        for (parent, dir) in index.dirs() {
+            self.names
+                .extend(dir.iter().map(|(name, _): (_, Dentry)| (parent, name.clone())));
+        }
+    }
+
+    fn add_step(&mut self, step: Vec<Op>) {
+        let parents: HashSet<Ino> = step
+            .iter()
+            .filter_map(|op| match op {
+                Op::PutDentry { parent, .. } | Op::DropDentry { parent, .. } => Some(*parent),
+                _ => None,
+            })
+            .collect();
+        for op in step {
+            match op {
+                // Its times and links change with its names, and no step changes anything else of it besides.
+                Op::PutNode(ino, node) if node.kind == FileKind::Directory && parents.contains(&ino) => {}
+                Op::PutNode(ino, _) | Op::Written { ino, .. } => {
+                    self.nodes.insert(ino);
+                }
+                Op::PutDentry { parent, name, .. } | Op::DropDentry { parent, name } => {
+                    self.names.insert((parent, name));
+                }
+                // It has lost its names before.
+                Op::DropNode(_) | Op::ReserveInos { .. } => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attr::Timestamp;
+    use crate::layer::{Content, Layer, LayerId, LogPosition, Xattrs};
+
+    fn node(kind: FileKind) -> Node {
+        Node {
+            kind,
+            perm: 0o644,
+            uid: 1,
+            gid: 1,
+            nlink: 1,
+            rdev: 0,
+            size: 0,
+            atime: Timestamp::from_secs(1),
+            mtime: Timestamp::from_secs(1),
+            ctime: Timestamp::from_secs(1),
+            content: Content::Empty,
+            origin: None,
+            xattrs: Xattrs::new(),
+        }
+    }
+
+    fn name_in(parent: u64, name: &str, ino: u64) -> Op {
+        Op::PutDentry {
+            parent: Ino(parent),
+            name: EntryName::new(name).unwrap(),
+            dentry: Dentry::Entry(Ino(ino)),
+        }
+    }
+
+    fn told(touched: &Touched) -> (Vec<u64>, Vec<String>) {
+        let mut nodes: Vec<u64> = touched.nodes.iter().map(|ino| ino.0).collect();
+        let mut names: Vec<String> = touched
+            .names
+            .iter()
+            .map(|(dir, name)| format!("{}/{name}", dir.0))
+            .collect();
+        nodes.sort_unstable();
+        names.sort_unstable();
+        (nodes, names)
+    }
+
+    #[test]
+    fn what_was_logged_since_a_moment_is_told_and_nothing_else() {
+        let place = tempfile::tempdir().unwrap();
+        let mut layer = Layer::create(&place.path().join("layer"), LayerId(7)).unwrap();
+        let made = |ino| Op::PutNode(Ino(ino), node(FileKind::Regular));
+        let directory = |ino| Op::PutNode(Ino(ino), node(FileKind::Directory));
+        layer
+            .commit(vec![made(2), name_in(1, "before", 2), directory(1)])
+            .unwrap();
+        let moment = layer.position();
+        assert_eq!(
+            told(&layer.changes_since(moment).unwrap().read().unwrap()),
+            Default::default()
+        );
+
+        layer
+            .commit(vec![made(3), name_in(1, "new", 3), directory(1)])
+            .unwrap();
+        layer.sync().unwrap();
+        let (size, time) = (5, Timestamp::from_secs(9));
+        let ino = Ino(2);
+        layer.commit(vec![Op::Written { ino, size, time }]).unwrap();
+        layer.commit(vec![directory(4)]).unwrap();
+        let changes = layer.changes_since(moment).unwrap();
+        layer.commit(vec![name_in(1, "later", 3)]).unwrap();
+        assert_eq!(
+            told(&changes.read().unwrap()),
+            (vec![2, 3, 4], vec!["1/new".to_owned()])
+        );
+    }
+
+    #[test]
+    fn a_moment_of_another_process_or_before_a_compaction_is_not_known() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("layer");
+        let mut layer = Layer::create(&dir, LayerId(7)).unwrap();
+        layer
+            .commit(vec![Op::PutNode(Ino(2), node(FileKind::Regular))])
+            .unwrap();
+        let moment = layer.position();
+        layer.compact().unwrap();
+        assert!(layer.changes_since(moment).is_none());
+        let moment = layer.position();
+        assert!(layer.changes_since(moment).is_some());
+        let beyond = LogPosition {
+            len: moment.len + 1,
+            ..moment
+        };
+        assert!(layer.changes_since(beyond).is_none());
+        let amid = LogPosition {
+            len: moment.len - 1,
+            ..moment
+        };
+        assert!(layer.changes_since(amid).unwrap().read().is_none());
+        drop(layer);
+        assert!(Layer::open(&dir).unwrap().changes_since(moment).is_none());
+    }
+}
