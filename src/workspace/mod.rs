@@ -6,6 +6,7 @@
 
 mod acl;
 mod backing;
+pub mod changed;
 mod content_locks;
 mod copy_up;
 pub mod delta;
@@ -26,6 +27,7 @@ pub mod store;
 mod tests;
 mod xattr;
 
+pub use changed::Changed;
 pub use delta::{Delta, DeltaDir, DeltaEntry, DeltaNode};
 pub use error::{FsError, StoreError};
 pub use fork::{ForkName, ForkRecord, MountProfile, MountSettings, MountWishes, Traces, UnmountPolicy};

@@ -194,7 +194,7 @@ impl Workspace {
     }
 
     /// Finds the node at `path` from the root.
-    fn walk(&self, state: &State, path: &RepoPath) -> Result<Found, FsError> {
+    pub(super) fn walk(&self, state: &State, path: &RepoPath) -> Result<Found, FsError> {
         let mut found = self.find(state, Ino::ROOT)?;
         for name in path.components() {
             if self.kind(state, &found)? != FileKind::Directory {

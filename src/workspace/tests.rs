@@ -1,6 +1,7 @@
 //! The file system of one fork, without a store and without a mount.
 
 mod beside;
+mod changed;
 mod permissions;
 
 use std::collections::BTreeSet;
