@@ -8,7 +8,7 @@ use std::thread::{self, ScopedJoinHandle};
 use super::changeset::{Adoptable, Blobs, Examined, Scope, examine, write_tree};
 use super::compare::compare_trees;
 use super::{Change, ChangeError, Changeset};
-use crate::git::index::{IndexChange, IndexTarget, prepare_index};
+use crate::git::index::{IndexChange, IndexTarget, KnownState, prepare_index};
 use crate::git::{CommitSpec, GitError, Identity, ObjectId, Repository};
 use crate::path::RepoPath;
 use crate::workspace::store::IndexStamp;
@@ -62,10 +62,14 @@ pub fn commit(
     let parent_ids = parent_id.into_iter().collect();
     // All of this is on the disk before HEAD moves. The layer, too: a HEAD that is ahead of the view after a power failure
     // would look like changes that take it back.
+    let beginning = KnownState {
+        token: fork.workspace.beginning(),
+        time: fork.workspace.base_attrs().time,
+    };
     let (tree_id, commit_id, prepared_index) = thread::scope(|scope| {
         let (give_target, target) = mpsc::sync_channel(1);
         let target = move || target.recv().map_err(GitError::library("learn the new tree"));
-        let index = scope.spawn(|| prepare_index(repository, &fork.worktree, target));
+        let index = scope.spawn(|| prepare_index(repository, &fork.worktree, Some(&beginning), target));
         let synced = scope.spawn(|| fork.workspace.sync());
         let tree_id = write_tree(repository, &changeset)?;
         check_landed(repository, &changeset, tree_id)?;

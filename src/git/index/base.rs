@@ -27,12 +27,13 @@ const MIN_FILES_TO_COUNT: usize = 100_000;
 
 /// Writes to `to` the index of a fresh checkout of `base`. Every path is checked to be one that a checkout may have.
 ///
-/// Sizes come from the objects' headers. In a partial clone, what is missing is fetched first, in one go.
-pub fn write_base_index(base: &Base, stat: &BaseStat, to: &Path) -> Result<(), GitError> {
-    on_deep_stack(to, || replace_file(to, &encode_base_index(base, stat)?))
+/// `token` names the state of a fork's files in which they are as this index says, so that git looks at those only that
+/// changed since. Sizes come from the objects' headers. In a partial clone, what is missing is fetched first, in one go.
+pub fn write_base_index(base: &Base, stat: &BaseStat, token: &str, to: &Path) -> Result<(), GitError> {
+    on_deep_stack(to, || replace_file(to, &encode_base_index(base, stat, token)?))
 }
 
-fn encode_base_index(base: &Base, stat: &BaseStat) -> Result<Vec<u8>, GitError> {
+fn encode_base_index(base: &Base, stat: &BaseStat, token: &str) -> Result<Vec<u8>, GitError> {
     let mut files = Vec::new();
     let tree = collect(base, &RepoPath::root(), Vec::new(), base.tree_id(), 0, &mut files)?;
     if base.repository().promisor_remote().is_some() {
@@ -71,7 +72,7 @@ fn encode_base_index(base: &Base, stat: &BaseStat) -> Result<Vec<u8>, GitError> 
             EntryFlags::default(),
         );
     }
-    encoder.finish(&tree)
+    encoder.finish(&tree, Some(token))
 }
 
 /// An entry of the index to be: an entry of a base directory that is no directory.

@@ -18,7 +18,7 @@ pub use self::lock::{PreparedIndex, UpdatedIndex, release_stale_lock};
 pub use self::removed::{RemovedPath, removed_paths};
 #[cfg(test)]
 use self::update::update_index;
-pub use self::update::{IndexChange, IndexTarget, prepare_index};
+pub use self::update::{IndexChange, IndexTarget, KnownState, prepare_index};
 
 use std::panic::resume_unwind;
 use std::path::Path;

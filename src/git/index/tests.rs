@@ -158,7 +158,7 @@ impl Fork {
         self.repository
             .advance_head(&self.worktree, head, commit_id, "commit: edit")
             .unwrap();
-        update_index(&self.repository, &self.worktree, tree_id, &index_changes).unwrap();
+        update_index(&self.repository, &self.worktree, tree_id, &index_changes, None).unwrap();
         tree_id
     }
 
@@ -366,7 +366,7 @@ fn a_file_changed_in_the_second_of_the_old_index_is_read_again() {
     let tree_id: ObjectId = fork.git(&["write-tree"]).parse().unwrap();
     fs::write(fork.dir.join("z"), "content of x\n").unwrap();
     z.set_modified(later).unwrap();
-    update_index(&fork.repository, &fork.worktree, tree_id, &[]).unwrap();
+    update_index(&fork.repository, &fork.worktree, tree_id, &[], None).unwrap();
     // A younger index would hide it, had its entry kept the size.
     let index = fs::File::options()
         .append(true)
@@ -420,7 +420,7 @@ fn a_sparse_or_missing_index_is_filled_up_from_the_tree() {
     let path = RepoPath::parse("dir/f").unwrap();
     let tracked = tracked_paths(&fork.repository, &fork.worktree, &[path]).unwrap();
     assert_eq!(tracked, [Tracking::Untracked]);
-    update_index(&fork.repository, &fork.worktree, tree_id, &[]).unwrap();
+    update_index(&fork.repository, &fork.worktree, tree_id, &[], None).unwrap();
     fork.check_index(tree_id);
 }
 
@@ -430,7 +430,7 @@ fn an_index_locked_by_git_is_left_alone() {
     let lock = fork.worktree.git_dir().join("index.lock");
     fs::write(&lock, "").unwrap();
     let before = fs::read(fork.worktree.index_path()).unwrap();
-    let error = update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[]).unwrap_err();
+    let error = update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[], None).unwrap_err();
     let GitError::IndexLocked { lock: held } = &error else {
         panic!("{error}");
     };
@@ -438,7 +438,7 @@ fn an_index_locked_by_git_is_left_alone() {
     assert!(lock.exists());
     assert_eq!(fs::read(fork.worktree.index_path()).unwrap(), before);
     fs::remove_file(&lock).unwrap();
-    update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[]).unwrap();
+    update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[], None).unwrap();
 }
 
 #[test]
@@ -448,12 +448,12 @@ fn a_lock_that_a_killed_process_left_is_given_back_and_one_of_gits_is_not() {
     // As a kill would: nothing of it is cleaned up.
     std::mem::forget(IndexLock::acquire(&fork.worktree).unwrap());
     assert!(lock_path.exists());
-    update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[]).unwrap_err();
+    update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[], None).unwrap_err();
     release_stale_lock(&fork.repository, &fork.worktree).unwrap();
     assert!(!lock_path.exists());
-    update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[]).unwrap();
+    update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[], None).unwrap();
 
-    let updated = update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[]);
+    let updated = update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[], None);
     std::mem::forget(updated.unwrap());
     assert!(lock_path.exists());
     // With it, those that are taken under it.
@@ -468,7 +468,7 @@ fn a_lock_that_a_killed_process_left_is_given_back_and_one_of_gits_is_not() {
     }
     release_stale_lock(&fork.repository, &fork.worktree).unwrap();
     assert!(head_locks.iter().all(|lock| !lock.exists()));
-    update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[]).unwrap();
+    update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[], None).unwrap();
     fork.check_index(fork.head_tree());
 
     std::mem::forget(IndexLock::acquire(&fork.worktree).unwrap());
@@ -524,7 +524,7 @@ fn emptying_the_tree_empties_the_index() {
     let empty = fork.repository.empty_tree_id();
     fork.test
         .git_with_input(&["hash-object", "-w", "-t", "tree", "--stdin"], b"");
-    update_index(&fork.repository, &fork.worktree, empty, &[]).unwrap();
+    update_index(&fork.repository, &fork.worktree, empty, &[], None).unwrap();
     assert_eq!(fork.git(&["ls-files"]), "");
     assert_eq!(fork.git(&["write-tree"]), empty.to_string());
 }

@@ -7,9 +7,9 @@ use gix::index::entry::{Flags, Mode, Stage};
 use gix::index::extension::Tree;
 
 use super::lock::{IndexLock, PreparedIndex};
-use super::writer::{CachedTree, Encoder, EntryFlags, EntryStat};
+use super::writer::{CachedTree, Encoder, EntryFlags, EntryStat, index_time};
 use super::{check_depth, is_beneath_skipped_directory, on_deep_stack, read_index};
-use crate::attr::Attr;
+use crate::attr::{Attr, Timestamp};
 use crate::git::{GitError, LinkedWorktree, ObjectId, Repository, TreeEntryKind};
 use crate::path::RepoPath;
 
@@ -19,6 +19,15 @@ pub struct IndexChange {
     pub path: RepoPath,
     /// `None` removes the path.
     pub new: Option<(TreeEntryKind, ObjectId, Attr)>,
+}
+
+/// A state of a fork's files of which it can be told what changed since.
+#[derive(Debug, Clone)]
+pub struct KnownState {
+    /// Names it, in the index and in git's question.
+    pub token: String,
+    /// The modification and change time of every file that is still as it was then, and of no other.
+    pub time: Timestamp,
 }
 
 /// What an index is to become.
@@ -33,6 +42,9 @@ pub struct IndexTarget {
 /// all others keep theirs, with their flags. Conflicts are resolved. Takes git's own `index.lock`,
 /// which is held as long as the answer, and what comes of that.
 ///
+/// With `known_state` git looks afterwards at those files only that changed since then. What git knew of untracked files
+/// is dropped: it lists the directories once.
+///
 /// Directories that the old index knows to be the tree's own are not read, so that it costs O(changes) tree reads. The
 /// target is asked for when the old index has been read, so that the tree may be written meanwhile.
 ///
@@ -41,6 +53,7 @@ pub struct IndexTarget {
 pub fn prepare_index(
     repository: &Repository,
     worktree: &LinkedWorktree,
+    known_state: Option<&KnownState>,
     target: impl FnOnce() -> Result<IndexTarget, GitError> + Send,
 ) -> Result<PreparedIndex, GitError> {
     let index_path = worktree.index_path();
@@ -48,7 +61,7 @@ pub fn prepare_index(
     let updated = on_deep_stack(&index_path, || {
         let old = read_index(repository, worktree)?;
         let IndexTarget { tree_id, changes } = target()?;
-        Update::new(repository, &old, &changes).run(tree_id)
+        Update::new(repository, &old, &changes, known_state).run(tree_id)
     })?;
     lock.write(&updated)
 }
@@ -60,9 +73,13 @@ pub(super) fn update_index(
     worktree: &LinkedWorktree,
     tree_id: ObjectId,
     changes: &[IndexChange],
+    known_state: Option<&KnownState>,
 ) -> Result<super::UpdatedIndex, GitError> {
     let changes = changes.to_vec();
-    prepare_index(repository, worktree, || Ok(IndexTarget { tree_id, changes }))?.put_in_place()
+    prepare_index(repository, worktree, known_state, || {
+        Ok(IndexTarget { tree_id, changes })
+    })?
+    .put_in_place()
 }
 
 /// The old index being turned into the new one, path by path.
@@ -72,11 +89,17 @@ struct Update<'a> {
     /// Seconds since 1970. Files changed at this time or later may have changed after the old index saw them.
     old_index_secs: i64,
     changes: BTreeMap<&'a [u8], &'a IndexChange>,
+    known_state: Option<&'a KnownState>,
     encoder: Encoder,
 }
 
 impl<'a> Update<'a> {
-    fn new(repository: &'a Repository, old: &'a gix::index::File, changes: &'a [IndexChange]) -> Update<'a> {
+    fn new(
+        repository: &'a Repository,
+        old: &'a gix::index::File,
+        changes: &'a [IndexChange],
+        known_state: Option<&'a KnownState>,
+    ) -> Update<'a> {
         Update {
             repository,
             old,
@@ -85,6 +108,7 @@ impl<'a> Update<'a> {
                 .iter()
                 .map(|change| (change.path.as_bytes(), change))
                 .collect(),
+            known_state,
             encoder: Encoder::new(repository.hash_kind(), old.entries().len() + changes.len()),
         }
     }
@@ -94,7 +118,8 @@ impl<'a> Update<'a> {
         let cached = self.old.tree().filter(|_| !self.old.is_sparse());
         let all = 0..self.old.entries().len();
         let tree = self.directory(b"", Vec::new(), tree_id, all, cached)?;
-        self.encoder.finish(&tree)
+        let token = self.known_state.map(|state| state.token.as_str());
+        self.encoder.finish(&tree, token)
     }
 
     /// Writes the entries beneath a directory. `prefix` is its path with a slash, `range` the old entries beneath it,
@@ -161,8 +186,7 @@ impl<'a> Update<'a> {
         for entry in entries {
             if let Some(kind) = kind_of(entry.mode) {
                 let stat = self.kept_stat(entry);
-                self.encoder
-                    .push(entry.path(self.old), kind, entry.id, &stat, flags_of(entry));
+                self.push(entry.path(self.old), kind, entry.id, &stat, flags_of(entry));
             }
         }
         Some(kept)
@@ -193,7 +217,18 @@ impl<'a> Update<'a> {
             TreeEntryKind::Submodule => EntryStat::default(),
             _ => stat,
         };
-        self.encoder.push(path, kind, id, &stat, flags);
+        self.push(path, kind, id, &stat, flags);
+    }
+
+    fn push(&mut self, path: &[u8], kind: TreeEntryKind, id: ObjectId, stat: &EntryStat, flags: EntryFlags) {
+        self.encoder.push(path, kind, id, stat, flags);
+        let is_as_known = |state: &KnownState| {
+            let time = index_time(state.time);
+            stat.mtime == time && stat.ctime == time
+        };
+        if !self.known_state.is_some_and(is_as_known) {
+            self.encoder.mark_dirty();
+        }
     }
 
     /// The flags of an entry that the old index has not: one that a directory of a sparse index stood for goes on being

@@ -1,6 +1,7 @@
-//! Encoding an index: version 4 (paths compressed by their common prefix) with a TREE extension.
+//! Encoding an index: version 4 (paths compressed by their common prefix) with a TREE extension and, where somebody can
+//! tell what changed, an FSMN extension.
 //!
-//! The git library reads every index but writes neither version 4 nor a TREE extension that fits. Format:
+//! The git library reads every index but writes neither version 4 nor extensions that fit. Format:
 //! `gitformat-index(5)`.
 
 use std::fs::{self, OpenOptions};
@@ -85,6 +86,8 @@ pub(super) struct Encoder {
     encoded: Vec<u8>,
     count: u32,
     previous_path: Vec<u8>,
+    /// For each entry, whether git has to look at the file whatever it is told of changes; 64 to a word.
+    dirty: Vec<u64>,
 }
 
 impl Encoder {
@@ -99,6 +102,7 @@ impl Encoder {
             encoded,
             count: 0,
             previous_path: Vec::new(),
+            dirty: Vec::new(),
         }
     }
 
@@ -151,19 +155,77 @@ impl Encoder {
         self.count += 1;
     }
 
-    /// The whole index, with its TREE extension and the hash at its end.
-    pub fn finish(mut self, tree: &CachedTree) -> Result<Vec<u8>, GitError> {
+    /// Has git look at the file of the entry that was pushed last, whatever it is told of changes.
+    pub fn mark_dirty(&mut self) {
+        let Some(last) = self.count.checked_sub(1) else {
+            return;
+        };
+        let word = last as usize / 64;
+        if self.dirty.len() <= word {
+            self.dirty.resize(word + 1, 0);
+        }
+        self.dirty[word] |= 1 << (last % 64);
+    }
+
+    /// The whole index, with its TREE extension and the hash at its end; with `token` also an FSMN extension, which says
+    /// that the files of all entries that are not dirty are as their entries, as far as they did not change since then.
+    pub fn finish(mut self, tree: &CachedTree, token: Option<&str>) -> Result<Vec<u8>, GitError> {
         self.encoded[8..12].copy_from_slice(&self.count.to_be_bytes());
         let mut extension = Vec::new();
         encode_tree(tree, &mut extension);
-        let extension_len = u32::try_from(extension.len()).map_err(GitError::library("write the index"))?;
-        self.encoded.extend_from_slice(b"TREE");
-        self.encoded.extend_from_slice(&extension_len.to_be_bytes());
-        self.encoded.append(&mut extension);
+        self.push_extension(b"TREE", &extension)?;
+        if let Some(token) = token {
+            let bits = encode_bitmap(self.count, &self.dirty);
+            let bits_len = u32::try_from(bits.len()).map_err(GitError::library("write the index"))?;
+            let mut extension = 2u32.to_be_bytes().to_vec();
+            extension.extend_from_slice(token.as_bytes());
+            extension.push(0);
+            extension.extend_from_slice(&bits_len.to_be_bytes());
+            extension.extend_from_slice(&bits);
+            self.push_extension(b"FSMN", &extension)?;
+        }
         let hash = checksum(self.hash_kind, &self.encoded)?;
         self.encoded.extend_from_slice(&hash);
         Ok(self.encoded)
     }
+
+    fn push_extension(&mut self, signature: &[u8; 4], extension: &[u8]) -> Result<(), GitError> {
+        let len = u32::try_from(extension.len()).map_err(GitError::library("write the index"))?;
+        self.encoded.extend_from_slice(signature);
+        self.encoded.extend_from_slice(&len.to_be_bytes());
+        self.encoded.extend_from_slice(extension);
+        Ok(())
+    }
+}
+
+/// A bitmap of `bit_count` bits in EWAH form (`gitformat-bitmap(5)`, appendix A): how many bits and words, then markers,
+/// each with a number of words of zeroes and of words that follow as they are, then the place of the last marker. Bits
+/// that `words` has not are 0.
+fn encode_bitmap(bit_count: u32, words: &[u64]) -> Vec<u8> {
+    const ZEROES_SHIFT: u32 = 1;
+    const LITERALS_SHIFT: u32 = 33;
+    let mut encoded: Vec<u64> = Vec::new();
+    let mut rest = words;
+    let last_marker = loop {
+        let zeroes = rest.iter().take_while(|word| **word == 0).count();
+        let literals = rest[zeroes..].iter().take_while(|word| **word != 0).count();
+        let marker = encoded.len();
+        encoded.push((zeroes as u64) << ZEROES_SHIFT | (literals as u64) << LITERALS_SHIFT);
+        encoded.extend_from_slice(&rest[zeroes..zeroes + literals]);
+        rest = &rest[zeroes + literals..];
+        if rest.is_empty() {
+            break marker;
+        }
+    };
+    let bit_count = bit_count.min(words.len() as u32 * 64);
+    let mut bytes = Vec::with_capacity(12 + encoded.len() * 8);
+    bytes.extend_from_slice(&bit_count.to_be_bytes());
+    bytes.extend_from_slice(&(encoded.len() as u32).to_be_bytes());
+    for word in &encoded {
+        bytes.extend_from_slice(&word.to_be_bytes());
+    }
+    bytes.extend_from_slice(&(last_marker as u32).to_be_bytes());
+    bytes
 }
 
 /// The hash at the index's end. It guards against damage only, so SHA-1 does without the search for collisions that objects

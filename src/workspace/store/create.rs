@@ -15,6 +15,7 @@ use crate::layer::{Content, Dentry, Layer, LayerId, Node, Op, Origin, Xattrs};
 use crate::path::{EntryName, RepoPath};
 use crate::sys::parallel::at_once;
 use crate::workspace::StoreError;
+use crate::workspace::changed::{base_name, beginning};
 use crate::workspace::fork::{ForkName, ForkRecord, Traces};
 use crate::workspace::fs::BaseAttrs;
 
@@ -440,12 +441,14 @@ impl Store {
         let time = Timestamp::from_secs(secs.max(1));
         let base = self.shared_base(&mut self.open.lock(), tree_id, settings)?;
 
+        let attrs = BaseAttrs {
+            uid,
+            gid,
+            umask,
+            time,
+        };
         // The index has the sizes of converted files.
-        let index = self.places.bases().join(format!(
-            "{tree_id}-{}-{uid}-{gid}-{umask:o}-{:016x}",
-            time.secs,
-            base.fingerprint()
-        ));
+        let index = self.places.bases().join(base_name(&base, &attrs));
         let _build = self.index_build.lock();
         match File::open(&index) {
             // The time of the last use decides which cached indexes are kept.
@@ -453,19 +456,11 @@ impl Store {
                 .set_modified(SystemTime::now())
                 .map_err(StoreError::io("touch", &index))?,
             Err(_) => files::replace_atomically(&index, |temporary| {
-                write_base_index(&base, &BaseStat { uid, gid, time }, temporary).map_err(StoreError::from)
+                let stat = BaseStat { uid, gid, time };
+                write_base_index(&base, &stat, &beginning(&base, &attrs), temporary).map_err(StoreError::from)
             })?,
         }
-        Ok(PreparedBase {
-            base,
-            attrs: BaseAttrs {
-                uid,
-                gid,
-                umask,
-                time,
-            },
-            index,
-        })
+        Ok(PreparedBase { base, attrs, index })
     }
 
     /// A number that no layer had before, and must not be given again once a record names it

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::super::tests::check_index_file;
+use super::super::{IndexChange, KnownState, update_index};
 use super::*;
+use crate::attr::{Attr, FileKind, Ino};
 use crate::git::testing::TestRepository;
 use crate::git::{BaseCache, Head, InoHasher, LinkedWorktree, Repository, TreeChange};
 
@@ -64,7 +66,7 @@ fn the_index_of_a_base_is_that_of_its_checkout() {
         let tree_id = test.id_of("HEAD^{tree}");
         let base = open_base(&test, &repository, tree_id);
         let index = test.dir().join(".git/base-index");
-        write_base_index(&base, &STAT, &index).unwrap();
+        write_base_index(&base, &STAT, "tine:base:test", &index).unwrap();
         check_index_file(&test, &repository, &index, tree_id);
         let checkout = test.dir().parent().unwrap().join("checkout");
         test.git(&["worktree", "add", "-q", "--detach", checkout.to_str().unwrap()]);
@@ -147,7 +149,7 @@ fn the_first_status_reads_no_file() {
         .status()
         .unwrap();
     assert!(touched.success());
-    write_base_index(&base, &STAT, &worktree.index_path()).unwrap();
+    write_base_index(&base, &STAT, "tine:base:test", &worktree.index_path()).unwrap();
     assert_eq!(test.git(&["-C", dir_name, "status", "--porcelain"]), "");
     assert_eq!(test.git(&["-C", dir_name, "diff-files", "--name-only"]), "");
     fs::write(dir.join("z"), "longer than it was before\n").unwrap();
@@ -179,7 +181,7 @@ fn long_and_odd_paths_and_submodules_are_encoded_as_git_reads_them() {
         .unwrap();
     let base = open_base(&test, &repository, tree_id);
     let index = test.dir().join(".git/base-index");
-    write_base_index(&base, &STAT, &index).unwrap();
+    write_base_index(&base, &STAT, "tine:base:test", &index).unwrap();
     check_index_file(&test, &repository, &index, tree_id);
     assert_eq!(debug_stats(&test, &index)["sub"].first().unwrap(), "ctime: 0:0");
 }
@@ -190,7 +192,7 @@ fn an_empty_base_has_an_empty_index() {
     let repository = test.open();
     let base = open_base(&test, &repository, repository.empty_tree_id());
     let index = test.dir().join(".git/index");
-    write_base_index(&base, &STAT, &index).unwrap();
+    write_base_index(&base, &STAT, "tine:base:test", &index).unwrap();
     assert_eq!(test.git(&["ls-files"]), "");
     assert_eq!(test.git(&["status", "--porcelain"]), "");
     assert_eq!(test.git(&["write-tree"]), repository.empty_tree_id().to_string());
@@ -208,7 +210,7 @@ fn a_tree_that_no_checkout_may_have_gets_no_index() {
     let repository = test.open();
     let base = open_base(&test, &repository, tree_id);
     let index: PathBuf = test.dir().join(".git/base-index");
-    let error = write_base_index(&base, &STAT, &index).unwrap_err();
+    let error = write_base_index(&base, &STAT, "tine:base:test", &index).unwrap_err();
     assert!(matches!(error, GitError::HostileTree { .. }), "{error}");
     assert!(!index.exists());
 }
@@ -248,7 +250,7 @@ fn a_partial_clone_fetches_what_is_missing_in_one_go() {
     let base = open_base(&test, &repository, tree_id);
     let after_opening = packs();
     let index = test.dir().join(".git/base-index");
-    write_base_index(&base, &STAT, &index).unwrap();
+    write_base_index(&base, &STAT, "tine:base:test", &index).unwrap();
     assert!(packs() <= after_opening + 1, "several fetches");
     check_index_file(&test, &repository, &index, tree_id);
 }
@@ -271,7 +273,7 @@ fn directories_as_deep_as_git_takes_them_are_no_trouble() {
         let walked = on_deep_stack(test.dir(), || {
             let mut files = Vec::new();
             let tree = collect(&base, &RepoPath::root(), Vec::new(), tree_id, 0, &mut files)?;
-            Encoder::new(repository.hash_kind(), 0).finish(&tree)
+            Encoder::new(repository.hash_kind(), 0).finish(&tree, None)
         });
         assert_eq!(walked.is_ok(), is_fine, "{depth}");
         let head = Head::Unborn {
@@ -279,13 +281,82 @@ fn directories_as_deep_as_git_takes_them_are_no_trouble() {
         };
         let dir = test.dir().join("../deep");
         let worktree = LinkedWorktree::register(&repository, "deep", &dir, &head, "x").unwrap();
-        let updated = super::super::update_index(&repository, &worktree, tree_id, &[]);
+        let updated = update_index(&repository, &worktree, tree_id, &[], None);
         assert_eq!(updated.is_ok(), is_fine, "{depth}");
         // The index stays locked for as long as somebody might put the old one back.
         drop(updated);
         if is_fine {
-            super::super::update_index(&repository, &worktree, tree_id, &[]).unwrap();
+            update_index(&repository, &worktree, tree_id, &[], None).unwrap();
             check_index_file(&test, &repository, &worktree.index_path(), tree_id);
         }
     }
+}
+
+/// An entry that git trusts without looking stands in lower case in `git ls-files -f`.
+#[test]
+fn git_trusts_the_entries_of_a_fork_that_did_not_change() {
+    let test = TestRepository::new();
+    for number in 0..200 {
+        test.write(&format!("file-{number:03}"), "text\n");
+    }
+    test.commit("many");
+    let repository = test.open();
+    let base = open_base(&test, &repository, test.id_of("HEAD^{tree}"));
+    let index = test.dir().join(".git/index");
+    write_base_index(&base, &STAT, "tine:base:test", &index).unwrap();
+    let hook = "printf 'tine:next\\0file-007\\0file-190\\0' && true";
+    test.git(&["config", "core.fsmonitor", hook]);
+    test.git(&["config", "core.fsmonitorHookVersion", "2"]);
+    let untrusted = || {
+        let listed = test.git(&["ls-files", "-f"]);
+        let lines = listed.lines().filter(|line| !line.starts_with("h "));
+        lines.map(|line| line[2..].to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(untrusted(), ["file-007", "file-190"]);
+
+    // The same after a commit, where files are as they were in the beginning.
+    let head = Head::Detached {
+        commit_id: test.id_of("HEAD"),
+    };
+    let place = test.dir().join("../fork");
+    let worktree = LinkedWorktree::register(&repository, "fork", &place, &head, "x").unwrap();
+    fs::copy(&index, worktree.index_path()).unwrap();
+    let written = Timestamp::from_secs(1_700_000_000);
+    let attr = Attr {
+        ino: Ino(5),
+        kind: FileKind::Regular,
+        perm: 0o644,
+        nlink: 1,
+        uid: STAT.uid,
+        gid: STAT.gid,
+        rdev: 0,
+        size: 3,
+        blocks: 8,
+        atime: written,
+        mtime: written,
+        ctime: written,
+    };
+    let blob_id = repository.write_blob(&mut &b"new"[..], 3).unwrap();
+    let path = RepoPath::parse("file-100").unwrap();
+    let new = Some((TreeEntryKind::File, blob_id));
+    let tree_id = repository
+        .edit_tree(
+            base.tree_id(),
+            &[TreeChange {
+                path: path.clone(),
+                new,
+            }],
+        )
+        .unwrap();
+    let change = IndexChange {
+        path,
+        new: Some((TreeEntryKind::File, blob_id, attr)),
+    };
+    let state = KnownState {
+        token: "tine:base:test".to_owned(),
+        time: STAT.time,
+    };
+    drop(update_index(&repository, &worktree, tree_id, &[change], Some(&state)).unwrap());
+    fs::copy(worktree.index_path(), &index).unwrap();
+    assert_eq!(untrusted(), ["file-007", "file-100", "file-190"]);
 }
