@@ -24,6 +24,7 @@ mod diff;
 mod doctor;
 mod exec;
 mod failures;
+mod fsmonitor;
 mod hooks;
 mod identity;
 mod list;
@@ -56,6 +57,9 @@ const SUCCESS: Exit = 0;
 /// Runs the program; the process's exit code.
 pub fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
+    if let Some(code) = fsmonitor::run(&words) {
+        return code;
+    }
     // What is refused must already be told in the form that was asked for.
     let output = Output::new(usage::asks_for_json(&words), usage::color_of(&words));
     match args::parse(&words, output.color()) {

@@ -182,6 +182,21 @@ impl Client {
     }
 }
 
+/// Asks the daemon of the store in `store_dir` one thing, if it runs, and waits no longer than `patience` for each part of
+/// the answer.
+pub fn ask_running(store_dir: &Path, request: &Request, patience: Duration) -> Response {
+    let lost = || unreachable(store_dir, 0);
+    let stream = socket::connect(store_dir)?.ok_or_else(lost)?;
+    let failed = |error: io::Error| Failure::io("talk to", &store_dir.join(socket::SOCKET_NAME), &error);
+    stream.set_read_timeout(Some(patience)).map_err(failed)?;
+    stream.set_write_timeout(Some(patience)).map_err(failed)?;
+    match exchange(&mut BufReader::new(stream), &wire::encode_request(request)?) {
+        Exchange::Answered(response) => response,
+        Exchange::NotTaken | Exchange::HungUp => Err(lost()),
+        Exchange::Lost(error) => Err(failed(error)),
+    }
+}
+
 /// What came of a request.
 enum Exchange {
     Answered(Response),

@@ -17,6 +17,7 @@ pub mod failure;
 mod handlers;
 mod journal;
 mod launch;
+pub mod monitor;
 mod place;
 mod policy;
 mod presence;

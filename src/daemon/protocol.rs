@@ -69,6 +69,14 @@ pub enum Request {
         author: Option<IdentityText>,
         committer: Option<IdentityText>,
     },
+    /// What changed in the fork that is mounted at `dir`, since the moment that git's index names. Answers
+    /// [`Answer::Changed`].
+    Changed {
+        fork: ForkName,
+        #[serde(with = "host_path")]
+        dir: PathBuf,
+        token: String,
+    },
     /// The fork's commits since its base, newest first. Answers [`Answer::Log`].
     Log { fork: ForkName, limit: usize },
 }
@@ -131,6 +139,11 @@ pub enum Answer {
     Deleted(Deleted),
     Changes(Changes),
     Committed(Committed),
+    /// Paths that changed, as git takes them: with all beneath those that end in a slash. `token` names this moment.
+    Changed {
+        token: String,
+        paths: Vec<PathText>,
+    },
     Log {
         commits: Vec<CommitLine>,
     },

@@ -92,7 +92,9 @@ fn start(common_dir: &Path) -> Result<(Arc<Daemon>, UnixListener), Failure> {
     let repository = Repository::open(common_dir)?;
     let store = Store::open(&repository)?;
     let listener = socket::bind(store.dir())?;
-    let daemon = Arc::new(Daemon::new(repository, store));
+    // Asked now: later another program may be there.
+    let program = std::env::current_exe().ok();
+    let daemon = Arc::new(Daemon::new(repository, store, program));
     end_on_signals(&daemon)?;
     Ok((daemon, listener))
 }
@@ -183,7 +185,7 @@ mod tests {
         let place = TestRepository::new();
         let repository = place.open();
         let store = Store::open(&repository).expect("a new store");
-        let daemon = Arc::new(Daemon::new(repository, store));
+        let daemon = Arc::new(Daemon::new(repository, store, None));
         let options = ServerOptions {
             upkeep_every: Duration::from_millis(1),
             idle_limit: Duration::from_millis(5),

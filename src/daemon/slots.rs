@@ -18,7 +18,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::failure::{ErrorCode, Failure};
 use super::presence::Presence;
-use super::{place, policy};
+use super::{monitor, place, policy};
 use crate::attr::Timestamp;
 use crate::fuse::{self, Mount, MountError, MountOptions, Transport, UnmountMode};
 use crate::git::{ObjectId, Repository};
@@ -30,6 +30,8 @@ pub struct Daemon {
     pub repository: Repository,
     /// Internally synchronised.
     pub store: Store,
+    /// tine itself, for others to run. Immutable.
+    pub program: Option<PathBuf>,
     /// Immutable.
     pub started_secs: i64,
     /// Forks that were asked for since the start. A slot stays for good, so that two requests for one name always meet
@@ -128,10 +130,11 @@ impl Ending {
 }
 
 impl Daemon {
-    pub fn new(repository: Repository, store: Store) -> Daemon {
+    pub fn new(repository: Repository, store: Store, program: Option<PathBuf>) -> Daemon {
         Daemon {
             repository,
             store,
+            program,
             started_secs: Timestamp::now().secs,
             slots: Mutex::default(),
             stopping: AtomicBool::new(false),
@@ -156,6 +159,11 @@ impl Daemon {
             })
         });
         slot.clone()
+    }
+
+    /// The slot of `name`, where somebody asked for the fork before.
+    pub fn known_slot(&self, name: &ForkName) -> Option<Arc<Slot>> {
+        self.slots.lock().get(name).cloned()
     }
 
     /// All slots, by name.
@@ -252,6 +260,11 @@ impl Slot {
             .mounted
             .as_ref()
             .map(|mounted| mounted.mount.dir().to_owned())
+    }
+
+    /// The open fork, while it is mounted.
+    pub fn open_fork(&self) -> Option<Arc<Fork>> {
+        self.state.lock().fork.clone()
     }
 
     /// How requests come to the mount, and how many of each kind came, if the fork is mounted.
@@ -380,6 +393,7 @@ impl Turn<'_> {
     pub fn mount(&self, dir: &Path, settings: MountSettings) -> Result<(), Failure> {
         fuse::detach_stale(dir)?;
         let fork = self.open()?;
+        monitor::update(self.daemon, self.name(), &fork);
         let options = MountOptions {
             dir: dir.to_owned(),
             name: self.name().to_string(),
@@ -567,7 +581,7 @@ mod tests {
         let place = crate::git::testing::TestRepository::new();
         let repository = place.open();
         let store = Store::open(&repository).expect("a new store");
-        let daemon = Arc::new(Daemon::new(repository, store));
+        let daemon = Arc::new(Daemon::new(repository, store, None));
         let slot = daemon.slot(&ForkName::parse("demo").expect("a good name"));
         let refused = daemon.stop_with(|| {
             assert!(daemon.turn(&slot).is_err(), "nobody gets a turn meanwhile");

@@ -11,6 +11,7 @@ pub mod error;
 pub mod haste;
 pub mod ignore;
 pub mod index;
+pub mod monitor;
 pub mod objects;
 pub mod program;
 pub mod refs;

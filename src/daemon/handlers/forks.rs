@@ -10,7 +10,7 @@ use crate::change::commit::{keep_commit, keep_discarded};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, Deleted, NewRequest, Response};
 use crate::daemon::slots::{Daemon, Turn};
-use crate::daemon::{place, policy, report};
+use crate::daemon::{monitor, place, policy, report};
 use crate::fuse::{self, UnmountMode};
 use crate::git::{GitError, Identity, LinkedWorktree, ObjectId, Repository, program};
 use crate::sys::process::PeerCredentials;
@@ -54,6 +54,7 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
         gid: peer.gid,
         umask: request.umask,
     })?;
+    monitor::set_up(&turn, &repository);
     if !request.mount {
         return Ok(Answer::Fork(report::fork_info(daemon, &slot, &record)?));
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 pub use lifecycle::{Insistence, end_if_displaced, stop};
 pub use mounting::recover;
 
+use super::monitor;
 use super::policy::Signers;
 use super::protocol::{IdentityText, Request, Response};
 use super::slots::Daemon;
@@ -63,6 +64,7 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
             author.map(identity_of),
             committer.map(identity_of),
         ),
+        Request::Changed { fork, dir, token } => monitor::changed_since(daemon, &fork, &dir, &token),
         Request::Log { fork, limit } => work::log(daemon, &fork, limit),
     }
 }

@@ -1,0 +1,53 @@
+//! `tine fsmonitor STORE FORK 2 TOKEN`: the answer to git's question what changed, for `git status` and the like. It runs
+//! before each of them, so it does nothing that it need not, and says nothing but the answer: where there is none git looks
+//! for itself.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::daemon::client;
+use crate::daemon::monitor::COMMAND;
+use crate::daemon::protocol::{Answer, Request};
+use crate::workspace::ForkName;
+
+/// The version of git's protocol that is understood: a token, then paths, each with a NUL behind it.
+const VERSION: &str = "2";
+
+/// A daemon that takes longer would be slower than git is without it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Answers, if `words` are git's question.
+pub fn run(words: &[OsString]) -> Option<ExitCode> {
+    let [_, command, store, fork, version, token] = words else {
+        return None;
+    };
+    if *command != *COMMAND {
+        return None;
+    }
+    let answered = answer(Path::new(store), fork, version, token);
+    Some(answered.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
+}
+
+fn answer(store: &Path, fork: &OsString, version: &OsString, token: &OsString) -> Option<()> {
+    if *version != *VERSION {
+        return None;
+    }
+    let request = Request::Changed {
+        fork: ForkName::parse(fork.to_str()?).ok()?,
+        dir: std::env::current_dir().ok()?,
+        token: token.to_str()?.to_owned(),
+    };
+    let Ok(Answer::Changed { token, paths }) = client::ask_running(store, &request, PATIENCE) else {
+        return None;
+    };
+    let mut answer = token.into_bytes();
+    answer.push(0);
+    for path in &paths {
+        answer.extend(path.to_bytes());
+        answer.push(0);
+    }
+    std::io::stdout().lock().write_all(&answer).ok()
+}

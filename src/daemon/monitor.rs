@@ -1,0 +1,78 @@
+//! Which paths changed in a fork since git looked last: git's question, and how it comes to ask it.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::failure::{ErrorCode, Failure};
+use super::protocol::{Answer, Response};
+use super::slots::{Daemon, Turn};
+use crate::git::{Repository, monitor};
+use crate::path::text::PathText;
+use crate::workspace::{Changed, Fork, ForkName};
+
+/// The command, hidden from people, that git runs.
+pub const COMMAND: &str = "fsmonitor";
+
+/// What git takes for every path.
+const EVERYTHING: &[u8] = b"/";
+
+/// Answers git. It takes no turn: git may be run by who has one, a commit's hook for example.
+pub fn changed_since(daemon: &Arc<Daemon>, name: &ForkName, dir: &Path, token: &str) -> Response {
+    let slot = daemon.known_slot(name);
+    let mounted = slot.and_then(|slot| Some((slot.open_fork()?, slot.mount_dir()?)));
+    // An index may be used with another work tree (`git --work-tree`), of which nothing is known here.
+    let fork = match mounted {
+        Some((fork, mount_dir)) if mount_dir == dir => fork,
+        _ => {
+            return Err(Failure::new(
+                ErrorCode::NotMounted,
+                format!("{name} is not mounted at {}", dir.display()),
+            ));
+        }
+    };
+    let (token, changed) = fork.workspace.changed_since(token)?;
+    let paths = match changed {
+        Changed::Everything => vec![PathText::from(EVERYTHING)],
+        Changed::Paths(paths) => paths.iter().map(|path| PathText::from(path.as_slice())).collect(),
+    };
+    Ok(Answer::Changed { token, paths })
+}
+
+/// Has git ask, in a fork that was just made. Without it git looks at every file, and no more is lost.
+pub fn set_up(turn: &Turn<'_>, repository: &Repository) {
+    if repository.config_bool("tine.fsmonitor") == Some(false) {
+        return;
+    }
+    let Some(command) = command_of(turn.daemon, turn.name()) else {
+        return;
+    };
+    let set = turn.record().and_then(|record| {
+        let worktree = crate::git::LinkedWorktree::open(repository, &record.worktree_id)?;
+        Ok(worktree.set_monitor(repository, &command)?)
+    });
+    match set {
+        Ok(true) => {}
+        Ok(false) => log::info!("git in {} will look at every file", turn.name()),
+        Err(failure) => log::warn!("git in {} will look at every file: {failure}", turn.name()),
+    }
+}
+
+/// Has git ask this daemon, in a fork in which it asked one before.
+pub fn update(daemon: &Daemon, name: &ForkName, fork: &Fork) {
+    if let Some(command) = command_of(daemon, name)
+        && let Err(error) = fork.worktree.update_monitor(&command)
+    {
+        log::warn!("git in {name} will look at every file: {error}");
+    }
+}
+
+fn command_of(daemon: &Daemon, name: &ForkName) -> Option<Vec<u8>> {
+    let program = daemon.program.as_ref()?;
+    monitor::monitor_command(&[
+        program.as_os_str(),
+        OsStr::new(COMMAND),
+        daemon.store.dir().as_os_str(),
+        OsStr::new(name.as_str()),
+    ])
+}
