@@ -13,7 +13,7 @@ use super::contents::{ContentReader, read_or_zero};
 use super::descriptors::Descriptors;
 use super::fault;
 use super::log::sync_dir;
-use super::ranges::clear_beyond;
+use super::ranges::{clear_beyond, zero_range};
 use super::{ContentRef, LayerError, Place};
 
 /// The file of one content. The caller keeps writers and readers of the same content apart.
@@ -66,6 +66,16 @@ impl ContentFile {
     /// [`Layer::begin_writing`](super::Layer::begin_writing) and [`Layer::end_writing`](super::Layer::end_writing).
     pub fn write(&self, len: u64, offset: u64, data: &[u8]) -> Result<(), LayerError> {
         write_at(&self.file, len, offset, data).map_err(|error| self.failed("write", error))
+    }
+
+    /// As [`Layer::zero_content`](super::Layer::zero_content), when [`ContentFile::write`] may be called.
+    pub fn zero(&self, len: u64, offset: u64, count: u64) -> Result<(), LayerError> {
+        let end = offset.saturating_add(count).min(len);
+        if offset >= end {
+            return Ok(());
+        }
+        let zeroed = fault::step().and_then(|()| zero_range(&self.file, offset, end - offset));
+        zeroed.map_err(|error| self.failed("punch a hole into", error))
     }
 
     fn failed(&self, action: &'static str, error: io::Error) -> LayerError {

@@ -20,7 +20,7 @@ use crate::path::RepoPath;
 /// Contents are copied in pieces of this many bytes.
 const COPY_CHUNK: usize = 1 << 20;
 
-/// Writes of this many bytes and more let others use the fork.
+/// Changes of this many bytes and more let others use the fork.
 const BULK: usize = 32 << 10;
 
 /// Largest file in bytes: offsets are signed in the kernel.
@@ -157,7 +157,12 @@ impl Workspace {
             .filter(|end| *end <= MAX_SIZE)
             .ok_or(FsError::TooLarge)?;
         let _content = self.contents.write(ino)?;
-        if data.len() >= BULK && self.write_beside(ino, offset, data, unprivileged)? {
+        let check = |state: &State| check_may_write(state, ino, offset);
+        let write = |file: &ContentFile, len: u64| {
+            file.write(len, offset, data)?;
+            Ok(len.max(end))
+        };
+        if data.len() >= BULK && self.change_beside(ino, unprivileged, check, write)? {
             return Ok(false);
         }
         let kept = |size| match offset == 0 && end >= size || data.is_empty() {
@@ -169,13 +174,14 @@ impl Workspace {
         })
     }
 
-    /// Writes to a file of the open layer's own where it is, while others use the fork; whether that could be done.
-    fn write_beside(
+    /// Changes a file of the open layer's own where it is, while others use the fork; whether that could be done. `change`
+    /// is told its length and answers the new one.
+    fn change_beside(
         &self,
         ino: Ino,
-        offset: u64,
-        data: &[u8],
         unprivileged: Option<Caller>,
+        check: impl FnOnce(&State) -> Result<(), FsError>,
+        change: impl FnOnce(&ContentFile, u64) -> Result<u64, LayerError>,
     ) -> Result<bool, FsError> {
         let in_place = |state: &State| match state.stack.open_layer().index().node(ino) {
             Some(node) if unprivileged.is_some_and(|caller| loses_privileges(node, caller)) => None,
@@ -191,22 +197,21 @@ impl Workspace {
             let Some((content, len)) = in_place(&state) else {
                 return Ok(false);
             };
-            check_may_write(&state, ino, offset)?;
+            check(&state)?;
             match state.stack.open_layer_mut().begin_writing(content, len)? {
                 Some(file) => (file, len),
                 None => return Ok(false),
             }
         };
-        let written = file.write(len, offset, data);
+        let changed = change(&file, len);
         let mut state = self.write_state();
         state.stack.open_layer_mut().end_writing(&file);
+        let has_it = in_place(&state).is_some_and(|(content, _)| content == file.content());
         // A full disk is for the other way, which makes room. And the file may have been replaced or gone meanwhile.
-        let Some((_, size)) =
-            in_place(&state).filter(|(content, _)| written.is_ok() && *content == file.content())
-        else {
+        let (true, Ok(size)) = (has_it, changed) else {
             return Ok(false);
         };
-        let (time, size) = (Timestamp::now(), size.max(offset + data.len() as u64));
+        let time = Timestamp::now();
         state
             .stack
             .open_layer_mut()
@@ -359,11 +364,23 @@ impl Workspace {
         if len == 0 {
             return Err(FsError::Invalid);
         }
+        let keeps_size = match mode {
+            FallocateMode::PunchHole | FallocateMode::ZeroRange { keep_size: true } => true,
+            FallocateMode::Allocate { .. } | FallocateMode::ZeroRange { keep_size: false } => false,
+        };
+        let check = |state: &State| check_may_allocate(state, ino, mode);
+        let zero = |file: &ContentFile, size: u64| {
+            file.zero(size, offset, len)?;
+            Ok(size)
+        };
         let has_lost = {
             let _content = self.contents.write(ino)?;
             let allocate =
                 |fetched: &mut _| self.allocate_fetched(ino, offset, end, mode, unprivileged, fetched);
-            self.copying_up(ino, |size| size, end, allocate)?
+            match keeps_size && len >= BULK as u64 && self.change_beside(ino, unprivileged, check, zero)? {
+                true => false,
+                false => self.copying_up(ino, |size| size, end, allocate)?,
+            }
         };
         self.after_content_change(ino, has_lost)
     }

@@ -192,7 +192,15 @@ pub(super) fn run(layer: &mut Layer, step: &Step) -> Result<(), LayerError> {
         Step::Resize { file, len } if has(layer, *file) => resize(layer, ino(*file), u64::from(*len)),
         Step::Zero { file, offset, len } if has(layer, *file) => {
             let (content, size) = own(layer, ino(*file));
-            layer.zero_content(content, size, u64::from(*offset), u64::from(*len))
+            let (offset, len) = (u64::from(*offset), u64::from(*len));
+            match layer.begin_writing(content, size)? {
+                Some(file) => {
+                    let zeroed = file.zero(size, offset, len);
+                    layer.end_writing(&file);
+                    zeroed
+                }
+                None => layer.zero_content(content, size, offset, len),
+            }
         }
         Step::Reserve { file, len } if has(layer, *file) => {
             let (content, size) = own(layer, ino(*file));

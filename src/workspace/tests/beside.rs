@@ -5,7 +5,7 @@ use std::thread;
 
 use super::{Fixture, ME, path};
 use crate::attr::Ino;
-use crate::workspace::{SetAttr, Workspace};
+use crate::workspace::{FallocateMode, SetAttr, Workspace};
 
 const LARGE: usize = 300_000;
 
@@ -126,6 +126,28 @@ fn a_file_that_is_replaced_while_it_is_copied_up_keeps_what_replaced_it() {
     workspace.sync().unwrap();
     let files = std::fs::read_dir(fixture.place.path().join("layer/files")).unwrap();
     assert_eq!(files.count(), 1, "the copy that was not needed is gone");
+}
+
+#[test]
+fn a_hole_in_a_large_file_is_as_long_as_asked_for() {
+    let fixture = Fixture::new();
+    let workspace = fixture.open();
+    workspace.write_path(ME, &path("file"), &[b'f'; LARGE]).unwrap();
+    let before = workspace.reach("file");
+    let punch = |offset, len| {
+        workspace
+            .fallocate(before.ino, offset, len, FallocateMode::PunchHole, None)
+            .unwrap();
+    };
+    punch(8192, 100_000);
+    punch(LARGE as u64 - 100, 1 << 30);
+    let after = workspace.getattr(before.ino).unwrap();
+    assert!(after.size == before.size && after.blocks < before.blocks && after.mtime > before.mtime);
+    let mut expected = vec![b'f'; LARGE];
+    expected[8192..108_192].fill(0);
+    expected[LARGE - 100..].fill(0);
+    drop(workspace);
+    assert!(fixture.open().read_path(&path("file")).unwrap() == expected);
 }
 
 #[test]
