@@ -11,6 +11,7 @@ use gix::objs::{CommitRef, Exists, Find, FindHeader, Kind, TagRef, TreeRefIter};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
+use super::checksum::Checksum;
 use super::error::with_causes;
 use super::{GitError, Repository, haste, program};
 use crate::path::{EntryName, PathError};
@@ -363,7 +364,9 @@ impl Repository {
             Ok(kind.map(|kind| (kind, data)))
         })?;
         check_kind(id, kind, wanted)?;
-        let hash = gix::objs::compute_hash(id.kind(), kind, &data).map_err(|error| corrupt(id, error))?;
+        let mut checksum = Checksum::of_object(id.kind(), kind, data.len() as u64);
+        checksum.update(&data);
+        let hash = checksum.finish()?;
         if hash != id && !self.is_replacement(id, hash) {
             return Err(GitError::CorruptObject {
                 id,

@@ -17,6 +17,7 @@ use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
 
 use super::BaseDir;
+use crate::git::checksum::Checksum;
 use crate::git::{GitError, ObjectId, Repository, haste, program};
 use crate::path::RepoPath;
 
@@ -395,14 +396,13 @@ fn stream_blob(
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
     let mut child = program::spawn(&mut command)?;
-    let mut hasher = gix::hash::hasher(blob_id.kind());
-    hasher.update(&gix::objs::encode::loose_header(gix::objs::Kind::Blob, size));
+    let mut checksum = Checksum::of_object(blob_id.kind(), gix::objs::Kind::Blob, size);
     let mut len = 0;
     let copied = match child.stdout.take() {
         None => Ok(()),
         Some(mut output) => copy(&mut output, |bytes| {
             len += bytes.len() as u64;
-            hasher.update(bytes);
+            checksum.update(bytes);
             sink.append(bytes)
         }),
     };
@@ -417,9 +417,7 @@ fn stream_blob(
     if len != size {
         return Err(corrupt(format!("it has {len} bytes and claims to have {size}")));
     }
-    let hash = hasher
-        .try_finalize()
-        .map_err(|error| corrupt(error.to_string()))?;
+    let hash = checksum.finish()?;
     if hash != blob_id && !repository.is_replacement(blob_id, hash) {
         return Err(corrupt(format!("its content hashes to {hash}")));
     }

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gix::ObjectId;
-use sha1::Digest;
 
 use crate::attr::{Attr, Timestamp};
+use crate::git::checksum::Checksum;
 use crate::git::{GitError, TreeEntryKind};
 
 /// Set in an entry's flags where a second pair of flag bytes follows.
@@ -184,8 +184,9 @@ impl Encoder {
             extension.extend_from_slice(&bits);
             self.push_extension(b"FSMN", &extension)?;
         }
-        let hash = checksum(self.hash_kind, &self.encoded)?;
-        self.encoded.extend_from_slice(&hash);
+        let mut checksum = Checksum::new(self.hash_kind);
+        checksum.update(&self.encoded);
+        self.encoded.extend_from_slice(checksum.finish()?.as_slice());
         Ok(self.encoded)
     }
 
@@ -226,20 +227,6 @@ fn encode_bitmap(bit_count: u32, words: &[u64]) -> Vec<u8> {
     }
     bytes.extend_from_slice(&(last_marker as u32).to_be_bytes());
     bytes
-}
-
-/// The hash at the index's end. It guards against damage only, so SHA-1 does without the search for collisions that objects
-/// need, which takes several times as long.
-fn checksum(hash_kind: gix::hash::Kind, bytes: &[u8]) -> Result<Vec<u8>, GitError> {
-    if hash_kind == gix::hash::Kind::Sha1 {
-        return Ok(sha1::Sha1::digest(bytes).to_vec());
-    }
-    let mut hasher = gix::hash::hasher(hash_kind);
-    hasher.update(bytes);
-    let hash = hasher
-        .try_finalize()
-        .map_err(GitError::library("hash the index"))?;
-    Ok(hash.as_slice().to_vec())
 }
 
 fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
