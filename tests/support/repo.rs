@@ -106,10 +106,6 @@ impl TestRepo {
             .expect("a temporary directory can be made");
         let root_dir = root.path().canonicalize().expect("the directory was just made");
         fs::create_dir(root_dir.join("home")).expect("the directory is new");
-        if let Some(name) = transport_name() {
-            let config = format!("[tine]\n\ttransport = {name}\n");
-            fs::write(root_dir.join("home/.gitconfig"), config).expect("the directory is new");
-        }
         let repo = TestRepo {
             root: Some(root),
             dir: root_dir.join(place),
@@ -121,7 +117,14 @@ impl TestRepo {
         let mut args = vec!["init", "-q", "--initial-branch=main"];
         args.extend_from_slice(options);
         repo.git(&args);
+        repo.choose_transport();
         repo
+    }
+
+    fn choose_transport(&self) {
+        if let Some(name) = transport_name() {
+            self.git(&["config", "tine.transport", &name]);
+        }
     }
 
     /// Clones this repository to `<root>/<place>` and goes on with the clone; the origin stays beside it.
@@ -140,6 +143,7 @@ impl TestRepo {
         args.extend_from_slice(&[from, path_text(&to)]);
         self.git_in(&self.root_dir, &args);
         self.dir = to;
+        self.choose_transport();
         self
     }
 
