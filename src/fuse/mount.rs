@@ -48,6 +48,8 @@ const BUSY_INTERVAL: Duration = Duration::from_millis(20);
 const END_PATIENCE: Duration = Duration::from_secs(5);
 /// How long programs that use a mount may finish what they are at before a forced unmount cuts them off.
 const FORCE_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a connection may take to end when its daemon was killed.
+const DEATH_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a mount that may be dead is given to answer.
 const PROBE_PATIENCE: Duration = Duration::from_secs(3);
 
@@ -641,12 +643,20 @@ pub fn cut_off(dir: &Path) -> Result<(), MountError> {
     }
 }
 
+/// A request that a daemon had while it was killed ends with an error of another kind (EIO, EFAULT, over io_uring
+/// ECANCELED), before the connection does: then the next one tells.
 fn is_dead(dir: &Path) -> bool {
-    let dir = dir.to_owned();
-    match within(PROBE_PATIENCE, "tine-probe", move || sys::probe(&dir)) {
-        Ok(answer) => answer
-            .is_err_and(|error| matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))),
-        Err(_) => false,
+    let deadline = Instant::now() + DEATH_PATIENCE;
+    loop {
+        let dir = dir.to_owned();
+        match within(PROBE_PATIENCE, "tine-probe", move || sys::probe(&dir)) {
+            Ok(Ok(())) | Err(_) => return false,
+            Ok(Err(error)) => match error.raw_os_error() {
+                Some(libc::ENOTCONN | libc::ECONNABORTED) => return true,
+                _ if Instant::now() < deadline => thread::sleep(BUSY_INTERVAL),
+                _ => return false,
+            },
+        }
     }
 }
 

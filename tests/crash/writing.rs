@@ -18,7 +18,13 @@ const COMPACTED_PAST: u64 = 4 << 20;
 
 /// What a program sees when the daemon has gone: anything else would be a failure of its own.
 fn assert_is_the_end(error: &io::Error, of: &dyn std::fmt::Debug) {
-    let known = [libc::ENOTCONN, libc::ECONNABORTED, libc::EIO, libc::EFAULT];
+    let known = [
+        libc::ENOTCONN,
+        libc::ECONNABORTED,
+        libc::ECANCELED,
+        libc::EIO,
+        libc::EFAULT,
+    ];
     assert!(
         error.raw_os_error().is_some_and(|code| known.contains(&code)),
         "{error} from {}",
