@@ -1,17 +1,15 @@
 //! What changed in a layer since a moment of its life.
 //!
-//! The log tells: what a process did to an open layer since it read [`Layer::position`](super::Layer::position) is what
-//! was appended since. Nothing is kept in memory for that, and nothing can be missing that the layer has.
+//! The log tells: what happened to a layer since [`Layer::position`](super::Layer::position) was asked for is what was
+//! appended since. Nothing is kept for that, and nothing can be missing that the layer has. Another process knows the
+//! moment as long as the log begins with the same bytes: the same state follows from them.
 
 use std::collections::HashSet;
 
-use super::log::LogTail;
+use super::position::{LogTail, READ_MAX};
 use super::{Dentry, LayerIndex, Node, Op};
 use crate::attr::{FileKind, Ino};
 use crate::path::EntryName;
-
-/// Past this many bytes of the log nobody looks at each change any more.
-const READ_MAX: u64 = 4 << 20;
 
 /// Nodes and names that changed, or may have.
 #[derive(Debug, Default)]
@@ -27,7 +25,7 @@ pub struct ChangesSince(pub(super) LogTail);
 impl ChangesSince {
     /// `None` where there are too many, or they cannot be told.
     pub fn read(&self) -> Option<Touched> {
-        if self.0.len() > READ_MAX {
+        if self.0.len > READ_MAX {
             return None;
         }
         let mut touched = Touched::default();
@@ -153,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_of_another_process_or_before_a_compaction_is_not_known() {
+    fn a_moment_is_known_as_long_as_the_log_begins_alike() {
         let place = tempfile::tempdir().unwrap();
         let dir = place.path().join("layer");
         let mut layer = Layer::create(&dir, LayerId(7)).unwrap();
@@ -175,7 +173,35 @@ mod tests {
             ..moment
         };
         assert!(layer.changes_since(amid).unwrap().read().is_none());
+        // Another process.
         drop(layer);
-        assert!(Layer::open(&dir).unwrap().changes_since(moment).is_none());
+        let mut layer = Layer::open(&dir).unwrap();
+        let (size, time) = (5, Timestamp::from_secs(9));
+        let ino = Ino(2);
+        layer.commit(vec![Op::Written { ino, size, time }]).unwrap();
+        let changes = layer.changes_since(moment).unwrap();
+        assert_eq!(told(&changes.read().unwrap()), (vec![2], Vec::new()));
+        let unhashed = LogPosition {
+            prefix: None,
+            ..moment
+        };
+        assert!(layer.changes_since(unhashed).is_none());
+
+        // What was written is lost, and something else was written in its place.
+        let moment = layer.position();
+        let log = dir.join("log");
+        let lost = std::fs::read(&log).unwrap();
+        let size = 6;
+        layer.commit(vec![Op::Written { ino, size, time }]).unwrap();
+        let later = layer.position();
+        drop(layer);
+        std::fs::write(&log, &lost).unwrap();
+        let mut layer = Layer::open(&dir).unwrap();
+        assert!(layer.changes_since(moment).is_some());
+        assert!(layer.changes_since(later).is_none());
+        let size = 7;
+        layer.commit(vec![Op::Written { ino, size, time }]).unwrap();
+        assert!(layer.position().len >= later.len);
+        assert!(layer.changes_since(later).is_none());
     }
 }

@@ -2,13 +2,13 @@
 //! [`record`](super::record).
 
 use std::fs::{File, OpenOptions};
-use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::fault;
+use super::position::{LogPosition, LogTail, PrefixHash, draw_instance};
 use super::record::{self, BodyRef, BootId, Replay, UNKNOWN_BOOT};
 use super::{LayerError, LayerId, LayerIndex, Op};
 use crate::sys;
@@ -65,8 +65,10 @@ pub(super) struct Log {
     /// The disk has room for the log up to this many bytes. The greatest number where it cannot be told to keep some.
     reserved_len: u64,
     /// Drawn when the log is opened and when another file takes its place: lengths of the old one mean nothing for the
-    /// new one, and what a power failure or a damaged disk took was in the old one.
+    /// new one.
     instance: u64,
+    /// The log's beginning, as far as it was hashed.
+    prefix: PrefixHash,
     /// Ends of records, the first at least [`RECENT`] before the log's end or at its beginning.
     recent: [u64; 2],
     is_poisoned: bool,
@@ -93,38 +95,6 @@ pub(super) struct LogPoint {
     /// Of these, the log up to this point says that all they name is on the disk.
     complete_len: u64,
     instance: u64,
-}
-
-/// A moment in the life of an open log. It means nothing to the log that another process opens, and nothing after a
-/// compaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogPosition {
-    pub instance: u64,
-    /// Bytes.
-    pub len: u64,
-}
-
-/// What was written between two moments. It can be read while the log is written further.
-pub(super) struct LogTail {
-    file: Arc<File>,
-    version: u32,
-    id: LayerId,
-    start: u64,
-    len: u64,
-}
-
-impl LogTail {
-    /// Bytes.
-    pub fn len(&self) -> u64 {
-        self.len
-    }
-
-    /// The steps in it; `None` where it does not begin with a record or cannot be read.
-    pub fn read(&self) -> Option<Vec<Vec<Op>>> {
-        let mut bytes = vec![0; usize::try_from(self.len).ok()?];
-        self.file.read_exact_at(&mut bytes, self.start).ok()?;
-        record::steps(&bytes, self.start, self.version, self.id)
-    }
 }
 
 impl LogPoint {
@@ -173,6 +143,7 @@ impl Log {
             unannounced: Some(boot),
             reserved_len: 0,
             instance: draw_instance(),
+            prefix: PrefixHash::default(),
             recent: [record::HEADER_LEN as u64; 2],
             is_poisoned: false,
             buffer: Vec::new(),
@@ -237,6 +208,7 @@ impl Log {
             unannounced: (replay.last_boot != Some(boot)).then_some(boot),
             reserved_len: 0,
             instance: draw_instance(),
+            prefix: PrefixHash::default(),
             recent: [replay.good_len; 2],
             is_poisoned: false,
             buffer: Vec::new(),
@@ -481,6 +453,7 @@ impl Log {
         LogPosition {
             instance: self.instance,
             len: self.len,
+            prefix: self.prefix.hash(&self.file, self.len),
         }
     }
 
@@ -489,12 +462,14 @@ impl Log {
         LogPosition {
             instance: self.instance,
             len: self.recent[0],
+            prefix: None,
         }
     }
 
     /// What was written since `position`; `None` where this log does not know it.
     pub fn since(&self, position: LogPosition) -> Option<LogTail> {
-        let is_known = position.instance == self.instance && position.len <= self.len;
+        let is_known =
+            position.len <= self.len && (position.instance == self.instance || position.is_in(&self.file));
         is_known.then(|| LogTail {
             file: self.file.clone(),
             version: self.version,
@@ -599,11 +574,6 @@ pub(super) fn sync_dir(dir: &Path) -> Result<(), LayerError> {
     fault::step()
         .and_then(|()| File::open(dir)?.sync_all())
         .map_err(LayerError::io("sync", dir))
-}
-
-/// A number that no other log has: the keys of [`RandomState`] come from the kernel.
-fn draw_instance() -> u64 {
-    RandomState::new().hash_one(std::process::id())
 }
 
 fn boot_id() -> BootId {

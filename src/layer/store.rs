@@ -205,8 +205,8 @@ impl Layer {
         self.log.position()
     }
 
-    /// What changed since `position`; `None` where this layer does not know that moment: it was opened since, or its log
-    /// was compacted.
+    /// What changed since `position`; `None` where this layer does not know that moment: its log was compacted, or has
+    /// lost it.
     pub fn changes_since(&self, position: LogPosition) -> Option<ChangesSince> {
         self.log.since(position).map(ChangesSince)
     }

@@ -3,8 +3,8 @@
 //! A path that is missing here is a change that git does not see, so whatever cannot be told for sure is
 //! [`Changed::Everything`]. A path too many costs git one `stat`.
 //!
-//! A moment is named by a token. `tine:<instance>:<length>` is a position in the open layer's log while this process has
-//! the layer open; what was logged since is what changed. `tine:base:…` is the state in which a fork on this base with
+//! A moment is named by a token. `tine:<instance>:<length>:<hash>` is a position in the open layer's log; what was logged
+//! since is what changed. `tine:base:…` is the state in which a fork on this base with
 //! these attributes begins, and everything that its layers speak of changed since: that is the token in the index of a
 //! new fork, which all forks of a base have in common.
 //!
@@ -72,18 +72,28 @@ impl Since {
             Some(token) => (token, true),
             None => (token, false),
         };
-        let (instance, len) = token.strip_prefix("tine:")?.split_once(':')?;
+        let (instance, rest) = token.strip_prefix("tine:")?.split_once(':')?;
+        let (len, prefix) = match rest.split_once(':') {
+            Some((len, prefix)) => (len, Some(u64::from_str_radix(prefix, 16).ok()?)),
+            None => (rest, None),
+        };
         let position = LogPosition {
             instance: u64::from_str_radix(instance, 16).ok()?,
             len: len.parse().ok()?,
+            prefix,
         };
         Some(Since { position, is_stale })
     }
 
     fn token(&self) -> String {
-        let LogPosition { instance, len } = self.position;
+        let LogPosition {
+            instance,
+            len,
+            prefix,
+        } = self.position;
+        let prefix = prefix.map_or(String::new(), |prefix| format!(":{prefix:016x}"));
         let end = if self.is_stale { STALE } else { "" };
-        format!("tine:{instance:016x}:{len}{end}")
+        format!("tine:{instance:016x}:{len}{prefix}{end}")
     }
 }
 
@@ -524,11 +534,17 @@ mod tests {
 
     #[test]
     fn tokens_are_read_as_they_are_written() {
-        let position = LogPosition {
-            instance: 0xab,
-            len: 17,
-        };
-        for is_stale in [false, true] {
+        for (is_stale, prefix) in [
+            (false, None),
+            (true, None),
+            (false, Some(5)),
+            (true, Some(u64::MAX)),
+        ] {
+            let position = LogPosition {
+                instance: 0xab,
+                len: 17,
+                prefix,
+            };
             let since = Since { position, is_stale };
             assert_eq!(Since::parse(&since.token()), Some(since));
         }
