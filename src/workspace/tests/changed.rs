@@ -127,3 +127,38 @@ fn a_repository_in_the_fork_is_told_as_the_directory_it_makes_one() {
     fork.write_path(ME, &path("dir/.git/HEAD"), b"").unwrap();
     assert_eq!(told(&fork, &token).1, ["dir", "dir/.tine"]);
 }
+
+/// The kernel may not have had the answer yet to the request that made a change, and shows files as they were.
+#[test]
+fn the_kernel_is_up_to_date_before_a_change_is_told() {
+    use crate::workspace::Invalidation;
+    use std::sync::Mutex;
+
+    let fixture = Fixture::new();
+    let fork = fixture.open();
+    let (token, _) = told(&fork, &fork.beginning());
+    let file = fork.lookup(Ino::ROOT, b"a.txt").unwrap().ino;
+    let dir = fork.lookup(Ino::ROOT, b"dir").unwrap().ino;
+    fork.write(file, 0, b"changed", None).unwrap();
+    fork.mkdir(ME, dir, b"new", 0o755).unwrap();
+
+    let announced: Arc<Mutex<Vec<Invalidation>>> = Arc::default();
+    let listener = announced.clone();
+    fork.set_listener(Some(Arc::new(move |change| {
+        listener.lock().unwrap().push(change)
+    })));
+    let is_announced = |token: &str| {
+        announced.lock().unwrap().clear();
+        fork.changed_since(token).unwrap();
+        let announced = announced.lock().unwrap();
+        let names_waited_for = announced
+            .iter()
+            .any(|change| matches!(change, Invalidation::Entry { parent, .. } if *parent == dir));
+        announced.contains(&Invalidation::Attributes(file)) && names_waited_for
+    };
+    assert!(is_announced(&token));
+    assert!(is_announced(&fork.beginning()));
+    assert!(is_announced("unknown"));
+    let (now, _) = told(&fork, &token);
+    assert!(!is_announced(&now), "it was told before");
+}
