@@ -56,10 +56,11 @@ impl Context {
     }
 
     /// A directory whose daemon is gone answers nothing: say so, and not that it is no repository. `stat` would not do: the
-    /// kernel may still know its answer.
+    /// kernel may still know its answer. The last two are what a daemon leaves that dies with the question in its hands.
     fn check_mount_is_alive(&self) -> Result<(), Failure> {
+        const LOST: [i32; 4] = [libc::ENOTCONN, libc::ECONNABORTED, libc::ECANCELED, libc::EFAULT];
         match fs_figures(&self.cwd) {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)) => Err(Failure::new(
+            Err(error) if error.raw_os_error().is_some_and(|code| LOST.contains(&code)) => Err(Failure::new(
                 ErrorCode::MountFailed,
                 format!("the mount at {} has lost its daemon", self.cwd.display()),
             )
