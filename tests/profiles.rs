@@ -25,6 +25,10 @@ fn with_large_file(repo: &TestRepo) -> TestFork {
     });
     fork.mount();
     fs::write(fork.path().join("large"), pattern(LARGE)).unwrap();
+    // The kernel waits for no answer when it closes a file, and as long as one is open through its cache, all are.
+    support::wait_until("the written file is closed", PATIENCE, || {
+        requests(&fork, "release") == requests(&fork, "open")
+    });
     fork
 }
 

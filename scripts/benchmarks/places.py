@@ -211,7 +211,7 @@ PLACES = [
     Ext4("ext4"),
     Overlay("overlayfs", ("mount", "-t", "overlay", "overlay")),
     Overlay("fuse-overlayfs", ("fuse-overlayfs",)),
-    Tine("tine"),
+    Tine("tine", settings={"tine.transport": "device"}, transport="device"),
     Tine("tine (ring)", settings={"tine.transport": "ring"}, transport="ring", missing=without_rings),
     Tine("tine (large-files)", new=("--profile", "large-files"), missing=without_profiles),
 ]

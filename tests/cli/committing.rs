@@ -486,6 +486,8 @@ fn git_runs_for_the_figures_of_a_commit_only() {
     require_fuse!();
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
+    // Once for each repository tine sets this by itself, before its first fork.
+    repo.git(&["config", "extensions.worktreeConfig", "true"]);
     let (bin, trace) = (repo.root().join("bin"), repo.root().join("trace"));
     fs::create_dir(&bin).unwrap();
     let path = std::env::var("PATH").unwrap();
