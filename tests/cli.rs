@@ -316,6 +316,7 @@ fn doctor_reports_one_check_a_line_in_a_repository_and_outside() {
             "git",
             "kernel",
             "fuse",
+            "io-uring",
             "fusermount3",
             "allow-other",
             "repository",
