@@ -133,7 +133,9 @@ impl From<LayerError> for Failure {
             }
             LayerError::NewerFormat { .. } => newer_format(message),
             LayerError::Locked { .. } => locked(message),
-            LayerError::Frozen { .. } => Failure::new(ErrorCode::Internal, message).hint(REPORT),
+            LayerError::Unsealed { .. } | LayerError::Frozen { .. } => {
+                Failure::new(ErrorCode::Internal, message).hint(REPORT)
+            }
             LayerError::Poisoned { .. } => Failure::new(ErrorCode::Io, message).hint(
                 "see that the disk is well and has space, then `tine unmount FORK` and `tine mount FORK`",
             ),

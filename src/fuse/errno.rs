@@ -68,6 +68,7 @@ fn of_layer(error: &LayerError) -> Errno {
         LayerError::Corrupt { .. } => Errno::EIO,
         LayerError::NewerFormat { .. } => Errno::EIO,
         LayerError::Locked { .. } => Errno::EIO,
+        LayerError::Unsealed { .. } => Errno::EIO,
         LayerError::Frozen { .. } => Errno::EROFS,
         LayerError::Poisoned { .. } => Errno::EIO,
     }

@@ -22,7 +22,7 @@ const SYNC_FILES_MAX: usize = 32;
 /// A layer's contents, writable.
 pub(super) struct ContentStore {
     id: LayerId,
-    reader: ContentReader,
+    reader: Arc<ContentReader>,
     slots: SlotMap,
     next_file: u64,
     /// Bytes on the disk of each content file that is in use, as last seen.
@@ -127,7 +127,7 @@ impl ContentStore {
     fn new(reader: ContentReader, id: LayerId) -> ContentStore {
         ContentStore {
             id,
-            reader,
+            reader: Arc::new(reader),
             slots: SlotMap::new(),
             next_file: 1,
             file_bytes: HashMap::new(),
@@ -221,7 +221,7 @@ impl ContentStore {
         Ok(())
     }
 
-    pub fn reader(&self) -> &ContentReader {
+    pub fn reader(&self) -> &Arc<ContentReader> {
         &self.reader
     }
 

@@ -23,6 +23,8 @@ pub enum LayerError {
     NewerFormat { path: PathBuf, found: u32, known: u32 },
     #[error("{path} is in use by another process")]
     Locked { path: PathBuf },
+    #[error("{path} has no seal yet")]
+    Unsealed { path: PathBuf },
     #[error("{path} is frozen")]
     Frozen { path: PathBuf },
     #[error("{path} failed to be written before and takes no more changes until it is opened again")]

@@ -1,36 +1,53 @@
-//! A sealed layer.
+//! A frozen layer.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::content_file::ContentFile;
 use super::contents::{ContentReader, named_places};
 use super::log::Log;
 use super::slots::SlotMap;
 use super::store::SeekWhence;
-use super::{ContentRef, LayerError, LayerId, LayerIndex, Place};
+use super::{ContentRef, Layer, LayerError, LayerId, LayerIndex, Place};
 
-/// A sealed layer, shared by every fork and snapshot that stands on it. Immutable.
+/// A layer that takes no more changes, shared by every fork and snapshot that stands on it.
+///
+/// It may not be sealed yet: not all of it need be on the disk. What stands above it must not be on the disk before, so
+/// whoever syncs a layer seals those beneath it first.
 pub struct FrozenLayer {
     id: LayerId,
     dir: PathBuf,
-    index: LayerIndex,
-    contents: ContentReader,
+    /// Immutable.
+    index: Arc<LayerIndex>,
+    contents: Arc<ContentReader>,
+    /// The layer as it was written, until it is sealed.
+    unsealed: Mutex<Option<Layer>>,
 }
 
 impl FrozenLayer {
-    /// Opens a sealed layer. Any damage, and a missing seal, is [`LayerError::Corrupt`].
+    /// Opens a sealed layer. Errors: [`LayerError::Corrupt`], [`LayerError::Unsealed`].
     pub fn open(dir: &Path) -> Result<Arc<FrozenLayer>, LayerError> {
         let replay = Log::read_sealed(dir)?;
         FrozenLayer::assemble(dir, replay.id, replay.index)
     }
 
+    /// Opens a layer that is to be frozen, and seals it where the process that froze it had no time for that.
+    pub fn open_or_seal(dir: &Path) -> Result<Arc<FrozenLayer>, LayerError> {
+        match FrozenLayer::open(dir) {
+            Err(LayerError::Unsealed { .. }) => {}
+            opened => return opened,
+        }
+        let frozen = Layer::open(dir)?.freeze();
+        if let Err(error) = frozen.seal() {
+            log::warn!("{} is not sealed yet: {error}", dir.display());
+        }
+        Ok(frozen)
+    }
+
     /// Opens the contents that belong to an index.
-    pub(super) fn assemble(
-        dir: &Path,
-        id: LayerId,
-        index: LayerIndex,
-    ) -> Result<Arc<FrozenLayer>, LayerError> {
+    fn assemble(dir: &Path, id: LayerId, index: LayerIndex) -> Result<Arc<FrozenLayer>, LayerError> {
         let contents = ContentReader::open(dir, id, false)?;
         let mut slots = Vec::new();
         for (content, size) in named_places(&index, id) {
@@ -46,9 +63,48 @@ impl FrozenLayer {
         Ok(Arc::new(FrozenLayer {
             id,
             dir: dir.to_owned(),
+            index: Arc::new(index),
+            contents: Arc::new(contents),
+            unsealed: Mutex::new(None),
+        }))
+    }
+
+    /// A layer that was open up to now.
+    pub(super) fn unsealed(
+        dir: PathBuf,
+        id: LayerId,
+        index: Arc<LayerIndex>,
+        contents: Arc<ContentReader>,
+        layer: Layer,
+    ) -> FrozenLayer {
+        FrozenLayer {
+            id,
+            dir,
             index,
             contents,
-        }))
+            unsealed: Mutex::new(Some(layer)),
+        }
+    }
+
+    /// Brings the layer to the disk and seals it, if that is still to be done. Others wait meanwhile who seal it, nobody else.
+    pub fn seal(&self) -> Result<(), LayerError> {
+        let mut unsealed = self.unsealed.lock();
+        if let Some(layer) = unsealed.as_mut() {
+            layer.seal()?;
+            *unsealed = None;
+        }
+        Ok(())
+    }
+
+    /// Whether it is known to be sealed: not while somebody is about it.
+    pub fn is_sealed(&self) -> bool {
+        self.unsealed.try_lock().is_some_and(|layer| layer.is_none())
+    }
+
+    /// Calls `end` with the layer as it was written, if it is not sealed yet: for a sync that had begun before the layer was
+    /// frozen.
+    pub fn with_unsealed<T>(&self, end: impl FnOnce(&mut Layer) -> T) -> Option<T> {
+        self.unsealed.lock().as_mut().map(end)
     }
 
     pub fn id(&self) -> LayerId {

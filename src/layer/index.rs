@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 use hashbrown::HashTable;
 
 use super::{Content, ContentRef, Dentry, Node, Op};
-use crate::attr::{Ino, InoMap};
+use crate::attr::{FileKind, Ino, InoMap};
 use crate::path::EntryName;
 
 /// Whether a table of `len` entries has so much room that it should shrink: not again before it has grown.
@@ -21,10 +21,18 @@ pub struct LayerIndex {
     nodes: InoMap<Box<Node>>,
     /// Never holds an empty [`DirDelta`].
     dirs: InoMap<DirDelta>,
+    /// Where the directories stand that the layer has a name for.
+    dir_places: InoMap<DirPlace>,
     last_arrival: u64,
     dentries: u64,
     inos_below: Ino,
     checkpoint_bytes: u64,
+}
+
+/// The directory that holds a directory, and how many names lead there: two while one step moves it.
+struct DirPlace {
+    parent: Ino,
+    names: u32,
 }
 
 /// What a layer says of the names in one directory.
@@ -87,6 +95,7 @@ impl Default for LayerIndex {
         LayerIndex {
             nodes: InoMap::default(),
             dirs: InoMap::default(),
+            dir_places: InoMap::default(),
             last_arrival: 0,
             dentries: 0,
             inos_below: Ino(Ino::NEW_BIT | 1),
@@ -110,6 +119,11 @@ impl LayerIndex {
 
     pub fn dirs(&self) -> impl Iterator<Item = (Ino, &DirDelta)> {
         self.dirs.iter().map(|(ino, dir)| (*ino, dir))
+    }
+
+    /// The directory that holds the directory `ino`, if the layer has a name for that.
+    pub fn dir_parent(&self, ino: Ino) -> Option<Ino> {
+        self.dir_places.get(&ino).map(|place| place.parent)
     }
 
     pub fn node_count(&self) -> u64 {
@@ -157,6 +171,7 @@ impl LayerIndex {
                 if is_sparse(self.nodes.capacity(), self.nodes.len()) {
                     self.nodes.shrink_to_fit();
                 }
+                self.dir_places.remove(&ino);
                 if let Some(dir) = self.dirs.remove(&ino) {
                     self.dentries -= dir.len() as u64;
                     for (name, _) in dir.iter() {
@@ -169,12 +184,14 @@ impl LayerIndex {
                 let Some(dir) = self.dirs.get_mut(&parent) else {
                     return;
                 };
-                if dir.remove(name.as_bytes()) {
-                    self.dentries -= 1;
-                    self.checkpoint_bytes = self.checkpoint_bytes.saturating_sub(dentry_bytes(&name));
-                }
+                let removed = dir.remove(name.as_bytes());
                 if dir.is_empty() {
                     self.dirs.remove(&parent);
+                }
+                if let Some(dentry) = removed {
+                    self.dentries -= 1;
+                    self.checkpoint_bytes = self.checkpoint_bytes.saturating_sub(dentry_bytes(&name));
+                    self.leave_dir(parent, dentry);
                 }
             }
             Op::ReserveInos { below } => self.inos_below = self.inos_below.max(below),
@@ -215,14 +232,40 @@ impl LayerIndex {
     }
 
     fn put_dentry(&mut self, parent: Ino, name: EntryName, dentry: Dentry) {
+        if let Dentry::Entry(ino) = dentry
+            && self
+                .nodes
+                .get(&ino)
+                .is_some_and(|node| node.kind == FileKind::Directory)
+        {
+            let names = match self.dir_places.get(&ino) {
+                Some(place) if place.parent == parent => place.names.saturating_add(1),
+                _ => 1,
+            };
+            self.dir_places.insert(ino, DirPlace { parent, names });
+        }
         let dir = self.dirs.entry(parent).or_default();
-        if dir.replace(name.as_bytes(), dentry) {
+        if let Some(old) = dir.replace(name.as_bytes(), dentry) {
+            self.leave_dir(parent, old);
             return;
         }
         self.last_arrival += 1;
         self.dentries += 1;
         self.checkpoint_bytes += dentry_bytes(&name);
         dir.insert(self.last_arrival, name, dentry);
+    }
+
+    /// A name in `parent` leads to what it led to no longer.
+    fn leave_dir(&mut self, parent: Ino, dentry: Dentry) {
+        if let Dentry::Entry(ino) = dentry
+            && let Some(place) = self.dir_places.get_mut(&ino)
+            && place.parent == parent
+        {
+            place.names = place.names.saturating_sub(1);
+            if place.names == 0 {
+                self.dir_places.remove(&ino);
+            }
+        }
     }
 
     /// Changes that make this index out of an empty one. Names keep the order of their arrival.
@@ -301,11 +344,13 @@ impl DirDelta {
         self.by_name.find(self.hasher.hash_one(name), bears_name).copied()
     }
 
-    /// Gives a name that is there another dentry; false where it is not.
-    fn replace(&mut self, name: &[u8], dentry: Dentry) -> bool {
-        let number = self.number_of(name);
-        let named = number.and_then(|number| self.by_arrival.get_mut(&number));
-        named.map(|named| named.ino = ino_of(dentry)).is_some()
+    /// Gives a name that is there another dentry: the one that it had.
+    fn replace(&mut self, name: &[u8], dentry: Dentry) -> Option<Dentry> {
+        let number = self.number_of(name)?;
+        let named = self.by_arrival.get_mut(&number)?;
+        let old = named.dentry();
+        named.ino = ino_of(dentry);
+        Some(old)
     }
 
     /// Adds a name that is not there.
@@ -321,17 +366,14 @@ impl DirDelta {
         by_name.insert_unique(hash, number, |number| hash_of(by_arrival, hasher, *number));
     }
 
-    /// Whether the name was there.
-    fn remove(&mut self, name: &[u8]) -> bool {
+    /// What the name led to, if it was there.
+    fn remove(&mut self, name: &[u8]) -> Option<Dentry> {
         let hash = self.hasher.hash_one(name);
         let found = self
             .by_name
             .find_entry(hash, |number| bears(&self.by_arrival, *number, name));
-        let Ok(entry) = found else {
-            return false;
-        };
-        let (number, _) = entry.remove();
-        self.by_arrival.remove(&number);
+        let (number, _) = found.ok()?.remove();
+        let removed = self.by_arrival.remove(&number)?;
         if is_sparse(self.by_name.capacity(), self.by_name.len()) {
             let DirDelta {
                 by_arrival,
@@ -340,7 +382,7 @@ impl DirDelta {
             } = self;
             by_name.shrink_to_fit(|number| hash_of(by_arrival, hasher, *number));
         }
-        true
+        Some(removed.dentry())
     }
 }
 

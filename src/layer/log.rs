@@ -71,6 +71,7 @@ pub(super) struct Log {
     prefix: PrefixHash,
     /// Ends of records, the first at least [`RECENT`] before the log's end or at its beginning.
     recent: [u64; 2],
+    is_sealed: bool,
     is_poisoned: bool,
     /// Room for encoding, kept between records.
     buffer: Vec<u8>,
@@ -145,6 +146,7 @@ impl Log {
             instance: draw_instance(),
             prefix: PrefixHash::default(),
             recent: [record::HEADER_LEN as u64; 2],
+            is_sealed: false,
             is_poisoned: false,
             buffer: Vec::new(),
         };
@@ -210,6 +212,7 @@ impl Log {
             instance: draw_instance(),
             prefix: PrefixHash::default(),
             recent: [replay.good_len; 2],
+            is_sealed: false,
             is_poisoned: false,
             buffer: Vec::new(),
         };
@@ -253,23 +256,17 @@ impl Log {
         let file = File::open(&path).map_err(LayerError::io("open", &path))?;
         let bytes = read_all(&file, &path)?;
         let replay = record::replay(&bytes, &path, boot_id())?;
-        let unsealed = |offset, reason: &str| {
-            Err(LayerError::Corrupt {
-                path: path.clone(),
-                offset,
-                reason: reason.to_owned(),
-            })
-        };
-        if replay.good_len < bytes.len() as u64 {
-            return unsealed(
-                replay.good_len,
-                "the record is torn, in a layer that should be frozen",
-            );
-        }
         if !replay.is_sealed {
-            return unsealed(replay.good_len, "the layer is not frozen: its log has no seal");
+            return Err(LayerError::Unsealed { path });
         }
-        Ok(replay)
+        match replay.good_len == bytes.len() as u64 {
+            true => Ok(replay),
+            false => Err(LayerError::Corrupt {
+                path,
+                offset: replay.good_len,
+                reason: "something follows the seal".to_owned(),
+            }),
+        }
     }
 
     pub fn id(&self) -> LayerId {
@@ -288,6 +285,10 @@ impl Log {
     /// Whether all that was changed is on the disk.
     pub fn is_synced(&self) -> bool {
         self.complete_len >= self.changed_len
+    }
+
+    pub fn is_sealed(&self) -> bool {
+        self.is_sealed
     }
 
     pub fn is_poisoned(&self) -> bool {
@@ -337,9 +338,13 @@ impl Log {
         Ok(point)
     }
 
-    /// Appends the record after which nothing may follow.
+    /// Appends the record after which nothing may follow, once.
     pub fn seal(&mut self) -> Result<(), LayerError> {
-        self.append_body(&BodyRef::Seal, 0)
+        if !self.is_sealed {
+            self.append_body(&BodyRef::Seal, 0)?;
+            self.is_sealed = true;
+        }
+        Ok(())
     }
 
     /// Makes sure that records which make room will find some.

@@ -12,12 +12,19 @@ pub struct LayerStack {
     open: Layer,
     /// Newest first.
     frozen: Vec<Arc<FrozenLayer>>,
+    /// Layers that say nothing here, but hold contents that nodes of the open layer name: of files which programs had open
+    /// when the stack was exchanged.
+    retired: Vec<Arc<FrozenLayer>>,
 }
 
 impl LayerStack {
     /// `frozen` is newest first.
     pub fn new(open: Layer, frozen: Vec<Arc<FrozenLayer>>) -> LayerStack {
-        LayerStack { open, frozen }
+        LayerStack {
+            open,
+            frozen,
+            retired: Vec::new(),
+        }
     }
 
     pub fn open_layer(&self) -> &Layer {
@@ -31,6 +38,33 @@ impl LayerStack {
     /// Newest first.
     pub fn frozen(&self) -> &[Arc<FrozenLayer>] {
         &self.frozen
+    }
+
+    /// Freezes the open layer; from now on `next`, which must be empty, is written.
+    pub fn freeze(&mut self, next: Layer) -> &Arc<FrozenLayer> {
+        let frozen = std::mem::replace(&mut self.open, next).freeze();
+        self.frozen.insert(0, frozen);
+        &self.frozen[0]
+    }
+
+    /// Whether a frozen layer may not be sealed yet.
+    pub fn has_unsealed(&self) -> bool {
+        self.frozen.iter().any(|layer| !layer.is_sealed())
+    }
+
+    /// Keeps the contents of `layers` at hand that are not in the stack.
+    pub fn retire(&mut self, layers: impl IntoIterator<Item = Arc<FrozenLayer>>) {
+        for layer in layers {
+            let known = self.frozen.iter().chain(&self.retired);
+            if known.into_iter().all(|known| known.id() != layer.id()) {
+                self.retired.push(layer);
+            }
+        }
+    }
+
+    /// Layers whose contents are at hand though they say nothing.
+    pub fn retired(&self) -> &[Arc<FrozenLayer>] {
+        &self.retired
     }
 
     /// The node as the topmost layer that knows it has it.
@@ -51,6 +85,13 @@ impl LayerStack {
         self.frozen
             .iter()
             .find_map(|layer| layer.index().dir(parent)?.get(name))
+    }
+
+    /// The directory that holds the directory `ino`, where a layer says so. Others stand where the base has them.
+    pub fn dir_parent(&self, ino: Ino) -> Option<Ino> {
+        let mut frozen = self.frozen.iter().map(|layer| layer.index());
+        let open = self.open.index().dir_parent(ino);
+        open.or_else(|| frozen.find_map(|index| index.dir_parent(ino)))
     }
 
     /// Reads a content from whichever layer holds it.
@@ -99,6 +140,7 @@ impl LayerStack {
 
     /// The frozen layer that holds `content`, or `None` where it is the open layer's own and may be written.
     pub fn frozen_owner(&self, content: ContentRef) -> Option<&Arc<FrozenLayer>> {
-        self.frozen.iter().find(|layer| layer.id() == content.layer)
+        let mut layers = self.frozen.iter().chain(&self.retired);
+        layers.find(|layer| layer.id() == content.layer)
     }
 }

@@ -50,7 +50,8 @@ pub struct LayerStats {
 pub struct Layer {
     dir: PathBuf,
     log: Log,
-    index: LayerIndex,
+    /// Shared once the layer is frozen, and not changed any more then.
+    index: Arc<LayerIndex>,
     contents: ContentStore,
     /// The next number to be given out; below the index's `inos_below` all are reserved in the log.
     next_ino: u64,
@@ -168,7 +169,7 @@ impl Layer {
             log,
             // What the last process reserved it may have given out.
             next_ino: index.inos_below().0,
-            index,
+            index: Arc::new(index),
             contents,
             shrunk: HashMap::new(),
             contents_are_doubted: false,
@@ -253,10 +254,15 @@ impl Layer {
             return self.log.check();
         }
         let room = self.room_for(&ops);
-        self.with_room(|layer| layer.log.append(&ops, room))?;
+        self.with_room(|layer| {
+            layer.check_is_open()?;
+            layer.log.append(&ops, room)
+        })?;
         let mut effects = std::mem::take(&mut self.effects);
-        for op in ops {
-            self.index.apply(op, &mut effects);
+        if let Some(index) = Arc::get_mut(&mut self.index) {
+            for op in ops {
+                index.apply(op, &mut effects);
+            }
         }
         for content in &effects.dropped {
             // One record may hand a content from one node to another.
@@ -277,6 +283,15 @@ impl Layer {
             self.compact_if_due();
         }
         Ok(())
+    }
+
+    fn check_is_open(&mut self) -> Result<(), LayerError> {
+        match Arc::get_mut(&mut self.index) {
+            Some(_) => Ok(()),
+            None => Err(LayerError::Frozen {
+                path: self.log.path().to_owned(),
+            }),
+        }
     }
 
     /// Whether `ops` remove something, so that they may use what is kept back of a full disk.
@@ -531,6 +546,7 @@ impl Layer {
             self.contents_are_doubted = false;
         }
         Ok(SyncJob {
+            id: self.log.id(),
             contents: self.contents.begin_sync(),
             shrunk: std::mem::take(&mut self.shrunk),
             log: self.log.point(),
@@ -629,12 +645,21 @@ impl Layer {
         !self.log.is_synced() || self.contents.is_dirty() || !self.shrunk.is_empty()
     }
 
-    /// Syncs and seals the layer: from now on it is immutable and can be shared.
-    pub fn freeze(mut self) -> Result<Arc<FrozenLayer>, LayerError> {
-        self.sync()?;
+    /// Takes no more changes: what the layer says from now on is shared. It is sealed later ([`FrozenLayer::seal`]), so this
+    /// waits for no disk and costs O(1).
+    pub fn freeze(self) -> Arc<FrozenLayer> {
+        let (dir, id, index) = (self.dir.clone(), self.log.id(), self.index.clone());
+        let contents = self.contents.reader().clone();
+        Arc::new(FrozenLayer::unsealed(dir, id, index, contents, self))
+    }
+
+    /// Brings all of a frozen layer to the disk and says in the log that nothing follows.
+    pub(super) fn seal(&mut self) -> Result<(), LayerError> {
+        if !self.log.is_sealed() {
+            self.sync()?;
+        }
         self.log.seal()?;
-        self.log.point().sync()?;
-        FrozenLayer::assemble(&self.dir, self.log.id(), self.index)
+        self.log.point().sync()
     }
 }
 
@@ -650,6 +675,7 @@ enum Progress {
 
 /// What [`Layer::begin_sync`] found to be brought to the disk.
 pub struct SyncJob {
+    id: LayerId,
     contents: ContentSync,
     shrunk: HashMap<u64, Ino>,
     log: LogPoint,
@@ -657,6 +683,11 @@ pub struct SyncJob {
 }
 
 impl SyncJob {
+    /// Of which layer.
+    pub fn layer(&self) -> LayerId {
+        self.id
+    }
+
     /// Brings the contents to the disk.
     pub fn sync_contents(&mut self) -> Result<(), LayerError> {
         self.progress = Progress::Waiting;

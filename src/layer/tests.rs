@@ -398,8 +398,14 @@ fn a_frozen_layer_is_read_only_and_shared() {
     put_file(&mut layer, Ino(6), &[6; 100_000]);
     resize(&mut layer, Ino(6), 200_000).unwrap();
     layer.commit(vec![entry(Ino::ROOT, "x", Ino(5))]).unwrap();
-    assert!(matches!(FrozenLayer::open(&dir), Err(LayerError::Corrupt { .. })));
-    let frozen = layer.freeze().unwrap();
+    let frozen = layer.freeze();
+    assert!(matches!(
+        FrozenLayer::open(&dir),
+        Err(LayerError::Unsealed { .. })
+    ));
+    assert!(!frozen.is_sealed());
+    frozen.seal().unwrap();
+    assert!(frozen.is_sealed());
     assert!(matches!(Layer::open(&dir), Err(LayerError::Frozen { .. })));
     let again = FrozenLayer::open(&dir).unwrap();
     for frozen in [frozen, again] {
@@ -464,7 +470,7 @@ fn the_topmost_layer_that_speaks_is_heard() {
                 entry(Ino::ROOT, format!("only{number}"), Ino(number)),
             ])
             .unwrap();
-        frozen.insert(0, layer.freeze().unwrap());
+        frozen.insert(0, layer.freeze());
     }
     let mut open = Layer::create(&temp.path().join("3"), LayerId(3)).unwrap();
     open.commit(vec![Op::PutDentry {

@@ -16,8 +16,9 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use super::base_nodes::BaseAttrs;
 use super::error::FsError;
-use super::fs::{BaseAttrs, Found, Invalidation, State, Workspace};
+use super::fs::{Found, Invalidation, State, Workspace};
 use crate::attr::{FileKind, Ino};
 use crate::git::Base;
 use crate::layer::{Dentry, LayerIndex, LogPosition, Node, Touched};
@@ -100,7 +101,8 @@ impl Since {
 impl Workspace {
     /// Names the state in which this fork began, for [`Workspace::changed_since`]: without layers.
     pub fn beginning(&self) -> String {
-        beginning(&self.base, &self.attrs)
+        let state = self.read_state();
+        beginning(&state.base.base, &state.base.attrs)
     }
 
     /// What changed since the moment that `token` names, and a token for a moment that is not later than this answer.
@@ -155,8 +157,8 @@ impl Workspace {
     fn all_touched(&self, state: &State) -> Option<Touched> {
         let is_as_beneath = |node: &Node| {
             let origin = node.origin.as_ref();
-            node.perm == origin.map_or(node.perm, |origin| self.attrs.perm(origin.kind))
-                && (node.uid, node.gid) == (self.attrs.uid, self.attrs.gid)
+            node.perm == origin.map_or(node.perm, |origin| state.base.attrs.perm(origin.kind))
+                && (node.uid, node.gid) == (state.base.attrs.uid, state.base.attrs.gid)
                 && node.xattrs.is_empty()
         };
         let mut touched = Touched::default();
@@ -376,7 +378,7 @@ impl Teller<'_> {
         else {
             return Ok(false);
         };
-        let parent = self.workspace.base.hasher().ino(&base_parent);
+        let parent = self.state.base.base.hasher().ino(&base_parent);
         if self.state.stack.dentry(parent, name.as_bytes()).is_some() {
             return Ok(false);
         }
@@ -449,7 +451,7 @@ impl Teller<'_> {
             if let Some(known) = self.dirs.get(&at) {
                 break known.clone();
             }
-            if let Some(parent) = self.state.dir_parents.get(&at).copied() {
+            if let Some(parent) = self.state.stack.dir_parent(at) {
                 let Some(name) = self.name_of_dir(parent, at) else {
                     break None;
                 };
@@ -464,7 +466,7 @@ impl Teller<'_> {
                     break None;
                 };
                 way.push((at, name));
-                at = self.workspace.base.hasher().ino(&parent);
+                at = self.state.base.base.hasher().ino(&parent);
                 origin = Some(parent);
             }
         };
@@ -484,7 +486,7 @@ impl Teller<'_> {
                 .flat_map(|dir| dir.iter())
             {
                 if let Dentry::Entry(ino) = dentry
-                    && state.dir_parents.get(&ino) == Some(&parent)
+                    && state.stack.dir_parent(ino) == Some(parent)
                     && state.stack.dentry(parent, name.as_bytes()) == Some(dentry)
                 {
                     names.insert(ino, name.clone());

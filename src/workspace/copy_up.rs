@@ -53,7 +53,7 @@ impl Workspace {
             let bytes = self.bytes(&state, &found)?;
             let of = match &bytes {
                 Bytes::Base(..) => Content::Base,
-                Bytes::Blob(id) => Content::Blob(*id),
+                Bytes::Blob(_, id) => Content::Blob(*id),
                 Bytes::Layer => return Ok(None),
             };
             (bytes, of, keep(self.attr(&state, &found)?.size))
@@ -138,11 +138,11 @@ impl Workspace {
             (Content::Base | Content::Blob(_), _) if keep == 0 => None,
             (Content::Base, Some(origin)) => match blob {
                 Some(blob) => Some(blob),
-                None => Some(self.base.content(&origin.path, origin.id)?),
+                None => Some(state.base.base.content(&origin.path, origin.id)?),
             },
             (Content::Blob(id), _) => match blob {
                 Some(blob) => Some(blob),
-                None => Some(self.base.raw_content(*id)?),
+                None => Some(state.base.base.raw_content(*id)?),
             },
         };
         let layer = state.stack.open_layer_mut();

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::error::FsError;
 use super::fs::{Found, Place, State, Workspace};
 use crate::attr::{Attr, FileKind, Ino, InoMap};
-use crate::git::{ObjectId, TreeEntryKind};
+use crate::git::{InoHasher, ObjectId, TreeEntryKind};
 use crate::layer::{Content, Dentry, LayerIndex, Origin};
 use crate::path::EntryName;
 
@@ -97,6 +97,17 @@ struct Unfinished {
     rest: Vec<(EntryName, Found)>,
 }
 
+/// Marks the way from the root down to a base place.
+fn mark_touched(touched: &mut Touched, hasher: &InoHasher, origin: &Origin) {
+    let mut path = origin.path.clone();
+    while let Some((parent, name)) = path.split_last() {
+        if !touched.entry(hasher.ino(&parent)).or_default().insert(name) {
+            return;
+        }
+        path = parent;
+    }
+}
+
 impl Workspace {
     /// What the layers change, as a value of this instant. Costs O(changes).
     pub fn delta(&self) -> Result<Delta, FsError> {
@@ -122,28 +133,13 @@ impl Workspace {
                 && node.nlink > 0
                 && let Some(origin) = &node.origin
             {
-                self.mark_touched(&mut touched, origin);
+                mark_touched(&mut touched, state.base.base.hasher(), origin);
             }
         }
         let root = self.find(&state, Ino::ROOT)?;
         let mut root = self.delta_beneath(&state, &names, &touched, &root)?;
         root.entries.remove(DOT_GIT);
         Ok(Delta { root })
-    }
-
-    /// Marks the way from the root down to a base place.
-    fn mark_touched(&self, touched: &mut Touched, origin: &Origin) {
-        let mut path = origin.path.clone();
-        while let Some((parent, name)) = path.split_last() {
-            if !touched
-                .entry(self.base.hasher().ino(&parent))
-                .or_default()
-                .insert(name)
-            {
-                return;
-            }
-            path = parent;
-        }
     }
 
     /// The delta of `root` with all beneath it. The walk keeps its own stack: directories may be deeper than a thread's.

@@ -15,8 +15,6 @@ pub(super) struct Edit<'a> {
     nodes: Vec<(Ino, Node)>,
     drops: Vec<Ino>,
     names: Vec<Op>,
-    /// Directories that stand elsewhere afterwards: `None` where the base has them, or gone.
-    moved_dirs: Vec<(Ino, Option<Ino>)>,
 }
 
 impl<'a> Edit<'a> {
@@ -28,7 +26,6 @@ impl<'a> Edit<'a> {
             nodes: Vec::new(),
             drops: Vec::new(),
             names: Vec::new(),
-            moved_dirs: Vec::new(),
         }
     }
 
@@ -64,13 +61,7 @@ impl<'a> Edit<'a> {
     }
 
     /// Makes `name` in `dir` lead to the node, which is a directory or not.
-    pub fn put_name(
-        &mut self,
-        dir: &Found,
-        name: &EntryName,
-        ino: Ino,
-        kind: FileKind,
-    ) -> Result<(), FsError> {
+    pub fn put_name(&mut self, dir: &Found, name: &EntryName, ino: Ino) -> Result<(), FsError> {
         let is_base_place = self.state.stack.frozen_dentry(dir.ino, name.as_bytes()).is_none()
             && self.base_ino(dir, name)?.is_some_and(|base_ino| base_ino == ino);
         let (parent, name) = (dir.ino, name.clone());
@@ -83,9 +74,6 @@ impl<'a> Edit<'a> {
                 dentry: Dentry::Entry(ino),
             }
         });
-        if kind == FileKind::Directory {
-            self.moved_dirs.push((ino, (!is_base_place).then_some(parent)));
-        }
         Ok(())
     }
 
@@ -124,9 +112,6 @@ impl<'a> Edit<'a> {
             Place::Layer => self.workspace.layer_node(self.state, found.ino)?.nlink,
             Place::Base(_) | Place::BaseRoot => 1,
         };
-        if is_dir {
-            self.moved_dirs.push((found.ino, None));
-        }
         if !is_dir && links > 1 || self.workspace.inodes.is_remembered(found.ino) {
             let now = self.now;
             let node = self.node_mut(found)?;
@@ -147,13 +132,6 @@ impl<'a> Edit<'a> {
         ops.extend(self.nodes.into_iter().map(|(ino, node)| Op::PutNode(ino, node)));
         ops.extend(self.names);
         ops.extend(self.drops.into_iter().map(Op::DropNode));
-        self.state.stack.open_layer_mut().commit(ops)?;
-        for (dir, parent) in self.moved_dirs {
-            match parent {
-                Some(parent) => self.state.dir_parents.insert(dir, parent),
-                None => self.state.dir_parents.remove(&dir),
-            };
-        }
-        Ok(())
+        Ok(self.state.stack.open_layer_mut().commit(ops)?)
     }
 }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::base_nodes::BaseAttrs;
 use super::error::StoreError;
-use super::fs::BaseAttrs;
 use crate::git::ConversionSettings;
 use crate::path::text::{host_path, optional_host_path};
 

@@ -15,15 +15,17 @@ use std::sync::Arc;
 
 use log::error;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use serde::{Deserialize, Serialize};
 
+use super::base_nodes::{BaseAttrs, BaseNodes, blocks_of, file_kind};
 use super::content_locks::ContentLocks;
 use super::error::FsError;
 use super::inodes::{BaseRef, InodeTable};
 use super::ops::StatFs;
-use crate::attr::{Attr, FileKind, Ino, InoMap, Timestamp};
+use crate::attr::{Attr, FileKind, Ino, InoMap};
 use crate::git::{Base, BaseDir, TreeEntryKind};
-use crate::layer::{Content, Dentry, LayerError, LayerStack, LayerStats, Node, Op, Origin, Xattrs};
+use crate::layer::{
+    Content, Dentry, Layer, LayerError, LayerId, LayerStack, LayerStats, Node, Op, Origin, Xattrs,
+};
 use crate::path::{EntryName, NAME_MAX, PathError};
 use crate::sys::file::fs_figures;
 
@@ -41,36 +43,8 @@ pub enum Invalidation {
 /// Who is told of changes that did not come through the kernel.
 pub type Listener = Arc<dyn Fn(Invalidation) + Send + Sync>;
 
-/// Attributes that all base nodes of a fork share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BaseAttrs {
-    pub uid: u32,
-    pub gid: u32,
-    /// Permission bits taken away from 0666 and 0777.
-    pub umask: u16,
-    /// Access, modification and change time of every base node.
-    pub time: Timestamp,
-}
-
-impl BaseAttrs {
-    /// Permission bits of a base node.
-    pub fn perm(&self, kind: TreeEntryKind) -> u16 {
-        match kind {
-            TreeEntryKind::File => 0o666 & !self.umask,
-            TreeEntryKind::Executable | TreeEntryKind::Directory | TreeEntryKind::Submodule => {
-                0o777 & !self.umask
-            }
-            TreeEntryKind::Symlink => 0o777,
-        }
-    }
-}
-
 /// One fork's file system. All methods may be called from any thread; each is atomic.
 pub struct Workspace {
-    /// Immutable.
-    pub(super) base: Arc<Base>,
-    /// Immutable.
-    pub(super) attrs: BaseAttrs,
     pub(super) contents: ContentLocks,
     pub(super) state: RwLock<State>,
     pub(super) inodes: InodeTable,
@@ -81,10 +55,8 @@ pub struct Workspace {
 
 /// What changes.
 pub(super) struct State {
+    pub base: Arc<BaseNodes>,
     pub stack: LayerStack,
-    /// The directory that holds each directory which a layer has an entry for. Other directories stand where the base
-    /// has them.
-    pub dir_parents: InoMap<Ino>,
     /// How often each content is pinned to its place ([`Workspace::pin_content`]).
     pub pins: InoMap<u32>,
 }
@@ -118,19 +90,6 @@ impl From<PathError> for FsError {
     }
 }
 
-pub(super) fn file_kind(kind: TreeEntryKind) -> FileKind {
-    match kind {
-        TreeEntryKind::File | TreeEntryKind::Executable => FileKind::Regular,
-        TreeEntryKind::Symlink => FileKind::Symlink,
-        TreeEntryKind::Directory | TreeEntryKind::Submodule => FileKind::Directory,
-    }
-}
-
-/// Units of 512 bytes, in whole blocks of 4 KiB.
-fn blocks_of(size: u64) -> u64 {
-    size.div_ceil(4096).saturating_mul(8)
-}
-
 impl Workspace {
     /// Puts a file system together from its parts.
     pub fn new(base: Arc<Base>, attrs: BaseAttrs, mut stack: LayerStack) -> Result<Workspace, FsError> {
@@ -142,33 +101,11 @@ impl Workspace {
         {
             stack.open_layer_mut().reserve_below(below)?;
         }
-        let mut dir_parents = InoMap::default();
-        let bottom_up = stack
-            .frozen()
-            .iter()
-            .rev()
-            .map(|layer| layer.index())
-            .chain([stack.open_layer().index()]);
-        for index in bottom_up {
-            for (parent, delta) in index.dirs() {
-                for (_, dentry) in delta.iter() {
-                    if let Dentry::Entry(ino) = dentry
-                        && stack
-                            .node(ino)
-                            .is_some_and(|node| node.kind == FileKind::Directory)
-                    {
-                        dir_parents.insert(ino, parent);
-                    }
-                }
-            }
-        }
         Ok(Workspace {
-            base,
-            attrs,
             contents: ContentLocks::default(),
             state: RwLock::new(State {
+                base: Arc::new(BaseNodes { base, attrs }),
                 stack,
-                dir_parents,
                 pins: InoMap::default(),
             }),
             inodes: InodeTable::default(),
@@ -177,13 +114,13 @@ impl Workspace {
         })
     }
 
-    pub fn base(&self) -> &Arc<Base> {
-        &self.base
+    pub fn base(&self) -> Arc<Base> {
+        self.state.read().base.base.clone()
     }
 
     /// Attributes that base nodes share.
-    pub fn base_attrs(&self) -> &BaseAttrs {
-        &self.attrs
+    pub fn base_attrs(&self) -> BaseAttrs {
+        self.state.read().base.attrs
     }
 
     /// Finds `name` in `parent` and counts one lookup of the node, to be given back with [`Workspace::forget`].
@@ -279,23 +216,32 @@ impl Workspace {
             let state = self.state.read();
             let layer = state.stack.open_layer();
             match state.stack.node(ino).map(|node| &node.content) {
-                Some(Content::Own(content)) if content.layer == layer.id() => Some(layer.flush_of(*content)?),
+                Some(Content::Own(content)) if content.layer == layer.id() => {
+                    Some((layer.id(), layer.flush_of(*content)?))
+                }
                 _ => None,
             }
         };
         // The bulk goes out while others use the fork.
-        if let Some(Err(error)) = flush.map(|flush| flush.run()) {
-            self.state.write().stack.open_layer_mut().note_failed_sync(&error);
+        if let Some((layer, flush)) = flush
+            && let Err(error) = flush.run()
+        {
+            self.with_layer(layer, |layer| layer.note_failed_sync(&error));
             return Err(error.into());
         }
         self.sync()
     }
 
-    /// Brings all of the layer to the disk. Others may use the fork while the disk works.
+    /// Brings all of the layers to the disk. Others may use the fork while the disk works.
     pub fn sync(&self) -> Result<(), FsError> {
         let _one_at_a_time = self.syncing.lock();
         let mut job = {
             let mut state = self.state.write();
+            while state.stack.has_unsealed() {
+                drop(state);
+                self.seal_frozen()?;
+                state = self.state.write();
+            }
             let _nobody_writes;
             if state.stack.open_layer().must_write_again() {
                 drop(state);
@@ -308,17 +254,47 @@ impl Workspace {
             }
             layer.begin_sync()?
         };
+        let layer = job.layer();
         let done = job
             .sync_contents()
-            .and_then(|()| self.state.write().stack.open_layer_mut().complete_sync(&mut job))
+            .and_then(|()| {
+                self.with_layer(layer, |layer| layer.complete_sync(&mut job))
+                    .unwrap_or(Ok(()))
+            })
             .and_then(|()| job.sync_log());
-        self.state.write().stack.open_layer_mut().end_sync(job);
-        Ok(done?)
+        self.with_layer(layer, |layer| layer.end_sync(job));
+        // What was frozen meanwhile is not on the disk before it is sealed.
+        done.and_then(|()| self.seal_frozen())?;
+        Ok(())
+    }
+
+    /// Brings frozen layers to the disk, the oldest first: what stands above one must not be there before.
+    fn seal_frozen(&self) -> Result<(), LayerError> {
+        let frozen = self.state.read().stack.frozen().to_vec();
+        frozen.iter().rev().try_for_each(|layer| layer.seal())
+    }
+
+    /// Calls `change` with the layer, which may have been frozen meanwhile; `None` where that was sealed, too.
+    fn with_layer<T>(&self, id: LayerId, change: impl FnOnce(&mut Layer) -> T) -> Option<T> {
+        let mut state = self.state.write();
+        if state.stack.open_layer().id() == id {
+            return Some(change(state.stack.open_layer_mut()));
+        }
+        let frozen = state
+            .stack
+            .frozen()
+            .iter()
+            .find(|layer| layer.id() == id)
+            .cloned();
+        // Whoever seals it waits for the disk.
+        drop(state);
+        frozen?.with_unsealed(change)
     }
 
     /// Whether anything was written since the last sync.
     pub fn is_dirty(&self) -> bool {
-        self.state.read().stack.open_layer().is_dirty()
+        let state = self.state.read();
+        state.stack.has_unsealed() || state.stack.open_layer().is_dirty()
     }
 
     /// Figures of the open layer.
@@ -428,14 +404,14 @@ impl Workspace {
     /// The base directory beneath a directory of the view; `None` for one made in the fork and for a submodule's.
     pub(super) fn base_dir(&self, state: &State, dir: &Found) -> Result<Option<Arc<BaseDir>>, FsError> {
         Ok(match &dir.place {
-            Place::BaseRoot => Some(self.base.root()?),
+            Place::BaseRoot => Some(state.base.base.root()?),
             Place::Base(base) if base.entry().kind == TreeEntryKind::Directory => {
-                Some(self.base.dir(&base.path(), base.entry().id)?)
+                Some(state.base.base.dir(&base.path(), base.entry().id)?)
             }
             Place::Base(_) => None,
             Place::Layer => match &self.layer_node(state, dir.ino)?.origin {
                 Some(origin) if origin.kind == TreeEntryKind::Directory => {
-                    Some(self.base.dir(&origin.path, origin.id)?)
+                    Some(state.base.base.dir(&origin.path, origin.id)?)
                 }
                 _ => None,
             },
@@ -447,8 +423,8 @@ impl Workspace {
         if dir.ino == Ino::ROOT {
             return Ok(Ino::ROOT);
         }
-        if let Some(parent) = state.dir_parents.get(&dir.ino) {
-            return Ok(*parent);
+        if let Some(parent) = state.stack.dir_parent(dir.ino) {
+            return Ok(parent);
         }
         let base_parent = match &dir.place {
             Place::BaseRoot => return Ok(Ino::ROOT),
@@ -463,7 +439,7 @@ impl Workspace {
                 None => return Ok(Ino::ROOT),
             },
         };
-        Ok(self.base.hasher().ino(&base_parent))
+        Ok(state.base.base.hasher().ino(&base_parent))
     }
 
     pub(super) fn remember(&self, found: &Found) -> Result<(), FsError> {
@@ -480,11 +456,8 @@ impl Workspace {
     pub(super) fn attr(&self, state: &State, found: &Found) -> Result<Attr, FsError> {
         match &found.place {
             Place::Layer => self.node_attr(state, found.ino, self.layer_node(state, found.ino)?),
-            Place::Base(base) => self.base_attr(base),
-            Place::BaseRoot => {
-                let root = self.base.root()?;
-                Ok(self.directory_attr(Ino::ROOT, &root))
-            }
+            Place::Base(base) => state.base.attr(base),
+            Place::BaseRoot => state.base.root_attr(),
         }
     }
 
@@ -510,58 +483,6 @@ impl Workspace {
         })
     }
 
-    /// The attributes of an untouched base node. Needs no state.
-    pub(super) fn base_attr(&self, base: &BaseRef) -> Result<Attr, FsError> {
-        let entry = base.entry();
-        match entry.kind {
-            TreeEntryKind::Directory => {
-                let dir = self.base.dir(&base.path(), entry.id)?;
-                Ok(self.directory_attr(entry.ino, &dir))
-            }
-            kind => {
-                let size = match kind {
-                    TreeEntryKind::Submodule => 0,
-                    _ => self.base.size(base.dir(), base.index())?,
-                };
-                Ok(Attr {
-                    ino: entry.ino,
-                    kind: file_kind(kind),
-                    perm: self.attrs.perm(kind),
-                    nlink: if kind == TreeEntryKind::Submodule { 2 } else { 1 },
-                    uid: self.attrs.uid,
-                    gid: self.attrs.gid,
-                    rdev: 0,
-                    size,
-                    blocks: if kind == TreeEntryKind::Symlink {
-                        0
-                    } else {
-                        blocks_of(size)
-                    },
-                    atime: self.attrs.time,
-                    mtime: self.attrs.time,
-                    ctime: self.attrs.time,
-                })
-            }
-        }
-    }
-
-    fn directory_attr(&self, ino: Ino, dir: &BaseDir) -> Attr {
-        Attr {
-            ino,
-            kind: FileKind::Directory,
-            perm: self.attrs.perm(TreeEntryKind::Directory),
-            nlink: directory_links(dir),
-            uid: self.attrs.uid,
-            gid: self.attrs.gid,
-            rdev: 0,
-            size: 0,
-            blocks: 0,
-            atime: self.attrs.time,
-            mtime: self.attrs.time,
-            ctime: self.attrs.time,
-        }
-    }
-
     /// The node as a record that a layer could hold: what it has, or a copy-up of the base's.
     pub(super) fn node(&self, state: &State, found: &Found) -> Result<Node, FsError> {
         let (attr, origin) = match &found.place {
@@ -569,7 +490,7 @@ impl Workspace {
             Place::Base(base) => {
                 let entry = base.entry();
                 (
-                    self.base_attr(base)?,
+                    state.base.attr(base)?,
                     Origin {
                         path: base.path(),
                         kind: entry.kind,
@@ -577,7 +498,7 @@ impl Workspace {
                     },
                 )
             }
-            Place::BaseRoot => (self.attr(state, found)?, self.root_origin()),
+            Place::BaseRoot => (self.attr(state, found)?, state.base.root_origin()),
         };
         Ok(Node {
             kind: attr.kind,
@@ -598,22 +519,4 @@ impl Workspace {
             xattrs: Xattrs::new(),
         })
     }
-
-    fn root_origin(&self) -> Origin {
-        Origin {
-            path: Default::default(),
-            kind: TreeEntryKind::Directory,
-            id: self.base.tree_id(),
-        }
-    }
-}
-
-/// Links of a base directory: 2, and one for each directory in it.
-pub(super) fn directory_links(dir: &BaseDir) -> u32 {
-    let subdirectories = dir
-        .entries
-        .iter()
-        .filter(|entry| file_kind(entry.kind) == FileKind::Directory)
-        .count();
-    2 + subdirectories as u32
 }

@@ -4,6 +4,7 @@
 //! and others use the fork meanwhile. Small contents share a file and may move in it, so these are copied under the lock.
 
 use std::io::Read;
+use std::sync::Arc;
 
 use super::copy_up::Fetched;
 use super::error::FsError;
@@ -12,7 +13,7 @@ use super::fs::{Found, Invalidation, Place, State, Workspace};
 use super::ops::{Caller, FallocateMode};
 use super::privileges::{loses_privileges, take_privileges};
 use crate::attr::{FileKind, Ino, Timestamp};
-use crate::git::{BlobContent, ObjectId, TreeEntryKind};
+use crate::git::{Base, BlobContent, ObjectId, TreeEntryKind};
 use crate::layer::store::SeekWhence;
 use crate::layer::{Content, ContentFile, ContentRef, LayerError, Node, Op};
 use crate::path::RepoPath;
@@ -29,9 +30,9 @@ const MAX_SIZE: u64 = i64::MAX as u64;
 /// Where a node's bytes are, free of locks.
 pub(super) enum Bytes {
     /// As a checkout would hold the blob.
-    Base(RepoPath, ObjectId),
+    Base(Arc<Base>, RepoPath, ObjectId),
     /// The blob itself.
-    Blob(ObjectId),
+    Blob(Arc<Base>, ObjectId),
     /// In a layer, or nothing.
     Layer,
 }
@@ -42,16 +43,18 @@ impl Workspace {
             Place::Base(base) => match base.entry().kind {
                 TreeEntryKind::Directory | TreeEntryKind::Submodule => Bytes::Layer,
                 TreeEntryKind::File | TreeEntryKind::Executable | TreeEntryKind::Symlink => {
-                    Bytes::Base(base.path(), base.entry().id)
+                    Bytes::Base(state.base.base.clone(), base.path(), base.entry().id)
                 }
             },
             Place::BaseRoot => Bytes::Layer,
             Place::Layer => {
                 let node = self.layer_node(state, found.ino)?;
                 match (&node.content, &node.origin) {
-                    (Content::Base, Some(origin)) => Bytes::Base(origin.path.clone(), origin.id),
+                    (Content::Base, Some(origin)) => {
+                        Bytes::Base(state.base.base.clone(), origin.path.clone(), origin.id)
+                    }
                     (Content::Base, None) => return Err(FsError::Stale),
-                    (Content::Blob(id), _) => Bytes::Blob(*id),
+                    (Content::Blob(id), _) => Bytes::Blob(state.base.base.clone(), *id),
                     (Content::Empty | Content::Link(_) | Content::Own(_), _) => Bytes::Layer,
                 }
             }
@@ -60,8 +63,8 @@ impl Workspace {
 
     pub(super) fn fetch(&self, bytes: Bytes) -> Result<Option<BlobContent>, FsError> {
         Ok(match bytes {
-            Bytes::Base(path, id) => Some(self.base.content(&path, id)?),
-            Bytes::Blob(id) => Some(self.base.raw_content(id)?),
+            Bytes::Base(base, path, id) => Some(base.content(&path, id)?),
+            Bytes::Blob(base, id) => Some(base.raw_content(id)?),
             Bytes::Layer => None,
         })
     }

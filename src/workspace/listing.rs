@@ -71,6 +71,7 @@ impl Workspace {
         cookie: u64,
         add: &mut dyn FnMut(DirEntry, Attr) -> bool,
     ) -> Result<(), FsError> {
+        let base = self.read_state().base.clone();
         self.list(ino, cookie, true, &mut |listed| {
             let Listed {
                 name,
@@ -81,7 +82,7 @@ impl Workspace {
             } = listed;
             let attr = match (attr, &found.place) {
                 (Some(attr), _) => attr,
-                (None, Place::Base(base)) => self.base_attr(base)?,
+                (None, Place::Base(node)) => base.attr(node)?,
                 (None, Place::Layer | Place::BaseRoot) => self.getattr(found.ino)?,
             };
             let taken = add(

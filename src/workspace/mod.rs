@@ -6,6 +6,7 @@
 
 mod acl;
 mod backing;
+mod base_nodes;
 pub mod changed;
 mod content_locks;
 mod copy_up;
@@ -27,10 +28,11 @@ pub mod store;
 mod tests;
 mod xattr;
 
+pub use base_nodes::BaseAttrs;
 pub use changed::Changed;
 pub use delta::{Delta, DeltaDir, DeltaEntry, DeltaNode};
 pub use error::{FsError, StoreError};
 pub use fork::{ForkName, ForkRecord, MountProfile, MountSettings, MountWishes, Traces, UnmountPolicy};
-pub use fs::{BaseAttrs, Invalidation, Listener, Workspace};
+pub use fs::{Invalidation, Listener, Workspace};
 pub use ops::{Caller, DirEntry, FallocateMode, RenameMode, SetAttr, SetTime, StatFs, XattrMode};
 pub use store::{Fork, ForkOptions, Store};

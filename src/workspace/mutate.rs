@@ -168,7 +168,7 @@ impl Workspace {
         let dir_node = edit.state.stack.node(dir.ino);
         let node = new.into_node(caller, &dir_attr, dir_node, edit.now)?;
         let ino = edit.new_node(node)?;
-        edit.put_name(dir, name, ino, kind)?;
+        edit.put_name(dir, name, ino)?;
         edit.touch_dir(dir, i64::from(is_dir))?;
         edit.commit()?;
         Ok(Found {
@@ -209,7 +209,7 @@ impl Workspace {
         let node = edit.node_mut(&found)?;
         node.nlink = node.nlink.checked_add(1).ok_or(FsError::TooManyLinks)?;
         node.ctime = now;
-        edit.put_name(&dir, &name, ino, attr.kind)?;
+        edit.put_name(&dir, &name, ino)?;
         edit.touch_dir(&dir, 0)?;
         edit.commit()?;
         let found = self.find(&state, ino)?;
@@ -355,16 +355,15 @@ impl Workspace {
         let now = edit.now;
         match left {
             Some(node) => {
-                let kind = node.kind;
                 let ino = edit.new_node(node)?;
-                edit.put_name(from, name, ino, kind)?;
+                edit.put_name(from, name, ino)?;
             }
             None => edit.drop_name(from, name)?,
         }
         if let Some(target) = &target {
             edit.lose_link(target)?;
         }
-        edit.put_name(to, new_name, found.ino, kind)?;
+        edit.put_name(to, new_name, found.ino)?;
         edit.node_mut(found)?.ctime = now;
         edit.touch_dir(from, -i64::from(is_dir))?;
         edit.touch_dir(to, i64::from(is_dir) - i64::from(is_dir && target.is_some()))?;
@@ -384,8 +383,8 @@ impl Workspace {
         let links = |kind| i64::from(kind == FileKind::Directory);
         let mut edit = Edit::new(self, state);
         let now = edit.now;
-        edit.put_name(to, new_name, found.ino, kind)?;
-        edit.put_name(from, name, target.ino, target_kind)?;
+        edit.put_name(to, new_name, found.ino)?;
+        edit.put_name(from, name, target.ino)?;
         edit.node_mut(found)?.ctime = now;
         edit.node_mut(target)?.ctime = now;
         edit.touch_dir(from, links(target_kind) - links(kind))?;
@@ -403,14 +402,14 @@ impl Workspace {
             Place::Layer => origin_path(ino),
         };
         while ino != Ino::ROOT && ino != ancestor {
-            if let Some(parent) = state.dir_parents.get(&ino) {
-                ino = *parent;
+            if let Some(parent) = state.stack.dir_parent(ino) {
+                ino = parent;
                 base_path = origin_path(ino);
             } else {
                 let Some((parent, _)) = base_path.and_then(|path| path.split_last()) else {
                     return Ok(false);
                 };
-                ino = self.base.hasher().ino(&parent);
+                ino = state.base.base.hasher().ino(&parent);
                 base_path = Some(parent);
             }
         }

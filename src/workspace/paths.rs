@@ -122,7 +122,7 @@ impl Workspace {
             content: stored.map_or(Content::Empty, Content::Own),
         };
         let caller = Caller {
-            umask: self.base_attrs().umask,
+            umask: state.base.attrs.umask,
             ..caller
         };
         let made = self.make_in(state, caller, dir, name, new);

@@ -7,7 +7,8 @@ mod permissions;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::fs::{BaseAttrs, Workspace};
+use super::base_nodes::BaseAttrs;
+use super::fs::Workspace;
 use super::ops::{Caller, FallocateMode, RenameMode, SetAttr, XattrMode};
 use super::{DeltaDir, DeltaEntry, FsError};
 use crate::attr::{Attr, FileKind, Ino, Timestamp};
@@ -507,10 +508,7 @@ fn invariant_02_what_is_frozen_stays_as_it_was() {
         .unwrap();
     workspace.remove_path(ME, &path("empty")).unwrap();
     drop(workspace);
-    let frozen = Layer::open(&fixture.place.path().join("layer"))
-        .unwrap()
-        .freeze()
-        .unwrap();
+    let frozen = Layer::open(&fixture.place.path().join("layer")).unwrap().freeze();
     let upper = |name: &str| Layer::create(&fixture.place.path().join(name), LayerId(2)).unwrap();
     let workspace = fixture.over(LayerStack::new(upper("upper"), vec![frozen.clone()]));
     assert_eq!(workspace.text("a.txt"), "first");

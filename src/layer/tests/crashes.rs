@@ -51,7 +51,7 @@ fn run_and_die(steps: &[Step], die_at: u64, then_freeze: bool) -> bool {
     let mut frozen = false;
     if then_freeze && !died {
         before.clone_from(&after);
-        frozen = layer.freeze().is_ok();
+        frozen = layer.freeze().seal().is_ok();
         died = !frozen;
     } else {
         drop(layer);

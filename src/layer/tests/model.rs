@@ -260,7 +260,7 @@ proptest! {
         prop_assert!(state_of(&layer) == expected);
         // Not to the byte: the disk may come to need a little more or less for a file while it is written out.
         prop_assert!(layer.stats().content_bytes.abs_diff(content_bytes) <= 32 << 10);
-        let frozen = layer.freeze().unwrap();
+        let frozen = layer.freeze();
         prop_assert_eq!(frozen.index().node_count(), expected.files.len() as u64);
     }
 }

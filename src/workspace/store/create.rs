@@ -15,9 +15,9 @@ use crate::layer::{Content, Dentry, Layer, LayerId, Node, Op, Origin, Xattrs};
 use crate::path::{EntryName, RepoPath};
 use crate::sys::parallel::at_once;
 use crate::workspace::StoreError;
+use crate::workspace::base_nodes::BaseAttrs;
 use crate::workspace::changed::{base_name, beginning};
 use crate::workspace::fork::{ForkName, ForkRecord, Traces};
-use crate::workspace::fs::BaseAttrs;
 
 /// Base nodes are at least this many seconds older than their index: git reads a file again whose time is not older
 /// than the index that lists it.

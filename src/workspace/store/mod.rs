@@ -35,9 +35,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use super::base_nodes::BaseAttrs;
 use super::error::StoreError;
 use super::fork::{ForkName, ForkRecord, MountSettings, UnmountPolicy};
-use super::fs::{BaseAttrs, Workspace};
+use super::fs::Workspace;
 use super::ops::Caller;
 use crate::git::{
     Base, BaseCache, CacheFigures, ConversionSettings, GitError, InoHasher, LinkedWorktree, ObjectId,
@@ -106,7 +107,7 @@ impl Fork {
     pub fn conversions_of(&self, tree_id: ObjectId) -> Result<Arc<Base>, GitError> {
         let base = self.workspace.base();
         if base.tree_id() == tree_id {
-            return Ok(base.clone());
+            return Ok(base);
         }
         let mut last = self.conversions.lock();
         if let Some(last) = last.as_ref().filter(|last| last.tree_id() == tree_id) {

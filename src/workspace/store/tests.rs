@@ -127,7 +127,7 @@ fn forks_of_one_commit_share_index_and_base() {
         store.open_fork(&name("one")).unwrap(),
         store.open_fork(&name("two")).unwrap(),
     );
-    assert!(Arc::ptr_eq(one.workspace.base(), two.workspace.base()));
+    assert!(Arc::ptr_eq(&one.workspace.base(), &two.workspace.base()));
     assert_eq!(
         fs::read(one.worktree.index_path()).unwrap(),
         fs::read(two.worktree.index_path()).unwrap()

@@ -1,0 +1,134 @@
+//! What lies beneath a fork's layers: the base and the attributes that its nodes share.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::FsError;
+use super::inodes::BaseRef;
+use crate::attr::{Attr, FileKind, Ino, Timestamp};
+use crate::git::{Base, BaseDir, TreeEntryKind};
+use crate::layer::Origin;
+
+/// Attributes that all base nodes of a fork share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BaseAttrs {
+    pub uid: u32,
+    pub gid: u32,
+    /// Permission bits taken away from 0666 and 0777.
+    pub umask: u16,
+    /// Access, modification and change time of every base node.
+    pub time: Timestamp,
+}
+
+impl BaseAttrs {
+    /// Permission bits of a base node.
+    pub fn perm(&self, kind: TreeEntryKind) -> u16 {
+        match kind {
+            TreeEntryKind::File => 0o666 & !self.umask,
+            TreeEntryKind::Executable | TreeEntryKind::Directory | TreeEntryKind::Submodule => {
+                0o777 & !self.umask
+            }
+            TreeEntryKind::Symlink => 0o777,
+        }
+    }
+}
+
+/// The nodes of a base as a fork shows them where its layers are silent. Immutable.
+pub(super) struct BaseNodes {
+    pub base: Arc<Base>,
+    pub attrs: BaseAttrs,
+}
+
+impl BaseNodes {
+    /// The root directory's attributes.
+    pub fn root_attr(&self) -> Result<Attr, FsError> {
+        let root = self.base.root()?;
+        Ok(self.directory_attr(Ino::ROOT, &root))
+    }
+
+    pub fn root_origin(&self) -> Origin {
+        Origin {
+            path: Default::default(),
+            kind: TreeEntryKind::Directory,
+            id: self.base.tree_id(),
+        }
+    }
+
+    /// The attributes of an untouched base node.
+    pub fn attr(&self, node: &BaseRef) -> Result<Attr, FsError> {
+        let entry = node.entry();
+        match entry.kind {
+            TreeEntryKind::Directory => {
+                let dir = self.base.dir(&node.path(), entry.id)?;
+                Ok(self.directory_attr(entry.ino, &dir))
+            }
+            kind => {
+                let size = match kind {
+                    TreeEntryKind::Submodule => 0,
+                    _ => self.base.size(node.dir(), node.index())?,
+                };
+                Ok(Attr {
+                    ino: entry.ino,
+                    kind: file_kind(kind),
+                    perm: self.attrs.perm(kind),
+                    nlink: if kind == TreeEntryKind::Submodule { 2 } else { 1 },
+                    uid: self.attrs.uid,
+                    gid: self.attrs.gid,
+                    rdev: 0,
+                    size,
+                    blocks: if kind == TreeEntryKind::Symlink {
+                        0
+                    } else {
+                        blocks_of(size)
+                    },
+                    atime: self.attrs.time,
+                    mtime: self.attrs.time,
+                    ctime: self.attrs.time,
+                })
+            }
+        }
+    }
+
+    fn directory_attr(&self, ino: Ino, dir: &BaseDir) -> Attr {
+        Attr {
+            ino,
+            kind: FileKind::Directory,
+            perm: self.attrs.perm(TreeEntryKind::Directory),
+            nlink: directory_links(dir),
+            uid: self.attrs.uid,
+            gid: self.attrs.gid,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: self.attrs.time,
+            mtime: self.attrs.time,
+            ctime: self.attrs.time,
+        }
+    }
+}
+
+pub(super) fn file_kind(kind: TreeEntryKind) -> FileKind {
+    match kind {
+        TreeEntryKind::File | TreeEntryKind::Executable => FileKind::Regular,
+        TreeEntryKind::Symlink => FileKind::Symlink,
+        TreeEntryKind::Directory | TreeEntryKind::Submodule => FileKind::Directory,
+    }
+}
+
+/// Units of 512 bytes, in whole blocks of 4 KiB.
+pub(super) fn blocks_of(size: u64) -> u64 {
+    size.div_ceil(4096).saturating_mul(8)
+}
+
+/// Links of a base directory: 2, and one for each directory in it.
+fn directory_links(dir: &BaseDir) -> u32 {
+    let subdirectories = dir
+        .entries
+        .iter()
+        .filter(|entry| file_kind(entry.kind) == FileKind::Directory)
+        .count();
+    u32::try_from(subdirectories)
+        .unwrap_or(u32::MAX)
+        .saturating_add(2)
+}
