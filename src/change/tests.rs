@@ -68,6 +68,7 @@ impl Fixture {
             name: demo(),
             git_dir: store.repository().common_dir().to_owned(),
             from: None,
+            parent: None,
             branch: None,
             mount_dir: repository.dir().join("../forks/demo"),
             mounted: false,

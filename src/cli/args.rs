@@ -7,8 +7,8 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::output::Color;
 use super::{
-    commit, completions, daemon, delete, diff, doctor, exec, list, log, mount, new, path, shell, status,
-    unmount,
+    commit, completions, daemon, delete, diff, doctor, exec, gc, list, log, mount, new, path, reset, restore,
+    shell, snapshot, snapshots, status, tree, unmount,
 };
 
 const MAIN_JOB: &str = "\
@@ -72,6 +72,7 @@ pub enum Verb {
     New(new::New),
     #[command(aliases = ["ls"])]
     List(list::List),
+    Tree(tree::Tree),
     Path(path::Path),
     Mount(mount::Mount),
     #[command(aliases = ["umount"])]
@@ -88,6 +89,12 @@ pub enum Verb {
     #[command(aliases = ["ci"])]
     Commit(commit::Commit),
     Log(log::Log),
+    #[command(aliases = ["snap"])]
+    Snapshot(snapshot::Snapshot),
+    Snapshots(snapshots::Snapshots),
+    Restore(restore::Restore),
+    Reset(reset::Reset),
+    Gc(gc::Gc),
     Daemon(daemon::Daemon),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),

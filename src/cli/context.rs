@@ -7,7 +7,8 @@ use super::args::Global;
 use super::failures;
 use super::output::Output;
 use crate::daemon::protocol::{
-    Answer, Changes, CommitLine, Committed, DaemonInfo, Deleted, Figures, ForkInfo, Request, Unmounted,
+    Answer, Changes, Collected, CommitLine, Committed, DaemonInfo, Deleted, Figures, ForkInfo, Request,
+    Restored, SnapshotInfo, Unmounted,
 };
 use crate::daemon::{Client, ErrorCode, Failure};
 use crate::git::Repository;
@@ -209,6 +210,45 @@ impl Connection {
     pub fn delete(&mut self, request: &Request) -> Result<Deleted, Failure> {
         match self.client.call(request)? {
             Answer::Deleted(deleted) => Ok(deleted),
+            _ => Err(unexpected(request)),
+        }
+    }
+
+    /// Sends what is answered with [`Answer::Done`].
+    pub fn done(&mut self, request: &Request) -> Result<(), Failure> {
+        match self.client.call(request)? {
+            Answer::Done => Ok(()),
+            _ => Err(unexpected(request)),
+        }
+    }
+
+    pub fn snapshot(&mut self, request: &Request) -> Result<SnapshotInfo, Failure> {
+        match self.client.call(request)? {
+            Answer::Snapshot(snapshot) => Ok(snapshot),
+            _ => Err(unexpected(request)),
+        }
+    }
+
+    /// The fork's snapshots, the oldest first.
+    pub fn snapshots(&mut self, fork: &ForkName) -> Result<Vec<SnapshotInfo>, Failure> {
+        let request = Request::Snapshots { fork: fork.clone() };
+        match self.client.call(&request)? {
+            Answer::Snapshots { snapshots } => Ok(snapshots),
+            _ => Err(unexpected(&request)),
+        }
+    }
+
+    /// Sends what is answered with [`Answer::Restored`].
+    pub fn restored(&mut self, request: &Request) -> Result<Restored, Failure> {
+        match self.client.call(request)? {
+            Answer::Restored(restored) => Ok(restored),
+            _ => Err(unexpected(request)),
+        }
+    }
+
+    pub fn collected(&mut self, request: &Request) -> Result<Collected, Failure> {
+        match self.client.call(request)? {
+            Answer::Collected(collected) => Ok(collected),
             _ => Err(unexpected(request)),
         }
     }

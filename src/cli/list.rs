@@ -1,18 +1,16 @@
 //! `tine list`: all forks of the repository.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use serde::Serialize;
 
 use super::context::Context;
-use super::output::{Cell, FailureBody, Output, Tone, human_age, human_size, table};
+use super::output::{Cell, FailureBody, Output, Tone, human_age, human_size, now_secs, short_id, table};
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
 use crate::daemon::protocol::ForkInfo;
 
 /// List the forks of the repository
 ///
-/// One line a fork: its name, the branch it is on, whether it is mounted, what its layer takes on the disk, its age and
+/// One line a fork: its name, what it began as, the branch it is on, whether it is mounted, what its layer takes on the disk, its age and
 /// its path.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
@@ -53,15 +51,13 @@ pub fn run(_: &List, context: &Context) -> Result<Exit, Failure> {
 }
 
 fn rows(forks: &[ForkInfo], output: &Output) -> Vec<Vec<Cell>> {
-    let now_secs = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
-    let heading = ["NAME", "BRANCH", "STATE", "LAYER", "AGE", "PATH"]
+    let now_secs = now_secs();
+    let heading = ["NAME", "FROM", "BRANCH", "STATE", "LAYER", "AGE", "PATH"]
         .into_iter()
         .enumerate()
         .map(|(column, text)| {
             let cell = Cell::new(text).toned(output, Tone::Faint);
-            if matches!(column, 3 | 4) {
+            if matches!(column, 4 | 5) {
                 cell.right()
             } else {
                 cell
@@ -76,6 +72,7 @@ fn rows(forks: &[ForkInfo], output: &Output) -> Vec<Vec<Cell>> {
         };
         vec![
             Cell::new(fork.name.as_str()).toned(output, Tone::Name),
+            Cell::new(origin(fork)).toned(output, Tone::Faint),
             Cell::new(fork.branch.as_deref().unwrap_or("(detached)")),
             state,
             Cell::new(human_size(fork.layer_bytes)).right(),
@@ -84,4 +81,16 @@ fn rows(forks: &[ForkInfo], output: &Output) -> Vec<Vec<Cell>> {
         ]
     }));
     rows
+}
+
+/// What the fork began as: another fork or its snapshot, or a commit.
+fn origin(fork: &ForkInfo) -> String {
+    match (&fork.parent, &fork.base_commit) {
+        (Some(parent), _) => match &parent.snapshot {
+            Some(snapshot) => format!("{}@{snapshot}", parent.fork),
+            None => parent.fork.to_string(),
+        },
+        (None, Some(commit)) => short_id(commit).to_owned(),
+        (None, None) => String::new(),
+    }
 }

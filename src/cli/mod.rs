@@ -25,6 +25,7 @@ mod doctor;
 mod exec;
 mod failures;
 mod fsmonitor;
+mod gc;
 mod hooks;
 mod identity;
 mod list;
@@ -33,8 +34,13 @@ mod mount;
 mod new;
 mod output;
 mod path;
+mod reset;
+mod restore;
 mod shell;
+mod snapshot;
+mod snapshots;
 mod status;
+mod tree;
 mod unmount;
 mod usage;
 
@@ -92,6 +98,7 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
     match &cli.verb {
         Verb::New(verb) => new::run(verb, &context),
         Verb::List(verb) => list::run(verb, &context),
+        Verb::Tree(verb) => tree::run(verb, &context),
         Verb::Path(verb) => path::run(verb, &context),
         Verb::Mount(verb) => mount::run(verb, &context),
         Verb::Unmount(verb) => unmount::run(verb, &context),
@@ -102,6 +109,11 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Diff(verb) => diff::run(verb, &context),
         Verb::Commit(verb) => commit::run(verb, &context),
         Verb::Log(verb) => log::run(verb, &context),
+        Verb::Snapshot(verb) => snapshot::run(verb, &context),
+        Verb::Snapshots(verb) => snapshots::run(verb, &context),
+        Verb::Restore(verb) => restore::run(verb, &context),
+        Verb::Reset(verb) => reset::run(verb, &context),
+        Verb::Gc(verb) => gc::run(verb, &context),
         Verb::Daemon(verb) => daemon::run(verb, &context),
         Verb::Doctor(verb) => doctor::run(verb, &context),
         Verb::Completions(verb) => completions::run(verb, &context),

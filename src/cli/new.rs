@@ -19,6 +19,8 @@ Examples:
   tine new fix-parser                           from HEAD, on the branch tine/fix-parser
   tine new hotfix --from v1.2 --branch hotfix   from a tag, on a branch of your choice
   cd \"$(tine new fix-parser)\"                   make it and go there
+  tine new other --from-fork fix-parser         from all that another fork has, committed or not
+  tine new again --from-fork fix-parser@before  from one of its snapshots
   tine new try --on-unmount discard             throw the changes away when it is unmounted")]
 pub struct New {
     /// The fork's name: letters, digits, '.', '_' and '-'
@@ -39,6 +41,11 @@ pub struct NewOptions {
     /// The revision to start from [default: HEAD, or the tip of --branch where it exists]
     #[arg(long, value_name = "REV")]
     pub from: Option<String>,
+
+    /// Begin as another fork is at this moment, uncommitted and ignored files and all, or as it was when a snapshot was
+    /// taken
+    #[arg(long, value_name = "FORK[@SNAPSHOT]", conflicts_with = "from")]
+    pub from_fork: Option<String>,
 
     /// The branch to be on; made where it does not exist [default: tine/NAME]
     #[arg(short, long, value_name = "BRANCH")]
@@ -155,6 +162,7 @@ pub fn make(
         fork: name,
         git_dir: context.git_dir()?,
         from: options.from.clone(),
+        from_fork: options.from_fork.clone(),
         branch: options.branch.clone(),
         dir: options.at.as_deref().map(|dir| context.absolute(dir)),
         mount,

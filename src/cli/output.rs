@@ -9,6 +9,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use crate::attr::Timestamp;
 use crate::daemon::{ErrorCode, Failure};
 use crate::path::text::PathText;
 
@@ -296,6 +297,11 @@ pub fn human_size(bytes: u64) -> String {
         unit += 1;
     }
     format!("{value:.1} {}", UNITS.get(unit).unwrap_or(&"PiB"))
+}
+
+/// Seconds since 1970.
+pub fn now_secs() -> i64 {
+    Timestamp::now().secs
 }
 
 /// The time since `then_secs` (seconds since 1970) as a person reads it: `now`, `5m`, `3h`, `12d`.

@@ -81,7 +81,7 @@ pub fn run(verb: &Unmount, context: &Context) -> Result<Exit, Failure> {
 
 fn told(unmounted: &Unmounted) -> String {
     let fork = &unmounted.fork;
-    let then = match (unmounted.policy, &unmounted.commit, &unmounted.kept_as) {
+    let then = match (unmounted.policy, &unmounted.commit, &unmounted.snapshot) {
         (UnmountPolicy::Keep, ..) => "its changes are kept".to_owned(),
         (UnmountPolicy::Commit, Some(commit), _) => format!("its changes are commit {}", short_id(commit)),
         (UnmountPolicy::Commit, None, _) => "there was nothing to commit".to_owned(),

@@ -179,6 +179,10 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Failure {
         let message = error.to_string();
         match error {
+            StoreError::NoSuchSnapshot { fork, .. } => Failure::new(ErrorCode::NoSuchSnapshot, message)
+                .hint(format!("`tine snapshots {fork}` lists them")),
+            StoreError::SnapshotExists(_) => Failure::new(ErrorCode::SnapshotExists, message)
+                .hint("choose another name, or none"),
             StoreError::NoSuchFork(_) => {
                 Failure::new(ErrorCode::NoSuchFork, message).hint("`tine list` shows the forks")
             }

@@ -91,6 +91,8 @@ error_codes! {
     GitFailed = "git-failed", Failure;
     NoSuchFork = "no-such-fork", NotFound;
     ForkExists = "fork-exists", Conflict;
+    NoSuchSnapshot = "no-such-snapshot", NotFound;
+    SnapshotExists = "snapshot-exists", Conflict;
     InvalidForkName = "invalid-fork-name", Usage;
     NotInFork = "not-in-fork", Usage;
     NewerFormat = "newer-format", Environment;

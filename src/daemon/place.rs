@@ -207,6 +207,7 @@ mod tests {
                 name: name("one"),
                 git_dir: repository.common_dir().to_owned(),
                 from: None,
+                parent: None,
                 branch: None,
                 mount_dir: root.join("one"),
                 mounted: false,

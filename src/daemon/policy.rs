@@ -1,22 +1,22 @@
 //! What happens to a fork's layer when it is unmounted: kept, committed or discarded.
 
 use super::failure::{ErrorCode, Failure};
+use super::handlers::reset_to_head;
 use super::protocol::UnmountAction;
 use super::slots::Turn;
 use crate::attr::FileKind;
-use crate::change::changeset::{self, Blobs};
 use crate::change::{ChangeError, Changeset, CommitOptions, commit};
 use crate::git::Identity;
 use crate::path::{EntryName, RepoPath};
-use crate::workspace::{Fork, ForkName, UnmountPolicy};
+use crate::workspace::{Fork, ForkName, SnapshotReason, UnmountPolicy};
 
 /// What an action left behind.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// The commit that was made, in hex.
     pub commit: Option<String>,
-    /// The ref that keeps what was discarded.
-    pub kept_as: Option<String>,
+    /// The snapshot that keeps what was discarded.
+    pub snapshot: Option<ForkName>,
 }
 
 /// Who is named in a commit; where nobody is, git's configuration decides.
@@ -84,26 +84,17 @@ pub fn apply(turn: &Turn<'_>, action: &UnmountAction, signers: Signers) -> Resul
                     turn.note_settled(made.commit_id);
                     Ok(Outcome {
                         commit: Some(made.commit_id.to_string()),
-                        kept_as: None,
+                        snapshot: None,
                     })
                 }
                 Err(ChangeError::NothingToCommit) => Ok(Outcome::default()),
                 Err(error) => Err(error.into()),
             }
         }
-        UnmountAction::Discard => {
-            let fork = turn.open()?;
-            let changeset = changeset::changeset(&repository, &fork, Blobs::Hash)?;
-            refuse_nested_repositories(turn.name(), &fork, &changeset)?;
-            let kept = commit::keep_discarded(&repository, turn.name(), &fork, signers.committer)?;
-            // The store resets only what nobody holds open.
-            drop(fork);
-            turn.daemon.store.reset_fork(turn.name())?;
-            Ok(Outcome {
-                commit: None,
-                kept_as: kept.map(|(name, _)| name),
-            })
-        }
+        UnmountAction::Discard => Ok(Outcome {
+            commit: None,
+            snapshot: reset_to_head(turn, SnapshotReason::BeforeDiscard)?,
+        }),
     }
 }
 
@@ -149,8 +140,8 @@ pub fn after_outside_unmount(turn: &Turn<'_>) -> Result<(), Failure> {
     if let Some(commit) = &outcome.commit {
         log::info!("{}: committed as {commit}", turn.name());
     }
-    if let Some(kept_as) = &outcome.kept_as {
-        log::info!("{}: discarded, kept as {kept_as}", turn.name());
+    if let Some(snapshot) = &outcome.snapshot {
+        log::info!("{}: discarded, kept as the snapshot {snapshot}", turn.name());
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use super::failure::Failure;
 use crate::change::ChangeKind;
 use crate::git::{CacheFigures, CommitTime};
 use crate::path::text::{PathText, host_path, optional_host_path};
-use crate::workspace::{ForkName, MountSettings, MountWishes, UnmountPolicy};
+use crate::workspace::{ForkName, MountSettings, MountWishes, Parent, SnapshotReason, UnmountPolicy};
 
 /// Version of this protocol; a client and a daemon of different versions refuse each other.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -32,6 +32,22 @@ pub enum Request {
     Stop { force: bool },
     /// Answers [`Answer::Fork`].
     New(NewRequest),
+    /// Freezes what the fork has under a name. Answers [`Answer::Snapshot`].
+    Snapshot {
+        fork: ForkName,
+        name: Option<ForkName>,
+        message: Option<String>,
+    },
+    /// Answers [`Answer::Snapshots`].
+    Snapshots { fork: ForkName },
+    /// Answers [`Answer::Done`].
+    RemoveSnapshot { fork: ForkName, name: ForkName },
+    /// Lets the fork be as it was when the snapshot was taken. Answers [`Answer::Restored`].
+    Restore { fork: ForkName, to: ForkName },
+    /// Takes the fork back to HEAD. Answers [`Answer::Restored`].
+    Reset { fork: ForkName },
+    /// Frees what nothing reaches. Answers [`Answer::Collected`].
+    Collect,
     /// Answers [`Answer::Forks`].
     List,
     /// Answers [`Answer::Fork`].
@@ -89,6 +105,9 @@ pub struct NewRequest {
     #[serde(with = "host_path")]
     pub git_dir: PathBuf,
     pub from: Option<String>,
+    /// The fork to begin as, or `fork@snapshot`.
+    #[serde(default)]
+    pub from_fork: Option<String>,
     pub branch: Option<String>,
     /// Default: `<repository>.forks/<fork>`, or beneath `tine.mountRoot`.
     /// Absolute.
@@ -135,6 +154,12 @@ pub enum Answer {
         forks: Vec<ForkInfo>,
         damaged: Vec<Failure>,
     },
+    Snapshot(SnapshotInfo),
+    Snapshots {
+        snapshots: Vec<SnapshotInfo>,
+    },
+    Restored(Restored),
+    Collected(Collected),
     Unmounted(Unmounted),
     Deleted(Deleted),
     Changes(Changes),
@@ -203,6 +228,9 @@ pub struct ForkInfo {
     pub branch: Option<String>,
     pub base_commit: Option<String>,
     pub head_commit: Option<String>,
+    /// The fork that it began as.
+    #[serde(default)]
+    pub parent: Option<Parent>,
     #[serde(with = "host_path")]
     pub mount_dir: PathBuf,
     pub mounted: bool,
@@ -223,8 +251,46 @@ pub struct Unmounted {
     pub policy: UnmountPolicy,
     /// The commit made by the policy, if there was something to commit.
     pub commit: Option<String>,
-    /// The ref that keeps what was discarded, if there was something.
-    pub kept_as: Option<String>,
+    /// The snapshot that keeps what was discarded, if there was something.
+    pub snapshot: Option<ForkName>,
+}
+
+/// One snapshot.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SnapshotInfo {
+    pub fork: ForkName,
+    pub name: ForkName,
+    pub created_secs: i64,
+    pub message: Option<String>,
+    pub reason: SnapshotReason,
+    pub base_commit: Option<String>,
+    pub head_commit: Option<String>,
+    pub branch: Option<String>,
+    /// The view as a git tree, once somebody asked for it.
+    pub tree: Option<String>,
+    /// How many frozen layers it stands on.
+    pub layers: usize,
+}
+
+/// The answer to a restore or reset.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Restored {
+    pub fork: ForkName,
+    /// The snapshot of what the fork was before, if that was anything.
+    pub before: Option<ForkName>,
+}
+
+/// What a collection freed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Collected {
+    /// Layers that nothing stood on.
+    pub layers: u64,
+    /// Snapshots that tine had taken by itself and that were too old.
+    pub snapshots: u64,
+    /// Bytes on the disk.
+    pub freed_bytes: u64,
+    /// Bytes on the disk of all layers that are left.
+    pub kept_bytes: u64,
 }
 
 /// The answer to a delete.

@@ -1,15 +1,12 @@
 //! What answers say of forks, changes and commits.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-
 use super::failure::Failure;
-use super::protocol::{ChangeLine, CommitLine, ForkInfo};
+use super::protocol::{ChangeLine, CommitLine, ForkInfo, SnapshotInfo};
 use super::slots::{Daemon, Slot};
 use crate::change::{Change, Side};
-use crate::git::{CommitInfo, Head, LinkedWorktree, ObjectId};
-use crate::workspace::ForkRecord;
+use crate::git::{CommitInfo, LinkedWorktree, ObjectId};
+use crate::workspace::store::disk_usage;
+use crate::workspace::{ForkName, ForkRecord, SnapshotRecord};
 
 /// What is known of a fork. Waits for nobody who changes it.
 pub fn fork_info(daemon: &Daemon, slot: &Slot, record: &ForkRecord) -> Result<ForkInfo, Failure> {
@@ -31,9 +28,10 @@ pub fn fork_info(daemon: &Daemon, slot: &Slot, record: &ForkRecord) -> Result<Fo
     Ok(ForkInfo {
         name: record.name.clone(),
         created_secs: record.created_secs,
-        branch: branch_of(&head),
+        branch: head.short_branch().map(str::to_owned),
         base_commit: record.base_commit.clone(),
         head_commit: head.commit_id().map(|id| id.to_string()),
+        parent: record.parent.clone(),
         mount_dir: record.mount_dir.clone(),
         mounted: slot.is_mounted(),
         settings: record.settings,
@@ -41,29 +39,6 @@ pub fn fork_info(daemon: &Daemon, slot: &Slot, record: &ForkRecord) -> Result<Fo
         layer_bytes,
         content_bytes,
     })
-}
-
-/// The short name of the branch that HEAD is on.
-pub fn branch_of(head: &Head) -> Option<String> {
-    let name = head.branch()?;
-    Some(name.strip_prefix("refs/heads/").unwrap_or(name).to_owned())
-}
-
-/// Bytes on the disk of the files beneath `dir`; what cannot be read counts nothing.
-fn disk_usage(dir: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(dir) else {
-        return 0;
-    };
-    entries
-        .flatten()
-        .filter_map(|entry| {
-            let metadata = entry.metadata().ok()?;
-            Some(match metadata.is_dir() {
-                true => disk_usage(&entry.path()),
-                false => metadata.blocks().saturating_mul(512),
-            })
-        })
-        .fold(0, u64::saturating_add)
 }
 
 pub fn change_line(change: &Change) -> ChangeLine {
@@ -79,6 +54,21 @@ pub fn change_line(change: &Change) -> ChangeLine {
         new_mode: mode(&change.new),
         old_id: id(&change.old),
         new_id: id(&change.new),
+    }
+}
+
+pub fn snapshot_info(fork: &ForkName, snapshot: &SnapshotRecord) -> SnapshotInfo {
+    SnapshotInfo {
+        fork: fork.clone(),
+        name: snapshot.name.clone(),
+        created_secs: snapshot.created_secs,
+        message: snapshot.message.clone(),
+        reason: snapshot.reason,
+        base_commit: snapshot.base_commit.clone(),
+        head_commit: snapshot.head_commit.clone(),
+        branch: snapshot.branch.clone(),
+        tree: snapshot.tree.clone(),
+        layers: snapshot.frozen_layers.len(),
     }
 }
 

@@ -389,6 +389,11 @@ impl Turn<'_> {
         self.slot.state.lock().settled = Settled::At(Some(head));
     }
 
+    /// Notes that the fork stands elsewhere now.
+    pub fn forget_settled(&self) {
+        self.slot.state.lock().settled = Settled::Never;
+    }
+
     /// Mounts the fork at `dir`, which was found fit. A stale mount there is detached first. Records are the caller's.
     pub fn mount(&self, dir: &Path, settings: MountSettings) -> Result<(), Failure> {
         fuse::detach_stale(dir)?;

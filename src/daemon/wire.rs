@@ -151,6 +151,7 @@ mod tests {
                 fork: fork("demo"),
                 git_dir: PathBuf::from("/r/.git"),
                 from: Some("HEAD~2".into()),
+                from_fork: None,
                 branch: None,
                 dir: None,
                 mount: true,

@@ -85,6 +85,12 @@ impl Head {
             Head::Detached { .. } => None,
         }
     }
+
+    /// The branch's short name, if HEAD is on one.
+    pub fn short_branch(&self) -> Option<&str> {
+        let name = self.branch()?;
+        Some(name.strip_prefix("refs/heads/").unwrap_or(name))
+    }
 }
 
 impl Repository {

@@ -255,23 +255,23 @@ impl ContentStore {
                 self.live_bytes += u64::from(capacity);
                 Place::Slot { offset, capacity }
             }
-            None => {
-                let number = self.next_file;
-                fault::step()
-                    .and_then(|()| self.reader.files().create(number))
-                    .map_err(|error| {
-                        LayerError::io("create", self.reader.path(Place::File(number)))(error)
-                    })?;
-                self.next_file += 1;
-                self.is_dir_dirty = true;
-                self.file_bytes.insert(number, 0);
-                Place::File(number)
-            }
+            None => Place::File(self.new_file()?),
         };
         Ok(ContentRef {
             layer: self.id,
             place,
         })
+    }
+
+    fn new_file(&mut self) -> Result<u64, LayerError> {
+        let number = self.next_file;
+        fault::step()
+            .and_then(|()| self.reader.files().create(number))
+            .map_err(|error| LayerError::io("create", self.reader.path(Place::File(number)))(error))?;
+        self.next_file += 1;
+        self.is_dir_dirty = true;
+        self.file_bytes.insert(number, 0);
+        Ok(number)
     }
 
     /// Gives back a place that no record ever named.
@@ -559,6 +559,48 @@ impl ContentStore {
             }
         };
         self.or_abandon(new, result)
+    }
+
+    /// A content of this store with the same bytes as another one that has a file of its own.
+    pub fn duplicate(&mut self, content: ContentRef, len: u64) -> Result<ContentRef, LayerError> {
+        let Place::File(from_number) = self.reader.check(content, len)? else {
+            return Ok(content);
+        };
+        let from = self.reader.file(from_number)?;
+        let number = self.new_file()?;
+        let place = Place::File(number);
+        let new = ContentRef {
+            layer: self.id,
+            place,
+        };
+        let copied = self.reader.file(number).and_then(|to| {
+            self.dirty_files.insert(number);
+            let copied = fault::step().and_then(|()| clone_or_copy(&from, &to, len));
+            self.count_file(number, &to);
+            copied.map_err(|error| LayerError::io("copy to", self.reader.path(place))(error))
+        });
+        self.or_abandon(new, copied)
+    }
+
+    /// Gives a file of another layer's contents a second name here: whoever has it open and whoever reads this content
+    /// have the same file.
+    pub fn adopt_file(&mut self, from: &Path) -> Result<ContentRef, LayerError> {
+        let number = self.next_file;
+        let place = Place::File(number);
+        fault::step()
+            .and_then(|()| std::fs::hard_link(from, self.reader.path(place)))
+            .map_err(|error| LayerError::io("link", from)(error))?;
+        self.next_file += 1;
+        self.is_dir_dirty = true;
+        self.dirty_files.insert(number);
+        self.file_bytes.insert(number, 0);
+        if let Ok(file) = self.reader.file(number) {
+            self.count_file(number, &file);
+        }
+        Ok(ContentRef {
+            layer: self.id,
+            place,
+        })
     }
 
     /// Lets the kernel tell of what it failed to write before; it does so once.

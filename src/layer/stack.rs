@@ -49,17 +49,24 @@ impl LayerStack {
 
     /// Whether a frozen layer may not be sealed yet.
     pub fn has_unsealed(&self) -> bool {
-        self.frozen.iter().any(|layer| !layer.is_sealed())
+        let mut layers = self.frozen.iter().chain(&self.retired);
+        layers.any(|layer| !layer.is_sealed())
     }
 
-    /// Keeps the contents of `layers` at hand that are not in the stack.
-    pub fn retire(&mut self, layers: impl IntoIterator<Item = Arc<FrozenLayer>>) {
-        for layer in layers {
-            let known = self.frozen.iter().chain(&self.retired);
-            if known.into_iter().all(|known| known.id() != layer.id()) {
+    /// Lets the open layer stand on `frozen`, newest first. Contents of those that it stood on stay at hand.
+    pub fn stand_on(&mut self, frozen: Vec<Arc<FrozenLayer>>) {
+        let before = std::mem::replace(&mut self.frozen, frozen);
+        for layer in before {
+            let mut known = self.frozen.iter().chain(&self.retired);
+            if known.all(|known| known.id() != layer.id()) {
                 self.retired.push(layer);
             }
         }
+    }
+
+    /// The node as the topmost frozen layer that knows it has it.
+    pub fn frozen_node(&self, ino: Ino) -> Option<&Node> {
+        self.frozen.iter().find_map(|layer| layer.index().node(ino))
     }
 
     /// Layers whose contents are at hand though they say nothing.
@@ -69,9 +76,7 @@ impl LayerStack {
 
     /// The node as the topmost layer that knows it has it.
     pub fn node(&self, ino: Ino) -> Option<&Node> {
-        let mut frozen = self.frozen.iter().map(|layer| layer.index());
-        let open = self.open.index().node(ino);
-        open.or_else(|| frozen.find_map(|index| index.node(ino)))
+        self.open.index().node(ino).or_else(|| self.frozen_node(ino))
     }
 
     /// What the topmost layer that speaks of this name says.

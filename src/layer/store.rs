@@ -437,6 +437,18 @@ impl Layer {
         self.with_room(|layer| layer.contents.copy_up(from, content, len))
     }
 
+    /// Another content with the same bytes, for one that has a file of its own.
+    pub fn duplicate_content(&mut self, content: ContentRef, len: u64) -> Result<ContentRef, LayerError> {
+        self.log.check()?;
+        self.with_room(|layer| layer.contents.duplicate(content, len))
+    }
+
+    /// A content of this layer that is the very file which `from` has a content in: for what somebody has open.
+    pub fn adopt_file_of(&mut self, from: &Layer, content: ContentRef) -> Result<ContentRef, LayerError> {
+        let path = from.contents.reader().path(content.place);
+        self.contents.adopt_file(&path)
+    }
+
     /// Reads a content of this layer that holds `len` bytes, at `offset`, until `buffer` is full or the content ends.
     pub fn read_content(
         &self,

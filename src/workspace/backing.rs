@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::error::FsError;
 use super::fs::{Invalidation, State, Workspace};
 use crate::attr::{Ino, Timestamp};
-use crate::layer::{Content, ContentRef, LayerError};
+use crate::layer::{Content, ContentRef, Layer, LayerError, Node};
 
 /// The node's content, if it is one of the open layer, and its size.
 fn open_content(state: &State, ino: Ino) -> Option<(ContentRef, u64)> {
@@ -31,6 +31,41 @@ pub(super) fn cut_pinned(state: &mut State, ino: Ino) -> Result<(), FsError> {
         state.stack.open_layer_mut().backing_file(content, len)?;
     }
     Ok(())
+}
+
+/// A pinned content when its layer is frozen: the kernel goes on using the file, so that is the next layer's from then on,
+/// and the frozen one gets a copy.
+pub(super) struct Lent {
+    pub ino: Ino,
+    pub in_frozen: Node,
+    pub in_next: Node,
+}
+
+/// Makes the copies and second names of all pinned contents that are the open layer's. No node has them yet.
+pub(super) fn lend_pinned(state: &mut State, next: &mut Layer) -> Result<Vec<Lent>, FsError> {
+    let pinned: Vec<Ino> = state.pins.keys().copied().collect();
+    let mut lent = Vec::new();
+    for ino in pinned {
+        let Some((content, len)) = open_content(state, ino) else {
+            continue;
+        };
+        let layer = state.stack.open_layer_mut();
+        let Some(node) = layer.index().node(ino).cloned() else {
+            continue;
+        };
+        let with = |content| Node {
+            content: Content::Own(content),
+            ..node.clone()
+        };
+        let in_next = with(next.adopt_file_of(layer, content)?);
+        let in_frozen = with(layer.duplicate_content(content, len)?);
+        lent.push(Lent {
+            ino,
+            in_frozen,
+            in_next,
+        });
+    }
+    Ok(lent)
 }
 
 impl Workspace {

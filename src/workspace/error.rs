@@ -80,6 +80,10 @@ pub enum StoreError {
     NoSuchFork(String),
     #[error("there is a fork called {0} already")]
     ForkExists(ForkName),
+    #[error("{fork} has no snapshot called {snapshot}")]
+    NoSuchSnapshot { fork: ForkName, snapshot: ForkName },
+    #[error("there is a snapshot called {0} already")]
+    SnapshotExists(ForkName),
     #[error("{name:?} is no fork name: {reason}")]
     InvalidName { name: String, reason: &'static str },
     #[error("the store at {path} has format {found}, this tine knows up to {known}")]

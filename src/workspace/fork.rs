@@ -140,6 +140,15 @@ impl MountSettings {
     }
 }
 
+/// The fork that another one began as.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parent {
+    pub fork: ForkName,
+    /// As of which snapshot; `None` as it was at that moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<ForkName>,
+}
+
 /// What the store remembers of a fork: one atomically replaced file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkRecord {
@@ -156,6 +165,9 @@ pub struct ForkRecord {
     /// none and take those that are configured when they are opened.
     #[serde(default)]
     pub conversions: Option<ConversionSettings>,
+    /// The fork that it began as. It may have been deleted since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Parent>,
     /// The branch it was made on (short name), for reference; HEAD of the worktree is what counts.
     pub branch: String,
     /// `worktrees/<id>` in the common directory.

@@ -270,8 +270,14 @@ impl Workspace {
 
     /// Brings frozen layers to the disk, the oldest first: what stands above one must not be there before.
     fn seal_frozen(&self) -> Result<(), LayerError> {
-        let frozen = self.state.read().stack.frozen().to_vec();
-        frozen.iter().rev().try_for_each(|layer| layer.seal())
+        let (frozen, retired) = {
+            let state = self.state.read();
+            (state.stack.frozen().to_vec(), state.stack.retired().to_vec())
+        };
+        retired
+            .iter()
+            .chain(frozen.iter().rev())
+            .try_for_each(|layer| layer.seal())
     }
 
     /// Calls `change` with the layer, which may have been frozen meanwhile; `None` where that was sealed, too.

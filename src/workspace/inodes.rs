@@ -129,6 +129,18 @@ impl InodeTable {
         }
     }
 
+    /// Everything that the kernel remembers.
+    pub fn numbers(&self) -> Vec<Ino> {
+        self.remembered.iter().map(|entry| *entry.key()).collect()
+    }
+
+    /// A base node that no layer names stands elsewhere now, or nowhere.
+    pub fn set_base(&self, ino: Ino, base: Option<BaseRef>) {
+        if let Some(mut known) = self.remembered.get_mut(&ino) {
+            known.base = base;
+        }
+    }
+
     pub fn is_remembered(&self, ino: Ino) -> bool {
         self.remembered.contains_key(&ino)
     }

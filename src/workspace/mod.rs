@@ -23,6 +23,8 @@ mod mutate;
 pub mod ops;
 mod paths;
 mod privileges;
+pub mod snapshot;
+pub mod standing;
 pub mod store;
 #[cfg(test)]
 mod tests;
@@ -32,7 +34,11 @@ pub use base_nodes::BaseAttrs;
 pub use changed::Changed;
 pub use delta::{Delta, DeltaDir, DeltaEntry, DeltaNode};
 pub use error::{FsError, StoreError};
-pub use fork::{ForkName, ForkRecord, MountProfile, MountSettings, MountWishes, Traces, UnmountPolicy};
+pub use fork::{
+    ForkName, ForkRecord, MountProfile, MountSettings, MountWishes, Parent, Traces, UnmountPolicy,
+};
 pub use fs::{Invalidation, Listener, Workspace};
 pub use ops::{Caller, DirEntry, FallocateMode, RenameMode, SetAttr, SetTime, StatFs, XattrMode};
-pub use store::{Fork, ForkOptions, Store};
+pub use snapshot::{SnapshotReason, SnapshotRecord};
+pub use standing::{Exclusive, Standing};
+pub use store::{Fork, ForkOptions, ParentOptions, SnapshotOptions, Store};

@@ -66,6 +66,7 @@ impl TestFork {
             name: name.clone(),
             git_dir: repo.git_dir(),
             from: None,
+            parent: None,
             branch: None,
             mount_dir: mount_dir.clone(),
             mounted: false,

@@ -14,11 +14,28 @@ use crate::daemon::{monitor, place, policy, report};
 use crate::fuse::{self, UnmountMode};
 use crate::git::{GitError, Identity, LinkedWorktree, ObjectId, Repository, program};
 use crate::sys::process::PeerCredentials;
-use crate::workspace::{Fork, ForkName, ForkOptions, ForkRecord, MountSettings, StoreError, Traces};
+use crate::workspace::{
+    Fork, ForkName, ForkOptions, ForkRecord, MountSettings, ParentOptions, StoreError, Traces,
+};
 
 pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> Response {
+    let parent_name = request.from_fork.as_deref().map(parse_parent).transpose()?;
+    let slots = [Some(&request.fork), parent_name.as_ref().map(|(name, _)| name)];
+    // Turns are taken in the order of the names, so that two requests never wait for each other.
+    let mut slots: Vec<_> = slots
+        .into_iter()
+        .flatten()
+        .map(|name| daemon.slot(name))
+        .collect();
+    slots.sort_by(|a, b| a.name.cmp(&b.name));
+    slots.dedup_by(|a, b| a.name == b.name);
+    let mut turns = slots
+        .iter()
+        .map(|slot| daemon.turn(slot))
+        .collect::<Result<Vec<_>, _>>()?;
+    let own = turns.iter().position(|turn| *turn.name() == request.fork);
+    let turn = turns.swap_remove(own.unwrap_or(0));
     let slot = daemon.slot(&request.fork);
-    let turn = daemon.turn(&slot)?;
     let name = &request.fork;
     match daemon.store.record(name) {
         Err(StoreError::NoSuchFork(_)) => {}
@@ -27,6 +44,17 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
     }
     let repository = daemon.repository_now()?;
     check_git_dir(&repository, &request.git_dir)?;
+    let parent = match (parent_name, turns.first()) {
+        (Some((parent, snapshot)), Some(parents_turn)) => Some(ParentOptions {
+            fork: parents_turn.open_existing()?,
+            snapshot: snapshot
+                .map(|snapshot| daemon.store.snapshot(&parent, &snapshot))
+                .transpose()?,
+            name: parent,
+        }),
+        (Some((parent, _)), None) => return Err(StoreError::NoSuchFork(parent.to_string()).into()),
+        (None, _) => None,
+    };
     let dir = match request.dir {
         Some(dir) => dir,
         None => place::default_dir(&repository, name)?,
@@ -44,6 +72,7 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
         name: name.clone(),
         git_dir: request.git_dir,
         from: request.from,
+        parent,
         branch: request.branch,
         mount_dir: dir.clone(),
         // Should the daemon die before it is, the next one mounts it.
@@ -69,6 +98,15 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
             Err(failure)
         }
     }
+}
+
+/// `fork` or `fork@snapshot`.
+fn parse_parent(text: &str) -> Result<(ForkName, Option<ForkName>), Failure> {
+    let (fork, snapshot) = match text.split_once('@') {
+        Some((fork, snapshot)) => (fork, Some(snapshot)),
+        None => (text, None),
+    };
+    Ok((ForkName::parse(fork)?, snapshot.map(ForkName::parse).transpose()?))
 }
 
 /// Checks that revisions are to be understood in a worktree of this repository.

@@ -3,12 +3,14 @@
 mod forks;
 mod lifecycle;
 mod mounting;
+mod snapshots;
 mod work;
 
 use std::sync::Arc;
 
 pub use lifecycle::{Insistence, end_if_displaced, stop};
 pub use mounting::recover;
+pub use snapshots::reset_to_head;
 
 use super::monitor;
 use super::policy::Signers;
@@ -30,6 +32,12 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
             lifecycle::stop(daemon, insistence)
         }
         Request::New(request) => forks::new(daemon, peer, request),
+        Request::Snapshot { fork, name, message } => snapshots::take(daemon, &fork, name, message),
+        Request::Snapshots { fork } => snapshots::list(daemon, &fork),
+        Request::RemoveSnapshot { fork, name } => snapshots::remove(daemon, &fork, &name),
+        Request::Restore { fork, to } => snapshots::restore(daemon, &fork, &to),
+        Request::Reset { fork } => snapshots::reset(daemon, &fork),
+        Request::Collect => snapshots::collect(daemon),
         Request::List => forks::list(daemon),
         Request::Show { fork } => forks::show(daemon, &fork),
         Request::Mount { fork, dir, wishes } => mounting::mount(daemon, &fork, dir, wishes),

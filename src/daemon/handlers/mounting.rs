@@ -149,6 +149,6 @@ pub fn unmount(
         fork: name.clone(),
         policy: policy::policy_of(&action),
         commit: outcome.commit,
-        kept_as: outcome.kept_as,
+        snapshot: outcome.snapshot,
     }))
 }

@@ -29,7 +29,7 @@ pub fn changes(daemon: &Arc<Daemon>, name: &ForkName, write: bool) -> Response {
     let head = repository.head_of(fork.worktree.git_dir())?;
     Ok(Answer::Changes(Changes {
         fork: name.clone(),
-        branch: report::branch_of(&head),
+        branch: head.short_branch().map(str::to_owned),
         head_commit: changeset.head_commit.map(|id| id.to_string()),
         head_tree: changeset.head_tree.to_string(),
         view_tree,
@@ -63,7 +63,7 @@ pub fn commit(
     }
     // The commit is made: what cannot be told of it is left out.
     let branch = match repository.head_of(fork.worktree.git_dir()) {
-        Ok(head) => report::branch_of(&head),
+        Ok(head) => head.short_branch().map(str::to_owned),
         Err(error) => {
             log::warn!("{name}: {error}");
             None

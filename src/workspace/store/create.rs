@@ -1,39 +1,18 @@
-//! Making, resetting and removing forks.
+//! Making and removing forks.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::SystemTime;
 
+use super::beginning::{Beginning, IndexSource, ParentOptions};
 use super::recover::{clean_after_damaged, release_refs, remove_traces};
 use super::{ForkOptions, IndexStamp, Store, TRACES_NAME, files, lock_reason};
-use crate::attr::{FileKind, Ino, Timestamp};
-use crate::git::index::{BaseStat, write_base_index};
-use crate::git::{Base, ConversionSettings, GitError, Head, LinkedWorktree, ObjectId, TreeEntryKind};
-use crate::layer::{Content, Dentry, Layer, LayerId, Node, Op, Origin, Xattrs};
-use crate::path::{EntryName, RepoPath};
+use crate::attr::Timestamp;
+use crate::git::{GitError, Head, LinkedWorktree, ObjectId};
 use crate::sys::parallel::at_once;
 use crate::workspace::StoreError;
 use crate::workspace::base_nodes::BaseAttrs;
-use crate::workspace::changed::{base_name, beginning};
 use crate::workspace::fork::{ForkName, ForkRecord, Traces};
-
-/// Base nodes are at least this many seconds older than their index: git reads a file again whose time is not older
-/// than the index that lists it.
-const RACY_SECS: i64 = 2;
-
-/// What of a git operation under way lies beside HEAD, and goes when the work tree is reset (`git reset --hard`).
-const OPERATION_FILES: [&str; 8] = [
-    "MERGE_HEAD",
-    "MERGE_MSG",
-    "MERGE_MODE",
-    "MERGE_RR",
-    "AUTO_MERGE",
-    "CHERRY_PICK_HEAD",
-    "REVERT_HEAD",
-    "SQUASH_MSG",
-];
 
 /// Steps to be undone, last first, unless the whole succeeds.
 #[derive(Default)]
@@ -90,13 +69,6 @@ impl Start {
     }
 }
 
-/// The base of a fork that is being made: its tree, the attributes of its nodes, and its index, ready to be copied.
-struct PreparedBase {
-    base: Arc<Base>,
-    attrs: BaseAttrs,
-    index: PathBuf,
-}
-
 impl Store {
     /// Makes a fork: branch, linked worktree, index, an empty layer with the `.git` file, record. On an error everything
     /// is undone.
@@ -105,10 +77,20 @@ impl Store {
         self.check_is_free(name)?;
         let start = self.start_of(options)?;
         // Outside the lock: a large tree's first index takes a while, and other forks go on meanwhile.
-        let prepared = self.prepare_base(start.commit_id, options.uid, options.gid, options.umask, None)?;
+        let prepared = match options.parent {
+            None => {
+                Some(self.prepare_base(start.commit_id, options.uid, options.gid, options.umask, None)?)
+            }
+            Some(_) => None,
+        };
 
         let _admin = self.admin.lock();
         self.check_is_free(name)?;
+        let beginning = match (&options.parent, prepared) {
+            (Some(parent), _) => self.beginning_in(parent, start.commit_id)?,
+            (None, Some(prepared)) => Beginning::at(prepared, start.commit_id),
+            (None, None) => return Err(StoreError::NoSuchFork(name.to_string())),
+        };
         let fork_dir = self.places.fork(name);
         let layer_id = self.next_layer_id()?;
         let layer_dir = self.places.layer(layer_id);
@@ -140,10 +122,11 @@ impl Store {
         let record = ForkRecord {
             name: name.clone(),
             created_secs: Timestamp::now().secs,
-            base_commit: start.commit_id.map(|id| id.to_string()),
-            base_tree: prepared.base.tree_id().to_string(),
-            base_attrs: prepared.attrs,
-            conversions: Some(prepared.base.settings().clone()),
+            base_commit: beginning.base_commit.clone(),
+            base_tree: beginning.base.tree_id().to_string(),
+            base_attrs: beginning.attrs,
+            conversions: Some(beginning.base.settings().clone()),
+            parent: beginning.parent.clone(),
             branch: branch.to_owned(),
             worktree_id: worktree.id().to_owned(),
             on_unmount: options.on_unmount,
@@ -151,7 +134,7 @@ impl Store {
             settings: options.settings,
             mounted: options.mounted,
             open_layer: layer_id,
-            frozen_layers: Vec::new(),
+            frozen_layers: beginning.frozen.iter().map(|layer| layer.id().0).collect(),
         };
         let staged = OnceLock::new();
         let stage = || {
@@ -159,8 +142,8 @@ impl Store {
             let _ = staged.set(files::Staged::json(&self.places.record(name), &record)?);
             Ok(())
         };
-        let index = || fill_worktree(&prepared.index, &worktree);
-        let layer = || create_layer(&layer_dir, layer_id, &prepared, &worktree);
+        let index = || beginning.fill_worktree(&worktree);
+        let layer = || beginning.create_layer(&layer_dir, layer_id, &worktree);
         // Each waits for the disk, none for another; the record takes its place when all are there.
         let mut steps: Vec<Box<dyn Fn() -> Result<(), StoreError> + Sync + '_>> = vec![
             Box::new(layer),
@@ -168,20 +151,30 @@ impl Store {
             Box::new(|| self.count_layer(layer_id)),
             Box::new(stage),
         ];
-        if let Some(commit_id) = start.commit_id {
-            for label in ["base", "head"] {
+        if let Some(parent) = &beginning.parent {
+            // Its layers may hold blobs of every HEAD that it had.
+            steps.push(Box::new(|| {
+                self.hold_kept(&parent.fork, name, &["base", "head", "held-"])
+            }));
+        }
+        let base_commit = beginning
+            .base_commit
+            .as_deref()
+            .and_then(|hex| ObjectId::from_hex(hex.as_bytes()).ok());
+        for (label, commit_id) in [("base", base_commit), ("head", start.commit_id)] {
+            if let Some(commit_id) = commit_id {
                 steps.push(Box::new(move || {
                     Ok(self.repository.keep(name.as_str(), label, commit_id)?)
                 }));
             }
-            if start.is_new {
-                let has_branch = &has_branch;
-                steps.push(Box::new(move || {
-                    self.create_branch(branch, commit_id, options)?;
-                    has_branch.store(true, Ordering::Relaxed);
-                    Ok(())
-                }));
-            }
+        }
+        if let Some(commit_id) = start.commit_id.filter(|_| start.is_new) {
+            let has_branch = &has_branch;
+            steps.push(Box::new(move || {
+                self.create_branch(branch, commit_id, options)?;
+                has_branch.store(true, Ordering::Relaxed);
+                Ok(())
+            }));
         }
         at_once(&steps, |step| step())?;
         if let Some(staged) = staged.get() {
@@ -189,8 +182,10 @@ impl Store {
         }
         undo.disarm();
         drop(steps);
-        if let Some(stamp) = IndexStamp::of(&worktree.index_path()) {
-            let index = (stamp, prepared.base.tree_id());
+        if let IndexSource::File { is_base: true, .. } = beginning.index
+            && let Some(stamp) = IndexStamp::of(&worktree.index_path())
+        {
+            let index = (stamp, beginning.base.tree_id());
             self.open.lock().new_indexes.insert(name.clone(), index);
         }
         // The record stands, so nothing is to go; a list that stays is removed at the next opening.
@@ -200,60 +195,8 @@ impl Store {
         Ok(record)
     }
 
-    /// Gives the fork an empty layer over its base (with HEAD where it is; a new base where `HEAD` moved), and a fresh
-    /// index. Nobody may hold it open. What it held must have been kept before. A merge, cherry-pick or revert that is
-    /// under way is forgotten, as `git reset --hard` does.
-    pub fn reset_fork(&self, name: &ForkName) -> Result<(), StoreError> {
-        let record = self.places.read_record(name)?;
-        let worktree = LinkedWorktree::open(&self.repository, &record.worktree_id)?;
-        let commit_id = self.repository.head_of(worktree.git_dir())?.commit_id();
-        let BaseAttrs { uid, gid, umask, .. } = record.base_attrs;
-        let prepared = self.prepare_base(commit_id, uid, gid, umask, record.conversions.as_ref())?;
-
-        let _admin = self.admin.lock();
-        let open = self.open.lock();
-        open.check_is_closed(name)?;
-        let mut record = self.places.read_record(name)?;
-        let layer_id = self.next_layer_id()?;
-        self.count_layer(layer_id)?;
-        let layer_dir = self.places.layer(layer_id);
-        let mut undo = Rollback::default();
-        undo.push(|| files::remove_dir(&layer_dir));
-        create_layer(&layer_dir, layer_id, &prepared, &worktree)?;
-        replace_index(&prepared.index, &worktree)?;
-
-        let old_layers: Vec<u64> = record
-            .frozen_layers
-            .drain(..)
-            .chain([record.open_layer])
-            .collect();
-        record.base_commit = commit_id.map(|id| id.to_string());
-        record.base_tree = prepared.base.tree_id().to_string();
-        record.base_attrs = prepared.attrs;
-        record.conversions = Some(prepared.base.settings().clone());
-        record.open_layer = layer_id;
-        files::write_json(&self.places.record(name), &record)?;
-        undo.disarm();
-
-        for file in OPERATION_FILES {
-            files::remove_file(&worktree.git_dir().join(file))?;
-        }
-        for (label, _) in self.repository.kept(name.as_str())? {
-            if label.starts_with("held-") {
-                self.repository.release(name.as_str(), &label)?;
-            }
-        }
-        if let Some(commit_id) = commit_id {
-            self.repository.keep(name.as_str(), "base", commit_id)?;
-            self.repository.keep(name.as_str(), "head", commit_id)?;
-        }
-        for id in old_layers {
-            files::remove_dir(&self.places.layer(id))?;
-        }
-        Ok(())
-    }
-
-    /// Removes the fork: record first, then refs other than `refs/tine/<fork>/discarded-*`, layers and the worktree.
+    /// Removes the fork: record first, then refs other than `refs/tine/<fork>/discarded-*`, layers that nothing else stands
+    /// on, and the worktree.
     /// Nobody may hold it open. The branch is left alone. A damaged record is no obstacle.
     pub fn remove_fork(&self, name: &ForkName) -> Result<(), StoreError> {
         self.remove_fork_with(name, &Traces::default()).map(drop)
@@ -273,6 +216,8 @@ impl Store {
         };
         open.forks.remove(name);
         open.new_indexes.remove(name);
+        // Damaged, it names nothing that could be freed now.
+        let snapshots = self.places.read_snapshots(name).unwrap_or_default().snapshots;
         files::write_json(&self.places.traces(name), traces)?;
         let record_path = self.places.record(name);
         files::remove_file(&record_path)?;
@@ -283,9 +228,10 @@ impl Store {
             clean_after_damaged(&self.repository, &self.places)?;
         }
         if let Some(record) = record {
-            for id in record.frozen_layers.iter().chain([&record.open_layer]) {
-                files::remove_dir(&self.places.layer(*id))?;
-            }
+            let snapshots = snapshots.iter().flat_map(|snapshot| &snapshot.frozen_layers);
+            let mut layers: Vec<u64> = record.frozen_layers.iter().chain(snapshots).copied().collect();
+            layers.push(record.open_layer);
+            self.free_layers(&layers)?;
             match LinkedWorktree::open(&self.repository, &record.worktree_id) {
                 Ok(worktree) => worktree.remove()?,
                 // Damaged, or gone: what is left of it goes only if it says whose it is.
@@ -363,7 +309,7 @@ impl Store {
                 reason: "the fork's worktree is gone and cannot be registered under its name".to_owned(),
             });
         }
-        fill_worktree(&prepared.index, &worktree)?;
+        Beginning::at(prepared, base_commit).fill_worktree(&worktree)?;
         undo.disarm();
         Ok(())
     }
@@ -393,14 +339,20 @@ impl Store {
         };
         let tip = repository.branch(&branch)?;
         if let Some(tip) = tip {
+            // What a parent has is relative to its HEAD: a branch that is elsewhere cannot be its.
+            let wanted = match &options.parent {
+                Some(parent) => self.head_of_parent(parent)?,
+                None => wanted,
+            };
             let is_asked_for = options.branch.is_some() && wanted.is_none_or(|wanted| wanted == tip);
             if !is_asked_for {
                 return Err(GitError::BranchExists(branch).into());
             }
         }
-        let commit_id = match tip.or(wanted) {
-            Some(commit_id) => Some(commit_id),
-            None => repository.head_of(&options.git_dir)?.commit_id(),
+        let commit_id = match (&options.parent, tip.or(wanted)) {
+            (None, Some(commit_id)) => Some(commit_id),
+            (None, None) => repository.head_of(&options.git_dir)?.commit_id(),
+            (Some(parent), _) => self.head_of_parent(parent)?,
         };
         Ok(Start {
             branch,
@@ -409,63 +361,36 @@ impl Store {
         })
     }
 
+    fn head_of_parent(&self, parent: &ParentOptions) -> Result<Option<ObjectId>, StoreError> {
+        match &parent.snapshot {
+            None => Ok(self
+                .repository
+                .head_of(parent.fork.worktree.git_dir())?
+                .commit_id()),
+            Some(snapshot) => {
+                let hex = snapshot.head_commit.as_deref();
+                Ok(hex.and_then(|hex| ObjectId::from_hex(hex.as_bytes()).ok()))
+            }
+        }
+    }
+
     fn create_branch(
         &self,
         branch: &str,
         commit_id: ObjectId,
         options: &ForkOptions,
     ) -> Result<(), StoreError> {
-        let origin = options.from.as_deref().unwrap_or("HEAD");
+        let origin = match &options.parent {
+            Some(parent) => parent.name.as_str(),
+            None => options.from.as_deref().unwrap_or("HEAD"),
+        };
         let reflog = format!("branch: Created from {origin}");
         Ok(self.repository.create_branch(branch, commit_id, &reflog)?)
     }
 
-    /// Opens the base of `commit_id` (the empty tree where there is none) with `settings` (or those of now) and makes sure that its index is cached.
-    fn prepare_base(
-        &self,
-        commit_id: Option<ObjectId>,
-        uid: u32,
-        gid: u32,
-        umask: u16,
-        settings: Option<&ConversionSettings>,
-    ) -> Result<PreparedBase, StoreError> {
-        let newest_secs = Timestamp::now().secs - RACY_SECS;
-        let (tree_id, secs) = match commit_id {
-            Some(commit_id) => {
-                let info = self.repository.commit_info(commit_id)?;
-                (info.tree_id, info.time_secs.min(newest_secs))
-            }
-            None => (self.repository.empty_tree_id(), newest_secs),
-        };
-        // git's index holds seconds since 1970 without a sign, and takes 0 for "unknown".
-        let time = Timestamp::from_secs(secs.max(1));
-        let base = self.shared_base(&mut self.open.lock(), tree_id, settings)?;
-
-        let attrs = BaseAttrs {
-            uid,
-            gid,
-            umask,
-            time,
-        };
-        // The index has the sizes of converted files.
-        let index = self.places.bases().join(base_name(&base, &attrs));
-        let _build = self.index_build.lock();
-        match File::open(&index) {
-            // The time of the last use decides which cached indexes are kept.
-            Ok(file) => file
-                .set_modified(SystemTime::now())
-                .map_err(StoreError::io("touch", &index))?,
-            Err(_) => files::replace_atomically(&index, |temporary| {
-                let stat = BaseStat { uid, gid, time };
-                write_base_index(&base, &stat, &beginning(&base, &attrs), temporary).map_err(StoreError::from)
-            })?,
-        }
-        Ok(PreparedBase { base, attrs, index })
-    }
-
     /// A number that no layer had before, and must not be given again once a record names it
     /// ([`Store::count_layer`]). The caller holds `admin`.
-    fn next_layer_id(&self) -> Result<u64, StoreError> {
+    pub(super) fn next_layer_id(&self) -> Result<u64, StoreError> {
         let path = self.places.next_layer();
         let counter = match files::read_json::<u64>(&path) {
             Ok(counter) => counter.unwrap_or(1),
@@ -482,90 +407,7 @@ impl Store {
     }
 
     /// Notes that the layer `id` was there.
-    fn count_layer(&self, id: u64) -> Result<(), StoreError> {
+    pub(super) fn count_layer(&self, id: u64) -> Result<(), StoreError> {
         files::write_json(&self.places.next_layer(), &id.saturating_add(1))
     }
-}
-
-/// Gives the worktree the cached index in the place of its own.
-fn replace_index(cached: &Path, worktree: &LinkedWorktree) -> Result<(), StoreError> {
-    files::replace_atomically(&worktree.index_path(), |temporary| copy_index(cached, temporary))
-}
-
-/// Gives a worktree that was just registered the cached index, and brings all of it to the disk: no record may name a
-/// worktree that a power loss took.
-fn fill_worktree(cached: &Path, worktree: &LinkedWorktree) -> Result<(), StoreError> {
-    copy_index(cached, &worktree.index_path())?;
-    files::sync_files_in(worktree.git_dir())
-}
-
-/// Copies an index: shared blocks where the disk can. A hard link would not do, as some programs write an index in place.
-fn copy_index(cached: &Path, to: &Path) -> Result<(), StoreError> {
-    fs::copy(cached, to)
-        .map(|_| ())
-        .map_err(StoreError::io("write", to))
-}
-
-/// Makes an empty layer: nothing but the `.git` file that makes the fork's root a checkout of `worktree`.
-fn create_layer(
-    dir: &Path,
-    id: u64,
-    prepared: &PreparedBase,
-    worktree: &LinkedWorktree,
-) -> Result<(), StoreError> {
-    let PreparedBase { base, attrs, .. } = prepared;
-    let is_dir = |kind| matches!(kind, TreeEntryKind::Directory | TreeEntryKind::Submodule);
-    let subdirs = base
-        .root()?
-        .entries
-        .iter()
-        .filter(|entry| is_dir(entry.kind))
-        .count();
-    let root = Node {
-        kind: FileKind::Directory,
-        perm: 0o777 & !attrs.umask,
-        uid: attrs.uid,
-        gid: attrs.gid,
-        nlink: u32::try_from(subdirs).unwrap_or(u32::MAX).saturating_add(2),
-        rdev: 0,
-        size: 0,
-        atime: attrs.time,
-        mtime: attrs.time,
-        ctime: attrs.time,
-        content: Content::Empty,
-        origin: Some(Box::new(Origin {
-            path: RepoPath::root(),
-            kind: TreeEntryKind::Directory,
-            id: base.tree_id(),
-        })),
-        xattrs: Xattrs::new(),
-    };
-
-    let name = EntryName::new(".git")?;
-    let text = worktree.dot_git();
-    let len = text.len() as u64;
-    Layer::create_with(dir, LayerId(id), |layer| {
-        let ino = layer.allocate_ino()?;
-        let place = layer.new_content(len)?;
-        let place = layer.write_content(place, 0, 0, &text)?;
-        let dot_git = Node {
-            kind: FileKind::Regular,
-            perm: 0o644,
-            nlink: 1,
-            size: len,
-            content: Content::Own(place),
-            origin: None,
-            ..root.clone()
-        };
-        layer.commit(vec![
-            Op::PutNode(ino, dot_git),
-            Op::PutNode(Ino::ROOT, root),
-            Op::PutDentry {
-                parent: Ino::ROOT,
-                name,
-                dentry: Dentry::Entry(ino),
-            },
-        ])
-    })?;
-    Ok(())
 }

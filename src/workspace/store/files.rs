@@ -176,6 +176,33 @@ fn sync(path: &Path) -> Result<(), StoreError> {
         .map_err(StoreError::io("sync", path))
 }
 
+/// A directory that goes, with all in it, when this is dropped.
+pub(super) struct ScratchDir(PathBuf);
+
+impl ScratchDir {
+    /// Makes one in `parent`, which is made, too.
+    pub fn create(parent: &Path) -> Result<ScratchDir, StoreError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        make_private_dir(parent)?;
+        let dir = parent.join(NEXT.fetch_add(1, Ordering::Relaxed).to_string());
+        remove_dir(&dir)?;
+        make_private_dir(&dir)?;
+        Ok(ScratchDir(dir))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for ScratchDir {
+    fn drop(&mut self) {
+        if let Err(error) = remove_dir(&self.0) {
+            log::warn!("{error}");
+        }
+    }
+}
+
 /// Writes `value` as JSON, atomically.
 pub(super) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), StoreError> {
     write_atomically(path, &json(path, value)?)

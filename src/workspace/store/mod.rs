@@ -4,21 +4,27 @@
 //! format                      format version, and the key of the inode hash
 //! lock                        held by the one process that has the store open
 //! forks/<name>/fork.json      the fork's record, atomically replaced
+//! forks/<name>/snapshots.json the fork's snapshots, atomically replaced
 //! forks/<name>/traces.json    there only while the fork is being made or removed: what it has elsewhere
 //! layers/<id>/                layers; next id in layers/next
 //! bases/                      cached indexes of bases
-//! spool/                      large blobs, for the life of a process
+//! spool/, scratch/            for the life of a process: large blobs, what is above a snapshot that is looked into
 //! daemon.sock, daemon.log     the daemon's
 //! ```
 //!
-//! Making, resetting and removing forks is in [`create`]; what a dead process left is cleaned by [`recover`].
+//! Making and removing forks is in [`create`], with what they begin with in [`beginning`]; their snapshots are in
+//! [`snapshots`]; what a dead process left is cleaned by [`recover`].
 //!
 //! Lock order: `admin`, then `open` or `index_build`.
 
+mod beginning;
+mod collect;
 mod create;
 mod files;
 mod memo;
 mod recover;
+mod reset;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +46,7 @@ use super::error::StoreError;
 use super::fork::{ForkName, ForkRecord, MountSettings, UnmountPolicy};
 use super::fs::Workspace;
 use super::ops::Caller;
+use super::snapshot::SnapshotList;
 use crate::git::{
     Base, BaseCache, CacheFigures, ConversionSettings, GitError, InoHasher, LinkedWorktree, ObjectId,
     Repository,
@@ -47,8 +54,11 @@ use crate::git::{
 use crate::layer::{FrozenLayer, Layer, LayerError, LayerId, LayerStack};
 use crate::path::RepoPath;
 
+pub use beginning::ParentOptions;
+pub use collect::{Collection, disk_usage};
 pub use memo::{ConvertedAs, IndexStamp, Memo, StoredAs};
 pub use recover::default_mount_root;
+pub use snapshots::{SnapshotOptions, tree_label};
 
 /// What tells where else something of a fork is that is being made or removed.
 const TRACES_NAME: &str = "traces.json";
@@ -67,13 +77,15 @@ const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
 const LOCK_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// What a new fork is made from.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ForkOptions {
     pub name: ForkName,
     /// The private git directory of the worktree in which `from` is understood.
     pub git_dir: PathBuf,
     /// The revision to stand on; default: HEAD, or the tip of `branch` where that exists.
     pub from: Option<String>,
+    /// The fork to begin as, uncommitted changes and all; then `from` says nothing.
+    pub parent: Option<ParentOptions>,
     /// The branch (short name) to be on; default `tine/<name>`. Made where it does not exist.
     pub branch: Option<String>,
     pub mount_dir: PathBuf,
@@ -94,6 +106,8 @@ pub struct Fork {
     cache: Arc<BaseCache>,
     /// The tree whose conversions were asked for last. Protects itself.
     conversions: Mutex<Option<Arc<Base>>>,
+    /// Where the open layer of a snapshot is, which nobody keeps.
+    _scratch: Option<files::ScratchDir>,
 }
 
 impl Fork {
@@ -154,6 +168,8 @@ impl Drop for Store {
 #[derive(Default)]
 struct OpenForks {
     forks: HashMap<ForkName, (Weak<Fork>, Weak<Workspace>)>,
+    /// By layer.
+    frozen: HashMap<u64, Weak<FrozenLayer>>,
     /// By tree and the fingerprint of the settings.
     bases: HashMap<(ObjectId, u64), Weak<Base>>,
     /// The indexes of forks that were made and not opened yet, which lack nothing of the tree.
@@ -205,6 +221,14 @@ impl Places {
         self.fork(name).join(TRACES_NAME)
     }
 
+    fn snapshots(&self, name: &ForkName) -> PathBuf {
+        self.fork(name).join("snapshots.json")
+    }
+
+    fn scratch(&self) -> PathBuf {
+        self.root.join("scratch")
+    }
+
     fn layers(&self) -> PathBuf {
         self.root.join("layers")
     }
@@ -219,6 +243,11 @@ impl Places {
 
     fn bases(&self) -> PathBuf {
         self.root.join("bases")
+    }
+
+    /// A fork without snapshots has no list of them.
+    fn read_snapshots(&self, name: &ForkName) -> Result<SnapshotList, StoreError> {
+        Ok(files::read_json(&self.snapshots(name))?.unwrap_or_default())
     }
 
     fn read_record(&self, name: &ForkName) -> Result<ForkRecord, StoreError> {
@@ -401,6 +430,7 @@ impl Store {
             memo,
             cache: self.cache.clone(),
             conversions: Mutex::new(None),
+            _scratch: None,
         });
         open.forks
             .retain(|_, (_, workspace)| workspace.strong_count() > 0);
@@ -412,6 +442,17 @@ impl Store {
     }
 
     fn open_workspace(&self, open: &mut OpenForks, record: &ForkRecord) -> Result<Workspace, StoreError> {
+        let standing = self.standing_of(open, record)?;
+        let dir = self.places.layer(record.open_layer);
+        // The store's lock keeps other processes out.
+        let layer = wait_while_locked(|| Layer::open(&dir))?;
+        check_identity(&dir, record.open_layer, layer.id())?;
+        let stack = LayerStack::new(layer, standing.frozen);
+        Ok(Workspace::new(standing.base, standing.attrs, stack)?)
+    }
+
+    /// The base that `record` stands on.
+    fn base_of(&self, open: &mut OpenForks, record: &ForkRecord) -> Result<Arc<Base>, StoreError> {
         let damaged = |reason: String| StoreError::Damaged {
             path: self.places.record(&record.name),
             reason,
@@ -421,21 +462,7 @@ impl Store {
         let base = self.shared_base(open, base_tree_id, record.conversions.as_ref())?;
         base.root()
             .map_err(|error| damaged(format!("its base {base_tree_id} cannot be read: {error}")))?;
-        let mut frozen = Vec::with_capacity(record.frozen_layers.len());
-        for id in &record.frozen_layers {
-            let dir = self.places.layer(*id);
-            let layer = FrozenLayer::open(&dir)?;
-            check_identity(&dir, *id, layer.id())?;
-            frozen.push(layer);
-        }
-        let dir = self.places.layer(record.open_layer);
-        let layer = open_layer(&dir)?;
-        check_identity(&dir, record.open_layer, layer.id())?;
-        Ok(Workspace::new(
-            base,
-            record.base_attrs,
-            LayerStack::new(layer, frozen),
-        )?)
+        Ok(base)
     }
 
     /// The base with this tree, shared by all forks that stand on it with the same settings; without any it has those of
@@ -600,12 +627,12 @@ fn check_identity(dir: &Path, id: u64, found: LayerId) -> Result<(), StoreError>
     }
 }
 
-/// Opens a layer. The store's lock keeps other processes out, so a locked one is being let go of by a thread of this
-/// process that just dropped its workspace: it is waited for.
-fn open_layer(dir: &Path) -> Result<Layer, LayerError> {
+/// Opens a layer. One that is locked is being let go of by a thread of this process that just dropped its workspace: it is
+/// waited for.
+fn wait_while_locked<T>(open: impl Fn() -> Result<T, LayerError>) -> Result<T, LayerError> {
     let deadline = Instant::now() + CLOSING_TIMEOUT;
     loop {
-        match Layer::open(dir) {
+        match open() {
             Err(LayerError::Locked { .. }) if Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(1));
             }

@@ -22,7 +22,10 @@ const MAX_CACHED_INDEXES: usize = 16;
 /// The labels beneath `refs/tine/<fork>/` that live and die with the fork; `discarded-<n>` outlive it.
 pub(super) fn release_refs(repository: &Repository, fork: &str) -> Result<(), StoreError> {
     for (label, _) in repository.kept(fork)? {
-        if label == "base" || label == "head" || label.starts_with("held-") {
+        let goes = ["held-", "snapshot-"]
+            .iter()
+            .any(|prefix| label.starts_with(prefix));
+        if label == "base" || label == "head" || goes {
             repository.release(fork, &label)?;
         }
     }
@@ -36,6 +39,8 @@ struct Inventory {
     unreadable: HashSet<String>,
     /// Forks that were being made or removed.
     unfinished: Vec<ForkName>,
+    /// Layers of forks and of their snapshots.
+    layers: HashSet<u64>,
 }
 
 impl Inventory {
@@ -44,6 +49,7 @@ impl Inventory {
             records: Vec::new(),
             unreadable: HashSet::new(),
             unfinished: Vec::new(),
+            layers: HashSet::new(),
         };
         for dir in files::list(&places.forks())? {
             let Some(text) = dir.file_name().and_then(|name| name.to_str()) else {
@@ -53,7 +59,19 @@ impl Inventory {
                 continue;
             };
             match places.read_record(&name) {
-                Ok(record) => inventory.records.push(record),
+                Ok(record) => {
+                    inventory.layers.extend(&record.frozen_layers);
+                    inventory.layers.insert(record.open_layer);
+                    match places.read_snapshots(&name) {
+                        Ok(list) => {
+                            let snapshots = list.snapshots.iter();
+                            let layers = snapshots.flat_map(|snapshot| &snapshot.frozen_layers);
+                            inventory.layers.extend(layers);
+                        }
+                        Err(_) => drop(inventory.unreadable.insert(text.to_owned())),
+                    }
+                    inventory.records.push(record);
+                }
                 Err(StoreError::NoSuchFork(_)) => inventory.unfinished.push(name),
                 Err(_) => {
                     inventory.unreadable.insert(text.to_owned());
@@ -95,8 +113,9 @@ pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), Stor
         files::remove_dir(&places.fork(name))?;
     }
     if inventory.unreadable.is_empty() {
-        clean_layers(places, &inventory.records)?;
+        clean_layers(places, &inventory.layers)?;
     }
+    files::remove_dir(&places.scratch())?;
     remove_temporaries(places.root())?;
     remove_temporaries(&places.layers())?;
     clean_bases(places)
@@ -107,7 +126,7 @@ pub(super) fn clean_after_damaged(repository: &Repository, places: &Places) -> R
     let inventory = Inventory::of(places)?;
     clean_worktrees(repository, &inventory.records, &inventory.unreadable)?;
     match inventory.unreadable.is_empty() {
-        true => clean_layers(places, &inventory.records),
+        true => clean_layers(places, &inventory.layers),
         false => Ok(()),
     }
 }
@@ -229,11 +248,16 @@ fn remove_mount_dir(repository: &Repository, dir: &Path) {
     }
 }
 
-fn clean_layers(places: &Places, records: &[ForkRecord]) -> Result<(), StoreError> {
-    let named: HashSet<u64> = records
-        .iter()
-        .flat_map(|record| record.frozen_layers.iter().copied().chain([record.open_layer]))
-        .collect();
+/// Every layer that a record names; `None` where a record cannot be read, which may name any.
+pub(super) fn named_layers(places: &Places) -> Result<Option<HashSet<u64>>, StoreError> {
+    let inventory = Inventory::of(places)?;
+    match inventory.unreadable.is_empty() {
+        true => Ok(Some(inventory.layers)),
+        false => Ok(None),
+    }
+}
+
+fn clean_layers(places: &Places, named: &HashSet<u64>) -> Result<(), StoreError> {
     for dir in files::list(&places.layers())? {
         let id = dir.file_name().and_then(|id| id.to_str()).map(str::parse::<u64>);
         if let Some(Ok(id)) = id

@@ -8,6 +8,7 @@ use crate::attr::{Ino, InodeFlags};
 use crate::git::testing::TestRepository;
 use crate::git::{GitError, Head};
 use crate::path::RepoPath;
+use crate::workspace::SnapshotReason;
 use crate::workspace::{Caller, MountSettings, Traces};
 
 const ME: Caller = Caller::new(1000, 1000);
@@ -21,6 +22,7 @@ fn options(repository: &TestRepository, fork: &str) -> ForkOptions {
         name: name(fork),
         git_dir: repository.open().common_dir().to_owned(),
         from: None,
+        parent: None,
         branch: None,
         mount_dir: repository.dir().join("../forks").join(fork),
         mounted: false,
@@ -389,14 +391,10 @@ fn worktrees_of_others_are_left_alone() {
 }
 
 #[test]
-fn an_open_fork_is_neither_reset_nor_removed() {
+fn an_open_fork_is_not_removed() {
     let (repository, store) = sample();
     store.create_fork(&options(&repository, "demo")).unwrap();
     let fork = store.open_fork(&name("demo")).unwrap();
-    assert!(matches!(
-        store.reset_fork(&name("demo")),
-        Err(StoreError::Busy(_))
-    ));
     let workspace = fork.workspace.clone();
     drop(fork);
     assert!(matches!(
@@ -468,26 +466,40 @@ fn a_reset_fork_is_empty_and_stands_on_head() {
     let fork = store.open_fork(&name("demo")).unwrap();
     fork.workspace.write_path(ME, &path("new"), b"text").unwrap();
     let git_dir = fork.worktree.git_dir().to_owned();
-    drop(fork);
     repository.write("c.txt", "gamma\n");
     let third = repository.commit("third");
     fs::write(git_dir.join("HEAD"), format!("{third}\n")).unwrap();
     fs::write(git_dir.join("MERGE_HEAD"), format!("{third}\n")).unwrap();
     repository.git(&["update-ref", "refs/tine/demo/held-1", "HEAD"]);
 
-    store.reset_fork(&name("demo")).unwrap();
+    let before = store.reset_fork(&name("demo"), &fork, SnapshotReason::BeforeReset);
+    let before = before.unwrap().expect("there was something");
     let record = store.record(&name("demo")).unwrap();
     assert_eq!(record.base_commit, Some(third.to_string()));
     assert_ne!(record.open_layer, first.open_layer);
-    assert_eq!(entries(&store.places.layers()), ["2", "next"]);
-    let fork = store.open_fork(&name("demo")).unwrap();
+    assert_eq!(entries(&store.places.layers()), ["1", "2", "next"]);
+    assert_eq!(before.frozen_layers, [1]);
     assert!(fork.workspace.resolve(&path("new")).is_err());
     assert_eq!(fork.workspace.read_path(&path("c.txt")).unwrap(), b"gamma\n");
     assert_eq!(fork.worktree.operation_in_progress(), None);
     let head = store.repository().head_of(&git_dir).unwrap();
     assert_eq!(head, Head::Detached { commit_id: third });
     assert_eq!(repository.id_of("refs/tine/demo/base"), third);
-    assert!(!refs(&repository).contains("held-"));
+    // The snapshot may need what the fork stood on, and every HEAD that it had.
+    let first_commit = first.base_commit.unwrap();
+    assert_eq!(
+        repository.id_of("refs/tine/demo/held-2").to_string(),
+        first_commit
+    );
+
+    drop(fork);
+    let fork = store.open_fork(&name("demo")).unwrap();
+    assert!(fork.workspace.resolve(&path("new")).is_err());
+    store
+        .restore(&name("demo"), &fork, &before, SnapshotReason::BeforeRestore)
+        .unwrap();
+    assert_eq!(fork.workspace.read_path(&path("new")).unwrap(), b"text");
+    assert!(fork.workspace.resolve(&path("c.txt")).is_err());
 }
 
 #[test]
@@ -540,14 +552,15 @@ fn a_repository_without_a_commit_can_be_forked() {
     );
     let names = fork.workspace.list_path(&RepoPath::root()).unwrap();
     assert_eq!(names.len(), 1, "only .git");
-    drop(fork);
     let mut taken = options(&repository, "two");
     taken.branch = Some("main".to_owned());
     assert!(matches!(
         store.create_fork(&taken),
         Err(StoreError::Git(GitError::BranchCheckedOut { .. }))
     ));
-    store.reset_fork(&name("demo")).unwrap();
+    let reset = store.reset_fork(&name("demo"), &fork, SnapshotReason::BeforeReset);
+    assert_eq!(reset.unwrap(), None, "there was nothing");
+    drop(fork);
     store.remove_fork(&name("demo")).unwrap();
 }
 

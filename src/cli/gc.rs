@@ -1,0 +1,47 @@
+//! `tine gc`: frees what nothing reaches.
+
+use super::context::Context;
+use super::output::human_size;
+use super::{Exit, SUCCESS};
+use crate::daemon::Failure;
+use crate::daemon::protocol::{Collected, Request};
+
+/// Free what no fork and no snapshot reaches
+///
+/// Snapshots that tine took by itself are let go of after 30 days. The daemon does the same now and then.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine gc
+  tine gc --json")]
+pub struct Gc {}
+
+pub fn run(_: &Gc, context: &Context) -> Result<Exit, Failure> {
+    let collected = match context.connect_to_forks()? {
+        Some(mut connection) => connection.collected(&Request::Collect)?,
+        None => Collected {
+            layers: 0,
+            snapshots: 0,
+            freed_bytes: 0,
+            kept_bytes: 0,
+        },
+    };
+    match context.output.is_json() {
+        true => context.output.json(&collected)?,
+        false => context.output.text(&told(&collected))?,
+    }
+    Ok(SUCCESS)
+}
+
+fn told(collected: &Collected) -> String {
+    let snapshots = match collected.snapshots {
+        0 => String::new(),
+        1 => "let go of 1 old snapshot; ".to_owned(),
+        count => format!("let go of {count} old snapshots; "),
+    };
+    format!(
+        "{snapshots}freed {}; forks and snapshots take {}\n",
+        human_size(collected.freed_bytes),
+        human_size(collected.kept_bytes)
+    )
+}

@@ -1,0 +1,88 @@
+//! Snapshots of forks, going back to them, and freeing what nothing reaches.
+
+use std::sync::Arc;
+
+use crate::daemon::failure::Failure;
+use crate::daemon::protocol::{Answer, Collected, Response, Restored};
+use crate::daemon::report;
+use crate::daemon::slots::{Daemon, Turn};
+use crate::workspace::{ForkName, SnapshotOptions, SnapshotReason};
+
+pub fn take(
+    daemon: &Arc<Daemon>,
+    fork: &ForkName,
+    name: Option<ForkName>,
+    message: Option<String>,
+) -> Response {
+    let slot = daemon.slot(fork);
+    let turn = daemon.turn(&slot)?;
+    let open = turn.open_existing()?;
+    let options = SnapshotOptions {
+        name,
+        message,
+        reason: SnapshotReason::Asked,
+    };
+    let snapshot = daemon.store.take_snapshot(fork, &open, &options)?;
+    log::info!("{fork}: snapshot {}", snapshot.name);
+    Ok(Answer::Snapshot(report::snapshot_info(fork, &snapshot)))
+}
+
+pub fn list(daemon: &Arc<Daemon>, fork: &ForkName) -> Response {
+    let snapshots = daemon.store.snapshots(fork)?;
+    Ok(Answer::Snapshots {
+        snapshots: snapshots
+            .iter()
+            .map(|snapshot| report::snapshot_info(fork, snapshot))
+            .collect(),
+    })
+}
+
+pub fn remove(daemon: &Arc<Daemon>, fork: &ForkName, name: &ForkName) -> Response {
+    let slot = daemon.slot(fork);
+    let _turn = daemon.turn(&slot)?;
+    daemon.store.remove_snapshot(fork, name)?;
+    Ok(Answer::Done)
+}
+
+pub fn restore(daemon: &Arc<Daemon>, fork: &ForkName, to: &ForkName) -> Response {
+    let slot = daemon.slot(fork);
+    let turn = daemon.turn(&slot)?;
+    let snapshot = daemon.store.snapshot(fork, to)?;
+    let open = turn.open_existing()?;
+    let before = daemon
+        .store
+        .restore(fork, &open, &snapshot, SnapshotReason::BeforeRestore)?;
+    log::info!("{fork}: restored to {to}; what it was is {}", before.name);
+    Ok(Answer::Restored(Restored {
+        fork: fork.clone(),
+        before: Some(before.name),
+    }))
+}
+
+pub fn reset(daemon: &Arc<Daemon>, fork: &ForkName) -> Response {
+    let slot = daemon.slot(fork);
+    let turn = daemon.turn(&slot)?;
+    let before = reset_to_head(&turn, SnapshotReason::BeforeReset)?;
+    Ok(Answer::Restored(Restored {
+        fork: fork.clone(),
+        before,
+    }))
+}
+
+/// Takes the fork back to HEAD; the snapshot of what it was, if that was anything.
+pub fn reset_to_head(turn: &Turn<'_>, reason: SnapshotReason) -> Result<Option<ForkName>, Failure> {
+    let open = turn.open_existing()?;
+    let before = turn.daemon.store.reset_fork(turn.name(), &open, reason)?;
+    turn.forget_settled();
+    Ok(before.map(|snapshot| snapshot.name))
+}
+
+pub fn collect(daemon: &Arc<Daemon>) -> Response {
+    let freed = daemon.store.collect()?;
+    Ok(Answer::Collected(Collected {
+        layers: freed.layers,
+        snapshots: freed.snapshots,
+        freed_bytes: freed.freed_bytes,
+        kept_bytes: freed.kept_bytes,
+    }))
+}

@@ -1,0 +1,436 @@
+//! What a fork stands on, and how that changes while programs work in it.
+//!
+//! Freezing what was written, and going back to what was frozen before, happen between two requests: who has the fork
+//! *exclusively* knows that nothing is being written. What is to outlive this process is recorded by the caller meanwhile,
+//! before what the record says is so: a change that comes after is in a layer that the record names.
+//!
+//! When the fork goes elsewhere, names lead to what is there at once. A file that a program has open keeps the bytes that
+//! it had: its number goes on to mean those, without a name, and what its names lead to gets a number of its own. The kernel
+//! does not tell which files are open, only which it remembers; it forgets those that nobody uses when their names are
+//! invalidated, so that is done first.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::RwLockWriteGuard;
+
+use super::backing::{Lent, lend_pinned};
+use super::base_nodes::{BaseAttrs, BaseNodes};
+use super::error::FsError;
+use super::fs::{Found, Invalidation, Place, State, Workspace};
+use super::inodes::BaseRef;
+use crate::attr::{FileKind, Ino};
+use crate::git::{Base, BaseDir, ObjectId, TreeEntryKind};
+use crate::layer::{
+    Content, Dentry, DirDelta, FrozenLayer, Layer, LayerId, LayerIndex, LayerStack, Node, Op,
+};
+use crate::path::{EntryName, RepoPath};
+
+/// The link to the repository at a fork's root, which is no part of what was written.
+pub const DOT_GIT: &str = ".git";
+
+/// How long the kernel may take to forget what it was told to forget …
+const FORGETTING: Duration = Duration::from_millis(50);
+/// … and how long nothing may happen before it is taken to be done.
+const QUIET: Duration = Duration::from_millis(3);
+
+/// Everything beneath a fork's open layer.
+#[derive(Clone)]
+pub struct Standing {
+    pub base: Arc<Base>,
+    pub attrs: BaseAttrs,
+    /// Newest first.
+    pub frozen: Vec<Arc<FrozenLayer>>,
+}
+
+/// Numbers, and where each would stand in any base.
+type Places = HashMap<Ino, Option<RepoPath>>;
+
+/// A fork while nobody else can use it.
+pub struct Exclusive<'a> {
+    workspace: &'a Workspace,
+    state: RwLockWriteGuard<'a, State>,
+    /// What the kernel has to forget.
+    changes: Vec<Invalidation>,
+    /// Contents that the kernel uses by itself.
+    lent: Vec<Lent>,
+}
+
+/// Names and nodes that two standings may not have in common.
+#[derive(Default)]
+struct Differing {
+    names: HashSet<(Ino, EntryName)>,
+    nodes: HashSet<Ino>,
+}
+
+impl Differing {
+    fn add_layer(&mut self, index: &LayerIndex) {
+        self.nodes.extend(index.nodes().map(|(ino, _)| ino));
+        for (parent, dir) in index.dirs() {
+            self.names
+                .extend(dir.iter().map(|(name, _)| (parent, name.clone())));
+        }
+    }
+
+    /// What the layers say that only one of the stacks has.
+    fn of(old: &LayerStack, new: &[Arc<FrozenLayer>]) -> Differing {
+        let mut differing = Differing::default();
+        differing.add_layer(old.open_layer().index());
+        let ids = |layers: &[Arc<FrozenLayer>]| layers.iter().map(|layer| layer.id()).collect();
+        let (old_ids, new_ids): (BTreeSet<LayerId>, BTreeSet<LayerId>) = (ids(old.frozen()), ids(new));
+        for layer in old.frozen().iter().chain(new) {
+            if !(old_ids.contains(&layer.id()) && new_ids.contains(&layer.id())) {
+                differing.add_layer(layer.index());
+            }
+        }
+        differing
+    }
+
+    /// The names at which one base has something and the other has not, or something of another kind.
+    fn add_bases(&mut self, old: &Base, new: &Base) -> Result<(), FsError> {
+        let mut pairs = vec![(old.root()?, new.root()?)];
+        while let Some((old_dir, new_dir)) = pairs.pop() {
+            if old_dir.tree_id == new_dir.tree_id {
+                continue;
+            }
+            let parent = old.hasher().ino(&old_dir.path);
+            let names = old_dir.entries.iter().chain(&new_dir.entries);
+            let names: BTreeSet<&EntryName> = names.map(|entry| &entry.name).collect();
+            for name in names {
+                match (entry(&old_dir, name), entry(&new_dir, name)) {
+                    (Some((kind, old_id)), Some((new_kind, new_id))) if kind == new_kind => {
+                        if kind == TreeEntryKind::Directory && old_id != new_id {
+                            let path = old_dir.path.join(name);
+                            pairs.push((old.dir(&path, old_id)?, new.dir(&path, new_id)?));
+                        }
+                    }
+                    _ => {
+                        self.names.insert((parent, name.clone()));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn entry(dir: &BaseDir, name: &EntryName) -> Option<(TreeEntryKind, ObjectId)> {
+    let entry = dir.entries.get(dir.find(name.as_bytes())?)?;
+    Some((entry.kind, entry.id))
+}
+
+/// The bytes of a file, in so far as they can be told from others without being read.
+#[derive(PartialEq, Eq)]
+enum Held {
+    Content(Content, u64),
+    /// A checkout of this blob at this path.
+    Base(RepoPath, ObjectId),
+}
+
+impl Workspace {
+    /// What the fork stands on now.
+    pub fn standing(&self) -> Standing {
+        let state = self.read_state();
+        Standing {
+            base: state.base.base.clone(),
+            attrs: state.base.attrs,
+            frozen: state.stack.frozen().to_vec(),
+        }
+    }
+
+    /// Where a node with this number would stand in any base.
+    fn base_path(&self, state: &State, ino: Ino) -> Option<RepoPath> {
+        if ino.is_new() || ino == Ino::ROOT {
+            return None;
+        }
+        let origin = state.stack.node(ino).and_then(|node| node.origin.as_ref());
+        match origin {
+            Some(origin) => Some(origin.path.clone()),
+            None => Some(self.inodes.base(ino)?.path()),
+        }
+    }
+
+    /// Whether the open layer has nothing to say but where the repository is.
+    pub fn is_unwritten(&self) -> bool {
+        let state = self.read_state();
+        let (stack, base) = (&state.stack, &state.base);
+        let index = stack.open_layer().index();
+        let is_dot_git = |(parent, dir): (Ino, &DirDelta)| {
+            parent == Ino::ROOT && dir.iter().all(|(name, _)| name.as_bytes() == DOT_GIT.as_bytes())
+        };
+        let is_untouched = |(ino, node): (Ino, &Node)| match ino {
+            // It is put when a fork is made.
+            Ino::ROOT => node.ctime == base.attrs.time && node.xattrs.is_empty(),
+            _ => stack.dentry(Ino::ROOT, DOT_GIT.as_bytes()) == Some(Dentry::Entry(ino)),
+        };
+        index.dirs().all(is_dot_git) && index.nodes().all(is_untouched)
+    }
+
+    /// The node that the fork has at `.git`.
+    pub fn dot_git(&self) -> Option<(Ino, Node)> {
+        let state = self.read_state();
+        match state.stack.dentry(Ino::ROOT, DOT_GIT.as_bytes()) {
+            Some(Dentry::Entry(ino)) => Some((ino, state.stack.node(ino)?.clone())),
+            _ => None,
+        }
+    }
+
+    /// All frozen layers at hand, those too that only hold the contents of open files.
+    pub fn frozen_layers(&self) -> Vec<Arc<FrozenLayer>> {
+        let state = self.read_state();
+        let layers = state.stack.frozen().iter().chain(state.stack.retired());
+        layers.cloned().collect()
+    }
+
+    /// Runs `act` while nobody else uses the fork. It must not wait for anybody who does.
+    pub fn exclusively<T>(&self, act: impl FnOnce(&mut Exclusive<'_>) -> T) -> T {
+        let contents = self.contents.write_all();
+        let mut exclusive = Exclusive {
+            workspace: self,
+            state: self.write_state(),
+            changes: Vec::new(),
+            lent: Vec::new(),
+        };
+        let outcome = act(&mut exclusive);
+        let changes = std::mem::take(&mut exclusive.changes);
+        drop(exclusive);
+        drop(contents);
+        self.announce(changes);
+        outcome
+    }
+
+    /// Has the kernel forget what will not be as it is once the fork stands on `to`, so that it remembers of those files only
+    /// what is open. Changes nothing.
+    pub fn prepare_to_stand_on(&self, to: &Standing) -> Result<(), FsError> {
+        let differing = {
+            let state = self.read_state();
+            let mut differing = Differing::of(&state.stack, &to.frozen);
+            if state.base.base.tree_id() != to.base.tree_id() {
+                differing.add_bases(&state.base.base, &to.base)?;
+                differing.nodes.extend(self.inodes.numbers());
+            }
+            differing.nodes.retain(|ino| self.inodes.is_remembered(*ino));
+            let places = differing
+                .nodes
+                .iter()
+                .map(|ino| (*ino, self.base_path(&state, *ino)));
+            let names = names_of(&state, &places.collect());
+            differing.names.extend(names.into_values().flatten());
+            differing
+        };
+        let names = differing.names.into_iter();
+        self.announce(names.map(|(parent, name)| Invalidation::Entry { parent, name }));
+        let remembered = || {
+            let nodes = differing.nodes.iter();
+            nodes.filter(|ino| self.inodes.is_remembered(**ino)).count()
+        };
+        let (begun, mut left, mut since) = (Instant::now(), remembered(), Instant::now());
+        while left > 0 && begun.elapsed() < FORGETTING && since.elapsed() < QUIET {
+            std::thread::sleep(Duration::from_millis(1));
+            let now_left = remembered();
+            if now_left != left {
+                (left, since) = (now_left, Instant::now());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Exclusive<'_> {
+    pub fn open_layer_id(&self) -> LayerId {
+        self.state.stack.open_layer().id()
+    }
+
+    /// Newest first.
+    pub fn frozen_layer_ids(&self) -> Vec<LayerId> {
+        self.state.stack.frozen().iter().map(|layer| layer.id()).collect()
+    }
+
+    /// Makes `next` ready to be written after the open layer: all of [`Exclusive::freeze`] and [`Exclusive::stand_on`] that can
+    /// fail.
+    pub fn prepare(&mut self, next: &mut Layer) -> Result<(), FsError> {
+        let stack = &self.state.stack;
+        let frozen = stack.frozen().iter().chain(stack.retired());
+        let below = frozen
+            .map(|layer| layer.index().inos_below())
+            .chain([stack.open_layer().index().inos_below()])
+            .max();
+        if let Some(below) = below {
+            next.reserve_below(below)?;
+        }
+        self.lent = lend_pinned(&mut self.state, next)?;
+        Ok(())
+    }
+
+    /// Freezes the open layer and goes on in `next`, which was prepared and recorded.
+    pub fn freeze(&mut self, mut next: Layer) {
+        let in_next = self.exchange_lent();
+        let ops = in_next.into_iter().map(|(ino, node)| Op::PutNode(ino, node));
+        if let Err(error) = next.commit(ops.collect()) {
+            log::error!("files that are open are not seen as they are written: {error}");
+        }
+        self.state.stack.freeze(next);
+    }
+
+    /// Gives the open layer copies of what the kernel uses by itself; the nodes as the next layer is to have them.
+    fn exchange_lent(&mut self) -> HashMap<Ino, Node> {
+        let lent = std::mem::take(&mut self.lent);
+        let (ops, in_next): (Vec<Op>, HashMap<Ino, Node>) = lent
+            .into_iter()
+            .map(|lent| (Op::PutNode(lent.ino, lent.in_frozen), (lent.ino, lent.in_next)))
+            .unzip();
+        if let Err(error) = self.state.stack.open_layer_mut().commit(ops) {
+            log::error!("what was frozen may still change through files that are open: {error}");
+        }
+        in_next
+    }
+
+    /// Lets the fork stand on `to` from now on, which is recorded. What it stood on must just have been frozen; who wants it
+    /// back has recorded that before.
+    pub fn stand_on(&mut self, to: Standing) {
+        let mut differing = Differing::of(&self.state.stack, &to.frozen);
+        let base = Arc::new(BaseNodes {
+            base: to.base,
+            attrs: to.attrs,
+        });
+        if base.base.tree_id() != self.state.base.base.tree_id() || base.attrs != self.state.base.attrs {
+            if let Err(error) = differing.add_bases(&self.state.base.base, &base.base) {
+                log::error!("names may be seen that are no longer there: {error}");
+            }
+            differing.nodes.extend(self.workspace.inodes.numbers());
+        }
+        let remembered: Vec<Ino> = differing
+            .nodes
+            .iter()
+            .copied()
+            .filter(|ino| self.workspace.inodes.is_remembered(*ino))
+            .collect();
+        let mut held: HashMap<Ino, (Node, Held)> = HashMap::new();
+        let mut places: Places = HashMap::new();
+        for ino in &remembered {
+            places.insert(*ino, self.workspace.base_path(&self.state, *ino));
+            if let Some(found) = self.regular_file(*ino, self.state.stack.node(*ino)) {
+                held.insert(*ino, found);
+            }
+        }
+
+        self.state.base = base;
+        self.state.stack.stand_on(to.frozen);
+        for ino in &remembered {
+            let place = places.get(ino).and_then(Option::as_ref);
+            let place = place.and_then(|path| base_ref(&self.state, path));
+            self.workspace.inodes.set_base(*ino, place);
+        }
+        held.retain(|ino, (_, before)| match self.file_beneath(*ino) {
+            Some((_, now)) => now != *before,
+            None => true,
+        });
+        places.retain(|ino, _| held.contains_key(ino));
+        match self.keep_open_files(held, &places) {
+            Ok(names) => differing.names.extend(names),
+            Err(error) => log::error!("programs lose the files that they have open: {error}"),
+        }
+        let names = differing.names.into_iter();
+        self.changes
+            .extend(names.map(|(parent, name)| Invalidation::Entry { parent, name }));
+        self.changes
+            .extend(remembered.into_iter().map(Invalidation::Node));
+    }
+
+    /// The node beneath the open layer, which has just begun and speaks only of files that the kernel uses by itself.
+    fn file_beneath(&self, ino: Ino) -> Option<(Node, Held)> {
+        self.regular_file(ino, self.state.stack.frozen_node(ino))
+    }
+
+    /// A regular file, which is `node` or else the base's, and what tells its bytes from others.
+    fn regular_file(&self, ino: Ino, node: Option<&Node>) -> Option<(Node, Held)> {
+        let node = match node {
+            Some(node) => node.clone(),
+            None => {
+                let place = Place::Base(self.workspace.inodes.base(ino)?);
+                self.workspace.node(&self.state, &Found { ino, place }).ok()?
+            }
+        };
+        if node.kind != FileKind::Regular {
+            return None;
+        }
+        let held = match (&node.content, &node.origin) {
+            (Content::Base, Some(origin)) => Held::Base(origin.path.clone(), origin.id),
+            (content, _) => Held::Content(content.clone(), node.size),
+        };
+        Some((node, held))
+    }
+
+    /// Lets the numbers of `held` mean what they meant, and gives their names others: those names.
+    fn keep_open_files(
+        &mut self,
+        held: HashMap<Ino, (Node, Held)>,
+        places: &Places,
+    ) -> Result<Vec<(Ino, EntryName)>, FsError> {
+        let mut names = names_of(&self.state, places);
+        let mut renumbered = Vec::new();
+        let mut ops = Vec::new();
+        for (ino, (mut before, _)) in held {
+            if let Some(names) = names.remove(&ino)
+                && let Some((mut now, _)) = self.file_beneath(ino)
+            {
+                now.nlink = u32::try_from(names.len()).unwrap_or(u32::MAX);
+                let number = self.state.stack.open_layer_mut().allocate_ino()?;
+                ops.push(Op::PutNode(number, now));
+                ops.extend(names.iter().map(|(parent, name)| Op::PutDentry {
+                    parent: *parent,
+                    name: name.clone(),
+                    dentry: Dentry::Entry(number),
+                }));
+                renumbered.extend(names);
+            }
+            before.nlink = 0;
+            ops.push(Op::PutNode(ino, before));
+        }
+        self.state.stack.open_layer_mut().commit(ops)?;
+        Ok(renumbered)
+    }
+}
+
+/// The names that lead to these numbers. `places` tells where each would stand in any base.
+fn names_of(state: &State, places: &Places) -> HashMap<Ino, HashSet<(Ino, EntryName)>> {
+    let stack = &state.stack;
+    let mut names: HashMap<Ino, HashSet<(Ino, EntryName)>> = HashMap::new();
+    if places.is_empty() {
+        return names;
+    }
+    let frozen = stack.frozen().iter().map(|layer| layer.index());
+    let indexes = std::iter::once(stack.open_layer().index()).chain(frozen);
+    for (parent, dir) in indexes.flat_map(|index| index.dirs()) {
+        for (name, dentry) in dir.iter() {
+            if let Dentry::Entry(ino) = dentry
+                && places.contains_key(&ino)
+                && stack.dentry(parent, name.as_bytes()) == Some(dentry)
+            {
+                names.entry(ino).or_default().insert((parent, name.clone()));
+            }
+        }
+    }
+    for (ino, path) in places {
+        let Some((parent, name)) = path.as_ref().and_then(RepoPath::split_last) else {
+            continue;
+        };
+        let parent = state.base.base.hasher().ino(&parent);
+        let shows_base = stack.dentry(parent, name.as_bytes()).is_none();
+        if shows_base && path.as_ref().is_some_and(|path| base_ref(state, path).is_some()) {
+            names.entry(*ino).or_default().insert((parent, name));
+        }
+    }
+    names
+}
+
+fn base_ref(state: &State, path: &RepoPath) -> Option<BaseRef> {
+    match state.base.base.find(path) {
+        Ok(found) => found.and_then(|(dir, index)| BaseRef::new(&dir, index)),
+        Err(error) => {
+            log::error!("{path} is not found in the base: {error}");
+            None
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! What a new fork begins with: a base and its index, or what another fork has.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::snapshots::put_text;
+use super::{Fork, Store, files};
+use crate::attr::{FileKind, Ino, Timestamp};
+use crate::git::index::{BaseStat, write_base_index};
+use crate::git::{Base, ConversionSettings, LinkedWorktree, ObjectId, TreeEntryKind, program};
+use crate::layer::{Content, Dentry, FrozenLayer, Layer, LayerId, Node, Op, Origin, Xattrs};
+use crate::path::{EntryName, RepoPath};
+use crate::workspace::StoreError;
+use crate::workspace::base_nodes::BaseAttrs;
+use crate::workspace::changed::{base_name, beginning};
+use crate::workspace::fork::{ForkName, Parent};
+use crate::workspace::snapshot::SnapshotRecord;
+use crate::workspace::standing::DOT_GIT;
+
+/// Base nodes are at least this many seconds older than their index: git reads a file again whose time is not older
+/// than the index that lists it.
+const RACY_SECS: i64 = 2;
+
+/// The base of a fork that is being made: its tree, the attributes of its nodes, and its index, ready to be copied.
+pub(super) struct PreparedBase {
+    pub base: Arc<Base>,
+    pub attrs: BaseAttrs,
+    pub index: PathBuf,
+}
+
+/// Which fork a new one begins as.
+#[derive(Clone)]
+pub struct ParentOptions {
+    pub name: ForkName,
+    pub fork: Arc<Fork>,
+    /// As of this snapshot; else as it is now.
+    pub snapshot: Option<SnapshotRecord>,
+}
+
+/// What a new fork begins with.
+pub(super) struct Beginning {
+    pub base: Arc<Base>,
+    pub attrs: BaseAttrs,
+    pub base_commit: Option<String>,
+    /// Newest first.
+    pub frozen: Vec<Arc<FrozenLayer>>,
+    pub index: IndexSource,
+    pub parent: Option<Parent>,
+}
+
+/// Where a new fork's index comes from.
+pub(super) enum IndexSource {
+    /// A copy of this one. Whether it is the base's, which lacks nothing of the tree.
+    File { path: PathBuf, is_base: bool },
+    /// git makes it from the tree of this commit.
+    Commit(ObjectId),
+}
+
+impl Beginning {
+    /// On a base, with nothing changed.
+    pub fn at(prepared: PreparedBase, commit_id: Option<ObjectId>) -> Beginning {
+        Beginning {
+            base: prepared.base,
+            attrs: prepared.attrs,
+            base_commit: commit_id.map(|id| id.to_string()),
+            frozen: Vec::new(),
+            index: IndexSource::File {
+                path: prepared.index,
+                is_base: true,
+            },
+            parent: None,
+        }
+    }
+
+    /// Gives a worktree that was just registered its index, and brings all of it to the disk: no record may name a worktree
+    /// that a power loss took.
+    pub fn fill_worktree(&self, worktree: &LinkedWorktree) -> Result<(), StoreError> {
+        match &self.index {
+            IndexSource::File { path, .. } => copy_index(path, &worktree.index_path())?,
+            IndexSource::Commit(commit_id) => {
+                let mut git = program::command(worktree.git_dir());
+                git.arg("--git-dir").arg(worktree.git_dir());
+                program::run(git.arg("read-tree").arg(commit_id.to_string()), b"")?;
+            }
+        }
+        files::sync_files_in(worktree.git_dir())
+    }
+
+    /// Makes the layer in which the fork is written: nothing but the `.git` file that makes its root a checkout of
+    /// `worktree`.
+    pub fn create_layer(&self, dir: &Path, id: u64, worktree: &LinkedWorktree) -> Result<(), StoreError> {
+        let name = EntryName::new(DOT_GIT)?;
+        let root = self.root_node()?;
+        // Over another fork's file of that name it is the same node with other bytes.
+        let known = self.frozen.iter().find_map(|layer| {
+            let dentry = layer.index().dir(Ino::ROOT)?.get(name.as_bytes())?;
+            Some(dentry)
+        });
+        let known = match known {
+            Some(Dentry::Entry(ino)) => {
+                let node = self.frozen.iter().find_map(|layer| layer.index().node(ino));
+                node.map(|node| (ino, node.clone()))
+            }
+            Some(Dentry::Whiteout) | None => None,
+        };
+        let below = self.frozen.iter().map(|layer| layer.index().inos_below()).max();
+        Layer::create_with(dir, LayerId(id), |layer| {
+            if let Some(below) = below {
+                layer.reserve_below(below)?;
+            }
+            let (ino, mut dot_git) = match known {
+                Some(known) => known,
+                None => {
+                    let dot_git = Node {
+                        kind: FileKind::Regular,
+                        perm: 0o644,
+                        nlink: 1,
+                        origin: None,
+                        ..root.clone()
+                    };
+                    (layer.allocate_ino()?, dot_git)
+                }
+            };
+            put_text(layer, &mut dot_git, &worktree.dot_git())?;
+            let mut ops = vec![
+                Op::PutNode(ino, dot_git),
+                Op::PutDentry {
+                    parent: Ino::ROOT,
+                    name,
+                    dentry: Dentry::Entry(ino),
+                },
+            ];
+            if self.frozen.is_empty() {
+                ops.push(Op::PutNode(Ino::ROOT, root));
+            }
+            layer.commit(ops)
+        })?;
+        Ok(())
+    }
+
+    /// The root as the base has it.
+    fn root_node(&self) -> Result<Node, StoreError> {
+        let is_dir = |kind| matches!(kind, TreeEntryKind::Directory | TreeEntryKind::Submodule);
+        let root = self.base.root()?;
+        let subdirs = root.entries.iter().filter(|entry| is_dir(entry.kind)).count();
+        let attrs = &self.attrs;
+        Ok(Node {
+            kind: FileKind::Directory,
+            perm: 0o777 & !attrs.umask,
+            uid: attrs.uid,
+            gid: attrs.gid,
+            nlink: u32::try_from(subdirs).unwrap_or(u32::MAX).saturating_add(2),
+            rdev: 0,
+            size: 0,
+            atime: attrs.time,
+            mtime: attrs.time,
+            ctime: attrs.time,
+            content: Content::Empty,
+            origin: Some(Box::new(Origin {
+                path: RepoPath::root(),
+                kind: TreeEntryKind::Directory,
+                id: self.base.tree_id(),
+            })),
+            xattrs: Xattrs::new(),
+        })
+    }
+}
+
+impl Store {
+    /// What the fork `parent` has at this moment, or had when a snapshot was taken: nothing of it is copied, and it may be
+    /// written to meanwhile. `head` is the commit that the new fork's HEAD is on. The caller holds `admin`.
+    pub(super) fn beginning_in(
+        &self,
+        parent: &ParentOptions,
+        head: Option<ObjectId>,
+    ) -> Result<Beginning, StoreError> {
+        let record = match &parent.snapshot {
+            Some(snapshot) => snapshot.as_fork(&self.places.read_record(&parent.name)?),
+            None => self.freeze(&parent.name, &parent.fork.workspace)?,
+        };
+        let standing = self.standing_of(&mut self.open.lock(), &record)?;
+        let index = match (&parent.snapshot, head) {
+            (Some(_), Some(head)) => IndexSource::Commit(head),
+            _ => IndexSource::File {
+                path: parent.fork.worktree.index_path(),
+                is_base: false,
+            },
+        };
+        Ok(Beginning {
+            base: standing.base,
+            attrs: standing.attrs,
+            base_commit: record.base_commit,
+            frozen: standing.frozen,
+            index,
+            parent: Some(Parent {
+                fork: parent.name.clone(),
+                snapshot: parent.snapshot.as_ref().map(|snapshot| snapshot.name.clone()),
+            }),
+        })
+    }
+
+    /// Opens the base of `commit_id` (the empty tree where there is none) with `settings` (or those of now) and makes sure that its index is cached.
+    pub(super) fn prepare_base(
+        &self,
+        commit_id: Option<ObjectId>,
+        uid: u32,
+        gid: u32,
+        umask: u16,
+        settings: Option<&ConversionSettings>,
+    ) -> Result<PreparedBase, StoreError> {
+        let newest_secs = Timestamp::now().secs - RACY_SECS;
+        let (tree_id, secs) = match commit_id {
+            Some(commit_id) => {
+                let info = self.repository.commit_info(commit_id)?;
+                (info.tree_id, info.time_secs.min(newest_secs))
+            }
+            None => (self.repository.empty_tree_id(), newest_secs),
+        };
+        // git's index holds seconds since 1970 without a sign, and takes 0 for "unknown".
+        let time = Timestamp::from_secs(secs.max(1));
+        let base = self.shared_base(&mut self.open.lock(), tree_id, settings)?;
+
+        let attrs = BaseAttrs {
+            uid,
+            gid,
+            umask,
+            time,
+        };
+        // The index has the sizes of converted files.
+        let index = self.places.bases().join(base_name(&base, &attrs));
+        let _build = self.index_build.lock();
+        match File::open(&index) {
+            // The time of the last use decides which cached indexes are kept.
+            Ok(file) => file
+                .set_modified(SystemTime::now())
+                .map_err(StoreError::io("touch", &index))?,
+            Err(_) => files::replace_atomically(&index, |temporary| {
+                let stat = BaseStat { uid, gid, time };
+                write_base_index(&base, &stat, &beginning(&base, &attrs), temporary).map_err(StoreError::from)
+            })?,
+        }
+        Ok(PreparedBase { base, attrs, index })
+    }
+}
+
+/// Copies an index: shared blocks where the disk can. A hard link would not do, as some programs write an index in place.
+pub(super) fn copy_index(cached: &Path, to: &Path) -> Result<(), StoreError> {
+    fs::copy(cached, to)
+        .map(|_| ())
+        .map_err(StoreError::io("write", to))
+}

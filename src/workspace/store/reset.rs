@@ -1,0 +1,102 @@
+//! Taking a fork back to HEAD.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use super::beginning::copy_index;
+use super::{Fork, Store, files};
+use crate::git::{LinkedWorktree, ObjectId};
+use crate::workspace::StoreError;
+use crate::workspace::base_nodes::BaseAttrs;
+use crate::workspace::fork::ForkName;
+use crate::workspace::snapshot::{SnapshotReason, SnapshotRecord};
+
+/// What of a git operation under way lies beside HEAD, and goes when the work tree is reset (`git reset --hard`).
+const OPERATION_FILES: [&str; 8] = [
+    "MERGE_HEAD",
+    "MERGE_MSG",
+    "MERGE_MODE",
+    "MERGE_RR",
+    "AUTO_MERGE",
+    "CHERRY_PICK_HEAD",
+    "REVERT_HEAD",
+    "SQUASH_MSG",
+];
+
+impl Store {
+    /// Takes the fork back to HEAD: nothing is in its layers then, its base is HEAD's tree, and its index is fresh. A merge,
+    /// cherry-pick or revert that is under way is forgotten, as `git reset --hard` does. What it was becomes a snapshot first,
+    /// if anything was.
+    pub fn reset_fork(
+        &self,
+        name: &ForkName,
+        fork: &Fork,
+        reason: SnapshotReason,
+    ) -> Result<Option<SnapshotRecord>, StoreError> {
+        let record = self.places.read_record(name)?;
+        let worktree = &fork.worktree;
+        self.repository.check_unlocked(worktree)?;
+        let commit_id = self.repository.head_of(worktree.git_dir())?.commit_id();
+        let BaseAttrs { uid, gid, umask, .. } = record.base_attrs;
+        let prepared = self.prepare_base(commit_id, uid, gid, umask, record.conversions.as_ref())?;
+        self.hold_kept(name, name, &["base", "head"])?;
+        let to = SnapshotRecord {
+            name: name.clone(),
+            created_secs: record.created_secs,
+            message: None,
+            reason,
+            base_commit: commit_id.map(|id| id.to_string()),
+            base_tree: prepared.base.tree_id().to_string(),
+            base_attrs: prepared.attrs,
+            conversions: Some(prepared.base.settings().clone()),
+            head_commit: None,
+            branch: None,
+            frozen_layers: Vec::new(),
+            tree: None,
+        };
+        let had_something = !(record.frozen_layers.is_empty() && fork.workspace.is_unwritten());
+        let before = self.stand_on(name, fork, &to, reason)?;
+        if !had_something {
+            self.remove_snapshot(name, &before.name)?;
+        }
+        replace_index(&prepared.index, worktree)?;
+        for file in OPERATION_FILES {
+            files::remove_file(&worktree.git_dir().join(file))?;
+        }
+        if let Some(commit_id) = commit_id {
+            self.repository.keep(name.as_str(), "base", commit_id)?;
+            self.repository.keep(name.as_str(), "head", commit_id)?;
+        }
+        Ok(had_something.then_some(before))
+    }
+
+    /// Keeps for `to`, under `held-<n>`, what is kept for `from` under the labels that begin so.
+    pub(super) fn hold_kept(
+        &self,
+        from: &ForkName,
+        to: &ForkName,
+        prefixes: &[&str],
+    ) -> Result<(), StoreError> {
+        let known = self.repository.kept(to.as_str())?;
+        let mut held: HashSet<ObjectId> = HashSet::new();
+        let mut number = 0;
+        for (label, id) in known {
+            if let Some(known) = label.strip_prefix("held-") {
+                number = number.max(known.parse::<u64>().unwrap_or(0));
+                held.insert(id);
+            }
+        }
+        for (label, id) in self.repository.kept(from.as_str())? {
+            if prefixes.iter().any(|prefix| label.starts_with(prefix)) && held.insert(id) {
+                number = number.saturating_add(1);
+                self.repository.keep(to.as_str(), &format!("held-{number}"), id)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gives the worktree the cached index in the place of its own.
+fn replace_index(cached: &Path, worktree: &LinkedWorktree) -> Result<(), StoreError> {
+    files::replace_atomically(&worktree.index_path(), |temporary| copy_index(cached, temporary))
+}

@@ -1,0 +1,367 @@
+//! Snapshots of forks: taken, looked into, gone back to, removed.
+//!
+//! What keeps the order of writes simple is that a record names a layer as frozen before anybody else names it, and that all
+//! of it happens while nobody writes ([`Workspace::exclusively`]). So a process may die between any two steps:
+//!
+//! | step | a fork that is opened after it |
+//! |---|---|
+//! | the next layer is there, which no record names | as before; the layer is removed |
+//! | the fork's record: the open layer is frozen, the next one is open | the same view, one layer more |
+//! | the list of snapshots, or another fork's record | the same view, and a snapshot or fork of it |
+//! | the fork's record: it stands elsewhere | the other view |
+
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::files;
+use super::{Fork, Memo, OpenForks, Store};
+use crate::attr::{Ino, Timestamp};
+use crate::git::{LinkedWorktree, ObjectId};
+use crate::layer::{Content, Dentry, FrozenLayer, Layer, LayerError, LayerId, LayerStack, Node, Op};
+use crate::path::{EntryName, RepoPath};
+use crate::workspace::fork::{ForkName, ForkRecord};
+use crate::workspace::snapshot::{SnapshotReason, SnapshotRecord};
+use crate::workspace::standing::{DOT_GIT, Standing};
+use crate::workspace::{Exclusive, StoreError, Workspace};
+
+/// How a snapshot is taken.
+#[derive(Debug, Clone)]
+pub struct SnapshotOptions {
+    /// Default: one that tells why, with a number.
+    pub name: Option<ForkName>,
+    pub message: Option<String>,
+    pub reason: SnapshotReason,
+}
+
+impl SnapshotOptions {
+    /// One that tine takes by itself.
+    pub fn because(reason: SnapshotReason) -> SnapshotOptions {
+        SnapshotOptions {
+            name: None,
+            message: None,
+            reason,
+        }
+    }
+}
+
+impl Store {
+    /// The fork's snapshots, the oldest first.
+    pub fn snapshots(&self, name: &ForkName) -> Result<Vec<SnapshotRecord>, StoreError> {
+        self.places.read_record(name)?;
+        Ok(self.places.read_snapshots(name)?.snapshots)
+    }
+
+    /// The fork's snapshot of that name.
+    pub fn snapshot(&self, name: &ForkName, snapshot: &ForkName) -> Result<SnapshotRecord, StoreError> {
+        self.places.read_record(name)?;
+        let list = self.places.read_snapshots(name)?;
+        list.find(snapshot)
+            .cloned()
+            .ok_or_else(|| StoreError::NoSuchSnapshot {
+                fork: name.clone(),
+                snapshot: snapshot.clone(),
+            })
+    }
+
+    /// Freezes what the fork has now under a name. Costs O(1); programs may go on writing to it.
+    pub fn take_snapshot(
+        &self,
+        name: &ForkName,
+        fork: &Fork,
+        options: &SnapshotOptions,
+    ) -> Result<SnapshotRecord, StoreError> {
+        let _admin = self.admin.lock();
+        let mut list = self.places.read_snapshots(name)?;
+        let snapshot_name = list.name_for(options.name.as_ref(), options.reason)?;
+        let record = self.freeze(name, &fork.workspace)?;
+        let snapshot = self.snapshot_of(&record, fork, snapshot_name, options)?;
+        list.snapshots.push(snapshot.clone());
+        files::write_json(&self.places.snapshots(name), &list)?;
+        Ok(snapshot)
+    }
+
+    fn snapshot_of(
+        &self,
+        record: &ForkRecord,
+        fork: &Fork,
+        name: ForkName,
+        options: &SnapshotOptions,
+    ) -> Result<SnapshotRecord, StoreError> {
+        let head = self.repository.head_of(fork.worktree.git_dir())?;
+        Ok(SnapshotRecord {
+            name,
+            created_secs: Timestamp::now().secs,
+            message: options.message.clone(),
+            reason: options.reason,
+            base_commit: record.base_commit.clone(),
+            base_tree: record.base_tree.clone(),
+            base_attrs: record.base_attrs,
+            conversions: record.conversions.clone(),
+            head_commit: head.commit_id().map(|id| id.to_string()),
+            branch: head.short_branch().map(str::to_owned),
+            frozen_layers: record.frozen_layers.clone(),
+            tree: None,
+        })
+    }
+
+    /// Remembers which tree a snapshot's view is; whoever says so keeps the tree from git's garbage collection.
+    pub fn note_snapshot_tree(
+        &self,
+        name: &ForkName,
+        snapshot: &ForkName,
+        tree_id: ObjectId,
+    ) -> Result<(), StoreError> {
+        let _admin = self.admin.lock();
+        let mut list = self.places.read_snapshots(name)?;
+        for known in list.snapshots.iter_mut().filter(|known| known.name == *snapshot) {
+            known.tree = Some(tree_id.to_string());
+        }
+        files::write_json(&self.places.snapshots(name), &list)
+    }
+
+    /// Forgets a snapshot, and frees what nothing else reaches.
+    pub fn remove_snapshot(&self, name: &ForkName, snapshot: &ForkName) -> Result<(), StoreError> {
+        let removed = self.snapshot(name, snapshot)?;
+        let _admin = self.admin.lock();
+        let mut list = self.places.read_snapshots(name)?;
+        list.snapshots.retain(|known| known.name != *snapshot);
+        files::write_json(&self.places.snapshots(name), &list)?;
+        self.repository.release(name.as_str(), &tree_label(snapshot))?;
+        self.free_layers(&removed.frozen_layers)
+    }
+
+    /// Lets the fork be as `to` says, which need not be one of its own snapshots. What it was becomes a snapshot first.
+    pub fn restore(
+        &self,
+        name: &ForkName,
+        fork: &Fork,
+        to: &SnapshotRecord,
+        reason: SnapshotReason,
+    ) -> Result<SnapshotRecord, StoreError> {
+        self.stand_on(name, fork, to, reason)
+    }
+
+    /// As [`Store::restore`].
+    pub(super) fn stand_on(
+        &self,
+        name: &ForkName,
+        fork: &Fork,
+        to: &SnapshotRecord,
+        reason: SnapshotReason,
+    ) -> Result<SnapshotRecord, StoreError> {
+        let _admin = self.admin.lock();
+        let record = self.places.read_record(name)?;
+        let target = to.as_fork(&record);
+        let standing = self.standing_of(&mut self.open.lock(), &target)?;
+        let workspace = &fork.workspace;
+        workspace.prepare_to_stand_on(&standing)?;
+
+        let mut list = self.places.read_snapshots(name)?;
+        let options = SnapshotOptions::because(reason);
+        let before_name = list.name_for(None, reason)?;
+        let mut before = self.snapshot_of(&record, fork, before_name, &options)?;
+        let next = self.next_open_layer(|layer| put_dot_git(layer, workspace, &fork.worktree))?;
+        let record_path = self.places.record(name);
+        let stood = workspace.exclusively(|exclusive| {
+            // What was written becomes frozen: the record says so before anything else names it.
+            let frozen = next.freeze_in(exclusive, &record, &record_path)?;
+            before.frozen_layers.clone_from(&frozen.frozen_layers);
+            list.snapshots.push(before.clone());
+            files::write_json(&self.places.snapshots(name), &list)?;
+            let target = ForkRecord {
+                open_layer: frozen.open_layer,
+                ..target
+            };
+            files::write_json(&record_path, &target)?;
+            exclusive.stand_on(standing);
+            Ok(before)
+        });
+        self.know_layers_of(workspace);
+        stood
+    }
+
+    /// Freezes what was written since the last time, if anything was; the fork's record then, whose frozen layers are all of
+    /// its view. The caller holds `admin`.
+    pub(super) fn freeze(&self, name: &ForkName, workspace: &Workspace) -> Result<ForkRecord, StoreError> {
+        let record = self.places.read_record(name)?;
+        if workspace.is_unwritten() {
+            return Ok(record);
+        }
+        let next = self.next_open_layer(|_| Ok(()))?;
+        let record_path = self.places.record(name);
+        let frozen = workspace.exclusively(|exclusive| next.freeze_in(exclusive, &record, &record_path));
+        self.know_layers_of(workspace);
+        frozen
+    }
+
+    /// Lets others find the layers that were frozen by `workspace`.
+    fn know_layers_of(&self, workspace: &Workspace) {
+        let mut open = self.open.lock();
+        for layer in workspace.frozen_layers() {
+            open.frozen.insert(layer.id().0, Arc::downgrade(&layer));
+        }
+    }
+
+    /// A layer that no record names yet. The caller holds `admin`.
+    fn next_open_layer(
+        &self,
+        fill: impl FnOnce(&mut Layer) -> Result<(), LayerError>,
+    ) -> Result<NextLayer, StoreError> {
+        let id = self.next_layer_id()?;
+        self.count_layer(id)?;
+        let layer = Layer::create_with(&self.places.layer(id), LayerId(id), fill)?;
+        Ok(NextLayer {
+            layer: Mutex::new(Some(layer)),
+            id,
+        })
+    }
+
+    /// All that lies beneath the open layer of `record`.
+    pub(super) fn standing_of(
+        &self,
+        open: &mut OpenForks,
+        record: &ForkRecord,
+    ) -> Result<Standing, StoreError> {
+        let base = self.base_of(open, record)?;
+        let frozen = record
+            .frozen_layers
+            .iter()
+            .map(|id| self.frozen_layer(open, *id))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Standing {
+            base,
+            attrs: record.base_attrs,
+            frozen,
+        })
+    }
+
+    /// The frozen layer `id`, shared by all that stand on it.
+    fn frozen_layer(&self, open: &mut OpenForks, id: u64) -> Result<Arc<FrozenLayer>, StoreError> {
+        if let Some(layer) = open.frozen.get(&id).and_then(|layer| layer.upgrade()) {
+            return Ok(layer);
+        }
+        let dir = self.places.layer(id);
+        let layer = super::wait_while_locked(|| FrozenLayer::open_or_seal(&dir))?;
+        super::check_identity(&dir, id, layer.id())?;
+        open.frozen.retain(|_, layer| layer.strong_count() > 0);
+        open.frozen.insert(id, Arc::downgrade(&layer));
+        Ok(layer)
+    }
+
+    /// A snapshot as if it were a fork, with the fork's own worktree. What is written to it is lost when it is dropped.
+    pub fn open_snapshot(&self, name: &ForkName, snapshot: &SnapshotRecord) -> Result<Arc<Fork>, StoreError> {
+        let record = self.places.read_record(name)?;
+        self.restore_worktree(&record)?;
+        let worktree = LinkedWorktree::open(&self.repository, &record.worktree_id)?;
+        let scratch = files::ScratchDir::create(&self.places.scratch())?;
+        let standing = self.standing_of(&mut self.open.lock(), &snapshot.as_fork(&record))?;
+        let layer = Layer::create(&scratch.path().join("layer"), LayerId(0))?;
+        let stack = LayerStack::new(layer, standing.frozen);
+        let workspace = Arc::new(Workspace::new(standing.base, standing.attrs, stack)?);
+        Ok(Arc::new(Fork {
+            workspace,
+            worktree,
+            memo: Memo::default(),
+            cache: self.cache.clone(),
+            conversions: Mutex::new(None),
+            _scratch: Some(scratch),
+        }))
+    }
+
+    /// Removes those of the layers `ids` that no record names. The caller holds `admin`.
+    pub(super) fn free_layers(&self, ids: &[u64]) -> Result<(), StoreError> {
+        let Some(named) = super::recover::named_layers(&self.places)? else {
+            // A record that cannot be read may name any of them.
+            return Ok(());
+        };
+        for id in ids.iter().filter(|id| !named.contains(id)) {
+            files::remove_dir(&self.places.layer(*id))?;
+        }
+        Ok(())
+    }
+}
+
+/// The label beneath `refs/tine/<fork>/` that keeps a snapshot's tree.
+pub fn tree_label(snapshot: &ForkName) -> String {
+    format!("snapshot-{snapshot}")
+}
+
+/// A layer that is about to be a fork's open one.
+struct NextLayer {
+    /// Until it is.
+    layer: Mutex<Option<Layer>>,
+    id: u64,
+}
+
+impl NextLayer {
+    /// Freezes the open layer of the fork with this record and goes on in this one; the record that says so.
+    fn freeze_in(
+        &self,
+        exclusive: &mut Exclusive<'_>,
+        record: &ForkRecord,
+        record_path: &Path,
+    ) -> Result<ForkRecord, StoreError> {
+        let mut frozen = record.clone();
+        frozen.frozen_layers.insert(0, record.open_layer);
+        frozen.open_layer = self.id;
+        let mut next = self.layer.lock();
+        if let Some(layer) = next.as_mut() {
+            exclusive.prepare(layer)?;
+        }
+        files::write_json(record_path, &frozen)?;
+        if let Some(layer) = next.take() {
+            exclusive.freeze(layer);
+        }
+        Ok(frozen)
+    }
+}
+
+impl Drop for NextLayer {
+    fn drop(&mut self) {
+        if let Some(layer) = self.layer.get_mut().take() {
+            let dir = layer.dir().to_owned();
+            drop(layer);
+            // Best effort: nothing names it, and the next opening of the store removes it.
+            let _ = files::remove_dir(&dir);
+        }
+    }
+}
+
+/// Gives a layer the fork's own `.git` file, so that the fork has it whatever lies beneath.
+fn put_dot_git(
+    layer: &mut Layer,
+    workspace: &Workspace,
+    worktree: &LinkedWorktree,
+) -> Result<(), LayerError> {
+    let Ok(name) = EntryName::new(DOT_GIT) else {
+        return Ok(());
+    };
+    let Some((ino, mut node)) = workspace.dot_git() else {
+        // Somebody removed it; it is not for a snapshot to bring it back.
+        return Ok(());
+    };
+    let text = RepoPath::parse(DOT_GIT)
+        .ok()
+        .and_then(|path| workspace.read_path(&path).ok())
+        .unwrap_or_else(|| worktree.dot_git());
+    put_text(layer, &mut node, &text)?;
+    layer.commit(vec![
+        Op::PutNode(ino, node),
+        Op::PutDentry {
+            parent: Ino::ROOT,
+            name,
+            dentry: Dentry::Entry(ino),
+        },
+    ])
+}
+
+/// Gives the node of a file these bytes.
+pub(super) fn put_text(layer: &mut Layer, node: &mut Node, text: &[u8]) -> Result<(), LayerError> {
+    let len = text.len() as u64;
+    let place = layer.new_content(len)?;
+    let place = layer.write_content(place, 0, 0, text)?;
+    (node.content, node.size) = (Content::Own(place), len);
+    Ok(())
+}
