@@ -585,6 +585,36 @@ fn a_copy_in_another_namespace_keeps_nothing_from_being_unmounted() {
     assert_eq!(fork.workspace().read_path(&path("new")).unwrap(), b"new");
 }
 
+/// As in a container that was given the fork, or a command at the main checkout's path.
+#[test]
+fn who_stands_in_another_namespace_uses_the_mount() {
+    require_fuse!();
+    if !nix::unistd::geteuid().is_root() {
+        return skip(test_name!(), "only root can mount a directory at another place");
+    }
+    let repo = TestRepo::new();
+    let fork = TestFork::mounted(&repo, "one");
+    let script = "mount --bind \"$0\" \"$1\" && cd \"$1\" && exec sleep 600";
+    let mut elsewhere = Command::new("unshare")
+        .args(["--mount", "sh", "-c", script])
+        .args([fork.path(), repo.dir()])
+        .spawn()
+        .unwrap();
+    let comm = format!("/proc/{}/comm", elsewhere.id());
+    wait_until("it stands there", PATIENCE, || {
+        fs::read_to_string(&comm).is_ok_and(|comm| comm == "sleep\n")
+    });
+    let mount = fork.mounted_at().unwrap();
+    let refused = mount.unmount(UnmountMode::Clean);
+    let users = users_of(fork.path());
+    elsewhere.kill().unwrap();
+    elsewhere.wait().unwrap();
+    assert!(matches!(refused, Err(MountError::Busy(_))), "{refused:?}");
+    assert_eq!(users, [(elsewhere.id(), "sleep".to_owned())]);
+    assert_eq!(fs::read(fork.path().join("docs/empty")).unwrap(), b"");
+    mount.unmount(UnmountMode::Clean).unwrap();
+}
+
 #[test]
 fn unmounting_from_outside_ends_the_session_and_frees_the_place() {
     require_fuse!();

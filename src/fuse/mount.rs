@@ -32,6 +32,7 @@ use super::place::{self, FS_TYPE, MountedAt};
 use super::priming::PrimingFile;
 use super::ring::{Failed, Rings};
 use super::transport::{self, RingWish, Transport, TransportChoice};
+use super::users;
 use crate::sys::mount::{self as sys, UnmountHow};
 use crate::sys::process::{self, effective_gid, effective_uid};
 use crate::workspace::{MountSettings, Workspace};
@@ -268,7 +269,12 @@ impl Mount {
     fn take_down_when_unused(&self) -> Result<Visibility, MountError> {
         let deadline = Instant::now() + BUSY_PATIENCE;
         loop {
-            match self.take_down(UnmountHow::IfUnused) {
+            // The kernel counts who uses the mount here, and not its copies.
+            let taken_down = match users::is_used_elsewhere(&self.place) {
+                true => Err(self.busy()),
+                false => self.take_down(UnmountHow::IfUnused),
+            };
+            match taken_down {
                 Err(MountError::Busy(_)) if Instant::now() < deadline => thread::sleep(BUSY_INTERVAL),
                 result => return result,
             }

@@ -34,8 +34,13 @@ pub(super) fn mounts_at(dir: &Path) -> io::Result<Vec<MountedAt>> {
 }
 
 fn all_mounts() -> io::Result<Vec<MountedAt>> {
+    mounts_seen_by(Path::new("/proc/self"))
+}
+
+/// All mounts in the namespace of a process, given by its directory in `/proc`.
+pub(super) fn mounts_seen_by(proc_dir: &Path) -> io::Result<Vec<MountedAt>> {
     let mut table = Vec::new();
-    fs::File::open("/proc/self/mountinfo")?.read_to_end(&mut table)?;
+    fs::File::open(proc_dir.join("mountinfo"))?.read_to_end(&mut table)?;
     Ok(table
         .split(|&byte| byte == b'\n')
         .filter_map(parse_line)

@@ -8,6 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::place;
+use crate::sys::namespace;
 
 /// The processes that use what is mounted at `dir`, with their command names: by current or root directory, by
 /// program, by an open file, or by a mapping. Only those that the caller may look into are seen.
@@ -17,8 +18,29 @@ pub fn users_of(dir: &Path) -> Vec<(u32, String)> {
 
 /// As [`users_of`], of several directories with one look at each process.
 pub fn users_of_each(dirs: &[&Path]) -> Vec<Vec<(u32, String)>> {
-    let mut users = vec![BTreeMap::new(); dirs.len()];
     let mounts: Vec<Option<place::MountedAt>> = dirs.iter().map(|dir| mount_at(dir)).collect();
+    look(&mounts, Where::Everywhere)
+}
+
+/// Whether a process of another mount namespace uses `mount`, where it may stand at another place: unmounting it here
+/// would be permitted.
+pub(super) fn is_used_elsewhere(mount: &place::MountedAt) -> bool {
+    look(&[Some(mount.clone())], Where::InOtherNamespaces)
+        .iter()
+        .any(|users| !users.is_empty())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Where {
+    Everywhere,
+    InOtherNamespaces,
+}
+
+/// The processes that use each of `mounts`, with their command names.
+fn look(mounts: &[Option<place::MountedAt>], among: Where) -> Vec<Vec<(u32, String)>> {
+    let mut users = vec![BTreeMap::new(); mounts.len()];
+    let own_namespace = namespace::mount_namespace_of(Path::new("/proc/self"));
+    let mut seen_elsewhere = BTreeMap::new();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     for process in processes {
         let Some(pid) = process
@@ -29,9 +51,26 @@ pub fn users_of_each(dirs: &[&Path]) -> Vec<Vec<(u32, String)>> {
             continue;
         };
         let proc_dir = process.path();
+        let elsewhere = match namespace::mount_namespace_of(&proc_dir) {
+            Some(namespace) if Some(namespace) != own_namespace => {
+                let seen = seen_elsewhere.entry(namespace);
+                Some(seen.or_insert_with(|| place::mounts_seen_by(&proc_dir).unwrap_or_default()))
+            }
+            _ if among == Where::InOtherNamespaces => continue,
+            _ => None,
+        };
         let uses = Uses::by(&proc_dir);
         for (mount, users) in mounts.iter().zip(&mut users) {
-            if mount.as_ref().is_some_and(|mount| uses.include(mount)) {
+            let Some(mount) = mount else {
+                continue;
+            };
+            let is_used = match &elsewhere {
+                None => uses.include(mount),
+                Some(seen) => seen
+                    .iter()
+                    .any(|seen| seen.device == mount.device && uses.include(seen)),
+            };
+            if is_used {
                 let command = fs::read_to_string(proc_dir.join("comm")).unwrap_or_default();
                 users.insert(pid, command.trim_end().to_owned());
             }

@@ -7,5 +7,6 @@ pub mod fuse_ring;
 pub mod mapping;
 pub mod memory;
 pub mod mount;
+pub mod namespace;
 pub mod parallel;
 pub mod process;
