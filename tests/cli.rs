@@ -13,6 +13,8 @@ mod forks;
 mod looking;
 #[path = "cli/machines.rs"]
 mod machines;
+#[path = "cli/origin.rs"]
+mod origin;
 #[path = "cli/programs.rs"]
 mod programs;
 
@@ -22,7 +24,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 17] = [
+const VERBS: [&[&str]; 18] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -32,6 +34,7 @@ const VERBS: [&[&str]; 17] = [
     &["delete", "x"],
     &["exec", "x", "--", "true"],
     &["exec", "x", "--new", "--", "true"],
+    &["exec", "x", "--at-origin", "--", "true"],
     &["shell", "x"],
     &["status", "x"],
     &["diff", "x"],

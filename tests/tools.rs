@@ -587,21 +587,8 @@ fn cargo_builds_twice_and_rebuilds_nothing() {
     repo.commit_all("crate");
     let mut fork = mounted(&repo);
     let cargo = |fork: &TestFork, args: &[&str]| {
-        let mut command = repo.command(env!("CARGO"), fork.path());
-        // The toolchain is the user's, the home is the test's.
-        for name in ["CARGO_HOME", "RUSTUP_HOME"] {
-            if let Some(dir) = std::env::var_os(name)
-                .map(PathBuf::from)
-                .or_else(|| toolchain_home(name))
-            {
-                command.env(name, dir);
-            }
-        }
-        command
-            .env_remove("CARGO_TARGET_DIR")
-            .env_remove("RUSTFLAGS")
-            .args(args)
-            .arg("--offline");
+        let mut command = repo.cargo(fork.path());
+        command.args(args).arg("--offline");
         run_with_timeout_of(&mut command, Duration::from_secs(240), b"").expect_success("cargo")
     };
     assert_eq!(cargo(&fork, &["run", "-q"]).text(), "42");
@@ -616,12 +603,6 @@ fn cargo_builds_twice_and_rebuilds_nothing() {
         !again.contains("Compiling"),
         "commit and remount are no reason to build again: {again}"
     );
-}
-
-/// Where rustup keeps what `name` says, if it is not set.
-fn toolchain_home(name: &str) -> Option<PathBuf> {
-    let folder = if name == "CARGO_HOME" { ".cargo" } else { ".rustup" };
-    Some(PathBuf::from(std::env::var_os("HOME")?).join(folder)).filter(|dir| dir.is_dir())
 }
 
 #[test]

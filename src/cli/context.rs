@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::args::Global;
 use super::failures;
+use super::origin::Standing;
 use super::output::Output;
 use crate::daemon::protocol::{
     Answer, Changes, Collected, CommitLine, Committed, DaemonInfo, Deleted, Figures, ForkInfo, Request,
@@ -70,9 +71,19 @@ impl Context {
         }
     }
 
-    /// The private git directory of the worktree that the command runs in.
+    /// How a command that `tine exec --at-origin` runs stands.
+    fn standing(&self) -> Option<Standing> {
+        Standing::of(self.repository.get()?.common_dir())
+    }
+
+    /// The private git directory of the worktree that the command runs in, as the daemon knows it.
     pub fn git_dir(&self) -> Result<PathBuf, Failure> {
-        Ok(Repository::git_dir_at(&self.cwd)?)
+        let git_dir = Repository::git_dir_at(&self.cwd)?;
+        let common_dir = self.repository()?.common_dir();
+        Ok(match (self.standing(), git_dir.strip_prefix(common_dir)) {
+            (Some(standing), Ok(rest)) => standing.common_dir.join(rest),
+            _ => git_dir,
+        })
     }
 
     /// `dir` as the daemon must get it: absolute.
@@ -83,7 +94,14 @@ impl Context {
     /// Connects to the repository's daemon, which is started where none runs.
     pub fn connect(&self) -> Result<Connection, Failure> {
         let common_dir = self.repository()?.common_dir().to_owned();
-        let client = Client::connect_or_start(&common_dir)?;
+        let client = match self.standing() {
+            None => Client::connect_or_start(&common_dir)?,
+            Some(_) => Client::connect(&common_dir)?.ok_or_else(|| {
+                Failure::new(ErrorCode::DaemonUnreachable, "the daemon has ended")
+                    .cause("what runs with --at-origin starts none: its mounts would be seen by nobody else")
+                    .hint("any tine command outside starts it; then run this one again")
+            })?,
+        };
         Ok(Connection { client })
     }
 
@@ -124,13 +142,17 @@ impl Context {
 
     /// Whether the command runs in `mount_dir` or beneath it.
     pub fn is_beneath(&self, mount_dir: &Path) -> bool {
-        self.cwd.starts_with(mount_dir)
+        let cwd = match self.standing() {
+            Some(standing) => standing.outside(&self.cwd),
+            None => self.cwd.clone(),
+        };
+        cwd.starts_with(mount_dir)
             // Symlinks can only be above the mount, which itself is not touched: it may hang.
             || mount_dir
                 .parent()
                 .zip(mount_dir.file_name())
                 .and_then(|(parent, name)| Some(parent.canonicalize().ok()?.join(name)))
-                .is_some_and(|canonical| self.cwd.starts_with(canonical))
+                .is_some_and(|canonical| cwd.starts_with(canonical))
     }
 
     /// Steps out of the current directory, so that this process does not keep a mount busy.

@@ -10,6 +10,7 @@ use std::process::Command;
 use super::Exit;
 use super::context::Context;
 use super::new::{self, NewOptions};
+use super::origin;
 use crate::daemon::protocol::{ForkInfo, Request};
 use crate::daemon::{ErrorCode, Failure};
 use crate::workspace::{ForkName, MountWishes};
@@ -25,11 +26,17 @@ const NOT_EXECUTABLE: Exit = 126;
 /// and the signals it gets are its own (127: not found, 126: not executable). It runs at the fork's root with TINE_FORK
 /// (the name) and TINE_MOUNT (the path) in its environment, and without git's variables that would lead it elsewhere
 /// (GIT_DIR and the like).
+///
+/// With --at-origin the fork stands at the path of the main checkout, for the command and what it starts: build caches
+/// and files that hold absolute paths go on to fit. Nobody else sees that. The command runs in the directory in which you
+/// are, if it is in the main checkout or the fork and the fork has it. An ordinary user's command runs in a user
+/// namespace then: programs like sudo have no effect there.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
   tine exec fix-parser -- cargo test
   tine exec demo --new -- sh -c 'echo hi > hi.txt && git add -A && git commit -qm hi'
+  tine exec fix-parser --at-origin -- cargo build     at the main checkout's path, with its caches
   tine exec nightly --new --from origin/main --on-unmount discard -- make check")]
 pub struct Exec {
     /// The fork [default: the one whose mount this is]
@@ -40,6 +47,10 @@ pub struct Exec {
     #[arg(long)]
     pub new: bool,
 
+    /// Have the fork at the main checkout's own path, for the command alone
+    #[arg(long)]
+    pub at_origin: bool,
+
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD", value_hint = clap::ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
@@ -49,6 +60,10 @@ pub struct Exec {
 }
 
 pub fn run(verb: &Exec, context: &Context) -> Result<Exit, Failure> {
+    let origin = match verb.at_origin {
+        true => Some(origin::check(context)?),
+        false => None,
+    };
     let fork = match (verb.new, verb.name.as_deref()) {
         (true, Some(name)) => new::make(context, ForkName::parse(name)?, &verb.options, true)?.1,
         _ => mounted(context, verb.name.as_deref())?,
@@ -61,9 +76,16 @@ pub fn run(verb: &Exec, context: &Context) -> Result<Exit, Failure> {
     let program = words
         .next()
         .ok_or_else(|| Failure::new(ErrorCode::Usage, "the command is empty"))?;
-    let mut command = command_in(&fork, program);
+    let (root, dir) = match &origin {
+        Some(checkout_dir) => {
+            origin::stand(context, &fork, checkout_dir)?;
+            (checkout_dir, origin::dir_like(context.cwd(), &fork, checkout_dir))
+        }
+        None => (&fork.mount_dir, fork.mount_dir.clone()),
+    };
+    let mut command = command_in(&fork, root, &dir, program);
     command.args(words);
-    Ok(replace(&mut command, program, &fork.mount_dir, context))
+    Ok(replace(&mut command, program, &dir, context))
 }
 
 /// The fork meant by `name`, mounted if it was not.
@@ -76,14 +98,14 @@ pub fn mounted(context: &Context, name: Option<&str>) -> Result<ForkInfo, Failur
     })
 }
 
-/// A command that runs `program` at the fork's root.
-pub fn command_in(fork: &ForkInfo, program: &OsStr) -> Command {
+/// A command that runs `program` in `dir` of the fork, whose root is seen at `root`.
+pub fn command_in(fork: &ForkInfo, root: &Path, dir: &Path, program: &OsStr) -> Command {
     let mut command = Command::new(program);
     command
-        .current_dir(&fork.mount_dir)
-        .env("PWD", &fork.mount_dir)
+        .current_dir(dir)
+        .env("PWD", dir)
         .env("TINE_FORK", fork.name.as_str())
-        .env("TINE_MOUNT", &fork.mount_dir);
+        .env("TINE_MOUNT", root);
     for variable in GIT_LOCAL_VARIABLES {
         command.env_remove(variable);
     }

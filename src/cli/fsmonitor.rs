@@ -8,10 +8,12 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use super::origin::Standing;
 use crate::daemon::client;
 use crate::daemon::monitor::COMMAND;
 use crate::daemon::protocol::{Answer, Request};
-use crate::workspace::ForkName;
+use crate::git::Repository;
+use crate::workspace::{ForkName, Store};
 
 /// The version of git's protocol that is understood: a token, then paths, each with a NUL behind it.
 const VERSION: &str = "2";
@@ -35,12 +37,19 @@ fn answer(store: &Path, fork: &OsString, version: &OsString, token: &OsString) -
     if *version != *VERSION {
         return None;
     }
+    let mut dir = std::env::current_dir().ok()?;
+    let mut store = store.to_owned();
+    if !store.is_dir() {
+        let repository = Repository::discover(&dir).ok()?;
+        dir = Standing::of(repository.common_dir())?.outside(&dir);
+        store = Store::dir_of(&repository);
+    }
     let request = Request::Changed {
         fork: ForkName::parse(fork.to_str()?).ok()?,
-        dir: std::env::current_dir().ok()?,
+        dir,
         token: token.to_str()?.to_owned(),
     };
-    let Ok(Answer::Changed { token, paths }) = client::ask_running(store, &request, PATIENCE) else {
+    let Ok(Answer::Changed { token, paths }) = client::ask_running(&store, &request, PATIENCE) else {
         return None;
     };
     let mut answer = token.into_bytes();

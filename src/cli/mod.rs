@@ -32,6 +32,7 @@ mod list;
 mod log;
 mod mount;
 mod new;
+mod origin;
 mod output;
 mod path;
 mod reset;

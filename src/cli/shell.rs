@@ -36,6 +36,6 @@ pub fn run(verb: &Shell, context: &Context) -> Result<Exit, Failure> {
             fork.name
         ));
     }
-    let mut command = exec::command_in(&fork, &shell);
+    let mut command = exec::command_in(&fork, &fork.mount_dir, &fork.mount_dir, &shell);
     Ok(exec::replace(&mut command, &shell, &fork.mount_dir, context))
 }

@@ -101,6 +101,8 @@ error_codes! {
     NoFuse = "no-fuse", Environment;
     FuseNotPermitted = "fuse-not-permitted", Environment;
     NoFusermount = "no-fusermount", Environment;
+    /// No mount namespace for `tine exec --at-origin`.
+    NamespaceNotPermitted = "namespace-not-permitted", Environment;
     MountDirNotEmpty = "mount-dir-not-empty", Conflict;
     /// A place where no fork may be mounted: inside a checkout, a git directory or another fork.
     MountDirRefused = "mount-dir-refused", Usage;

@@ -19,7 +19,7 @@ use crate::workspace::{ForkName, ForkRecord};
 /// just now, as the daemon outlives changes of the configuration.
 pub fn default_dir(repository: &Repository, name: &ForkName) -> Result<PathBuf, Failure> {
     if !repository.has_setting("tine", "mountRoot") {
-        return Ok(default_mount_root(repository).join(name.as_str()));
+        return Ok(default_mount_root(repository.checkout_dir()).join(name.as_str()));
     }
     let output = program::command(repository.checkout_dir())
         .args(["config", "--type=path", "--get", "tine.mountRoot"])
@@ -31,7 +31,7 @@ pub fn default_dir(repository: &Repository, name: &ForkName) -> Result<PathBuf, 
             repository.checkout_dir().join(OsString::from_vec(value.to_vec()))
         }
         // Not set.
-        Some(1) => default_mount_root(repository),
+        Some(1) => default_mount_root(repository.checkout_dir()),
         _ => {
             return Err(
                 Failure::new(ErrorCode::GitFailed, "the setting tine.mountRoot cannot be read")
@@ -118,7 +118,7 @@ pub fn check(
 /// Who else has put a directory at the default root, where anybody may: beside a repository in `/tmp`. Places that
 /// somebody chose are as they are.
 fn foreign_owner(repository: &Repository, dir: &Path) -> Option<u32> {
-    let root = default_mount_root(repository);
+    let root = default_mount_root(repository.checkout_dir());
     let owner_of = |path: &Path| fs::metadata(path).ok().map(|meta| meta.uid());
     let owner = owner_of(&root).filter(|_| dir.starts_with(&root))?;
     let trusted = [
@@ -201,7 +201,7 @@ mod tests {
         let repository = place.open();
         let store = Store::open(&repository).expect("a new store");
         let name = |name: &str| ForkName::parse(name).expect("a good name");
-        let root = default_mount_root(&repository);
+        let root = default_mount_root(repository.checkout_dir());
         let record = store
             .create_fork(&ForkOptions {
                 name: name("one"),

@@ -61,6 +61,24 @@ impl LinkedWorktree {
         })
     }
 
+    /// The `.git` files of all registered worktrees and of the submodules in them, whether they are there or not, each
+    /// with the git directory that it leads to, relative to `common_dir`.
+    pub fn dot_gits(common_dir: &Path) -> Result<Vec<(PathBuf, PathBuf)>, GitError> {
+        let mut dot_gits = Vec::new();
+        for git_dir in registered_git_dirs(common_dir)? {
+            // One that is half made or half removed says nothing.
+            if let Ok(checkout_dir) = registered_checkout_dir(&git_dir) {
+                dot_gits.push((checkout_dir, git_dir.clone()));
+                collect_submodules(&git_dir.join("modules"), &mut dot_gits);
+            }
+        }
+        let leading = dot_gits.into_iter().filter_map(|(checkout_dir, git_dir)| {
+            let git_dir = git_dir.strip_prefix(common_dir).ok()?.to_owned();
+            Some((checkout_dir.join(".git"), git_dir))
+        });
+        Ok(leading.collect())
+    }
+
     /// The id: the name of its directory beneath `worktrees/`.
     pub fn id(&self) -> &str {
         &self.id
@@ -285,6 +303,27 @@ fn gitdir_content(checkout_dir: &Path) -> Vec<u8> {
     let mut content = checkout_dir.join(".git").into_os_string().into_vec();
     content.push(b'\n');
     content
+}
+
+/// The checkouts of the submodules whose repositories are beneath `modules_dir`, at places that are their names, each with
+/// its git directory. What cannot be read is left out.
+fn collect_submodules(modules_dir: &Path, found: &mut Vec<(PathBuf, PathBuf)>) {
+    let entries = fs::read_dir(modules_dir).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        let dir = entry.path();
+        if !dir.join("HEAD").exists() {
+            // A name may have slashes.
+            collect_submodules(&dir, found);
+            continue;
+        }
+        let config = gix::config::File::from_path_no_includes(dir.join("config"), gix::config::Source::Local);
+        let checkout_dir = config.ok().and_then(|config| {
+            let path = gix::path::from_bstring(config.string("core.worktree")?).ok()?;
+            dir.join(path).canonicalize().ok()
+        });
+        found.extend(checkout_dir.map(|checkout_dir| (checkout_dir, dir.clone())));
+        collect_submodules(&dir.join("modules"), found);
+    }
 }
 
 /// The private git directories of all registered linked worktrees.

@@ -179,6 +179,21 @@ impl TestRepo {
         command
     }
 
+    /// cargo, to be run in `dir`: the toolchain is the user's, the home is this repository's.
+    pub fn cargo(&self, dir: &Path) -> Command {
+        let mut command = self.command(env!("CARGO"), dir);
+        for name in ["CARGO_HOME", "RUSTUP_HOME"] {
+            if let Some(dir) = std::env::var_os(name)
+                .map(PathBuf::from)
+                .or_else(|| toolchain_home(name))
+            {
+                command.env(name, dir);
+            }
+        }
+        command.env_remove("CARGO_TARGET_DIR").env_remove("RUSTFLAGS");
+        command
+    }
+
     /// Gives `command` this repository's home and an identity, and takes the caller's git away from it.
     pub fn isolate(&self, command: &mut Command) {
         for (name, _) in std::env::vars_os() {
@@ -325,6 +340,12 @@ impl Drop for TestRepo {
             }
         }
     }
+}
+
+/// Where rustup keeps what `name` says, if it is not set.
+fn toolchain_home(name: &str) -> Option<PathBuf> {
+    let folder = if name == "CARGO_HOME" { ".cargo" } else { ".rustup" };
+    Some(PathBuf::from(std::env::var_os("HOME")?).join(folder)).filter(|dir| dir.is_dir())
 }
 
 /// 300,000 bytes that do not repeat soon.

@@ -57,7 +57,7 @@ use crate::path::RepoPath;
 pub use beginning::ParentOptions;
 pub use collect::{Collection, disk_usage};
 pub use memo::{ConvertedAs, IndexStamp, Memo, StoredAs};
-pub use recover::default_mount_root;
+pub use recover::{BACKSTAGE_NAME, default_mount_root};
 pub use snapshots::{SnapshotOptions, tree_label};
 
 /// What tells where else something of a fork is that is being made or removed.

@@ -221,9 +221,12 @@ pub(super) fn remove_traces(
     Ok(true)
 }
 
-/// The directory that holds the mounts of forks that name no other: `<repository>.forks`.
-pub fn default_mount_root(repository: &Repository) -> PathBuf {
-    let mut root = repository.checkout_dir().as_os_str().to_owned();
+/// An empty directory in [`default_mount_root`] over which commands mount what nobody else sees.
+pub const BACKSTAGE_NAME: &str = ".tine-backstage";
+
+/// The directory that holds the mounts of forks that name no other: `<repository>.forks`. `checkout_dir` is the main one.
+pub fn default_mount_root(checkout_dir: &Path) -> PathBuf {
+    let mut root = checkout_dir.as_os_str().to_owned();
     root.push(".forks");
     PathBuf::from(root)
 }
@@ -242,8 +245,14 @@ fn remove_mount_dir(repository: &Repository, dir: &Path) {
         _ => {}
     };
     remove(dir);
-    let root = default_mount_root(repository);
+    let root = default_mount_root(repository.checkout_dir());
     if dir.parent() == Some(&root) {
+        let backstage = root.join(BACKSTAGE_NAME);
+        // Removing it takes away what somebody has mounted there.
+        let is_last = files::list(&root).is_ok_and(|entries| entries == [backstage.as_path()]);
+        if is_last {
+            remove(&backstage);
+        }
         remove(&root);
     }
 }
