@@ -9,7 +9,7 @@ use super::io::{Bytes, read_blob};
 use crate::attr::Ino;
 use crate::git::{BlobContent, haste};
 use crate::layer::contents::SLOT_MAX;
-use crate::layer::{Content, ContentFile, ContentRef, Node};
+use crate::layer::{Content, ContentRef, Node};
 
 /// Contents are copied in pieces of this many bytes.
 const COPY_CHUNK: u64 = 1 << 20;
@@ -89,7 +89,7 @@ impl Workspace {
                 }
             }
         };
-        let copied = copy_blob(blob, keep, &file);
+        let copied = copy_blob(blob, keep, |offset, chunk| Ok(file.write(offset, offset, chunk)?));
         let mut state = self.write_state();
         let layer = state.stack.open_layer_mut();
         layer.end_writing(&file);
@@ -150,34 +150,31 @@ impl Workspace {
         let Some(blob) = blob else {
             return Ok(content);
         };
-        let mut done = 0;
-        while done < keep {
-            let step = (keep - done).min(COPY_CHUNK) as usize;
-            let copied = read_blob(&blob, done, step).and_then(|chunk| {
-                if chunk.len() < step {
-                    return Err(FsError::Stale);
-                }
-                Ok(layer.write_content(content, done, done, &chunk)?)
-            });
-            match copied {
-                Ok(moved) => {
-                    if moved != content {
-                        layer.abandon_content(content);
-                    }
-                    content = moved;
-                }
-                Err(error) => {
-                    layer.abandon_content(content);
-                    return Err(error);
-                }
+        let copied = copy_blob(&blob, keep, |offset, chunk| {
+            let moved = layer.write_content(content, offset, offset, chunk)?;
+            if moved != content {
+                layer.abandon_content(content);
+                content = moved;
             }
-            done += step as u64;
+            Ok(())
+        });
+        match copied {
+            Ok(()) => Ok(content),
+            Err(error) => {
+                layer.abandon_content(content);
+                Err(error)
+            }
         }
-        Ok(content)
     }
 }
 
-fn copy_blob(blob: &BlobContent, len: u64, file: &ContentFile) -> Result<(), FsError> {
+/// Gives the first `len` bytes of the blob to `write`, piece by piece, each with its offset. A blob that has fewer is an
+/// error.
+fn copy_blob(
+    blob: &BlobContent,
+    len: u64,
+    mut write: impl FnMut(u64, &[u8]) -> Result<(), FsError>,
+) -> Result<(), FsError> {
     let mut done = 0;
     while done < len {
         let step = (len - done).min(COPY_CHUNK) as usize;
@@ -185,7 +182,7 @@ fn copy_blob(blob: &BlobContent, len: u64, file: &ContentFile) -> Result<(), FsE
         if chunk.len() < step {
             return Err(FsError::Stale);
         }
-        file.write(done, done, &chunk)?;
+        write(done, &chunk)?;
         done += step as u64;
     }
     Ok(())
