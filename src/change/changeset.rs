@@ -13,7 +13,9 @@ use super::contents::Contents;
 use super::nested;
 use crate::attr::{Attr, FileKind, Ino, Timestamp};
 use crate::git::index::{RemovedPath, Tracking, removed_paths, tracked_paths};
-use crate::git::{GitError, IgnoreRules, ObjectId, Repository, TreeChange, TreeEntryKind};
+use crate::git::{
+    GitError, IgnoreRules, MAX_IGNORE_FILE_BYTES, ObjectId, Repository, TreeChange, TreeEntryKind,
+};
 use crate::path::{EntryName, RepoPath};
 use crate::workspace::store::IndexStamp;
 use crate::workspace::{DeltaNode, Fork, FsError};
@@ -483,14 +485,10 @@ impl Examiner<'_> {
 /// The `.gitignore` in a directory of the view; git takes only regular files.
 fn read_ignore_file(fork: &Fork, dir: &RepoPath) -> Result<Option<Vec<u8>>, GitError> {
     let name = EntryName::new(".gitignore").expect("a plain name");
-    let path = dir.join(&name);
-    let read = match fork.workspace.resolve(&path) {
-        Ok(attr) if attr.kind == FileKind::Regular => fork.workspace.read_path(&path).map(Some),
-        Ok(_) => Ok(None),
-        Err(error) => Err(error),
-    };
-    match read {
-        Err(FsError::NotFound | FsError::NotADirectory) => Ok(None),
+    match fork
+        .workspace
+        .read_regular(&dir.join(&name), MAX_IGNORE_FILE_BYTES)
+    {
         Err(FsError::Base(error)) => Err(error),
         read => read.map_err(GitError::library("read .gitignore")),
     }

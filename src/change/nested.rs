@@ -6,7 +6,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::ChangeError;
-use crate::attr::{Attr, FileKind};
+use crate::attr::FileKind;
 use crate::git::{ObjectId, Repository};
 use crate::path::{EntryName, RepoPath};
 use crate::workspace::{Fork, FsError};
@@ -100,17 +100,8 @@ fn read_ref(fork: &Fork, git_dir: &RepoPath, name: &str) -> Result<Option<String
 
 /// A regular file's text; `None` where there is none, or no text in it, or far too much.
 fn read_text(fork: &Fork, path: &RepoPath) -> Result<Option<String>, ChangeError> {
-    let is_readable = |attr: &Attr| attr.kind == FileKind::Regular && attr.size <= MAX_TEXT_BYTES;
-    let read = match fork.workspace.resolve(path) {
-        Ok(attr) if is_readable(&attr) => fork.workspace.read_path(path).map(Some),
-        Ok(_) => Ok(None),
-        Err(error) => Err(error),
-    };
-    match read {
-        Ok(bytes) => Ok(bytes.and_then(|bytes| String::from_utf8(bytes).ok())),
-        Err(FsError::NotFound | FsError::NotADirectory) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    let read = fork.workspace.read_regular(path, MAX_TEXT_BYTES)?;
+    Ok(read.and_then(|bytes| String::from_utf8(bytes).ok()))
 }
 
 /// An absolute path without `.` and `..`, taken literally: nothing is asked of any file system.

@@ -18,7 +18,7 @@ use super::{GitError, Repository, rule_files};
 use crate::path::RepoPath;
 
 /// git ignores larger files (dir.c, `PATTERN_MAX_FILE_SIZE`).
-const MAX_FILE_BYTES: usize = 100 << 20;
+pub const MAX_IGNORE_FILE_BYTES: u64 = 100 << 20;
 
 /// `$` means nothing, as in git.
 const PARSE: Ignore = Ignore {
@@ -140,7 +140,7 @@ fn add(
     source: PathBuf,
     root: Option<&Path>,
 ) -> Result<(), GitError> {
-    if bytes.len() > MAX_FILE_BYTES {
+    if bytes.len() as u64 > MAX_IGNORE_FILE_BYTES {
         log::warn!("{} is ignored, it is too large", source.display());
         return Ok(());
     }

@@ -29,7 +29,7 @@ pub use caller::CallerConfig;
 pub use commit::{CommitSpec, CommitTime, Identity, Role, TreeChange};
 pub use error::GitError;
 pub use gix::ObjectId;
-pub use ignore::IgnoreRules;
+pub use ignore::{IgnoreRules, MAX_IGNORE_FILE_BYTES};
 pub use objects::{CommitInfo, TreeEntry, TreeEntryKind};
 pub use repository::{Head, Repository};
 pub use worktree::LinkedWorktree;

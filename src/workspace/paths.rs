@@ -33,6 +33,29 @@ impl Workspace {
         content
     }
 
+    /// The content of the regular file at `path`, for those whom nothing else concerns; `None` where there is no such file,
+    /// or one of more than `max_bytes`.
+    pub fn read_regular(&self, path: &RepoPath, max_bytes: u64) -> Result<Option<Vec<u8>>, FsError> {
+        let found = match self.hold(path) {
+            Ok(found) => found,
+            Err(FsError::NotFound | FsError::NotADirectory) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let content = match self.getattr(found.ino) {
+            Ok(attr) if attr.kind != FileKind::Regular => Ok(None),
+            Ok(attr) if attr.size > max_bytes => {
+                log::warn!("{path} is left alone, it is too large");
+                Ok(None)
+            }
+            Ok(attr) => usize::try_from(attr.size)
+                .map_err(|_| FsError::TooLarge)
+                .and_then(|len| self.read(found.ino, 0, len).map(Some)),
+            Err(error) => Err(error),
+        };
+        self.forget(found.ino, 1);
+        content
+    }
+
     /// Names, kinds and numbers in the directory at `path`.
     pub fn list_path(&self, path: &RepoPath) -> Result<Vec<(EntryName, FileKind, Ino)>, FsError> {
         let state = self.read_state();

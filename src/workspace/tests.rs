@@ -170,6 +170,27 @@ fn an_untouched_fork_shows_the_base() {
 }
 
 #[test]
+fn of_what_is_no_regular_file_or_too_large_nothing_is_read() {
+    let fixture = Fixture::new();
+    let workspace = fixture.open();
+    workspace.write_path(ME, &path("new"), b"12345").unwrap();
+    let read = |text: &str, max_bytes| workspace.read_regular(&path(text), max_bytes).unwrap();
+    assert_eq!(read("a.txt", 6), Some(b"alpha\n".to_vec()));
+    assert_eq!(read("new", 5), Some(b"12345".to_vec()));
+    assert_eq!(read("empty", 0), Some(Vec::new()));
+    for (text, max_bytes) in [
+        ("a.txt", 5),
+        ("new", 4),
+        ("link", 100),
+        ("dir", 100),
+        ("nothing", 100),
+        ("a.txt/x", 100),
+    ] {
+        assert_eq!(read(text, max_bytes), None, "{text}");
+    }
+}
+
+#[test]
 fn invariant_07_numbers_survive_copy_up_rename_and_reopening() {
     let fixture = Fixture::new();
     let workspace = fixture.open();
