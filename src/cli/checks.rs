@@ -13,15 +13,13 @@ use super::context::{Connection, Context};
 use super::output::{counted, human_size};
 use crate::daemon::protocol::PROTOCOL_VERSION;
 use crate::daemon::{Client, Failure};
+use crate::fuse::RINGS_PARAMETER;
 use crate::git::{Repository, program};
 use crate::sys::{file, process};
 use crate::workspace::Store;
 
 /// The oldest kernel whose FUSE has what the mounts rely on (directories opened without a round trip).
 const OLDEST_KERNEL: (u32, u32) = (5, 1);
-
-/// Whether FUSE may use io_uring: `Y` or `N`.
-const RINGS_PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// Free disk space in bytes below which work may stop soon.
 const LITTLE_SPACE_BYTES: u64 = 1 << 30;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::failure::{self, ErrorCode, Failure};
 use crate::change::ChangeError;
-use crate::fuse::MountError;
+use crate::fuse::{MountError, RINGS_PARAMETER};
 use crate::git::GitError;
 use crate::layer::LayerError;
 use crate::path::PathError;
@@ -276,12 +276,11 @@ impl From<MountError> for Failure {
             }
             MountError::NoRings(source) => Failure::new(ErrorCode::MountFailed, message)
                 .cause(source.to_string())
-                .hint(
-                    "Linux 6.14 or newer has it once root wrote Y to /sys/module/fuse/parameters/enable_uring; or \
-                     `git config tine.transport auto`",
-                ),
+                .hint(format!(
+                    "Linux 6.14 or newer has it once root wrote Y to {RINGS_PARAMETER}; or `git config tine.transport auto`"
+                )),
             MountError::OnlyRoot => Failure::new(ErrorCode::FuseNotPermitted, message)
-                .hint("leave `--suid` and `--dev` out, or run tine as root"),
+                .hint("leave `--suid`, `--dev` and `--profile large-files` out, or run tine as root"),
             // fusermount3 has one exit code for everything: only its words tell the reasons apart.
             MountError::Fusermount(reason) if reason.contains("user_allow_other") => {
                 Failure::new(ErrorCode::FuseNotPermitted, "other users may not be let into a mount")

@@ -34,5 +34,5 @@ mod transport;
 mod users;
 
 pub use mount::{Mount, MountError, MountOptions, UnmountMode, cut_off, detach_stale};
-pub use transport::{Transport, TransportChoice, UnknownTransport};
+pub use transport::{RINGS_PARAMETER, Transport, TransportChoice, UnknownTransport};
 pub use users::{users_of, users_of_each};

@@ -15,6 +15,9 @@ use super::operations::Operations;
 use super::ring::{Failed, Prepared, Rings};
 use crate::workspace::MountProfile;
 
+/// Whether FUSE may use io_uring: `Y` or `N`. Missing where the kernel has no rings.
+pub const RINGS_PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
+
 /// How requests come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
