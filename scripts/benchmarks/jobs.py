@@ -118,24 +118,19 @@ def remove_base(fork):
     return act
 
 
-def copy(fork):
-    where = extracted(fork)
+def copy(flag):
+    """Copies a tree with `cp` and this flag."""
 
-    def act():
-        run("cp", "-r", where, where + "-copy")
-        return tracked(fork)
+    def prepare(fork):
+        where = extracted(fork)
 
-    return act
+        def act():
+            run("cp", flag, where, where + "-copy")
+            return tracked(fork)
 
+        return act
 
-def archive_copy(fork):
-    where = extracted(fork)
-
-    def act():
-        run("cp", "-a", where, where + "-copy")
-        return tracked(fork)
-
-    return act
+    return prepare
 
 
 def switch(fork):
@@ -268,8 +263,8 @@ JOBS = [
     Job("git checkout of an older commit", "changed file", switch),
     Job("git stash of 10 files", "run", stash_ten),
     Job("tar x", "file", extract),
-    Job("cp -r", "file", copy),
-    Job("cp -a", "file", archive_copy, why=ATTRIBUTES),
+    Job("cp -r", "file", copy("-r")),
+    Job("cp -a", "file", copy("-a"), why=ATTRIBUTES),
     Job("rm -rf of own files", "file", remove),
     Job("rm -rf of base files nobody looked at", "file", remove_base),
     Job("cc -c of one file", "run", compile_c, needs="cc"),
