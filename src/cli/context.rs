@@ -12,6 +12,7 @@ use crate::daemon::protocol::{
     Restored, SnapshotInfo, Unmounted,
 };
 use crate::daemon::{Client, ErrorCode, Failure};
+use crate::fuse;
 use crate::git::Repository;
 use crate::sys::file::fs_figures;
 use crate::workspace::{ForkName, Store};
@@ -58,17 +59,18 @@ impl Context {
     }
 
     /// A directory whose daemon is gone answers nothing: say so, and not that it is no repository. `stat` would not do: the
-    /// kernel may still know its answer. The last two are what a daemon leaves that dies with the question in its hands.
+    /// kernel may still know its answer.
     fn check_mount_is_alive(&self) -> Result<(), Failure> {
-        const LOST: [i32; 4] = [libc::ENOTCONN, libc::ECONNABORTED, libc::ECANCELED, libc::EFAULT];
-        match fs_figures(&self.cwd) {
-            Err(error) if error.raw_os_error().is_some_and(|code| LOST.contains(&code)) => Err(Failure::new(
-                ErrorCode::MountFailed,
-                format!("the mount at {} has lost its daemon", self.cwd.display()),
-            )
-            .hint("leave it with `cd`, run `tine list` in the main checkout, which mounts it again, and come back")),
-            _ => Ok(()),
+        if !fuse::has_lost_daemon(|| fs_figures(&self.cwd).map(|_| ())) {
+            return Ok(());
         }
+        Err(Failure::new(
+            ErrorCode::MountFailed,
+            format!("the mount at {} has lost its daemon", self.cwd.display()),
+        )
+        .hint(
+            "leave it with `cd`, run `tine list` in the main checkout, which mounts it again, and come back",
+        ))
     }
 
     /// How a command that `tine exec --at-origin` runs stands.

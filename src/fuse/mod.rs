@@ -33,6 +33,6 @@ mod tests;
 mod transport;
 mod users;
 
-pub use mount::{Mount, MountError, MountOptions, UnmountMode, cut_off, detach_stale};
+pub use mount::{Mount, MountError, MountOptions, UnmountMode, cut_off, detach_stale, has_lost_daemon};
 pub use transport::{RINGS_PARAMETER, Transport, TransportChoice, UnknownTransport};
 pub use users::{users_of, users_of_each};

@@ -649,19 +649,31 @@ pub fn cut_off(dir: &Path) -> Result<(), MountError> {
     }
 }
 
-/// A request that a daemon had while it was killed ends with an error of another kind (EIO, EFAULT, over io_uring
-/// ECANCELED), before the connection does: then the next one tells.
+/// Whether the mount at `dir` has lost its daemon. One that does not answer in time counts as alive.
 fn is_dead(dir: &Path) -> bool {
-    let deadline = Instant::now() + DEATH_PATIENCE;
-    loop {
+    has_lost_daemon(|| {
         let dir = dir.to_owned();
         match within(PROBE_PATIENCE, "tine-probe", move || sys::probe(&dir)) {
-            Ok(Ok(())) | Err(_) => return false,
-            Ok(Err(error)) => match error.raw_os_error() {
-                Some(libc::ENOTCONN | libc::ECONNABORTED) => return true,
-                _ if Instant::now() < deadline => thread::sleep(BUSY_INTERVAL),
-                _ => return false,
-            },
+            Ok(answer) => answer,
+            Err(_) => Ok(()),
+        }
+    })
+}
+
+/// Whether `ask`, which asks a mount something that its daemon has to answer, finds the daemon gone.
+///
+/// A request that a daemon had while it was killed ends with an error of another kind, before the connection does: then
+/// the next one tells.
+pub fn has_lost_daemon(ask: impl Fn() -> io::Result<()>) -> bool {
+    let deadline = Instant::now() + DEATH_PATIENCE;
+    loop {
+        match ask().map_err(|error| error.raw_os_error()) {
+            Err(Some(libc::ENOTCONN | libc::ECONNABORTED)) => return true,
+            // The last one over io_uring.
+            Err(Some(libc::EIO | libc::EFAULT | libc::ECANCELED)) if Instant::now() < deadline => {
+                thread::sleep(BUSY_INTERVAL);
+            }
+            Ok(()) | Err(_) => return false,
         }
     }
 }
@@ -678,6 +690,26 @@ mod tests {
             fs_type: FS_TYPE.into(),
             source: "tine:x".into(),
         }
+    }
+
+    #[test]
+    fn a_daemon_that_dies_over_a_question_is_told_from_one_that_answers() {
+        let asked = |answers: &[Option<i32>]| {
+            let left = std::cell::RefCell::new(answers.to_vec());
+            let lost = has_lost_daemon(|| match left.borrow_mut().remove(0) {
+                Some(code) => Err(io::Error::from_raw_os_error(code)),
+                None => Ok(()),
+            });
+            (lost, left.into_inner().len())
+        };
+        assert_eq!(asked(&[None]), (false, 0));
+        assert_eq!(asked(&[Some(libc::ENOENT), None]), (false, 1));
+        assert_eq!(asked(&[Some(libc::ECONNABORTED), None]), (true, 1));
+        assert_eq!(
+            asked(&[Some(libc::EFAULT), Some(libc::ECANCELED), Some(libc::ENOTCONN)]),
+            (true, 0)
+        );
+        assert_eq!(asked(&[Some(libc::EIO), None]), (false, 0));
     }
 
     #[test]
