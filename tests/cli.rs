@@ -15,6 +15,8 @@ mod looking;
 mod machines;
 #[path = "cli/origin.rs"]
 mod origin;
+#[path = "cli/paths.rs"]
+mod paths;
 #[path = "cli/programs.rs"]
 mod programs;
 
@@ -24,7 +26,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 18] = [
+const VERBS: [&[&str]; 0] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -40,6 +42,17 @@ const VERBS: [&[&str]; 18] = [
     &["diff", "x"],
     &["commit", "x", "-m", "m"],
     &["log", "x"],
+    &["snapshot", "x"],
+    &["snapshots", "x"],
+    &["restore", "x", "s"],
+    &["reset", "x"],
+    &["ls", "x"],
+    &["walk", "x"],
+    &["stat", "x", "p"],
+    &["cat", "x", "p"],
+    &["write", "x", "p"],
+    &["mv", "x", "p", "q"],
+    &["rm", "x", "p"],
     &["daemon", "start"],
     &["daemon", "stop"],
     &["daemon", "status"],
@@ -209,6 +222,14 @@ fn commands_that_only_look_start_no_daemon_where_there_are_no_forks() {
         refused(&repo, &tine, &[verb, "x"], "no-such-fork", 4);
     }
     refused(&repo, &tine, &["commit", "x", "-m", "m"], "no-such-fork", 4);
+    for verb in [
+        &["ls", "x"][..],
+        &["cat", "x", "p"],
+        &["write", "x", "p"],
+        &["rm", "x", "p"],
+    ] {
+        refused(&repo, &tine, verb, "no-such-fork", 4);
+    }
     refused(&repo, &tine, &["status"], "not-in-fork", 2);
     assert_eq!(tine.ok(&["daemon", "status"]), "no daemon runs");
     assert_eq!(

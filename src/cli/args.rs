@@ -7,8 +7,8 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::output::Color;
 use super::{
-    commit, completions, daemon, delete, diff, doctor, exec, gc, list, log, mount, new, path, reset, restore,
-    shell, snapshot, snapshots, status, tree, unmount,
+    cat, commit, completions, daemon, delete, diff, doctor, exec, gc, list, log, ls, mount, mv, new, path,
+    reset, restore, rm, shell, snapshot, snapshots, stat, status, tree, unmount, walk, write,
 };
 
 const MAIN_JOB: &str = "\
@@ -70,14 +70,13 @@ pub struct Global {
 pub enum Verb {
     #[command(aliases = ["create", "add"])]
     New(new::New),
-    #[command(aliases = ["ls"])]
     List(list::List),
     Tree(tree::Tree),
     Path(path::Path),
     Mount(mount::Mount),
     #[command(aliases = ["umount"])]
     Unmount(unmount::Unmount),
-    #[command(aliases = ["rm", "remove", "del"])]
+    #[command(aliases = ["remove", "del"])]
     Delete(delete::Delete),
     #[command(aliases = ["run"])]
     Exec(exec::Exec),
@@ -95,6 +94,14 @@ pub enum Verb {
     Restore(restore::Restore),
     Reset(reset::Reset),
     Gc(gc::Gc),
+    Ls(ls::Ls),
+    Walk(walk::Walk),
+    Stat(stat::Stat),
+    Cat(cat::Cat),
+    Write(write::Write),
+    #[command(aliases = ["move", "rename"])]
+    Mv(mv::Mv),
+    Rm(rm::Rm),
     Daemon(daemon::Daemon),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),

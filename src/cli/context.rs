@@ -308,6 +308,17 @@ impl Connection {
     }
 }
 
+impl Connection {
+    /// Sends any request, and has `take` take what it wants out of the answer.
+    pub fn ask<T>(
+        &mut self,
+        request: &Request,
+        take: impl FnOnce(Answer) -> Option<T>,
+    ) -> Result<T, Failure> {
+        take(self.client.call(request)?).ok_or_else(|| unexpected(request))
+    }
+}
+
 fn unexpected(request: &Request) -> Failure {
     Failure::new(
         ErrorCode::ProtocolMismatch,

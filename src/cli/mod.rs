@@ -8,12 +8,14 @@
 //! | `usage` | what clap refuses, turned into a [`Failure`](crate::daemon::Failure) with a hint that fits |
 //! | `context` | where the command runs: directory, repository, connection, the fork it means |
 //! | `output` | standard output and standard error: text or JSON, colour, quoting |
+//! | `inside` | paths of a fork, and what is there |
 //! | `identity`, `hooks` | what `git commit` does around a commit: identities and hooks |
 //!
 //! Nothing outside this folder prints. Standard output holds the answer and nothing else: text, or with `--json` one
 //! JSON value; notes, progress and failures in words go to standard error. `docs/json.md` is the contract with scripts.
 
 mod args;
+mod cat;
 mod checks;
 mod commit;
 mod completions;
@@ -28,22 +30,29 @@ mod fsmonitor;
 mod gc;
 mod hooks;
 mod identity;
+mod inside;
 mod list;
 mod log;
+mod ls;
 mod mount;
+mod mv;
 mod new;
 mod origin;
 mod output;
 mod path;
 mod reset;
 mod restore;
+mod rm;
 mod shell;
 mod snapshot;
 mod snapshots;
+mod stat;
 mod status;
 mod tree;
 mod unmount;
 mod usage;
+mod walk;
+mod write;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -115,6 +124,13 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Restore(verb) => restore::run(verb, &context),
         Verb::Reset(verb) => reset::run(verb, &context),
         Verb::Gc(verb) => gc::run(verb, &context),
+        Verb::Ls(verb) => ls::run(verb, &context),
+        Verb::Walk(verb) => walk::run(verb, &context),
+        Verb::Stat(verb) => stat::run(verb, &context),
+        Verb::Cat(verb) => cat::run(verb, &context),
+        Verb::Write(verb) => write::run(verb, &context),
+        Verb::Mv(verb) => mv::run(verb, &context),
+        Verb::Rm(verb) => rm::run(verb, &context),
         Verb::Daemon(verb) => daemon::run(verb, &context),
         Verb::Doctor(verb) => doctor::run(verb, &context),
         Verb::Completions(verb) => completions::run(verb, &context),

@@ -258,6 +258,12 @@ fn own_hint(error: &clap::Error, verb: &str) -> Option<String> {
             ("new" | "mount" | "delete", arg) if arg.contains("NAME") => {
                 Some(format!("name the fork: `tine {verb} NAME`"))
             }
+            ("rm", _) => Some(
+                "`tine rm FORK PATH…` removes paths in a fork, `tine delete NAME` removes a fork".to_owned(),
+            ),
+            ("ls", _) => {
+                Some("`tine ls FORK` lists what is in a fork, `tine list` lists the forks".to_owned())
+            }
             ("exec", arg) if arg.contains("--new") => {
                 Some("add `--new`: only a fork that is being made takes these options".to_owned())
             }

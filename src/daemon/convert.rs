@@ -10,7 +10,7 @@ use crate::fuse::{MountError, RINGS_PARAMETER};
 use crate::git::GitError;
 use crate::layer::LayerError;
 use crate::path::PathError;
-use crate::workspace::{FsError, StoreError};
+use crate::workspace::{FsError, OperationError, StoreError};
 
 impl From<GitError> for Failure {
     fn from(error: GitError) -> Failure {
@@ -171,6 +171,52 @@ impl From<FsError> for Failure {
             | FsError::Unsupported
             | FsError::Stale => Failure::new(ErrorCode::Io, format!("in the fork: {message}"))
                 .hint("the fork changed meanwhile: try again"),
+        }
+    }
+}
+
+impl From<OperationError> for Failure {
+    fn from(error: OperationError) -> Failure {
+        let message = error.to_string();
+        match error {
+            OperationError::NotFound(_) => {
+                Failure::new(ErrorCode::NoSuchPath, message).hint("`tine ls FORK` and `tine walk FORK` show what there is")
+            }
+            OperationError::Exists(_) => {
+                Failure::new(ErrorCode::PathExists, message).hint("`--force` replaces a file")
+            }
+            OperationError::IsADirectory(_) => Failure::new(ErrorCode::WrongKind, message)
+                .hint("`tine ls FORK PATH` lists it, `tine rm -r FORK PATH` removes it with all beneath; none is replaced"),
+            OperationError::NotADirectory(_) => {
+                Failure::new(ErrorCode::WrongKind, message).hint("`tine stat FORK PATH` shows what it is")
+            }
+            OperationError::NotAFile(_) => Failure::new(ErrorCode::WrongKind, message)
+                .hint("`tine stat FORK PATH` shows what it is, and where a symlink leads"),
+            OperationError::Root => Failure::new(ErrorCode::PathRefused, message)
+                .hint("name a path in it; `tine delete FORK` removes the fork"),
+            OperationError::DotGit(_) => {
+                Failure::new(ErrorCode::PathRefused, message).hint("without it the mount would be no worktree of git's")
+            }
+            OperationError::LeadsOut(_) => Failure::new(ErrorCode::PathRefused, message)
+                .hint("`tine stat FORK PATH` shows where a symlink leads; name what it leads to in the fork"),
+            OperationError::SymlinkLoop(_) => Failure::new(ErrorCode::PathRefused, message)
+                .hint("`tine stat FORK PATH` shows where a symlink leads"),
+            OperationError::IntoItself(_) | OperationError::SameFile(..) => {
+                Failure::new(ErrorCode::PathRefused, message).hint("name another destination")
+            }
+            OperationError::Pinned(_) => Failure::new(ErrorCode::Busy, message)
+                .hint("end that program, or write the file in the mount: its profile is large-files"),
+            OperationError::Source { source, .. } => match source.raw_os_error() {
+                Some(libc::ENOSPC | libc::EDQUOT) => failure::no_space(&message),
+                _ => Failure::new(ErrorCode::Io, message)
+                    .cause(source.to_string())
+                    .hint("try again"),
+            },
+            OperationError::Fs { path, source } => {
+                let failure = Failure::from(*source);
+                let message = format!("{path}: {}", failure.message);
+                Failure { message, ..failure }
+            }
         }
     }
 }

@@ -109,6 +109,12 @@ error_codes! {
     MountFailed = "mount-failed", Failure;
     NotMounted = "not-mounted", Conflict;
     Busy = "busy", Conflict;
+    NoSuchPath = "no-such-path", NotFound;
+    PathExists = "path-exists", Conflict;
+    /// Something else is at a path than the command works on.
+    WrongKind = "wrong-kind", Refused;
+    /// A path that is no command's to change, or that leads out of the fork.
+    PathRefused = "path-refused", Usage;
     UncommittedChanges = "uncommitted-changes", Refused;
     NothingToCommit = "nothing-to-commit", Refused;
     EmptyMessage = "empty-message", Usage;
@@ -232,7 +238,7 @@ fn one_line(text: String) -> String {
     lines.collect::<Vec<_>>().join("; ")
 }
 
-fn no_space(place: &str) -> Failure {
+pub(super) fn no_space(place: &str) -> Failure {
     Failure::new(ErrorCode::NoSpace, format!("the disk is full: {place}"))
         .hint("free some space (`tine list` shows the size of each fork) and try again")
 }

@@ -26,6 +26,7 @@ mod report;
 pub mod server;
 mod slots;
 mod socket;
+pub mod transfer;
 mod wire;
 
 pub use client::{Client, ConnectOptions};

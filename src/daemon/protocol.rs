@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
+use super::transfer::Transfer;
 use crate::change::ChangeKind;
 use crate::git::{CacheFigures, CommitTime};
 use crate::path::text::{PathText, host_path, optional_host_path};
@@ -95,6 +96,43 @@ pub enum Request {
     },
     /// The fork's commits since its base, newest first. Answers [`Answer::Log`].
     Log { fork: ForkName, limit: usize },
+    /// What is at a path; a symlink is not followed at its end. Answers [`Answer::Nodes`] with one.
+    Stat { fork: ForkName, path: PathText },
+    /// What a directory holds, with `deep` all beneath; of anything else itself. Answers [`Answer::Nodes`].
+    Entries {
+        fork: ForkName,
+        path: PathText,
+        deep: bool,
+    },
+    /// The contents of regular files. Answers [`Answer::Contents`].
+    Read { fork: ForkName, paths: Vec<PathText> },
+    /// Makes a regular file, or replaces its content. Answers [`Answer::Written`].
+    Write(WriteRequest),
+    /// Moves what is at a path, into a directory that is there (which it must be with `into`). Answers [`Answer::Moved`].
+    Move {
+        fork: ForkName,
+        from: PathText,
+        to: PathText,
+        into: bool,
+        force: bool,
+    },
+    /// Removes all of these, or nothing. Answers [`Answer::Removed`].
+    Remove {
+        fork: ForkName,
+        paths: Vec<PathText>,
+        recursive: bool,
+    },
+}
+
+/// `tine write`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct WriteRequest {
+    pub fork: ForkName,
+    pub path: PathText,
+    pub content: Transfer,
+    /// Makes directories that are missing.
+    pub parents: bool,
+    pub executable: bool,
 }
 
 /// `tine new`.
@@ -172,6 +210,87 @@ pub enum Answer {
     Log {
         commits: Vec<CommitLine>,
     },
+    Nodes {
+        nodes: Vec<NodeLine>,
+    },
+    /// The files, and their contents one after the other.
+    Contents {
+        files: Vec<FileLine>,
+        contents: Transfer,
+    },
+    Written(WrittenLine),
+    Moved(MovedLine),
+    Removed {
+        paths: Vec<PathText>,
+    },
+}
+
+/// One path of a fork.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NodeLine {
+    pub path: PathText,
+    pub kind: NodeKind,
+    /// Permission bits with the kind's, octal (`100644`).
+    pub mode: String,
+    /// Bytes.
+    pub size: u64,
+    pub links: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub ino: u64,
+    pub modified: TimeLine,
+    pub changed: TimeLine,
+    /// A symlink's.
+    pub target: Option<PathText>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeKind {
+    File,
+    Directory,
+    Symlink,
+    Fifo,
+    Socket,
+    CharDevice,
+    BlockDevice,
+}
+
+/// A time since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeLine {
+    pub secs: i64,
+    pub nanos: u32,
+}
+
+/// One file of [`Answer::Contents`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FileLine {
+    pub path: PathText,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// The answer to a write.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct WrittenLine {
+    pub fork: ForkName,
+    /// Without symlinks on the way.
+    pub path: PathText,
+    /// Bytes.
+    pub size: u64,
+    /// Whether there was no such file before.
+    pub created: bool,
+}
+
+/// The answer to a move.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MovedLine {
+    pub fork: ForkName,
+    pub from: PathText,
+    pub to: PathText,
+    /// Whether a file was there.
+    pub replaced: bool,
 }
 
 /// The daemon itself.

@@ -13,7 +13,7 @@ use super::failure::{ErrorCode, Failure};
 use super::handlers::{self, Insistence};
 use super::launch::Reporter;
 use super::slots::Daemon;
-use super::{connection, journal, socket};
+use super::{connection, journal, socket, transfer};
 use crate::git::{Repository, program};
 use crate::sys::{mapping, memory, process};
 use crate::workspace::Store;
@@ -91,6 +91,7 @@ fn start(common_dir: &Path) -> Result<(Arc<Daemon>, UnixListener), Failure> {
     program::check_version()?;
     let repository = Repository::open(common_dir)?;
     let store = Store::open(&repository)?;
+    transfer::clear_forgotten(store.dir());
     let listener = socket::bind(store.dir())?;
     // Asked now: later another program may be there.
     let program = std::env::current_exe().ok();

@@ -36,6 +36,14 @@ impl ChangesSince {
     }
 }
 
+#[cfg(test)]
+impl ChangesSince {
+    /// How many steps it were.
+    pub fn steps(&self) -> usize {
+        self.0.read().expect("whole records").len()
+    }
+}
+
 impl Touched {
     /// All that a layer speaks of. `is_as_beneath` says of a directory's node that the base has it like that.
     pub fn add_layer(&mut self, index: &LayerIndex, is_as_beneath: impl Fn(&Node) -> bool) {

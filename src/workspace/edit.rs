@@ -1,8 +1,15 @@
 //! One atomic step in the making: nodes and names as they shall be, committed as a single log record.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use super::error::FsError;
+use super::flags::{check_may_add, check_may_remove};
 use super::fs::{Found, Place, State, Workspace};
+use super::mutate::NewNode;
+use super::ops::Caller;
 use crate::attr::{FileKind, Ino, Timestamp};
+use crate::git::TreeEntryKind;
 use crate::layer::{Dentry, Node, Op};
 use crate::path::EntryName;
 
@@ -12,7 +19,7 @@ pub(super) struct Edit<'a> {
     pub state: &'a mut State,
     /// The time of everything in this step.
     pub now: Timestamp,
-    nodes: Vec<(Ino, Node)>,
+    nodes: BTreeMap<Ino, Node>,
     drops: Vec<Ino>,
     names: Vec<Op>,
 }
@@ -23,7 +30,7 @@ impl<'a> Edit<'a> {
             workspace,
             state,
             now: Timestamp::now(),
-            nodes: Vec::new(),
+            nodes: BTreeMap::new(),
             drops: Vec::new(),
             names: Vec::new(),
         }
@@ -31,22 +38,45 @@ impl<'a> Edit<'a> {
 
     /// The node as it shall be, copied up where no layer has it yet.
     pub fn node_mut(&mut self, found: &Found) -> Result<&mut Node, FsError> {
-        let position = match self.nodes.iter().position(|(ino, _)| *ino == found.ino) {
-            Some(position) => position,
-            None => {
-                let node = self.workspace.node(self.state, found)?;
-                self.nodes.push((found.ino, node));
-                self.nodes.len() - 1
-            }
-        };
-        Ok(&mut self.nodes[position].1)
+        match self.nodes.entry(found.ino) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(vacant) => Ok(vacant.insert(self.workspace.node(self.state, found)?)),
+        }
+    }
+
+    /// The node as it shall be, to be looked at.
+    fn node(&self, found: &Found) -> Result<Node, FsError> {
+        match self.nodes.get(&found.ino) {
+            Some(node) => Ok(node.clone()),
+            None => self.workspace.node(self.state, found),
+        }
     }
 
     /// A node that is made in this step; its number.
     pub fn new_node(&mut self, node: Node) -> Result<Ino, FsError> {
         let ino = self.state.stack.open_layer_mut().allocate_ino()?;
-        self.nodes.push((ino, node));
+        self.nodes.insert(ino, node);
         Ok(ino)
+    }
+
+    /// Makes a node at a free name of a directory, which may be one that is made in this step.
+    pub fn make(
+        &mut self,
+        caller: Caller,
+        dir: &Found,
+        name: &EntryName,
+        new: NewNode,
+    ) -> Result<Found, FsError> {
+        check_may_add(self.state, dir)?;
+        let kind = new.kind;
+        let node = new.into_node(caller, &self.node(dir)?, self.now)?;
+        let ino = self.new_node(node)?;
+        self.put_name(dir, name, ino)?;
+        self.touch_dir(dir, i64::from(kind == FileKind::Directory))?;
+        Ok(Found {
+            ino,
+            place: Place::Layer,
+        })
     }
 
     /// A name came to, or went from, the directory: its times change, and its links by those of subdirectories.
@@ -98,6 +128,11 @@ impl<'a> Edit<'a> {
     }
 
     fn base_ino(&self, dir: &Found, name: &EntryName) -> Result<Option<Ino>, FsError> {
+        let is_new =
+            |node: &Node| !matches!(&node.origin, Some(origin) if origin.kind == TreeEntryKind::Directory);
+        if self.nodes.get(&dir.ino).is_some_and(is_new) {
+            return Ok(None);
+        }
         let base_dir = self.workspace.base_dir(self.state, dir)?;
         Ok(base_dir.and_then(|base_dir| {
             let index = base_dir.find(name.as_bytes())?;
@@ -108,9 +143,10 @@ impl<'a> Edit<'a> {
     /// The node lost a name (a directory: its only one). Without any left it is gone, unless somebody still uses it.
     pub fn lose_link(&mut self, found: &Found) -> Result<(), FsError> {
         let is_dir = self.workspace.kind(self.state, found)? == FileKind::Directory;
-        let links = match &found.place {
-            Place::Layer => self.workspace.layer_node(self.state, found.ino)?.nlink,
-            Place::Base(_) | Place::BaseRoot => 1,
+        let links = match (self.nodes.get(&found.ino), &found.place) {
+            (Some(node), _) => node.nlink,
+            (None, Place::Layer) => self.workspace.layer_node(self.state, found.ino)?.nlink,
+            (None, Place::Base(_) | Place::BaseRoot) => 1,
         };
         if !is_dir && links > 1 || self.workspace.inodes.is_remembered(found.ino) {
             let now = self.now;
@@ -118,9 +154,31 @@ impl<'a> Edit<'a> {
             node.nlink = if is_dir { 0 } else { node.nlink.saturating_sub(1) };
             node.ctime = now;
         } else {
-            self.nodes.retain(|(ino, _)| *ino != found.ino);
+            self.nodes.remove(&found.ino);
             if self.state.stack.open_layer().index().node(found.ino).is_some() {
                 self.drops.push(found.ino);
+            }
+        }
+        Ok(())
+    }
+
+    /// All that is beneath the directory loses its name there, as if it were emptied step by step. Where nobody uses what
+    /// the base has alone, nothing is said of it.
+    pub fn empty_dir(&mut self, dir: &Found) -> Result<(), FsError> {
+        let mut rest = vec![dir.clone()];
+        while let Some(dir) = rest.pop() {
+            let is_kept = self.workspace.inodes.is_remembered(dir.ino);
+            for (name, kind, ino) in self.workspace.entries(self.state, &dir)? {
+                let child = self.workspace.child(self.state, &dir, name.as_bytes())?;
+                let child = child.filter(|child| child.ino == ino).ok_or(FsError::Stale)?;
+                check_may_remove(self.state, &dir, &child)?;
+                if is_kept {
+                    self.drop_name(&dir, &name)?;
+                }
+                if kind == FileKind::Directory {
+                    rest.push(child.clone());
+                }
+                self.lose_link(&child)?;
             }
         }
         Ok(())

@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::fork::ForkName;
 use crate::git::GitError;
 use crate::layer::LayerError;
-use crate::path::PathError;
+use crate::path::{PathError, RepoPath};
 
 /// Why a file system operation failed. Each variant is one errno; `fuse` maps them.
 #[derive(Debug, Error)]
@@ -69,6 +69,56 @@ impl From<LayerError> for FsError {
             }
             LayerError::Io { source, .. } if source.kind() == ErrorKind::FileTooLarge => FsError::TooLarge,
             _ => FsError::Layer(error),
+        }
+    }
+}
+
+/// Why an operation by path was refused, or failed.
+#[derive(Debug, Error)]
+pub enum OperationError {
+    #[error("{0} does not exist in the fork")]
+    NotFound(RepoPath),
+    #[error("{0} exists already")]
+    Exists(RepoPath),
+    #[error("{0} is a directory")]
+    IsADirectory(RepoPath),
+    #[error("{0} is no directory")]
+    NotADirectory(RepoPath),
+    #[error("{0} is no regular file")]
+    NotAFile(RepoPath),
+    #[error("the fork's root cannot be moved, removed or written")]
+    Root,
+    #[error("{0} is the fork's link to its repository, which is left alone")]
+    DotGit(RepoPath),
+    #[error("{0} leads out of the fork by a symlink")]
+    LeadsOut(RepoPath),
+    #[error("{0} goes through too many symlinks")]
+    SymlinkLoop(RepoPath),
+    #[error("{0} cannot be moved into itself")]
+    IntoItself(RepoPath),
+    #[error("{0} and {1} are the same file")]
+    SameFile(RepoPath, RepoPath),
+    #[error("{0} is open in a program that reads it without asking")]
+    Pinned(RepoPath),
+    #[error("the content for {path} could not be read")]
+    Source { path: RepoPath, source: std::io::Error },
+    #[error("{path}: {source}")]
+    Fs { path: RepoPath, source: Box<FsError> },
+}
+
+impl OperationError {
+    /// For `map_err`: what went wrong at `path`.
+    pub fn at(path: &RepoPath) -> impl FnOnce(FsError) -> OperationError {
+        let path = path.clone();
+        move |error| match error {
+            FsError::NotFound => OperationError::NotFound(path),
+            FsError::Exists => OperationError::Exists(path),
+            FsError::NotADirectory => OperationError::NotADirectory(path),
+            FsError::IsADirectory => OperationError::IsADirectory(path),
+            source => OperationError::Fs {
+                path,
+                source: Box::new(source),
+            },
         }
     }
 }

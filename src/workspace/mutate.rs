@@ -36,15 +36,9 @@ impl NewNode {
     };
 
     /// The caller's, or in a set-group-id directory that group's. What the directory's default ACL does not decide, the
-    /// caller's umask does; some flags are the directory's. `dir_node` is the directory as a layer has it.
-    fn into_node(
-        self,
-        caller: Caller,
-        dir_attr: &Attr,
-        dir_node: Option<&Node>,
-        now: Timestamp,
-    ) -> Result<Node, FsError> {
-        let inherits_group = dir_attr.perm & S_ISGID != 0;
+    /// caller's umask does; some flags are the directory's.
+    pub fn into_node(self, caller: Caller, dir: &Node, now: Timestamp) -> Result<Node, FsError> {
+        let inherits_group = dir.perm & S_ISGID != 0;
         let is_dir = self.kind == FileKind::Directory;
         let mut node = Node {
             kind: self.kind,
@@ -54,7 +48,7 @@ impl NewNode {
                 self.perm
             },
             uid: caller.uid,
-            gid: if inherits_group { dir_attr.gid } else { caller.gid },
+            gid: if inherits_group { dir.gid } else { caller.gid },
             nlink: if is_dir { 2 } else { 1 },
             rdev: self.rdev,
             size: self.size,
@@ -66,14 +60,12 @@ impl NewNode {
             xattrs: Xattrs::new(),
         };
         if node.kind != FileKind::Symlink {
-            match dir_node.and_then(|dir| dir.xattrs.get(acl::DEFAULT)) {
+            match dir.xattrs.get(acl::DEFAULT) {
                 Some(default) => inherit_acl(&mut node, default)?,
                 None => node.perm &= !caller.umask,
             }
         }
-        if let Some(dir) = dir_node {
-            inherit_flags(&mut node, dir);
-        }
+        inherit_flags(&mut node, dir);
         Ok(node)
     }
 }
@@ -160,25 +152,14 @@ impl Workspace {
         if self.child(state, dir, name.as_bytes())?.is_some() {
             return Err(FsError::Exists);
         }
-        check_may_add(state, dir)?;
-        let dir_attr = self.attr(state, dir)?;
-        let kind = new.kind;
-        let is_dir = kind == FileKind::Directory;
         let mut edit = Edit::new(self, state);
-        let dir_node = edit.state.stack.node(dir.ino);
-        let node = new.into_node(caller, &dir_attr, dir_node, edit.now)?;
-        let ino = edit.new_node(node)?;
-        edit.put_name(dir, name, ino)?;
-        edit.touch_dir(dir, i64::from(is_dir))?;
+        let made = edit.make(caller, dir, name, new)?;
         edit.commit()?;
-        Ok(Found {
-            ino,
-            place: Place::Layer,
-        })
+        Ok(made)
     }
 
     /// Nothing can be made in a directory that was removed.
-    fn check_is_linked(&self, state: &State, dir: &Found) -> Result<(), FsError> {
+    pub(super) fn check_is_linked(&self, state: &State, dir: &Found) -> Result<(), FsError> {
         match dir.place {
             Place::Layer if self.layer_node(state, dir.ino)?.nlink == 0 => Err(FsError::NotFound),
             _ => Ok(()),
@@ -315,10 +296,8 @@ impl Workspace {
                 self.exchange(&mut state, (&from, &name, &found), (&to, &new_name, &target))
             }
             (RenameMode::LeaveDevice { .. }, target) => {
-                let dir_attr = self.attr(&state, &from)?;
-                let dir_node = state.stack.node(from.ino);
-                let left =
-                    NewNode::OVERLAY_WHITEOUT.into_node(caller, &dir_attr, dir_node, Timestamp::now())?;
+                let dir_node = self.node(&state, &from)?;
+                let left = NewNode::OVERLAY_WHITEOUT.into_node(caller, &dir_node, Timestamp::now())?;
                 self.move_name(
                     &mut state,
                     (&from, &name, &found),
@@ -333,7 +312,7 @@ impl Workspace {
     }
 
     /// `left`, if any, takes the old name.
-    fn move_name(
+    pub(super) fn move_name(
         &self,
         state: &mut State,
         (from, name, found): (&Found, &EntryName, &Found),
@@ -393,7 +372,7 @@ impl Workspace {
     }
 
     /// Whether `dir` is the directory `ancestor` or lies beneath it.
-    fn is_beneath(&self, state: &State, dir: &Found, ancestor: Ino) -> Result<bool, FsError> {
+    pub(super) fn is_beneath(&self, state: &State, dir: &Found, ancestor: Ino) -> Result<bool, FsError> {
         let origin_path = |ino| Some(state.stack.node(ino)?.origin.as_ref()?.path.clone());
         let mut ino = dir.ino;
         let mut base_path = match &dir.place {

@@ -157,7 +157,11 @@ impl Workspace {
     }
 
     /// A content of the open layer that no record names yet; `None` for no bytes.
-    fn store_content(&self, state: &mut State, content: &[u8]) -> Result<Option<ContentRef>, FsError> {
+    pub(super) fn store_content(
+        &self,
+        state: &mut State,
+        content: &[u8],
+    ) -> Result<Option<ContentRef>, FsError> {
         if content.is_empty() {
             return Ok(None);
         }
@@ -177,7 +181,7 @@ impl Workspace {
         }
     }
 
-    fn give_back_unless<T>(
+    pub(super) fn give_back_unless<T>(
         &self,
         done: Result<T, FsError>,
         state: &mut State,
@@ -209,7 +213,7 @@ impl Workspace {
     }
 
     /// Finds the node at `path` and counts one lookup of it.
-    fn hold(&self, path: &RepoPath) -> Result<Found, FsError> {
+    pub(super) fn hold(&self, path: &RepoPath) -> Result<Found, FsError> {
         let state = self.read_state();
         let found = self.walk(&state, path)?;
         self.remember(&found)?;
@@ -230,7 +234,7 @@ impl Workspace {
         Ok(found)
     }
 
-    fn walk_dir(&self, state: &State, path: &RepoPath) -> Result<Found, FsError> {
+    pub(super) fn walk_dir(&self, state: &State, path: &RepoPath) -> Result<Found, FsError> {
         let found = self.walk(state, path)?;
         match self.kind(state, &found)? {
             FileKind::Directory => Ok(found),

@@ -2,6 +2,7 @@
 
 mod beside;
 mod changed;
+mod paths;
 mod permissions;
 
 use std::collections::BTreeSet;

@@ -163,7 +163,7 @@ fn list_shows_every_fork_in_aligned_columns() {
     }
     assert!(!listed.contains('\x1b'), "no colour into a pipe");
     assert!(tine.ok(&["list", "--color=always"]).contains("\x1b["));
-    let list = tine.json(&["ls"]);
+    let list = tine.json(&["list"]);
     assert_eq!(list["forks"].as_array().unwrap().len(), 2);
     assert_eq!(list["damaged"], json!([]));
 }
@@ -440,7 +440,7 @@ fn delete_leaves_a_branch_with_commits_and_refuses_uncommitted_work() {
         "still mounted and whole"
     );
 
-    let deleted = tine.json(&["rm", "demo", "--force"]);
+    let deleted = tine.json(&["remove", "demo", "--force"]);
     assert_eq!(deleted["branch_deleted"], false);
     assert_eq!(deleted["kept_as"], "refs/tine/demo/discarded-1");
     assert_eq!(repo.git(&["show", "tine/demo:one.txt"]), "1");

@@ -100,6 +100,20 @@ fn every_documented_key_is_printed_and_no_other() {
     }
 
     assert_eq!(
+        keys(&tine.json(&["stat", "demo", "new.txt"])),
+        documented("## Paths")
+    );
+    let listed = tine.json(&["ls", "demo"]);
+    assert_eq!(keys(&listed["nodes"][0]), documented("## Paths"));
+    assert_eq!(
+        keys(&tine.json(&["cat", "demo", "new.txt"])),
+        ["fork".to_owned(), "files".to_owned()].into()
+    );
+    assert_eq!(
+        keys(&tine.json(&["mv", "demo", "new.txt", "newer.txt"])),
+        documented_of("mv")
+    );
+    assert_eq!(
         keys(&tine.json(&["commit", "demo", "-m", "new"])),
         documented_of("commit")
     );

@@ -3,6 +3,7 @@
 mod forks;
 mod lifecycle;
 mod mounting;
+mod paths;
 mod snapshots;
 mod work;
 
@@ -18,6 +19,7 @@ use super::protocol::{IdentityText, Request, Response};
 use super::slots::Daemon;
 use crate::git::Identity;
 use crate::sys::process::PeerCredentials;
+use crate::workspace::MoveOptions;
 
 /// Answers a request of `peer`.
 pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> Response {
@@ -74,6 +76,22 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
         ),
         Request::Changed { fork, dir, token } => monitor::changed_since(daemon, &fork, &dir, &token),
         Request::Log { fork, limit } => work::log(daemon, &fork, limit),
+        Request::Stat { fork, path } => paths::stat(daemon, &fork, &path),
+        Request::Entries { fork, path, deep } => paths::entries(daemon, &fork, &path, deep),
+        Request::Read { fork, paths } => paths::read(daemon, &fork, &paths),
+        Request::Write(request) => paths::write(daemon, peer, &request),
+        Request::Move {
+            fork,
+            from,
+            to,
+            into,
+            force,
+        } => paths::rename(daemon, &fork, (&from, &to), MoveOptions { force, into }),
+        Request::Remove {
+            fork,
+            paths,
+            recursive,
+        } => paths::remove(daemon, &fork, &paths, recursive),
     }
 }
 

@@ -1,0 +1,107 @@
+//! `tine cat`: contents of files in a fork.
+
+use std::ffi::OsString;
+use std::io::Read;
+
+use base64::Engine;
+use serde::Serialize;
+
+use super::context::Context;
+use super::inside::{Inside, store_dir};
+use super::{Exit, SUCCESS};
+use crate::daemon::protocol::{Answer, FileLine, Request};
+use crate::daemon::transfer::Arrived;
+use crate::daemon::{ErrorCode, Failure};
+use crate::path::text::PathText;
+use crate::workspace::ForkName;
+
+/// Print files of a fork, mounted or not
+///
+/// Byte for byte, one after the other, as the mount would show them; nothing is printed if one of them cannot be read.
+/// Symlinks are followed within the fork. With --json a content is {"text": …} or, where it is not UTF-8, {"base64": …}.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine cat fix-parser src/main.rs
+  tine cat fix-parser logo.png > logo.png")]
+pub struct Cat {
+    /// The fork
+    #[arg(value_name = "FORK")]
+    pub fork: String,
+
+    /// From the fork's root, or absolute in its mount
+    #[arg(value_name = "PATH", required = true)]
+    pub paths: Vec<OsString>,
+}
+
+#[derive(Serialize)]
+struct Contents {
+    fork: ForkName,
+    files: Vec<FileContent>,
+}
+
+#[derive(Serialize)]
+struct FileContent {
+    #[serde(flatten)]
+    file: FileLine,
+    content: ContentText,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+enum ContentText {
+    Text(String),
+    Base64(String),
+}
+
+pub fn run(verb: &Cat, context: &Context) -> Result<Exit, Failure> {
+    let mut inside = Inside::new(context, &verb.fork)?;
+    let paths: Vec<PathText> = inside.paths(verb.paths.iter().map(OsString::as_os_str))?;
+    let fork = inside.fork.clone();
+    let request = Request::Read {
+        fork: fork.clone(),
+        paths,
+    };
+    let (files, contents) = inside.connection.ask(&request, |answer| match answer {
+        Answer::Contents { files, contents } => Some((files, contents)),
+        _ => None,
+    })?;
+    let mut input: Box<dyn Read> = match contents.take(&store_dir(context)?)? {
+        Arrived::Bytes(bytes) => Box::new(std::io::Cursor::new(bytes)),
+        Arrived::File(file) => Box::new(file),
+    };
+    let output = &context.output;
+    if !output.is_json() {
+        let mut buffer = vec![0; 256 << 10];
+        loop {
+            let count = input.read(&mut buffer).map_err(unread)?;
+            if count == 0 {
+                return Ok(SUCCESS);
+            }
+            output.bytes(&buffer[..count])?;
+        }
+    }
+    let mut told = Vec::with_capacity(files.len());
+    for file in files {
+        let mut bytes = Vec::new();
+        (&mut input)
+            .take(file.size)
+            .read_to_end(&mut bytes)
+            .map_err(unread)?;
+        let content = match String::from_utf8(bytes) {
+            Ok(text) => ContentText::Text(text),
+            Err(error) => {
+                ContentText::Base64(base64::engine::general_purpose::STANDARD.encode(error.as_bytes()))
+            }
+        };
+        told.push(FileContent { file, content });
+    }
+    output.json(&Contents { fork, files: told })?;
+    Ok(SUCCESS)
+}
+
+fn unread(error: std::io::Error) -> Failure {
+    Failure::new(ErrorCode::Io, "the content could not be read")
+        .cause(error.to_string())
+        .hint("try again")
+}

@@ -1,0 +1,186 @@
+//! Paths of a fork on the command line, and what is there in words.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::context::{Connection, Context};
+use super::output::quoted;
+use crate::daemon::protocol::{Answer, NodeKind, NodeLine, Request};
+use crate::daemon::{ErrorCode, Failure};
+use crate::path::RepoPath;
+use crate::path::text::PathText;
+use crate::workspace::{ForkName, Store};
+
+/// The fork that a command works in.
+pub struct Inside {
+    pub connection: Connection,
+    pub fork: ForkName,
+    /// Asked for when it is needed.
+    mount_dir: Option<PathBuf>,
+}
+
+impl Inside {
+    pub fn new(context: &Context, fork: &str) -> Result<Inside, Failure> {
+        let (connection, fork) = context.connect_to_fork(Some(fork))?;
+        Ok(Inside {
+            connection,
+            fork,
+            mount_dir: None,
+        })
+    }
+
+    /// The path from the fork's root that `path` means: that, or an absolute one in its mount.
+    pub fn path(&mut self, path: &OsStr) -> Result<PathText, Failure> {
+        let bytes = path.as_bytes();
+        if bytes.is_empty() {
+            return Err(Failure::new(ErrorCode::Usage, "a path is empty")
+                .hint("`.` is the fork's root, everything else is named from there"));
+        }
+        let beneath = match bytes.first() {
+            Some(b'/') => self.beneath_mount(Path::new(path))?,
+            _ => PathBuf::from(path),
+        };
+        Ok((&RepoPath::parse(beneath.as_os_str().as_bytes())?).into())
+    }
+
+    pub fn paths<'p>(
+        &mut self,
+        paths: impl IntoIterator<Item = &'p OsStr>,
+    ) -> Result<Vec<PathText>, Failure> {
+        paths.into_iter().map(|path| self.path(path)).collect()
+    }
+
+    fn beneath_mount(&mut self, path: &Path) -> Result<PathBuf, Failure> {
+        let mount_dir = match &self.mount_dir {
+            Some(dir) => dir.clone(),
+            None => self.connection.show(&self.fork)?.mount_dir,
+        };
+        // As it is written, or as the kernel has it. The mount itself is not touched: it may hang.
+        let canonical = mount_dir
+            .parent()
+            .zip(mount_dir.file_name())
+            .and_then(|(parent, name)| Some(parent.canonicalize().ok()?.join(name)));
+        let beneath = std::iter::once(&mount_dir)
+            .chain(&canonical)
+            .find_map(|dir| path.strip_prefix(dir).ok())
+            .map(Path::to_owned);
+        let refused = || {
+            Failure::new(
+                ErrorCode::PathRefused,
+                format!("{} is not in {}", path.display(), self.fork),
+            )
+            .hint(format!(
+                "name it from the fork's root, or beneath {}",
+                mount_dir.display()
+            ))
+        };
+        let beneath = beneath.ok_or_else(refused)?;
+        self.mount_dir = Some(mount_dir);
+        Ok(beneath)
+    }
+
+    pub fn nodes(&mut self, request: &Request) -> Result<Vec<NodeLine>, Failure> {
+        self.connection.ask(request, |answer| match answer {
+            Answer::Nodes { nodes } => Some(nodes),
+            _ => None,
+        })
+    }
+}
+
+/// Where the store of the repository is.
+pub fn store_dir(context: &Context) -> Result<PathBuf, Failure> {
+    Ok(Store::dir_of(context.repository()?))
+}
+
+/// `ls -l`'s first column: `-rw-r--r--`.
+pub fn mode_text(node: &NodeLine) -> String {
+    let mode = u32::from_str_radix(&node.mode, 8).unwrap_or(0);
+    let mut text = String::with_capacity(10);
+    text.push(kind_letter(node.kind));
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (mode & special != 0, bits & 1 != 0) {
+            (true, true) => letter,
+            (true, false) => letter.to_ascii_uppercase(),
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+/// `ls -l`'s letter.
+pub fn kind_letter(kind: NodeKind) -> char {
+    match kind {
+        NodeKind::File => '-',
+        NodeKind::Directory => 'd',
+        NodeKind::Symlink => 'l',
+        NodeKind::Fifo => 'p',
+        NodeKind::Socket => 's',
+        NodeKind::CharDevice => 'c',
+        NodeKind::BlockDevice => 'b',
+    }
+}
+
+/// What it is, in words.
+pub fn kind_word(kind: NodeKind) -> &'static str {
+    match kind {
+        NodeKind::File => "file",
+        NodeKind::Directory => "directory",
+        NodeKind::Symlink => "symlink",
+        NodeKind::Fifo => "fifo",
+        NodeKind::Socket => "socket",
+        NodeKind::CharDevice => "character device",
+        NodeKind::BlockDevice => "block device",
+    }
+}
+
+/// The path from the fork's root; a dot for that.
+pub fn shown(path: &PathText) -> String {
+    match quoted(path) {
+        path if path.is_empty() => ".".to_owned(),
+        path => path,
+    }
+}
+
+/// `text`, and where it leads, if it is a symlink.
+pub fn with_target(text: String, node: &NodeLine) -> String {
+    match &node.target {
+        Some(target) => format!("{text} -> {}", quoted(target)),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::protocol::TimeLine;
+
+    #[test]
+    fn modes_are_told_as_ls_does() {
+        let time = TimeLine { secs: 0, nanos: 0 };
+        let told = |mode: &str, kind| {
+            mode_text(&NodeLine {
+                path: PathText::Text("x".into()),
+                kind,
+                mode: mode.into(),
+                size: 0,
+                links: 1,
+                uid: 0,
+                gid: 0,
+                ino: 2,
+                modified: time,
+                changed: time,
+                target: None,
+            })
+        };
+        assert_eq!(told("100644", NodeKind::File), "-rw-r--r--");
+        assert_eq!(told("104755", NodeKind::File), "-rwsr-xr-x");
+        assert_eq!(told("102640", NodeKind::File), "-rw-r-S---");
+        assert_eq!(told("041777", NodeKind::Directory), "drwxrwxrwt");
+        assert_eq!(told("120777", NodeKind::Symlink), "lrwxrwxrwx");
+    }
+}

@@ -1,0 +1,81 @@
+//! `tine write`: replaces a file of a fork, or makes it.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::PathBuf;
+
+use super::context::Context;
+use super::inside::{Inside, shown, store_dir};
+use super::{Exit, SUCCESS, failures};
+use crate::daemon::Failure;
+use crate::daemon::protocol::{Answer, Request, WriteRequest};
+use crate::daemon::transfer::Outgoing;
+
+/// Write a file of a fork, mounted or not
+///
+/// The content comes from standard input, or from --file. It takes the place of the old one in one step: nobody sees half
+/// of it. The file keeps its mode; what is no regular file is refused.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine write fix-parser notes.md < notes.md
+  tine write fix-parser tools/run.sh -p --executable --file run.sh")]
+pub struct Write {
+    /// The fork
+    #[arg(value_name = "FORK")]
+    pub fork: String,
+
+    /// From the fork's root, or absolute in its mount
+    #[arg(value_name = "PATH")]
+    pub path: OsString,
+
+    /// Take the content from FILE
+    #[arg(short = 'F', long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub file: Option<PathBuf>,
+
+    /// Make directories that are missing
+    #[arg(short, long)]
+    pub parents: bool,
+
+    /// Let whoever may read it execute it
+    #[arg(short = 'x', long)]
+    pub executable: bool,
+}
+
+pub fn run(verb: &Write, context: &Context) -> Result<Exit, Failure> {
+    let mut inside = Inside::new(context, &verb.fork)?;
+    let path = inside.path(&verb.path)?;
+    // Before anything is read: the fork may not be there.
+    inside.connection.show(&inside.fork)?;
+    let store_dir = store_dir(context)?;
+    let mut outgoing = Outgoing::new(&store_dir);
+    match &verb.file {
+        Some(path) => {
+            let mut file = File::open(path).map_err(|error| failures::named("read", path, &error))?;
+            outgoing.add_all(&mut file)?;
+        }
+        None => outgoing.add_all(&mut std::io::stdin().lock())?,
+    }
+    let content = outgoing.finish();
+    let request = Request::Write(WriteRequest {
+        fork: inside.fork.clone(),
+        path,
+        content: content.clone(),
+        parents: verb.parents,
+        executable: verb.executable,
+    });
+    let written = inside.connection.ask(&request, |answer| match answer {
+        Answer::Written(written) => Some(written),
+        _ => None,
+    });
+    let written = written.inspect_err(|_| content.withdraw(&store_dir))?;
+    match context.output.is_json() {
+        true => context.output.json(&written)?,
+        false => {
+            let done = if written.created { "made" } else { "wrote" };
+            let line = format!("{done} {} ({} bytes)\n", shown(&written.path), written.size);
+            context.output.text(&line)?;
+        }
+    }
+    Ok(SUCCESS)
+}

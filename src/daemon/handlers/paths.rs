@@ -1,0 +1,177 @@
+//! Looking at and changing a fork by path, mounted or not.
+
+use std::sync::Arc;
+
+use crate::attr::{FileKind, Timestamp};
+use crate::daemon::failure::Failure;
+use crate::daemon::protocol::{
+    Answer, FileLine, MovedLine, NodeKind, NodeLine, Response, TimeLine, WriteRequest, WrittenLine,
+};
+use crate::daemon::slots::Daemon;
+use crate::daemon::transfer::{Arrived, Outgoing};
+use crate::path::RepoPath;
+use crate::path::text::PathText;
+use crate::sys::process::PeerCredentials;
+use crate::workspace::{Caller, ForkName, Last, MoveOptions, NewContent, PathNode, PutOptions, Workspace};
+
+pub fn stat(daemon: &Arc<Daemon>, name: &ForkName, path: &PathText) -> Response {
+    let path = parse(path)?;
+    looking(daemon, name, |workspace| {
+        let node = workspace.look_at(&path, Last::Keep)?;
+        Ok(Answer::Nodes {
+            nodes: vec![node_line(node)],
+        })
+    })
+}
+
+pub fn entries(daemon: &Arc<Daemon>, name: &ForkName, path: &PathText, deep: bool) -> Response {
+    let path = parse(path)?;
+    looking(daemon, name, |workspace| {
+        let nodes = match deep {
+            true => workspace.walk_at(&path)?,
+            false => workspace.list_at(&path)?,
+        };
+        Ok(Answer::Nodes {
+            nodes: nodes.into_iter().map(node_line).collect(),
+        })
+    })
+}
+
+pub fn read(daemon: &Arc<Daemon>, name: &ForkName, paths: &[PathText]) -> Response {
+    let paths = parse_all(paths)?;
+    looking(daemon, name, |workspace| {
+        let mut contents = Outgoing::new(daemon.store.dir());
+        let mut files = Vec::with_capacity(paths.len());
+        for path in &paths {
+            let size = workspace.read_at(path, &mut |piece| contents.add(piece))?;
+            files.push(FileLine {
+                path: path.into(),
+                size,
+            });
+        }
+        Ok(Answer::Contents {
+            files,
+            contents: contents.finish(),
+        })
+    })
+}
+
+pub fn write(daemon: &Arc<Daemon>, peer: PeerCredentials, request: &WriteRequest) -> Response {
+    let path = parse(&request.path)?;
+    let options = PutOptions {
+        parents: request.parents,
+        executable: request.executable,
+    };
+    changing(daemon, &request.fork, |workspace| {
+        // Not before it is this request's turn: who is sent to the next daemon still has it.
+        let arrived = request.content.take(daemon.store.dir())?;
+        let content = match &arrived {
+            Arrived::Bytes(bytes) => NewContent::Bytes(bytes),
+            Arrived::File(file) => NewContent::File(file),
+        };
+        let caller = Caller::new(peer.uid, peer.gid);
+        let written = workspace.put_file(caller, &path, content, options)?;
+        Ok(Answer::Written(WrittenLine {
+            fork: request.fork.clone(),
+            path: (&written.path).into(),
+            size: written.size,
+            created: written.created,
+        }))
+    })
+}
+
+pub fn rename(
+    daemon: &Arc<Daemon>,
+    name: &ForkName,
+    (from, to): (&PathText, &PathText),
+    options: MoveOptions,
+) -> Response {
+    let (from, to) = (parse(from)?, parse(to)?);
+    changing(daemon, name, |workspace| {
+        let moved = workspace.move_path(&from, &to, options)?;
+        Ok(Answer::Moved(MovedLine {
+            fork: name.clone(),
+            from: (&moved.from).into(),
+            to: (&moved.to).into(),
+            replaced: moved.replaced,
+        }))
+    })
+}
+
+pub fn remove(daemon: &Arc<Daemon>, name: &ForkName, paths: &[PathText], recursive: bool) -> Response {
+    let paths = parse_all(paths)?;
+    changing(daemon, name, |workspace| {
+        let removed = workspace.remove_paths(&paths, recursive)?;
+        Ok(Answer::Removed {
+            paths: removed.iter().map(Into::into).collect(),
+        })
+    })
+}
+
+fn looking(
+    daemon: &Arc<Daemon>,
+    name: &ForkName,
+    look: impl FnOnce(&Workspace) -> Result<Answer, Failure>,
+) -> Response {
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    look(&turn.open_existing()?.workspace)
+}
+
+/// Runs `change` on the fork. What no mount keeps open is on the disk before this returns.
+fn changing(
+    daemon: &Arc<Daemon>,
+    name: &ForkName,
+    change: impl FnOnce(&Workspace) -> Result<Answer, Failure>,
+) -> Response {
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    let fork = turn.open_existing()?;
+    let answer = change(&fork.workspace)?;
+    if !turn.is_mounted() {
+        fork.workspace.sync()?;
+    }
+    Ok(answer)
+}
+
+fn parse(path: &PathText) -> Result<RepoPath, Failure> {
+    Ok(RepoPath::parse(path.to_bytes())?)
+}
+
+fn parse_all(paths: &[PathText]) -> Result<Vec<RepoPath>, Failure> {
+    paths.iter().map(parse).collect()
+}
+
+fn node_line(node: PathNode) -> NodeLine {
+    let PathNode {
+        path,
+        attr,
+        link_target,
+    } = node;
+    let (kind, bits) = match attr.kind {
+        FileKind::Regular => (NodeKind::File, libc::S_IFREG),
+        FileKind::Directory => (NodeKind::Directory, libc::S_IFDIR),
+        FileKind::Symlink => (NodeKind::Symlink, libc::S_IFLNK),
+        FileKind::Fifo => (NodeKind::Fifo, libc::S_IFIFO),
+        FileKind::Socket => (NodeKind::Socket, libc::S_IFSOCK),
+        FileKind::CharDevice => (NodeKind::CharDevice, libc::S_IFCHR),
+        FileKind::BlockDevice => (NodeKind::BlockDevice, libc::S_IFBLK),
+    };
+    let time = |time: Timestamp| TimeLine {
+        secs: time.secs,
+        nanos: time.nanos,
+    };
+    NodeLine {
+        path: (&path).into(),
+        kind,
+        mode: format!("{:06o}", bits | u32::from(attr.perm)),
+        size: attr.size,
+        links: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        ino: attr.ino.0,
+        modified: time(attr.mtime),
+        changed: time(attr.ctime),
+        target: link_target.as_deref().map(Into::into),
+    }
+}

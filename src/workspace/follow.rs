@@ -1,0 +1,235 @@
+//! Looking at a fork by path: following symlinks within it, listing, and reading contents.
+//!
+//! A path is followed before anything is locked for a change, and becomes one without symlinks on its way. Should a
+//! symlink take the place of a directory in between, the operation finds no directory there and is refused.
+
+use std::collections::VecDeque;
+
+use super::error::{FsError, OperationError};
+use super::fs::{Place, Workspace};
+use crate::attr::{Attr, FileKind};
+use crate::path::{EntryName, RepoPath};
+
+/// Symlinks on one way, as many as Linux follows.
+const SYMLINKS_MAX: u32 = 40;
+
+/// The link to the repository at a fork's root.
+const DOT_GIT: &[u8] = b".git";
+
+/// Files are read in pieces of this many bytes.
+const READ_CHUNK: usize = 1 << 20;
+
+/// Whether a symlink at a path's end is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Last {
+    Follow,
+    Keep,
+}
+
+/// One path of a fork, and what is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathNode {
+    pub path: RepoPath,
+    pub attr: Attr,
+    /// A symlink's target.
+    pub link_target: Option<Vec<u8>>,
+}
+
+/// Whether the path is the fork's link to its repository, which is part of no changeset, or beneath it.
+pub(super) fn is_dot_git(path: &RepoPath) -> bool {
+    path.components()
+        .next()
+        .is_some_and(|name| name.as_bytes() == DOT_GIT)
+}
+
+/// Components that are still to be followed. `..` comes from symlinks only.
+type Rest = VecDeque<Vec<u8>>;
+
+fn push_front(rest: &mut Rest, target: &[u8]) {
+    for name in target.split(|&b| b == b'/').rev() {
+        if !matches!(name, b"" | b".") {
+            rest.push_front(name.to_vec());
+        }
+    }
+}
+
+impl Workspace {
+    /// The same place without symlinks on the way. What is missing is no error: the rest of the path stays as it is.
+    pub fn follow(&self, path: &RepoPath, last: Last) -> Result<RepoPath, OperationError> {
+        let mut rest: Rest = path.components().map(|name| name.as_bytes().to_vec()).collect();
+        let mut reached = RepoPath::root();
+        let mut followed = 0;
+        while let Some(name) = rest.pop_front() {
+            if name == b".." {
+                reached = match reached.split_last() {
+                    Some((parent, _)) => parent,
+                    None => return Err(OperationError::LeadsOut(path.clone())),
+                };
+                continue;
+            }
+            let name = EntryName::new(&name).map_err(|error| OperationError::at(path)(error.into()))?;
+            let next = reached.join(&name);
+            let kind = match self.resolve(&next) {
+                Ok(attr) => attr.kind,
+                Err(FsError::NotFound) => {
+                    let missing = next.clone();
+                    reached = next;
+                    for name in rest {
+                        let name =
+                            EntryName::new(&name).map_err(|_| OperationError::NotFound(missing.clone()))?;
+                        reached.push(&name);
+                    }
+                    return Ok(reached);
+                }
+                Err(error) => return Err(OperationError::at(&next)(error)),
+            };
+            match kind {
+                FileKind::Symlink if !rest.is_empty() || last == Last::Follow => {
+                    followed += 1;
+                    if followed > SYMLINKS_MAX {
+                        return Err(OperationError::SymlinkLoop(path.clone()));
+                    }
+                    let target = self.read_path(&next).map_err(OperationError::at(&next))?;
+                    if target.first() == Some(&b'/') {
+                        return Err(OperationError::LeadsOut(path.clone()));
+                    }
+                    push_front(&mut rest, &target);
+                }
+                FileKind::Directory => reached = next,
+                _ if rest.is_empty() => reached = next,
+                _ => return Err(OperationError::NotADirectory(next)),
+            }
+        }
+        Ok(reached)
+    }
+
+    /// What is at `path`.
+    pub fn look_at(&self, path: &RepoPath, last: Last) -> Result<PathNode, OperationError> {
+        let path = self.follow(path, last)?;
+        let attr = self.resolve(&path).map_err(OperationError::at(&path))?;
+        self.path_node(path, attr)
+    }
+
+    fn path_node(&self, path: RepoPath, attr: Attr) -> Result<PathNode, OperationError> {
+        let link_target = match attr.kind {
+            FileKind::Symlink => Some(self.read_path(&path).map_err(OperationError::at(&path))?),
+            _ => None,
+        };
+        Ok(PathNode {
+            path,
+            attr,
+            link_target,
+        })
+    }
+
+    /// What the directory at `path` holds, sorted; anything else itself. A symlink is followed. Without the fork's own
+    /// `.git`.
+    pub fn list_at(&self, path: &RepoPath) -> Result<Vec<PathNode>, OperationError> {
+        let node = self.look_at(path, Last::Follow)?;
+        match node.attr.kind {
+            FileKind::Directory => self.children(&node.path),
+            _ => Ok(vec![node]),
+        }
+    }
+
+    /// Everything beneath `path`, sorted, each directory as it is when it is come to; what is no directory itself. A symlink
+    /// at the beginning is followed, those beneath are not. Without the fork's own `.git`.
+    pub fn walk_at(&self, path: &RepoPath) -> Result<Vec<PathNode>, OperationError> {
+        let node = self.look_at(path, Last::Follow)?;
+        if node.attr.kind != FileKind::Directory {
+            return Ok(vec![node]);
+        }
+        let mut found = Vec::new();
+        let mut rest = vec![node.path.clone()];
+        while let Some(dir) = rest.pop() {
+            let children = match self.children(&dir) {
+                // It went away meanwhile.
+                Err(OperationError::NotFound(_) | OperationError::NotADirectory(_)) if dir != node.path => {
+                    continue;
+                }
+                children => children?,
+            };
+            let is_dir = |node: &&PathNode| node.attr.kind == FileKind::Directory;
+            rest.extend(children.iter().filter(is_dir).map(|node| node.path.clone()));
+            found.extend(children);
+        }
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(found)
+    }
+
+    /// The entries of the directory at `path`, sorted. Nobody else waits while sizes are looked up and links read.
+    fn children(&self, path: &RepoPath) -> Result<Vec<PathNode>, OperationError> {
+        let failed = || OperationError::at(path);
+        let (base_nodes, listed) = {
+            let state = self.read_state();
+            let dir = self.walk_dir(&state, path).map_err(failed())?;
+            let entries = self.entries(&state, &dir).map_err(failed())?;
+            let known = entries.into_iter().map(|(name, _, _)| {
+                let child = self.child(&state, &dir, name.as_bytes())?.ok_or(FsError::Stale)?;
+                let attr = match &child.place {
+                    Place::Base(_) => None,
+                    Place::Layer | Place::BaseRoot => Some(self.attr(&state, &child)?),
+                };
+                Ok((path.join(&name), child, attr))
+            });
+            let listed: Vec<_> = known.collect::<Result<_, FsError>>().map_err(failed())?;
+            (state.base.clone(), listed)
+        };
+        let mut nodes = Vec::with_capacity(listed.len());
+        for (path, child, attr) in listed {
+            if is_dot_git(&path) {
+                continue;
+            }
+            let attr = match (attr, &child.place) {
+                (Some(attr), _) => attr,
+                (None, Place::Base(base)) => base_nodes.attr(base).map_err(OperationError::at(&path))?,
+                (None, Place::Layer | Place::BaseRoot) => continue,
+            };
+            match self.path_node(path, attr) {
+                Ok(node) => nodes.push(node),
+                // A link that went away meanwhile, or is another thing now.
+                Err(OperationError::NotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        nodes.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(nodes)
+    }
+
+    /// Gives `take` the content of the regular file at `path`, piece by piece; symlinks are followed. Its length.
+    pub fn read_at<E: From<OperationError>>(
+        &self,
+        path: &RepoPath,
+        take: &mut dyn FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let path = self.follow(path, Last::Follow)?;
+        let found = self.hold(&path).map_err(OperationError::at(&path))?;
+        let read = self.read_held(&path, found.ino, take);
+        self.forget(found.ino, 1);
+        read
+    }
+
+    fn read_held<E: From<OperationError>>(
+        &self,
+        path: &RepoPath,
+        ino: crate::attr::Ino,
+        take: &mut dyn FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        match self.getattr(ino).map_err(OperationError::at(path))?.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(OperationError::IsADirectory(path.clone()).into()),
+            _ => return Err(OperationError::NotAFile(path.clone()).into()),
+        }
+        let mut done = 0;
+        loop {
+            let piece = self
+                .read(ino, done, READ_CHUNK)
+                .map_err(OperationError::at(path))?;
+            if piece.is_empty() {
+                return Ok(done);
+            }
+            take(&piece)?;
+            done += piece.len() as u64;
+        }
+    }
+}

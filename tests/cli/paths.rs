@@ -1,0 +1,255 @@
+//! Looking at and changing a fork by path, mounted and not.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::refused;
+use crate::support::repo::{large_content, path_text};
+use crate::support::{OutputExt, TestRepo, Tine, require_fuse, run_with_timeout, run_with_timeout_of};
+
+/// Runs `tine` with `input` on standard input; its standard output.
+#[track_caller]
+fn written(tine: &Tine, args: &[&str], input: &[u8]) -> String {
+    let limit = std::time::Duration::from_secs(60);
+    run_with_timeout_of(&mut tine.command(args), limit, input)
+        .expect_success(&format!("tine {args:?}"))
+        .text()
+}
+
+#[test]
+fn a_fork_that_is_not_mounted_is_looked_at_and_changed() {
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    tine.ok(&["new", "demo", "--no-mount"]);
+    assert_eq!(
+        tine.ok(&["ls", "demo"]),
+        ".gitignore\nREADME.md\ndangling\ndata\ndocs\nlink\nrun.sh\nsrc"
+    );
+    assert_eq!(tine.ok(&["ls", "demo", "docs/up"]), "deep\nmain.rs");
+    assert_eq!(
+        tine.ok(&["cat", "demo", "link"]),
+        "# A test\n\nWith two paragraphs."
+    );
+    assert_eq!(
+        tine.ok(&["cat", "demo", "src/deep/er/still/leaf.txt", "docs/guide.md"]),
+        "leaf\none\ntwo\nthree"
+    );
+    let long = tine.ok(&["ls", "demo", "-l"]);
+    assert!(long.contains("-rwxr-xr-x"), "{long}");
+    assert!(long.contains("link -> README.md"), "{long}");
+
+    assert_eq!(
+        written(&tine, &["write", "demo", "new/deep/file", "-p"], b"new\n"),
+        "made new/deep/file (4 bytes)"
+    );
+    assert_eq!(
+        written(&tine, &["write", "demo", "run.sh"], b"#!/bin/sh\n"),
+        "wrote run.sh (10 bytes)"
+    );
+    assert_eq!(tine.ok(&["mv", "demo", "src", "new"]), "moved src to new/src");
+    assert_eq!(
+        tine.ok(&["rm", "-r", "demo", "docs", "link"]),
+        "removed docs\nremoved link"
+    );
+    assert_eq!(
+        tine.ok(&["walk", "demo", "new"]),
+        "d   0  new/deep\n\
+         -   4  new/deep/file\n\
+         d   0  new/src\n\
+         d   0  new/src/deep\n\
+         d   0  new/src/deep/er\n\
+         d   0  new/src/deep/er/still\n\
+         -   5  new/src/deep/er/still/leaf.txt\n\
+         -  37  new/src/main.rs"
+    );
+    let status = tine.ok(&["status", "demo"]);
+    for line in [
+        "D docs/guide.md",
+        "D link",
+        "A new/deep/file",
+        "A new/src/main.rs",
+        "D src/main.rs",
+        "M run.sh",
+    ] {
+        assert!(status.contains(line), "{line} in {status}");
+    }
+    let stat = tine.json(&["stat", "demo", "run.sh"]);
+    assert_eq!((&stat["mode"], &stat["kind"]), (&"100755".into(), &"file".into()));
+    assert_eq!(stat["size"], 10);
+    assert!(
+        tine.ok(&["stat", "demo", "dangling"])
+            .contains("dangling -> nowhere")
+    );
+    tine.ok(&["daemon", "stop"]);
+    assert_eq!(tine.ok(&["cat", "demo", "new/deep/file"]), "new");
+}
+
+#[test]
+fn a_mount_shows_every_change_at_once() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    // The kernel knows all of it, names that are not there, too.
+    repo.sh_in(
+        &dir,
+        "find . -type f -exec cat {} + >/dev/null; ls -lR >/dev/null; ! test -e new",
+    );
+    let read = |name: &str| std::fs::read(dir.join(name)).unwrap();
+    let inode = std::fs::metadata(dir.join("docs/guide.md")).unwrap().ino();
+
+    written(&tine, &["write", "demo", "docs/guide.md"], b"replaced\n");
+    assert_eq!(read("docs/guide.md"), b"replaced\n");
+    assert_eq!(std::fs::metadata(dir.join("docs/guide.md")).unwrap().ino(), inode);
+    written(
+        &tine,
+        &["write", "demo", "new/file", "-p", "--executable"],
+        b"#!/bin/sh\necho hi\n",
+    );
+    let ran = run_with_timeout(&mut repo.command(path_text(&dir.join("new/file")), &dir));
+    assert_eq!(ran.text(), "hi");
+    assert_eq!(
+        std::fs::metadata(dir.join("new/file"))
+            .unwrap()
+            .permissions()
+            .mode(),
+        0o100_755
+    );
+
+    let absolute = dir.join("src/main.rs");
+    tine.ok_in(
+        &dir.join("src"),
+        &["mv", "demo", path_text(&absolute), path_text(&dir.join("new/"))],
+    );
+    assert!(!absolute.exists());
+    assert!(read("new/main.rs").starts_with(b"fn main"));
+    tine.ok(&["mv", "demo", "--force", "run.sh", "README.md"]);
+    assert_eq!(read("README.md"), b"#!/bin/sh\necho ran\n");
+    tine.ok(&["rm", "-r", "demo", "data", "src"]);
+    assert!(!dir.join("data/large.bin").exists());
+    assert!(!dir.join("src").exists());
+    assert_eq!(
+        repo.sh_in(&dir, "find . -name .git -prune -o -type f -print | sort"),
+        "./.gitignore\n./README.md\n./docs/empty\n./docs/guide.md\n./new/file\n./new/main.rs"
+    );
+    // git, which asks the daemon what changed, agrees.
+    assert_eq!(
+        repo.status(&dir),
+        repo.sh_in(
+            &dir,
+            "git -c core.fsmonitor=false -c core.untrackedCache=false status --short -uall"
+        )
+    );
+    // What the mount changes the commands see.
+    std::fs::write(dir.join("here"), "seen").unwrap();
+    assert_eq!(tine.ok(&["cat", "demo", "here"]), "seen");
+}
+
+#[test]
+fn an_open_file_lives_on_when_its_directory_is_removed() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    let mut open = std::fs::File::open(dir.join("data/large.bin")).unwrap();
+    tine.ok(&["rm", "-r", "demo", "data"]);
+    let mut content = Vec::new();
+    std::io::Read::read_to_end(&mut open, &mut content).unwrap();
+    assert!(content == large_content());
+    assert_eq!(open.metadata().unwrap().nlink(), 0);
+}
+
+#[test]
+fn contents_of_every_size_and_kind_pass_unchanged() {
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    tine.ok(&["new", "demo", "--no-mount"]);
+    let large: Vec<u8> = (0..40_u32 << 20).map(|i| (i ^ (i >> 11)) as u8).collect();
+    for content in [&b""[..], b"\xff\0\n", &large[..300_000], &large] {
+        written(&tine, &["write", "demo", "file"], content);
+        let read = run_with_timeout(&mut tine.command(&["cat", "demo", "file"]));
+        assert!(read.status.success() && read.stdout == content);
+    }
+    let place = repo.root().join("content");
+    std::fs::write(&place, &large[..1 << 20]).unwrap();
+    tine.ok(&["write", "demo", "copy", "--file", path_text(&place)]);
+    let read = run_with_timeout(&mut tine.command(&["cat", "demo", "copy", "README.md"]));
+    assert!(read.stdout.starts_with(&large[..1 << 20]) && read.stdout.ends_with(b"paragraphs.\n"));
+    let transfers = repo.common_dir().join("tine/transfers");
+    assert_eq!(std::fs::read_dir(transfers).unwrap().count(), 0);
+    written(&tine, &["write", "demo", "bytes"], b"\xff");
+    assert_eq!(
+        tine.json(&["cat", "demo", "bytes", "docs/guide.md"]),
+        json!({"fork": "demo", "files": [
+            {"path": "bytes", "size": 1, "content": {"base64": "/w=="}},
+            {"path": "docs/guide.md", "size": 14, "content": {"text": "one\ntwo\nthree\n"}},
+        ]})
+    );
+}
+
+#[test]
+fn what_is_refused_changes_nothing_and_says_why() {
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    tine.ok(&["new", "demo", "--no-mount"]);
+    std::os::unix::fs::symlink("/etc", repo.dir().join("outside")).unwrap();
+    repo.commit_all("a link out");
+    tine.ok(&["new", "linked", "--no-mount"]);
+    let before = tine.ok(&["walk", "demo", "--json"]);
+    for (args, code, exit) in [
+        (&["mv", "demo", "missing", "x"][..], "no-such-path", 4),
+        (&["mv", "demo", "run.sh", "README.md"], "path-exists", 5),
+        (&["mv", "demo", "src", "src/deep"], "path-refused", 2),
+        (&["mv", "demo", "run.sh", "nowhere/"], "no-such-path", 4),
+        (&["mv", "demo", "run.sh", ".git"], "path-refused", 2),
+        (&["mv", "demo", ".", "x"], "path-refused", 2),
+        (&["mv", "demo", "../x", "x"], "usage", 2),
+        (&["rm", "demo", "src"], "wrong-kind", 3),
+        (&["rm", "-r", "demo", ".git"], "path-refused", 2),
+        (&["rm", "-r", "demo", "."], "path-refused", 2),
+        (&["rm", "-r", "demo", "src", "missing"], "no-such-path", 4),
+        (&["rm", "demo", "/etc/passwd"], "path-refused", 2),
+        (&["rm", "linked", "outside/passwd"], "path-refused", 2),
+        (&["write", "linked", "outside/passwd"], "path-refused", 2),
+        (&["write", "demo", "src"], "wrong-kind", 3),
+        (&["write", "demo", "link"], "wrong-kind", 3),
+        (&["write", "demo", "run.sh/x"], "wrong-kind", 3),
+        (&["write", "demo", "a/b"], "no-such-path", 4),
+        (&["cat", "demo", "src"], "wrong-kind", 3),
+        (&["cat", "linked", "outside/passwd"], "path-refused", 2),
+        (&["cat", "demo", "README.md", "missing"], "no-such-path", 4),
+        (&["ls", "demo", "missing"], "no-such-path", 4),
+        (&["walk", "demo", "missing"], "no-such-path", 4),
+        (&["stat", "demo", "missing"], "no-such-path", 4),
+        (&["stat", "demo", ""], "usage", 2),
+    ] {
+        refused(&repo, &tine, args, code, exit);
+    }
+    assert_eq!(tine.ok(&["walk", "demo", "--json"]), before);
+    let hint = refused(&repo, &tine, &["rm", "demo"], "usage", 2)["hint"].to_string();
+    assert!(hint.contains("tine delete"), "{hint}");
+    assert!(Path::new("/etc/passwd").exists());
+}
+
+#[test]
+fn names_that_are_not_utf_8_are_changed_as_any_other() {
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    tine.ok(&["new", "demo", "--no-mount"]);
+    let name = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"n\xffme");
+    let mut command = tine.command(&["write", "demo"]);
+    command.arg(name);
+    run_with_timeout(&mut command).expect_success("write");
+    assert!(tine.ok(&["ls", "demo"]).contains("\"n\\377me\""));
+    let nodes = tine.json(&["ls", "demo"]);
+    assert_eq!(
+        nodes["nodes"][6]["path"],
+        json!({"base64": "bv9tZQ=="}),
+        "{nodes}"
+    );
+    let mut command = tine.command(&["rm", "demo"]);
+    command.arg(name);
+    run_with_timeout(&mut command).expect_success("rm");
+}
