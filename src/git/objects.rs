@@ -145,12 +145,11 @@ impl Repository {
         })
     }
 
-    /// The commit that `id` is, or leads to through tags; `None` where it leads to a tree or blob.
-    pub(super) fn peel_to_commit(&self, mut id: ObjectId) -> Result<Option<ObjectId>, GitError> {
+    /// What `id` is, or leads to through tags.
+    pub(super) fn peel(&self, mut id: ObjectId) -> Result<(ObjectId, Kind), GitError> {
         loop {
             match self.object_header(id)?.0 {
-                Kind::Commit => return Ok(Some(id)),
-                Kind::Tree | Kind::Blob => return Ok(None),
+                kind @ (Kind::Commit | Kind::Tree | Kind::Blob) => return Ok((id, kind)),
                 Kind::Tag => {
                     let data = self.read_object(id, Kind::Tag)?;
                     let tag = TagRef::from_bytes(&data, id.kind()).map_err(|error| corrupt(id, error))?;

@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 
 use gix::ObjectId;
 use gix::config::file::Metadata;
+use gix::objs::Kind;
 use parking_lot::{Mutex, RwLock};
 
 use super::error::with_causes;
@@ -281,9 +282,31 @@ impl Repository {
     /// The commit that `revision` names, as seen from the worktree with `git_dir` (so that `HEAD` and `@{1}` are its
     /// own). Tags are peeled.
     pub fn resolve_commit(&self, git_dir: &Path, revision: &str) -> Result<ObjectId, GitError> {
+        match self.resolve(git_dir, revision)? {
+            (id, Kind::Commit) => Ok(id),
+            _ => Err(GitError::UnknownRevision(revision.to_owned())),
+        }
+    }
+
+    /// The tree that `revision` names, by a commit or by itself, as seen from the worktree with `git_dir`; and that commit.
+    pub fn resolve_tree(
+        &self,
+        git_dir: &Path,
+        revision: &str,
+    ) -> Result<(ObjectId, Option<ObjectId>), GitError> {
+        match self.resolve(git_dir, revision)? {
+            (id, Kind::Commit) => Ok((self.commit_info(id)?.tree_id, Some(id))),
+            (id, Kind::Tree) => Ok((id, None)),
+            _ => Err(GitError::UnknownRevision(revision.to_owned())),
+        }
+    }
+
+    /// What `revision` names, and of what kind that is. Tags are peeled.
+    fn resolve(&self, git_dir: &Path, revision: &str) -> Result<(ObjectId, Kind), GitError> {
         let unknown = || GitError::UnknownRevision(revision.to_owned());
         if revision == "HEAD" {
-            return self.head_of(git_dir)?.commit_id().ok_or_else(unknown);
+            let commit_id = self.head_of(git_dir)?.commit_id().ok_or_else(unknown)?;
+            return Ok((commit_id, Kind::Commit));
         }
         if revision.is_empty() || revision.contains(['\0', '\n']) {
             return Err(unknown());
@@ -299,12 +322,12 @@ impl Repository {
             return Err(unknown());
         }
         let id = ObjectId::from_hex(finished.stdout.trim_ascii()).map_err(|_| unknown())?;
-        match self.peel_to_commit(id) {
+        match self.peel(id) {
             // git takes any full id for granted. That one which a ref names is missing is another matter.
             Err(GitError::MissingObject { .. }) if revision.eq_ignore_ascii_case(&id.to_string()) => {
                 Err(unknown())
             }
-            peeled => peeled?.ok_or_else(unknown),
+            peeled => peeled,
         }
     }
 

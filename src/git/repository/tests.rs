@@ -202,6 +202,36 @@ fn revisions_are_those_of_the_worktree_they_are_asked_in() {
 }
 
 #[test]
+fn a_tree_is_found_by_a_commit_and_by_itself() {
+    let repository = TestRepository::new();
+    repository.write("dir/a", "1");
+    let commit_id = repository.commit("first");
+    repository.git(&["tag", "-a", "-m", "a tag", "v1"]);
+    let opened = repository.open();
+    let main = opened.common_dir();
+    let tree_id = opened.commit_info(commit_id).unwrap().tree_id;
+    for revision in ["HEAD", "main", "v1", &commit_id.to_string()] {
+        let found = opened.resolve_tree(main, revision).unwrap();
+        assert_eq!(found, (tree_id, Some(commit_id)), "{revision}");
+    }
+    for revision in ["HEAD^{tree}", &tree_id.to_string()[..12]] {
+        assert_eq!(
+            opened.resolve_tree(main, revision).unwrap(),
+            (tree_id, None),
+            "{revision}"
+        );
+    }
+    assert!(opened.resolve_tree(main, "HEAD:dir").unwrap().0 != tree_id);
+    for revision in ["HEAD:dir/a", "nothing", "", "--all"] {
+        let found = opened.resolve_tree(main, revision);
+        assert!(
+            matches!(found, Err(GitError::UnknownRevision(_))),
+            "{revision}: {found:?}"
+        );
+    }
+}
+
+#[test]
 fn a_handle_can_be_used_while_it_is_in_use() {
     let repository = TestRepository::new();
     let opened = repository.open();
