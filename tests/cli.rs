@@ -7,6 +7,8 @@ mod support;
 mod bad_input;
 #[path = "cli/committing.rs"]
 mod committing;
+#[path = "cli/diff.rs"]
+mod diff;
 #[path = "cli/forks.rs"]
 mod forks;
 #[path = "cli/looking.rs"]

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::git::GitError;
 use crate::path::RepoPath;
-use crate::workspace::{FsError, StoreError};
+use crate::workspace::{ForkName, FsError, StoreError};
 
 /// Why a changeset could not be computed or committed.
 #[derive(Debug, Error)]
@@ -20,6 +20,8 @@ pub enum ChangeError {
     /// The tree that was written is not what the changeset says. HEAD has not moved.
     #[error("{0} did not land in the new tree as it is in the fork")]
     NotLanded(RepoPath),
+    #[error("{word} is no snapshot of {fork}, no fork and no revision")]
+    NoSuchPoint { fork: ForkName, word: String },
     #[error(transparent)]
     Git(#[from] GitError),
     #[error(transparent)]

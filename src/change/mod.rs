@@ -9,9 +9,11 @@ pub mod compare;
 mod contents;
 pub mod error;
 mod nested;
+pub mod point;
 #[cfg(test)]
 mod tests;
 
 pub use changeset::{Change, ChangeKind, Changeset, Side};
 pub use commit::{CommitOptions, CommitOutcome, SettleOutcome};
 pub use error::ChangeError;
+pub use point::{FoundPoint, Point, PointTree};

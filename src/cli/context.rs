@@ -8,8 +8,8 @@ use super::failures;
 use super::origin::Standing;
 use super::output::Output;
 use crate::daemon::protocol::{
-    Answer, Changes, Collected, CommitLine, Committed, DaemonInfo, Deleted, Figures, ForkInfo, Request,
-    Restored, SnapshotInfo, Unmounted,
+    Answer, Changes, Collected, CommitLine, Committed, DaemonInfo, Deleted, Difference, Figures, ForkInfo,
+    Request, Restored, SnapshotInfo, Unmounted,
 };
 use crate::daemon::{Client, ErrorCode, Failure};
 use crate::fuse;
@@ -285,6 +285,14 @@ impl Connection {
         match self.client.call(&request)? {
             Answer::Changes(changes) => Ok(changes),
             _ => Err(unexpected(&request)),
+        }
+    }
+
+    /// Sends what is answered with [`Answer::Difference`].
+    pub fn difference(&mut self, request: &Request) -> Result<Difference, Failure> {
+        match self.client.call(request)? {
+            Answer::Difference(difference) => Ok(*difference),
+            _ => Err(unexpected(request)),
         }
     }
 

@@ -1,9 +1,9 @@
-//! `tine diff`: the changes of a fork against its HEAD, as git shows them.
+//! `tine diff`: what differs between a fork and its HEAD or another point, as git shows it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
 
 use base64::Engine;
@@ -12,27 +12,42 @@ use serde::Serialize;
 use super::context::Context;
 use super::output::quoted;
 use super::{Exit, SUCCESS};
-use crate::daemon::protocol::{ChangeLine, Changes};
+use crate::daemon::protocol::{ChangeLine, Difference, PointInfo, Request};
 use crate::daemon::{ErrorCode, Failure};
 use crate::git::{GitError, ObjectId, program};
 use crate::path::text::PathText;
 use crate::workspace::ForkName;
 
-/// Show the changes of a fork since its last commit
+/// Show the changes of a fork since its last commit or another point
 ///
 /// git shows them, with your pager, colours and diff settings: new files, too, as `git add -A` would take them. Paths
 /// after -- narrow it; they are relative to the fork's root, or to where you are inside the mount.
+///
+/// --against names what else to compare with: a snapshot of the fork, another fork (as it is now), `pristine` (what the fork
+/// was made from), or a revision as git understands it in the fork. Where a word means several of these the first is taken,
+/// and a note says so; `snapshot:NAME`, `fork:NAME`, `fork:NAME@SNAPSHOT` and `rev:REVISION` mean one thing only.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
   tine diff fix-parser
   tine diff fix-parser --stat -- src
   tine diff fix-parser --content > fix.patch     complete, binary files too: `git apply` takes it
-  tine diff fix-parser --content --json          both sides' bytes")]
+  tine diff fix-parser --content --json          both sides' bytes
+  tine diff fix-parser --against pristine        all since the fork was made, commits included
+  tine diff fix-parser --against other-fork      what this fork has and that one has not
+  tine diff fix-parser --against rev:main --reverse")]
 pub struct Diff {
     /// The fork [default: the one whose mount this is]
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
+
+    /// Compare with a snapshot, fork or revision instead of HEAD
+    #[arg(long, value_name = "POINT")]
+    pub against: Option<String>,
+
+    /// Show what leads from the fork to the other point
+    #[arg(long, short = 'R')]
+    pub reverse: bool,
 
     /// Show how many lines changed in each file
     #[arg(long, group = "form")]
@@ -41,6 +56,10 @@ pub struct Diff {
     /// Show only the names of changed files
     #[arg(long, group = "form")]
     pub name_only: bool,
+
+    /// Show the names of changed files and what happened to each
+    #[arg(long, group = "form")]
+    pub name_status: bool,
 
     /// Show everything: binary files too; with --json both sides' bytes
     #[arg(long, group = "form")]
@@ -53,67 +72,59 @@ pub struct Diff {
 
 pub fn run(verb: &Diff, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to_fork(verb.name.as_deref())?;
-    let changes = connection.changes(&name, true)?;
+    let difference = connection.difference(&Request::Diff {
+        fork: name.clone(),
+        against: verb.against.clone(),
+        reverse: verb.reverse,
+    })?;
     let place = match connection.show(&name)? {
         // Inside the mount git understands paths as relative to where one stands.
         fork if fork.mounted && context.is_beneath(&fork.mount_dir) => context.cwd().to_owned(),
         _ => context.repository()?.common_dir().to_owned(),
     };
-    for path in &changes.left_out {
+    if let (Some(word), Some(point)) = (&verb.against, &difference.against) {
+        context.output.note_meaning(word, point);
+    }
+    for path in &difference.left_out {
         context
             .output
             .note(&format!("{} is left out: git cannot hold it", quoted(path)));
     }
-    let sides = Sides::of(&changes)?;
     if context.output.is_json() {
-        return tell_json(verb, context, &changes, &sides, place);
+        return tell_json(verb, context, &difference, &place);
     }
-    let mut git = sides.git_diff(&place);
+    let mut git = git_diff(&difference, &place);
     git.args(context.output.color_flag());
     if verb.stat {
         git.arg("--stat");
     } else if verb.name_only {
         git.arg("--name-only");
+    } else if verb.name_status {
+        git.args(["--name-status", "--no-renames"]);
     } else if verb.content {
         git.args(["--binary", "--full-index", "--no-ext-diff", "--no-textconv"]);
     }
-    sides.add_to(&mut git, &verb.paths);
+    add_sides(&mut git, &difference, &verb.paths);
     Err(GitError::GitMissing(git.exec()).into())
 }
 
-/// The two trees.
-struct Sides<'a> {
-    head_tree: &'a str,
-    view_tree: &'a str,
+/// `git diff` in `place`, with the attributes of the fork's own view.
+fn git_diff(difference: &Difference, place: &Path) -> Command {
+    let mut command = program::command(place);
+    command
+        .arg(format!("--attr-source={}", difference.view_tree))
+        .arg("diff");
+    command
 }
 
-impl<'a> Sides<'a> {
-    fn of(changes: &'a Changes) -> Result<Sides<'a>, Failure> {
-        let view_tree = changes
-            .view_tree
-            .as_deref()
-            .ok_or_else(|| Failure::new(ErrorCode::Internal, "the daemon did not write the fork's tree"))?;
-        Ok(Sides {
-            head_tree: &changes.head_tree,
-            view_tree,
-        })
-    }
-
-    /// `git diff` in `place`, with the attributes of the fork's own view.
-    fn git_diff(&self, place: &std::path::Path) -> Command {
-        let mut command = program::command(place);
-        command
-            .arg(format!("--attr-source={}", self.view_tree))
-            .arg("diff");
-        command
-    }
-
-    fn add_to(&self, command: &mut Command, paths: &[OsString]) {
-        command.args([self.head_tree, self.view_tree, "--"]).args(paths);
-    }
+fn add_sides(command: &mut Command, difference: &Difference, paths: &[OsString]) {
+    command
+        .args([&difference.old_tree, &difference.new_tree])
+        .arg("--")
+        .args(paths);
 }
 
-/// What `tine diff --json` prints.
+/// What `tine diff --json` prints: the difference, with more said of each path.
 #[derive(Serialize)]
 struct Document<'a> {
     fork: &'a ForkName,
@@ -121,6 +132,9 @@ struct Document<'a> {
     head_commit: &'a Option<String>,
     head_tree: &'a str,
     view_tree: &'a str,
+    against: &'a Option<PointInfo>,
+    old_tree: &'a str,
+    new_tree: &'a str,
     changes: Vec<Line<'a>>,
     left_out: &'a [PathText],
 }
@@ -157,19 +171,13 @@ enum Content {
     Base64(String),
 }
 
-fn tell_json(
-    verb: &Diff,
-    context: &Context,
-    changes: &Changes,
-    sides: &Sides,
-    place: PathBuf,
-) -> Result<Exit, Failure> {
+fn tell_json(verb: &Diff, context: &Context, difference: &Difference, place: &Path) -> Result<Exit, Failure> {
     let counts = match verb.stat || !verb.paths.is_empty() {
-        true => Some(line_counts(sides, &place, &verb.paths)?),
+        true => Some(line_counts(difference, place, &verb.paths)?),
         false => None,
     };
     let mut lines = Vec::new();
-    for change in &changes.changes {
+    for change in &difference.changes {
         let counted = match &counts {
             // git left it out: it is not among the paths.
             Some(counts) => match counts.get(&change.path.to_bytes()) {
@@ -192,24 +200,27 @@ fn tell_json(
         });
     }
     context.output.json(&Document {
-        fork: &changes.fork,
-        branch: &changes.branch,
-        head_commit: &changes.head_commit,
-        head_tree: sides.head_tree,
-        view_tree: sides.view_tree,
+        fork: &difference.fork,
+        branch: &difference.branch,
+        head_commit: &difference.head_commit,
+        head_tree: &difference.head_tree,
+        view_tree: &difference.view_tree,
+        against: &difference.against,
+        old_tree: &difference.old_tree,
+        new_tree: &difference.new_tree,
         changes: lines,
-        left_out: &changes.left_out,
+        left_out: &difference.left_out,
     })?;
     Ok(SUCCESS)
 }
 
 /// How many lines git says were added and removed in each of `paths` (all, where none is named).
 fn line_counts(
-    sides: &Sides,
-    place: &std::path::Path,
+    difference: &Difference,
+    place: &Path,
     paths: &[OsString],
 ) -> Result<BTreeMap<Vec<u8>, Counts>, Failure> {
-    let mut git = sides.git_diff(place);
+    let mut git = git_diff(difference, place);
     git.args([
         "--numstat",
         "-z",
@@ -218,7 +229,7 @@ fn line_counts(
         "--no-textconv",
         "--no-relative",
     ]);
-    sides.add_to(&mut git, paths);
+    add_sides(&mut git, difference, paths);
     let printed = program::run(&mut git, b"")?;
     let mut counts: BTreeMap<Vec<u8>, Counts> = BTreeMap::new();
     for record in printed

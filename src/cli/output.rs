@@ -10,6 +10,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::attr::Timestamp;
+use crate::daemon::protocol::PointInfo;
 use crate::daemon::{ErrorCode, Failure};
 use crate::path::text::PathText;
 
@@ -162,6 +163,17 @@ impl Output {
     /// Says something on standard error that is no answer and no failure.
     pub fn note(&self, text: &str) {
         self.say(Tone::Careful, "note", text);
+    }
+
+    /// Says what `word` was taken for, where it means something else, too.
+    pub fn note_meaning(&self, word: &str, point: &PointInfo) {
+        if !point.also.is_empty() {
+            self.note(&format!(
+                "{word:?} is taken for {}; it could also be {}",
+                point.point,
+                point.also.join(" or ")
+            ));
+        }
     }
 
     /// Says on standard error what is wrong with something that the command did not fail for, and what to do.

@@ -76,7 +76,6 @@ pub(super) const WRONG_FLAGS: &[(&str, &str, &str)] = &[
         "the patch is what `tine diff` shows without a flag",
     ),
     ("diff", "-p", "the patch is what `tine diff` shows without a flag"),
-    ("diff", "--name-status", "`tine status` shows that"),
     ("status", "--short", "the output is short already"),
     ("status", "-s", "the output is short already"),
     ("status", "--porcelain", "`--json` is the form for scripts"),

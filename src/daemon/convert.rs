@@ -302,6 +302,10 @@ impl From<ChangeError> for Failure {
             ChangeError::NotLanded(_) => Failure::new(ErrorCode::Internal, message)
                 .cause("HEAD did not move and the fork is as it was")
                 .hint(REPORT),
+            ChangeError::NoSuchPoint { fork, .. } => Failure::new(ErrorCode::NoSuchPoint, message).hint(format!(
+                "`tine list` shows the forks, `tine exec {fork} -- git log --all --oneline` the revisions; `pristine` is \
+                 what {fork} was made from"
+            )),
             ChangeError::Git(source) => source.into(),
             ChangeError::Fs(source) => source.into(),
             ChangeError::Store(source) => source.into(),

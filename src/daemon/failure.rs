@@ -93,6 +93,7 @@ error_codes! {
     ForkExists = "fork-exists", Conflict;
     NoSuchSnapshot = "no-such-snapshot", NotFound;
     SnapshotExists = "snapshot-exists", Conflict;
+    NoSuchPoint = "no-such-point", NotFound;
     InvalidForkName = "invalid-fork-name", Usage;
     NotInFork = "not-in-fork", Usage;
     NewerFormat = "newer-format", Environment;

@@ -19,6 +19,7 @@ mod journal;
 mod launch;
 pub mod monitor;
 mod place;
+mod points;
 mod policy;
 mod presence;
 pub mod protocol;

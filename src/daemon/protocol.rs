@@ -79,6 +79,15 @@ pub enum Request {
     /// The changes against HEAD; with `write` also as objects, so that `Changes::view_tree` is there. Answers
     /// [`Answer::Changes`].
     Changes { fork: ForkName, write: bool },
+    /// The difference between the fork's view and another point (as [`Point`](crate::change::Point) understands words;
+    /// HEAD, where none is named): what leads from there to the view, or with `reverse` the other way. All of it is written as
+    /// objects. Answers [`Answer::Difference`].
+    Diff {
+        fork: ForkName,
+        against: Option<String>,
+        #[serde(default)]
+        reverse: bool,
+    },
     /// Answers [`Answer::Committed`].
     Commit {
         fork: ForkName,
@@ -201,6 +210,7 @@ pub enum Answer {
     Unmounted(Unmounted),
     Deleted(Deleted),
     Changes(Changes),
+    Difference(Box<Difference>),
     Committed(Committed),
     /// Paths that changed, as git takes them: with all beneath those that end in a slash. `token` names this moment.
     Changed {
@@ -433,6 +443,45 @@ pub struct Changes {
     pub view_tree: Option<String>,
     pub changes: Vec<ChangeLine>,
     pub left_out: Vec<PathText>,
+}
+
+/// The difference between a fork's view and another point.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Difference {
+    pub fork: ForkName,
+    pub branch: Option<String>,
+    pub head_commit: Option<String>,
+    pub head_tree: String,
+    /// The tree of the view.
+    pub view_tree: String,
+    /// The other point; `None`: HEAD.
+    pub against: Option<PointInfo>,
+    /// What `changes` lead from, and to: the other point's tree and the view's, or the other way round.
+    pub old_tree: String,
+    pub new_tree: String,
+    pub changes: Vec<ChangeLine>,
+    pub left_out: Vec<PathText>,
+}
+
+/// What a word was taken for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PointInfo {
+    pub kind: PointKind,
+    /// With the prefix that leaves it no other meaning.
+    pub point: String,
+    pub tree: String,
+    pub commit: Option<String>,
+    /// What else the word means, likewise with prefixes.
+    pub also: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PointKind {
+    Snapshot,
+    Fork,
+    Pristine,
+    Revision,
 }
 
 /// One changed path.

@@ -62,6 +62,11 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
             identity,
         } => forks::delete(daemon, &fork, force, identity.map(identity_of)),
         Request::Changes { fork, write } => work::changes(daemon, &fork, write),
+        Request::Diff {
+            fork,
+            against,
+            reverse,
+        } => work::diff(daemon, &fork, against.as_deref(), reverse),
         Request::Commit {
             fork,
             message,

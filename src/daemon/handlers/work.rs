@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use crate::change::changeset::{self, Blobs};
+use crate::change::compare::compare_trees;
 use crate::change::{CommitOptions, commit as committing};
 use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::protocol::{Answer, Changes, Committed, Response};
-use crate::daemon::report;
+use crate::daemon::protocol::{Answer, Changes, Committed, Difference, Response};
 use crate::daemon::slots::Daemon;
+use crate::daemon::{points, report};
 use crate::git::{Identity, LinkedWorktree, ObjectId};
 use crate::workspace::{ForkName, ForkRecord};
 
@@ -36,6 +37,43 @@ pub fn changes(daemon: &Arc<Daemon>, name: &ForkName, write: bool) -> Response {
         changes: changeset.changes.iter().map(report::change_line).collect(),
         left_out: changeset.left_out.iter().map(Into::into).collect(),
     }))
+}
+
+/// What leads from the point `against` (HEAD, where none is named) to the fork's view; with `reverse` the other way.
+pub fn diff(daemon: &Arc<Daemon>, name: &ForkName, against: Option<&str>, reverse: bool) -> Response {
+    let repository = daemon.repository_now()?;
+    let against = match against {
+        Some(word) => Some(points::resolve(daemon, &repository, name, word)?),
+        None => None,
+    };
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    let fork = turn.open_existing()?;
+    turn.settle(&repository, &fork)?;
+    let changeset = changeset::changeset(&repository, &fork, Blobs::Write)?;
+    let view_tree = changeset::write_tree(&repository, &changeset)?;
+    let other_tree = match &against {
+        Some(point) => point.tree_id,
+        None => changeset.head_tree,
+    };
+    let (old_tree, new_tree) = match reverse {
+        false => (other_tree, view_tree),
+        true => (view_tree, other_tree),
+    };
+    let changes = compare_trees(&repository, old_tree, new_tree)?;
+    let head = repository.head_of(fork.worktree.git_dir())?;
+    Ok(Answer::Difference(Box::new(Difference {
+        fork: name.clone(),
+        branch: head.short_branch().map(str::to_owned),
+        head_commit: changeset.head_commit.map(|id| id.to_string()),
+        head_tree: changeset.head_tree.to_string(),
+        view_tree: view_tree.to_string(),
+        against: against.as_ref().map(Into::into),
+        old_tree: old_tree.to_string(),
+        new_tree: new_tree.to_string(),
+        changes: changes.iter().map(report::change_line).collect(),
+        left_out: changeset.left_out.iter().map(Into::into).collect(),
+    })))
 }
 
 pub fn commit(

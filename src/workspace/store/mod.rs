@@ -401,6 +401,14 @@ impl Store {
         self.places.read_record(name)
     }
 
+    /// The worktree of the fork `name`, without opening the fork. One that was removed behind the store's back is
+    /// registered again.
+    pub fn worktree_of(&self, name: &ForkName) -> Result<LinkedWorktree, StoreError> {
+        let record = self.places.read_record(name)?;
+        self.restore_worktree(&record)?;
+        Ok(LinkedWorktree::open(&self.repository, &record.worktree_id)?)
+    }
+
     /// Opens a fork's file system; the same one for everybody in this process while somebody holds it. A worktree that
     /// was removed behind the store's back is registered again.
     pub fn open_fork(&self, name: &ForkName) -> Result<Arc<Fork>, StoreError> {

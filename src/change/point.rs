@@ -1,0 +1,213 @@
+//! Points: what a fork is compared with, taken back to or begun at, named by a word.
+//!
+//! A word may mean several things. They are tried in this order, and the first that exists is meant: a snapshot of the
+//! fork, a fork (its view as it is now), `pristine` (the base of the fork), a revision as git understands it in the fork's
+//! worktree. What else exists by that name is told, and a prefix says which is meant:
+//!
+//! ```text
+//! snapshot:NAME          fork:NAME          fork:NAME@SNAPSHOT          rev:REVISION
+//! ```
+
+use std::fmt;
+
+use super::ChangeError;
+use crate::git::{GitError, ObjectId};
+use crate::workspace::{ForkName, ForkRecord, Store, StoreError};
+
+/// A fork's base, as a word.
+const PRISTINE: &str = "pristine";
+
+/// What a word means. Shown with its prefix, so that it is understood the same again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Point {
+    /// A snapshot of the fork that is spoken of.
+    Snapshot(String),
+    /// A fork's view as it is now.
+    Fork(ForkName),
+    SnapshotOf(ForkName, String),
+    /// The base of the fork that is spoken of.
+    Pristine,
+    /// A commit, by whatever leads to one, or a tree.
+    Revision(String),
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Point::Snapshot(snapshot) => write!(f, "snapshot:{snapshot}"),
+            Point::Fork(fork) => write!(f, "fork:{fork}"),
+            Point::SnapshotOf(fork, snapshot) => write!(f, "fork:{fork}@{snapshot}"),
+            Point::Pristine => f.write_str(PRISTINE),
+            Point::Revision(revision) => write!(f, "rev:{revision}"),
+        }
+    }
+}
+
+/// Where a point's tree is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PointTree {
+    /// It is still to be written: a view is no tree.
+    Unwritten,
+    Known {
+        tree_id: ObjectId,
+        commit_id: Option<ObjectId>,
+    },
+}
+
+/// A point that exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundPoint {
+    pub point: Point,
+    pub tree: PointTree,
+    /// What else the word means.
+    pub others: Vec<Point>,
+}
+
+impl Point {
+    /// What `word` may mean, the most likely first. With a prefix it means one thing.
+    fn meanings(word: &str) -> Result<Vec<Point>, ChangeError> {
+        if let Some(snapshot) = word.strip_prefix("snapshot:") {
+            return Ok(vec![Point::Snapshot(snapshot.to_owned())]);
+        }
+        if let Some(fork) = word.strip_prefix("fork:") {
+            return Ok(vec![match fork.split_once('@') {
+                Some((fork, snapshot)) => Point::SnapshotOf(ForkName::parse(fork)?, snapshot.to_owned()),
+                None => Point::Fork(ForkName::parse(fork)?),
+            }]);
+        }
+        if let Some(revision) = word.strip_prefix("rev:") {
+            return Ok(vec![Point::Revision(revision.to_owned())]);
+        }
+        let mut meanings = vec![Point::Snapshot(word.to_owned())];
+        meanings.extend(ForkName::parse(word).map(Point::Fork));
+        if word == PRISTINE {
+            meanings.push(Point::Pristine);
+        }
+        meanings.push(Point::Revision(word.to_owned()));
+        Ok(meanings)
+    }
+
+    /// Finds what `word` means to the fork `name`, and writes nothing.
+    pub fn find(store: &Store, name: &ForkName, word: &str) -> Result<FoundPoint, ChangeError> {
+        let record = store.record(name)?;
+        let meanings = Point::meanings(word)?;
+        if let [only] = meanings.as_slice() {
+            return Ok(FoundPoint {
+                tree: only.tree(store, &record)?,
+                point: only.clone(),
+                others: Vec::new(),
+            });
+        }
+        let mut found: Option<FoundPoint> = None;
+        for point in meanings {
+            match (point.tree(store, &record), &mut found) {
+                (Ok(_), Some(found)) => found.others.push(point),
+                (Ok(tree), None) => {
+                    found = Some(FoundPoint {
+                        point,
+                        tree,
+                        others: Vec::new(),
+                    });
+                }
+                (Err(error), None) if !is_missing(&error) => return Err(error),
+                (Err(_), _) => {}
+            }
+        }
+        found.ok_or_else(|| ChangeError::NoSuchPoint {
+            fork: name.clone(),
+            word: word.to_owned(),
+        })
+    }
+
+    /// Where the point's tree is. Fails where there is no such point.
+    fn tree(&self, store: &Store, record: &ForkRecord) -> Result<PointTree, ChangeError> {
+        match self {
+            Point::Snapshot(snapshot) => find_snapshot(store, &record.name, snapshot),
+            Point::SnapshotOf(fork, snapshot) => {
+                store.record(fork)?;
+                find_snapshot(store, fork, snapshot)
+            }
+            Point::Fork(fork) => {
+                store.record(fork)?;
+                Ok(PointTree::Unwritten)
+            }
+            Point::Pristine => {
+                let id = |hex: &str| ObjectId::from_hex(hex.as_bytes()).map_err(damaged(record));
+                Ok(PointTree::Known {
+                    tree_id: id(&record.base_tree)?,
+                    commit_id: record.base_commit.as_deref().map(id).transpose()?,
+                })
+            }
+            Point::Revision(revision) => {
+                let worktree = store.worktree_of(&record.name)?;
+                let (tree_id, commit_id) = store.repository().resolve_tree(worktree.git_dir(), revision)?;
+                Ok(PointTree::Known { tree_id, commit_id })
+            }
+        }
+    }
+}
+
+fn find_snapshot(_store: &Store, fork: &ForkName, snapshot: &str) -> Result<PointTree, ChangeError> {
+    Err(ChangeError::NoSuchPoint {
+        fork: fork.clone(),
+        word: format!("snapshot:{snapshot}"),
+    })
+}
+
+fn damaged<E: fmt::Display>(record: &ForkRecord) -> impl Fn(E) -> ChangeError + '_ {
+    |error| {
+        ChangeError::Store(StoreError::Damaged {
+            path: format!("the record of {}", record.name).into(),
+            reason: error.to_string(),
+        })
+    }
+}
+
+/// Whether there is merely nothing by that name.
+fn is_missing(error: &ChangeError) -> bool {
+    matches!(
+        error,
+        ChangeError::NoSuchPoint { .. }
+            | ChangeError::Store(StoreError::NoSuchFork(_))
+            | ChangeError::Git(GitError::UnknownRevision(_))
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meanings(word: &str) -> Vec<String> {
+        let meanings = Point::meanings(word).expect("a word that can be understood");
+        meanings.iter().map(Point::to_string).collect()
+    }
+
+    #[test]
+    fn a_word_means_the_nearest_thing_first() {
+        assert_eq!(meanings("demo"), ["snapshot:demo", "fork:demo", "rev:demo"]);
+        assert_eq!(
+            meanings("pristine"),
+            ["snapshot:pristine", "fork:pristine", "pristine", "rev:pristine"]
+        );
+        assert_eq!(
+            meanings("HEAD~2"),
+            ["snapshot:HEAD~2", "rev:HEAD~2"],
+            "no fork's name"
+        );
+    }
+
+    #[test]
+    fn a_prefix_leaves_one_meaning() {
+        for word in [
+            "snapshot:demo",
+            "fork:demo",
+            "fork:demo@before",
+            "rev:demo",
+            "rev:fork:x",
+        ] {
+            assert_eq!(meanings(word), [word]);
+        }
+        assert!(Point::meanings("fork:../x").is_err());
+        assert!(Point::meanings("fork:@x").is_err());
+    }
+}

@@ -1,0 +1,72 @@
+//! Points as requests name them: found, and their trees written where they are none yet.
+
+use std::sync::Arc;
+
+use super::failure::{ErrorCode, Failure};
+use super::protocol::{PointInfo, PointKind};
+use super::slots::Daemon;
+use crate::change::changeset::{self, Blobs};
+use crate::change::{FoundPoint, Point, PointTree};
+use crate::git::{ObjectId, Repository};
+use crate::workspace::ForkName;
+
+/// A point, and its tree in the object database. Nothing keeps the tree from `git gc` yet.
+#[derive(Debug, Clone)]
+pub struct ResolvedPoint {
+    pub point: Point,
+    pub tree_id: ObjectId,
+    pub commit_id: Option<ObjectId>,
+    /// What else the word means.
+    pub others: Vec<Point>,
+}
+
+/// Finds what `word` means to the fork `name`, and writes that point's tree. The caller must have no fork's turn: this takes
+/// the turn of the fork that is named.
+pub fn resolve(
+    daemon: &Arc<Daemon>,
+    repository: &Repository,
+    name: &ForkName,
+    word: &str,
+) -> Result<ResolvedPoint, Failure> {
+    let FoundPoint { point, tree, others } = Point::find(&daemon.store, name, word)?;
+    let (tree_id, commit_id) = match (tree, &point) {
+        (PointTree::Known { tree_id, commit_id }, _) => (tree_id, commit_id),
+        (PointTree::Unwritten, Point::Fork(fork)) => (view_tree(daemon, repository, fork)?, None),
+        (PointTree::Unwritten, _) => {
+            return Err(Failure::new(ErrorCode::Internal, format!("{point} has no tree")));
+        }
+    };
+    Ok(ResolvedPoint {
+        point,
+        tree_id,
+        commit_id,
+        others,
+    })
+}
+
+/// Writes the tree of a fork's view.
+fn view_tree(daemon: &Arc<Daemon>, repository: &Repository, name: &ForkName) -> Result<ObjectId, Failure> {
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    let fork = turn.open_existing()?;
+    turn.settle(repository, &fork)?;
+    let changeset = changeset::changeset(repository, &fork, Blobs::Write)?;
+    Ok(changeset::write_tree(repository, &changeset)?)
+}
+
+impl From<&ResolvedPoint> for PointInfo {
+    fn from(resolved: &ResolvedPoint) -> PointInfo {
+        PointInfo {
+            kind: match &resolved.point {
+                Point::Snapshot(_) | Point::SnapshotOf(..) => PointKind::Snapshot,
+                Point::Fork(_) => PointKind::Fork,
+                Point::Pristine => PointKind::Pristine,
+                Point::Revision(_) => PointKind::Revision,
+            },
+            point: resolved.point.to_string(),
+            tree: resolved.tree_id.to_string(),
+            commit: resolved.commit_id.map(|id| id.to_string()),
+            also: resolved.others.iter().map(Point::to_string).collect(),
+        }
+    }
+}
