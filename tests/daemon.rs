@@ -387,13 +387,13 @@ fn an_umount_from_outside_applies_the_policy_once() {
         "one commit, not two"
     );
     assert_eq!(repo.git(&["show", "tine/commit:new.txt"]), "commit");
-    let kept = repo.git(&[
-        "for-each-ref",
-        "--format=%(refname)",
-        "refs/tine/discard/discarded-*",
-    ]);
-    assert_eq!(kept.lines().count(), 1, "{kept}");
-    assert_eq!(repo.git(&["show", &format!("{kept}:new.txt")]), "discard");
+    let kept = tine.json(&["snapshots", "discard"]);
+    assert_eq!(kept["snapshots"].as_array().map(Vec::len), Some(1), "{kept}");
+    let again = PathBuf::from(tine.ok(&["new", "again", "--from-fork", "discard@before-discard-1"]));
+    assert_eq!(
+        fs::read_to_string(again.join("new.txt")).expect("it was kept"),
+        "discard"
+    );
 
     tine.ok(&["daemon", "stop"]);
     tine.ok(&["list"]);

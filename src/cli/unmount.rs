@@ -86,7 +86,7 @@ fn told(unmounted: &Unmounted) -> String {
         (UnmountPolicy::Commit, Some(commit), _) => format!("its changes are commit {}", short_id(commit)),
         (UnmountPolicy::Commit, None, _) => "there was nothing to commit".to_owned(),
         (UnmountPolicy::Discard, _, Some(kept)) => {
-            format!("its changes are discarded (`tine new NAME --from {kept}` brings them back)")
+            format!("its changes are discarded (`tine restore {fork} {kept}` brings them back)")
         }
         (UnmountPolicy::Discard, _, None) => "there was nothing to discard".to_owned(),
     };

@@ -220,14 +220,14 @@ fn unmount_commits_or_discards_where_asked() {
     let said = tine.ok(&["unmount", "demo", "--discard"]);
     assert_eq!(
         said,
-        "unmounted demo: its changes are discarded (`tine new NAME --from refs/tine/demo/discarded-1` brings them back)"
+        "unmounted demo: its changes are discarded (`tine restore demo before-discard-1` brings them back)"
     );
     tine.ok(&["mount", "demo"]);
     assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
     assert!(dir.join("README.md").exists() && dir.join("one.txt").exists() && !dir.join("two.txt").exists());
-    let back = PathBuf::from(tine.ok(&["new", "back", "--from", "refs/tine/demo/discarded-1"]));
-    assert_eq!(std::fs::read_to_string(back.join("two.txt")).unwrap(), "two\n");
-    assert!(!back.join("README.md").exists());
+    tine.ok(&["restore", "demo", "before-discard-1"]);
+    assert_eq!(std::fs::read_to_string(dir.join("two.txt")).unwrap(), "two\n");
+    assert!(!dir.join("README.md").exists());
 }
 
 #[test]

@@ -242,7 +242,8 @@ fn refuse_uncommitted(turn: &Turn<'_>, repository: &Repository) -> Result<(), Fa
     let changed = changeset.changes.len();
     if changed == 0 {
         policy::refuse_nested_repositories(name, &fork, &changeset)?;
-        return refuse_submodules(name, &fork);
+        refuse_submodules(name, &fork)?;
+        return refuse_snapshots(turn);
     }
     let paths = match changed {
         1 => "1 path".to_owned(),
@@ -267,6 +268,30 @@ fn refuse_submodules(name: &ForkName, fork: &Fork) -> Result<(), Failure> {
         format!("{name} has repositories of submodules, which would go with it"),
     )
     .hint("push what was committed in them; `--force` deletes them"))
+}
+
+/// Snapshots that somebody asked for go with their fork: not unasked.
+fn refuse_snapshots(turn: &Turn<'_>) -> Result<(), Failure> {
+    let name = turn.name();
+    let snapshots = turn.daemon.store.snapshots(name)?;
+    let asked: Vec<&str> = snapshots
+        .iter()
+        .filter(|snapshot| !snapshot.reason.is_automatic())
+        .map(|snapshot| snapshot.name.as_str())
+        .collect();
+    match asked.first() {
+        None => Ok(()),
+        Some(first) => Err(Failure::new(
+            ErrorCode::UncommittedChanges,
+            format!(
+                "{name} has snapshots, which would go with it: {}",
+                asked.join(", ")
+            ),
+        )
+        .hint(format!(
+            "`tine new OTHER --from-fork {name}@{first}` keeps one as a fork; `--force` deletes them"
+        ))),
+    }
 }
 
 /// Keeps what is uncommitted; the ref's name. A layer or a worktree that is damaged or gone does not keep its fork from
