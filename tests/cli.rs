@@ -28,7 +28,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 0] = [
+const VERBS: [&[&str]; 29] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
