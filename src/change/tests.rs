@@ -74,6 +74,7 @@ impl Fixture {
             mounted: false,
             settings: MountSettings::default(),
             on_unmount: UnmountPolicy::Keep,
+            snapshot_every: None,
             uid: ME.uid,
             gid: ME.gid,
             umask: 0o022,

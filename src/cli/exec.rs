@@ -95,6 +95,7 @@ pub fn mounted(context: &Context, name: Option<&str>) -> Result<ForkInfo, Failur
         fork,
         dir: None,
         wishes: MountWishes::default(),
+        snapshot_every: None,
     })
 }
 

@@ -6,7 +6,8 @@ use super::context::Context;
 use super::new::MountFlags;
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
-use crate::daemon::protocol::Request;
+use crate::daemon::protocol::{Request, SnapshotPolicy};
+use crate::workspace::SnapshotEvery;
 
 /// Mount a fork and print its path
 ///
@@ -25,8 +26,19 @@ pub struct Mount {
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub at: Option<PathBuf>,
 
+    /// Take a snapshot every so often from now on, as with `tine new`; or `never`
+    #[arg(long, value_name = "30s|100ops|never", value_parser = snapshot_policy)]
+    pub snapshot_every: Option<SnapshotPolicy>,
+
     #[command(flatten)]
     pub settings: MountFlags,
+}
+
+fn snapshot_policy(word: &str) -> Result<SnapshotPolicy, String> {
+    match word {
+        "never" => Ok(SnapshotPolicy::Never),
+        _ => SnapshotEvery::try_from(word.to_owned()).map(SnapshotPolicy::Every),
+    }
 }
 
 pub fn run(verb: &Mount, context: &Context) -> Result<Exit, Failure> {
@@ -36,6 +48,7 @@ pub fn run(verb: &Mount, context: &Context) -> Result<Exit, Failure> {
         fork: name,
         dir,
         wishes: (&verb.settings).into(),
+        snapshot_every: verb.snapshot_every,
     })?;
     match context.output.is_json() {
         true => context.output.json(&fork)?,

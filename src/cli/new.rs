@@ -6,7 +6,7 @@ use super::context::{Connection, Context};
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
 use crate::daemon::protocol::{ForkInfo, NewRequest, Request};
-use crate::workspace::{ForkName, MountProfile, MountWishes, UnmountPolicy};
+use crate::workspace::{ForkName, MountProfile, MountWishes, SnapshotEvery, UnmountPolicy};
 
 /// Make a fork, mount it and print its path
 ///
@@ -59,8 +59,17 @@ pub struct NewOptions {
     #[arg(long, value_enum, value_name = "POLICY", default_value = "keep")]
     pub on_unmount: PolicyWord,
 
+    /// Take a snapshot every so often while it is mounted, if anything was written: a time (30s, 5m, 2h) or a number of
+    /// changes (100ops)
+    #[arg(long, value_name = "30s|100ops", value_parser = snapshot_every)]
+    pub snapshot_every: Option<SnapshotEvery>,
+
     #[command(flatten)]
     pub settings: MountFlags,
+}
+
+fn snapshot_every(word: &str) -> Result<SnapshotEvery, String> {
+    SnapshotEvery::try_from(word.to_owned())
 }
 
 // How it is mounted: `tine mount` takes it, too.
@@ -168,6 +177,7 @@ pub fn make(
         mount,
         wishes: (&options.settings).into(),
         on_unmount: options.on_unmount.into(),
+        snapshot_every: options.snapshot_every,
         umask: umask(),
     });
     let mut connection = context.connect()?;

@@ -108,11 +108,11 @@ impl Client {
         stream.set_read_timeout(Some(timeout)).map_err(failed)?;
         let mut stream = BufReader::new(stream);
         let info = match exchange(&mut stream, &wire::encode_request(&Request::Status)?) {
-            Exchange::Answered(Ok(Answer::Daemon(info))) => info,
-            Exchange::Answered(Ok(_)) => {
-                return Err(wire::version_mismatch(&PROTOCOL_VERSION.to_string(), "another"));
-            }
-            Exchange::Answered(Err(failure)) => return Err(failure),
+            Exchange::Answered(response) => match *response {
+                Ok(Answer::Daemon(info)) => info,
+                Ok(_) => return Err(wire::version_mismatch(&PROTOCOL_VERSION.to_string(), "another")),
+                Err(failure) => return Err(failure),
+            },
             // It was ending when it accepted.
             Exchange::NotTaken | Exchange::HungUp => return Ok(None),
             Exchange::Lost(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
@@ -167,7 +167,7 @@ impl Client {
         }
         let lost = || unreachable(&self.store_dir, self.log_start);
         let answer = match exchanged {
-            Exchange::Answered(response) => response?,
+            Exchange::Answered(response) => (*response)?,
             Exchange::NotTaken | Exchange::HungUp => return Err(lost()),
             Exchange::Lost(error) => return Err(lost().cause(error.to_string())),
         };
@@ -191,7 +191,7 @@ pub fn ask_running(store_dir: &Path, request: &Request, patience: Duration) -> R
     stream.set_read_timeout(Some(patience)).map_err(failed)?;
     stream.set_write_timeout(Some(patience)).map_err(failed)?;
     match exchange(&mut BufReader::new(stream), &wire::encode_request(request)?) {
-        Exchange::Answered(response) => response,
+        Exchange::Answered(response) => *response,
         Exchange::NotTaken | Exchange::HungUp => Err(lost()),
         Exchange::Lost(error) => Err(failed(error)),
     }
@@ -199,7 +199,7 @@ pub fn ask_running(store_dir: &Path, request: &Request, patience: Duration) -> R
 
 /// What came of a request.
 enum Exchange {
-    Answered(Response),
+    Answered(Box<Response>),
     /// The daemon was ending, or had ended, and did nothing.
     NotTaken,
     /// It ended without an answer; what it did before is not known.
@@ -218,7 +218,7 @@ fn exchange(stream: &mut BufReader<UnixStream>, request: &[u8]) -> Exchange {
         Ok(wire::Line::Complete(line)) => match wire::decode_response(&line) {
             // Said by the daemon itself, this is the one thing that it means.
             Err(failure) if failure.code == ErrorCode::DaemonUnreachable => Exchange::NotTaken,
-            response => Exchange::Answered(response),
+            response => Exchange::Answered(Box::new(response)),
         },
         Ok(wire::Line::End | wire::Line::TooLong) => Exchange::HungUp,
         // The kernel says so where the other side left without having read the request.

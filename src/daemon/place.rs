@@ -213,6 +213,7 @@ mod tests {
                 mounted: false,
                 settings: MountSettings::default(),
                 on_unmount: UnmountPolicy::Keep,
+                snapshot_every: None,
                 uid: 0,
                 gid: 0,
                 umask: 0o022,

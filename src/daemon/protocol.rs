@@ -16,7 +16,9 @@ use super::transfer::Transfer;
 use crate::change::ChangeKind;
 use crate::git::{CacheFigures, CommitTime};
 use crate::path::text::{PathText, host_path, optional_host_path};
-use crate::workspace::{ForkName, MountSettings, MountWishes, Parent, SnapshotReason, UnmountPolicy};
+use crate::workspace::{
+    ForkName, MountSettings, MountWishes, Parent, SnapshotEvery, SnapshotReason, UnmountPolicy,
+};
 
 /// Version of this protocol; a client and a daemon of different versions refuse each other.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -60,6 +62,9 @@ pub enum Request {
         dir: Option<PathBuf>,
         #[serde(flatten)]
         wishes: MountWishes,
+        /// Default: as before.
+        #[serde(default)]
+        snapshot_every: Option<SnapshotPolicy>,
     },
     /// Unmounts and then does what `action` or the fork's policy says. Answers [`Answer::Unmounted`].
     Unmount {
@@ -164,7 +169,17 @@ pub struct NewRequest {
     #[serde(flatten)]
     pub wishes: MountWishes,
     pub on_unmount: UnmountPolicy,
+    #[serde(default)]
+    pub snapshot_every: Option<SnapshotEvery>,
     pub umask: u16,
+}
+
+/// What becomes of a fork's policy on snapshots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SnapshotPolicy {
+    Every(SnapshotEvery),
+    Never,
 }
 
 /// What to do with the layer after unmounting.
@@ -367,6 +382,9 @@ pub struct ForkInfo {
     #[serde(flatten)]
     pub settings: MountSettings,
     pub on_unmount: UnmountPolicy,
+    /// How often a snapshot is taken while it is mounted, in words.
+    #[serde(default)]
+    pub snapshot_every: Option<SnapshotEvery>,
     /// Bytes on the disk: log and contents of the open layer.
     pub layer_bytes: u64,
     /// Bytes of contents in the open layer: of live ones while the fork is open in the daemon, else of all.

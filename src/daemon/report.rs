@@ -36,6 +36,7 @@ pub fn fork_info(daemon: &Daemon, slot: &Slot, record: &ForkRecord) -> Result<Fo
         mounted: slot.is_mounted(),
         settings: record.settings,
         on_unmount: record.on_unmount,
+        snapshot_every: record.snapshot_every,
         layer_bytes,
         content_bytes,
     })

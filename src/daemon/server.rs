@@ -132,12 +132,20 @@ fn serve(daemon: &Arc<Daemon>, listener: UnixListener) -> Result<(), Failure> {
 /// Looks after the forks, again and again, until the daemon is to end or has nothing to do.
 fn upkeep(daemon: &Arc<Daemon>, options: &ServerOptions) {
     let mut heap = Heap::default();
+    // What an earlier process left is freed when the store is opened.
+    let mut collected_at = Instant::now();
     while !daemon.presence.wait(Instant::now() + options.upkeep_every) {
         if handlers::end_if_displaced(daemon) {
             break;
         }
         for slot in daemon.slots() {
             daemon.look_after(&slot);
+        }
+        if collected_at.elapsed() >= COLLECT_EVERY {
+            collected_at = Instant::now();
+            if let Err(error) = daemon.store.collect() {
+                log::warn!("what nothing reaches could not be freed: {error}");
+            }
         }
         heap.give_back();
         let alone_for = daemon.presence.alone_for();
@@ -152,6 +160,9 @@ fn upkeep(daemon: &Arc<Daemon>, options: &ServerOptions) {
     }
     daemon.presence.close();
 }
+
+/// How often what nothing reaches is looked for, beside whenever something goes.
+const COLLECT_EVERY: Duration = Duration::from_secs(60 * 60);
 
 /// How much unused memory is worth giving back, in bytes.
 const MIN_GIVEN_BACK: u64 = 16 << 20;

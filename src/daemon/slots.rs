@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -22,7 +23,9 @@ use super::{monitor, place, policy};
 use crate::attr::Timestamp;
 use crate::fuse::{self, Mount, MountError, MountOptions, Transport, UnmountMode};
 use crate::git::{ObjectId, Repository};
-use crate::workspace::{Fork, ForkName, ForkRecord, MountSettings, Store};
+use crate::workspace::{
+    Fork, ForkName, ForkRecord, MountSettings, SnapshotEvery, SnapshotOptions, SnapshotReason, Store,
+};
 
 /// The daemon's whole state.
 pub struct Daemon {
@@ -60,6 +63,8 @@ struct State {
     fork: Option<Arc<Fork>>,
     mounted: Option<Mounted>,
     settled: Settled,
+    /// When a snapshot was last taken by policy, or could have been first.
+    snapshot_at: Option<Instant>,
     /// The HEAD for which settling without being asked failed.
     settle_failed: Option<Option<ObjectId>>,
     /// What went wrong without anybody asking: shown by `list` until it is right again.
@@ -237,6 +242,7 @@ impl Daemon {
         let fork = slot.state.lock().fork.clone();
         if let Some(fork) = fork {
             turn.settle_quietly(&fork);
+            turn.snapshot_if_due(&fork);
             turn.sync(&fork);
             fork.workspace.shrink();
         }
@@ -365,6 +371,37 @@ impl Turn<'_> {
             log::warn!("{} could not be settled: {failure}", self.name());
             self.slot.state.lock().settle_failed = Some(head);
         }
+    }
+
+    /// Takes a snapshot where the fork's policy says so and something was written.
+    fn snapshot_if_due(&self, fork: &Fork) {
+        let Ok(Some(every)) = self.record().map(|record| record.snapshot_every) else {
+            return;
+        };
+        let since = *self
+            .slot
+            .state
+            .lock()
+            .snapshot_at
+            .get_or_insert_with(Instant::now);
+        let is_due = match every {
+            SnapshotEvery::Secs(secs) => since.elapsed() >= Duration::from_secs(secs),
+            SnapshotEvery::Changes(changes) => fork.workspace.steps() >= changes,
+        };
+        if !is_due || fork.workspace.is_unwritten() {
+            return;
+        }
+        let (store, options) = (
+            &self.daemon.store,
+            SnapshotOptions::because(SnapshotReason::Periodic),
+        );
+        let taken = store
+            .take_snapshot(self.name(), fork, &options)
+            .and_then(|_| store.thin_snapshots(self.name()));
+        if let Err(error) = taken {
+            log::error!("{}: no snapshot: {error}", self.name());
+        }
+        self.slot.state.lock().snapshot_at = Some(Instant::now());
     }
 
     /// Brings what was written to the disk.

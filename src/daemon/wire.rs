@@ -160,6 +160,7 @@ mod tests {
                     ..MountWishes::default()
                 },
                 on_unmount: UnmountPolicy::Discard,
+                snapshot_every: None,
                 umask: 0o022,
             }),
             Request::Log {
@@ -191,7 +192,7 @@ mod tests {
         ) {
             let requests = [
                 Request::Figures,
-                Request::Mount { fork: fork("demo"), dir: Some(PathBuf::from("/tmp/x")), wishes: Default::default() },
+                Request::Mount { fork: fork("demo"), dir: Some(PathBuf::from("/tmp/x")), wishes: Default::default(), snapshot_every: Some(crate::daemon::protocol::SnapshotPolicy::Never) },
                 Request::Commit { fork: fork("demo"), message: "m".into(), author: None, committer: None },
                 Request::Log { fork: fork("demo"), limit: usize::MAX },
             ];
@@ -221,6 +222,7 @@ mod tests {
             fork: fork("demo"),
             dir: Some(odd.clone()),
             wishes: MountWishes::default(),
+            snapshot_every: None,
         };
         match decode_request(&encode_request(&request).unwrap()).unwrap() {
             Request::Mount { dir, .. } => assert_eq!(dir, Some(odd)),

@@ -63,6 +63,8 @@ pub struct Layer {
     compact_at: u64,
     /// What changed last before the log was compacted, until somebody took it.
     recent_before: Mutex<Touched>,
+    /// Records of changes since this process opened the layer.
+    commits: u64,
     /// Empty between calls; kept for its room.
     effects: Effects,
 }
@@ -175,6 +177,7 @@ impl Layer {
             contents_are_doubted: false,
             compact_at: COMPACT_MIN_BYTES,
             recent_before: Mutex::default(),
+            commits: 0,
             effects: Effects::default(),
         }
     }
@@ -199,6 +202,11 @@ impl Layer {
             log_bytes: self.log.len(),
             content_bytes: self.contents.live_bytes(),
         }
+    }
+
+    /// How many steps changed the layer since this process opened it.
+    pub fn commits(&self) -> u64 {
+        self.commits
     }
 
     /// This moment, for [`Layer::changes_since`].
@@ -258,6 +266,7 @@ impl Layer {
             layer.check_is_open()?;
             layer.log.append(&ops, room)
         })?;
+        self.commits += 1;
         let mut effects = std::mem::take(&mut self.effects);
         if let Some(index) = Arc::get_mut(&mut self.index) {
             for op in ops {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::base_nodes::BaseAttrs;
 use super::error::StoreError;
+use super::snapshot::SnapshotEvery;
 use crate::git::ConversionSettings;
 use crate::path::text::{host_path, optional_host_path};
 
@@ -173,6 +174,9 @@ pub struct ForkRecord {
     /// `worktrees/<id>` in the common directory.
     pub worktree_id: String,
     pub on_unmount: UnmountPolicy,
+    /// How often a snapshot is taken while it is mounted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot_every: Option<SnapshotEvery>,
     /// Where it is, or would be, mounted.
     #[serde(with = "host_path")]
     pub mount_dir: PathBuf,

@@ -43,6 +43,6 @@ pub use fork::{
 pub use fs::{Invalidation, Listener, Workspace};
 pub use operate::{MoveOptions, Moved, NewContent, PutOptions, Written};
 pub use ops::{Caller, DirEntry, FallocateMode, RenameMode, SetAttr, SetTime, StatFs, XattrMode};
-pub use snapshot::{SnapshotReason, SnapshotRecord};
+pub use snapshot::{SnapshotEvery, SnapshotReason, SnapshotRecord};
 pub use standing::{Exclusive, Standing};
 pub use store::{Fork, ForkOptions, ParentOptions, SnapshotOptions, Store};

@@ -1,5 +1,7 @@
 //! Snapshots: frozen points of a fork, and their durable records.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::base_nodes::BaseAttrs;
@@ -39,6 +41,78 @@ impl SnapshotReason {
     pub fn is_automatic(self) -> bool {
         self != SnapshotReason::Asked
     }
+}
+
+/// How often a fork's snapshots are taken by themselves, where anything was written: in words `30s`, `5m`, `2h` or `100ops`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum SnapshotEvery {
+    Secs(u64),
+    /// After so many changes.
+    Changes(u64),
+}
+
+impl SnapshotEvery {
+    /// `None` for what is no such word.
+    pub fn parse(word: &str) -> Option<SnapshotEvery> {
+        let digits = word.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let number: u64 = digits.parse().ok().filter(|number| *number > 0)?;
+        let secs = |factor| number.checked_mul(factor).map(SnapshotEvery::Secs);
+        match word.get(digits.len()..)? {
+            "s" => secs(1),
+            "m" => secs(60),
+            "h" => secs(60 * 60),
+            "ops" => Some(SnapshotEvery::Changes(number)),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for SnapshotEvery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SnapshotEvery::Secs(secs) => write!(f, "{secs}s"),
+            SnapshotEvery::Changes(changes) => write!(f, "{changes}ops"),
+        }
+    }
+}
+
+impl TryFrom<String> for SnapshotEvery {
+    type Error = String;
+
+    fn try_from(word: String) -> Result<SnapshotEvery, String> {
+        SnapshotEvery::parse(&word).ok_or_else(|| format!("{word:?} is no time and no number of changes"))
+    }
+}
+
+impl From<SnapshotEvery> for String {
+    fn from(every: SnapshotEvery) -> String {
+        every.to_string()
+    }
+}
+
+/// Which snapshots that tine took by itself are let go of at `now_secs`. Periodic ones get fewer with age: one an hour past
+/// an hour, one a day past a day. None gets older than 30 days, as long as git keeps what only a reflog reaches.
+pub fn outdated(snapshots: &[SnapshotRecord], now_secs: i64) -> Vec<ForkName> {
+    const HOUR: i64 = 60 * 60;
+    const DAY: i64 = 24 * HOUR;
+    let mut outdated = Vec::new();
+    let mut last_kept = None;
+    for snapshot in snapshots.iter().filter(|snapshot| snapshot.reason.is_automatic()) {
+        let age_secs = now_secs.saturating_sub(snapshot.created_secs);
+        let slot = match age_secs {
+            _ if age_secs > 30 * DAY => Some(None),
+            _ if snapshot.reason != SnapshotReason::Periodic || age_secs <= HOUR => None,
+            _ if age_secs <= DAY => Some(Some((HOUR, snapshot.created_secs.div_euclid(HOUR)))),
+            _ => Some(Some((DAY, snapshot.created_secs.div_euclid(DAY)))),
+        };
+        match slot {
+            Some(slot) if slot.is_none() || slot == last_kept => outdated.push(snapshot.name.clone()),
+            Some(slot) => last_kept = slot,
+            None => {}
+        }
+    }
+    outdated
 }
 
 /// What the store remembers of a snapshot.
@@ -112,5 +186,85 @@ impl SnapshotList {
                 return Ok(name);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attr::Timestamp;
+
+    fn snapshot(number: usize, reason: SnapshotReason, created_secs: i64) -> SnapshotRecord {
+        SnapshotRecord {
+            name: ForkName::parse(&format!("s{number}")).unwrap(),
+            created_secs,
+            message: None,
+            reason,
+            base_commit: None,
+            base_tree: String::new(),
+            base_attrs: BaseAttrs {
+                uid: 0,
+                gid: 0,
+                umask: 0,
+                time: Timestamp::from_secs(1),
+            },
+            conversions: None,
+            head_commit: None,
+            branch: None,
+            frozen_layers: Vec::new(),
+            tree: None,
+        }
+    }
+
+    #[test]
+    fn how_often_is_said_in_seconds_or_changes() {
+        for (word, every) in [
+            ("30s", Some(SnapshotEvery::Secs(30))),
+            ("5m", Some(SnapshotEvery::Secs(300))),
+            ("2h", Some(SnapshotEvery::Secs(7200))),
+            ("100ops", Some(SnapshotEvery::Changes(100))),
+            ("0s", None),
+            ("s", None),
+            ("30", None),
+            ("30 s", None),
+            ("-1s", None),
+            ("99999999999999999999h", None),
+        ] {
+            assert_eq!(SnapshotEvery::parse(word), every, "{word}");
+        }
+        assert_eq!(SnapshotEvery::Secs(300).to_string(), "300s");
+    }
+
+    #[test]
+    fn periodic_snapshots_get_fewer_with_age_and_others_stay() {
+        let now_secs = 100 * 24 * 60 * 60;
+        // One a minute for two days.
+        let minutes = (0..2 * 24 * 60_usize).rev();
+        let mut snapshots: Vec<_> = minutes
+            .map(|ago| snapshot(ago, SnapshotReason::Periodic, now_secs - 60 * ago as i64))
+            .collect();
+        let let_go = outdated(&snapshots, now_secs);
+        snapshots.retain(|snapshot| !let_go.contains(&snapshot.name));
+        let younger_than = |secs: i64| {
+            let ages = snapshots.iter().map(|kept| now_secs - kept.created_secs);
+            ages.filter(|age| *age <= secs).count()
+        };
+        assert_eq!(younger_than(60 * 60), 61, "all of the last hour");
+        assert_eq!(
+            younger_than(24 * 60 * 60),
+            61 + 23,
+            "one for each hour of the last day"
+        );
+        assert_eq!(snapshots.len(), 61 + 23 + 1, "one for the day before");
+        assert_eq!(outdated(&snapshots, now_secs), [], "that was all");
+
+        let old = now_secs - 31 * 24 * 60 * 60;
+        let others = [
+            snapshot(1, SnapshotReason::Asked, old),
+            snapshot(2, SnapshotReason::BeforeReset, old),
+            snapshot(3, SnapshotReason::BeforeReset, now_secs - 7200),
+            snapshot(4, SnapshotReason::BeforeReset, now_secs - 7200),
+        ];
+        assert_eq!(outdated(&others, now_secs), [others[1].name.clone()]);
     }
 }

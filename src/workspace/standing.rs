@@ -167,6 +167,11 @@ impl Workspace {
         index.dirs().all(is_dot_git) && index.nodes().all(is_untouched)
     }
 
+    /// How many steps changed the fork since it was opened or its layer was frozen.
+    pub fn steps(&self) -> u64 {
+        self.read_state().stack.open_layer().commits()
+    }
+
     /// The node that the fork has at `.git`.
     pub fn dot_git(&self) -> Option<(Ino, Node)> {
         let state = self.read_state();

@@ -151,11 +151,12 @@ fn list_shows_every_fork_in_aligned_columns() {
         panic!("{listed}")
     };
     let words: Vec<&str> = heading.split_whitespace().collect();
-    assert_eq!(words, ["NAME", "BRANCH", "STATE", "LAYER", "AGE", "PATH"]);
+    assert_eq!(words, ["NAME", "FROM", "BRANCH", "STATE", "LAYER", "AGE", "PATH"]);
     let path_column = heading.find("PATH").unwrap();
     for (line, name, state) in [(first, "a-long-name", "mounted"), (second, "b", "unmounted")] {
         let words: Vec<&str> = line.split_whitespace().collect();
-        assert_eq!(words[..3], [name, &format!("tine/{name}"), state], "{line}");
+        let base = &repo.head()[..7];
+        assert_eq!(words[..4], [name, base, &format!("tine/{name}"), state], "{line}");
         assert_eq!(
             line[path_column..],
             *path_text(&repo.root().join("repo.forks").join(name))

@@ -72,6 +72,7 @@ impl TestFork {
             mounted: false,
             settings: MountSettings::default(),
             on_unmount: UnmountPolicy::Keep,
+            snapshot_every: None,
             uid,
             gid,
             umask: 0o022,

@@ -79,6 +79,7 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
         mounted: request.mount,
         settings,
         on_unmount: request.on_unmount,
+        snapshot_every: request.snapshot_every,
         uid: peer.uid,
         gid: peer.gid,
         umask: request.umask,

@@ -42,7 +42,12 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
         Request::Collect => snapshots::collect(daemon),
         Request::List => forks::list(daemon),
         Request::Show { fork } => forks::show(daemon, &fork),
-        Request::Mount { fork, dir, wishes } => mounting::mount(daemon, &fork, dir, wishes),
+        Request::Mount {
+            fork,
+            dir,
+            wishes,
+            snapshot_every,
+        } => mounting::mount(daemon, &fork, dir, wishes, snapshot_every),
         Request::Unmount {
             fork,
             action,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::policy::Signers;
-use crate::daemon::protocol::{Answer, Response, UnmountAction, Unmounted};
+use crate::daemon::protocol::{Answer, Response, SnapshotPolicy, UnmountAction, Unmounted};
 use crate::daemon::slots::{Daemon, Turn};
 use crate::daemon::{place, policy, report};
 use crate::fuse::{self, UnmountMode};
@@ -30,10 +30,24 @@ pub fn recover(daemon: &Arc<Daemon>) {
     }
 }
 
-pub fn mount(daemon: &Arc<Daemon>, name: &ForkName, dir: Option<PathBuf>, wishes: MountWishes) -> Response {
+pub fn mount(
+    daemon: &Arc<Daemon>,
+    name: &ForkName,
+    dir: Option<PathBuf>,
+    wishes: MountWishes,
+    snapshot_every: Option<SnapshotPolicy>,
+) -> Response {
     let slot = daemon.slot(name);
     let turn = daemon.turn(&slot)?;
-    let record = turn.record()?;
+    let mut record = turn.record()?;
+    if let Some(policy) = snapshot_every {
+        record = turn.update_record(|record| {
+            record.snapshot_every = match policy {
+                SnapshotPolicy::Every(every) => Some(every),
+                SnapshotPolicy::Never => None,
+            };
+        })?;
+    }
     let dir = dir.unwrap_or_else(|| record.mount_dir.clone());
     if let Some((mounted_at, settings)) = turn.mounted_as() {
         if settings.with(wishes) != settings {

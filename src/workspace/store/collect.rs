@@ -8,10 +8,7 @@ use super::{Store, files};
 use crate::attr::Timestamp;
 use crate::workspace::StoreError;
 use crate::workspace::fork::ForkName;
-
-/// Snapshots that tine took by itself before something was thrown away are kept for so many seconds: as long as git keeps
-/// what only a reflog reaches.
-const KEPT_SECS: i64 = 30 * 24 * 60 * 60;
+use crate::workspace::snapshot::outdated;
 
 /// What a collection did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,9 +28,8 @@ impl Store {
     /// read nothing is freed: it may name anything.
     pub fn collect(&self) -> Result<Collection, StoreError> {
         let mut done = Collection::default();
-        let oldest_secs = Timestamp::now().secs.saturating_sub(KEPT_SECS);
         for record in self.records().0 {
-            done.snapshots += self.expire_snapshots(&record.name, oldest_secs)?;
+            done.snapshots += self.thin_snapshots(&record.name)?;
         }
         let _admin = self.admin.lock();
         let named = named_layers(&self.places)?;
@@ -55,22 +51,19 @@ impl Store {
         Ok(done)
     }
 
-    fn expire_snapshots(&self, name: &ForkName, oldest_secs: i64) -> Result<u64, StoreError> {
+    /// Lets go of the fork's snapshots that tine took by itself and that are too old or too many; how many went.
+    pub fn thin_snapshots(&self, name: &ForkName) -> Result<u64, StoreError> {
         let snapshots = match self.snapshots(name) {
             Ok(snapshots) => snapshots,
             // Deleted at this moment.
             Err(StoreError::NoSuchFork(_)) => return Ok(0),
             Err(error) => return Err(error),
         };
-        let old = snapshots
-            .iter()
-            .filter(|snapshot| snapshot.reason.is_automatic() && snapshot.created_secs < oldest_secs);
-        let mut expired = 0;
-        for snapshot in old {
-            self.remove_snapshot(name, &snapshot.name)?;
-            expired += 1;
+        let outdated = outdated(&snapshots, Timestamp::now().secs);
+        for snapshot in &outdated {
+            self.remove_snapshot(name, snapshot)?;
         }
-        Ok(expired)
+        Ok(outdated.len() as u64)
     }
 }
 

@@ -130,6 +130,7 @@ impl Store {
             branch: branch.to_owned(),
             worktree_id: worktree.id().to_owned(),
             on_unmount: options.on_unmount,
+            snapshot_every: options.snapshot_every,
             mount_dir: options.mount_dir.clone(),
             settings: options.settings,
             mounted: options.mounted,

@@ -46,7 +46,7 @@ use super::error::StoreError;
 use super::fork::{ForkName, ForkRecord, MountSettings, UnmountPolicy};
 use super::fs::Workspace;
 use super::ops::Caller;
-use super::snapshot::SnapshotList;
+use super::snapshot::{SnapshotEvery, SnapshotList};
 use crate::git::{
     Base, BaseCache, CacheFigures, ConversionSettings, GitError, InoHasher, LinkedWorktree, ObjectId,
     Repository,
@@ -93,6 +93,7 @@ pub struct ForkOptions {
     pub mounted: bool,
     pub settings: MountSettings,
     pub on_unmount: UnmountPolicy,
+    pub snapshot_every: Option<SnapshotEvery>,
     pub uid: u32,
     pub gid: u32,
     pub umask: u16,

@@ -28,6 +28,7 @@ fn options(repository: &TestRepository, fork: &str) -> ForkOptions {
         mounted: false,
         settings: MountSettings::default(),
         on_unmount: UnmountPolicy::Keep,
+        snapshot_every: None,
         uid: ME.uid,
         gid: ME.gid,
         umask: 0o022,
