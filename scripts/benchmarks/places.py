@@ -63,6 +63,8 @@ class Workspace:
     def __init__(self, repository, place, number):
         self.repository = repository
         self.place = place
+        # The checkout that it belongs to.
+        self.main_dir = repository.dir
         self.dir = f"{repository.dir}.{place.name.translate(str.maketrans(' ', '-', '()'))}-{number}"
 
     def set_up(self):

@@ -13,6 +13,7 @@ TABLES = {
     "bars": tables.bars_table,
     "seconds": tables.seconds_table,
     "growth": tables.growth_table,
+    "many": tables.many_table,
     "left-out": tables.left_out_list,
 }
 

@@ -96,6 +96,35 @@ def growth_table(figures):
     return table(["where", "create, µs", "lookup, µs", "unlink, µs", "`tine new`, ms", "daemon, MiB"], rows)
 
 
+def many_table(figures):
+    """Of many workspaces at once what each takes, and the daemon's memory for all."""
+    rows = []
+    for place, samples in figures.get("many", {}).items():
+        for one in samples:
+            number = one["number"]
+            new, status = (statistics.median(one[key]) * 1000 for key in ("new_seconds", "status_seconds"))
+            disk, memory = (
+                [one[when].get(what) for when in ("fresh", "used")] for what in ("disk_bytes", "memory_bytes")
+            )
+            rows.append([
+                f"{place}, {number} at once",
+                f"{new:.0f}",
+                f"{status:.0f}",
+                *(short(taken / number / 1024) for taken in disk),
+                *(short(taken / MIB) if taken else "–" for taken in memory),
+            ])
+    headings = [
+        "where",
+        "new, ms",
+        "first `git status`, ms",
+        "disk for each, KiB",
+        "in use",
+        "daemon for all, MiB",
+        "in use",
+    ]
+    return table(headings, rows) if rows else "Not measured."
+
+
 def machine_table(figures):
     about = figures["machine"]
     rows = [
