@@ -87,6 +87,14 @@ impl Differing {
         differing
     }
 
+    /// Leaves `.git` out, which has the number `ino` before and after: who has something mounted on it, as a command at the main
+    /// checkout's path has, would lose that with the name.
+    fn leave_out_dot_git(&mut self, ino: Ino) {
+        self.names
+            .retain(|(parent, name)| *parent != Ino::ROOT || name.as_bytes() != DOT_GIT.as_bytes());
+        self.nodes.remove(&ino);
+    }
+
     /// The names at which one base has something and the other has not, or something of another kind.
     fn add_bases(&mut self, old: &Base, new: &Base) -> Result<(), FsError> {
         let mut pairs = vec![(old.root()?, new.root()?)];
@@ -215,6 +223,9 @@ impl Workspace {
                 differing.add_bases(&state.base.base, &to.base)?;
                 differing.nodes.extend(self.inodes.numbers());
             }
+            if let Some(Dentry::Entry(ino)) = state.stack.dentry(Ino::ROOT, DOT_GIT.as_bytes()) {
+                differing.leave_out_dot_git(ino);
+            }
             differing.nodes.retain(|ino| self.inodes.is_remembered(*ino));
             let places = differing
                 .nodes
@@ -304,6 +315,13 @@ impl Exclusive<'_> {
                 log::error!("names may be seen that are no longer there: {error}");
             }
             differing.nodes.extend(self.workspace.inodes.numbers());
+        }
+        let stack = &self.state.stack;
+        let own = stack.open_layer().index().dir(Ino::ROOT);
+        if let Some(Dentry::Entry(ino)) = own.and_then(|dir| dir.get(DOT_GIT.as_bytes()))
+            && stack.frozen_dentry(Ino::ROOT, DOT_GIT.as_bytes()) == Some(Dentry::Entry(ino))
+        {
+            differing.leave_out_dot_git(ino);
         }
         let remembered: Vec<Ino> = differing
             .nodes

@@ -153,6 +153,29 @@ fn git_and_tine_work_in_there() {
     assert!(!log.contains("ERROR"), "{log}");
 }
 
+/// The kernel takes what is mounted on a name along when it is told to forget the name.
+#[test]
+fn going_back_to_a_snapshot_leaves_git_where_it_is() {
+    require_fuse!();
+    require_namespace!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    tine.new_fork("demo");
+    let program = Tine::program().display();
+    let said = at_origin(
+        &tine,
+        repo.dir(),
+        &format!(
+            "tine() {{ {program} \"$@\" > ../said 2>&1 || cat ../said; }}
+             echo 1 > one.txt; tine snapshot demo first; rm README.md; git add -A; git commit -qm two
+             tine restore demo first; git status --short; git log --format=%s -n 1
+             tine reset demo; git status --short; cat one.txt; test ! -e README.md"
+        ),
+    );
+    // HEAD stays where it is.
+    assert_eq!(said, "?? README.md\ntwo\n1");
+}
+
 #[test]
 fn git_asks_the_daemon_in_there_what_changed() {
     require_fuse!();
