@@ -5,6 +5,8 @@ mod support;
 
 #[path = "cli/bad_input.rs"]
 mod bad_input;
+#[path = "cli/carry.rs"]
+mod carry;
 #[path = "cli/committing.rs"]
 mod committing;
 #[path = "cli/diff.rs"]

@@ -78,6 +78,7 @@ impl Fixture {
             uid: ME.uid,
             gid: ME.gid,
             umask: 0o022,
+            carry: Default::default(),
         };
         store.create_fork(&options).unwrap();
         let fork = store.open_fork(&demo()).unwrap();

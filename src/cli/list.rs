@@ -52,25 +52,29 @@ pub fn run(_: &List, context: &Context) -> Result<Exit, Failure> {
 
 fn rows(forks: &[ForkInfo], output: &Output) -> Vec<Vec<Cell>> {
     let now_secs = now_secs();
-    let heading = ["NAME", "FROM", "BRANCH", "STATE", "LAYER", "AGE", "PATH"]
-        .into_iter()
-        .enumerate()
-        .map(|(column, text)| {
-            let cell = Cell::new(text).toned(output, Tone::Faint);
-            if matches!(column, 4 | 5) {
-                cell.right()
-            } else {
-                cell
-            }
-        })
-        .collect();
+    let carries = forks.iter().any(|fork| fork.carry.is_some());
+    let heading = [
+        "NAME", "FROM", "BRANCH", "STATE", "LAYER", "AGE", "PATH", "CARRIES",
+    ]
+    .into_iter()
+    .enumerate()
+    .filter(|(_, text)| carries || *text != "CARRIES")
+    .map(|(column, text)| {
+        let cell = Cell::new(text).toned(output, Tone::Faint);
+        if matches!(column, 4 | 5) {
+            cell.right()
+        } else {
+            cell
+        }
+    })
+    .collect();
     let mut rows = vec![heading];
     rows.extend(forks.iter().map(|fork| {
         let state = match fork.mounted {
             true => Cell::new("mounted").toned(output, Tone::Good),
             false => Cell::new("unmounted").toned(output, Tone::Faint),
         };
-        vec![
+        let mut row = vec![
             Cell::new(fork.name.as_str()).toned(output, Tone::Name),
             Cell::new(origin(fork)).toned(output, Tone::Faint),
             Cell::new(fork.branch.as_deref().unwrap_or("(detached)")),
@@ -78,7 +82,11 @@ fn rows(forks: &[ForkInfo], output: &Output) -> Vec<Vec<Cell>> {
             Cell::new(human_size(fork.layer_bytes)).right(),
             Cell::new(human_age(fork.created_secs, now_secs)).right(),
             Cell::new(fork.mount_dir.display().to_string()),
-        ]
+        ];
+        if carries {
+            row.push(carried(fork, output));
+        }
+        row
     }));
     rows
 }
@@ -93,4 +101,25 @@ fn origin(fork: &ForkInfo) -> String {
         (None, Some(commit)) => short_id(commit).to_owned(),
         (None, None) => String::new(),
     }
+}
+
+/// The most paths that a line names.
+const NAMED: usize = 3;
+
+fn carried(fork: &ForkInfo, output: &Output) -> Cell {
+    let Some(carry) = &fork.carry else {
+        return Cell::new("");
+    };
+    if !carry.available {
+        let text = format!("nothing: {} is the main checkout no more", carry.from.display());
+        return Cell::new(text).toned(output, Tone::Careful);
+    }
+    let named = carry.paths.iter().take(NAMED);
+    let mut text: Vec<String> = named
+        .map(|path| String::from_utf8_lossy(&path.to_bytes()).into_owned())
+        .collect();
+    if carry.paths.len() > NAMED {
+        text.push(format!("{} more", carry.paths.len() - NAMED));
+    }
+    Cell::new(text.join(", "))
 }

@@ -6,7 +6,7 @@ use super::context::{Connection, Context};
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
 use crate::daemon::protocol::{ForkInfo, NewRequest, Request};
-use crate::workspace::{ForkName, MountProfile, MountWishes, SnapshotEvery, UnmountPolicy};
+use crate::workspace::{CarryWish, ForkName, MountProfile, MountWishes, SnapshotEvery, UnmountPolicy};
 
 /// Make a fork, mount it and print its path
 ///
@@ -21,7 +21,8 @@ Examples:
   cd \"$(tine new fix-parser)\"                   make it and go there
   tine new other --from-fork fix-parser         from all that another fork has, committed or not
   tine new again --from-fork fix-parser@before  from one of its snapshots
-  tine new try --on-unmount discard             throw the changes away when it is unmounted")]
+  tine new try --on-unmount discard             throw the changes away when it is unmounted
+  tine new warm --carry target                  see what was built in the main checkout")]
 pub struct New {
     /// The fork's name: letters, digits, '.', '_' and '-'
     #[arg(value_name = "NAME")]
@@ -54,6 +55,15 @@ pub struct NewOptions {
     /// Where to mount; an empty or missing directory [default: <repository>.forks/NAME]
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub at: Option<PathBuf>,
+
+    /// Ignored files of the main checkout that the fork sees, too, without copying them: a pattern as in .gitignore, or
+    /// `ignored` for all; may be repeated [default: what tine.carry or .worktreeinclude says]
+    #[arg(long, value_name = "PATTERN")]
+    pub carry: Vec<String>,
+
+    /// See no ignored files of the main checkout
+    #[arg(long, conflicts_with = "carry")]
+    pub no_carry: bool,
 
     /// What unmounting does with uncommitted changes
     #[arg(long, value_enum, value_name = "POLICY", default_value = "keep")]
@@ -142,6 +152,16 @@ impl From<PolicyWord> for UnmountPolicy {
     }
 }
 
+impl NewOptions {
+    fn carry_wish(&self) -> CarryWish {
+        match (self.no_carry, self.carry.is_empty()) {
+            (true, _) => CarryWish::Nothing,
+            (false, true) => CarryWish::AsConfigured,
+            (false, false) => CarryWish::Patterns(self.carry.clone()),
+        }
+    }
+}
+
 pub fn run(verb: &New, context: &Context) -> Result<Exit, Failure> {
     let name = ForkName::parse(&verb.name)?;
     let (_, fork) = make(context, name, &verb.options, !verb.no_mount)?;
@@ -179,10 +199,39 @@ pub fn make(
         on_unmount: options.on_unmount.into(),
         snapshot_every: options.snapshot_every,
         umask: umask(),
+        carry: options.carry_wish(),
     });
     let mut connection = context.connect()?;
     let fork = connection.fork(&request)?;
+    if !context.output.is_json() {
+        note_carried(context, options, &fork);
+    }
     Ok((connection, fork))
+}
+
+/// Says what was not carried though somebody may have expected it.
+fn note_carried(context: &Context, options: &NewOptions, fork: &ForkInfo) {
+    let paths = fork.carry.as_ref().map_or(0, |carry| carry.paths.len());
+    if !options.carry.is_empty() && paths == 0 {
+        let is_bare = context
+            .repository()
+            .is_ok_and(|repository| repository.main_checkout().is_none());
+        let why = match is_bare {
+            true => "the repository is bare, so there is no main checkout to carry from",
+            false => "no path that git ignores in the main checkout, and in the fork, is chosen by --carry",
+        };
+        context.output.note(&format!("nothing is carried: {why}"));
+    }
+    let held_back = fork.carry.iter().flat_map(|carry| &carry.held_back);
+    let held_back: Vec<String> = held_back
+        .map(|path| String::from_utf8_lossy(&path.to_bytes()).into_owned())
+        .collect();
+    if !held_back.is_empty() {
+        context.output.note(&format!(
+            "not carried, as it may be secret: {} (a pattern that names it carries it)",
+            held_back.join(", ")
+        ));
+    }
 }
 
 /// The process's umask; the usual one where the kernel does not tell.

@@ -149,6 +149,9 @@ impl From<FsError> for Failure {
         match error {
             FsError::NoSpace(source) | FsError::Layer(source) => source.into(),
             FsError::Base(source) => source.into(),
+            FsError::Carried(source) => Failure::new(ErrorCode::Io, "a carried file cannot be read")
+                .cause(source.to_string())
+                .hint("see to it in the main checkout, which it is read from"),
             FsError::NotPermitted | FsError::AccessDenied => {
                 Failure::new(ErrorCode::PermissionDenied, format!("in the fork: {message}"))
                     .hint("`ls -l` in the mount shows who may; `chmod` changes it")

@@ -217,6 +217,7 @@ mod tests {
                 uid: 0,
                 gid: 0,
                 umask: 0o022,
+                carry: Default::default(),
             })
             .expect("a new fork");
         let forks = [record];

@@ -17,7 +17,7 @@ use crate::change::ChangeKind;
 use crate::git::{CacheFigures, CommitTime};
 use crate::path::text::{PathText, host_path, optional_host_path};
 use crate::workspace::{
-    ForkName, MountSettings, MountWishes, Parent, SnapshotEvery, SnapshotReason, UnmountPolicy,
+    CarryWish, ForkName, MountSettings, MountWishes, Parent, SnapshotEvery, SnapshotReason, UnmountPolicy,
 };
 
 /// Version of this protocol; a client and a daemon of different versions refuse each other.
@@ -172,6 +172,8 @@ pub struct NewRequest {
     #[serde(default)]
     pub snapshot_every: Option<SnapshotEvery>,
     pub umask: u16,
+    #[serde(default)]
+    pub carry: CarryWish,
 }
 
 /// What becomes of a fork's policy on snapshots.
@@ -389,6 +391,22 @@ pub struct ForkInfo {
     pub layer_bytes: u64,
     /// Bytes of contents in the open layer: of live ones while the fork is open in the daemon, else of all.
     pub content_bytes: u64,
+    /// `None` where nothing is carried.
+    #[serde(default)]
+    pub carry: Option<Box<CarryInfo>>,
+}
+
+/// What a fork carries of the main checkout. Directories end in a slash.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CarryInfo {
+    /// The main checkout.
+    #[serde(with = "host_path")]
+    pub from: PathBuf,
+    /// Whether it is there; nothing is seen of it otherwise.
+    pub available: bool,
+    pub paths: Vec<PathText>,
+    /// What is not carried because it looks like a secret that nobody asked for.
+    pub held_back: Vec<PathText>,
 }
 
 /// The answer to an unmount.

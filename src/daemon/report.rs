@@ -1,7 +1,7 @@
 //! What answers say of forks, changes and commits.
 
 use super::failure::Failure;
-use super::protocol::{ChangeLine, CommitLine, ForkInfo, SnapshotInfo};
+use super::protocol::{CarryInfo, ChangeLine, CommitLine, ForkInfo, SnapshotInfo};
 use super::slots::{Daemon, Slot};
 use crate::change::{Change, Side};
 use crate::git::{CommitInfo, LinkedWorktree, ObjectId};
@@ -39,6 +39,14 @@ pub fn fork_info(daemon: &Daemon, slot: &Slot, record: &ForkRecord) -> Result<Fo
         snapshot_every: record.snapshot_every,
         layer_bytes,
         content_bytes,
+        carry: record.carry.as_ref().map(|carry| {
+            Box::new(CarryInfo {
+                from: carry.from.clone(),
+                available: daemon.store.is_carry_there(carry),
+                paths: carry.paths(),
+                held_back: carry.held_back.clone(),
+            })
+        }),
     })
 }
 

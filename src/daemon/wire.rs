@@ -162,6 +162,7 @@ mod tests {
                 on_unmount: UnmountPolicy::Discard,
                 snapshot_every: None,
                 umask: 0o022,
+                carry: Default::default(),
             }),
             Request::Log {
                 fork: fork("demo"),

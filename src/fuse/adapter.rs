@@ -42,7 +42,7 @@ macro_rules! answer {
 fn answer_entry(answer: Answer<Entry>, reply: ReplyEntry) {
     answer!(answer, reply, |entry| {
         let attr = entry.attr.as_ref().map_or(NEGATIVE_ATTR, convert::file_attr);
-        reply.entry_with_ttls(&REMEMBER, &entry.name_ttl, &attr, Generation(GENERATION));
+        reply.entry_with_ttls(&entry.attr_ttl, &entry.name_ttl, &attr, Generation(GENERATION));
     });
 }
 
@@ -131,7 +131,9 @@ impl Filesystem for Adapter {
     }
 
     fn getattr(&self, _request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        answer_attr(self.operations.getattr(convert::ino(ino)), reply);
+        let answer = self.operations.getattr(convert::ino(ino));
+        answer!(answer, reply, |(attr, ttl)| reply
+            .attr(&ttl, &convert::file_attr(&attr)));
     }
 
     fn setattr(
@@ -412,8 +414,9 @@ impl Filesystem for Adapter {
             .operations
             .readdirplus(convert::ino(ino), offset, &mut |entry, attr| {
                 let (number, name) = (INodeNo(entry.ino.0), OsStr::from_bytes(entry.name));
+                let ttl = Entry::new(Some(*attr), entry.is_carried).name_ttl;
                 let (attr, generation) = (convert::file_attr(attr), Generation(GENERATION));
-                !reply.add(number, entry.cookie, name, &REMEMBER, &attr, generation)
+                !reply.add(number, entry.cookie, name, &ttl, &attr, generation)
             });
         answer!(listed, reply, |()| reply.ok());
     }

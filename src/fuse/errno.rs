@@ -59,6 +59,7 @@ pub(super) fn of(error: &FsError) -> Errno {
         },
         FsError::Layer(cause) => of_layer(cause),
         FsError::Base(cause) => of_git(cause),
+        FsError::Carried(cause) => of_io(cause),
     }
 }
 

@@ -25,6 +25,8 @@ use crate::workspace::{Caller, FsError, SetAttr, StatFs, Workspace};
 /// How long the kernel may remember names (also missing ones) and attributes: for good. Every change that does not
 /// come through the kernel is announced to it.
 pub(super) const REMEMBER: Duration = Duration::from_secs(u32::MAX as u64);
+/// How long the kernel may remember what is the main checkout's: that changes without anybody telling.
+pub(super) const REMEMBER_CARRIED: Duration = Duration::from_secs(1);
 /// Numbers are never reused, so one generation does.
 pub(super) const GENERATION: u64 = 0;
 
@@ -39,16 +41,34 @@ pub(super) type Answer<T> = Result<T, Errno>;
 pub(super) struct Entry {
     /// `None`: nothing is there, which the kernel may remember as well.
     pub attr: Option<Attr>,
-    /// How long the kernel may remember what the name leads to. Attributes it may always remember.
+    /// How long the kernel may remember what the name leads to.
     pub name_ttl: Duration,
+    /// How long it may remember the attributes.
+    pub attr_ttl: Duration,
+}
+
+impl Entry {
+    /// A name of which the workspace may say that it is carried. A file's attributes are those of its number; a directory
+    /// keeps its number and changes.
+    pub(super) fn new(attr: Option<Attr>, is_carried: bool) -> Entry {
+        Entry {
+            attr,
+            name_ttl: ttl(is_carried),
+            attr_ttl: ttl(is_carried && attr.is_some_and(|attr| attr.kind == FileKind::Directory)),
+        }
+    }
+}
+
+fn ttl(is_carried: bool) -> Duration {
+    match is_carried {
+        true => REMEMBER_CARRIED,
+        false => REMEMBER,
+    }
 }
 
 impl From<Option<Attr>> for Entry {
     fn from(attr: Option<Attr>) -> Entry {
-        Entry {
-            attr,
-            name_ttl: REMEMBER,
-        }
+        Entry::new(attr, false)
     }
 }
 
@@ -60,6 +80,8 @@ pub(super) struct Listed<'a> {
     pub kind: FileKind,
     /// Where a listing that ends after this entry goes on.
     pub cookie: u64,
+    /// Whether the main checkout may change it.
+    pub is_carried: bool,
 }
 
 /// Why a request is refused.
@@ -178,14 +200,12 @@ impl Operations {
             return Ok(Entry {
                 attr: Some(self.priming.attr()),
                 name_ttl: Duration::ZERO,
+                attr_ttl: REMEMBER,
             });
         }
         self.call(Operation::Lookup, parent, |workspace| {
-            match workspace.lookup(parent, name) {
-                Ok(attr) => Ok(Some(attr).into()),
-                Err(FsError::NotFound) => Ok(None.into()),
-                Err(error) => Err(error.into()),
-            }
+            let (attr, is_carried) = workspace.lookup_untold(parent, name)?;
+            Ok(Entry::new(attr, is_carried))
         })
     }
 
@@ -200,11 +220,16 @@ impl Operations {
         });
     }
 
-    pub(super) fn getattr(&self, ino: Ino) -> Answer<Attr> {
+    /// With how long the kernel may remember them.
+    pub(super) fn getattr(&self, ino: Ino) -> Answer<(Attr, Duration)> {
         if ino == PrimingFile::INO {
-            return Ok(self.priming.attr());
+            return Ok((self.priming.attr(), REMEMBER));
         }
-        self.call(Operation::GetAttr, ino, |workspace| Ok(workspace.getattr(ino)?))
+        self.call(Operation::GetAttr, ino, |workspace| {
+            let attr = workspace.getattr(ino)?;
+            let is_carried = attr.kind == FileKind::Directory && workspace.is_carried(ino);
+            Ok((attr, ttl(is_carried)))
+        })
     }
 
     pub(super) fn setattr(&self, caller: Caller, ino: Ino, set: &SetAttr) -> Answer<Attr> {
@@ -334,6 +359,7 @@ impl Operations {
                     ino: entry.ino,
                     kind: entry.kind,
                     cookie: entry.cookie,
+                    is_carried: entry.is_carried,
                 })
             })?)
         })
@@ -364,6 +390,7 @@ impl Operations {
                     ino: entry.ino,
                     kind: entry.kind,
                     cookie: entry.cookie,
+                    is_carried: entry.is_carried,
                 };
                 add(listed, &attr)
             })?)
@@ -480,6 +507,7 @@ fn listed_dot((name, ino, cookie): (&'static str, Ino, u64)) -> Listed<'static> 
         ino,
         kind: FileKind::Directory,
         cookie,
+        is_carried: false,
     }
 }
 

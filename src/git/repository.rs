@@ -354,6 +354,14 @@ impl Repository {
         sections.any(|section| section.contains_value_name(name))
     }
 
+    /// All values of a variable in git's configuration as the main checkout sees it now.
+    pub fn config_values(&self, key: &str) -> Result<Vec<Vec<u8>>, GitError> {
+        let local = self.local_with_fresh_config()?;
+        let config = local.config_snapshot();
+        let values = config.plumbing().strings(key).unwrap_or_default();
+        Ok(values.into_iter().map(|value| value.to_vec()).collect())
+    }
+
     /// A string from git's configuration as the main checkout sees it now.
     pub fn config_string(&self, key: &str) -> Option<String> {
         let local = self.local_with_fresh_config().ok()?;

@@ -205,7 +205,9 @@ impl LayerIndex {
         }
         let own = |content: &Content| match content {
             Content::Own(content) => Some(*content),
-            Content::Empty | Content::Base | Content::Blob(_) | Content::Link(_) => None,
+            Content::Empty | Content::Base | Content::Blob(_) | Content::Link(_) | Content::Carried(_) => {
+                None
+            }
         };
         let (new_content, new_size) = (own(&node.content), node.size);
         let mut old_content = None;
@@ -296,6 +298,7 @@ fn node_bytes(node: &Node) -> u64 {
         .map_or(0, |origin| origin.path.as_bytes().len() + 36);
     let link = match &node.content {
         Content::Link(target) => target.len(),
+        Content::Carried(carried) => carried.path.as_bytes().len() + 40,
         Content::Empty | Content::Base | Content::Blob(_) | Content::Own(_) => 0,
     };
     let xattrs: usize = node

@@ -46,7 +46,7 @@ pub use contents::{ContentRef, Place};
 pub use error::LayerError;
 pub use frozen::FrozenLayer;
 pub use index::{DirDelta, LayerIndex};
-pub use node::{Content, Dentry, LayerId, Node, Op, Origin, Xattrs};
+pub use node::{CarriedContent, Content, Dentry, FileVersion, LayerId, Node, Op, Origin, Xattrs};
 pub use position::LogPosition;
 pub use stack::LayerStack;
 pub use store::{Layer, LayerStats, SeekWhence, SyncJob};

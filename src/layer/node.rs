@@ -80,6 +80,27 @@ pub enum Content {
     Link(Box<[u8]>),
     /// In a layer's own store: this layer's, or that of a frozen one beneath it.
     Own(ContentRef),
+    /// In the main checkout: a file's bytes, or the names of a directory that the layers do not speak of.
+    Carried(Box<CarriedContent>),
+}
+
+/// What is beneath a carried node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CarriedContent {
+    /// From the top of the main checkout.
+    pub path: RepoPath,
+    /// Which version of the file it is; `None` for a directory, which is as it is at the moment.
+    pub version: Option<FileVersion>,
+}
+
+/// Tells one state of a file of the main checkout from all others at its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct FileVersion {
+    pub host_ino: u64,
+    /// Bytes.
+    pub size: u64,
+    pub mtime: Timestamp,
+    pub ctime: Timestamp,
 }
 
 /// A node's place in the base.

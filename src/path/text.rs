@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::RepoPath;
 
 /// A path of the repository in JSON: a string where it is UTF-8, else `{"base64": "…"}`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum PathText {
     Text(String),

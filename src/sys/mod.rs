@@ -1,6 +1,7 @@
 //! The only `unsafe` and raw `libc` of the crate: small safe wrappers of system calls that `std` lacks. And
 //! what waits for the system in several places at a time.
 
+pub mod beneath;
 pub mod cpu;
 pub mod file;
 pub mod fuse_ring;

@@ -352,7 +352,9 @@ impl Teller<'_> {
     fn tell_directories(&mut self, path: RepoPath, found: Found) -> Result<(), Stop> {
         let mut open = vec![(path, found)];
         while let Some((path, found)) = open.pop() {
-            if !self.walked.insert(path.clone()) {
+            // git ignores what is carried, and does not look.
+            let is_carried = self.workspace.carried_path(self.state, &found).as_ref() == Some(&path);
+            if is_carried || !self.walked.insert(path.clone()) {
                 continue;
             }
             if self.paths.len() > PATHS_MAX || path.components().any(|name| is_shunned(name.as_bytes())) {

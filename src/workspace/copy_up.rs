@@ -1,24 +1,25 @@
-//! Copying up: what the first change of a base file does with the bytes that it keeps.
+//! Copying up: what the first change of a base file, or of a carried one, does with the bytes that it keeps.
 //!
 //! The blob is fetched before the state is locked; a large one is copied then, too, to a place in the layer that no
-//! record names yet. A blob never changes, so nothing has to be checked again but whether the node still has it.
+//! record names yet. A blob never changes, nor does a version of a carried file, so nothing has to be checked again but
+//! whether the node still has it.
 
 use super::error::FsError;
 use super::fs::{State, Workspace};
-use super::io::{Bytes, read_blob};
+use super::lower::{Bytes, Lower};
 use crate::attr::Ino;
-use crate::git::{BlobContent, haste};
+use crate::git::haste;
 use crate::layer::contents::SLOT_MAX;
-use crate::layer::{Content, ContentRef, Node};
+use crate::layer::{CarriedContent, Content, ContentRef, Node};
 
 /// Contents are copied in pieces of this many bytes.
 const COPY_CHUNK: u64 = 1 << 20;
 
-/// A blob that is about to be copied up.
+/// Bytes that are about to be copied up.
 pub(super) struct Fetched {
     /// What the node had when it was fetched.
     of: Content,
-    blob: BlobContent,
+    lower: Lower,
     /// A place that has so many of its first bytes.
     copied: Option<(ContentRef, u64)>,
 }
@@ -54,6 +55,10 @@ impl Workspace {
             let of = match &bytes {
                 Bytes::Base(..) => Content::Base,
                 Bytes::Blob(_, id) => Content::Blob(*id),
+                Bytes::Carried(file) => Content::Carried(Box::new(CarriedContent {
+                    path: file.path.clone(),
+                    version: Some(file.version),
+                })),
                 Bytes::Layer => return Ok(None),
             };
             (bytes, of, keep(self.attr(&state, &found)?.size))
@@ -64,19 +69,19 @@ impl Workspace {
         if keep > COPY_CHUNK {
             haste::check()?;
         }
-        let Some(blob) = self.fetch(bytes)? else {
+        let Some(lower) = self.fetch(bytes)? else {
             return Ok(None);
         };
         let copied = match keep > SLOT_MAX {
-            true => self.copy_ahead(&blob, keep, expected_len),
+            true => self.copy_ahead(&lower, keep, expected_len),
             false => None,
         };
-        Ok(Some(Fetched { of, blob, copied }))
+        Ok(Some(Fetched { of, lower, copied }))
     }
 
     /// Copies while others use the fork. Where that fails it is done again with the state locked, which makes room on a full
     /// disk, or tells what is wrong.
-    fn copy_ahead(&self, blob: &BlobContent, keep: u64, expected_len: u64) -> Option<(ContentRef, u64)> {
+    fn copy_ahead(&self, lower: &Lower, keep: u64, expected_len: u64) -> Option<(ContentRef, u64)> {
         let file = {
             let mut state = self.write_state();
             let layer = state.stack.open_layer_mut();
@@ -89,7 +94,11 @@ impl Workspace {
                 }
             }
         };
-        let copied = copy_blob(blob, keep, |offset, chunk| Ok(file.write(offset, offset, chunk)?));
+        let copied = copy_lower(
+            lower,
+            keep,
+            |offset, chunk| Ok(file.write(offset, offset, chunk)?),
+        );
         let mut state = self.write_state();
         let layer = state.stack.open_layer_mut();
         layer.end_writing(&file);
@@ -113,17 +122,17 @@ impl Workspace {
         fetched: &mut Option<Fetched>,
     ) -> Result<ContentRef, FsError> {
         let fetched = fetched.as_mut().filter(|fetched| fetched.of == node.content);
-        let (copied, blob) = match fetched {
+        let (copied, lower) = match fetched {
             Some(fetched) => (
                 fetched.copied.take_if(|(_, len)| *len == keep),
-                Some(fetched.blob.clone()),
+                Some(fetched.lower.clone()),
             ),
             None => (None, None),
         };
         if let Some((content, _)) = copied {
             return Ok(content);
         }
-        let blob = match (&node.content, &node.origin) {
+        let lower = match (&node.content, &node.origin) {
             (Content::Own(content), _) => {
                 return match state.stack.frozen_owner(*content).cloned() {
                     Some(frozen) => Ok(state
@@ -135,22 +144,26 @@ impl Workspace {
             }
             (Content::Empty, _) => return Ok(state.stack.open_layer_mut().new_content(expected_len)?),
             (Content::Link(_), _) | (Content::Base, None) => return Err(FsError::Invalid),
-            (Content::Base | Content::Blob(_), _) if keep == 0 => None,
-            (Content::Base, Some(origin)) => match blob {
-                Some(blob) => Some(blob),
-                None => Some(state.base.base.content(&origin.path, origin.id)?),
+            (Content::Base | Content::Blob(_) | Content::Carried(_), _) if keep == 0 => None,
+            (Content::Base, Some(origin)) => match lower {
+                Some(lower) => Some(lower),
+                None => Some(Lower::Blob(state.base.base.content(&origin.path, origin.id)?)),
             },
-            (Content::Blob(id), _) => match blob {
-                Some(blob) => Some(blob),
-                None => Some(state.base.base.raw_content(*id)?),
+            (Content::Blob(id), _) => match lower {
+                Some(lower) => Some(lower),
+                None => Some(Lower::Blob(state.base.base.raw_content(*id)?)),
+            },
+            (Content::Carried(carried), _) => match lower {
+                Some(lower) => Some(lower),
+                None => self.fetch(self.carried_bytes(carried)?)?,
             },
         };
         let layer = state.stack.open_layer_mut();
         let mut content = layer.new_content(keep.max(expected_len))?;
-        let Some(blob) = blob else {
+        let Some(lower) = lower else {
             return Ok(content);
         };
-        let copied = copy_blob(&blob, keep, |offset, chunk| {
+        let copied = copy_lower(&lower, keep, |offset, chunk| {
             let moved = layer.write_content(content, offset, offset, chunk)?;
             if moved != content {
                 layer.abandon_content(content);
@@ -168,17 +181,17 @@ impl Workspace {
     }
 }
 
-/// Gives the first `len` bytes of the blob to `write`, piece by piece, each with its offset. A blob that has fewer is an
+/// Gives the first `len` bytes to `write`, piece by piece, each with its offset. Fewer are an
 /// error.
-fn copy_blob(
-    blob: &BlobContent,
+fn copy_lower(
+    lower: &Lower,
     len: u64,
     mut write: impl FnMut(u64, &[u8]) -> Result<(), FsError>,
 ) -> Result<(), FsError> {
     let mut done = 0;
     while done < len {
         let step = (len - done).min(COPY_CHUNK) as usize;
-        let chunk = read_blob(blob, done, step)?;
+        let chunk = lower.read(done, step)?;
         if chunk.len() < step {
             return Err(FsError::Stale);
         }

@@ -95,6 +95,9 @@ struct Unfinished {
     dir: DeltaDir,
     /// What is still to be looked at.
     rest: Vec<(EntryName, Found)>,
+    /// Whether it is a carried directory that the fork moved: git does not ignore it there for sure, so all that it holds
+    /// is told.
+    is_moved: bool,
 }
 
 /// Marks the way from the root down to a base place.
@@ -151,11 +154,12 @@ impl Workspace {
         root: &Found,
     ) -> Result<DeltaDir, FsError> {
         let mut above: Vec<(Unfinished, EntryName)> = Vec::new();
-        let mut current = self.delta_dir(state, names, touched, root)?;
+        let mut current = self.delta_dir(state, names, touched, root, false)?;
         loop {
             match current.rest.pop() {
                 Some((name, found)) if self.kind(state, &found)? == FileKind::Directory => {
-                    let child = self.delta_dir(state, names, touched, &found)?;
+                    let is_moved = current.is_moved || self.is_moved(state, current.dir.ino, &name, &found);
+                    let child = self.delta_dir(state, names, touched, &found, is_moved)?;
                     above.push((std::mem::replace(&mut current, child), name));
                 }
                 Some((name, found)) => {
@@ -183,6 +187,7 @@ impl Workspace {
         names: &Names,
         touched: &Touched,
         dir: &Found,
+        is_moved: bool,
     ) -> Result<Unfinished, FsError> {
         let base_dir = self.base_dir(state, dir)?;
         let is_submodule = match &dir.place {
@@ -191,7 +196,7 @@ impl Workspace {
                 origin.is_some_and(|origin| origin.kind == TreeEntryKind::Submodule)
             }
             Place::Base(base) => base.entry().kind == TreeEntryKind::Submodule,
-            Place::BaseRoot => false,
+            Place::Carried(_) | Place::BaseRoot => false,
         };
         let mut entries = BTreeMap::new();
         let mut rest = Vec::new();
@@ -221,13 +226,28 @@ impl Workspace {
                 rest.push((name.clone(), found));
             }
         }
+        if is_moved {
+            for (name, found) in self.carried_children(state, dir)? {
+                if dentries.is_none_or(|dentries| !dentries.contains_key(&name)) {
+                    rest.push((name, found));
+                }
+            }
+        }
         let dir = DeltaDir {
             ino: dir.ino,
             base_tree_id: base_dir.map(|base_dir| base_dir.tree_id),
             is_submodule,
             entries,
         };
-        Ok(Unfinished { dir, rest })
+        Ok(Unfinished { dir, rest, is_moved })
+    }
+
+    /// Whether a carried directory stands elsewhere than in the main checkout.
+    fn is_moved(&self, state: &State, parent: Ino, name: &EntryName, dir: &Found) -> bool {
+        let home = self.carried_path(state, dir).and_then(|path| path.split_last());
+        home.is_some_and(|(home, home_name)| {
+            home_name != *name || state.base.base.hasher().ino(&home) != parent
+        })
     }
 
     fn delta_node(&self, state: &State, found: &Found) -> Result<DeltaNode, FsError> {

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::sync::Arc;
 
+use super::carried::Home;
+use super::carry::CarriedNode;
 use super::error::FsError;
 use super::flags::{check_may_add, check_may_remove};
 use super::fs::{Found, Place, State, Workspace};
@@ -20,6 +23,8 @@ pub(super) struct Edit<'a> {
     /// The time of everything in this step.
     pub now: Timestamp,
     nodes: BTreeMap<Ino, Node>,
+    /// Those among them that were carried until now.
+    carried: Vec<Arc<CarriedNode>>,
     drops: Vec<Ino>,
     names: Vec<Op>,
 }
@@ -31,6 +36,7 @@ impl<'a> Edit<'a> {
             state,
             now: Timestamp::now(),
             nodes: BTreeMap::new(),
+            carried: Vec::new(),
             drops: Vec::new(),
             names: Vec::new(),
         }
@@ -40,7 +46,13 @@ impl<'a> Edit<'a> {
     pub fn node_mut(&mut self, found: &Found) -> Result<&mut Node, FsError> {
         match self.nodes.entry(found.ino) {
             Entry::Occupied(known) => Ok(known.into_mut()),
-            Entry::Vacant(vacant) => Ok(vacant.insert(self.workspace.node(self.state, found)?)),
+            Entry::Vacant(vacant) => {
+                let node = self.workspace.node(self.state, found)?;
+                if let Place::Carried(carried) = &found.place {
+                    self.carried.push(carried.clone());
+                }
+                Ok(vacant.insert(node))
+            }
         }
     }
 
@@ -112,7 +124,16 @@ impl<'a> Edit<'a> {
         let shows_beneath = match self.state.stack.frozen_dentry(dir.ino, name.as_bytes()) {
             Some(Dentry::Entry(_)) => true,
             Some(Dentry::Whiteout) => false,
-            None => self.base_ino(dir, name)?.is_some(),
+            None => {
+                let is_made_here =
+                    matches!(dir.place, Place::Layer) && self.state.stack.node(dir.ino).is_none();
+                self.base_ino(dir, name)?.is_some()
+                    || !is_made_here
+                        && self
+                            .workspace
+                            .carried_child(self.state, dir, name.as_bytes())?
+                            .is_some()
+            }
         };
         let (parent, name) = (dir.ino, name.clone());
         self.names.push(if shows_beneath {
@@ -146,7 +167,7 @@ impl<'a> Edit<'a> {
         let links = match (self.nodes.get(&found.ino), &found.place) {
             (Some(node), _) => node.nlink,
             (None, Place::Layer) => self.workspace.layer_node(self.state, found.ino)?.nlink,
-            (None, Place::Base(_) | Place::BaseRoot) => 1,
+            (None, Place::Base(_) | Place::Carried(_) | Place::BaseRoot) => 1,
         };
         if !is_dir && links > 1 || self.workspace.inodes.is_remembered(found.ino) {
             let now = self.now;
@@ -186,8 +207,25 @@ impl<'a> Edit<'a> {
 
     /// Makes it so, in one record.
     pub fn commit(self) -> Result<(), FsError> {
+        let place = |op: &Op| match op {
+            Op::PutDentry { parent, name, .. } | Op::DropDentry { parent, name } => {
+                Some((*parent, name.clone()))
+            }
+            _ => None,
+        };
+        let spoken_of: Vec<_> = self.names.iter().filter_map(place).collect();
+        let mut home = Home::default();
+        for carried in &self.carried {
+            let node = self.nodes.get(&carried.ino());
+            if node.is_some_and(|node| node.nlink > 0) {
+                home.add(self.workspace.home(self.state, carried)?);
+            }
+        }
         let mut ops = Vec::with_capacity(self.nodes.len() + self.names.len() + self.drops.len());
-        ops.extend(self.nodes.into_iter().map(|(ino, node)| Op::PutNode(ino, node)));
+        let nodes = home.nodes.into_iter().chain(self.nodes);
+        ops.extend(nodes.map(|(ino, node)| Op::PutNode(ino, node)));
+        let home_names = home.names.into_iter();
+        ops.extend(home_names.filter(|op| place(op).is_none_or(|place| !spoken_of.contains(&place))));
         ops.extend(self.names);
         ops.extend(self.drops.into_iter().map(Op::DropNode));
         Ok(self.state.stack.open_layer_mut().commit(ops)?)

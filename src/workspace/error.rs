@@ -56,6 +56,8 @@ pub enum FsError {
     Layer(#[source] LayerError),
     #[error("the base failed: {0}")]
     Base(#[from] GitError),
+    #[error("the main checkout failed: {0}")]
+    Carried(#[source] std::io::Error),
 }
 
 impl From<LayerError> for FsError {

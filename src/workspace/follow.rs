@@ -168,6 +168,7 @@ impl Workspace {
                 let child = self.child(&state, &dir, name.as_bytes())?.ok_or(FsError::Stale)?;
                 let attr = match &child.place {
                     Place::Base(_) => None,
+                    Place::Carried(node) => Some(node.attr),
                     Place::Layer | Place::BaseRoot => Some(self.attr(&state, &child)?),
                 };
                 Ok((path.join(&name), child, attr))
@@ -182,8 +183,11 @@ impl Workspace {
             }
             let attr = match (attr, &child.place) {
                 (Some(attr), _) => attr,
-                (None, Place::Base(base)) => base_nodes.attr(base).map_err(OperationError::at(&path))?,
-                (None, Place::Layer | Place::BaseRoot) => continue,
+                (None, Place::Base(base)) => {
+                    let attr = self.base_attr(&base_nodes, base);
+                    attr.map_err(OperationError::at(&path))?
+                }
+                (None, Place::Layer | Place::Carried(_) | Place::BaseRoot) => continue,
             };
             match self.path_node(path, attr) {
                 Ok(node) => nodes.push(node),

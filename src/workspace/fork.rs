@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::base_nodes::BaseAttrs;
+use super::carry::CarryRecord;
 use super::error::StoreError;
 use super::snapshot::SnapshotEvery;
 use crate::git::ConversionSettings;
@@ -184,6 +185,9 @@ pub struct ForkRecord {
     pub settings: MountSettings,
     /// Whether it should be mounted: a daemon that starts mounts it again.
     pub mounted: bool,
+    /// What it carries of the main checkout; forks of earlier versions carry nothing.
+    #[serde(default)]
+    pub carry: Option<CarryRecord>,
     /// The open layer's id, and the frozen ones beneath it, newest first.
     pub open_layer: u64,
     pub frozen_layers: Vec<u64>,

@@ -17,16 +17,17 @@ use log::error;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::base_nodes::{BaseAttrs, BaseNodes, blocks_of, file_kind};
+use super::carry::{CarriedNode, Carry};
 use super::content_locks::ContentLocks;
 use super::error::FsError;
-use super::inodes::{BaseRef, InodeTable};
+use super::inodes::{BaseRef, InodeTable, LowerRef};
 use super::ops::StatFs;
 use crate::attr::{Attr, FileKind, Ino, InoMap};
 use crate::git::{Base, BaseDir, TreeEntryKind};
 use crate::layer::{
     Content, Dentry, Layer, LayerError, LayerId, LayerStack, LayerStats, Node, Op, Origin, Xattrs,
 };
-use crate::path::{EntryName, NAME_MAX, PathError};
+use crate::path::{EntryName, NAME_MAX, PathError, RepoPath};
 use crate::sys::file::fs_figures;
 
 /// What a mount must tell the kernel after a change that did not come through it.
@@ -45,6 +46,8 @@ pub type Listener = Arc<dyn Fn(Invalidation) + Send + Sync>;
 
 /// One fork's file system. All methods may be called from any thread; each is atomic.
 pub struct Workspace {
+    /// Immutable.
+    pub(super) carry: Option<Arc<Carry>>,
     pub(super) contents: ContentLocks,
     pub(super) state: RwLock<State>,
     pub(super) inodes: InodeTable,
@@ -74,8 +77,19 @@ pub(super) enum Place {
     Layer,
     /// Only the base has it.
     Base(BaseRef),
+    /// It is carried, and no layer has it.
+    Carried(Arc<CarriedNode>),
     /// The root, which no layer names yet.
     BaseRoot,
+}
+
+impl From<LowerRef> for Place {
+    fn from(lower: LowerRef) -> Place {
+        match lower {
+            LowerRef::Base(base) => Place::Base(base),
+            LowerRef::Carried(node) => Place::Carried(node),
+        }
+    }
 }
 
 impl From<PathError> for FsError {
@@ -102,6 +116,7 @@ impl Workspace {
             stack.open_layer_mut().reserve_below(below)?;
         }
         Ok(Workspace {
+            carry: None,
             contents: ContentLocks::default(),
             state: RwLock::new(State {
                 base: Arc::new(BaseNodes { base, attrs }),
@@ -112,6 +127,13 @@ impl Workspace {
             listener: RwLock::new(None),
             syncing: Mutex::new(()),
         })
+    }
+
+    /// With what the fork carries. Before anybody uses it.
+    #[must_use]
+    pub fn carrying(mut self, carry: Carry) -> Workspace {
+        self.carry = Some(Arc::new(carry));
+        self
     }
 
     pub fn base(&self) -> Arc<Base> {
@@ -131,6 +153,19 @@ impl Workspace {
         let attr = self.attr(&state, &found)?;
         self.remember(&found)?;
         Ok(attr)
+    }
+
+    /// As [`Workspace::lookup`], with nothing where nothing is; and whether what is answered may change without anybody
+    /// telling, because it is the main checkout's.
+    pub fn lookup_untold(&self, parent: Ino, name: &[u8]) -> Result<(Option<Attr>, bool), FsError> {
+        let state = self.state.read();
+        let dir = self.find_dir(&state, parent)?;
+        let Some(found) = self.child(&state, &dir, name)? else {
+            return Ok((None, self.may_change_untold(&state, &dir, name)?));
+        };
+        let attr = self.attr(&state, &found)?;
+        self.remember(&found)?;
+        Ok((Some(attr), matches!(found.place, Place::Carried(_))))
     }
 
     /// Gives back `count` lookups. A node without links or lookups is freed.
@@ -347,7 +382,7 @@ impl Workspace {
         } else if ino == Ino::ROOT {
             Place::BaseRoot
         } else {
-            Place::Base(self.inodes.base(ino).ok_or(FsError::Stale)?)
+            self.inodes.lower(ino).ok_or(FsError::Stale)?.into()
         };
         Ok(Found { ino, place })
     }
@@ -370,6 +405,7 @@ impl Workspace {
         Ok(match &found.place {
             Place::Layer => self.layer_node(state, found.ino)?.kind,
             Place::Base(base) => file_kind(base.entry().kind),
+            Place::Carried(node) => node.attr.kind,
             Place::BaseRoot => FileKind::Directory,
         })
     }
@@ -387,10 +423,11 @@ impl Workspace {
             })),
             Some(Dentry::Whiteout) => Ok(None),
             None => match self.base_dir(state, dir)? {
-                Some(base_dir) => Ok(base_dir
-                    .find(name)
-                    .and_then(|index| self.base_child(state, &base_dir, index))),
-                None => Ok(None),
+                Some(base_dir) => match base_dir.find(name) {
+                    Some(index) => Ok(self.base_child(state, &base_dir, index)),
+                    None => self.carried_child(state, dir, name),
+                },
+                None => self.carried_child(state, dir, name),
             },
         }
     }
@@ -414,7 +451,7 @@ impl Workspace {
             Place::Base(base) if base.entry().kind == TreeEntryKind::Directory => {
                 Some(state.base.base.dir(&base.path(), base.entry().id)?)
             }
-            Place::Base(_) => None,
+            Place::Base(_) | Place::Carried(_) => None,
             Place::Layer => match &self.layer_node(state, dir.ino)?.origin {
                 Some(origin) if origin.kind == TreeEntryKind::Directory => {
                     Some(state.base.base.dir(&origin.path, origin.id)?)
@@ -435,6 +472,11 @@ impl Workspace {
         let base_parent = match &dir.place {
             Place::BaseRoot => return Ok(Ino::ROOT),
             Place::Base(base) => base.dir().path.clone(),
+            Place::Carried(node) => node
+                .path
+                .split_last()
+                .map(|(parent, _)| parent)
+                .unwrap_or_default(),
             Place::Layer => match &self.layer_node(state, dir.ino)?.origin {
                 Some(origin) => origin
                     .path
@@ -449,12 +491,13 @@ impl Workspace {
     }
 
     pub(super) fn remember(&self, found: &Found) -> Result<(), FsError> {
-        let base = match &found.place {
-            Place::Base(base) => Some(base),
+        let lower = match &found.place {
+            Place::Base(base) => Some(LowerRef::Base(base.clone())),
+            Place::Carried(node) => Some(LowerRef::Carried(node.clone())),
             Place::Layer | Place::BaseRoot => None,
         };
-        self.inodes.remember(found.ino, base).map_err(|_| {
-            error!("two base paths share the inode number {}", found.ino.0);
+        self.inodes.remember(found.ino, lower.as_ref()).map_err(|_| {
+            error!("two paths share the inode number {}", found.ino.0);
             FsError::Stale
         })
     }
@@ -462,15 +505,17 @@ impl Workspace {
     pub(super) fn attr(&self, state: &State, found: &Found) -> Result<Attr, FsError> {
         match &found.place {
             Place::Layer => self.node_attr(state, found.ino, self.layer_node(state, found.ino)?),
-            Place::Base(base) => state.base.attr(base),
-            Place::BaseRoot => state.base.root_attr(),
+            Place::Base(base) => self.base_attr(&state.base, base),
+            Place::Carried(node) => self.carried_attr(node),
+            Place::BaseRoot => Ok(self.with_dir_roots(state.base.root_attr()?, &RepoPath::root())),
         }
     }
 
     pub(super) fn node_attr(&self, state: &State, ino: Ino, node: &Node) -> Result<Attr, FsError> {
         let blocks = match &node.content {
             Content::Own(content) => state.stack.content_blocks(*content, node.size)?,
-            Content::Base | Content::Blob(_) => blocks_of(node.size),
+            Content::Carried(_) if node.kind == FileKind::Directory => 0,
+            Content::Base | Content::Blob(_) | Content::Carried(_) => blocks_of(node.size),
             Content::Empty | Content::Link(_) => 0,
         };
         Ok(Attr {
@@ -496,7 +541,7 @@ impl Workspace {
             Place::Base(base) => {
                 let entry = base.entry();
                 (
-                    state.base.attr(base)?,
+                    self.base_attr(&state.base, base)?,
                     Origin {
                         path: base.path(),
                         kind: entry.kind,
@@ -504,6 +549,7 @@ impl Workspace {
                     },
                 )
             }
+            Place::Carried(node) => return self.carried_node(node),
             Place::BaseRoot => (self.attr(state, found)?, state.base.root_origin()),
         };
         Ok(Node {

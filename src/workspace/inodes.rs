@@ -1,7 +1,7 @@
-//! The inode table: which numbers the kernel remembers, and where untouched base nodes come from.
+//! The inode table: which numbers the kernel remembers, and where untouched nodes come from.
 //!
 //! The kernel names a node by number alone, so for each number it was told the table keeps how often (the *lookups*,
-//! given back by FORGET) and, for a base node that no layer names, its place in the base. Nodes that a layer names are
+//! given back by FORGET) and, for a node that no layer names, its place in the base or in the carry. Nodes that a layer names are
 //! found there.
 
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 
+use super::carry::CarriedNode;
 use crate::attr::{Ino, InoHash};
 use crate::git::{BaseDir, BaseEntry};
 use crate::path::RepoPath;
@@ -51,6 +52,24 @@ impl BaseRef {
     }
 }
 
+/// Where a node comes from that no layer names.
+#[derive(Clone)]
+pub(super) enum LowerRef {
+    Base(BaseRef),
+    Carried(Arc<CarriedNode>),
+}
+
+impl LowerRef {
+    fn is_same_place(&self, other: &LowerRef) -> bool {
+        match (self, other) {
+            (LowerRef::Base(one), LowerRef::Base(other)) => one.is_same_place(other),
+            (LowerRef::Carried(one), LowerRef::Carried(other)) => one.path == other.path,
+            // A fork whose base changes may have one after the other.
+            (LowerRef::Base(_), LowerRef::Carried(_)) | (LowerRef::Carried(_), LowerRef::Base(_)) => true,
+        }
+    }
+}
+
 /// A table shrinks once it has this many times the room it needs …
 const SPARSE: usize = 4;
 
@@ -59,10 +78,10 @@ const MIN_ROOM: usize = 1024;
 
 struct Remembered {
     lookups: u64,
-    base: Option<BaseRef>,
+    lower: Option<LowerRef>,
 }
 
-/// Two base paths hash to one inode number.
+/// Two paths hash to one inode number.
 #[derive(Debug)]
 pub(super) struct InoCollision;
 
@@ -74,22 +93,22 @@ pub(super) struct InodeTable {
 
 impl InodeTable {
     /// Counts one lookup of `ino`.
-    pub fn remember(&self, ino: Ino, base: Option<&BaseRef>) -> Result<(), InoCollision> {
+    pub fn remember(&self, ino: Ino, lower: Option<&LowerRef>) -> Result<(), InoCollision> {
         match self.remembered.entry(ino) {
             Entry::Vacant(vacant) => {
                 vacant.insert(Remembered {
                     lookups: 1,
-                    base: base.cloned(),
+                    lower: lower.cloned(),
                 });
             }
             Entry::Occupied(mut occupied) => {
                 let known = occupied.get_mut();
-                match (&known.base, base) {
+                match (&known.lower, lower) {
                     (Some(known_place), Some(place)) if !known_place.is_same_place(place) => {
                         return Err(InoCollision);
                     }
-                    (None, Some(place)) => known.base = Some(place.clone()),
-                    _ => {}
+                    (Some(LowerRef::Base(_)), Some(LowerRef::Base(_))) | (_, None) => {}
+                    (_, Some(place)) => known.lower = Some(place.clone()),
                 }
                 known.lookups += 1;
             }
@@ -134,10 +153,19 @@ impl InodeTable {
         self.remembered.iter().map(|entry| *entry.key()).collect()
     }
 
-    /// A base node that no layer names stands elsewhere now, or nowhere.
+    /// A base node that no layer names stands elsewhere now, or nowhere. What is carried stays where it is.
     pub fn set_base(&self, ino: Ino, base: Option<BaseRef>) {
+        if let Some(mut known) = self.remembered.get_mut(&ino)
+            && !(base.is_none() && matches!(known.lower, Some(LowerRef::Carried(_))))
+        {
+            known.lower = base.map(LowerRef::Base);
+        }
+    }
+
+    /// The node is a carried one, if no layer names it.
+    pub fn set_carried(&self, ino: Ino, node: Arc<CarriedNode>) {
         if let Some(mut known) = self.remembered.get_mut(&ino) {
-            known.base = base;
+            known.lower = Some(LowerRef::Carried(node));
         }
     }
 
@@ -146,6 +174,13 @@ impl InodeTable {
     }
 
     pub fn base(&self, ino: Ino) -> Option<BaseRef> {
-        self.remembered.get(&ino)?.base.clone()
+        match self.lower(ino)? {
+            LowerRef::Base(base) => Some(base),
+            LowerRef::Carried(_) => None,
+        }
+    }
+
+    pub fn lower(&self, ino: Ino) -> Option<LowerRef> {
+        self.remembered.get(&ino)?.lower.clone()
     }
 }

@@ -4,19 +4,18 @@
 //! and others use the fork meanwhile. Small contents share a file and may move in it, so these are copied under the lock.
 
 use std::io::Read;
-use std::sync::Arc;
 
 use super::copy_up::Fetched;
 use super::error::FsError;
 use super::flags::{check_may_allocate, check_may_write};
-use super::fs::{Found, Invalidation, Place, State, Workspace};
+use super::fs::{Invalidation, State, Workspace};
+use super::lower::Bytes;
 use super::ops::{Caller, FallocateMode};
 use super::privileges::{loses_privileges, take_privileges};
 use crate::attr::{FileKind, Ino, Timestamp};
-use crate::git::{Base, BlobContent, ObjectId, TreeEntryKind};
+use crate::git::ObjectId;
 use crate::layer::store::SeekWhence;
 use crate::layer::{Content, ContentFile, ContentRef, LayerError, Node, Op};
-use crate::path::RepoPath;
 
 /// Contents are copied in pieces of this many bytes.
 const COPY_CHUNK: usize = 1 << 20;
@@ -27,48 +26,7 @@ const BULK: usize = 32 << 10;
 /// Largest file in bytes: offsets are signed in the kernel.
 const MAX_SIZE: u64 = i64::MAX as u64;
 
-/// Where a node's bytes are, free of locks.
-pub(super) enum Bytes {
-    /// As a checkout would hold the blob.
-    Base(Arc<Base>, RepoPath, ObjectId),
-    /// The blob itself.
-    Blob(Arc<Base>, ObjectId),
-    /// In a layer, or nothing.
-    Layer,
-}
-
 impl Workspace {
-    pub(super) fn bytes(&self, state: &State, found: &Found) -> Result<Bytes, FsError> {
-        Ok(match &found.place {
-            Place::Base(base) => match base.entry().kind {
-                TreeEntryKind::Directory | TreeEntryKind::Submodule => Bytes::Layer,
-                TreeEntryKind::File | TreeEntryKind::Executable | TreeEntryKind::Symlink => {
-                    Bytes::Base(state.base.base.clone(), base.path(), base.entry().id)
-                }
-            },
-            Place::BaseRoot => Bytes::Layer,
-            Place::Layer => {
-                let node = self.layer_node(state, found.ino)?;
-                match (&node.content, &node.origin) {
-                    (Content::Base, Some(origin)) => {
-                        Bytes::Base(state.base.base.clone(), origin.path.clone(), origin.id)
-                    }
-                    (Content::Base, None) => return Err(FsError::Stale),
-                    (Content::Blob(id), _) => Bytes::Blob(state.base.base.clone(), *id),
-                    (Content::Empty | Content::Link(_) | Content::Own(_), _) => Bytes::Layer,
-                }
-            }
-        })
-    }
-
-    pub(super) fn fetch(&self, bytes: Bytes) -> Result<Option<BlobContent>, FsError> {
-        Ok(match bytes {
-            Bytes::Base(base, path, id) => Some(base.content(&path, id)?),
-            Bytes::Blob(base, id) => Some(base.raw_content(id)?),
-            Bytes::Layer => None,
-        })
-    }
-
     pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>, FsError> {
         let (bytes, size) = {
             let state = self.read_state();
@@ -85,8 +43,11 @@ impl Workspace {
             }
             (self.bytes(&state, &found)?, self.attr(&state, &found)?.size)
         };
-        let blob = self.fetch(bytes)?.ok_or(FsError::Invalid)?;
-        read_blob(&blob, 0, usize::try_from(size).map_err(|_| FsError::TooLarge)?)
+        if let Bytes::Carried(link) = &bytes {
+            return self.note_stale(ino, link.carry.read_link(&link.path, &link.version));
+        }
+        let lower = self.fetch(bytes)?.ok_or(FsError::Invalid)?;
+        lower.read(0, usize::try_from(size).map_err(|_| FsError::TooLarge)?)
     }
 
     /// Reads up to `len` bytes at `offset`: fewer only at the end of the file.
@@ -99,6 +60,11 @@ impl Workspace {
 
     /// As [`Workspace::read`], into `buffer`; how much was read.
     pub fn read_into(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
+        let read = self.read_locked(ino, offset, buffer);
+        self.note_stale(ino, read)
+    }
+
+    fn read_locked(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
         let _content = self.contents.read(ino)?;
         let bytes = {
             let state = self.read_state();
@@ -126,7 +92,7 @@ impl Workspace {
             }
         };
         match self.fetch(bytes)? {
-            Some(blob) => read_blob_into(&blob, offset, buffer),
+            Some(lower) => lower.read_into(offset, buffer),
             None => Ok(0),
         }
     }
@@ -139,7 +105,7 @@ impl Workspace {
         data: &[u8],
         unprivileged: Option<Caller>,
     ) -> Result<(), FsError> {
-        let written = self.write_locked(ino, offset, data, unprivileged);
+        let written = self.note_stale(ino, self.write_locked(ino, offset, data, unprivileged));
         if let Err(FsError::NotPermitted) = written {
             // Written through a mapping it is in the kernel's cache already, where it must not stay.
             self.announce([Invalidation::Node(ino)]);
@@ -333,6 +299,7 @@ impl Workspace {
 
     /// Puts a node whose content may be new; if that fails, a content that no record names is given back.
     pub(super) fn put_content(&self, state: &mut State, ino: Ino, node: Node) -> Result<(), FsError> {
+        let home = self.home_of(state, ino);
         let layer = state.stack.open_layer_mut();
         let before = layer.index().node(ino).map(|node| node.content.clone());
         let fresh = match &node.content {
@@ -343,12 +310,19 @@ impl Workspace {
             }
             _ => None,
         };
-        layer.commit(vec![Op::PutNode(ino, node)]).map_err(|error| {
-            if let Some(content) = fresh {
-                layer.abandon_content(content);
-            }
-            FsError::from(error)
-        })
+        let committed = home.and_then(|home| {
+            let above = home.nodes.into_iter().map(|(ino, node)| Op::PutNode(ino, node));
+            let mut ops: Vec<Op> = above.collect();
+            ops.push(Op::PutNode(ino, node));
+            ops.extend(home.names);
+            Ok(layer.commit(ops)?)
+        });
+        if committed.is_err()
+            && let Some(content) = fresh
+        {
+            layer.abandon_content(content);
+        }
+        committed
     }
 
     /// Allocates, or makes zeros of, a range. Privileges go as with a write.
@@ -376,15 +350,15 @@ impl Workspace {
             file.zero(size, offset, len)?;
             Ok(size)
         };
-        let has_lost = {
+        let has_lost = self.note_stale(ino, {
             let _content = self.contents.write(ino)?;
             let allocate =
                 |fetched: &mut _| self.allocate_fetched(ino, offset, end, mode, unprivileged, fetched);
             match keeps_size && len >= BULK as u64 && self.change_beside(ino, unprivileged, check, zero)? {
-                true => false,
-                false => self.copying_up(ino, |size| size, end, allocate)?,
+                true => Ok(false),
+                false => self.copying_up(ino, |size| size, end, allocate),
             }
-        };
+        })?;
         self.after_content_change(ino, has_lost)
     }
 
@@ -545,13 +519,7 @@ impl Workspace {
         let bytes = self.bytes(&state, &found)?;
         drop(state);
         match self.fetch(bytes)? {
-            Some(blob) => Ok(read(
-                blob.len(),
-                &mut BlobReader {
-                    blob: &blob,
-                    offset: 0,
-                },
-            )),
+            Some(lower) => Ok(read(lower.len(), &mut lower.reader())),
             None => Ok(read(size, &mut std::io::empty())),
         }
     }
@@ -586,32 +554,6 @@ impl Workspace {
             layer.commit(ops)?;
         }
         Ok(left)
-    }
-}
-
-pub(super) fn read_blob(blob: &BlobContent, offset: u64, len: usize) -> Result<Vec<u8>, FsError> {
-    let available = usize::try_from(blob.len().saturating_sub(offset)).unwrap_or(usize::MAX);
-    let mut buffer = vec![0; len.min(available)];
-    let read = read_blob_into(blob, offset, &mut buffer)?;
-    buffer.truncate(read);
-    Ok(buffer)
-}
-
-fn read_blob_into(blob: &BlobContent, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
-    blob.read_at(buffer, offset)
-        .map_err(|source| FsError::Layer(LayerError::io("read the spooled blob at", "spool")(source)))
-}
-
-struct BlobReader<'a> {
-    blob: &'a BlobContent,
-    offset: u64,
-}
-
-impl Read for BlobReader<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let read = self.blob.read_at(buffer, self.offset)?;
-        self.offset += read as u64;
-        Ok(read)
     }
 }
 

@@ -1,14 +1,19 @@
 //! Listing directories without a handle: a cookie alone says where to go on.
 //!
 //! The base's names come first, numbered by their place in the immutable base directory, then those of each layer from
-//! the bottom up, numbered by arrival. A name is listed once: at the place it has in the lowest of them that speaks of
-//! it, and leads to what the topmost layer says. So a name keeps its place while what it leads to is replaced, and
-//! entries that come and go never move the others.
+//! the bottom up, numbered by arrival, then what is carried, numbered by a hash of the name. A name is listed once: at the
+//! place it has in the lowest of them that speaks of it (of base, carry and layers), and leads to what the topmost layer
+//! says. So a name keeps its place while what it leads to is replaced, and entries that come and go never move the others.
 //!
 //! ```text
 //! 1  .      2  ..      3 + i  base entry i      (1 + k) << 40 | n  the n-th arrival in layer k from the bottom
+//! 1 << 62 | hash       carried name
 //! ```
 
+use std::sync::Arc;
+
+use super::carried::{CarriedDir, found};
+use super::carry::CarriedName;
 use super::error::FsError;
 use super::fs::{Found, Place, State, Workspace};
 use super::ops::DirEntry;
@@ -60,6 +65,7 @@ impl Workspace {
                 ino: found.ino,
                 kind,
                 cookie,
+                is_carried: matches!(found.place, Place::Carried(_)),
             }))
         })
     }
@@ -82,7 +88,8 @@ impl Workspace {
             } = listed;
             let attr = match (attr, &found.place) {
                 (Some(attr), _) => attr,
-                (None, Place::Base(node)) => base.attr(node)?,
+                (None, Place::Base(node)) => self.base_attr(&base, node)?,
+                (None, Place::Carried(node)) => node.attr,
                 (None, Place::Layer | Place::BaseRoot) => self.getattr(found.ino)?,
             };
             let taken = add(
@@ -91,6 +98,7 @@ impl Workspace {
                     ino: found.ino,
                     kind,
                     cookie,
+                    is_carried: matches!(found.place, Place::Carried(_)),
                 },
                 attr,
             );
@@ -173,6 +181,24 @@ impl Workspace {
                 .as_ref()
                 .is_some_and(|base_dir| base_dir.find(name.as_bytes()).is_some())
         };
+        let carried = self.carried_dir(state, dir)?;
+        let carried = match &carried {
+            Some((carry, CarriedDir::Roots(path))) => Some((carry, path, carry.root_names(path).into())),
+            Some((carry, CarriedDir::Within(path))) => Some((carry, path, carry.names(path)?)),
+            None => None,
+        };
+        // Whether it is there, or only in the directory's list, is asked of those alone that layers speak of.
+        let is_carried = |name: &EntryName| {
+            carried
+                .as_ref()
+                .is_some_and(|(carry, path, names): &(_, _, Arc<[CarriedName]>)| {
+                    let cookie = carry.cookie(name);
+                    let is_listed = names
+                        .binary_search_by_key(&cookie, |listed| listed.cookie)
+                        .is_ok();
+                    is_listed && carry.node(&path.join(name)).is_ok_and(|node| node.is_some())
+                })
+        };
         let layers = self.deltas_bottom_up(state, dir.ino);
         for (k, delta) in layers.iter().enumerate() {
             let band = (1 + k as u64) << LAYER_SHIFT;
@@ -189,7 +215,7 @@ impl Workspace {
                 let Some(Dentry::Entry(ino)) = state.stack.dentry(dir.ino, name.as_bytes()) else {
                     continue;
                 };
-                if is_below(name) {
+                if is_below(name) || is_carried(name) {
                     continue;
                 }
                 if batch.len() == limit {
@@ -197,6 +223,26 @@ impl Workspace {
                 }
                 let place = Place::Layer;
                 batch.push(self.listed(state, name, Found { ino, place }, band | arrival, with_attrs)?);
+            }
+        }
+        if let Some((carry, path, names)) = carried {
+            let first = names.partition_point(|listed| listed.cookie <= cookie);
+            let mut rest = names.get(first..).unwrap_or_default();
+            while batch.len() < limit && !rest.is_empty() {
+                let (some, others) = rest.split_at(rest.len().min(BATCH.min(limit - batch.len())));
+                rest = others;
+                for (CarriedName { cookie, name }, node) in carry.nodes_in(path, some)? {
+                    let found = match state.stack.dentry(dir.ino, name.as_bytes()) {
+                        Some(Dentry::Entry(ino)) => Found {
+                            ino,
+                            place: Place::Layer,
+                        },
+                        Some(Dentry::Whiteout) => continue,
+                        None if is_in_base(&name) => continue,
+                        None => found(carry, state, node),
+                    };
+                    batch.push(self.listed(state, &name, found, cookie, with_attrs)?);
+                }
             }
         }
         Ok(batch)

@@ -7,6 +7,8 @@
 mod acl;
 mod backing;
 mod base_nodes;
+mod carried;
+pub mod carry;
 pub mod changed;
 mod content_locks;
 mod copy_up;
@@ -20,6 +22,7 @@ pub mod fs;
 mod inodes;
 mod io;
 mod listing;
+mod lower;
 mod mutate;
 mod operate;
 pub mod ops;
@@ -33,6 +36,7 @@ mod tests;
 mod xattr;
 
 pub use base_nodes::BaseAttrs;
+pub use carry::{CarryRecord, CarryWish};
 pub use changed::Changed;
 pub use delta::{Delta, DeltaDir, DeltaEntry, DeltaNode};
 pub use error::{FsError, OperationError, StoreError};

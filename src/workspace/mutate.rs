@@ -377,6 +377,7 @@ impl Workspace {
         let mut ino = dir.ino;
         let mut base_path = match &dir.place {
             Place::Base(base) => Some(base.path()),
+            Place::Carried(node) => Some(node.path.clone()),
             Place::BaseRoot => None,
             Place::Layer => origin_path(ino),
         };
@@ -396,18 +397,18 @@ impl Workspace {
     }
 
     pub fn setattr(&self, caller: Caller, ino: Ino, set: &SetAttr) -> Result<Attr, FsError> {
-        let attr = match set.size {
-            Some(size) => {
-                let _content = self.contents.write(ino)?;
+        let done = match set.size {
+            Some(size) => self.contents.write(ino).and_then(|_content| {
                 self.copying_up(
                     ino,
                     |len| len.min(size),
                     size,
                     |fetched| self.set_fetched(caller, ino, set, fetched),
-                )?
-            }
-            None => self.set_fetched(caller, ino, set, &mut None)?,
+                )
+            }),
+            None => self.set_fetched(caller, ino, set, &mut None),
         };
+        let attr = self.note_stale(ino, done)?;
         self.sync_if_flagged(ino)?;
         Ok(attr)
     }

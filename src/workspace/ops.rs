@@ -106,6 +106,8 @@ pub struct DirEntry {
     pub kind: FileKind,
     /// Where a listing that ends after this entry goes on. Stable while entries come and go; below 2⁶³.
     pub cookie: u64,
+    /// Whether it is the main checkout's, where it may change without anybody telling.
+    pub is_carried: bool,
 }
 
 /// Figures of the file system.

@@ -18,7 +18,7 @@ use parking_lot::RwLockWriteGuard;
 use super::backing::{Lent, lend_pinned};
 use super::base_nodes::{BaseAttrs, BaseNodes};
 use super::error::FsError;
-use super::fs::{Found, Invalidation, Place, State, Workspace};
+use super::fs::{Found, Invalidation, State, Workspace};
 use super::inodes::BaseRef;
 use crate::attr::{FileKind, Ino};
 use crate::git::{Base, BaseDir, ObjectId, TreeEntryKind};
@@ -333,6 +333,7 @@ impl Exclusive<'_> {
         let mut places: Places = HashMap::new();
         for ino in &remembered {
             places.insert(*ino, self.workspace.base_path(&self.state, *ino));
+            self.workspace.remember_carried_dir(&self.state, *ino);
             if let Some(found) = self.regular_file(*ino, self.state.stack.node(*ino)) {
                 held.insert(*ino, found);
             }
@@ -371,7 +372,7 @@ impl Exclusive<'_> {
         let node = match node {
             Some(node) => node.clone(),
             None => {
-                let place = Place::Base(self.workspace.inodes.base(ino)?);
+                let place = self.workspace.inodes.lower(ino)?.into();
                 self.workspace.node(&self.state, &Found { ino, place }).ok()?
             }
         };

@@ -1,6 +1,7 @@
 //! The file system of one fork, without a store and without a mount.
 
 mod beside;
+mod carried;
 mod changed;
 mod paths;
 mod permissions;

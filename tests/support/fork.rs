@@ -76,6 +76,7 @@ impl TestFork {
             uid,
             gid,
             umask: 0o022,
+            carry: Default::default(),
         };
         change(&mut options);
         let store = open_store(&repository)?;

@@ -83,6 +83,7 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
         uid: peer.uid,
         gid: peer.gid,
         umask: request.umask,
+        carry: request.carry,
     })?;
     monitor::set_up(&turn, &repository);
     if !request.mount {

@@ -8,10 +8,12 @@
 //! payload                   what follows: names, data; for the answer its structure and data
 //! ```
 
+use std::time::Duration;
+
 use crate::attr::{Attr, FileKind, Ino, Timestamp};
 use crate::fuse::convert::{BLOCK_SIZE, permissions};
 use crate::fuse::errno::Errno;
-use crate::fuse::operations::{Answer, Entry, GENERATION, Listed, REMEMBER};
+use crate::fuse::operations::{Answer, Entry, GENERATION, Listed};
 use crate::sys::fuse_ring::HEADER_LEN;
 use crate::workspace::{Caller, SetAttr, SetTime, StatFs};
 
@@ -485,9 +487,9 @@ impl<'a> Payload<'a> {
     }
 
     /// `struct fuse_attr_out`.
-    pub fn attr_out(&mut self, attr: &Attr) {
-        self.u64(REMEMBER.as_secs());
-        self.u32(REMEMBER.subsec_nanos());
+    pub fn attr_out(&mut self, attr: &Attr, ttl: Duration) {
+        self.u64(ttl.as_secs());
+        self.u32(ttl.subsec_nanos());
         self.u32(0);
         self.attr(attr);
     }
@@ -497,9 +499,9 @@ impl<'a> Payload<'a> {
         self.u64(entry.attr.map_or(0, |attr| attr.ino.0));
         self.u64(GENERATION);
         self.u64(entry.name_ttl.as_secs());
-        self.u64(REMEMBER.as_secs());
+        self.u64(entry.attr_ttl.as_secs());
         self.u32(entry.name_ttl.subsec_nanos());
-        self.u32(REMEMBER.subsec_nanos());
+        self.u32(entry.attr_ttl.subsec_nanos());
         match &entry.attr {
             Some(attr) => self.attr(attr),
             None => self.bytes(&[0; 88]),
@@ -515,7 +517,7 @@ impl<'a> Payload<'a> {
         }
         let end = self.len + len;
         if let Some(attr) = attr {
-            self.entry_out(&Some(*attr).into());
+            self.entry_out(&Entry::new(Some(*attr), listed.is_carried));
         }
         self.u64(listed.ino.0);
         self.u64(listed.cookie);

@@ -1,9 +1,12 @@
 //! What a ring's threads do with a request: decode, call the operation, encode.
 
+use std::time::Duration;
+
 use super::abi::{Header, Payload, Request};
+use crate::attr::Attr;
 use crate::fuse::convert::XattrAnswer;
 use crate::fuse::counters::Operation;
-use crate::fuse::operations::{Answer, Entry, Operations};
+use crate::fuse::operations::{Answer, Entry, Operations, REMEMBER};
 use crate::git::haste;
 use crate::sys::fuse_ring::{HEADER_LEN, Slot};
 use crate::workspace::Caller;
@@ -61,7 +64,12 @@ fn carry_out(
     match header.request(bytes, payload)? {
         Request::Lookup { name } => entry(operations.lookup(node, name), payload),
         Request::GetAttr => attr(operations.getattr(node), payload),
-        Request::SetAttr(set) => attr(operations.setattr(caller, node, &set), payload),
+        Request::SetAttr(set) => attr(
+            operations
+                .setattr(caller, node, &set)
+                .map(|attr| (attr, REMEMBER)),
+            payload,
+        ),
         Request::ReadLink => data(operations.readlink(node), payload),
         Request::Symlink { name, target } => entry(operations.symlink(caller, node, name, target), payload),
         Request::MkNod {
@@ -162,9 +170,9 @@ fn entry(answer: Answer<Entry>, payload: &mut [u8]) -> Answer<usize> {
     encoded(payload, |out| out.entry_out(&entry))
 }
 
-fn attr(answer: Answer<crate::attr::Attr>, payload: &mut [u8]) -> Answer<usize> {
-    let attr = answer?;
-    encoded(payload, |out| out.attr_out(&attr))
+fn attr(answer: Answer<(Attr, Duration)>, payload: &mut [u8]) -> Answer<usize> {
+    let (attr, ttl) = answer?;
+    encoded(payload, |out| out.attr_out(&attr, ttl))
 }
 
 fn data(answer: Answer<Vec<u8>>, payload: &mut [u8]) -> Answer<usize> {

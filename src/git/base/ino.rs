@@ -31,6 +31,17 @@ impl InoHasher {
         to_ino(hasher.finish())
     }
 
+    /// The number of one version of a file at `path` outside the base. No base path has it: none holds a NUL byte.
+    pub fn version_ino(&self, path: &RepoPath, version: &[u64]) -> Ino {
+        let mut hasher = self.keyed;
+        hasher.write(path.as_bytes());
+        hasher.write(b"\0");
+        for part in version {
+            hasher.write(&part.to_le_bytes());
+        }
+        to_ino(hasher.finish())
+    }
+
     /// Numbers for what is in the directory at `path`, with its part of the hash done once.
     pub(super) fn in_dir(&self, path: &RepoPath) -> DirInos {
         let mut hasher = self.keyed;

@@ -14,6 +14,7 @@ use crate::layer::{Content, Dentry, FrozenLayer, Layer, LayerId, Node, Op, Origi
 use crate::path::{EntryName, RepoPath};
 use crate::workspace::StoreError;
 use crate::workspace::base_nodes::BaseAttrs;
+use crate::workspace::carry::{CarryRecord, CarryWish};
 use crate::workspace::changed::{base_name, beginning};
 use crate::workspace::fork::{ForkName, Parent};
 use crate::workspace::snapshot::SnapshotRecord;
@@ -48,6 +49,7 @@ pub(super) struct Beginning {
     pub frozen: Vec<Arc<FrozenLayer>>,
     pub index: IndexSource,
     pub parent: Option<Parent>,
+    pub carry: Option<CarryRecord>,
 }
 
 /// Where a new fork's index comes from.
@@ -60,7 +62,7 @@ pub(super) enum IndexSource {
 
 impl Beginning {
     /// On a base, with nothing changed.
-    pub fn at(prepared: PreparedBase, commit_id: Option<ObjectId>) -> Beginning {
+    pub fn at(prepared: PreparedBase, commit_id: Option<ObjectId>, carry: Option<CarryRecord>) -> Beginning {
         Beginning {
             base: prepared.base,
             attrs: prepared.attrs,
@@ -71,6 +73,7 @@ impl Beginning {
                 is_base: true,
             },
             parent: None,
+            carry,
         }
     }
 
@@ -151,7 +154,10 @@ impl Beginning {
             perm: 0o777 & !attrs.umask,
             uid: attrs.uid,
             gid: attrs.gid,
-            nlink: u32::try_from(subdirs).unwrap_or(u32::MAX).saturating_add(2),
+            nlink: u32::try_from(subdirs)
+                .unwrap_or(u32::MAX)
+                .saturating_add(2)
+                .saturating_add(self.carry.as_ref().map_or(0, CarryRecord::dirs_at_the_top)),
             rdev: 0,
             size: 0,
             atime: attrs.time,
@@ -175,6 +181,7 @@ impl Store {
         &self,
         parent: &ParentOptions,
         head: Option<ObjectId>,
+        carry: &CarryWish,
     ) -> Result<Beginning, StoreError> {
         let record = match &parent.snapshot {
             Some(snapshot) => snapshot.as_fork(&self.places.read_record(&parent.name)?),
@@ -189,6 +196,7 @@ impl Store {
             },
         };
         Ok(Beginning {
+            carry: self.inherit_carried(carry, &standing.base, record.carry)?,
             base: standing.base,
             attrs: standing.attrs,
             base_commit: record.base_commit,

@@ -83,12 +83,16 @@ impl Store {
             }
             Some(_) => None,
         };
+        let chosen = match &prepared {
+            Some(prepared) => self.choose_carried(&options.carry, &prepared.base)?,
+            None => None,
+        };
 
         let _admin = self.admin.lock();
         self.check_is_free(name)?;
         let beginning = match (&options.parent, prepared) {
-            (Some(parent), _) => self.beginning_in(parent, start.commit_id)?,
-            (None, Some(prepared)) => Beginning::at(prepared, start.commit_id),
+            (Some(parent), _) => self.beginning_in(parent, start.commit_id, &options.carry)?,
+            (None, Some(prepared)) => Beginning::at(prepared, start.commit_id, chosen),
             (None, None) => return Err(StoreError::NoSuchFork(name.to_string())),
         };
         let fork_dir = self.places.fork(name);
@@ -134,6 +138,7 @@ impl Store {
             mount_dir: options.mount_dir.clone(),
             settings: options.settings,
             mounted: options.mounted,
+            carry: beginning.carry.clone(),
             open_layer: layer_id,
             frozen_layers: beginning.frozen.iter().map(|layer| layer.id().0).collect(),
         };
@@ -310,7 +315,7 @@ impl Store {
                 reason: "the fork's worktree is gone and cannot be registered under its name".to_owned(),
             });
         }
-        Beginning::at(prepared, base_commit).fill_worktree(&worktree)?;
+        Beginning::at(prepared, base_commit, None).fill_worktree(&worktree)?;
         undo.disarm();
         Ok(())
     }

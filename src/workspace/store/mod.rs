@@ -18,6 +18,7 @@
 //! Lock order: `admin`, then `open` or `index_build`.
 
 mod beginning;
+mod carried;
 mod collect;
 mod create;
 mod files;
@@ -42,6 +43,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::base_nodes::BaseAttrs;
+use super::carry::CarryWish;
 use super::error::StoreError;
 use super::fork::{ForkName, ForkRecord, MountSettings, UnmountPolicy};
 use super::fs::Workspace;
@@ -97,6 +99,7 @@ pub struct ForkOptions {
     pub uid: u32,
     pub gid: u32,
     pub umask: u16,
+    pub carry: CarryWish,
 }
 
 /// An open fork.
@@ -457,7 +460,8 @@ impl Store {
         let layer = wait_while_locked(|| Layer::open(&dir))?;
         check_identity(&dir, record.open_layer, layer.id())?;
         let stack = LayerStack::new(layer, standing.frozen);
-        Ok(Workspace::new(standing.base, standing.attrs, stack)?)
+        let workspace = Workspace::new(standing.base, standing.attrs, stack)?;
+        Ok(self.with_carried(workspace, record))
     }
 
     /// The base that `record` stands on.

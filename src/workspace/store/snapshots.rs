@@ -259,7 +259,8 @@ impl Store {
         let standing = self.standing_of(&mut self.open.lock(), &snapshot.as_fork(&record))?;
         let layer = Layer::create(&scratch.path().join("layer"), LayerId(0))?;
         let stack = LayerStack::new(layer, standing.frozen);
-        let workspace = Arc::new(Workspace::new(standing.base, standing.attrs, stack)?);
+        let workspace = Workspace::new(standing.base, standing.attrs, stack)?;
+        let workspace = Arc::new(self.with_carried(workspace, &record));
         Ok(Arc::new(Fork {
             workspace,
             worktree,

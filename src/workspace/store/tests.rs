@@ -32,6 +32,7 @@ fn options(repository: &TestRepository, fork: &str) -> ForkOptions {
         uid: ME.uid,
         gid: ME.gid,
         umask: 0o022,
+        carry: Default::default(),
     }
 }
 

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::fuse::operations::REMEMBER;
 
 /// A request as the kernel would put it into a slot.
 fn slot(opcode: u32, arguments: &[u8], payload: &[u8]) -> ([u8; HEADER_LEN], Vec<u8>) {
@@ -244,7 +245,7 @@ fn attr() -> Attr {
 fn attributes_stand_where_the_kernel_looks_for_them() {
     let mut bytes = [0xaa; 256];
     let mut out = Payload::new(&mut bytes, 256);
-    out.attr_out(&attr());
+    out.attr_out(&attr(), REMEMBER);
     assert_eq!(out.len(), Ok(104));
     let expected = fields!(
         REMEMBER.as_secs(),
@@ -287,6 +288,7 @@ fn a_listing_ends_before_what_does_not_fit() {
         ino: Ino(9),
         kind: FileKind::Regular,
         cookie: 3,
+        is_carried: false,
     };
     let mut bytes = [0xaa; 100];
     let mut out = Payload::new(&mut bytes, 64);
@@ -348,7 +350,7 @@ proptest! {
         let attributes = with_attributes.then(attr);
         let mut fitted = 0;
         for (cookie, name) in names.iter().enumerate() {
-            let listed = Listed { name, ino: Ino(1), kind: FileKind::Fifo, cookie: cookie as u64 };
+            let listed = Listed { name, ino: Ino(1), kind: FileKind::Fifo, cookie: cookie as u64, is_carried: false };
             if !out.dirent(&listed, attributes.as_ref()) {
                 break;
             }

@@ -1,0 +1,288 @@
+//! Carried nodes in a fork's view: found, told of, and put into the layer when they are about to change.
+
+use std::sync::Arc;
+
+use super::base_nodes::BaseNodes;
+use super::carry::{CarriedNode, Carry};
+use super::error::FsError;
+use super::fs::{Found, Invalidation, Place, State, Workspace};
+use super::inodes::{BaseRef, LowerRef};
+use crate::attr::{Attr, FileKind, Ino};
+use crate::git::TreeEntryKind;
+use crate::layer::{Content, Dentry, Node, Op, Xattrs};
+use crate::path::{EntryName, RepoPath};
+
+/// Where the carry has what a directory of the view holds beneath layers and base.
+pub(super) enum CarriedDir {
+    /// Carried roots, in this base directory.
+    Roots(RepoPath),
+    /// All that this carried directory holds.
+    Within(RepoPath),
+}
+
+/// What must be in the layer before a carried node can be: the directories above, and the names of all of them.
+#[derive(Default)]
+pub(super) struct Home {
+    pub nodes: Vec<(Ino, Node)>,
+    pub names: Vec<Op>,
+}
+
+impl Home {
+    pub fn add(&mut self, other: Home) {
+        self.nodes.extend(other.nodes);
+        self.names.extend(other.names);
+    }
+}
+
+impl Workspace {
+    /// What the carry has beneath a directory of the view.
+    pub(super) fn carried_dir<'w>(
+        &'w self,
+        state: &State,
+        dir: &Found,
+    ) -> Result<Option<(&'w Arc<Carry>, CarriedDir)>, FsError> {
+        let Some(carry) = &self.carry else {
+            return Ok(None);
+        };
+        let roots = |path: RepoPath| carry.has_roots_in(&path).then_some(CarriedDir::Roots(path));
+        let beneath = match &dir.place {
+            Place::BaseRoot => roots(RepoPath::root()),
+            Place::Base(base) if base.entry().kind == TreeEntryKind::Directory => roots(base.path()),
+            Place::Base(_) => None,
+            Place::Carried(node) => Some(CarriedDir::Within(node.path.clone())),
+            Place::Layer => {
+                let node = self.layer_node(state, dir.ino)?;
+                match (&node.content, &node.origin) {
+                    (Content::Carried(carried), _) => Some(CarriedDir::Within(carried.path.clone())),
+                    (_, Some(origin)) if origin.kind == TreeEntryKind::Directory => {
+                        roots(origin.path.clone())
+                    }
+                    _ => None,
+                }
+            }
+        };
+        Ok(beneath.map(|beneath| (carry, beneath)))
+    }
+
+    /// What the carry has at a name of which layers and base do not speak.
+    pub(super) fn carried_child(
+        &self,
+        state: &State,
+        dir: &Found,
+        name: &[u8],
+    ) -> Result<Option<Found>, FsError> {
+        let (carry, node) = match self.carried_dir(state, dir)? {
+            Some((carry, CarriedDir::Roots(path))) => (carry, carry.root(&path, name)?),
+            Some((carry, CarriedDir::Within(path))) => (carry, carry.child(&path, name)?),
+            None => return Ok(None),
+        };
+        Ok(node.map(|node| found(carry, state, node)))
+    }
+
+    /// All that the carry has in a carried directory, but for what layers and base have instead.
+    pub(super) fn carried_children(
+        &self,
+        state: &State,
+        dir: &Found,
+    ) -> Result<Vec<(EntryName, Found)>, FsError> {
+        let Some((carry, CarriedDir::Within(path))) = self.carried_dir(state, dir)? else {
+            return Ok(Vec::new());
+        };
+        let nodes = carry.nodes_in(&path, &carry.names(&path)?)?;
+        let found = nodes
+            .into_iter()
+            .map(|(listed, node)| (listed.name, found(carry, state, node)));
+        Ok(found.collect())
+    }
+
+    /// Whether what stands at `name` in the directory, or that nothing does, may change without anybody telling.
+    pub(super) fn may_change_untold(&self, state: &State, dir: &Found, name: &[u8]) -> Result<bool, FsError> {
+        if self.carry.is_none() || state.stack.dentry(dir.ino, name).is_some() {
+            return Ok(false);
+        }
+        Ok(match self.carried_dir(state, dir)? {
+            Some((_, CarriedDir::Within(_))) => true,
+            Some((carry, CarriedDir::Roots(path))) => {
+                let in_base = self
+                    .base_dir(state, dir)?
+                    .is_some_and(|dir| dir.find(name).is_some());
+                !in_base && carry.has_root(&path, name)
+            }
+            None => false,
+        })
+    }
+
+    /// Whether the attributes of the directory may change without anybody telling.
+    pub fn is_carried(&self, ino: Ino) -> bool {
+        self.carry.is_some()
+            && matches!(self.inodes.lower(ino), Some(LowerRef::Carried(_)))
+            && self.read_state().stack.node(ino).is_none()
+    }
+
+    /// The path at which the main checkout has the directory, if it is a carried one.
+    pub(super) fn carried_path(&self, state: &State, dir: &Found) -> Option<RepoPath> {
+        match &dir.place {
+            Place::Carried(node) => Some(node.path.clone()),
+            Place::Layer => match &state.stack.node(dir.ino)?.content {
+                Content::Carried(carried) => Some(carried.path.clone()),
+                _ => None,
+            },
+            Place::Base(_) | Place::BaseRoot => None,
+        }
+    }
+
+    /// A file is what it was when it was found, a directory what it is now.
+    pub(super) fn carried_attr(&self, node: &CarriedNode) -> Result<Attr, FsError> {
+        if !node.is_dir() {
+            return Ok(node.attr);
+        }
+        let now = self.carry.as_ref().ok_or(FsError::Stale)?.node(&node.path)?;
+        let now = now.filter(CarriedNode::is_dir).ok_or(FsError::Stale)?;
+        Ok(now.attr)
+    }
+
+    pub(super) fn base_attr(&self, nodes: &BaseNodes, base: &BaseRef) -> Result<Attr, FsError> {
+        let attr = nodes.attr(base)?;
+        Ok(match attr.kind {
+            FileKind::Directory if self.carry.is_some() => self.with_dir_roots(attr, &base.path()),
+            _ => attr,
+        })
+    }
+
+    /// The attributes of the base directory at `path` with the links that carried directories in it make.
+    pub(super) fn with_dir_roots(&self, attr: Attr, path: &RepoPath) -> Attr {
+        let carried = self.carry.as_ref().map_or(0, |carry| carry.dir_roots_in(path));
+        Attr {
+            nlink: attr.nlink.saturating_add(carried),
+            ..attr
+        }
+    }
+
+    /// A carried node as a record that a layer could hold.
+    pub(super) fn carried_node(&self, node: &CarriedNode) -> Result<Node, FsError> {
+        let attr = self.carried_attr(node)?;
+        let carry = self.carry.as_ref().ok_or(FsError::Stale)?;
+        let content = match (attr.kind, &node.version) {
+            (FileKind::Symlink, Some(version)) => Content::Link(carry.read_link(&node.path, version)?.into()),
+            (FileKind::Regular, _) if attr.size == 0 => Content::Empty,
+            _ => Content::Carried(Box::new(node.content())),
+        };
+        Ok(Node {
+            kind: attr.kind,
+            perm: attr.perm,
+            uid: attr.uid,
+            gid: attr.gid,
+            nlink: attr.nlink.max(if node.is_dir() { 2 } else { 1 }),
+            rdev: 0,
+            size: attr.size,
+            atime: attr.atime,
+            mtime: attr.mtime,
+            ctime: attr.ctime,
+            content,
+            origin: None,
+            xattrs: Xattrs::new(),
+        })
+    }
+
+    /// What brings a carried node's place into the layer. Nothing where a layer has it.
+    pub(super) fn home(&self, state: &State, node: &CarriedNode) -> Result<Home, FsError> {
+        let carry = self.carry.as_ref().ok_or(FsError::Stale)?;
+        let hasher = state.base.base.hasher();
+        let mut home = Home::default();
+        let mut name_at = |path: &RepoPath, ino: Ino| {
+            let (parent, name) = path.split_last().ok_or(FsError::Stale)?;
+            let parent_ino = hasher.ino(&parent);
+            if state.stack.dentry(parent_ino, name.as_bytes()).is_none() {
+                home.names.push(Op::PutDentry {
+                    parent: parent_ino,
+                    name,
+                    dentry: Dentry::Entry(ino),
+                });
+            }
+            Ok::<_, FsError>((parent, parent_ino))
+        };
+        let (mut parent, mut parent_ino) = name_at(&node.path, node.ino())?;
+        let mut nodes = Vec::new();
+        for dir in carry.dirs_above(&node.path) {
+            if state.stack.node(parent_ino).is_some() {
+                home.nodes = nodes;
+                return Ok(home);
+            }
+            let above = carry
+                .node(&dir)?
+                .filter(CarriedNode::is_dir)
+                .ok_or(FsError::Stale)?;
+            nodes.push((parent_ino, self.carried_node(&above)?));
+            (parent, parent_ino) = name_at(&dir, parent_ino)?;
+        }
+        // The base directory that holds the root: so that whoever goes up from the root finds where that stands.
+        if parent_ino != Ino::ROOT
+            && state.stack.node(parent_ino).is_none()
+            && let Some((dir, index)) = state.base.base.find(&parent)?
+            && let Some(base) = BaseRef::new(&dir, index)
+        {
+            let place = Place::Base(base);
+            let ino = parent_ino;
+            nodes.push((ino, self.node(state, &Found { ino, place })?));
+        }
+        home.nodes = nodes;
+        Ok(home)
+    }
+
+    /// As [`Workspace::home`], of a number that the kernel remembers, where it is a carried node's.
+    pub(super) fn home_of(&self, state: &State, ino: Ino) -> Result<Home, FsError> {
+        if self.carry.is_none() || state.stack.node(ino).is_some() {
+            return Ok(Home::default());
+        }
+        match self.inodes.lower(ino) {
+            Some(LowerRef::Carried(node)) => self.home(state, &node),
+            Some(LowerRef::Base(_)) | None => Ok(Home::default()),
+        }
+    }
+
+    /// Before the layers go from beneath a carried directory that the kernel remembers: lets the number mean the main
+    /// checkout's from then on.
+    pub(super) fn remember_carried_dir(&self, state: &State, ino: Ino) {
+        if let Some(carry) = &self.carry
+            && let Some(node) = state.stack.node(ino)
+            && let Content::Carried(carried) = &node.content
+            && carried.version.is_none()
+            && let Ok(Some(node)) = carry.node(&carried.path)
+            && node.ino() == ino
+        {
+            self.inodes.set_carried(ino, Arc::new(node));
+        }
+    }
+
+    /// After an operation on `ino`: where it found that the main checkout has another version, the kernel is told that the
+    /// name leads elsewhere. No lock may be held.
+    pub(super) fn note_stale<T>(&self, ino: Ino, done: Result<T, FsError>) -> Result<T, FsError> {
+        if let Err(FsError::Stale) = done
+            && self.carry.is_some()
+            && let Some(LowerRef::Carried(node)) = self.inodes.lower(ino)
+            && let Some((parent, name)) = node.path.split_last()
+        {
+            let parent = self.base().hasher().ino(&parent);
+            self.announce([Invalidation::Entry { parent, name }]);
+        }
+        done
+    }
+}
+
+/// A carried node as the view has it.
+pub(super) fn found(carry: &Carry, state: &State, mut node: CarriedNode) -> Found {
+    let mut salt = 0;
+    // A program may have open what the fork had at this number before it went back to a snapshot.
+    while let Some(version) = &node.version
+        && state.stack.node(node.ino()).is_some_and(|known| known.nlink == 0)
+    {
+        salt += 1;
+        node.attr.ino = carry.other_number(&node.path, version, salt);
+    }
+    let ino = node.ino();
+    let place = match state.stack.node(ino) {
+        Some(_) => Place::Layer,
+        None => Place::Carried(Arc::new(node)),
+    };
+    Found { ino, place }
+}

@@ -1,0 +1,193 @@
+//! Reading carried files: one version of a file or nothing.
+//!
+//! A read counts only if the file was the same version before and after, and nobody was writing to it. Times tell
+//! versions apart once the clock that they are taken from has gone on: until then a read waits. Whether somebody writes,
+//! a lease tells; where there are no leases, a file that changed a moment ago is waited for.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+
+use super::{Carry, host_error, version_of};
+use crate::attr::Ino;
+use crate::git::haste;
+use crate::layer::FileVersion;
+use crate::path::RepoPath;
+use crate::sys::beneath::{self, Access, ReadLease};
+use crate::workspace::FsError;
+
+/// Files that are kept open.
+const MAX_OPEN: usize = 64;
+
+/// The coarsest clock that a kernel takes times of files from ticks 100 times a second.
+const TICK: Duration = Duration::from_millis(20);
+
+/// How long a file that somebody has open for writing must be left alone before its bytes count as whole, and how long one
+/// must be of which nobody knows.
+const QUIET: Duration = Duration::from_secs(1);
+const UNKNOWN_QUIET: Duration = Duration::from_millis(250);
+
+/// An open carried file. Leases are the open file's, not a thread's: one at a time reads.
+struct OpenFile {
+    file: File,
+    reading: Mutex<()>,
+}
+
+/// The last used at the end.
+#[derive(Default)]
+pub(super) struct OpenFiles {
+    open: Mutex<VecDeque<(Ino, Arc<OpenFile>)>>,
+}
+
+impl OpenFiles {
+    fn get(&self, ino: Ino) -> Option<Arc<OpenFile>> {
+        let mut open = self.open.lock();
+        let position = open.iter().position(|(other, _)| *other == ino)?;
+        let entry = open.remove(position)?;
+        let file = entry.1.clone();
+        open.push_back(entry);
+        Some(file)
+    }
+
+    fn keep(&self, ino: Ino, file: Arc<OpenFile>) {
+        let mut open = self.open.lock();
+        open.push_back((ino, file));
+        let oldest = if open.len() > MAX_OPEN {
+            open.pop_front()
+        } else {
+            None
+        };
+        // Closed without the lock.
+        drop(open);
+        drop(oldest);
+    }
+
+    fn remove(&self, ino: Ino) {
+        self.open.lock().retain(|(other, _)| *other != ino);
+    }
+}
+
+/// One version of a carried file, to be read.
+#[derive(Clone)]
+pub(in crate::workspace) struct CarriedFile {
+    pub carry: Arc<Carry>,
+    pub path: RepoPath,
+    pub version: FileVersion,
+}
+
+impl CarriedFile {
+    pub fn ino(&self) -> Ino {
+        self.carry.number(&self.path, &self.version)
+    }
+
+    pub fn len(&self) -> u64 {
+        self.version.size
+    }
+
+    /// Reads at `offset` until `buffer` is full or the file ends; the number of bytes read. [`FsError::Stale`] where the
+    /// main checkout has another version by now.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
+        let read = self.read_version(offset, buffer);
+        if read.is_err() {
+            self.carry.files.remove(self.ino());
+        }
+        read
+    }
+
+    fn read_version(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
+        let left = usize::try_from(self.len().saturating_sub(offset)).unwrap_or(usize::MAX);
+        let len = buffer.len().min(left);
+        let Some(buffer) = buffer.get_mut(..len).filter(|buffer| !buffer.is_empty()) else {
+            return Ok(0);
+        };
+        let open = self.open()?;
+        let _one_at_a_time = open.reading.lock();
+        wait_until(self.age(), TICK)?;
+        let lease = match ReadLease::take(&open.file) {
+            Ok(lease) => Some(lease),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if self.age().is_some_and(|age| age < QUIET) {
+                    return Err(FsError::Stale);
+                }
+                None
+            }
+            Err(_) => {
+                wait_until(self.age(), UNKNOWN_QUIET)?;
+                None
+            }
+        };
+        self.check(&open.file)?;
+        let mut done = 0;
+        while done < len {
+            match open.file.read_at(&mut buffer[done..], offset + done as u64) {
+                // It is as long as its version says, or another version.
+                Ok(0) => return Err(FsError::Stale),
+                Ok(read) => done += read,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(host_error(error)),
+            }
+        }
+        self.check(&open.file)?;
+        drop(lease);
+        Ok(len)
+    }
+
+    fn open(&self) -> Result<Arc<OpenFile>, FsError> {
+        let ino = self.ino();
+        if let Some(open) = self.carry.files.get(ino) {
+            return Ok(open);
+        }
+        let file = beneath::open(&self.carry.top, self.path.as_path(), Access::Read).map_err(host_error)?;
+        let open = Arc::new(OpenFile {
+            file,
+            reading: Mutex::default(),
+        });
+        self.carry.files.keep(ino, open.clone());
+        Ok(open)
+    }
+
+    fn check(&self, file: &File) -> Result<(), FsError> {
+        let found = version_of(&beneath::stat(file).map_err(host_error)?);
+        match found == self.version {
+            true => Ok(()),
+            false => Err(FsError::Stale),
+        }
+    }
+
+    /// How long ago it changed; `None` where the clock does not tell.
+    fn age(&self) -> Option<Duration> {
+        SystemTime::now().duration_since(self.version.ctime.into()).ok()
+    }
+}
+
+/// Waits until what has this age is as old as `needed`.
+fn wait_until(age: Option<Duration>, needed: Duration) -> Result<(), FsError> {
+    if let Some(left) = age.and_then(|age| needed.checked_sub(age))
+        && !left.is_zero()
+    {
+        haste::check()?;
+        thread::sleep(left);
+    }
+    Ok(())
+}
+
+impl Carry {
+    /// The target of the symlink at `path`, if it is that version still.
+    pub(in crate::workspace) fn read_link(
+        &self,
+        path: &RepoPath,
+        version: &FileVersion,
+    ) -> Result<Vec<u8>, FsError> {
+        let link = beneath::open(&self.top, path.as_path(), Access::Look).map_err(host_error)?;
+        if version_of(&beneath::stat(&link).map_err(host_error)?) != *version {
+            return Err(FsError::Stale);
+        }
+        beneath::read_link(&link).map_err(host_error)
+    }
+}

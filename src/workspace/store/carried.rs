@@ -1,0 +1,301 @@
+//! What a new fork is to carry.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::Store;
+use crate::attr::FileKind;
+use crate::git::ignored::IgnoredPath;
+use crate::git::patterns::PatternSet;
+use crate::git::{Base, GitError, IgnoreRules, TreeEntryKind};
+use crate::path::text::PathText;
+use crate::path::{EntryName, RepoPath};
+use crate::sys::beneath::{self, Access};
+use crate::workspace::carry::{Carry, CarryRecord, CarryWish, is_secret, named_secrets};
+use crate::workspace::fork::ForkRecord;
+use crate::workspace::{StoreError, Workspace};
+
+/// What the main checkout may list what to carry in, as other tools have it.
+const INCLUDE_FILE: &str = ".worktreeinclude";
+
+/// The configuration variable, which may have several values.
+const CONFIG_KEY: &str = "tine.carry";
+
+/// Stands for all that git ignores, where it is the whole of a pattern that a person gave.
+const ALL: &[u8] = b"ignored";
+
+/// Where the carried paths come from.
+struct Choice {
+    takes_all: bool,
+    patterns: PatternSet,
+    /// The patterns that ask for secrets.
+    named: Vec<Vec<u8>>,
+}
+
+impl Choice {
+    /// From lines that a person gave, or of a file.
+    fn new(lines: &[Vec<u8>], knows_all: bool) -> Result<Choice, GitError> {
+        let (all, lines): (Vec<_>, Vec<_>) = lines
+            .iter()
+            .map(Vec::as_slice)
+            .partition(|line| knows_all && *line == ALL);
+        Ok(Choice {
+            takes_all: !all.is_empty(),
+            named: named_secrets(lines.iter().copied()),
+            patterns: PatternSet::parse(&lines.join(&b'\n'))?,
+        })
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.takes_all && self.patterns.is_empty()
+    }
+
+    fn takes(&self, path: &RepoPath, is_dir: bool) -> bool {
+        self.takes_all || self.patterns.choose(path, is_dir)
+    }
+}
+
+impl Store {
+    /// What a fork on `base` carries by this wish. Where nobody asks for anything that costs next to nothing.
+    pub(super) fn choose_carried(
+        &self,
+        wish: &CarryWish,
+        base: &Base,
+    ) -> Result<Option<CarryRecord>, StoreError> {
+        let Some(checkout) = self.repository.main_checkout() else {
+            return Ok(None);
+        };
+        let choice = match wish {
+            CarryWish::Nothing => return Ok(None),
+            CarryWish::Patterns(patterns) => {
+                let lines: Vec<Vec<u8>> = patterns.iter().map(|line| line.clone().into_bytes()).collect();
+                Choice::new(&lines, true)?
+            }
+            CarryWish::AsConfigured => match self.configured(checkout)? {
+                Some(choice) => choice,
+                None => return Ok(None),
+            },
+        };
+        if choice.is_empty() {
+            return Ok(None);
+        }
+        let mut chosen = BTreeSet::new();
+        for ignored in self.repository.ignored_paths(checkout)? {
+            if choice.takes(&ignored.path, ignored.is_dir) {
+                chosen.insert(ignored);
+            } else if ignored.is_dir && choice.patterns.may_choose_in(&ignored.path) {
+                choose_within(checkout, &ignored.path, &choice, &mut chosen)?;
+            }
+        }
+        self.settle(checkout, base, &choice, chosen)
+    }
+
+    /// What `tine.carry` says, or else the file in the main checkout; `None` where there is neither.
+    fn configured(&self, checkout: &Path) -> Result<Option<Choice>, StoreError> {
+        let values = self.repository.config_values(CONFIG_KEY)?;
+        if !values.is_empty() {
+            let says_nothing = |value: &&Vec<u8>| matches!(value.as_slice(), b"" | b"none" | b"false");
+            let lines: Vec<Vec<u8>> = values
+                .iter()
+                .filter(|value| !says_nothing(value))
+                .cloned()
+                .collect();
+            return Ok(Some(Choice::new(&lines, true)?));
+        }
+        let path = checkout.join(INCLUDE_FILE);
+        match std::fs::read(&path) {
+            Ok(text) => {
+                let lines: Vec<Vec<u8>> = text.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+                Ok(Some(Choice::new(&lines, false)?))
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory) => Ok(None),
+            Err(error) => Err(StoreError::io("read", &path)(error)),
+        }
+    }
+
+    /// The record of what was chosen: what the fork's own tree has at the name, cannot hold or does not ignore is left
+    /// out, and so are secrets that nobody named.
+    fn settle(
+        &self,
+        checkout: &Path,
+        base: &Base,
+        choice: &Choice,
+        chosen: BTreeSet<IgnoredPath>,
+    ) -> Result<Option<CarryRecord>, StoreError> {
+        let mut rules = IgnoreRules::new(&self.repository, |dir: &RepoPath| ignore_file(base, dir))?;
+        let named = PatternSet::parse(&choice.named.join(&b'\n'))?;
+        let mut taken: BTreeSet<RepoPath> = BTreeSet::new();
+        let (mut roots, mut only, mut held_back) = (BTreeSet::new(), Vec::new(), Vec::new());
+        for IgnoredPath { path, is_dir } in chosen {
+            let is_beneath_another = || {
+                let above = std::iter::successors(path.split_last(), |(dir, _)| dir.split_last());
+                above.into_iter().any(|(dir, _)| taken.contains(&dir))
+            };
+            if is_beneath_another() || !rules.is_ignored(&path, is_dir)? {
+                continue;
+            }
+            let Some(root) = root_for(base, &path)? else {
+                continue;
+            };
+            if is_secret(&path) && !named.choose(&path, is_dir) {
+                held_back.push(text_of(&path, is_dir));
+            } else if root == path {
+                roots.insert(text_of(&path, is_dir));
+                taken.insert(path);
+            } else {
+                roots.insert(text_of(&root, true));
+                only.push(text_of(&path, is_dir));
+                taken.insert(path);
+            }
+        }
+        let roots: Vec<PathText> = roots.into_iter().collect();
+        if roots.is_empty() && held_back.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(CarryRecord {
+            from: checkout.to_owned(),
+            roots,
+            only,
+            named: choice
+                .named
+                .iter()
+                .map(|line| PathText::from(line.as_slice()))
+                .collect(),
+            held_back,
+        }))
+    }
+
+    /// What a new fork carries that begins as another: the same, unless something is asked for.
+    pub(super) fn inherit_carried(
+        &self,
+        wish: &CarryWish,
+        base: &Base,
+        inherited: Option<CarryRecord>,
+    ) -> Result<Option<CarryRecord>, StoreError> {
+        match wish {
+            CarryWish::AsConfigured => Ok(inherited),
+            CarryWish::Nothing | CarryWish::Patterns(_) => self.choose_carried(wish, base),
+        }
+    }
+
+    /// The workspace of an open fork with what that carries.
+    pub(super) fn with_carried(&self, workspace: Workspace, record: &ForkRecord) -> Workspace {
+        match self.open_carried(record) {
+            Some(carry) => workspace.carrying(carry),
+            None => workspace,
+        }
+    }
+
+    /// Nothing where the main checkout is not there any more.
+    fn open_carried(&self, record: &ForkRecord) -> Option<Carry> {
+        let carry = record.carry.as_ref().filter(|carry| !carry.roots.is_empty())?;
+        if !self.is_carry_there(carry) {
+            log::warn!(
+                "{} carries nothing: {} is the main checkout no more",
+                record.name,
+                carry.from.display()
+            );
+            return None;
+        }
+        Carry::open(carry, self.hasher.clone())
+            .map_err(|error| {
+                log::warn!(
+                    "{} carries nothing: {} cannot be opened: {error}",
+                    record.name,
+                    carry.from.display()
+                );
+            })
+            .ok()
+    }
+
+    /// Whether what was to be carried can be.
+    pub fn is_carry_there(&self, carry: &CarryRecord) -> bool {
+        self.repository.main_checkout() == Some(&carry.from) && carry.from.is_dir()
+    }
+}
+
+/// Looks into an ignored directory, as far as a pattern may lead.
+fn choose_within(
+    checkout: &Path,
+    dir: &RepoPath,
+    choice: &Choice,
+    chosen: &mut BTreeSet<IgnoredPath>,
+) -> Result<(), StoreError> {
+    let failed = |path: &RepoPath| StoreError::io("list", checkout.join(OsStr::from_bytes(path.as_bytes())));
+    let top = beneath::open_top(checkout).map_err(failed(&RepoPath::root()))?;
+    let mut open = vec![dir.clone()];
+    while let Some(dir) = open.pop() {
+        let names = match beneath::open(&top, dir.as_path(), Access::Read).and_then(beneath::list) {
+            Ok(names) => names,
+            // It went away, is no directory of this file system, or none of this user's.
+            Err(error) => {
+                log::debug!("nothing of {dir} is carried: {error}");
+                continue;
+            }
+        };
+        for (name, kind) in names {
+            let Ok(name) = EntryName::new(name) else {
+                continue;
+            };
+            let path = dir.join(&name);
+            let is_dir = kind == Some(FileKind::Directory);
+            if choice.takes(&path, is_dir) {
+                chosen.insert(IgnoredPath { path, is_dir });
+            } else if is_dir && choice.patterns.may_choose_in(&path) {
+                open.push(path);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What leads to `path` from the base: the first on the way that the base lacks. `None` where it has all of it, or
+/// something else in the way.
+fn root_for(base: &Base, path: &RepoPath) -> Result<Option<RepoPath>, GitError> {
+    let mut at = RepoPath::root();
+    for name in path.components() {
+        at.push(&name);
+        match base.find(&at)? {
+            None => return Ok(Some(at)),
+            Some((dir, index)) if dir.entries[index].kind == TreeEntryKind::Directory => {}
+            Some(_) => return Ok(None),
+        }
+    }
+    Ok(None)
+}
+
+/// Directories end in a slash.
+fn text_of(path: &RepoPath, is_dir: bool) -> PathText {
+    let mut text = path.as_bytes().to_vec();
+    if is_dir {
+        text.push(b'/');
+    }
+    PathText::from(text.as_slice())
+}
+
+/// The `.gitignore` of a directory of the base, if it is a file.
+fn ignore_file(base: &Base, dir: &RepoPath) -> Result<Option<Vec<u8>>, GitError> {
+    let Ok(name) = EntryName::new(".gitignore") else {
+        return Ok(None);
+    };
+    let path = dir.join(&name);
+    let Some((dir, index)) = base.find(&path)? else {
+        return Ok(None);
+    };
+    let entry = &dir.entries[index];
+    match entry.kind {
+        TreeEntryKind::File | TreeEntryKind::Executable => {
+            let content = base.content(&path, entry.id)?;
+            let mut bytes = vec![0; usize::try_from(content.len()).unwrap_or(0)];
+            let read = content
+                .read_at(&mut bytes, 0)
+                .map_err(GitError::io("read", path.as_path()))?;
+            bytes.truncate(read);
+            Ok(Some(bytes))
+        }
+        TreeEntryKind::Symlink | TreeEntryKind::Directory | TreeEntryKind::Submodule => Ok(None),
+    }
+}
