@@ -23,6 +23,8 @@ mod origin;
 mod paths;
 #[path = "cli/programs.rs"]
 mod programs;
+#[path = "cli/warm.rs"]
+mod warm;
 
 use std::process::{Command, Output};
 

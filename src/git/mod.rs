@@ -6,6 +6,7 @@
 
 pub mod base;
 pub mod caller;
+mod checkout;
 mod checksum;
 pub mod commit;
 pub mod error;

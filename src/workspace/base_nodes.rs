@@ -8,7 +8,7 @@ use super::error::FsError;
 use super::inodes::BaseRef;
 use crate::attr::{Attr, FileKind, Ino, Timestamp};
 use crate::git::{Base, BaseDir, TreeEntryKind};
-use crate::layer::Origin;
+use crate::layer::{Content, Node, Origin, Xattrs};
 
 /// Attributes that all base nodes of a fork share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,6 +105,28 @@ impl BaseNodes {
             mtime: self.attrs.time,
             ctime: self.attrs.time,
         }
+    }
+}
+
+/// A base node as a record that a layer could hold.
+pub(super) fn base_node(attr: &Attr, origin: Origin) -> Node {
+    Node {
+        kind: attr.kind,
+        perm: attr.perm,
+        uid: attr.uid,
+        gid: attr.gid,
+        nlink: attr.nlink,
+        rdev: 0,
+        size: attr.size,
+        atime: attr.atime,
+        mtime: attr.mtime,
+        ctime: attr.ctime,
+        content: match attr.kind {
+            FileKind::Regular | FileKind::Symlink => Content::Base,
+            _ => Content::Empty,
+        },
+        origin: Some(Box::new(origin)),
+        xattrs: Xattrs::new(),
     }
 }
 

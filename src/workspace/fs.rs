@@ -16,7 +16,7 @@ use std::sync::Arc;
 use log::error;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::base_nodes::{BaseAttrs, BaseNodes, blocks_of, file_kind};
+use super::base_nodes::{BaseAttrs, BaseNodes, base_node, blocks_of, file_kind};
 use super::carry::{CarriedNode, Carry};
 use super::content_locks::ContentLocks;
 use super::error::FsError;
@@ -24,9 +24,7 @@ use super::inodes::{BaseRef, InodeTable, LowerRef};
 use super::ops::StatFs;
 use crate::attr::{Attr, FileKind, Ino, InoMap};
 use crate::git::{Base, BaseDir, TreeEntryKind};
-use crate::layer::{
-    Content, Dentry, Layer, LayerError, LayerId, LayerStack, LayerStats, Node, Op, Origin, Xattrs,
-};
+use crate::layer::{Content, Dentry, Layer, LayerError, LayerId, LayerStack, LayerStats, Node, Op};
 use crate::path::{EntryName, NAME_MAX, PathError, RepoPath};
 use crate::sys::file::fs_figures;
 
@@ -536,39 +534,11 @@ impl Workspace {
 
     /// The node as a record that a layer could hold: what it has, or a copy-up of the base's.
     pub(super) fn node(&self, state: &State, found: &Found) -> Result<Node, FsError> {
-        let (attr, origin) = match &found.place {
-            Place::Layer => return self.layer_node(state, found.ino).cloned(),
-            Place::Base(base) => {
-                let entry = base.entry();
-                (
-                    self.base_attr(&state.base, base)?,
-                    Origin {
-                        path: base.path(),
-                        kind: entry.kind,
-                        id: entry.id,
-                    },
-                )
-            }
+        Ok(match &found.place {
+            Place::Layer => self.layer_node(state, found.ino)?.clone(),
+            Place::Base(base) => base_node(&self.base_attr(&state.base, base)?, base.origin()),
             Place::Carried(node) => return self.carried_node(node),
-            Place::BaseRoot => (self.attr(state, found)?, state.base.root_origin()),
-        };
-        Ok(Node {
-            kind: attr.kind,
-            perm: attr.perm,
-            uid: attr.uid,
-            gid: attr.gid,
-            nlink: attr.nlink,
-            rdev: 0,
-            size: attr.size,
-            atime: attr.atime,
-            mtime: attr.mtime,
-            ctime: attr.ctime,
-            content: match attr.kind {
-                FileKind::Regular | FileKind::Symlink => Content::Base,
-                _ => Content::Empty,
-            },
-            origin: Some(Box::new(origin)),
-            xattrs: Xattrs::new(),
+            Place::BaseRoot => base_node(&self.attr(state, found)?, state.base.root_origin()),
         })
     }
 }

@@ -12,6 +12,7 @@ use dashmap::mapref::entry::Entry;
 use super::carry::CarriedNode;
 use crate::attr::{Ino, InoHash};
 use crate::git::{BaseDir, BaseEntry};
+use crate::layer::Origin;
 use crate::path::RepoPath;
 
 /// An entry of a decoded base directory.
@@ -41,6 +42,15 @@ impl BaseRef {
 
     pub fn index(&self) -> usize {
         self.index as usize
+    }
+
+    pub fn origin(&self) -> Origin {
+        let entry = self.entry();
+        Origin {
+            path: self.path(),
+            kind: entry.kind,
+            id: entry.id,
+        }
     }
 
     pub fn path(&self) -> RepoPath {

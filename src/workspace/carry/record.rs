@@ -1,6 +1,6 @@
 //! What is to be carried, and what a fork's record says of it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +40,11 @@ pub struct CarryRecord {
 }
 
 impl CarryRecord {
+    /// The main checkout, if anything of it is carried.
+    pub fn shows_files_of(&self) -> Option<&Path> {
+        (!self.roots.is_empty()).then_some(self.from.as_path())
+    }
+
     /// The roots; what is no path is left out.
     pub fn roots(&self) -> impl Iterator<Item = IgnoredPath> + '_ {
         self.roots.iter().filter_map(path_of)

@@ -13,10 +13,11 @@ use crate::git::{Base, ConversionSettings, LinkedWorktree, ObjectId, TreeEntryKi
 use crate::layer::{Content, Dentry, FrozenLayer, Layer, LayerId, Node, Op, Origin, Xattrs};
 use crate::path::{EntryName, RepoPath};
 use crate::workspace::StoreError;
-use crate::workspace::base_nodes::BaseAttrs;
+use crate::workspace::base_nodes::{BaseAttrs, BaseNodes, base_node};
 use crate::workspace::carry::{CarryRecord, CarryWish};
 use crate::workspace::changed::{base_name, beginning};
 use crate::workspace::fork::{ForkName, Parent};
+use crate::workspace::inodes::BaseRef;
 use crate::workspace::snapshot::SnapshotRecord;
 use crate::workspace::standing::DOT_GIT;
 
@@ -29,6 +30,8 @@ pub(super) struct PreparedBase {
     pub base: Arc<Base>,
     pub attrs: BaseAttrs,
     pub index: PathBuf,
+    /// Base files that must seem to have changed just now.
+    pub newer: Vec<RepoPath>,
 }
 
 /// Which fork a new one begins as.
@@ -48,6 +51,8 @@ pub(super) struct Beginning {
     /// Newest first.
     pub frozen: Vec<Arc<FrozenLayer>>,
     pub index: IndexSource,
+    /// Base files that must seem to have changed just now.
+    pub newer: Vec<RepoPath>,
     pub parent: Option<Parent>,
     pub carry: Option<CarryRecord>,
 }
@@ -72,6 +77,7 @@ impl Beginning {
                 path: prepared.index,
                 is_base: true,
             },
+            newer: prepared.newer,
             parent: None,
             carry,
         }
@@ -108,6 +114,7 @@ impl Beginning {
             }
             Some(Dentry::Whiteout) | None => None,
         };
+        let newer = newer_nodes(&self.base, self.attrs, &self.newer)?;
         let below = self.frozen.iter().map(|layer| layer.index().inos_below()).max();
         Layer::create_with(dir, LayerId(id), |layer| {
             if let Some(below) = below {
@@ -138,6 +145,7 @@ impl Beginning {
             if self.frozen.is_empty() {
                 ops.push(Op::PutNode(Ino::ROOT, root));
             }
+            ops.extend(newer);
             layer.commit(ops)
         })?;
         Ok(())
@@ -202,6 +210,7 @@ impl Store {
             base_commit: record.base_commit,
             frozen: standing.frozen,
             index,
+            newer: Vec::new(),
             parent: Some(Parent {
                 fork: parent.name.clone(),
                 snapshot: parent.snapshot.as_ref().map(|snapshot| snapshot.name.clone()),
@@ -209,7 +218,21 @@ impl Store {
         })
     }
 
-    /// Opens the base of `commit_id` (the empty tree where there is none) with `settings` (or those of now) and makes sure that its index is cached.
+    /// The base of `commit_id`, with the settings of now.
+    pub(super) fn base_at(&self, commit_id: Option<ObjectId>) -> Result<Arc<Base>, StoreError> {
+        let tree_id = match commit_id {
+            Some(commit_id) => self.repository.commit_info(commit_id)?.tree_id,
+            None => self.repository.empty_tree_id(),
+        };
+        self.shared_base(&mut self.open.lock(), tree_id, None)
+    }
+
+    /// Opens the base of `commit_id` (the empty tree where there is none) with `settings` (or those of now) and makes sure
+    /// that its index is cached.
+    ///
+    /// Build tools compare the times of a file and of what was made from it. So where something is carried from the main
+    /// checkout, base files are as old as its oldest one: older than whatever was made there of files that are the same. Those
+    /// that are not the same there must be newer.
     pub(super) fn prepare_base(
         &self,
         commit_id: Option<ObjectId>,
@@ -217,8 +240,15 @@ impl Store {
         gid: u32,
         umask: u16,
         settings: Option<&ConversionSettings>,
+        carried_from: Option<&Path>,
     ) -> Result<PreparedBase, StoreError> {
-        let newest_secs = Timestamp::now().secs - RACY_SECS;
+        let mut newest_secs = Timestamp::now().secs - RACY_SECS;
+        let mut newer = Vec::new();
+        if let (Some(checkout), Some(commit_id)) = (carried_from, commit_id) {
+            let oldest_secs = self.repository.oldest_file_secs()?;
+            newest_secs = newest_secs.min(oldest_secs.unwrap_or(newest_secs));
+            newer = self.repository.paths_that_differ(checkout, commit_id)?;
+        }
         let (tree_id, secs) = match commit_id {
             Some(commit_id) => {
                 let info = self.repository.commit_info(commit_id)?;
@@ -249,8 +279,41 @@ impl Store {
                 write_base_index(&base, &stat, &beginning(&base, &attrs), temporary).map_err(StoreError::from)
             })?,
         }
-        Ok(PreparedBase { base, attrs, index })
+        Ok(PreparedBase {
+            base,
+            attrs,
+            index,
+            newer,
+        })
     }
+}
+
+/// Nodes of base files as they are, but for the time, which is now.
+pub(super) fn newer_nodes(
+    base: &Arc<Base>,
+    attrs: BaseAttrs,
+    paths: &[RepoPath],
+) -> Result<Vec<Op>, StoreError> {
+    let nodes = BaseNodes {
+        base: base.clone(),
+        attrs,
+    };
+    let now = Timestamp::now();
+    let mut ops = Vec::new();
+    for path in paths {
+        let Some(place) = base
+            .find(path)?
+            .and_then(|(dir, index)| BaseRef::new(&dir, index))
+        else {
+            continue;
+        };
+        let mut node = base_node(&nodes.attr(&place)?, place.origin());
+        if node.kind == FileKind::Regular {
+            (node.mtime, node.ctime) = (now, now);
+            ops.push(Op::PutNode(place.entry().ino, node));
+        }
+    }
+    Ok(ops)
 }
 
 /// Copies an index: shared blocks where the disk can. A hard link would not do, as some programs write an index in place.

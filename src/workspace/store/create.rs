@@ -12,6 +12,7 @@ use crate::git::{GitError, Head, LinkedWorktree, ObjectId};
 use crate::sys::parallel::at_once;
 use crate::workspace::StoreError;
 use crate::workspace::base_nodes::BaseAttrs;
+use crate::workspace::carry::CarryRecord;
 use crate::workspace::fork::{ForkName, ForkRecord, Traces};
 
 /// Steps to be undone, last first, unless the whole succeeds.
@@ -79,20 +80,21 @@ impl Store {
         // Outside the lock: a large tree's first index takes a while, and other forks go on meanwhile.
         let prepared = match options.parent {
             None => {
-                Some(self.prepare_base(start.commit_id, options.uid, options.gid, options.umask, None)?)
+                let base = self.base_at(start.commit_id)?;
+                let chosen = self.choose_carried(&options.carry, &base)?;
+                let from = chosen.as_ref().and_then(CarryRecord::shows_files_of);
+                let ForkOptions { uid, gid, umask, .. } = *options;
+                let prepared = self.prepare_base(start.commit_id, uid, gid, umask, None, from)?;
+                Some((prepared, chosen))
             }
             Some(_) => None,
-        };
-        let chosen = match &prepared {
-            Some(prepared) => self.choose_carried(&options.carry, &prepared.base)?,
-            None => None,
         };
 
         let _admin = self.admin.lock();
         self.check_is_free(name)?;
         let beginning = match (&options.parent, prepared) {
             (Some(parent), _) => self.beginning_in(parent, start.commit_id, &options.carry)?,
-            (None, Some(prepared)) => Beginning::at(prepared, start.commit_id, chosen),
+            (None, Some((prepared, chosen))) => Beginning::at(prepared, start.commit_id, chosen),
             (None, None) => return Err(StoreError::NoSuchFork(name.to_string())),
         };
         let fork_dir = self.places.fork(name);
@@ -297,7 +299,7 @@ impl Store {
             (None, None) => Head::Unborn { name: branch },
         };
         let BaseAttrs { uid, gid, umask, .. } = record.base_attrs;
-        let prepared = self.prepare_base(base_commit, uid, gid, umask, record.conversions.as_ref())?;
+        let prepared = self.prepare_base(base_commit, uid, gid, umask, record.conversions.as_ref(), None)?;
         let worktree = LinkedWorktree::register(
             &self.repository,
             record.name.as_str(),

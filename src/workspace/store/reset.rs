@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use super::beginning::copy_index;
+use super::beginning::{copy_index, newer_nodes};
 use super::{Fork, Store, files};
 use crate::git::{LinkedWorktree, ObjectId};
 use crate::workspace::StoreError;
@@ -38,7 +38,11 @@ impl Store {
         self.repository.check_unlocked(worktree)?;
         let commit_id = self.repository.head_of(worktree.git_dir())?.commit_id();
         let BaseAttrs { uid, gid, umask, .. } = record.base_attrs;
-        let prepared = self.prepare_base(commit_id, uid, gid, umask, record.conversions.as_ref())?;
+        let settings = record.conversions.as_ref();
+        let from = record.carry.as_ref().and_then(|carry| carry.shows_files_of());
+        let from = from.filter(|from| from.is_dir());
+        let prepared = self.prepare_base(commit_id, uid, gid, umask, settings, from)?;
+        let newer = newer_nodes(&prepared.base, prepared.attrs, &prepared.newer)?;
         self.hold_kept(name, name, &["base", "head"])?;
         let to = SnapshotRecord {
             name: name.clone(),
@@ -55,7 +59,7 @@ impl Store {
             tree: None,
         };
         let had_something = !(record.frozen_layers.is_empty() && fork.workspace.is_unwritten());
-        let before = self.stand_on(name, fork, &to, reason)?;
+        let before = self.stand_on(name, fork, &to, reason, newer)?;
         if !had_something {
             self.remove_snapshot(name, &before.name)?;
         }

@@ -140,16 +140,17 @@ impl Store {
         to: &SnapshotRecord,
         reason: SnapshotReason,
     ) -> Result<SnapshotRecord, StoreError> {
-        self.stand_on(name, fork, to, reason)
+        self.stand_on(name, fork, to, reason, Vec::new())
     }
 
-    /// As [`Store::restore`].
+    /// As [`Store::restore`]; `ops` are the first changes of the layer that is written from then on.
     pub(super) fn stand_on(
         &self,
         name: &ForkName,
         fork: &Fork,
         to: &SnapshotRecord,
         reason: SnapshotReason,
+        ops: Vec<Op>,
     ) -> Result<SnapshotRecord, StoreError> {
         let _admin = self.admin.lock();
         let record = self.places.read_record(name)?;
@@ -162,7 +163,10 @@ impl Store {
         let options = SnapshotOptions::because(reason);
         let before_name = list.name_for(None, reason)?;
         let mut before = self.snapshot_of(&record, fork, before_name, &options)?;
-        let next = self.next_open_layer(|layer| put_dot_git(layer, workspace, &fork.worktree))?;
+        let next = self.next_open_layer(|layer| {
+            put_dot_git(layer, workspace, &fork.worktree)?;
+            layer.commit(ops)
+        })?;
         let record_path = self.places.record(name);
         let stood = workspace.exclusively(|exclusive| {
             // What was written becomes frozen: the record says so before anything else names it.
