@@ -23,6 +23,8 @@ mod origin;
 mod paths;
 #[path = "cli/programs.rs"]
 mod programs;
+#[path = "cli/revert.rs"]
+mod revert;
 #[path = "cli/warm.rs"]
 mod warm;
 
@@ -32,7 +34,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 29] = [
+const VERBS: [&[&str]; 30] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -46,6 +48,7 @@ const VERBS: [&[&str]; 29] = [
     &["shell", "x"],
     &["status", "x"],
     &["diff", "x"],
+    &["revert", "x", "p"],
     &["commit", "x", "-m", "m"],
     &["log", "x"],
     &["snapshot", "x"],

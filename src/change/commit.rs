@@ -273,7 +273,6 @@ fn adopt(fork: &Fork, adoptable: &[Adoptable]) -> Result<usize, ChangeError> {
 /// the fork ever had. `head` follows its descendants; where HEAD went elsewhere the old one becomes `held-<n>`.
 fn keep_head(repository: &Repository, name: &ForkName, head: ObjectId) -> Result<(), ChangeError> {
     let kept = repository.kept(name.as_str())?;
-    let is_of_the_fork = |label: &str| label == "base" || label == "head" || label.starts_with("held-");
     for (label, id) in &kept {
         if is_of_the_fork(label) && repository.is_ancestor(head, *id)? {
             return Ok(());
@@ -283,10 +282,20 @@ fn keep_head(repository: &Repository, name: &ForkName, head: ObjectId) -> Result
     if let Some(old) = old
         && !repository.is_ancestor(old, head)?
     {
-        let label = format!("held-{}", next_number(repository, name, "held-")?);
-        repository.keep(name.as_str(), &label, old)?;
+        hold(repository, name, old)?;
     }
     Ok(repository.keep(name.as_str(), "head", head)?)
+}
+
+/// Whether what `refs/tine/<fork>/<label>` keeps is kept for the fork's layers.
+pub(super) fn is_of_the_fork(label: &str) -> bool {
+    label == "base" || label == "head" || label.starts_with("held-")
+}
+
+/// Keeps, for as long as the fork is there, what its layers may hold: a commit, or a tree.
+pub(super) fn hold(repository: &Repository, name: &ForkName, id: ObjectId) -> Result<(), ChangeError> {
+    let label = format!("held-{}", next_number(repository, name, "held-")?);
+    Ok(repository.keep(name.as_str(), &label, id)?)
 }
 
 /// One past the highest number in use in `refs/tine/<fork>/<prefix><n>`.

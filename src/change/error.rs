@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::git::GitError;
 use crate::path::RepoPath;
-use crate::workspace::{ForkName, FsError, StoreError};
+use crate::workspace::{ForkName, FsError, OperationError, StoreError};
 
 /// Why a changeset could not be computed or committed.
 #[derive(Debug, Error)]
@@ -26,6 +26,8 @@ pub enum ChangeError {
     Git(#[from] GitError),
     #[error(transparent)]
     Fs(#[from] FsError),
+    #[error(transparent)]
+    Operation(#[from] OperationError),
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -10,6 +10,7 @@ mod contents;
 pub mod error;
 mod nested;
 pub mod point;
+pub mod revert;
 #[cfg(test)]
 mod tests;
 
@@ -17,3 +18,4 @@ pub use changeset::{Change, ChangeKind, Changeset, Side};
 pub use commit::{CommitOptions, CommitOutcome, SettleOutcome};
 pub use error::ChangeError;
 pub use point::{FoundPoint, Point, PointTree};
+pub use revert::{RevertOptions, RevertOutcome, RevertTo, revert};

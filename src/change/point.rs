@@ -89,15 +89,11 @@ impl Point {
 
     /// Finds what `word` means to the fork `name`, and writes nothing.
     pub fn find(store: &Store, name: &ForkName, word: &str) -> Result<FoundPoint, ChangeError> {
-        let record = store.record(name)?;
         let meanings = Point::meanings(word)?;
         if let [only] = meanings.as_slice() {
-            return Ok(FoundPoint {
-                tree: only.tree(store, &record)?,
-                point: only.clone(),
-                others: Vec::new(),
-            });
+            return only.clone().found(store, name);
         }
+        let record = store.record(name)?;
         let mut found: Option<FoundPoint> = None;
         for point in meanings {
             match (point.tree(store, &record), &mut found) {
@@ -116,6 +112,15 @@ impl Point {
         found.ok_or_else(|| ChangeError::NoSuchPoint {
             fork: name.clone(),
             word: word.to_owned(),
+        })
+    }
+
+    /// Finds this point of the fork `name`, and writes nothing.
+    pub fn found(self, store: &Store, name: &ForkName) -> Result<FoundPoint, ChangeError> {
+        Ok(FoundPoint {
+            tree: self.tree(store, &store.record(name)?)?,
+            point: self,
+            others: Vec::new(),
         })
     }
 

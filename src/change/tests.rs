@@ -24,6 +24,7 @@ use crate::workspace::{
 
 mod changesets;
 mod commits;
+mod reverts;
 
 const ME: Caller = Caller::new(1000, 1000);
 

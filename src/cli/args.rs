@@ -8,7 +8,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use super::output::Color;
 use super::{
     cat, commit, completions, daemon, delete, diff, doctor, exec, gc, list, log, ls, mount, mv, new, path,
-    reset, restore, rm, shell, snapshot, snapshots, stat, status, tree, unmount, walk, write,
+    reset, restore, revert, rm, shell, snapshot, snapshots, stat, status, tree, unmount, walk, write,
 };
 
 const MAIN_JOB: &str = "\
@@ -85,6 +85,7 @@ pub enum Verb {
     #[command(aliases = ["st"])]
     Status(status::Status),
     Diff(diff::Diff),
+    Revert(revert::Revert),
     #[command(aliases = ["ci"])]
     Commit(commit::Commit),
     Log(log::Log),

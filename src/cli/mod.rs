@@ -42,6 +42,7 @@ mod output;
 mod path;
 mod reset;
 mod restore;
+mod revert;
 mod rm;
 mod shell;
 mod snapshot;
@@ -117,6 +118,7 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Shell(verb) => shell::run(verb, &context),
         Verb::Status(verb) => status::run(verb, &context),
         Verb::Diff(verb) => diff::run(verb, &context),
+        Verb::Revert(verb) => revert::run(verb, &context),
         Verb::Commit(verb) => commit::run(verb, &context),
         Verb::Log(verb) => log::run(verb, &context),
         Verb::Snapshot(verb) => snapshot::run(verb, &context),

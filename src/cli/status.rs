@@ -4,7 +4,7 @@ use super::context::Context;
 use super::output::{Output, Tone, counted, quoted, short_id};
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
-use crate::daemon::protocol::{ChangeKindText, Changes, ForkInfo};
+use crate::daemon::protocol::{ChangeKindText, ChangeLine, Changes, ForkInfo};
 
 /// Show what changed in a fork since its last commit
 ///
@@ -52,17 +52,7 @@ fn told(fork: &ForkInfo, changes: &Changes, output: &Output) -> String {
     let mount = if fork.mounted { "" } else { ", not mounted" };
     let mut text = format!("fork {} {place} ({stand}){mount}\n", fork.name);
     for change in &changes.changes {
-        let letter = letter(change.kind);
-        let tone = match change.kind {
-            ChangeKindText::Added => Tone::Good,
-            ChangeKindText::Deleted => Tone::Bad,
-            ChangeKindText::Modified | ChangeKindText::TypeChanged => Tone::Careful,
-        };
-        text.push_str(&format!(
-            "{} {}\n",
-            output.paint(tone, letter),
-            quoted(&change.path)
-        ));
+        text.push_str(&change_text(change, output));
     }
     for path in &changes.left_out {
         text.push_str(&format!("! {} (left out: git cannot hold it)\n", quoted(path)));
@@ -72,6 +62,17 @@ fn told(fork: &ForkInfo, changes: &Changes, output: &Output) -> String {
         count => text.push_str(&format!("{}\n", counted(count, "change"))),
     }
     text
+}
+
+/// One line: what happened, to what.
+pub fn change_text(change: &ChangeLine, output: &Output) -> String {
+    let tone = match change.kind {
+        ChangeKindText::Added => Tone::Good,
+        ChangeKindText::Deleted => Tone::Bad,
+        ChangeKindText::Modified | ChangeKindText::TypeChanged => Tone::Careful,
+    };
+    let letter = output.paint(tone, letter(change.kind));
+    format!("{letter} {}\n", quoted(&change.path))
 }
 
 /// git's letter for a kind of change.

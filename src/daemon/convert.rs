@@ -209,6 +209,8 @@ impl From<OperationError> for Failure {
             }
             OperationError::Pinned(_) => Failure::new(ErrorCode::Busy, message)
                 .hint("end that program, or write the file in the mount: its profile is large-files"),
+            OperationError::InTheWay(_) => Failure::new(ErrorCode::InTheWay, message)
+                .hint("it is ignored, or git cannot hold it: move it away, or let it go with `--force`; a repository stays in any case"),
             OperationError::Source { source, .. } => match source.raw_os_error() {
                 Some(libc::ENOSPC | libc::EDQUOT) => failure::no_space(&message),
                 _ => Failure::new(ErrorCode::Io, message)
@@ -311,6 +313,7 @@ impl From<ChangeError> for Failure {
             )),
             ChangeError::Git(source) => source.into(),
             ChangeError::Fs(source) => source.into(),
+            ChangeError::Operation(source) => source.into(),
             ChangeError::Store(source) => source.into(),
         }
     }

@@ -116,6 +116,8 @@ error_codes! {
     WrongKind = "wrong-kind", Refused;
     /// A path that is no command's to change, or that leads out of the fork.
     PathRefused = "path-refused", Usage;
+    /// Something that is in no changeset would be lost.
+    InTheWay = "in-the-way", Refused;
     UncommittedChanges = "uncommitted-changes", Refused;
     NothingToCommit = "nothing-to-commit", Refused;
     EmptyMessage = "empty-message", Usage;

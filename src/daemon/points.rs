@@ -28,7 +28,24 @@ pub fn resolve(
     name: &ForkName,
     word: &str,
 ) -> Result<ResolvedPoint, Failure> {
-    let FoundPoint { point, tree, others } = Point::find(&daemon.store, name, word)?;
+    complete(daemon, repository, Point::find(&daemon.store, name, word)?)
+}
+
+/// The base of the fork `name`, whatever else may be called so.
+pub fn pristine(
+    daemon: &Arc<Daemon>,
+    repository: &Repository,
+    name: &ForkName,
+) -> Result<ResolvedPoint, Failure> {
+    complete(daemon, repository, Point::Pristine.found(&daemon.store, name)?)
+}
+
+/// Writes the tree where it is none yet.
+fn complete(
+    daemon: &Arc<Daemon>,
+    repository: &Repository,
+    FoundPoint { point, tree, others }: FoundPoint,
+) -> Result<ResolvedPoint, Failure> {
     let (tree_id, commit_id) = match (tree, &point) {
         (PointTree::Known { tree_id, commit_id }, _) => (tree_id, commit_id),
         (PointTree::Unwritten, Point::Fork(fork)) => (view_tree(daemon, repository, fork)?, None),

@@ -93,6 +93,9 @@ pub enum Request {
         #[serde(default)]
         reverse: bool,
     },
+    /// Takes paths, and all beneath them, back to what they are at another point (the fork's base, where none is named).
+    /// Answers [`Answer::Reverted`].
+    Revert(RevertRequest),
     /// Answers [`Answer::Committed`].
     Commit {
         fork: ForkName,
@@ -147,6 +150,19 @@ pub struct WriteRequest {
     /// Makes directories that are missing.
     pub parents: bool,
     pub executable: bool,
+}
+
+/// `tine revert`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RevertRequest {
+    pub fork: ForkName,
+    pub paths: Vec<PathText>,
+    pub to: Option<String>,
+    /// What is in the way and in no changeset goes.
+    #[serde(default)]
+    pub force: bool,
+    #[serde(default)]
+    pub dry_run: bool,
 }
 
 /// `tine new`.
@@ -228,6 +244,7 @@ pub enum Answer {
     Deleted(Deleted),
     Changes(Changes),
     Difference(Box<Difference>),
+    Reverted(Reverted),
     Committed(Committed),
     /// Paths that changed, as git takes them: with all beneath those that end in a slash. `token` names this moment.
     Changed {
@@ -497,6 +514,18 @@ pub struct Difference {
     pub new_tree: String,
     pub changes: Vec<ChangeLine>,
     pub left_out: Vec<PathText>,
+}
+
+/// The answer to a revert.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Reverted {
+    pub fork: ForkName,
+    pub to: PointInfo,
+    /// From what it was to what it is.
+    pub changes: Vec<ChangeLine>,
+    /// Submodules whose repositories were left alone.
+    pub left_alone: Vec<PathText>,
+    pub dry_run: bool,
 }
 
 /// What a word was taken for.

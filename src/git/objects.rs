@@ -287,7 +287,7 @@ impl Repository {
     }
 
     /// Kind and size in bytes of an object, from its header.
-    fn object_header(&self, id: ObjectId) -> Result<(Kind, u64), GitError> {
+    pub(super) fn object_header(&self, id: ObjectId) -> Result<(Kind, u64), GitError> {
         self.with_promised(id, || {
             let header = self.with_local(|local| local.objects.try_header(&id))?;
             Ok(header.map(|header| (header.kind, header.size)))

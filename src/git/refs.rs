@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use gix::ObjectId;
 use gix::bstr::ByteSlice;
 use gix::lock::acquire::Fail;
+use gix::objs::Kind;
 use gix::refs::file::Store;
 use gix::refs::file::transaction::prepare::{MustNotExist, ReferenceOutOfDate};
 use gix::refs::store::WriteReflog;
@@ -199,10 +200,13 @@ impl Repository {
         remove_stale_lock(&lock)
     }
 
-    /// Whether `ancestor` is reachable from `descendant` (a commit reaches itself).
+    /// Whether the commit `ancestor` is reachable from `descendant` (a commit reaches itself). No commit is from a tree.
     pub fn is_ancestor(&self, ancestor: ObjectId, descendant: ObjectId) -> Result<bool, GitError> {
         if ancestor == descendant {
             return Ok(true);
+        }
+        if self.object_header(descendant)?.0 != Kind::Commit {
+            return Ok(false);
         }
         let base = self
             .local()

@@ -1,7 +1,7 @@
 //! One atomic step in the making: nodes and names as they shall be, committed as a single log record.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::carried::Home;
@@ -23,9 +23,9 @@ pub(super) struct Edit<'a> {
     /// The time of everything in this step.
     pub now: Timestamp,
     nodes: BTreeMap<Ino, Node>,
+    drops: BTreeSet<Ino>,
     /// Those among them that were carried until now.
     carried: Vec<Arc<CarriedNode>>,
-    drops: Vec<Ino>,
     names: Vec<Op>,
 }
 
@@ -36,8 +36,8 @@ impl<'a> Edit<'a> {
             state,
             now: Timestamp::now(),
             nodes: BTreeMap::new(),
+            drops: BTreeSet::new(),
             carried: Vec::new(),
-            drops: Vec::new(),
             names: Vec::new(),
         }
     }
@@ -69,6 +69,18 @@ impl<'a> Edit<'a> {
         let ino = self.state.stack.open_layer_mut().allocate_ino()?;
         self.nodes.insert(ino, node);
         Ok(ino)
+    }
+
+    /// Whether no node that stays has this number of the base's: none that a layer names, none that the kernel remembers.
+    pub fn is_unused(&self, ino: Ino) -> bool {
+        let is_named = self.state.stack.node(ino).is_some() && !self.drops.contains(&ino);
+        !is_named && !self.nodes.contains_key(&ino) && !self.workspace.inodes.is_remembered(ino)
+    }
+
+    /// A node under a number that is unused.
+    pub fn put_node(&mut self, ino: Ino, node: Node) {
+        self.drops.remove(&ino);
+        self.nodes.insert(ino, node);
     }
 
     /// Makes a node at a free name of a directory, which may be one that is made in this step.
@@ -177,7 +189,7 @@ impl<'a> Edit<'a> {
         } else {
             self.nodes.remove(&found.ino);
             if self.state.stack.open_layer().index().node(found.ino).is_some() {
-                self.drops.push(found.ino);
+                self.drops.insert(found.ino);
             }
         }
         Ok(())
@@ -186,10 +198,22 @@ impl<'a> Edit<'a> {
     /// All that is beneath the directory loses its name there, as if it were emptied step by step. Where nobody uses what
     /// the base has alone, nothing is said of it.
     pub fn empty_dir(&mut self, dir: &Found) -> Result<(), FsError> {
+        self.empty_dir_but(dir, &|_, _| false)
+    }
+
+    /// As [`Edit::empty_dir`], of a directory from which some names went in this step already.
+    pub fn empty_dir_but(
+        &mut self,
+        dir: &Found,
+        is_gone: &dyn Fn(Ino, &EntryName) -> bool,
+    ) -> Result<(), FsError> {
         let mut rest = vec![dir.clone()];
         while let Some(dir) = rest.pop() {
             let is_kept = self.workspace.inodes.is_remembered(dir.ino);
             for (name, kind, ino) in self.workspace.entries(self.state, &dir)? {
+                if is_gone(dir.ino, &name) {
+                    continue;
+                }
                 let child = self.workspace.child(self.state, &dir, name.as_bytes())?;
                 let child = child.filter(|child| child.ino == ino).ok_or(FsError::Stale)?;
                 check_may_remove(self.state, &dir, &child)?;

@@ -102,6 +102,9 @@ pub enum OperationError {
     SameFile(RepoPath, RepoPath),
     #[error("{0} is open in a program that reads it without asking")]
     Pinned(RepoPath),
+    /// Something that no changeset knows: an ignored file, a fifo, a repository.
+    #[error("{0} is in the way, and in no changeset")]
+    InTheWay(RepoPath),
     #[error("the content for {path} could not be read")]
     Source { path: RepoPath, source: std::io::Error },
     #[error("{path}: {source}")]

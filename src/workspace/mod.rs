@@ -5,6 +5,7 @@
 //! [`Delta`] is what a fork's layers change, as a plain value.
 
 mod acl;
+mod apply;
 mod backing;
 mod base_nodes;
 mod carried;
@@ -35,6 +36,7 @@ pub mod store;
 mod tests;
 mod xattr;
 
+pub use apply::{ApplyOptions, FileContent, NewEntry, Replacement};
 pub use base_nodes::BaseAttrs;
 pub use carry::{CarryRecord, CarryWish};
 pub use changed::Changed;

@@ -4,6 +4,7 @@ mod forks;
 mod lifecycle;
 mod mounting;
 mod paths;
+mod restoring;
 mod snapshots;
 mod work;
 
@@ -72,6 +73,7 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
             against,
             reverse,
         } => work::diff(daemon, &fork, against.as_deref(), reverse),
+        Request::Revert(request) => restoring::revert(daemon, &request),
         Request::Commit {
             fork,
             message,

@@ -1,0 +1,199 @@
+//! `tine revert`: paths go back to what they were, mounted or not.
+
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::refused;
+use crate::support::{OutputExt, TestRepo, Tine, repo::path_text, require_fuse};
+
+/// One change of each kind.
+fn change_a_bit_of_everything(repo: &TestRepo, dir: &Path) {
+    repo.sh_in(
+        dir,
+        "echo four >> docs/guide.md
+         echo new > src/new.rs
+         mkdir -p made/deep && echo x > made/deep/x
+         rm README.md
+         rm link && echo file > link
+         chmod 644 run.sh
+         echo noise > noise.log",
+    );
+}
+
+const EVERYTHING: &str = "A README.md\n\
+                          M docs/guide.md\n\
+                          T link\n\
+                          D made/deep/x\n\
+                          M run.sh\n\
+                          D src/new.rs\n\
+                          6 paths taken back to pristine";
+
+#[test]
+fn a_mount_sees_at_once_what_was_taken_back() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    // The kernel knows all of it, and what is not there.
+    repo.sh_in(
+        &dir,
+        "find . -exec stat {} + > /dev/null; cat docs/guide.md README.md link > /dev/null",
+    );
+    let guide = std::fs::read(dir.join("docs/guide.md")).unwrap();
+    let before = std::fs::metadata(dir.join("README.md")).unwrap();
+    change_a_bit_of_everything(&repo, &dir);
+    repo.sh_in(
+        &dir,
+        "find . -exec stat {} + > /dev/null; cat docs/guide.md link > /dev/null; ! stat README.md",
+    );
+    let dry = tine.ok(&["revert", "demo", ".", "--dry-run"]);
+    assert_eq!(dry, EVERYTHING.replace("taken", "would be taken"));
+    assert_eq!(tine.ok(&["revert", "demo", "."]), EVERYTHING);
+    assert_eq!(std::fs::read(dir.join("docs/guide.md")).unwrap(), guide);
+    assert!(std::fs::symlink_metadata(dir.join("link")).unwrap().is_symlink());
+    assert!(!dir.join("made").exists() && !dir.join("src/new.rs").exists());
+    assert_eq!(
+        std::fs::metadata(dir.join("run.sh"))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777,
+        0o755
+    );
+    let after = std::fs::metadata(dir.join("README.md")).unwrap();
+    assert_eq!(after.len(), before.len());
+    assert!(
+        after.mtime() > before.mtime(),
+        "what builds by times sees that it changed"
+    );
+    assert_eq!(std::fs::read_to_string(dir.join("noise.log")).unwrap(), "noise\n");
+    assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
+    assert_eq!(
+        tine.ok(&["revert", "demo", "docs", "README.md"]),
+        "nothing to take back: it is as at pristine"
+    );
+    let listed = std::fs::read_dir(&dir).unwrap().count();
+    tine.ok(&["unmount", "demo"]);
+    tine.ok(&["mount", "demo"]);
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), listed);
+    assert_eq!(tine.json(&["status", "demo"])["changes"], json!([]));
+}
+
+#[test]
+fn a_fork_that_is_not_mounted_goes_back_to_any_point() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    repo.sh_in(&dir, "echo one > docs/guide.md; echo one > one.txt");
+    tine.ok(&["commit", "demo", "-m", "one"]);
+    change_a_bit_of_everything(&repo, &dir);
+    tine.ok(&["unmount", "demo"]);
+    tine.ok(&["new", "other", "--no-mount"]);
+    repo.sh_in(repo.dir(), "echo theirs > ../theirs");
+    tine.ok(&["write", "other", "README.md", "-F", "../theirs"]);
+    assert_eq!(
+        tine.ok(&["revert", "demo", "docs", "run.sh", "--to", "HEAD"]),
+        "M docs/guide.md\nM run.sh\n2 paths taken back to rev:HEAD"
+    );
+    assert_eq!(tine.ok(&["cat", "demo", "docs/guide.md"]), "one");
+    let reverted = tine.json(&["revert", "demo", "README.md", "--to", "fork:other"]);
+    assert_eq!(reverted["to"]["point"], "fork:other");
+    assert_eq!(
+        (&reverted["changes"][0]["kind"], &reverted["changes"][0]["path"]),
+        (&json!("added"), &json!("README.md"))
+    );
+    assert_eq!(tine.ok(&["cat", "demo", "README.md"]), "theirs");
+    // To what the fork was made from, its commit included; HEAD stays.
+    tine.ok(&["revert", "demo", "."]);
+    assert_eq!(tine.ok(&["diff", "demo", "--against", "pristine"]), "");
+    assert_eq!(
+        tine.ok(&["diff", "demo", "--name-status"]),
+        "M\tdocs/guide.md\nD\tone.txt"
+    );
+    tine.kill_daemon();
+    assert_eq!(tine.ok(&["diff", "demo", "--against", "pristine"]), "");
+}
+
+#[test]
+fn a_removed_directory_comes_back_with_hundreds_of_files() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    repo.sh_in(
+        repo.dir(),
+        "for i in $(seq 400); do mkdir -p many/$((i % 7)); echo $i > many/$((i % 7))/$i; done
+         git add -A && git commit -qm many",
+    );
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    repo.sh_in(
+        &dir,
+        "cat many/*/* | sort > ../before; find many | sort >> ../before; rm -r many; echo file > many; ls -l",
+    );
+    let told = tine.ok(&["revert", "demo", "many"]);
+    assert!(told.ends_with("401 paths taken back to pristine"), "{told}");
+    repo.sh_in(&dir, "(cat many/*/* | sort; find many | sort) | cmp - ../before");
+    assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
+}
+
+#[test]
+fn paths_are_named_from_the_root_or_in_the_mount() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    let odd = dir.join(std::ffi::OsStr::from_bytes(b"not\xffutf8"));
+    let change = || {
+        std::fs::write(dir.join("README.md"), "changed").unwrap();
+        std::fs::write(&odd, "x").unwrap();
+    };
+    change();
+    let readme = dir.join("README.md");
+    assert_eq!(
+        tine.ok(&["revert", "demo", path_text(&readme)]),
+        "M README.md\n1 path taken back to pristine"
+    );
+    let mut command = tine.command(&["revert", "demo"]);
+    command.arg(&odd);
+    let output = crate::support::run_with_timeout(&mut command).expect_success("revert");
+    assert_eq!(output.text(), "D \"not\\377utf8\"\n1 path taken back to pristine");
+    change();
+    assert_eq!(
+        tine.ok(&["revert", "demo", "./README.md", "README.md/", "."]),
+        "M README.md\nD \"not\\377utf8\"\n2 paths taken back to pristine"
+    );
+}
+
+#[test]
+fn what_cannot_be_taken_back_is_refused_and_nothing_changes() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    repo.sh_in(
+        &dir,
+        "echo four >> docs/guide.md; rm README.md; mkdir README.md; echo hidden > README.md/x.log",
+    );
+    let before = tine.json(&["diff", "demo"])["view_tree"].clone();
+    for (words, code, exit) in [
+        (&["docs", "nothing"][..], "no-such-path", 4),
+        (&["docs", "README.md"], "in-the-way", 3),
+        (&["docs", ".git"], "path-refused", 2),
+        (&["docs", "/etc/passwd"], "path-refused", 2),
+        (&["docs", "../demo"], "usage", 2),
+        (&["docs", ""], "usage", 2),
+        (&["docs", "--to", "nowhere"], "no-such-point", 4),
+        (&["docs", "--to", "rev:nowhere"], "unknown-revision", 4),
+    ] {
+        let words = [&["revert", "demo"], words].concat();
+        refused(&repo, &tine, &words, code, exit);
+        assert_eq!(tine.json(&["diff", "demo"])["view_tree"], before, "{words:?}");
+    }
+    refused(&repo, &tine, &["revert", "nobody", "x"], "no-such-fork", 4);
+    tine.ok(&["revert", "demo", ".", "--force"]);
+    assert!(dir.join("README.md").is_file());
+    assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
+}
