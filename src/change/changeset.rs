@@ -119,6 +119,8 @@ pub fn write_tree(repository: &Repository, changeset: &Changeset) -> Result<Obje
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
     Everything,
+    /// As well, where there is no index that belongs to HEAD.
+    WithoutIndex,
     /// Paths that HEAD has.
     InHead,
 }
@@ -182,7 +184,7 @@ impl Examiner<'_> {
         let delta = self.fork.workspace.delta()?;
         let mut rules = IgnoreRules::new(self.repository, |dir: &RepoPath| read_ignore_file(self.fork, dir))?;
         let mut is_ignored = |path: &RepoPath, is_dir| match self.scope {
-            Scope::Everything => rules.is_ignored(path, is_dir),
+            Scope::Everything | Scope::WithoutIndex => rules.is_ignored(path, is_dir),
             // Untracked paths are not looked at, so the rules do not matter.
             Scope::InHead => Ok(false),
         };
@@ -201,7 +203,7 @@ impl Examiner<'_> {
             .filter(|nested| !nested.is_ignored)
             .map(|nested| nested.path.clone())
             .collect();
-        if self.scope == Scope::Everything {
+        if self.scope != Scope::InHead {
             let (gitlinks, unknown) = self.gitlinks(nested)?;
             candidates.extend(gitlinks);
             left_out.extend(unknown);
@@ -304,13 +306,13 @@ impl Examiner<'_> {
         let (new, attr) = match new {
             Found::Nothing => (None, None),
             // HEAD moved and the file did not: it counts as what `git add` would make of it.
-            Found::Stored(side) if old.is_some() && self.scope == Scope::Everything => {
+            Found::Stored(side) if old.is_some() && self.scope != Scope::InHead => {
                 let id = contents.of_stored(&path, &side)?;
                 (Some(Side { id, ..side }), None)
             }
             Found::Stored(side) => (Some(side), None),
             Found::Node(node)
-                if self.scope == Scope::Everything
+                if self.scope != Scope::InHead
                     && contents.differs_without_reading(&path, node, old.as_ref())? =>
             {
                 let kind = node
@@ -383,7 +385,10 @@ impl Examiner<'_> {
         nested: Vec<NestedRepository>,
     ) -> Result<(Vec<Candidate<'static>>, Vec<RepoPath>), ChangeError> {
         let asked: Vec<&RepoPath> = nested.iter().map(|nested| &nested.path).collect();
-        let answers = self.tracking_of(&asked)?;
+        let answers = match self.scope {
+            Scope::WithoutIndex => vec![Tracking::Untracked; asked.len()],
+            Scope::Everything | Scope::InHead => self.tracking_of(&asked)?,
+        };
         let (mut gitlinks, mut unknown) = (Vec::new(), Vec::new());
         for (
             NestedRepository {

@@ -11,6 +11,7 @@ pub mod error;
 mod nested;
 pub mod point;
 pub mod revert;
+pub mod snapshots;
 #[cfg(test)]
 mod tests;
 

@@ -10,7 +10,7 @@
 
 use std::fmt;
 
-use super::ChangeError;
+use super::{ChangeError, snapshots};
 use crate::git::{GitError, ObjectId};
 use crate::workspace::{ForkName, ForkRecord, Store, StoreError};
 
@@ -21,10 +21,10 @@ const PRISTINE: &str = "pristine";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Point {
     /// A snapshot of the fork that is spoken of.
-    Snapshot(String),
+    Snapshot(ForkName),
     /// A fork's view as it is now.
     Fork(ForkName),
-    SnapshotOf(ForkName, String),
+    SnapshotOf(ForkName, ForkName),
     /// The base of the fork that is spoken of.
     Pristine,
     /// A commit, by whatever leads to one, or a tree.
@@ -64,22 +64,30 @@ pub struct FoundPoint {
 }
 
 impl Point {
-    /// What `word` may mean, the most likely first. With a prefix it means one thing.
-    fn meanings(word: &str) -> Result<Vec<Point>, ChangeError> {
+    /// What `word` may mean to the fork `name`, the most likely first. With a prefix it means one thing.
+    fn meanings(name: &ForkName, word: &str) -> Result<Vec<Point>, ChangeError> {
+        let snapshot_name = |snapshot: &str| {
+            ForkName::parse(snapshot).map_err(|_| ChangeError::NoSuchPoint {
+                fork: name.clone(),
+                word: word.to_owned(),
+            })
+        };
         if let Some(snapshot) = word.strip_prefix("snapshot:") {
-            return Ok(vec![Point::Snapshot(snapshot.to_owned())]);
+            return Ok(vec![Point::Snapshot(snapshot_name(snapshot)?)]);
         }
         if let Some(fork) = word.strip_prefix("fork:") {
             return Ok(vec![match fork.split_once('@') {
-                Some((fork, snapshot)) => Point::SnapshotOf(ForkName::parse(fork)?, snapshot.to_owned()),
+                Some((fork, snapshot)) => Point::SnapshotOf(ForkName::parse(fork)?, snapshot_name(snapshot)?),
                 None => Point::Fork(ForkName::parse(fork)?),
             }]);
         }
         if let Some(revision) = word.strip_prefix("rev:") {
             return Ok(vec![Point::Revision(revision.to_owned())]);
         }
-        let mut meanings = vec![Point::Snapshot(word.to_owned())];
-        meanings.extend(ForkName::parse(word).map(Point::Fork));
+        let mut meanings = Vec::new();
+        if let Ok(word) = ForkName::parse(word) {
+            meanings.extend([Point::Snapshot(word.clone()), Point::Fork(word)]);
+        }
         if word == PRISTINE {
             meanings.push(Point::Pristine);
         }
@@ -89,8 +97,13 @@ impl Point {
 
     /// Finds what `word` means to the fork `name`, and writes nothing.
     pub fn find(store: &Store, name: &ForkName, word: &str) -> Result<FoundPoint, ChangeError> {
-        let meanings = Point::meanings(word)?;
-        if let [only] = meanings.as_slice() {
+        let meanings = Point::meanings(name, word)?;
+        let has_prefix = ["snapshot:", "fork:", "rev:"]
+            .iter()
+            .any(|prefix| word.starts_with(prefix));
+        if let [only] = meanings.as_slice()
+            && has_prefix
+        {
             return only.clone().found(store, name);
         }
         let record = store.record(name)?;
@@ -137,7 +150,7 @@ impl Point {
                 Ok(PointTree::Unwritten)
             }
             Point::Pristine => {
-                let id = |hex: &str| ObjectId::from_hex(hex.as_bytes()).map_err(damaged(record));
+                let id = |hex: &str| ObjectId::from_hex(hex.as_bytes()).map_err(damaged(&record.name));
                 Ok(PointTree::Known {
                     tree_id: id(&record.base_tree)?,
                     commit_id: record.base_commit.as_deref().map(id).transpose()?,
@@ -152,17 +165,22 @@ impl Point {
     }
 }
 
-fn find_snapshot(_store: &Store, fork: &ForkName, snapshot: &str) -> Result<PointTree, ChangeError> {
-    Err(ChangeError::NoSuchPoint {
-        fork: fork.clone(),
-        word: format!("snapshot:{snapshot}"),
+fn find_snapshot(store: &Store, fork: &ForkName, snapshot: &ForkName) -> Result<PointTree, ChangeError> {
+    let snapshot = store.snapshot(fork, snapshot)?;
+    Ok(match snapshots::written_tree(store.repository(), &snapshot) {
+        Some(tree_id) => PointTree::Known {
+            tree_id,
+            commit_id: None,
+        },
+        None => PointTree::Unwritten,
     })
 }
 
-fn damaged<E: fmt::Display>(record: &ForkRecord) -> impl Fn(E) -> ChangeError + '_ {
-    |error| {
+/// For `map_err`: what the store remembers of the fork cannot be read.
+pub(super) fn damaged<E: fmt::Display>(name: &ForkName) -> impl Fn(E) -> ChangeError + '_ {
+    move |error| {
         ChangeError::Store(StoreError::Damaged {
-            path: format!("the record of {}", record.name).into(),
+            path: format!("the record of {name}").into(),
             reason: error.to_string(),
         })
     }
@@ -173,7 +191,7 @@ fn is_missing(error: &ChangeError) -> bool {
     matches!(
         error,
         ChangeError::NoSuchPoint { .. }
-            | ChangeError::Store(StoreError::NoSuchFork(_))
+            | ChangeError::Store(StoreError::NoSuchFork(_) | StoreError::NoSuchSnapshot { .. })
             | ChangeError::Git(GitError::UnknownRevision(_))
     )
 }
@@ -182,23 +200,23 @@ fn is_missing(error: &ChangeError) -> bool {
 mod tests {
     use super::*;
 
-    fn meanings(word: &str) -> Vec<String> {
-        let meanings = Point::meanings(word).expect("a word that can be understood");
-        meanings.iter().map(Point::to_string).collect()
+    fn meanings(word: &str) -> Result<Vec<String>, ChangeError> {
+        let name = ForkName::parse("own").expect("a good name");
+        let meanings = Point::meanings(&name, word)?;
+        Ok(meanings.iter().map(Point::to_string).collect())
     }
 
     #[test]
     fn a_word_means_the_nearest_thing_first() {
-        assert_eq!(meanings("demo"), ["snapshot:demo", "fork:demo", "rev:demo"]);
         assert_eq!(
-            meanings("pristine"),
+            meanings("demo").unwrap(),
+            ["snapshot:demo", "fork:demo", "rev:demo"]
+        );
+        assert_eq!(
+            meanings("pristine").unwrap(),
             ["snapshot:pristine", "fork:pristine", "pristine", "rev:pristine"]
         );
-        assert_eq!(
-            meanings("HEAD~2"),
-            ["snapshot:HEAD~2", "rev:HEAD~2"],
-            "no fork's name"
-        );
+        assert_eq!(meanings("HEAD~2").unwrap(), ["rev:HEAD~2"], "no other's name");
     }
 
     #[test]
@@ -210,9 +228,10 @@ mod tests {
             "rev:demo",
             "rev:fork:x",
         ] {
-            assert_eq!(meanings(word), [word]);
+            assert_eq!(meanings(word).unwrap(), [word]);
         }
-        assert!(Point::meanings("fork:../x").is_err());
-        assert!(Point::meanings("fork:@x").is_err());
+        for word in ["fork:../x", "fork:@x", "fork:demo@", "snapshot:", "snapshot:../x"] {
+            assert!(meanings(word).is_err(), "{word}");
+        }
     }
 }

@@ -45,33 +45,55 @@ pub struct Revert {
 }
 
 pub fn run(verb: &Revert, context: &Context) -> Result<Exit, Failure> {
-    let mut inside = Inside::new(context, &verb.fork)?;
-    let paths = inside.paths(verb.paths.iter().map(OsString::as_os_str))?;
-    let request = Request::Revert(RevertRequest {
-        fork: inside.fork.clone(),
-        paths,
-        to: verb.to.clone(),
+    let wish = Wish {
+        fork: &verb.fork,
+        paths: &verb.paths,
+        to: verb.to.as_deref(),
         force: verb.force,
         dry_run: verb.dry_run,
-    });
-    let reverted = inside.connection.ask(&request, |answer| match answer {
-        Answer::Reverted(reverted) => Some(reverted),
-        _ => None,
-    })?;
-    if let Some(word) = &verb.to {
-        context.output.note_meaning(word, &reverted.to);
+    };
+    wish.carry_out(context)
+}
+
+/// What is to be taken back.
+pub struct Wish<'a> {
+    pub fork: &'a str,
+    pub paths: &'a [OsString],
+    pub to: Option<&'a str>,
+    pub force: bool,
+    pub dry_run: bool,
+}
+
+impl Wish<'_> {
+    pub fn carry_out(&self, context: &Context) -> Result<Exit, Failure> {
+        let mut inside = Inside::new(context, self.fork)?;
+        let paths = inside.paths(self.paths.iter().map(OsString::as_os_str))?;
+        let request = Request::Revert(RevertRequest {
+            fork: inside.fork.clone(),
+            paths,
+            to: self.to.map(str::to_owned),
+            force: self.force,
+            dry_run: self.dry_run,
+        });
+        let reverted = inside.connection.ask(&request, |answer| match answer {
+            Answer::Reverted(reverted) => Some(reverted),
+            _ => None,
+        })?;
+        if let Some(word) = self.to {
+            context.output.note_meaning(word, &reverted.to);
+        }
+        for path in &reverted.left_alone {
+            context.output.note(&format!(
+                "{} is left alone: what a submodule stands on is changed in there",
+                shown(path)
+            ));
+        }
+        match context.output.is_json() {
+            true => context.output.json(&reverted)?,
+            false => context.output.text(&told(&reverted, &context.output))?,
+        }
+        Ok(SUCCESS)
     }
-    for path in &reverted.left_alone {
-        context.output.note(&format!(
-            "{} is left alone: what a submodule stands on is changed in there",
-            shown(path)
-        ));
-    }
-    match context.output.is_json() {
-        true => context.output.json(&reverted)?,
-        false => context.output.text(&told(&reverted, &context.output))?,
-    }
-    Ok(SUCCESS)
 }
 
 fn told(reverted: &Reverted, output: &Output) -> String {

@@ -6,7 +6,7 @@ use super::failure::{ErrorCode, Failure};
 use super::protocol::{PointInfo, PointKind};
 use super::slots::Daemon;
 use crate::change::changeset::{self, Blobs};
-use crate::change::{FoundPoint, Point, PointTree};
+use crate::change::{FoundPoint, Point, PointTree, snapshots};
 use crate::git::{ObjectId, Repository};
 use crate::workspace::ForkName;
 
@@ -28,7 +28,7 @@ pub fn resolve(
     name: &ForkName,
     word: &str,
 ) -> Result<ResolvedPoint, Failure> {
-    complete(daemon, repository, Point::find(&daemon.store, name, word)?)
+    complete(daemon, repository, name, Point::find(&daemon.store, name, word)?)
 }
 
 /// The base of the fork `name`, whatever else may be called so.
@@ -37,19 +37,31 @@ pub fn pristine(
     repository: &Repository,
     name: &ForkName,
 ) -> Result<ResolvedPoint, Failure> {
-    complete(daemon, repository, Point::Pristine.found(&daemon.store, name)?)
+    complete(
+        daemon,
+        repository,
+        name,
+        Point::Pristine.found(&daemon.store, name)?,
+    )
 }
 
 /// Writes the tree where it is none yet.
 fn complete(
     daemon: &Arc<Daemon>,
     repository: &Repository,
+    name: &ForkName,
     FoundPoint { point, tree, others }: FoundPoint,
 ) -> Result<ResolvedPoint, Failure> {
     let (tree_id, commit_id) = match (tree, &point) {
         (PointTree::Known { tree_id, commit_id }, _) => (tree_id, commit_id),
         (PointTree::Unwritten, Point::Fork(fork)) => (view_tree(daemon, repository, fork)?, None),
-        (PointTree::Unwritten, _) => {
+        (PointTree::Unwritten, Point::Snapshot(snapshot)) => {
+            (snapshot_tree(daemon, repository, name, snapshot)?, None)
+        }
+        (PointTree::Unwritten, Point::SnapshotOf(fork, snapshot)) => {
+            (snapshot_tree(daemon, repository, fork, snapshot)?, None)
+        }
+        (PointTree::Unwritten, Point::Pristine | Point::Revision(_)) => {
             return Err(Failure::new(ErrorCode::Internal, format!("{point} has no tree")));
         }
     };
@@ -69,6 +81,24 @@ fn view_tree(daemon: &Arc<Daemon>, repository: &Repository, name: &ForkName) -> 
     turn.settle(repository, &fork)?;
     let changeset = changeset::changeset(repository, &fork, Blobs::Write)?;
     Ok(changeset::write_tree(repository, &changeset)?)
+}
+
+/// Writes the tree of a snapshot, which stays while this has its fork's turn.
+fn snapshot_tree(
+    daemon: &Arc<Daemon>,
+    repository: &Repository,
+    name: &ForkName,
+    snapshot: &ForkName,
+) -> Result<ObjectId, Failure> {
+    let slot = daemon.slot(name);
+    let _turn = daemon.turn(&slot)?;
+    let snapshot = daemon.store.snapshot(name, snapshot)?;
+    Ok(snapshots::snapshot_tree(
+        &daemon.store,
+        repository,
+        name,
+        &snapshot,
+    )?)
 }
 
 impl From<&ResolvedPoint> for PointInfo {

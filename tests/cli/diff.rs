@@ -263,3 +263,70 @@ fn forks_are_compared_from_both_sides_at_once() {
         }
     });
 }
+
+#[test]
+fn a_fork_is_compared_with_its_snapshots_and_those_of_others() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    repo.sh_in(
+        &dir,
+        "echo four >> docs/guide.md; echo new > new.txt; echo noise > noise.log",
+    );
+    let then = tine.json(&["diff", "demo"])["view_tree"].clone();
+    tine.ok(&["snapshot", "demo", "before"]);
+    let listed = || tine.json(&["snapshots", "demo"])["snapshots"][0]["tree"].clone();
+    assert_eq!(listed(), Value::Null, "nobody asked for it");
+    repo.sh_in(&dir, "rm new.txt; echo later > later.txt; rm noise.log");
+    tine.ok(&["commit", "demo", "-m", "later"]);
+    let difference = tine.json(&["diff", "demo", "--against", "before"]);
+    assert_eq!(changes(&difference), ["A later.txt", "D new.txt"]);
+    assert_eq!(
+        difference["against"],
+        json!({"kind": "snapshot", "point": "snapshot:before", "tree": then, "commit": null, "also": []})
+    );
+    assert_eq!(listed(), then);
+    assert_eq!(
+        json!(repo.git(&["rev-parse", "refs/tine/demo/snapshot-before"])),
+        then
+    );
+    tine.ok(&["unmount", "demo"]);
+    tine.kill_daemon();
+    repo.git(&["gc", "-q", "--prune=now"]);
+    assert_eq!(
+        tine.json(&["diff", "demo", "--against", "snapshot:before"]),
+        difference
+    );
+
+    tine.ok(&["new", "other", "--no-mount"]);
+    let theirs = tine.json(&["diff", "other", "--against", "fork:demo@before"]);
+    assert_eq!(changes(&theirs), ["M docs/guide.md", "D new.txt"]);
+    assert_eq!(theirs["against"]["point"], "fork:demo@before");
+    // A snapshot comes before a fork of that name, and that before a branch.
+    tine.ok(&["snapshot", "demo", "other"]);
+    let output = tine
+        .run(&["diff", "demo", "--against", "other"])
+        .expect_success("diff");
+    assert_eq!(
+        output.error_text(),
+        "note: \"other\" is taken for snapshot:other; it could also be fork:other\n"
+    );
+    for (word, code) in [
+        ("snapshot:nothing", "no-such-snapshot"),
+        ("fork:demo@nothing", "no-such-snapshot"),
+        ("fork:nothing@before", "no-such-fork"),
+        ("snapshot:a b", "no-such-point"),
+    ] {
+        refused(&repo, &tine, &["diff", "demo", "--against", word], code, 4);
+    }
+    tine.ok(&["snapshot", "demo", "before", "--delete"]);
+    assert_eq!(repo.git(&["for-each-ref", "refs/tine/demo/snapshot-before"]), "");
+    refused(
+        &repo,
+        &tine,
+        &["diff", "demo", "--against", "before"],
+        "no-such-point",
+        4,
+    );
+}

@@ -197,3 +197,53 @@ fn what_cannot_be_taken_back_is_refused_and_nothing_changes() {
     assert!(dir.join("README.md").is_file());
     assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
 }
+
+#[test]
+fn paths_go_back_to_a_snapshot_and_the_rest_goes_on() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    change_a_bit_of_everything(&repo, &dir);
+    tine.ok(&["snapshot", "demo", "then"]);
+    repo.sh_in(
+        &dir,
+        "echo later > src/new.rs; rm -r made docs; echo later > README.md; chmod 755 run.sh; echo later > noise.log",
+    );
+    assert_eq!(
+        tine.ok(&["revert", "demo", "src", "made", "--to", "then"]),
+        "A made/deep/x\nM src/new.rs\n2 paths taken back to snapshot:then"
+    );
+    let read = |path: &str| std::fs::read_to_string(dir.join(path)).unwrap();
+    assert_eq!(
+        (read("src/new.rs"), read("made/deep/x")),
+        ("new\n".into(), "x\n".into())
+    );
+    assert_eq!(read("README.md"), "later\n");
+    let restored = tine.json(&["restore", "demo", "then", "--path", "docs", "--path", "run.sh"]);
+    assert_eq!(restored["to"]["point"], "snapshot:then");
+    assert!(read("docs/guide.md").ends_with("four\n"));
+    tine.ok(&["revert", "demo", ".", "--to", "then"]);
+    assert!(!dir.join("README.md").exists());
+    assert_eq!(read("noise.log"), "later\n", "ignored files are no part of it");
+    assert_eq!(tine.ok(&["diff", "demo", "--against", "then"]), "");
+    // Of another fork, that is not mounted, and with the snapshot gone what came stays.
+    tine.ok(&["new", "other", "--no-mount"]);
+    tine.ok(&["revert", "other", "made", "docs", "--to", "fork:demo@then"]);
+    tine.ok(&["snapshot", "demo", "then", "--delete"]);
+    tine.ok(&["unmount", "demo"]);
+    tine.ok(&["delete", "demo", "--force"]);
+    for reference in repo
+        .git(&["for-each-ref", "--format=%(refname)", "refs/tine/demo/"])
+        .lines()
+    {
+        repo.git(&["update-ref", "-d", reference]);
+    }
+    repo.git(&["gc", "-q", "--prune=now"]);
+    assert_eq!(tine.ok(&["cat", "other", "made/deep/x"]), "x");
+    assert!(tine.ok(&["cat", "other", "docs/guide.md"]).ends_with("four"));
+    assert_eq!(
+        tine.ok(&["diff", "other", "--name-status"]),
+        "M\tdocs/guide.md\nA\tmade/deep/x"
+    );
+}

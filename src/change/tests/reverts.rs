@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::*;
 use crate::change::revert::{RevertOptions, RevertOutcome, RevertTo, revert};
-use crate::workspace::{Changed, OperationError};
+use crate::change::snapshots::snapshot_tree;
+use crate::workspace::{Changed, OperationError, SnapshotOptions, SnapshotReason, SnapshotRecord};
 
 const FORCE: RevertOptions = RevertOptions {
     force: true,
@@ -84,6 +85,15 @@ impl Fixture {
         for (ino, (at, links)) in expected {
             assert_eq!(links, names[&ino], "links of {at}");
         }
+    }
+
+    fn snapshot(&self) -> SnapshotRecord {
+        let options = SnapshotOptions::because(SnapshotReason::Asked);
+        self.store.take_snapshot(&demo(), &self.fork, &options).unwrap()
+    }
+
+    fn tree_of(&self, snapshot: &SnapshotRecord) -> ObjectId {
+        snapshot_tree(&self.store, self.git(), &demo(), snapshot).unwrap()
     }
 
     /// As another process has it.
@@ -455,6 +465,40 @@ fn files_are_converted_as_the_attributes_then_say() {
     assert!(fixture.status().is_empty(), "{:?}", fixture.status());
 }
 
+#[test]
+fn a_snapshots_tree_is_that_of_its_time_and_is_kept_with_it() {
+    let fixture = Fixture::sample();
+    fixture.write("a.txt", "then\n");
+    fixture.write("new", "then\n");
+    fixture.write("hidden.log", "ignored\n");
+    let then = fixture.view_tree();
+    let snapshot = fixture.snapshot();
+    fixture.write("a.txt", "later\n");
+    fixture.remove("ignored.log");
+    fixture.commit("HEAD goes on").unwrap();
+    assert_eq!(fixture.tree_of(&snapshot), then);
+    let snapshot = fixture.store.snapshot(&demo(), &snapshot.name).unwrap();
+    assert_eq!(snapshot.tree, Some(then.to_string()));
+    assert_eq!(fixture.refs()[&format!("snapshot-{}", snapshot.name)], then);
+    // A tree that is gone is written again.
+    fixture
+        .git()
+        .release("demo", &format!("snapshot-{}", snapshot.name))
+        .unwrap();
+    fixture.repository.git(&["gc", "-q", "--prune=now"]);
+    assert_eq!(fixture.tree_of(&snapshot), then);
+    fixture.repository.git(&["gc", "-q", "--prune=now"]);
+    fixture
+        .revert_with(then, &["a.txt"], RevertOptions::default())
+        .unwrap();
+    assert_eq!(fixture.read("a.txt"), "then\n");
+    fixture.store.remove_snapshot(&demo(), &snapshot.name).unwrap();
+    fixture.repository.git(&["gc", "-q", "--prune=now"]);
+    assert_eq!(fixture.read("a.txt"), "then\n", "the layer's own");
+    assert_eq!(fixture.store.snapshots(&demo()).unwrap(), []);
+    assert!(!fixture.refs().keys().any(|label| label.starts_with("snapshot-")));
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Write(&'static str, u8),
@@ -556,12 +600,23 @@ proptest! {
     /// Whatever was done, what a comparison with any point shows is what a revert to it changes, and then the view is as
     /// it was at that point; and back again. git is told of all of it.
     #[test]
-    fn a_revert_of_everything_makes_the_view_what_the_point_is(first in any_steps(), second in any_steps()) {
+    fn a_revert_of_everything_makes_the_view_what_the_point_is(
+        first in any_steps(),
+        second in any_steps(),
+        freezes in any::<[bool; 3]>(),
+    ) {
         let mut fixture = Fixture::sample();
         take(&fixture, &first);
         let one = fixture.view_tree();
+        let snapshot = freezes[0].then(|| fixture.snapshot());
         take(&fixture, &second);
         let other = fixture.view_tree();
+        let second_snapshot = freezes[1].then(|| fixture.snapshot());
+        for (snapshot, tree_id) in [(&snapshot, one), (&second_snapshot, other)] {
+            if let Some(snapshot) = snapshot {
+                prop_assert_eq!(fixture.tree_of(snapshot), tree_id);
+            }
+        }
         let base = fixture.base_tree();
         for tree_id in [one, other, base, one, base] {
             let shown = super::super::compare::compare_trees(fixture.git(), fixture.view_tree(), tree_id).unwrap();
@@ -579,6 +634,10 @@ proptest! {
             checkout.staged(&head_tree);
             let written = checkout.git(&["write-tree"]);
             prop_assert_eq!(written.trim(), tree_id.to_string());
+            if freezes[2] {
+                let snapshot = fixture.snapshot();
+                prop_assert_eq!(fixture.tree_of(&snapshot), tree_id);
+            }
             fixture = fixture.reopened();
             prop_assert_eq!(fixture.view_tree(), tree_id);
         }
