@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::base_nodes::BaseNodes;
 use super::carry::{CarriedNode, Carry};
+use super::copy_up::Fetched;
 use super::error::FsError;
 use super::fs::{Found, Invalidation, Place, State, Workspace};
 use super::inodes::{BaseRef, LowerRef};
@@ -11,6 +12,9 @@ use crate::attr::{Attr, FileKind, Ino};
 use crate::git::TreeEntryKind;
 use crate::layer::{Content, Dentry, Node, Op, Xattrs};
 use crate::path::{EntryName, RepoPath};
+
+/// Larger files, in bytes, keep the main checkout's bytes until they are written.
+const OWN_MAX: u64 = 256 << 20;
 
 /// Where the carry has what a directory of the view holds beneath layers and base.
 pub(super) enum CarriedDir {
@@ -71,12 +75,23 @@ impl Workspace {
         dir: &Found,
         name: &[u8],
     ) -> Result<Option<Found>, FsError> {
+        let node = self.carried_beneath(state, dir, name)?;
+        Ok(node.and_then(|(carry, node)| found(carry, state, node)))
+    }
+
+    /// What the main checkout has at a name in a directory of the view, whether or not it is seen.
+    pub(super) fn carried_beneath<'w>(
+        &'w self,
+        state: &State,
+        dir: &Found,
+        name: &[u8],
+    ) -> Result<Option<(&'w Arc<Carry>, CarriedNode)>, FsError> {
         let (carry, node) = match self.carried_dir(state, dir)? {
             Some((carry, CarriedDir::Roots(path))) => (carry, carry.root(&path, name)?),
             Some((carry, CarriedDir::Within(path))) => (carry, carry.child(&path, name)?),
             None => return Ok(None),
         };
-        Ok(node.map(|node| found(carry, state, node)))
+        Ok(node.map(|node| (carry, node)))
     }
 
     /// All that the carry has in a carried directory, but for what layers and base have instead.
@@ -91,7 +106,7 @@ impl Workspace {
         let nodes = carry.nodes_in(&path, &carry.names(&path)?)?;
         let found = nodes
             .into_iter()
-            .map(|(listed, node)| (listed.name, found(carry, state, node)));
+            .filter_map(|(listed, node)| Some((listed.name, found(carry, state, node)?)));
         Ok(found.collect())
     }
 
@@ -240,6 +255,66 @@ impl Workspace {
         }
     }
 
+    /// Whether a file must be copied ([`Workspace::own_carried`]) before something of it becomes the fork's own, but not its
+    /// bytes: so that they stay whatever the main checkout does.
+    pub(super) fn is_to_be_owned(&self, state: &State, found: &Found) -> Result<bool, FsError> {
+        if self.carry.is_none() {
+            return Ok(false);
+        }
+        Ok(match &found.place {
+            Place::Carried(node) => node.attr.kind == FileKind::Regular && is_owned_size(node.attr.size),
+            Place::Layer => {
+                let node = self.layer_node(state, found.ino)?;
+                let is_carried =
+                    matches!(&node.content, Content::Carried(carried) if carried.version.is_some());
+                is_carried && is_owned_size(node.size)
+            }
+            Place::Base(_) | Place::BaseRoot => false,
+        })
+    }
+
+    /// Copies the bytes of a carried file into the layer. Nothing else of it changes.
+    pub(super) fn own_carried(&self, found: &Found) -> Result<(), FsError> {
+        let ino = found.ino;
+        self.remember(found)?;
+        let owned = self.contents.write(ino).and_then(|_content| {
+            self.copying_up(ino, |size| size, 0, |fetched| self.own_fetched(ino, fetched))
+        });
+        let owned = self.note_stale(ino, owned);
+        self.forget(ino, 1);
+        owned
+    }
+
+    /// As [`Workspace::own_carried`], of a node that the kernel remembers, if it must be.
+    pub(super) fn own_carried_node(&self, ino: Ino) -> Result<(), FsError> {
+        if self.carry.is_none() {
+            return Ok(());
+        }
+        let (found, must) = {
+            let state = self.read_state();
+            let found = self.find(&state, ino)?;
+            let must = self.is_to_be_owned(&state, &found)?;
+            (found, must)
+        };
+        match must {
+            true => self.own_carried(&found),
+            false => Ok(()),
+        }
+    }
+
+    fn own_fetched(&self, ino: Ino, fetched: &mut Option<Fetched>) -> Result<(), FsError> {
+        let mut state = self.write_state();
+        let found = self.find(&state, ino)?;
+        let mut node = self.node(&state, &found)?;
+        if node.kind != FileKind::Regular || !matches!(node.content, Content::Carried(_)) {
+            return Ok(());
+        }
+        let size = node.size;
+        let content = self.own_content(&mut state, &node, size, size, fetched)?;
+        node.content = Content::Own(content);
+        self.put_content(&mut state, ino, node)
+    }
+
     /// Before the layers go from beneath a carried directory that the kernel remembers: lets the number mean the main
     /// checkout's from then on.
     pub(super) fn remember_carried_dir(&self, state: &State, ino: Ino) {
@@ -269,20 +344,22 @@ impl Workspace {
     }
 }
 
-/// A carried node as the view has it.
-pub(super) fn found(carry: &Carry, state: &State, mut node: CarriedNode) -> Found {
+/// Whether a file of this size is copied.
+fn is_owned_size(size: u64) -> bool {
+    (1..=OWN_MAX).contains(&size)
+}
+
+/// A carried node as the view has it, at a name of which no layer speaks. `None` for a directory that the fork has elsewhere:
+/// it moved it away, and the name is free since.
+pub(super) fn found(carry: &Carry, state: &State, mut node: CarriedNode) -> Option<Found> {
     let mut salt = 0;
-    // A program may have open what the fork had at this number before it went back to a snapshot.
-    while let Some(version) = &node.version
-        && state.stack.node(node.ino()).is_some_and(|known| known.nlink == 0)
-    {
+    while state.stack.node(node.ino()).is_some() {
+        // A program may have open what the fork had at this number before it went back to a snapshot.
         salt += 1;
-        node.attr.ino = carry.other_number(&node.path, version, salt);
+        node.attr.ino = carry.other_number(&node.path, node.version.as_ref()?, salt);
     }
-    let ino = node.ino();
-    let place = match state.stack.node(ino) {
-        Some(_) => Place::Layer,
-        None => Place::Carried(Arc::new(node)),
-    };
-    Found { ino, place }
+    Some(Found {
+        ino: node.ino(),
+        place: Place::Carried(Arc::new(node)),
+    })
 }

@@ -143,7 +143,7 @@ impl<'a> Edit<'a> {
                     || !is_made_here
                         && self
                             .workspace
-                            .carried_child(self.state, dir, name.as_bytes())?
+                            .carried_beneath(self.state, dir, name.as_bytes())?
                             .is_some()
             }
         };

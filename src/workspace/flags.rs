@@ -29,6 +29,7 @@ impl Workspace {
 
     /// Sets the flags of a file or directory to exactly these. Announced to the mount.
     pub fn set_flags(&self, caller: Caller, ino: Ino, flags: InodeFlags) -> Result<(), FsError> {
+        self.own_carried_node(ino)?;
         let mut state = self.write_state();
         let found = self.find(&state, ino)?;
         let mut node = self.node(&state, &found)?;

@@ -239,7 +239,10 @@ impl Workspace {
                         },
                         Some(Dentry::Whiteout) => continue,
                         None if is_in_base(&name) => continue,
-                        None => found(carry, state, node),
+                        None => match found(carry, state, node) {
+                            Some(found) => found,
+                            None => continue,
+                        },
                     };
                     batch.push(self.listed(state, &name, found, cookie, with_attrs)?);
                 }

@@ -185,6 +185,11 @@ impl Workspace {
         }
         check_may_add(&state, &dir)?;
         check_may_change(&state, ino)?;
+        if self.is_to_be_owned(&state, &found)? {
+            drop(state);
+            self.own_carried(&found)?;
+            return self.link(_caller, ino, new_parent, new_name);
+        }
         let mut edit = Edit::new(self, &mut state);
         let now = edit.now;
         let node = edit.node_mut(&found)?;
@@ -284,12 +289,26 @@ impl Workspace {
             }
             (RenameMode::Exchange, None) => return Err(FsError::NotFound),
             (_, Some(target)) if target.ino == found.ino => return Ok(()),
+            (RenameMode::Exchange, Some(_)) | (_, None) => {}
+            (_, Some(target)) if !is_dir && self.kind(&state, target)? == FileKind::Directory => {
+                return Err(FsError::IsADirectory);
+            }
             _ => {}
         }
         check_may_remove(&state, &from, &found)?;
         match &target {
             Some(target) => check_may_remove(&state, &to, target)?,
             None => check_may_add(&state, &to)?,
+        }
+        let exchanged = target.as_ref().filter(|_| mode == RenameMode::Exchange);
+        for found in [Some(&found), exchanged].into_iter().flatten() {
+            if self.is_to_be_owned(&state, found)? {
+                let found = found.clone();
+                drop(state);
+                self.own_carried(&found)?;
+                let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
+                return self.rename(caller, parent, name, new_parent, new_name, mode);
+            }
         }
         match (mode, target) {
             (RenameMode::Exchange, Some(target)) => {
@@ -406,7 +425,9 @@ impl Workspace {
                     |fetched| self.set_fetched(caller, ino, set, fetched),
                 )
             }),
-            None => self.set_fetched(caller, ino, set, &mut None),
+            None => self
+                .own_carried_node(ino)
+                .and_then(|()| self.set_fetched(caller, ino, set, &mut None)),
         };
         let attr = self.note_stale(ino, done)?;
         self.sync_if_flagged(ino)?;

@@ -129,6 +129,21 @@ impl Workspace {
             None => check_may_add(&state, &target.dir),
         }
         .map_err(OperationError::at(&to))?;
+        if self
+            .is_to_be_owned(&state, &found)
+            .map_err(OperationError::at(&from))?
+        {
+            drop(state);
+            self.own_carried(&found).map_err(OperationError::at(&from))?;
+            return self.move_path(
+                &from,
+                &to,
+                MoveOptions {
+                    into: false,
+                    ..options
+                },
+            );
+        }
         self.move_name(
             &mut state,
             (&source.dir, &source.name, &found),

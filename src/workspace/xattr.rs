@@ -102,6 +102,7 @@ impl Workspace {
         ino: Ino,
         change: impl FnOnce(&mut Node) -> Result<(), FsError>,
     ) -> Result<(), FsError> {
+        self.own_carried_node(ino)?;
         let mut state = self.write_state();
         let found = self.find(&state, ino)?;
         check_may_change(&state, ino)?;

@@ -1,5 +1,7 @@
 //! What a fork sees of the main checkout's ignored files, and what it makes of them.
 
+mod model;
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
@@ -240,6 +242,33 @@ fn what_a_fork_has_changed_stays_whatever_the_main_checkout_does() {
     assert_eq!(workspace.text("target/deps/b"), "own\n");
     assert_eq!(workspace.names("target"), set(&["deps"]));
     assert_eq!(workspace.names("target/deps"), set(&["b"]));
+}
+
+#[test]
+fn a_file_that_was_renamed_linked_or_changed_keeps_its_bytes() {
+    let carried = Carried::new();
+    let workspace = carried.open();
+    rename(&workspace, "target/a", "target/moved");
+    let linked = workspace.reach("target/deps/b").ino;
+    workspace.link(ME, linked, Ino::ROOT, b"hard").unwrap();
+    let local = workspace.reach(".local");
+    let mode = SetAttr {
+        perm: Some(0o600),
+        ..SetAttr::default()
+    };
+    let set = workspace.setattr(ME, local.ino, &mode).unwrap();
+    assert_eq!((set.ino, set.mtime), (local.ino, local.mtime));
+    for path in ["target/a", "target/deps/b", ".local"] {
+        fs::write(carried.main.join(path), "something else").unwrap();
+    }
+    for name in ["target/moved", "target/deps/b", "hard", ".local"] {
+        assert!(!workspace.text(name).contains("else"), "{name}");
+    }
+    assert_eq!(workspace.reach("hard").nlink, 2);
+    assert!(matches!(
+        workspace.lookup(workspace.reach("target").ino, b"a"),
+        Err(FsError::NotFound)
+    ));
 }
 
 #[test]
