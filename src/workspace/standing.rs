@@ -358,8 +358,9 @@ impl Exclusive<'_> {
         let names = differing.names.into_iter();
         self.changes
             .extend(names.map(|(parent, name)| Invalidation::Entry { parent, name }));
-        self.changes
-            .extend(remembered.into_iter().map(Invalidation::Node));
+        // The kernel has the root without ever having looked it up, and keeps what it listed there if it does not know a name.
+        let nodes = remembered.into_iter().chain([Ino::ROOT]);
+        self.changes.extend(nodes.map(Invalidation::Node));
     }
 
     /// The node beneath the open layer, which has just begun and speaks only of files that the kernel uses by itself.
