@@ -456,15 +456,11 @@ impl Applying<'_, '_> {
         let wanted: HashSet<EntryName> = self.names_beneath(path).collect();
         let found = self.take_base(path, dir, name, base)?;
         self.at(path, |this| {
-            let Some(base_dir) = this.workspace.base_dir(this.edit.state, &found)? else {
-                return Err(FsError::Stale);
-            };
-            for entry in base_dir
-                .entries
-                .iter()
-                .filter(|entry| !wanted.contains(&entry.name))
-            {
-                this.edit.drop_name(&found, &entry.name)?;
+            // What was carried there went with the directory, too.
+            for (name, ..) in this.workspace.entries(this.edit.state, &found)? {
+                if !wanted.contains(&name) {
+                    this.edit.drop_name(&found, &name)?;
+                }
             }
             let node = this.edit.node_mut(&found)?;
             node.nlink = 2;

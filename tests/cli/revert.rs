@@ -247,3 +247,79 @@ fn paths_go_back_to_a_snapshot_and_the_rest_goes_on() {
         "M\tdocs/guide.md\nA\tmade/deep/x"
     );
 }
+
+#[test]
+fn carried_files_that_went_with_a_directory_do_not_come_back_with_it() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    repo.commit_files(&[(".gitignore", b"*.log\n/target/\ncache/\n")], "rules");
+    repo.write("src/cache/x", "carried\n");
+    repo.write("docs/cache/y", "carried\n");
+    let tine = Tine::new(&repo);
+    tine.ok(&["new", "demo", "--carry", "cache"]);
+    let dir = std::path::PathBuf::from(tine.ok(&["path", "demo"]));
+    assert_eq!(
+        std::fs::read_to_string(dir.join("src/cache/x")).unwrap(),
+        "carried\n"
+    );
+    repo.sh_in(&dir, "echo changed > docs/guide.md; rm -r src");
+    tine.ok(&["revert", "demo", "."]);
+    assert_eq!(tine.json(&["status", "demo"])["changes"], json!([]));
+    assert!(dir.join("src").is_dir());
+    assert!(!dir.join("src/cache").exists(), "nobody asked for it");
+    assert_eq!(
+        std::fs::read_to_string(dir.join("docs/cache/y")).unwrap(),
+        "carried\n"
+    );
+    tine.ok(&["unmount", "demo"]);
+    tine.ok(&["mount", "demo"]);
+    assert!(!dir.join("src/cache").exists());
+}
+
+/// Whatever programs do meanwhile, a revert is one step or none, and says which.
+#[test]
+fn paths_are_taken_back_amid_programs_that_change_them() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let done = std::thread::scope(|scope| {
+        for worker in 0..3 {
+            let (dir, stop) = (dir.clone(), &stop);
+            scope.spawn(move || {
+                let mut round = 0u32;
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    round += 1;
+                    // Any of it may fail: what it works on comes and goes.
+                    let own = dir.join(format!("work/{worker}"));
+                    let _ = std::fs::create_dir_all(&own);
+                    let _ = std::fs::write(own.join("file"), format!("{worker} {round}"));
+                    let _ = std::fs::write(dir.join("docs/guide.md"), format!("{worker} {round}"));
+                    let _ = std::fs::rename(own.join("file"), dir.join("src").join(format!("moved{worker}")));
+                    let _ = std::fs::remove_file(dir.join("README.md"));
+                    let _ = std::fs::read_dir(&own).map(Iterator::count);
+                }
+            });
+        }
+        let mut done = 0;
+        for _ in 0..30 {
+            let output = tine.run(&["revert", "demo", ".", "--json"]);
+            if output.status.success() {
+                done += 1;
+            } else {
+                let failure = crate::failure_of(&output, "revert");
+                assert_eq!(failure["code"], "busy", "{failure}");
+            }
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        done
+    });
+    assert!(done > 0, "none of them went through");
+    tine.ok(&["revert", "demo", "."]);
+    assert_eq!(tine.json(&["status", "demo"])["changes"], json!([]));
+    assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
+    tine.ok(&["unmount", "demo"]);
+    tine.ok(&["mount", "demo"]);
+    assert_eq!(tine.json(&["status", "demo"])["changes"], json!([]));
+}
