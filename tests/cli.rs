@@ -25,6 +25,8 @@ mod paths;
 mod programs;
 #[path = "cli/revert.rs"]
 mod revert;
+#[path = "cli/snapshots.rs"]
+mod snapshots;
 #[path = "cli/warm.rs"]
 mod warm;
 

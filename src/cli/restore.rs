@@ -1,59 +1,62 @@
-//! `tine restore`: lets a fork be as it was at a snapshot.
+//! `tine restore`: lets a fork be as it was at a point.
 
 use std::ffi::OsString;
 
 use super::context::Context;
-use super::{Exit, SUCCESS, revert};
+use super::inside::Inside;
+use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
-use crate::daemon::protocol::{Request, Restored};
-use crate::workspace::ForkName;
+use crate::daemon::protocol::{Request, RestoreRequest, Restored};
 
-/// Let a fork be as it was when a snapshot was taken
+/// Let a fork, or paths of it, be as they were at a point
 ///
-/// Everything is as it was then, ignored files and times included; programs in the mount see it at once, and what they have
-/// open stays as they opened it. HEAD and the index are left alone. What the fork was becomes a snapshot first, which is
-/// named.
-///
-/// With --path only these paths go back, as `tine revert --to` does it; then any point will do.
+/// Of a snapshot, and of its base, a fork gets everything back as it was, ignored files and times included. Of another fork or
+/// a revision it gets what git takes; ignored files stay. Programs in the mount see it at once, and what they have open stays
+/// as they opened it. HEAD and the index are left alone. What the fork was becomes a snapshot first, which is named.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
   tine restore fix-parser tried-regex
-  tine restore fix-parser before-restore-1        take that back again
-  tine restore fix-parser tried-regex --path src/lexer.rs")]
+  tine restore fix-parser pristine                what it was made from
+  tine restore fix-parser HEAD~2 --path src       one directory, as a commit has it
+  tine restore fix-parser before-restore-1        take that back again")]
 pub struct Restore {
     /// The fork
     #[arg(value_name = "FORK")]
     pub fork: String,
 
-    /// The snapshot to go back to
-    #[arg(value_name = "SNAPSHOT")]
+    /// Where to: a snapshot or its tree id, `pristine` (its base), another fork, or any revision of the repository
+    #[arg(value_name = "POINT")]
     pub to: String,
 
-    /// Only this path, with all beneath it; may be given again
+    /// Restore only this path, and what is beneath, in so far as git takes it; may be given several times
     #[arg(long = "path", value_name = "PATH")]
     pub paths: Vec<OsString>,
+
+    /// Let go what is in the way and git ignores, where not all is restored from a snapshot
+    #[arg(short, long)]
+    pub force: bool,
 }
 
 pub fn run(verb: &Restore, context: &Context) -> Result<Exit, Failure> {
-    if !verb.paths.is_empty() {
-        let wish = revert::Wish {
-            fork: &verb.fork,
-            paths: &verb.paths,
-            to: Some(&verb.to),
-            force: false,
-            dry_run: false,
-        };
-        return wish.carry_out(context);
-    }
-    let (mut connection, fork) = context.connect_to_fork(Some(&verb.fork))?;
-    let to = ForkName::parse(&verb.to)?;
-    let restored = connection.restored(&Request::Restore { fork, to: to.clone() })?;
+    let mut inside = Inside::new(context, &verb.fork)?;
+    let paths = inside.paths(verb.paths.iter().map(OsString::as_os_str))?;
+    let request = Request::Restore(RestoreRequest {
+        fork: inside.fork.clone(),
+        to: verb.to.clone(),
+        paths,
+        force: verb.force,
+    });
+    let restored = inside.connection.restored(&request)?;
+    let to = restored.to.as_deref().unwrap_or(&verb.to);
+    let what = match verb.paths.len() {
+        0 => format!("is as at {to}"),
+        1 => format!("has 1 path as at {to}"),
+        count => format!("has {count} paths as at {to}"),
+    };
     match context.output.is_json() {
         true => context.output.json(&restored)?,
-        false => context
-            .output
-            .text(&told(&restored, &format!("is as it was at {to}")))?,
+        false => context.output.text(&told(&restored, &what))?,
     }
     Ok(SUCCESS)
 }

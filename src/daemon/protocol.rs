@@ -45,8 +45,8 @@ pub enum Request {
     Snapshots { fork: ForkName },
     /// Answers [`Answer::Done`].
     RemoveSnapshot { fork: ForkName, name: ForkName },
-    /// Lets the fork be as it was when the snapshot was taken. Answers [`Answer::Restored`].
-    Restore { fork: ForkName, to: ForkName },
+    /// Answers [`Answer::Restored`].
+    Restore(RestoreRequest),
     /// Takes the fork back to HEAD. Answers [`Answer::Restored`].
     Reset { fork: ForkName },
     /// Frees what nothing reaches. Answers [`Answer::Collected`].
@@ -150,6 +150,19 @@ pub struct WriteRequest {
     /// Makes directories that are missing.
     pub parents: bool,
     pub executable: bool,
+}
+
+/// `tine restore`: lets a fork, or paths of it, be as they are at a point. What the fork was becomes a snapshot first.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RestoreRequest {
+    pub fork: ForkName,
+    pub to: String,
+    /// None: everything.
+    #[serde(default)]
+    pub paths: Vec<PathText>,
+    /// What is in the way and in no changeset goes.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// `tine revert`.
@@ -458,6 +471,8 @@ pub struct SnapshotInfo {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Restored {
     pub fork: ForkName,
+    /// The point that it is at now, with the prefix that leaves it no other meaning; of a reset `null`.
+    pub to: Option<String>,
     /// The snapshot of what the fork was before, if that was anything.
     pub before: Option<ForkName>,
 }

@@ -38,7 +38,7 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
         Request::Snapshot { fork, name, message } => snapshots::take(daemon, &fork, name, message),
         Request::Snapshots { fork } => snapshots::list(daemon, &fork),
         Request::RemoveSnapshot { fork, name } => snapshots::remove(daemon, &fork, &name),
-        Request::Restore { fork, to } => snapshots::restore(daemon, &fork, &to),
+        Request::Restore(request) => restoring::restore(daemon, &request),
         Request::Reset { fork } => snapshots::reset(daemon, &fork),
         Request::Collect => snapshots::collect(daemon),
         Request::List => forks::list(daemon),

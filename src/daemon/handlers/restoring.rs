@@ -3,12 +3,89 @@
 use std::sync::Arc;
 
 use crate::change::revert::without_nested;
-use crate::change::{RevertOptions, RevertTo, revert as reverting};
+use crate::change::{Point, RevertOptions, RevertTo, revert as reverting};
 use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::protocol::{Answer, Response, RevertRequest, Reverted};
+use crate::daemon::protocol::{Answer, Response, RestoreRequest, Restored, RevertRequest, Reverted};
 use crate::daemon::slots::Daemon;
 use crate::daemon::{points, report};
 use crate::path::RepoPath;
+use crate::workspace::{ForkName, SnapshotOptions, SnapshotReason, SnapshotRecord};
+
+/// A point to which a fork can be taken as a whole, with all that git ignores; others are trees.
+fn whole(daemon: &Daemon, name: &ForkName, word: &str) -> Result<Option<(Point, SnapshotRecord)>, Failure> {
+    let snapshots = daemon.store.snapshots(name)?;
+    let by_tree = snapshots
+        .iter()
+        .rfind(|snapshot| snapshot.tree.as_deref() == Some(word));
+    if let Some(snapshot) = by_tree {
+        return Ok(Some((Point::Snapshot(snapshot.name.clone()), snapshot.clone())));
+    }
+    let point = Point::find(&daemon.store, name, word)?.point;
+    let record = match &point {
+        Point::Snapshot(snapshot) => daemon.store.snapshot(name, snapshot)?,
+        Point::Pristine => daemon.store.pristine(name)?,
+        Point::Fork(_) | Point::SnapshotOf(..) | Point::Revision(_) => return Ok(None),
+    };
+    Ok(Some((point, record)))
+}
+
+pub fn restore(daemon: &Arc<Daemon>, request: &RestoreRequest) -> Response {
+    let name = &request.fork;
+    let to_whole = match request.paths.is_empty() {
+        true => whole(daemon, name, &request.to)?,
+        false => None,
+    };
+    if let Some((point, snapshot)) = to_whole {
+        let slot = daemon.slot(name);
+        let turn = daemon.turn(&slot)?;
+        let open = turn.open_existing()?;
+        let reason = SnapshotReason::BeforeRestore;
+        let before = daemon.store.restore(name, &open, &snapshot, reason)?;
+        turn.forget_settled();
+        log::info!("{name}: restored to {point}; what it was is {}", before.name);
+        return Ok(restored(name, point.to_string(), before.name));
+    }
+    // The trees of views are written before the fork's own turn.
+    let repository = daemon.repository_now()?;
+    let point = points::resolve(daemon, &repository, name, &request.to)?;
+    let paths = request.paths.iter().map(|path| RepoPath::parse(path.to_bytes()));
+    let mut paths = without_nested(paths.collect::<Result<_, _>>()?);
+    if paths.is_empty() {
+        paths.push(RepoPath::root());
+    }
+    let to = RevertTo {
+        tree_id: point.tree_id,
+        commit_id: point.commit_id,
+    };
+    let options = RevertOptions {
+        force: request.force,
+        dry_run: false,
+    };
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    let fork = turn.open_existing()?;
+    turn.settle(&repository, &fork)?;
+    let kept = SnapshotOptions::because(SnapshotReason::BeforeRestore);
+    let before = daemon.store.take_snapshot(name, &fork, &kept)?.name;
+    if let Err(error) = reverting(&repository, name, &fork, to, &paths, options) {
+        daemon.store.remove_snapshot(name, &before)?;
+        return Err(error.into());
+    }
+    // What no mount keeps open is on the disk before this returns.
+    if !turn.is_mounted() {
+        fork.workspace.sync()?;
+    }
+    log::info!("{name}: restored to {}; what it was is {before}", point.point);
+    Ok(restored(name, point.point.to_string(), before))
+}
+
+fn restored(name: &ForkName, to: String, before: ForkName) -> Answer {
+    Answer::Restored(Restored {
+        fork: name.clone(),
+        to: Some(to),
+        before: Some(before),
+    })
+}
 
 pub fn revert(daemon: &Arc<Daemon>, request: &RevertRequest) -> Response {
     let name = &request.fork;

@@ -44,27 +44,13 @@ pub fn remove(daemon: &Arc<Daemon>, fork: &ForkName, name: &ForkName) -> Respons
     Ok(Answer::Done)
 }
 
-pub fn restore(daemon: &Arc<Daemon>, fork: &ForkName, to: &ForkName) -> Response {
-    let slot = daemon.slot(fork);
-    let turn = daemon.turn(&slot)?;
-    let snapshot = daemon.store.snapshot(fork, to)?;
-    let open = turn.open_existing()?;
-    let before = daemon
-        .store
-        .restore(fork, &open, &snapshot, SnapshotReason::BeforeRestore)?;
-    log::info!("{fork}: restored to {to}; what it was is {}", before.name);
-    Ok(Answer::Restored(Restored {
-        fork: fork.clone(),
-        before: Some(before.name),
-    }))
-}
-
 pub fn reset(daemon: &Arc<Daemon>, fork: &ForkName) -> Response {
     let slot = daemon.slot(fork);
     let turn = daemon.turn(&slot)?;
     let before = reset_to_head(&turn, SnapshotReason::BeforeReset)?;
     Ok(Answer::Restored(Restored {
         fork: fork.clone(),
+        to: None,
         before,
     }))
 }

@@ -65,6 +65,25 @@ impl Store {
             })
     }
 
+    /// The fork's base with nothing over it, as if it were a snapshot.
+    pub fn pristine(&self, name: &ForkName) -> Result<SnapshotRecord, StoreError> {
+        let record = self.places.read_record(name)?;
+        Ok(SnapshotRecord {
+            name: name.clone(),
+            created_secs: record.created_secs,
+            message: None,
+            reason: SnapshotReason::Asked,
+            base_commit: record.base_commit.clone(),
+            base_tree: record.base_tree.clone(),
+            base_attrs: record.base_attrs,
+            conversions: record.conversions.clone(),
+            head_commit: record.base_commit,
+            branch: None,
+            frozen_layers: Vec::new(),
+            tree: None,
+        })
+    }
+
     /// Freezes what the fork has now under a name. Costs O(1); programs may go on writing to it.
     pub fn take_snapshot(
         &self,
