@@ -7,12 +7,14 @@ use serde::{Deserialize, Serialize};
 
 /// An inode number, as the kernel and programs see it.
 ///
-/// Base nodes have the top bit clear, nodes made in a fork have it set; 0 is never used and 1 is the root.
+/// Base nodes have the top bit clear, nodes made in a fork have it set; 0 is never used, 1 is the root and 2 the attic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Ino(pub u64);
 
 impl Ino {
     pub const ROOT: Ino = Ino(1);
+    /// The directory that keeps what operations took away; no name leads to it.
+    pub const ATTIC: Ino = Ino(2);
     /// Set in the number of every node that was made in a fork.
     pub const NEW_BIT: u64 = 1 << 63;
 

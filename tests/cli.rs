@@ -17,6 +17,8 @@ mod forks;
 mod looking;
 #[path = "cli/machines.rs"]
 mod machines;
+#[path = "cli/operations.rs"]
+mod operations;
 #[path = "cli/origin.rs"]
 mod origin;
 #[path = "cli/paths.rs"]
@@ -36,7 +38,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 30] = [
+const VERBS: [&[&str]; 33] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -64,6 +66,9 @@ const VERBS: [&[&str]; 30] = [
     &["write", "x", "p"],
     &["mv", "x", "p", "q"],
     &["rm", "x", "p"],
+    &["undo", "x"],
+    &["redo", "x"],
+    &["op", "log", "x"],
     &["daemon", "start"],
     &["daemon", "stop"],
     &["daemon", "status"],

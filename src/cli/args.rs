@@ -7,8 +7,9 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::output::Color;
 use super::{
-    cat, commit, completions, daemon, delete, diff, doctor, exec, gc, list, log, ls, mount, mv, new, path,
-    reset, restore, revert, rm, shell, snapshot, snapshots, stat, status, tree, unmount, walk, write,
+    cat, commit, completions, daemon, delete, diff, doctor, exec, gc, list, log, ls, mount, mv, new, op,
+    path, reset, restore, revert, rm, shell, snapshot, snapshots, stat, status, tree, undo, unmount, walk,
+    write,
 };
 
 const MAIN_JOB: &str = "\
@@ -103,6 +104,9 @@ pub enum Verb {
     #[command(aliases = ["move", "rename"])]
     Mv(mv::Mv),
     Rm(rm::Rm),
+    Undo(undo::Undo),
+    Redo(undo::Redo),
+    Op(op::Op),
     Daemon(daemon::Daemon),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),

@@ -93,6 +93,22 @@ pub fn store_dir(context: &Context) -> Result<PathBuf, Failure> {
     Ok(Store::dir_of(context.repository()?))
 }
 
+/// How this process was called, as a shell would take it.
+pub fn command_line() -> String {
+    let words = std::env::args_os().skip(1).map(|word| {
+        let word = word.to_string_lossy().into_owned();
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./=:,+@%".contains(&b);
+        match !word.is_empty() && word.bytes().all(is_plain) {
+            true => word,
+            false => format!("'{}'", word.replace('\'', "'\\''")),
+        }
+    });
+    std::iter::once("tine".to_owned())
+        .chain(words)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
 /// `ls -l`'s first column: `-rw-r--r--`.
 pub fn mode_text(node: &NodeLine) -> String {
     let mode = u32::from_str_radix(&node.mode, 8).unwrap_or(0);

@@ -37,6 +37,7 @@ mod ls;
 mod mount;
 mod mv;
 mod new;
+mod op;
 mod origin;
 mod output;
 mod path;
@@ -50,6 +51,7 @@ mod snapshots;
 mod stat;
 mod status;
 mod tree;
+mod undo;
 mod unmount;
 mod usage;
 mod walk;
@@ -133,6 +135,9 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Write(verb) => write::run(verb, &context),
         Verb::Mv(verb) => mv::run(verb, &context),
         Verb::Rm(verb) => rm::run(verb, &context),
+        Verb::Undo(verb) => undo::undo(verb, &context),
+        Verb::Redo(verb) => undo::redo(verb, &context),
+        Verb::Op(verb) => op::run(verb, &context),
         Verb::Daemon(verb) => daemon::run(verb, &context),
         Verb::Doctor(verb) => doctor::run(verb, &context),
         Verb::Completions(verb) => completions::run(verb, &context),

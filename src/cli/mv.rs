@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use super::context::Context;
-use super::inside::{Inside, shown};
+use super::inside::{Inside, command_line, shown};
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
 use crate::daemon::protocol::{Answer, Request};
@@ -44,6 +44,7 @@ pub fn run(verb: &Mv, context: &Context) -> Result<Exit, Failure> {
         fork: inside.fork.clone(),
         into: verb.to.as_bytes().last() == Some(&b'/'),
         force: verb.force,
+        command: command_line(),
     };
     let moved = inside.connection.ask(&request, |answer| match answer {
         Answer::Moved(moved) => Some(moved),

@@ -1,6 +1,7 @@
 //! `tine reset`: takes a fork back to HEAD.
 
 use super::context::Context;
+use super::inside::command_line;
 use super::restore::told;
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
@@ -23,7 +24,10 @@ pub struct Reset {
 
 pub fn run(verb: &Reset, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, fork) = context.connect_to_fork(Some(&verb.fork))?;
-    let restored = connection.restored(&Request::Reset { fork })?;
+    let restored = connection.restored(&Request::Reset {
+        fork,
+        command: command_line(),
+    })?;
     match context.output.is_json() {
         true => context.output.json(&restored)?,
         false => context.output.text(&told(&restored, "is at HEAD, unchanged"))?,

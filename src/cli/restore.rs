@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use super::context::Context;
-use super::inside::Inside;
+use super::inside::{Inside, command_line};
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
 use crate::daemon::protocol::{Request, RestoreRequest, Restored};
@@ -46,6 +46,7 @@ pub fn run(verb: &Restore, context: &Context) -> Result<Exit, Failure> {
         to: verb.to.clone(),
         paths,
         force: verb.force,
+        command: command_line(),
     });
     let restored = inside.connection.restored(&request)?;
     let to = restored.to.as_deref().unwrap_or(&verb.to);

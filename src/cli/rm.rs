@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use serde::Serialize;
 
 use super::context::Context;
-use super::inside::{Inside, shown};
+use super::inside::{Inside, command_line, shown};
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
 use crate::daemon::protocol::{Answer, Request};
@@ -48,6 +48,7 @@ pub fn run(verb: &Rm, context: &Context) -> Result<Exit, Failure> {
         fork: fork.clone(),
         paths,
         recursive: verb.recursive,
+        command: command_line(),
     };
     let removed = inside.connection.ask(&request, |answer| match answer {
         Answer::Removed { paths } => Some(paths),

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::PathBuf;
 
 use super::context::Context;
-use super::inside::{Inside, shown, store_dir};
+use super::inside::{Inside, command_line, shown, store_dir};
 use super::{Exit, SUCCESS, failures};
 use crate::daemon::Failure;
 use crate::daemon::protocol::{Answer, Request, WriteRequest};
@@ -63,6 +63,7 @@ pub fn run(verb: &Write, context: &Context) -> Result<Exit, Failure> {
         content: content.clone(),
         parents: verb.parents,
         executable: verb.executable,
+        command: command_line(),
     });
     let written = inside.connection.ask(&request, |answer| match answer {
         Answer::Written(written) => Some(written),

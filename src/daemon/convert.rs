@@ -211,6 +211,17 @@ impl From<OperationError> for Failure {
                 .hint("end that program, or write the file in the mount: its profile is large-files"),
             OperationError::InTheWay(_) => Failure::new(ErrorCode::InTheWay, message)
                 .hint("it is ignored, or git cannot hold it: move it away, or let it go with `--force`; a repository stays in any case"),
+            OperationError::Gone(_) => Failure::new(ErrorCode::CannotUndo, message).hint(
+                "it was moved or removed since, and not by tine: put it there again, or take back something else: `tine undo FORK PATH`",
+            ),
+            OperationError::NothingToTakeBack { above: Some(above), .. } => {
+                Failure::new(ErrorCode::NothingToUndo, message)
+                    .hint(format!("it went, or came, with {above}: name that"))
+            }
+            OperationError::NothingToTakeBack { above: None, .. } => Failure::new(ErrorCode::NothingToUndo, message)
+                .hint("`tine op log FORK` shows what was done by commands, and what can be taken back"),
+            OperationError::IsSwitch { .. } => Failure::new(ErrorCode::CannotUndo, message)
+                .hint("`tine restore` brings that snapshot back"),
             OperationError::Source { source, .. } => match source.raw_os_error() {
                 Some(libc::ENOSPC | libc::EDQUOT) => failure::no_space(&message),
                 _ => Failure::new(ErrorCode::Io, message)

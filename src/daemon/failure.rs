@@ -118,6 +118,10 @@ error_codes! {
     PathRefused = "path-refused", Usage;
     /// Something that is in no changeset would be lost.
     InTheWay = "in-the-way", Refused;
+    /// No operation is left to be taken back, or done again.
+    NothingToUndo = "nothing-to-undo", Refused;
+    /// What an operation did cannot be taken back as things are now.
+    CannotUndo = "cannot-undo", Refused;
     UncommittedChanges = "uncommitted-changes", Refused;
     NothingToCommit = "nothing-to-commit", Refused;
     EmptyMessage = "empty-message", Usage;

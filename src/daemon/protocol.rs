@@ -13,11 +13,13 @@ use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
 use super::transfer::Transfer;
+use crate::attr::Timestamp;
 use crate::change::ChangeKind;
 use crate::git::{CacheFigures, CommitTime};
 use crate::path::text::{PathText, host_path, optional_host_path};
 use crate::workspace::{
-    CarryWish, ForkName, MountSettings, MountWishes, Parent, SnapshotEvery, SnapshotReason, UnmountPolicy,
+    CarryWish, Direction, ForkName, MountSettings, MountWishes, NoteKind, OperationKind, OperationState,
+    Parent, SnapshotEvery, SnapshotReason, UnmountPolicy,
 };
 
 /// Version of this protocol; a client and a daemon of different versions refuse each other.
@@ -48,7 +50,7 @@ pub enum Request {
     /// Answers [`Answer::Restored`].
     Restore(RestoreRequest),
     /// Takes the fork back to HEAD. Answers [`Answer::Restored`].
-    Reset { fork: ForkName },
+    Reset { fork: ForkName, command: String },
     /// Frees what nothing reaches. Answers [`Answer::Collected`].
     Collect,
     /// Answers [`Answer::Forks`].
@@ -132,12 +134,24 @@ pub enum Request {
         to: PathText,
         into: bool,
         force: bool,
+        command: String,
     },
     /// Removes all of these, or nothing. Answers [`Answer::Removed`].
     Remove {
         fork: ForkName,
         paths: Vec<PathText>,
         recursive: bool,
+        command: String,
+    },
+    /// The newest operations, the newest first. Answers [`Answer::Operations`].
+    Operations { fork: ForkName, limit: usize },
+    /// Takes the newest operation back, or its changes at and beneath a path; or does again what was taken back. Answers
+    /// [`Answer::TakenBack`].
+    TakeBack {
+        fork: ForkName,
+        direction: Direction,
+        path: Option<PathText>,
+        command: String,
     },
 }
 
@@ -150,6 +164,7 @@ pub struct WriteRequest {
     /// Makes directories that are missing.
     pub parents: bool,
     pub executable: bool,
+    pub command: String,
 }
 
 /// `tine restore`: lets a fork, or paths of it, be as they are at a point. What the fork was becomes a snapshot first.
@@ -163,6 +178,9 @@ pub struct RestoreRequest {
     /// What is in the way and in no changeset goes.
     #[serde(default)]
     pub force: bool,
+    /// As it was typed; so in all that are operations.
+    #[serde(default)]
+    pub command: String,
 }
 
 /// `tine revert`.
@@ -280,6 +298,41 @@ pub enum Answer {
     Removed {
         paths: Vec<PathText>,
     },
+    Operations {
+        operations: Vec<OperationLine>,
+    },
+    TakenBack(TakenBackLine),
+}
+
+/// One operation.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OperationLine {
+    pub id: u64,
+    pub time: TimeLine,
+    pub command: String,
+    pub kind: OperationKind,
+    pub paths: Vec<PathText>,
+    /// The operation that it takes back or does again.
+    pub undoes: Option<u64>,
+    pub state: OperationState,
+}
+
+/// The answer to taking back.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TakenBackLine {
+    pub fork: ForkName,
+    /// The operation that did it.
+    pub operation: OperationLine,
+    /// The operation whose changes these were.
+    pub of: OperationLine,
+    pub notes: Vec<NoteLine>,
+}
+
+/// What was not as the operation had left it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NoteLine {
+    pub path: PathText,
+    pub note: NoteKind,
 }
 
 /// One path of a fork.
@@ -318,6 +371,13 @@ pub enum NodeKind {
 pub struct TimeLine {
     pub secs: i64,
     pub nanos: u32,
+}
+
+impl From<Timestamp> for TimeLine {
+    fn from(time: Timestamp) -> TimeLine {
+        let Timestamp { secs, nanos } = time;
+        TimeLine { secs, nanos }
+    }
 }
 
 /// One file of [`Answer::Contents`].

@@ -41,9 +41,11 @@ pub struct Node {
     pub xattrs: Xattrs,
 }
 
-/// Where a node's flags stand among its extended attributes, because a record's fields are fixed. No program can set or
-/// see a name that begins so.
+/// How names begin that stand among a node's extended attributes because a record's fields are fixed. No program can set
+/// or see one.
+const OWN: &[u8] = b"tine.";
 const FLAGS: &[u8] = b"tine.flags";
+const OPERATION: &[u8] = b"tine.operation";
 
 impl Node {
     /// What `chattr` set.
@@ -60,10 +62,19 @@ impl Node {
         };
     }
 
+    /// What a directory of the attic says of the operation that it belongs to.
+    pub fn operation(&self) -> Option<&[u8]> {
+        self.xattrs.get(OPERATION).map(|value| &**value)
+    }
+
+    pub fn set_operation(&mut self, value: &[u8]) {
+        self.xattrs.insert(OPERATION.into(), value.into());
+    }
+
     /// Names and values that programs may know of.
     pub fn shown_xattrs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let all = self.xattrs.iter().map(|(name, value)| (&**name, &**value));
-        all.filter(|(name, _)| *name != FLAGS)
+        all.filter(|(name, _)| !name.starts_with(OWN))
     }
 }
 

@@ -43,6 +43,22 @@ impl PathText {
     }
 }
 
+/// For `#[serde(with)]`: a path of the repository as [`PathText`].
+pub mod repo_path {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::{PathText, RepoPath};
+
+    pub fn serialize<S: Serializer>(path: &RepoPath, serializer: S) -> Result<S::Ok, S::Error> {
+        PathText::from(path).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RepoPath, D::Error> {
+        let bytes = PathText::deserialize(deserializer)?.to_bytes();
+        RepoPath::parse(bytes).map_err(serde::de::Error::custom)
+    }
+}
+
 /// For `#[serde(with)]`: a directory of the machine as [`PathText`]; it may not be empty.
 pub mod host_path {
     use std::ffi::{OsStr, OsString};

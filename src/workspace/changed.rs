@@ -255,7 +255,7 @@ impl Teller<'_> {
         // Who makes or replaces a file names it in the same breath, and those names are told.
         for (parent, name) in &touched.names {
             if let Some(Dentry::Entry(ino)) = self.state.stack.dentry(*parent, name.as_bytes())
-                && self.dir_path(*parent).is_some()
+                && (self.dir_path(*parent).is_some() || self.is_in_attic(*parent, None))
             {
                 find_one(&mut missing, ino);
             }
@@ -285,9 +285,12 @@ impl Teller<'_> {
                         && self.state.stack.dentry(parent, name.as_bytes()) == Some(dentry)
                         && !told.contains(&(parent, name.clone()))
                         && seen.insert((parent, name.clone()))
-                        && let Some(dir) = self.dir_path(parent)
                     {
-                        self.add(&dir, name)?;
+                        match self.dir_path(parent) {
+                            Some(dir) => self.add(&dir, name)?,
+                            None if self.is_in_attic(parent, None) => {}
+                            None => continue,
+                        }
                         find_one(missing, ino);
                     }
                 }
@@ -373,7 +376,8 @@ impl Teller<'_> {
         Ok(())
     }
 
-    /// Whether the node, which is no directory, stands where it did in the base; then that is told.
+    /// Whether the node, which is no directory, stands where it did in the base; then that is told, if anybody can see it
+    /// there.
     fn tell_base_place(&mut self, ino: Ino) -> Result<bool, Stop> {
         let node = self.workspace.layer_node(self.state, ino)?;
         let Some((base_parent, name)) = node.origin.as_ref().and_then(|origin| origin.path.split_last())
@@ -384,8 +388,8 @@ impl Teller<'_> {
         if self.state.stack.dentry(parent, name.as_bytes()).is_some() {
             return Ok(false);
         }
-        let Some(dir) = self.base_dir_path(parent, base_parent) else {
-            return Ok(false);
+        let Some(dir) = self.base_dir_path(parent, base_parent.clone()) else {
+            return Ok(self.is_in_attic(parent, Some(base_parent)));
         };
         // Where the directory itself went, nothing is left that says so of the name.
         match self.workspace.walk(self.state, &dir.join(&name)) {
@@ -477,6 +481,34 @@ impl Teller<'_> {
             self.dirs.insert(dir, path.clone());
         }
         path
+    }
+
+    /// Whether what keeps the directory is the attic, where nobody sees it. `base_path` is that of a base directory, which
+    /// need not be in a layer.
+    fn is_in_attic(&self, ino: Ino, base_path: Option<RepoPath>) -> bool {
+        let origin = |ino| match self.state.stack.node(ino) {
+            Some(node) if node.nlink == 0 => None,
+            Some(node) => Some(node.origin.as_ref().map(|origin| origin.path.clone())),
+            None => Some(None),
+        };
+        let mut at = ino;
+        let mut path = base_path;
+        while at != Ino::ATTIC {
+            let Some(known) = origin(at) else {
+                return false;
+            };
+            path = known.or(path);
+            if let Some(parent) = self.state.stack.dir_parent(at) {
+                (at, path) = (parent, None);
+            } else {
+                let Some((parent, _)) = path.as_ref().and_then(RepoPath::split_last) else {
+                    return false;
+                };
+                at = self.state.base.base.hasher().ino(&parent);
+                path = Some(parent);
+            }
+        }
+        true
     }
 
     fn name_of_dir(&mut self, parent: Ino, dir: Ino) -> Option<EntryName> {

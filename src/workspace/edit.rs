@@ -27,6 +27,8 @@ pub(super) struct Edit<'a> {
     /// Those among them that were carried until now.
     carried: Vec<Arc<CarriedNode>>,
     names: Vec<Op>,
+    /// What the names of this step lead to after it.
+    led: BTreeMap<(Ino, EntryName), Option<Ino>>,
 }
 
 impl<'a> Edit<'a> {
@@ -39,6 +41,7 @@ impl<'a> Edit<'a> {
             drops: BTreeSet::new(),
             carried: Vec::new(),
             names: Vec::new(),
+            led: BTreeMap::new(),
         }
     }
 
@@ -57,11 +60,47 @@ impl<'a> Edit<'a> {
     }
 
     /// The node as it shall be, to be looked at.
-    fn node(&self, found: &Found) -> Result<Node, FsError> {
+    pub fn node(&self, found: &Found) -> Result<Node, FsError> {
         match self.nodes.get(&found.ino) {
             Some(node) => Ok(node.clone()),
             None => self.workspace.node(self.state, found),
         }
+    }
+
+    pub fn kind(&self, found: &Found) -> Result<FileKind, FsError> {
+        match self.nodes.get(&found.ino) {
+            Some(node) => Ok(node.kind),
+            None => self.workspace.kind(self.state, found),
+        }
+    }
+
+    /// What `name` in `dir` leads to after what was said of this step so far.
+    pub fn child(&self, dir: &Found, name: &EntryName) -> Result<Option<Found>, FsError> {
+        match self.led.get(&(dir.ino, name.clone())) {
+            Some(led) => Ok(led.map(Found::in_layer)),
+            None if self.is_made_here(dir) => Ok(None),
+            None => self.workspace.child(self.state, dir, name.as_bytes()),
+        }
+    }
+
+    /// Whether the directory has no entry after what was said of this step so far.
+    pub fn is_empty(&self, dir: &Found) -> Result<bool, FsError> {
+        let of_dir = self.led.iter().filter(|((parent, _), _)| *parent == dir.ino);
+        let led: BTreeMap<&EntryName, &Option<Ino>> = of_dir.map(|((_, name), led)| (name, led)).collect();
+        if led.values().any(|led| led.is_some()) {
+            return Ok(false);
+        }
+        if self.is_made_here(dir) {
+            return Ok(true);
+        }
+        let entries = self.workspace.entries(self.state, dir)?;
+        Ok(entries.iter().all(|(name, _, _)| led.contains_key(name)))
+    }
+
+    fn is_made_here(&self, dir: &Found) -> bool {
+        matches!(dir.place, Place::Layer)
+            && self.state.stack.node(dir.ino).is_none()
+            && self.nodes.contains_key(&dir.ino)
     }
 
     /// A node that is made in this step; its number.
@@ -97,10 +136,7 @@ impl<'a> Edit<'a> {
         let ino = self.new_node(node)?;
         self.put_name(dir, name, ino)?;
         self.touch_dir(dir, i64::from(kind == FileKind::Directory))?;
-        Ok(Found {
-            ino,
-            place: Place::Layer,
-        })
+        Ok(Found::in_layer(ino))
     }
 
     /// A name came to, or went from, the directory: its times change, and its links by those of subdirectories.
@@ -119,6 +155,7 @@ impl<'a> Edit<'a> {
         let is_base_place = self.state.stack.frozen_dentry(dir.ino, name.as_bytes()).is_none()
             && self.base_ino(dir, name)?.is_some_and(|base_ino| base_ino == ino);
         let (parent, name) = (dir.ino, name.clone());
+        self.led.insert((parent, name.clone()), Some(ino));
         self.names.push(if is_base_place {
             Op::DropDentry { parent, name }
         } else {
@@ -148,6 +185,7 @@ impl<'a> Edit<'a> {
             }
         };
         let (parent, name) = (dir.ino, name.clone());
+        self.led.insert((parent, name.clone()), None);
         self.names.push(if shows_beneath {
             Op::PutDentry {
                 parent,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::fork::ForkName;
+use super::operations::Direction;
 use crate::git::GitError;
 use crate::layer::LayerError;
 use crate::path::{PathError, RepoPath};
@@ -105,10 +106,40 @@ pub enum OperationError {
     /// Something that no changeset knows: an ignored file, a fifo, a repository.
     #[error("{0} is in the way, and in no changeset")]
     InTheWay(RepoPath),
+    #[error("{0} is not there any more")]
+    Gone(RepoPath),
+    #[error("nothing is left to {}", what_is_left(*direction, path.as_ref()))]
+    NothingToTakeBack {
+        direction: Direction,
+        path: Option<RepoPath>,
+        /// A directory above it, about which there is something.
+        above: Option<RepoPath>,
+    },
+    #[error("the operation {id} exchanged the whole fork, which was the snapshot {before} before")]
+    IsSwitch { id: u64, before: String },
     #[error("the content for {path} could not be read")]
     Source { path: RepoPath, source: std::io::Error },
-    #[error("{path}: {source}")]
+    #[error("{}: {source}", shown(path))]
     Fs { path: RepoPath, source: Box<FsError> },
+}
+
+/// The path; a dot for the root.
+fn shown(path: &RepoPath) -> String {
+    match path.is_root() {
+        true => ".".to_owned(),
+        false => path.to_string(),
+    }
+}
+
+fn what_is_left(direction: Direction, path: Option<&RepoPath>) -> String {
+    let verb = match direction {
+        Direction::Undo => "take back",
+        Direction::Redo => "do again",
+    };
+    match path {
+        Some(path) => format!("{verb} of {path}"),
+        None => verb.to_owned(),
+    }
 }
 
 impl OperationError {

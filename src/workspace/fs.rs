@@ -7,7 +7,7 @@
 //! The operations stand in files of their own: [`mutate`](super::mutate) changes names and attributes,
 //! [`io`](super::io) reads and writes contents, [`listing`](super::listing) lists, [`paths`](super::paths) works by path.
 //!
-//! Lock order: `syncing`, `contents`, `state`, then the inode table; the listener is called with none of them held. Base
+//! Lock order: `syncing`, `journal`, `contents`, `state`, then the inode table; the listener is called with none of them held. Base
 //! objects are read while `state` is held for reading where they are small (trees, headers), never contents; nor is it held
 //! while much is copied to or from a layer.
 
@@ -21,6 +21,7 @@ use super::carry::{CarriedNode, Carry};
 use super::content_locks::ContentLocks;
 use super::error::FsError;
 use super::inodes::{BaseRef, InodeTable, LowerRef};
+use super::operations::journal::Journal;
 use super::ops::StatFs;
 use crate::attr::{Attr, FileKind, Ino, InoMap};
 use crate::git::{Base, BaseDir, TreeEntryKind};
@@ -50,6 +51,8 @@ pub struct Workspace {
     pub(super) state: RwLock<State>,
     pub(super) inodes: InodeTable,
     listener: RwLock<Option<Listener>>,
+    /// Held during an operation.
+    pub(super) journal: Mutex<Journal>,
     /// Held during a sync, so that whoever finds the layer clean knows that it is on the disk.
     syncing: Mutex<()>,
 }
@@ -67,6 +70,16 @@ pub(super) struct State {
 pub(super) struct Found {
     pub ino: Ino,
     pub place: Place,
+}
+
+impl Found {
+    /// A node that a layer has, or will have.
+    pub fn in_layer(ino: Ino) -> Found {
+        Found {
+            ino,
+            place: Place::Layer,
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -123,6 +136,7 @@ impl Workspace {
             }),
             inodes: InodeTable::default(),
             listener: RwLock::new(None),
+            journal: Mutex::default(),
             syncing: Mutex::new(()),
         })
     }

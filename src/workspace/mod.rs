@@ -26,6 +26,7 @@ mod listing;
 mod lower;
 mod mutate;
 mod operate;
+mod operations;
 pub mod ops;
 mod paths;
 mod privileges;
@@ -48,6 +49,9 @@ pub use fork::{
 };
 pub use fs::{Invalidation, Listener, Workspace};
 pub use operate::{MoveOptions, Moved, NewContent, PutOptions, Written};
+pub use operations::{
+    By, Change, Direction, Note, NoteKind, Operation, OperationKind, OperationState, Reachable, TakenBack,
+};
 pub use ops::{Caller, DirEntry, FallocateMode, RenameMode, SetAttr, SetTime, StatFs, XattrMode};
 pub use snapshot::{SnapshotEvery, SnapshotReason, SnapshotRecord};
 pub use standing::{Exclusive, Standing};

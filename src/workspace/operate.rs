@@ -1,18 +1,20 @@
-//! What tine's commands do to a fork by path: moving, removing, writing. Each is one step, in one record, and announced
-//! to the mount.
+//! What tine's commands do to a fork by path: moving, removing, writing. Each is one step, in one record, announced to the
+//! mount, and an operation that can be taken back ([`operations`](super::operations)).
 //!
 //! Modes are not asked: whoever may ask the daemon owns the fork. Flags of `chattr` hold.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use super::edit::Edit;
+use parking_lot::{MutexGuard, RwLockWriteGuard};
+
 use super::error::{FsError, OperationError};
-use super::flags::{check_may_add, check_may_remove, check_may_replace};
 use super::follow::{Last, is_dot_git};
-use super::fs::{Found, Invalidation, State, Workspace};
+use super::fs::{Invalidation, State, Workspace};
 use super::mutate::NewNode;
-use super::ops::Caller;
+use super::operations::doing::{Doing, Done};
+use super::operations::journal::Journal;
+use super::operations::{By, Change, OperationKind, Undoes};
 use super::privileges::take_privileges;
 use super::xattr::set_perm;
 use crate::attr::{FileKind, Ino};
@@ -68,13 +70,6 @@ pub struct Written {
     pub created: bool,
 }
 
-/// A name in a directory, and what it leads to.
-struct Named {
-    dir: Found,
-    name: EntryName,
-    found: Option<Found>,
-}
-
 /// The path, if it may be changed.
 fn changeable(path: RepoPath) -> Result<RepoPath, OperationError> {
     match path.is_root() {
@@ -89,6 +84,7 @@ impl Workspace {
     /// replaced. The node keeps all but the time of its last change.
     pub fn move_path(
         &self,
+        by: By<'_>,
         from: &RepoPath,
         to: &RepoPath,
         options: MoveOptions,
@@ -96,77 +92,12 @@ impl Workspace {
         let from = changeable(self.follow(from, Last::Keep)?)?;
         let (_, name) = from.split_last().ok_or(OperationError::Root)?;
         let to = self.destination(to, &name, options.into)?;
-        let mut state = self.write_state();
-        let source = self.named(&state, &from)?;
-        let target = self.named(&state, &to)?;
-        let found = source
-            .found
-            .clone()
-            .ok_or(OperationError::NotFound(from.clone()))?;
-        let kind = self.kind(&state, &found).map_err(OperationError::at(&from))?;
-        if kind == FileKind::Directory
-            && self
-                .is_beneath(&state, &target.dir, found.ino)
-                .map_err(OperationError::at(&to))?
-        {
-            return Err(OperationError::IntoItself(from));
-        }
-        if let Some(there) = &target.found {
-            if there.ino == found.ino {
-                return Err(OperationError::SameFile(from, to));
-            }
-            let kind_there = self.kind(&state, there).map_err(OperationError::at(&to))?;
-            match (kind_there, kind) {
-                (FileKind::Directory, _) => return Err(OperationError::IsADirectory(to)),
-                _ if !options.force => return Err(OperationError::Exists(to)),
-                (_, FileKind::Directory) => return Err(OperationError::NotADirectory(to)),
-                _ => {}
-            }
-        }
-        check_may_remove(&state, &source.dir, &found).map_err(OperationError::at(&from))?;
-        match &target.found {
-            Some(there) => check_may_remove(&state, &target.dir, there),
-            None => check_may_add(&state, &target.dir),
-        }
-        .map_err(OperationError::at(&to))?;
-        if self
-            .is_to_be_owned(&state, &found)
-            .map_err(OperationError::at(&from))?
-        {
-            drop(state);
-            self.own_carried(&found).map_err(OperationError::at(&from))?;
-            return self.move_path(
-                &from,
-                &to,
-                MoveOptions {
-                    into: false,
-                    ..options
-                },
-            );
-        }
-        self.move_name(
-            &mut state,
-            (&source.dir, &source.name, &found),
-            (&target.dir, &target.name, target.found.clone()),
-            None,
-        )
-        .map_err(OperationError::at(&to))?;
-        drop(state);
-        let dirs = [source.dir.ino, target.dir.ino];
-        let replaced = target.found.as_ref().map(|found| found.ino);
-        self.announce([
-            source.changed(),
-            target.changed(),
-            Invalidation::Attributes(found.ino),
-        ]);
-        self.announce(replaced.map(Invalidation::Node));
-        self.sync_names_if_flagged(&dirs)
-            .map_err(OperationError::at(&to))?;
-        Ok(Moved {
-            from,
-            to,
-            replaced: replaced.is_some(),
-        })
+        self.own_at(&from)?;
+        self.own_at(&to)?;
+        let replaced = self.operate(by, OperationKind::Move, |doing| {
+            move_in(doing, &from, &to, options.force)
+        })?;
+        Ok(Moved { from, to, replaced })
     }
 
     /// Where something called `name` goes that is moved to `to`.
@@ -190,214 +121,200 @@ impl Workspace {
 
     /// Removes what is at these paths, symlinks themselves, directories only if `recursive`: all of it in one step, or
     /// nothing. What was removed, sorted, without what was beneath another.
-    pub fn remove_paths(&self, paths: &[RepoPath], recursive: bool) -> Result<Vec<RepoPath>, OperationError> {
-        let mut removed: Vec<RepoPath> = Vec::new();
+    pub fn remove_paths(
+        &self,
+        by: By<'_>,
+        paths: &[RepoPath],
+        recursive: bool,
+    ) -> Result<Vec<RepoPath>, OperationError> {
         let followed = paths
             .iter()
             .map(|path| changeable(self.follow(path, Last::Keep)?));
         let mut followed = followed.collect::<Result<Vec<_>, _>>()?;
         followed.sort();
-        let mut state = self.write_state();
-        let mut names = Vec::new();
-        for path in followed {
-            let named = self.named(&state, &path)?;
-            let found = named
-                .found
-                .clone()
-                .ok_or(OperationError::NotFound(path.clone()))?;
-            let kind = self.kind(&state, &found).map_err(OperationError::at(&path))?;
-            if kind == FileKind::Directory && !recursive {
-                return Err(OperationError::IsADirectory(path));
+        followed.iter().try_for_each(|path| self.own_at(path))?;
+        self.operate(by, OperationKind::Remove, |doing| {
+            let mut found = Vec::with_capacity(followed.len());
+            for path in &followed {
+                let named = doing.named(path)?;
+                let node = named
+                    .found
+                    .clone()
+                    .ok_or(OperationError::NotFound(path.clone()))?;
+                let kind = doing.kind(&node).map_err(OperationError::at(path))?;
+                if kind == FileKind::Directory && !recursive {
+                    return Err(OperationError::IsADirectory(path.clone()));
+                }
+                found.push((path, named, node));
             }
-            if !removed.iter().any(|above| path.starts_with(above)) {
-                names.push((named, found, kind));
-                removed.push(path);
+            let mut removed: Vec<RepoPath> = Vec::new();
+            for (path, named, node) in &found {
+                if !removed.iter().any(|above| path.starts_with(above)) {
+                    doing.remove(path, named, node)?;
+                    removed.push((*path).clone());
+                }
             }
-        }
-        let mut edit = Edit::new(self, &mut state);
-        for ((named, found, kind), path) in names.iter().zip(&removed) {
-            named
-                .remove(&mut edit, found, *kind)
-                .map_err(OperationError::at(path))?;
-        }
-        let first = removed.first().cloned().unwrap_or_default();
-        edit.commit().map_err(OperationError::at(&first))?;
-        drop(state);
-        let changes = names.iter().map(|(named, _, _)| named.changed());
-        self.announce(changes.chain(names.iter().map(|(_, found, _)| Invalidation::Node(found.ino))));
-        let dirs: Vec<Ino> = names.iter().map(|(named, _, _)| named.dir.ino).collect();
-        self.sync_names_if_flagged(&dirs)
-            .map_err(OperationError::at(&first))?;
-        Ok(removed)
+            Ok(removed)
+        })
     }
 
     /// Replaces the content of the regular file at `path`, which keeps its mode, or makes that file. A symlink is not
     /// followed at the end.
     pub fn put_file(
         &self,
-        caller: Caller,
+        by: By<'_>,
         path: &RepoPath,
         content: NewContent<'_>,
         options: PutOptions,
     ) -> Result<Written, OperationError> {
         let path = changeable(self.follow(path, Last::Keep)?)?;
-        let failed = || OperationError::at(&path);
+        self.own_at(&path)?;
         loop {
-            let mut staged = self.stage(&path, content)?;
-            let mut state = self.write_state();
-            let (place, size) = match staged.bytes.take() {
-                Some(bytes) => {
-                    let place = self.store_content(&mut state, &bytes).map_err(failed())?;
-                    (place, bytes.len() as u64)
-                }
-                None => (staged.place, staged.size),
+            let staged = self.stage(&path, content)?;
+            let size = staged.size;
+            // Nobody may write to a content that is replaced: it becomes the attic's.
+            let ino = match self.resolve(&path) {
+                Ok(attr) if attr.kind == FileKind::Regular => Some(attr.ino),
+                _ => None,
             };
-            let open = state.stack.open_layer().id();
-            if place.is_some_and(|place| place.layer != open) {
-                // The layer was frozen meanwhile, and what it holds is as good as gone.
-                continue;
+            let put = self.operate_with(by, OperationKind::Write, Some(staged), ino, |doing, content| {
+                put_in(doing, by, &path, (content, size), ino, options)
+            })?;
+            if let Some(created) = put {
+                return Ok(Written { path, size, created });
             }
-            let put = self.put_staged(&mut state, caller, &path, (place, size), options);
-            let (changes, created, dir) = match put {
-                Ok(put) => put,
-                Err(error) => {
-                    if let Some(place) = place {
-                        state.stack.open_layer_mut().abandon_content(place);
-                    }
-                    return Err(error);
-                }
-            };
-            drop(state);
-            let ino = changes.iter().find_map(|change| match change {
-                Invalidation::Node(ino) => Some(*ino),
-                Invalidation::Entry { .. } | Invalidation::Attributes(_) => None,
+        }
+    }
+
+    /// Notes that the whole fork was exchanged, whose state before is kept as the snapshot `before`: taking that back
+    /// ([`OperationError::IsSwitch`]) is going to that snapshot, and this again, with the operation that is taken back or done
+    /// again by it. To be called on what the fork is now. The operation's number.
+    pub fn record_switch(
+        &self,
+        by: By<'_>,
+        before: &str,
+        kind: OperationKind,
+        undoes: Option<u64>,
+    ) -> Result<u64, OperationError> {
+        self.operate(by, kind, |doing| {
+            doing.note(Change::Switched {
+                before: before.to_owned(),
             });
-            self.announce(changes);
-            match ino {
-                Some(ino) => self.sync_if_flagged(ino),
-                None => self.sync_names_if_flagged(&[dir]),
-            }
-            .map_err(failed())?;
-            return Ok(Written { path, size, created });
-        }
+            doing.undoes(undoes.map(|operation| Undoes {
+                operation,
+                changes: vec![0],
+            }));
+            Ok(doing.id())
+        })
     }
 
-    /// What to announce, whether the file was made, and the directory in which something was.
-    fn put_staged(
+    /// Copies what is carried at `path` into the layer where it is small: it is to be the fork's own from now on, in the attic
+    /// or elsewhere, whatever the main checkout does.
+    fn own_at(&self, path: &RepoPath) -> Result<(), OperationError> {
+        let carried = {
+            let state = self.read_state();
+            let found = self.walk(&state, path).ok();
+            found.filter(|found| self.is_to_be_owned(&state, found).unwrap_or(false))
+        };
+        let owned = carried.map_or(Ok(()), |found| self.own_carried(&found));
+        owned.map_err(OperationError::at(path))
+    }
+
+    /// Runs `act` on an operation in the making, and commits that.
+    fn operate<T>(
         &self,
-        state: &mut State,
-        caller: Caller,
-        path: &RepoPath,
-        (place, size): (Option<ContentRef>, u64),
-        options: PutOptions,
-    ) -> Result<(Vec<Invalidation>, bool, Ino), OperationError> {
-        let failed = || OperationError::at(path);
-        let (dir, reached, missing) = self.deepest(state, path)?;
+        by: By<'_>,
+        kind: OperationKind,
+        act: impl FnOnce(&mut Doing<'_>) -> Result<T, OperationError>,
+    ) -> Result<T, OperationError> {
+        let acted = self.operate_with(by, kind, None, None, |doing, _| act(doing).map(Some))?;
+        acted.ok_or(OperationError::Root)
+    }
+
+    /// As [`Workspace::operate`], with a content and while nobody writes to the node `ino`. `None` where `act` says so, or the
+    /// content is not the open layer's any more: then nothing happened.
+    fn operate_with<T>(
+        &self,
+        by: By<'_>,
+        kind: OperationKind,
+        staged: Option<Staged>,
+        ino: Option<Ino>,
+        act: impl FnOnce(&mut Doing<'_>, Content) -> Result<Option<T>, OperationError>,
+    ) -> Result<Option<T>, OperationError> {
+        let root = RepoPath::root();
+        let at = || OperationError::at(&root);
+        let journal = self.journal.lock();
+        let contents = ino
+            .map(|ino| self.contents.write(ino))
+            .transpose()
+            .map_err(at())?;
+        let mut state = self.write_state();
+        let mut place = staged.as_ref().and_then(|staged| staged.place);
+        if place.is_some_and(|place| place.layer != state.stack.open_layer().id()) {
+            return Ok(None);
+        }
+        if let Some(bytes) = staged.and_then(|staged| staged.bytes) {
+            place = self.store_content(&mut state, &bytes).map_err(at())?;
+        }
         let content = place.map_or(Content::Empty, Content::Own);
-        let umask = state.base.attrs.umask;
-        let (name, parents) = missing.split_last().ok_or(OperationError::Root)?;
-        let existing = match parents {
-            [] => self.child(state, &dir, name.as_bytes()).map_err(failed())?,
-            _ => None,
-        };
-        let mut edit = Edit::new(self, state);
-        if let Some(found) = existing {
-            match self.kind(edit.state, &found).map_err(failed())? {
-                FileKind::Regular => {}
-                FileKind::Directory => return Err(OperationError::IsADirectory(path.clone())),
-                _ => return Err(OperationError::NotAFile(path.clone())),
+        let acted = self.next_id(&journal, &state).map_err(at()).and_then(|id| {
+            let mut doing = Doing::begin(self, &mut state, id, kind, by.command).map_err(at())?;
+            match act(&mut doing, content)? {
+                Some(value) => Ok(Some((value, doing.commit().map_err(at())?))),
+                None => Ok(None),
             }
-            if edit.state.pins.contains_key(&found.ino) {
-                return Err(OperationError::Pinned(path.clone()));
-            }
-            check_may_replace(edit.state, found.ino).map_err(failed())?;
-            let now = edit.now;
-            let node = edit.node_mut(&found).map_err(failed())?;
-            (node.content, node.size) = (content, size);
-            (node.mtime, node.ctime) = (now, now);
-            if !caller.is_privileged() {
-                take_privileges(node, caller);
-            }
-            if options.executable {
-                set_perm(node, node.perm | 0o111 & !umask).map_err(failed())?;
-            }
-            edit.commit().map_err(failed())?;
-            return Ok((vec![Invalidation::Node(found.ino)], false, dir.ino));
-        }
-        if let Some(first) = parents.first()
-            && !options.parents
-        {
-            return Err(OperationError::NotFound(reached.join(first)));
-        }
-        let caller = Caller { umask, ..caller };
-        let mut parent = dir.clone();
-        for name in parents {
-            let new = NewNode {
-                kind: FileKind::Directory,
-                perm: 0o777,
-                rdev: 0,
-                size: 0,
-                content: Content::Empty,
-            };
-            parent = edit.make(caller, &parent, name, new).map_err(failed())?;
-        }
-        let new = NewNode {
-            kind: FileKind::Regular,
-            perm: if options.executable { 0o777 } else { 0o666 },
-            rdev: 0,
-            size,
-            content,
-        };
-        edit.make(caller, &parent, name, new).map_err(failed())?;
-        edit.commit().map_err(failed())?;
-        let name = missing.first().ok_or(OperationError::Root)?.clone();
-        let change = Invalidation::Entry {
-            parent: dir.ino,
-            name,
-        };
-        Ok((vec![change], true, dir.ino))
-    }
-
-    /// The deepest directory on the way to `path` that is there, its path, and the names that are left: the last one in any
-    /// case.
-    fn deepest(
-        &self,
-        state: &State,
-        path: &RepoPath,
-    ) -> Result<(Found, RepoPath, Vec<EntryName>), OperationError> {
-        let names: Vec<EntryName> = path.components().collect();
-        let mut reached = RepoPath::root();
-        let mut dir = self.find(state, Ino::ROOT).map_err(OperationError::at(path))?;
-        for (index, name) in names.iter().enumerate() {
-            let at = reached.join(name);
-            let is_last = index + 1 == names.len();
-            let child = self
-                .child(state, &dir, name.as_bytes())
-                .map_err(OperationError::at(&at))?;
-            match child {
-                Some(child) if !is_last => {
-                    if self.kind(state, &child).map_err(OperationError::at(&at))? != FileKind::Directory {
-                        return Err(OperationError::NotADirectory(at));
-                    }
-                    (dir, reached) = (child, at);
+        });
+        let (value, done) = match acted {
+            Ok(Some(acted)) => acted,
+            other => {
+                if let Some(place) = place {
+                    state.stack.open_layer_mut().abandon_content(place);
                 }
-                _ => return Ok((dir, reached, names[index..].to_vec())),
+                return other.map(|_| None);
             }
-        }
-        Err(OperationError::Root)
+        };
+        self.complete(journal, state, contents, done).map_err(at())?;
+        Ok(Some(value))
     }
 
-    fn named(&self, state: &State, path: &RepoPath) -> Result<Named, OperationError> {
-        let (parent, name) = path.split_last().ok_or(OperationError::Root)?;
-        let dir = self
-            .walk_dir(state, &parent)
-            .map_err(OperationError::at(&parent))?;
-        self.check_is_linked(state, &dir)
-            .map_err(OperationError::at(&parent))?;
-        let found = self
-            .child(state, &dir, name.as_bytes())
-            .map_err(OperationError::at(path))?;
-        Ok(Named { dir, name, found })
+    /// What follows an operation that is in the layer.
+    pub(super) fn complete<C>(
+        &self,
+        mut journal: MutexGuard<'_, Journal>,
+        mut state: RwLockWriteGuard<'_, State>,
+        contents: C,
+        done: Done,
+    ) -> Result<(), FsError> {
+        let Done {
+            operation,
+            changed,
+            dirs,
+        } = done;
+        let all = match journal.lacks_more_than(operation.id) {
+            true => self.reachable_in(&state).ok(),
+            false => None,
+        };
+        if let Err(error) = self.bound_attic(&mut state) {
+            log::warn!("the attic keeps more than it should: {error}");
+        }
+        drop(state);
+        drop(contents);
+        match &all {
+            Some(all) => journal.write(all.operations()),
+            None => journal.write([&operation]),
+        }
+        journal.note(operation.id);
+        drop(journal);
+        let written = |change: &Invalidation| match change {
+            Invalidation::Node(ino) => Some(*ino),
+            Invalidation::Entry { .. } | Invalidation::Attributes(_) => None,
+        };
+        let written: Vec<Ino> = changed.iter().filter_map(written).collect();
+        self.announce(changed);
+        written
+            .into_iter()
+            .try_for_each(|ino| self.sync_if_flagged(ino))?;
+        self.sync_names_if_flagged(&dirs)
     }
 
     /// Brings a content to where the layer keeps it, as far as that can be done while others use the fork.
@@ -498,23 +415,86 @@ fn copy_content(
     Ok(())
 }
 
-impl Named {
-    fn changed(&self) -> Invalidation {
-        Invalidation::Entry {
-            parent: self.dir.ino,
-            name: self.name.clone(),
-        }
+/// Whether something was replaced.
+fn move_in(
+    doing: &mut Doing<'_>,
+    from: &RepoPath,
+    to: &RepoPath,
+    force: bool,
+) -> Result<bool, OperationError> {
+    let source = doing.named(from)?;
+    let found = source
+        .found
+        .clone()
+        .ok_or(OperationError::NotFound(from.clone()))?;
+    let is_dir = doing.kind(&found).map_err(OperationError::at(from))? == FileKind::Directory;
+    if is_dir && to.starts_with(from) {
+        return Err(OperationError::IntoItself(from.clone()));
     }
+    let target = doing.named(to)?;
+    let Some(there) = target.found.clone() else {
+        doing.rename((from, &source, &found), (to, &target))?;
+        return Ok(false);
+    };
+    if there.ino == found.ino {
+        return Err(OperationError::SameFile(from.clone(), to.clone()));
+    }
+    match doing.kind(&there).map_err(OperationError::at(to))? {
+        FileKind::Directory => return Err(OperationError::IsADirectory(to.clone())),
+        _ if !force => return Err(OperationError::Exists(to.clone())),
+        _ if is_dir => return Err(OperationError::NotADirectory(to.clone())),
+        _ => {}
+    }
+    doing.remove(to, &target, &there)?;
+    doing.rename((from, &source, &found), (to, &target))?;
+    Ok(true)
+}
 
-    /// Takes the name away, with all that is beneath it.
-    fn remove(&self, edit: &mut Edit<'_>, found: &Found, kind: FileKind) -> Result<(), FsError> {
-        let is_dir = kind == FileKind::Directory;
-        check_may_remove(edit.state, &self.dir, found)?;
-        edit.drop_name(&self.dir, &self.name)?;
-        if is_dir {
-            edit.empty_dir(found)?;
-        }
-        edit.lose_link(found)?;
-        edit.touch_dir(&self.dir, -i64::from(is_dir))
+/// Whether the file was made; `None` where another than `ino` is there.
+fn put_in(
+    doing: &mut Doing<'_>,
+    by: By<'_>,
+    path: &RepoPath,
+    (content, size): (Content, u64),
+    ino: Option<Ino>,
+    options: PutOptions,
+) -> Result<Option<bool>, OperationError> {
+    let named = match options.parents {
+        true => doing.with_parents(by.caller, path)?.0,
+        false => doing.named(path)?,
+    };
+    let umask = doing.state().base.attrs.umask;
+    let Some(found) = named.found.clone() else {
+        let new = NewNode {
+            kind: FileKind::Regular,
+            perm: if options.executable { 0o777 } else { 0o666 },
+            rdev: 0,
+            size,
+            content,
+        };
+        doing.make(by.caller, path, &named, new)?;
+        return Ok(Some(true));
+    };
+    match doing.kind(&found).map_err(OperationError::at(path))? {
+        FileKind::Regular => {}
+        FileKind::Directory => return Err(OperationError::IsADirectory(path.clone())),
+        _ => return Err(OperationError::NotAFile(path.clone())),
     }
+    if ino != Some(found.ino) {
+        return Ok(None);
+    }
+    if doing.state().pins.contains_key(&found.ino) {
+        return Err(OperationError::Pinned(path.clone()));
+    }
+    doing.write(path, &found, |node| {
+        (node.content, node.size) = (content, size);
+        if !by.caller.is_privileged() {
+            take_privileges(node, by.caller);
+        }
+        match options.executable {
+            true => set_perm(node, node.perm | 0o111 & !umask),
+            false => Ok(()),
+        }
+    })?;
+    Ok(Some(false))
 }

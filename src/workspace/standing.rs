@@ -161,15 +161,27 @@ impl Workspace {
 
     /// Whether the open layer has nothing to say but where the repository is.
     pub fn is_unwritten(&self) -> bool {
+        self.has_nothing_but(|_, _| false)
+    }
+
+    /// As [`Workspace::is_unwritten`], or beside that only which operations led there.
+    pub fn is_untouched(&self) -> bool {
+        self.has_nothing_but(|ino, node| ino == Ino::ATTIC || node.operation().is_some())
+    }
+
+    fn has_nothing_but(&self, is_nothing: impl Fn(Ino, &Node) -> bool) -> bool {
         let state = self.read_state();
         let (stack, base) = (&state.stack, &state.base);
         let index = stack.open_layer().index();
         let is_dot_git = |(parent, dir): (Ino, &DirDelta)| {
-            parent == Ino::ROOT && dir.iter().all(|(name, _)| name.as_bytes() == DOT_GIT.as_bytes())
+            let holds_nothing = index.node(parent).is_some_and(|node| is_nothing(parent, node));
+            holds_nothing
+                || parent == Ino::ROOT && dir.iter().all(|(name, _)| name.as_bytes() == DOT_GIT.as_bytes())
         };
         let is_untouched = |(ino, node): (Ino, &Node)| match ino {
             // It is put when a fork is made.
             Ino::ROOT => node.ctime == base.attrs.time && node.xattrs.is_empty(),
+            _ if is_nothing(ino, node) => true,
             _ => stack.dentry(Ino::ROOT, DOT_GIT.as_bytes()) == Some(Dentry::Entry(ino)),
         };
         index.dirs().all(is_dot_git) && index.nodes().all(is_untouched)

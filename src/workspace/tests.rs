@@ -3,6 +3,7 @@
 mod beside;
 mod carried;
 mod changed;
+mod operations;
 mod paths;
 mod permissions;
 

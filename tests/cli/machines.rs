@@ -117,6 +117,15 @@ fn every_documented_key_is_printed_and_no_other() {
         keys(&tine.json(&["mv", "demo", "new.txt", "newer.txt"])),
         documented_of("mv")
     );
+    let operation = documented("An operation has");
+    assert_eq!(
+        keys(&tine.json(&["op", "log", "demo"])["operations"][0]),
+        operation
+    );
+    let taken = tine.json(&["undo", "demo"]);
+    assert_eq!(keys(&taken["of"]), operation);
+    let told = ["fork", "operation", "of", "notes"];
+    assert_eq!(keys(&taken), told.map(str::to_owned).into());
     assert_eq!(
         keys(&tine.json(&["commit", "demo", "-m", "new"])),
         documented_of("commit")

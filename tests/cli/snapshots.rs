@@ -74,7 +74,11 @@ fn any_point_of_the_repository_can_be_restored() {
         .unwrap()
         .to_owned();
     tine.ok(&["restore", "demo", "HEAD"]);
-    assert_eq!(repo.status(&dir), "?? a.skip", "what was ignored stays, and is shown");
+    assert_eq!(
+        repo.status(&dir),
+        "?? a.skip",
+        "what was ignored stays, and is shown"
+    );
     assert_eq!(text(dir.join("one.txt")), "1\n");
     tine.ok(&["restore", "demo", "pristine"]);
     assert!(!dir.join("one.txt").exists() && !dir.join("a.skip").exists());

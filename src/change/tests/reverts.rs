@@ -5,11 +5,16 @@ use std::collections::{BTreeSet, HashMap};
 use super::*;
 use crate::change::revert::{RevertOptions, RevertOutcome, RevertTo, revert};
 use crate::change::snapshots::snapshot_tree;
-use crate::workspace::{Changed, OperationError, SnapshotOptions, SnapshotReason, SnapshotRecord};
+use crate::workspace::{By, Changed, OperationError, SnapshotOptions, SnapshotReason, SnapshotRecord};
 
 const FORCE: RevertOptions = RevertOptions {
     force: true,
     dry_run: false,
+};
+
+const BY: By<'static> = By {
+    caller: ME,
+    command: "a test",
 };
 
 impl Fixture {
@@ -554,7 +559,7 @@ fn take(fixture: &Fixture, steps: &[Step]) {
                 }
                 fixture.try_write(at, ["", "content 1\n", "content 2\n"][usize::from(number)])
             }
-            Step::Remove(at) => match fixture.fork.workspace.remove_paths(&[path(at)], true) {
+            Step::Remove(at) => match fixture.fork.workspace.remove_paths(BY, &[path(at)], true) {
                 Ok(_) | Err(_) => Ok(()),
             },
             Step::MakeDir(at) => fixture.mkdir(at),

@@ -3,6 +3,7 @@
 mod forks;
 mod lifecycle;
 mod mounting;
+mod operations;
 mod paths;
 mod restoring;
 mod snapshots;
@@ -20,7 +21,7 @@ use super::protocol::{IdentityText, Request, Response};
 use super::slots::Daemon;
 use crate::git::Identity;
 use crate::sys::process::PeerCredentials;
-use crate::workspace::MoveOptions;
+use crate::workspace::{By, Caller, MoveOptions};
 
 /// Answers a request of `peer`.
 pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> Response {
@@ -38,8 +39,8 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
         Request::Snapshot { fork, name, message } => snapshots::take(daemon, &fork, name, message),
         Request::Snapshots { fork } => snapshots::list(daemon, &fork),
         Request::RemoveSnapshot { fork, name } => snapshots::remove(daemon, &fork, &name),
-        Request::Restore(request) => restoring::restore(daemon, &request),
-        Request::Reset { fork } => snapshots::reset(daemon, &fork),
+        Request::Restore(request) => restoring::restore(daemon, by(peer, &request.command), &request),
+        Request::Reset { fork, command } => snapshots::reset(daemon, by(peer, &command), &fork),
         Request::Collect => snapshots::collect(daemon),
         Request::List => forks::list(daemon),
         Request::Show { fork } => forks::show(daemon, &fork),
@@ -91,19 +92,43 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
         Request::Stat { fork, path } => paths::stat(daemon, &fork, &path),
         Request::Entries { fork, path, deep } => paths::entries(daemon, &fork, &path, deep),
         Request::Read { fork, paths } => paths::read(daemon, &fork, &paths),
-        Request::Write(request) => paths::write(daemon, peer, &request),
+        Request::Write(request) => paths::write(daemon, by(peer, &request.command), &request),
         Request::Move {
             fork,
             from,
             to,
             into,
             force,
-        } => paths::rename(daemon, &fork, (&from, &to), MoveOptions { force, into }),
+            command,
+        } => {
+            let options = MoveOptions { force, into };
+            paths::rename(daemon, by(peer, &command), &fork, (&from, &to), options)
+        }
         Request::Remove {
             fork,
             paths,
             recursive,
-        } => paths::remove(daemon, &fork, &paths, recursive),
+            command,
+        } => paths::remove(daemon, by(peer, &command), &fork, &paths, recursive),
+        Request::Operations { fork, limit } => operations::list(daemon, &fork, limit),
+        Request::TakeBack {
+            fork,
+            direction,
+            path,
+            command,
+        } => operations::take_back(daemon, by(peer, &command), &fork, direction, path.as_ref()),
+    }
+}
+
+/// A command line longer than this is not kept whole.
+const COMMAND_MAX: usize = 1024;
+
+/// Whom an operation is written down to.
+fn by(peer: PeerCredentials, command: &str) -> By<'_> {
+    let end = (0..=command.len().min(COMMAND_MAX)).rfind(|end| command.is_char_boundary(*end));
+    By {
+        caller: Caller::new(peer.uid, peer.gid),
+        command: &command[..end.unwrap_or(0)],
     }
 }
 

@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::attr::{FileKind, Timestamp};
+use crate::attr::FileKind;
 use crate::daemon::failure::Failure;
 use crate::daemon::protocol::{
-    Answer, FileLine, MovedLine, NodeKind, NodeLine, Response, TimeLine, WriteRequest, WrittenLine,
+    Answer, FileLine, MovedLine, NodeKind, NodeLine, Response, WriteRequest, WrittenLine,
 };
 use crate::daemon::slots::Daemon;
 use crate::daemon::transfer::{Arrived, Outgoing};
 use crate::path::RepoPath;
 use crate::path::text::PathText;
-use crate::sys::process::PeerCredentials;
-use crate::workspace::{Caller, ForkName, Last, MoveOptions, NewContent, PathNode, PutOptions, Workspace};
+use crate::workspace::{By, ForkName, Last, MoveOptions, NewContent, PathNode, PutOptions, Workspace};
 
 pub fn stat(daemon: &Arc<Daemon>, name: &ForkName, path: &PathText) -> Response {
     let path = parse(path)?;
@@ -56,7 +55,7 @@ pub fn read(daemon: &Arc<Daemon>, name: &ForkName, paths: &[PathText]) -> Respon
     })
 }
 
-pub fn write(daemon: &Arc<Daemon>, peer: PeerCredentials, request: &WriteRequest) -> Response {
+pub fn write(daemon: &Arc<Daemon>, by: By<'_>, request: &WriteRequest) -> Response {
     let path = parse(&request.path)?;
     let options = PutOptions {
         parents: request.parents,
@@ -69,8 +68,7 @@ pub fn write(daemon: &Arc<Daemon>, peer: PeerCredentials, request: &WriteRequest
             Arrived::Bytes(bytes) => NewContent::Bytes(bytes),
             Arrived::File(file) => NewContent::File(file),
         };
-        let caller = Caller::new(peer.uid, peer.gid);
-        let written = workspace.put_file(caller, &path, content, options)?;
+        let written = workspace.put_file(by, &path, content, options)?;
         Ok(Answer::Written(WrittenLine {
             fork: request.fork.clone(),
             path: (&written.path).into(),
@@ -82,13 +80,14 @@ pub fn write(daemon: &Arc<Daemon>, peer: PeerCredentials, request: &WriteRequest
 
 pub fn rename(
     daemon: &Arc<Daemon>,
+    by: By<'_>,
     name: &ForkName,
     (from, to): (&PathText, &PathText),
     options: MoveOptions,
 ) -> Response {
     let (from, to) = (parse(from)?, parse(to)?);
     changing(daemon, name, |workspace| {
-        let moved = workspace.move_path(&from, &to, options)?;
+        let moved = workspace.move_path(by, &from, &to, options)?;
         Ok(Answer::Moved(MovedLine {
             fork: name.clone(),
             from: (&moved.from).into(),
@@ -98,17 +97,24 @@ pub fn rename(
     })
 }
 
-pub fn remove(daemon: &Arc<Daemon>, name: &ForkName, paths: &[PathText], recursive: bool) -> Response {
+pub fn remove(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    name: &ForkName,
+    paths: &[PathText],
+    recursive: bool,
+) -> Response {
     let paths = parse_all(paths)?;
     changing(daemon, name, |workspace| {
-        let removed = workspace.remove_paths(&paths, recursive)?;
+        let removed = workspace.remove_paths(by, &paths, recursive)?;
         Ok(Answer::Removed {
             paths: removed.iter().map(Into::into).collect(),
         })
     })
 }
 
-fn looking(
+/// Runs `look` on the fork.
+pub(super) fn looking(
     daemon: &Arc<Daemon>,
     name: &ForkName,
     look: impl FnOnce(&Workspace) -> Result<Answer, Failure>,
@@ -134,7 +140,7 @@ fn changing(
     Ok(answer)
 }
 
-fn parse(path: &PathText) -> Result<RepoPath, Failure> {
+pub(super) fn parse(path: &PathText) -> Result<RepoPath, Failure> {
     Ok(RepoPath::parse(path.to_bytes())?)
 }
 
@@ -157,10 +163,6 @@ fn node_line(node: PathNode) -> NodeLine {
         FileKind::CharDevice => (NodeKind::CharDevice, libc::S_IFCHR),
         FileKind::BlockDevice => (NodeKind::BlockDevice, libc::S_IFBLK),
     };
-    let time = |time: Timestamp| TimeLine {
-        secs: time.secs,
-        nanos: time.nanos,
-    };
     NodeLine {
         path: (&path).into(),
         kind,
@@ -170,8 +172,8 @@ fn node_line(node: PathNode) -> NodeLine {
         uid: attr.uid,
         gid: attr.gid,
         ino: attr.ino.0,
-        modified: time(attr.mtime),
-        changed: time(attr.ctime),
+        modified: attr.mtime.into(),
+        changed: attr.ctime.into(),
         target: link_target.as_deref().map(Into::into),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::snapshots::{record_switch, restore_in};
 use crate::change::revert::without_nested;
 use crate::change::{Point, RevertOptions, RevertTo, revert as reverting};
 use crate::daemon::failure::{ErrorCode, Failure};
@@ -9,7 +10,7 @@ use crate::daemon::protocol::{Answer, Response, RestoreRequest, Restored, Revert
 use crate::daemon::slots::Daemon;
 use crate::daemon::{points, report};
 use crate::path::RepoPath;
-use crate::workspace::{ForkName, SnapshotOptions, SnapshotReason, SnapshotRecord};
+use crate::workspace::{By, ForkName, OperationKind, SnapshotOptions, SnapshotReason, SnapshotRecord};
 
 /// A point to which a fork can be taken as a whole, with all that git ignores; others are trees.
 fn whole(daemon: &Daemon, name: &ForkName, word: &str) -> Result<Option<(Point, SnapshotRecord)>, Failure> {
@@ -29,7 +30,7 @@ fn whole(daemon: &Daemon, name: &ForkName, word: &str) -> Result<Option<(Point, 
     Ok(Some((point, record)))
 }
 
-pub fn restore(daemon: &Arc<Daemon>, request: &RestoreRequest) -> Response {
+pub fn restore(daemon: &Arc<Daemon>, by: By<'_>, request: &RestoreRequest) -> Response {
     let name = &request.fork;
     let to_whole = match request.paths.is_empty() {
         true => whole(daemon, name, &request.to)?,
@@ -39,11 +40,10 @@ pub fn restore(daemon: &Arc<Daemon>, request: &RestoreRequest) -> Response {
         let slot = daemon.slot(name);
         let turn = daemon.turn(&slot)?;
         let open = turn.open_existing()?;
-        let reason = SnapshotReason::BeforeRestore;
-        let before = daemon.store.restore(name, &open, &snapshot, reason)?;
+        let before = restore_in(&turn, &open, &snapshot)?;
         turn.forget_settled();
-        log::info!("{name}: restored to {point}; what it was is {}", before.name);
-        return Ok(restored(name, point.to_string(), before.name));
+        record_switch(&turn, by, &before, OperationKind::Switch, None);
+        return Ok(restored(name, point.to_string(), before));
     }
     // The trees of views are written before the fork's own turn.
     let repository = daemon.repository_now()?;
@@ -76,6 +76,7 @@ pub fn restore(daemon: &Arc<Daemon>, request: &RestoreRequest) -> Response {
         fork.workspace.sync()?;
     }
     log::info!("{name}: restored to {}; what it was is {before}", point.point);
+    record_switch(&turn, by, &before, OperationKind::Switch, None);
     Ok(restored(name, point.point.to_string(), before))
 }
 

@@ -6,7 +6,7 @@ use crate::daemon::failure::Failure;
 use crate::daemon::protocol::{Answer, Collected, Response, Restored};
 use crate::daemon::report;
 use crate::daemon::slots::{Daemon, Turn};
-use crate::workspace::{ForkName, SnapshotOptions, SnapshotReason};
+use crate::workspace::{By, Fork, ForkName, OperationKind, SnapshotOptions, SnapshotReason, SnapshotRecord};
 
 pub fn take(
     daemon: &Arc<Daemon>,
@@ -44,10 +44,46 @@ pub fn remove(daemon: &Arc<Daemon>, fork: &ForkName, name: &ForkName) -> Respons
     Ok(Answer::Done)
 }
 
-pub fn reset(daemon: &Arc<Daemon>, fork: &ForkName) -> Response {
+/// Lets the fork be as it was at the snapshot; the snapshot of what it was.
+pub fn restore_in(turn: &Turn<'_>, open: &Fork, snapshot: &SnapshotRecord) -> Result<ForkName, Failure> {
+    let fork = turn.name();
+    let before = turn
+        .daemon
+        .store
+        .restore(fork, open, snapshot, SnapshotReason::BeforeRestore)?;
+    log::info!(
+        "{fork}: restored to {}; what it was is {}",
+        snapshot.name,
+        before.name
+    );
+    Ok(before.name)
+}
+
+/// Writes down that the fork is another now, so that it can be taken back; the operation's number. The fork is what was
+/// asked for in any case, and the snapshot leads back.
+pub fn record_switch(
+    turn: &Turn<'_>,
+    by: By<'_>,
+    before: &ForkName,
+    kind: OperationKind,
+    undoes: Option<u64>,
+) -> Option<u64> {
+    let recorded = turn.open().and_then(|open| {
+        let workspace = &open.workspace;
+        Ok(workspace.record_switch(by, before.as_str(), kind, undoes)?)
+    });
+    recorded
+        .inspect_err(|failure| log::warn!("{}: {failure}", turn.name()))
+        .ok()
+}
+
+pub fn reset(daemon: &Arc<Daemon>, by: By<'_>, fork: &ForkName) -> Response {
     let slot = daemon.slot(fork);
     let turn = daemon.turn(&slot)?;
     let before = reset_to_head(&turn, SnapshotReason::BeforeReset)?;
+    if let Some(before) = &before {
+        record_switch(&turn, by, before, OperationKind::Switch, None);
+    }
     Ok(Answer::Restored(Restored {
         fork: fork.clone(),
         to: None,

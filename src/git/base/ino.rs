@@ -21,7 +21,7 @@ impl InoHasher {
         }
     }
 
-    /// The number of the node at `path`: [`Ino::ROOT`] for the root, else a hash with the top bit clear, above 1.
+    /// The number of the node at `path`: [`Ino::ROOT`] for the root, else a hash with the top bit clear, above those that are reserved.
     pub fn ino(&self, path: &RepoPath) -> Ino {
         if path.is_root() {
             return Ino::ROOT;
@@ -66,9 +66,9 @@ impl DirInos {
     }
 }
 
-/// Takes away what is reserved: the top bit (nodes made in forks), 0 (never used) and 1 (the root).
+/// Takes away what is reserved: the top bit (nodes made in forks), 0 (never used), the root's and the attic's.
 fn to_ino(hash: u64) -> Ino {
-    Ino((hash & !Ino::NEW_BIT).max(Ino::ROOT.0 + 1))
+    Ino((hash & !Ino::NEW_BIT).max(Ino::ATTIC.0 + 1))
 }
 
 #[cfg(test)]
@@ -93,8 +93,8 @@ mod tests {
 
     #[test]
     fn reserved_numbers_are_never_given() {
-        for hash in [0, 1, Ino::NEW_BIT, Ino::NEW_BIT | 1] {
-            assert_eq!(to_ino(hash), Ino(2));
+        for hash in [0, 1, 2, Ino::NEW_BIT, Ino::NEW_BIT | 2] {
+            assert_eq!(to_ino(hash), Ino(3));
         }
         assert_eq!(to_ino(u64::MAX), Ino(u64::MAX >> 1));
     }

@@ -221,6 +221,10 @@ impl Places {
         self.fork(name).join("fork.json")
     }
 
+    fn operations(&self, name: &ForkName) -> PathBuf {
+        self.fork(name).join("operations")
+    }
+
     fn traces(&self, name: &ForkName) -> PathBuf {
         self.fork(name).join(TRACES_NAME)
     }
@@ -461,7 +465,9 @@ impl Store {
         check_identity(&dir, record.open_layer, layer.id())?;
         let stack = LayerStack::new(layer, standing.frozen);
         let workspace = Workspace::new(standing.base, standing.attrs, stack)?;
-        Ok(self.with_carried(workspace, record))
+        let workspace = self.with_carried(workspace, record);
+        workspace.keep_journal(self.places.operations(&record.name));
+        Ok(workspace)
     }
 
     /// The base that `record` stands on.

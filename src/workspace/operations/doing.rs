@@ -1,0 +1,423 @@
+//! An operation in the making: changes by path, each noted so that it can be taken back, in one step with its part of the
+//! attic.
+//!
+//! Paths go through no symlink here; what they lead to is looked up with the changes so far taken into account.
+
+use std::collections::BTreeSet;
+
+use super::super::edit::Edit;
+use super::super::error::{FsError, OperationError};
+use super::super::flags::{check_may_add, check_may_remove, check_may_replace};
+use super::super::fs::{Found, Invalidation, State, Workspace};
+use super::super::mutate::NewNode;
+use super::super::ops::Caller;
+use super::attic::{own_bytes, slot};
+use super::{Change, Operation, OperationKind, Undoes};
+use crate::attr::{FileKind, Ino};
+use crate::layer::{Content, Node, Xattrs};
+use crate::path::{EntryName, RepoPath};
+
+/// A directory that is missing on the way to something.
+const DIRECTORY: NewNode = NewNode {
+    kind: FileKind::Directory,
+    perm: 0o777,
+    rdev: 0,
+    size: 0,
+    content: Content::Empty,
+};
+
+pub(in crate::workspace) struct Doing<'a> {
+    workspace: &'a Workspace,
+    edit: Edit<'a>,
+    /// Its part of the attic.
+    part: Found,
+    operation: Operation,
+    changed: Vec<Invalidation>,
+    /// Directories in which names changed.
+    dirs: BTreeSet<Ino>,
+}
+
+/// What is left to do when an operation is in the layer.
+pub(in crate::workspace) struct Done {
+    pub operation: Operation,
+    pub changed: Vec<Invalidation>,
+    pub dirs: Vec<Ino>,
+}
+
+/// A name in a directory, and what it leads to.
+pub(in crate::workspace) struct Named {
+    pub dir: Found,
+    pub name: EntryName,
+    pub found: Option<Found>,
+}
+
+impl<'a> Doing<'a> {
+    pub fn begin(
+        workspace: &'a Workspace,
+        state: &'a mut State,
+        id: u64,
+        kind: OperationKind,
+        command: &str,
+    ) -> Result<Doing<'a>, FsError> {
+        let mut edit = Edit::new(workspace, state);
+        let attic = Found::in_layer(Ino::ATTIC);
+        if edit.state.stack.node(Ino::ATTIC).is_none() {
+            let node = attic_node(&edit);
+            edit.put_node(Ino::ATTIC, node);
+        }
+        let node = attic_node(&edit);
+        let part = Found::in_layer(edit.new_node(node)?);
+        edit.put_name(&attic, &EntryName::new(id.to_string().as_bytes())?, part.ino)?;
+        edit.touch_dir(&attic, 1)?;
+        let operation = Operation {
+            id,
+            time: edit.now,
+            command: command.to_owned(),
+            kind,
+            changes: Vec::new(),
+            undoes: None,
+            kept_bytes: 0,
+        };
+        Ok(Doing {
+            workspace,
+            edit,
+            part,
+            operation,
+            changed: Vec::new(),
+            dirs: BTreeSet::new(),
+        })
+    }
+
+    pub fn state(&self) -> &State {
+        self.edit.state
+    }
+
+    pub fn id(&self) -> u64 {
+        self.operation.id
+    }
+
+    pub fn undoes(&mut self, undoes: Option<Undoes>) {
+        self.operation.undoes = undoes;
+    }
+
+    pub fn node(&self, found: &Found) -> Result<Node, FsError> {
+        self.edit.node(found)
+    }
+
+    pub fn kind(&self, found: &Found) -> Result<FileKind, FsError> {
+        self.edit.kind(found)
+    }
+
+    pub fn is_empty(&self, dir: &Found) -> Result<bool, FsError> {
+        self.edit.is_empty(dir)
+    }
+
+    /// Notes a change that says all by itself.
+    pub fn note(&mut self, change: Change) {
+        self.operation.changes.push(change);
+    }
+
+    /// The name at `path`, in a directory that is there.
+    pub fn named(&self, path: &RepoPath) -> Result<Named, OperationError> {
+        let (named, missing) = self.deepest(path)?;
+        match missing.is_empty() {
+            true => Ok(named),
+            false => Err(OperationError::NotFound(above(path, missing.len())?)),
+        }
+    }
+
+    /// What is at `path`; `None` also where a directory on the way is missing or no directory.
+    pub fn find(&self, path: &RepoPath) -> Result<Option<Named>, OperationError> {
+        match self.deepest(path) {
+            Ok((named, missing)) if missing.is_empty() && named.found.is_some() => Ok(Some(named)),
+            Ok(_) | Err(OperationError::NotADirectory(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The first name on the way to `path` that leads nowhere, or the last one, and the names behind it.
+    fn deepest(&self, path: &RepoPath) -> Result<(Named, Vec<EntryName>), OperationError> {
+        let at = || OperationError::at(path);
+        let names: Vec<EntryName> = path.components().collect();
+        let mut dir = self.workspace.find(self.edit.state, Ino::ROOT).map_err(at())?;
+        let mut reached = RepoPath::root();
+        for (index, name) in names.iter().enumerate() {
+            reached.push(name);
+            let found = self.edit.child(&dir, name).map_err(at())?;
+            let behind = &names[index + 1..];
+            match found {
+                Some(child) if !behind.is_empty() => {
+                    if self.edit.kind(&child).map_err(at())? != FileKind::Directory {
+                        return Err(OperationError::NotADirectory(reached));
+                    }
+                    dir = child;
+                }
+                found => {
+                    let name = name.clone();
+                    return Ok((Named { dir, name, found }, behind.to_vec()));
+                }
+            }
+        }
+        Err(OperationError::Root)
+    }
+
+    /// Makes the directories that are missing on the way to `path`: how many. Then the name there.
+    pub fn with_parents(
+        &mut self,
+        caller: Caller,
+        path: &RepoPath,
+    ) -> Result<(Named, usize), OperationError> {
+        let mut made = 0;
+        loop {
+            let (named, missing) = self.deepest(path)?;
+            if missing.is_empty() {
+                return Ok((named, made));
+            }
+            let parent = above(path, missing.len())?;
+            self.make(caller, &parent, &named, DIRECTORY)?;
+            made += 1;
+        }
+    }
+
+    /// Makes a node at a free name.
+    pub fn make(
+        &mut self,
+        caller: Caller,
+        path: &RepoPath,
+        named: &Named,
+        new: NewNode,
+    ) -> Result<(), OperationError> {
+        let caller = Caller {
+            umask: self.edit.state.base.attrs.umask,
+            ..caller
+        };
+        let made = self
+            .edit
+            .make(caller, &named.dir, &named.name, new)
+            .map_err(OperationError::at(path))?;
+        self.name_changed(named);
+        self.note(Change::Made {
+            path: path.clone(),
+            ino: made.ino,
+        });
+        Ok(())
+    }
+
+    /// Moves what is at `path` to the attic, with all beneath it.
+    pub fn remove(&mut self, path: &RepoPath, named: &Named, found: &Found) -> Result<(), OperationError> {
+        let removed = self.try_remove(named, found);
+        removed.map_err(OperationError::at(path))?;
+        self.changed.push(Invalidation::Node(found.ino));
+        self.note(Change::Removed { path: path.clone() });
+        Ok(())
+    }
+
+    fn try_remove(&mut self, named: &Named, found: &Found) -> Result<(), FsError> {
+        check_may_remove(self.edit.state, &named.dir, found)?;
+        let is_dir = self.edit.kind(found)? == FileKind::Directory;
+        // One that is made in this step has nothing yet.
+        if self.workspace.find_again(self.edit.state, found) {
+            let bytes = self.workspace.weigh(self.edit.state, found)?;
+            self.operation.kept_bytes = self.operation.kept_bytes.saturating_add(bytes);
+        }
+        self.edit.drop_name(&named.dir, &named.name)?;
+        self.edit.touch_dir(&named.dir, -i64::from(is_dir))?;
+        // A layer must know the node for a name of the layer to lead there.
+        self.edit.node_mut(found)?;
+        let slot = slot(self.operation.changes.len())?;
+        self.edit.put_name(&self.part, &slot, found.ino)?;
+        self.edit.touch_dir(&self.part, i64::from(is_dir))?;
+        self.name_changed(named);
+        Ok(())
+    }
+
+    /// Gives the node that an earlier operation took away its place again, which is free.
+    pub fn put_back(
+        &mut self,
+        path: &RepoPath,
+        named: &Named,
+        (part, slot): (&Found, &EntryName),
+    ) -> Result<(), OperationError> {
+        let back = self.try_put_back(named, part, slot);
+        let ino = back.map_err(OperationError::at(path))?;
+        self.note(Change::PutBack {
+            path: path.clone(),
+            ino,
+        });
+        Ok(())
+    }
+
+    fn try_put_back(&mut self, named: &Named, part: &Found, slot: &EntryName) -> Result<Ino, FsError> {
+        let found = self.edit.child(part, slot)?.ok_or(FsError::Stale)?;
+        let is_dir = self.edit.kind(&found)? == FileKind::Directory;
+        check_may_add(self.edit.state, &named.dir)?;
+        self.edit.drop_name(part, slot)?;
+        self.edit.touch_dir(part, -i64::from(is_dir))?;
+        self.edit.put_name(&named.dir, &named.name, found.ino)?;
+        self.edit.touch_dir(&named.dir, i64::from(is_dir))?;
+        let now = self.edit.now;
+        self.edit.node_mut(&found)?.ctime = now;
+        self.name_changed(named);
+        self.changed.push(Invalidation::Attributes(found.ino));
+        Ok(found.ino)
+    }
+
+    /// Moves what is at one name to another, which is free.
+    pub fn rename(
+        &mut self,
+        (from, source, found): (&RepoPath, &Named, &Found),
+        (to, target): (&RepoPath, &Named),
+    ) -> Result<(), OperationError> {
+        check_may_remove(self.edit.state, &source.dir, found).map_err(OperationError::at(from))?;
+        let renamed = self.try_rename(source, found, target);
+        renamed.map_err(OperationError::at(to))?;
+        self.note(Change::Moved {
+            from: from.clone(),
+            to: to.clone(),
+            ino: found.ino,
+        });
+        Ok(())
+    }
+
+    fn try_rename(&mut self, source: &Named, found: &Found, target: &Named) -> Result<(), FsError> {
+        let is_dir = i64::from(self.edit.kind(found)? == FileKind::Directory);
+        check_may_add(self.edit.state, &target.dir)?;
+        self.edit.drop_name(&source.dir, &source.name)?;
+        self.edit.put_name(&target.dir, &target.name, found.ino)?;
+        let now = self.edit.now;
+        self.edit.node_mut(found)?.ctime = now;
+        self.edit.touch_dir(&source.dir, -is_dir)?;
+        self.edit.touch_dir(&target.dir, is_dir)?;
+        self.name_changed(source);
+        self.name_changed(target);
+        self.changed.push(Invalidation::Attributes(found.ino));
+        Ok(())
+    }
+
+    /// Replaces a file's content: `change` says how. What it had goes to a new node in the attic.
+    pub fn write(
+        &mut self,
+        path: &RepoPath,
+        found: &Found,
+        change: impl FnOnce(&mut Node) -> Result<(), FsError>,
+    ) -> Result<(), OperationError> {
+        self.try_write(found, change).map_err(OperationError::at(path))?;
+        self.note(Change::Written {
+            path: path.clone(),
+            ino: found.ino,
+        });
+        Ok(())
+    }
+
+    fn try_write(
+        &mut self,
+        found: &Found,
+        change: impl FnOnce(&mut Node) -> Result<(), FsError>,
+    ) -> Result<(), FsError> {
+        check_may_replace(self.edit.state, found.ino)?;
+        let now = self.edit.now;
+        let before = self.edit.node(found)?;
+        let node = self.edit.node_mut(found)?;
+        change(node)?;
+        (node.mtime, node.ctime) = (now, now);
+        self.operation.kept_bytes = self.operation.kept_bytes.saturating_add(own_bytes(&before));
+        let kept = self.edit.new_node(Node { nlink: 1, ..before })?;
+        let slot = slot(self.operation.changes.len())?;
+        self.edit.put_name(&self.part, &slot, kept)?;
+        self.changed.push(Invalidation::Node(found.ino));
+        Ok(())
+    }
+
+    /// Gives a file what the node in an earlier operation's part of the attic has, and that node what the file had.
+    pub fn exchange(
+        &mut self,
+        path: &RepoPath,
+        found: &Found,
+        (part, slot_before): (&Found, &EntryName),
+    ) -> Result<(), OperationError> {
+        let exchanged = self.try_exchange(found, part, slot_before);
+        exchanged.map_err(OperationError::at(path))?;
+        self.note(Change::Written {
+            path: path.clone(),
+            ino: found.ino,
+        });
+        Ok(())
+    }
+
+    fn try_exchange(&mut self, found: &Found, part: &Found, slot_before: &EntryName) -> Result<(), FsError> {
+        check_may_replace(self.edit.state, found.ino)?;
+        let kept = self.edit.child(part, slot_before)?.ok_or(FsError::Stale)?;
+        let (now, then) = (self.edit.node(found)?, self.edit.node(&kept)?);
+        self.operation.kept_bytes = self.operation.kept_bytes.saturating_add(own_bytes(&now));
+        let (links, origin) = (now.nlink, now.origin.clone());
+        self.edit.put_node(kept.ino, Node { nlink: 1, ..now });
+        let back = Node {
+            nlink: links,
+            origin,
+            ctime: self.edit.now,
+            ..then
+        };
+        self.edit.put_node(found.ino, back);
+        self.edit.drop_name(part, slot_before)?;
+        let slot = slot(self.operation.changes.len())?;
+        self.edit.put_name(&self.part, &slot, kept.ino)?;
+        self.changed.push(Invalidation::Node(found.ino));
+        Ok(())
+    }
+
+    fn name_changed(&mut self, named: &Named) {
+        let entry = Invalidation::Entry {
+            parent: named.dir.ino,
+            name: named.name.clone(),
+        };
+        if !self.changed.contains(&entry) {
+            self.changed.push(entry);
+        }
+        // Told of a name that it does not know, the kernel leaves what it knows of the directory as it is.
+        if self.dirs.insert(named.dir.ino) {
+            self.changed.push(Invalidation::Node(named.dir.ino));
+        }
+    }
+
+    /// Makes it so, in one record.
+    pub fn commit(mut self) -> Result<Done, FsError> {
+        // A record of this kind can be told in JSON: all of it is numbers and text.
+        let told = serde_json::to_vec(&self.operation).map_err(|_| FsError::Invalid)?;
+        self.edit.node_mut(&self.part)?.set_operation(&told);
+        self.edit.commit()?;
+        Ok(Done {
+            operation: self.operation,
+            changed: self.changed,
+            dirs: self.dirs.into_iter().collect(),
+        })
+    }
+}
+
+/// The directory so many levels above `path`.
+fn above(path: &RepoPath, levels: usize) -> Result<RepoPath, OperationError> {
+    let mut dir = path.clone();
+    for _ in 0..levels {
+        (dir, _) = dir.split_last().ok_or(OperationError::Root)?;
+    }
+    Ok(dir)
+}
+
+/// An empty directory of the attic.
+fn attic_node(edit: &Edit<'_>) -> Node {
+    let attrs = &edit.state.base.attrs;
+    Node {
+        kind: FileKind::Directory,
+        perm: 0o700,
+        uid: attrs.uid,
+        gid: attrs.gid,
+        nlink: 2,
+        rdev: 0,
+        size: 0,
+        atime: edit.now,
+        mtime: edit.now,
+        ctime: edit.now,
+        content: Content::Empty,
+        origin: None,
+        xattrs: Xattrs::new(),
+    }
+}

@@ -1,0 +1,284 @@
+//! Operations: what tine's commands do to a fork by path, and taking it back.
+//!
+//! An operation is one record of the layer. The record also says, in a directory of the *attic* which is called like the
+//! operation's number, what was done ([`Operation`]) and what that took away: a node that was removed has its name there
+//! now, whatever is beneath it; a content that was replaced belongs to a node there. So taking an operation back is as
+//! exact and as cheap as doing it, and is an operation itself.
+//!
+//! ```text
+//! attic (number 2, nothing leads to it)
+//! ├── 17  {"id":17,"kind":"remove","changes":[{"change":"removed","path":"src"}],…}
+//! │   └── 0   what stood at `src`: slot 0 belongs to change 0
+//! └── 18  {"id":18,"kind":"undo","undoes":{"operation":17,"changes":[0]},…}
+//! ```
+//!
+//! The attic is part of the view like all else of the layers: what is done in a fork that went back to a snapshot is
+//! taken back there, and what came after the snapshot is out of reach until the fork returns. The journal
+//! ([`journal`]) is for reading: it has everything that was ever done, and follows the attic.
+
+pub(super) mod attic;
+pub(super) mod doing;
+pub(super) mod journal;
+mod undo;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::ops::Caller;
+use crate::attr::{Ino, Timestamp};
+use crate::path::RepoPath;
+use crate::path::text::repo_path;
+
+pub use undo::{Direction, Note, NoteKind, TakenBack};
+
+/// Who does it, and by which command.
+#[derive(Debug, Clone, Copy)]
+pub struct By<'a> {
+    pub caller: Caller,
+    /// As it was typed, for people.
+    pub command: &'a str,
+}
+
+/// What was done in one step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Operation {
+    /// Counts up, for the life of a fork.
+    pub id: u64,
+    /// The time of every node that it changed.
+    pub time: Timestamp,
+    pub command: String,
+    pub kind: OperationKind,
+    /// In the order in which they were done.
+    pub changes: Vec<Change>,
+    /// What it takes back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undoes: Option<Undoes>,
+    /// Bytes of contents that its part of the attic keeps, when it was done.
+    #[serde(default)]
+    pub kept_bytes: u64,
+}
+
+/// What kind of command it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OperationKind {
+    Write,
+    Move,
+    Remove,
+    Undo,
+    Redo,
+    /// The whole fork went to another state.
+    Switch,
+}
+
+/// Changes of an earlier operation that this one takes back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Undoes {
+    pub operation: u64,
+    /// Their places in its list.
+    pub changes: Vec<u32>,
+}
+
+/// One change, to be taken back by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "change", rename_all = "kebab-case")]
+pub enum Change {
+    /// A node was made where nothing was.
+    Made {
+        #[serde(with = "repo_path")]
+        path: RepoPath,
+        ino: Ino,
+    },
+    /// What stood here is in the attic.
+    Removed {
+        #[serde(with = "repo_path")]
+        path: RepoPath,
+    },
+    /// A node came back from the attic, to where nothing was.
+    PutBack {
+        #[serde(with = "repo_path")]
+        path: RepoPath,
+        ino: Ino,
+    },
+    /// Nothing was at `to`.
+    Moved {
+        #[serde(with = "repo_path")]
+        from: RepoPath,
+        #[serde(with = "repo_path")]
+        to: RepoPath,
+        ino: Ino,
+    },
+    /// A file's content and attributes before are those of a node in the attic.
+    Written {
+        #[serde(with = "repo_path")]
+        path: RepoPath,
+        ino: Ino,
+    },
+    /// All of the fork was another; that state is kept as the snapshot `before`.
+    Switched { before: String },
+}
+
+impl Change {
+    /// The paths that it is about.
+    pub fn paths(&self) -> impl Iterator<Item = &RepoPath> {
+        let (first, second) = match self {
+            Change::Made { path, .. }
+            | Change::Removed { path }
+            | Change::PutBack { path, .. }
+            | Change::Written { path, .. } => (Some(path), None),
+            Change::Moved { from, to, .. } => (Some(from), Some(to)),
+            Change::Switched { .. } => (None, None),
+        };
+        first.into_iter().chain(second)
+    }
+
+    fn is_within(&self, path: &RepoPath) -> bool {
+        self.paths().any(|changed| changed.starts_with(path))
+    }
+}
+
+impl OperationKind {
+    fn takes_back(self) -> bool {
+        self == OperationKind::Undo
+    }
+}
+
+/// How an operation stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OperationState {
+    Done,
+    Undone,
+    PartlyUndone,
+    /// The attic has it no longer, or belongs to another state of the fork.
+    OutOfReach,
+}
+
+/// The operations that can be taken back, by number.
+#[derive(Debug, Clone, Default)]
+pub struct Reachable {
+    operations: BTreeMap<u64, Operation>,
+    /// Changes that were taken back.
+    undone: BTreeSet<(u64, u32)>,
+}
+
+impl Reachable {
+    pub fn new(operations: impl IntoIterator<Item = Operation>) -> Reachable {
+        let operations: BTreeMap<u64, Operation> = operations
+            .into_iter()
+            .map(|operation| (operation.id, operation))
+            .collect();
+        let undone = operations
+            .values()
+            .filter_map(|operation| operation.undoes.as_ref())
+            .flat_map(|undoes| undoes.changes.iter().map(|change| (undoes.operation, *change)))
+            .collect();
+        Reachable { operations, undone }
+    }
+
+    pub fn operations(&self) -> impl Iterator<Item = &Operation> {
+        self.operations.values()
+    }
+
+    pub fn get(&self, id: u64) -> Option<&Operation> {
+        self.operations.get(&id)
+    }
+
+    pub fn state_of(&self, id: u64) -> OperationState {
+        let Some(operation) = self.operations.get(&id) else {
+            return OperationState::OutOfReach;
+        };
+        let count = self.undone.range((id, 0)..=(id, u32::MAX)).count();
+        match count {
+            0 => OperationState::Done,
+            count if count >= operation.changes.len() => OperationState::Undone,
+            _ => OperationState::PartlyUndone,
+        }
+    }
+
+    /// Bytes that the operation still keeps, at most.
+    fn kept_bytes(&self, operation: &Operation) -> u64 {
+        match self.state_of(operation.id) {
+            OperationState::Undone => 0,
+            _ => operation.kept_bytes,
+        }
+    }
+
+    /// The command that began it: what is taken back, or done again, by way of others.
+    pub fn beginning_of<'o>(&'o self, operation: &'o Operation) -> &'o Operation {
+        let mut first = operation;
+        while let Some(undoes) = &first.undoes
+            && let Some(before) = self.operations.get(&undoes.operation)
+            && before.id < first.id
+        {
+            first = before;
+        }
+        first
+    }
+
+    /// The changes that are not taken back, if one of them is within `path`. Of several things that were removed, or came
+    /// back, those that are; other changes of an operation belong together.
+    fn left_of(&self, operation: &Operation, path: Option<&RepoPath>) -> Vec<u32> {
+        let is_within = |change: &Change| path.is_none_or(|path| change.is_within(path));
+        let mut left: Vec<(u32, &Change)> = (0_u32..)
+            .zip(&operation.changes)
+            .filter(|(index, _)| !self.undone.contains(&(operation.id, *index)))
+            .collect();
+        let changes = &operation.changes;
+        let are_apart = changes
+            .iter()
+            .all(|change| matches!(change, Change::Removed { .. }))
+            || changes
+                .iter()
+                .all(|change| matches!(change, Change::PutBack { .. }));
+        if are_apart || !left.iter().any(|(_, change)| is_within(change)) {
+            left.retain(|(_, change)| is_within(change));
+        }
+        left.into_iter().map(|(index, _)| index).collect()
+    }
+
+    /// The newest operation that there is to take back, and its changes within `path` that are left.
+    pub fn next(&self, direction: Direction, path: Option<&RepoPath>) -> Option<(&Operation, Vec<u32>)> {
+        for operation in self.operations.values().rev() {
+            let left = self.left_of(operation, path);
+            match (direction, operation.kind) {
+                (Direction::Undo, kind) if !kind.takes_back() && !left.is_empty() => {
+                    return Some((operation, left));
+                }
+                (Direction::Redo, OperationKind::Undo) if !left.is_empty() => return Some((operation, left)),
+                // Who did something else since goes on from there.
+                (
+                    Direction::Redo,
+                    OperationKind::Write
+                    | OperationKind::Move
+                    | OperationKind::Remove
+                    | OperationKind::Switch,
+                ) if path
+                    .is_none_or(|path| operation.changes.iter().any(|change| change.is_within(path))) =>
+                {
+                    return None;
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// The newest operation on a directory above `path` that could be taken back.
+    fn above(&self, direction: Direction, path: &RepoPath) -> Option<RepoPath> {
+        let mut above = path.clone();
+        while let Some((parent, _)) = above.split_last().filter(|(parent, _)| !parent.is_root()) {
+            if let Some((operation, left)) = self.next(direction, Some(&parent))
+                && left.iter().any(|index| {
+                    let change = operation.changes.get(*index as usize);
+                    change.is_some_and(|change| change.paths().any(|changed| *changed == parent))
+                })
+            {
+                return Some(parent);
+            }
+            above = parent;
+        }
+        None
+    }
+}
