@@ -8,7 +8,10 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use super::record::testing::{BOOT, Bytes, HEADER_LEN, OTHER_BOOT, read};
-use super::{Content, ContentRef, Dentry, LayerError, LayerId, LayerIndex, Node, Op, Origin, Place, Xattrs};
+use super::{
+    CarriedContent, Content, ContentRef, Dentry, FileVersion, LayerError, LayerId, LayerIndex, Node, Op,
+    Origin, Place, Xattrs,
+};
 use crate::attr::{FileKind, Ino, Timestamp};
 use crate::git::{ObjectId, TreeEntryKind};
 use crate::path::{EntryName, RepoPath};
@@ -244,8 +247,31 @@ fn history(id: LayerId) -> Vec<Vec<Op>> {
         })),
         ..node(Content::Base, 5)
     };
+    let carried = |version| {
+        Content::Carried(Box::new(CarriedContent {
+            path: RepoPath::parse("target/debug").expect("a good path"),
+            version,
+        }))
+    };
+    let version = FileVersion {
+        host_ino: 7,
+        size: 5,
+        mtime: Timestamp::from_secs(1),
+        ctime: Timestamp::from_secs(2),
+    };
     vec![
         vec![Op::ReserveInos { below: ino(1024) }],
+        vec![
+            Op::PutNode(Ino(77), node(carried(Some(version)), 5)),
+            Op::PutNode(
+                Ino(78),
+                Node {
+                    kind: FileKind::Directory,
+                    ..node(carried(None), 0)
+                },
+            ),
+            put(Ino(78), "carried", Ino(77)),
+        ],
         vec![
             Op::PutNode(ino(1), node(slot(0), 4)),
             put(Ino::ROOT, "one", ino(1)),

@@ -127,11 +127,50 @@ impl Workspace {
         })
     }
 
-    /// Whether the attributes of the directory may change without anybody telling.
+    /// Whether the main checkout may change the attributes, or what the name leads to, without anybody telling.
+    pub(super) fn follows(&self, state: &State, found: &Found) -> bool {
+        match &found.place {
+            Place::Carried(_) => true,
+            Place::Layer => self.carried_path(state, found).is_some(),
+            Place::Base(_) | Place::BaseRoot => false,
+        }
+    }
+
+    /// As [`Workspace::follows`], of a node that the kernel remembers.
     pub fn is_carried(&self, ino: Ino) -> bool {
-        self.carry.is_some()
-            && matches!(self.inodes.lower(ino), Some(LowerRef::Carried(_)))
-            && self.read_state().stack.node(ino).is_none()
+        if self.carry.is_none() {
+            return false;
+        }
+        let state = self.read_state();
+        let found = self.find(&state, ino);
+        found.is_ok_and(|found| self.follows(&state, &found))
+    }
+
+    /// The attributes of a layer's node. A directory that still shows what the main checkout has changes when that does.
+    pub(super) fn as_followed(&self, ino: Ino, node: &Node, attr: Attr) -> Attr {
+        let (Content::Carried(carried), FileKind::Directory, Some(carry)) =
+            (&node.content, node.kind, &self.carry)
+        else {
+            return attr;
+        };
+        let now = carry.node(&carried.path).ok().flatten();
+        let now = now.filter(CarriedNode::is_dir).map(|now| now.attr);
+        carry.note_listing(ino, now.map(|now| (now.mtime, now.ctime)));
+        now.map_or(attr, |now| Attr {
+            mtime: attr.mtime.max(now.mtime),
+            ctime: attr.ctime.max(now.ctime),
+            ..attr
+        })
+    }
+
+    /// Has directories listed anew in which the main checkout changed names since somebody looked: the kernel goes on with
+    /// the list that it has until the directory's time changes, and that of the fork's own change may be the later one. No
+    /// lock may be held.
+    pub(super) fn announce_listings(&self) {
+        if let Some(carry) = &self.carry {
+            let changed = carry.take_changed_dirs();
+            self.announce(changed.into_iter().map(Invalidation::Node));
+        }
     }
 
     /// The path at which the main checkout has the directory, if it is a carried one.

@@ -172,12 +172,17 @@ impl Workspace {
     pub fn lookup_untold(&self, parent: Ino, name: &[u8]) -> Result<(Option<Attr>, bool), FsError> {
         let state = self.state.read();
         let dir = self.find_dir(&state, parent)?;
-        let Some(found) = self.child(&state, &dir, name)? else {
-            return Ok((None, self.may_change_untold(&state, &dir, name)?));
+        let looked = match self.child(&state, &dir, name)? {
+            Some(found) => {
+                let attr = self.attr(&state, &found)?;
+                self.remember(&found)?;
+                (Some(attr), self.follows(&state, &found))
+            }
+            None => (None, self.may_change_untold(&state, &dir, name)?),
         };
-        let attr = self.attr(&state, &found)?;
-        self.remember(&found)?;
-        Ok((Some(attr), matches!(found.place, Place::Carried(_))))
+        drop(state);
+        self.announce_listings();
+        Ok(looked)
     }
 
     /// Gives back `count` lookups. A node without links or lookups is freed.
@@ -228,9 +233,15 @@ impl Workspace {
     }
 
     pub fn getattr(&self, ino: Ino) -> Result<Attr, FsError> {
-        let state = self.state.read();
-        let found = self.find(&state, ino)?;
-        self.attr(&state, &found)
+        let attr = {
+            let state = self.state.read();
+            let found = self.find(&state, ino)?;
+            self.attr(&state, &found)?
+        };
+        if attr.kind == FileKind::Directory {
+            self.announce_listings();
+        }
+        Ok(attr)
     }
 
     /// Refuses what nobody may execute, which even root may not. In directories root may search whatever their mode.
@@ -516,7 +527,10 @@ impl Workspace {
 
     pub(super) fn attr(&self, state: &State, found: &Found) -> Result<Attr, FsError> {
         match &found.place {
-            Place::Layer => self.node_attr(state, found.ino, self.layer_node(state, found.ino)?),
+            Place::Layer => {
+                let node = self.layer_node(state, found.ino)?;
+                Ok(self.as_followed(found.ino, node, self.node_attr(state, found.ino, node)?))
+            }
             Place::Base(base) => self.base_attr(&state.base, base),
             Place::Carried(node) => self.carried_attr(node),
             Place::BaseRoot => Ok(self.with_dir_roots(state.base.root_attr()?, &RepoPath::root())),

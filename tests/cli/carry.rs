@@ -188,6 +188,7 @@ fn what_cannot_be_carried_is_said() {
     );
 }
 
+/// Invariant 14.
 #[test]
 fn a_fork_works_on_its_own_copy_and_git_sees_nothing() {
     require_fuse!();
@@ -272,6 +273,15 @@ fn what_the_main_checkout_changes_is_seen_as_a_whole() {
         !names().contains(&"later".to_owned())
     });
     wait_until("it is not found", SOON, || !seen(dir, "target/debug/later"));
+    // In a directory that the fork has changed, too.
+    fs::write(dir.join("target/debug/own"), "own\n").unwrap();
+    assert!(names().contains(&"own".to_owned()));
+    repo.write("target/debug/another", "another\n");
+    wait_until("a name comes to a changed directory", SOON, || {
+        names().contains(&"another".to_owned())
+    });
+    fs::remove_file(repo.dir().join("target/debug/another")).unwrap();
+    wait_until("and goes", SOON, || !names().contains(&"another".to_owned()));
     fs::remove_file(repo.dir().join("target/debug/app")).unwrap();
     symlink("latest", repo.dir().join("target/debug/app")).unwrap();
     wait_until("a file became a link", SOON, || {
@@ -279,7 +289,7 @@ fn what_the_main_checkout_changes_is_seen_as_a_whole() {
     });
 }
 
-/// A file of one letter, rewritten in place with another, again and again: whoever reads it in a fork gets one letter.
+/// Invariant 8. A file of one letter, rewritten in place with another, again and again: whoever reads it in a fork gets one letter.
 #[test]
 fn a_file_that_is_rewritten_is_never_seen_mixed() {
     require_fuse!();
@@ -300,7 +310,11 @@ fn a_file_that_is_rewritten_is_never_seen_mixed() {
                     .write(true)
                     .open(repo.dir().join("target/large"))
                     .unwrap();
-                // In pieces, so that there are mixtures to be seen.
+                // At once, whose times are those of its beginning; or in pieces.
+                if letter.is_multiple_of(2) {
+                    file.write_all_at(&vec![letter; LEN], 0).unwrap();
+                    continue;
+                }
                 for piece in 0..LEN / 65536 {
                     file.write_all_at(&[letter; 65536], piece as u64 * 65536).unwrap();
                 }
@@ -423,4 +437,25 @@ fn going_back_and_forking_on_keep_what_is_carried() {
         repo.sh_in(repo.dir(), "cat target/debug/app crates/x/target/cache"),
         "built\ncached"
     );
+}
+
+#[test]
+fn a_root_that_goes_and_comes_back_is_seen_and_listed_so() {
+    require_fuse!();
+    let repo = repo();
+    let tine = Tine::new(&repo);
+    let fork = tine.json(&["new", "roots", "--carry", "target"]);
+    let dir = Path::new(fork["mount_dir"].as_str().unwrap());
+    let listed = || {
+        let mut names = fs::read_dir(dir).unwrap();
+        names.any(|entry| entry.unwrap().file_name() == "target")
+    };
+    assert!(listed());
+    fs::rename(repo.dir().join("target"), repo.dir().join("aside.log")).unwrap();
+    wait_until("it is not found", SOON, || !seen(dir, "target"));
+    wait_until("it is not listed", SOON, || !listed());
+    fs::rename(repo.dir().join("aside.log"), repo.dir().join("target")).unwrap();
+    wait_until("it is found", SOON, || seen(dir, "target"));
+    wait_until("it is listed", SOON, listed);
+    assert_eq!(repo.status(dir), "");
 }

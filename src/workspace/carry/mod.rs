@@ -20,9 +20,12 @@ mod secrets;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
 
 use super::error::FsError;
-use crate::attr::{Attr, FileKind, Ino};
+use crate::attr::{Attr, FileKind, Ino, InoMap, Timestamp};
 use crate::git::InoHasher;
 use crate::git::patterns::PatternSet;
 use crate::layer::{CarriedContent, FileVersion};
@@ -68,6 +71,8 @@ impl CarriedNode {
 struct Root {
     name: EntryName,
     is_dir: bool,
+    /// Whether it was there when it was looked for last.
+    was_there: AtomicBool,
 }
 
 /// The carried files of one fork. All methods may be called from any thread.
@@ -82,6 +87,10 @@ pub struct Carry {
     partial: HashMap<RepoPath, Vec<RepoPath>>,
     /// Secrets that somebody asked for by name.
     named: PatternSet,
+    /// When the main checkout changed the directories that the fork has changed, too, as it was seen last.
+    moments: Mutex<InoMap<Option<(Timestamp, Timestamp)>>>,
+    /// Directories in which names came or went, until somebody is told.
+    changed_dirs: Mutex<Vec<Ino>>,
     files: files::OpenFiles,
     dirs: listing::Dirs,
 }
@@ -94,8 +103,11 @@ impl Carry {
         let mut roots: HashMap<RepoPath, Vec<Root>> = HashMap::new();
         for root in record.roots() {
             if let Some((parent, name)) = root.path.split_last() {
-                let is_dir = root.is_dir;
-                roots.entry(parent).or_default().push(Root { name, is_dir });
+                roots.entry(parent).or_default().push(Root {
+                    name,
+                    is_dir: root.is_dir,
+                    was_there: AtomicBool::new(true),
+                });
             }
         }
         let mut partial: HashMap<RepoPath, Vec<RepoPath>> = HashMap::new();
@@ -112,6 +124,8 @@ impl Carry {
             roots,
             partial,
             named: PatternSet::parse(&record.named_text()).map_err(io::Error::other)?,
+            moments: Mutex::default(),
+            changed_dirs: Mutex::default(),
             files: files::OpenFiles::default(),
             dirs: listing::Dirs::default(),
         })
@@ -143,9 +157,28 @@ impl Carry {
     pub(super) fn root(&self, dir: &RepoPath, name: &[u8]) -> Result<Option<CarriedNode>, FsError> {
         let roots = self.roots.get(dir).into_iter().flatten();
         match roots.into_iter().find(|root| root.name.as_bytes() == name) {
-            Some(root) => self.node(&dir.join(&root.name)),
+            Some(root) => {
+                let node = self.node(&dir.join(&root.name))?;
+                if root.was_there.swap(node.is_some(), Ordering::Relaxed) != node.is_some() {
+                    self.changed_dirs.lock().push(self.hasher.ino(dir));
+                }
+                Ok(node)
+            }
             None => Ok(None),
         }
+    }
+
+    /// The main checkout's part of the directory `ino` is now of these times, or gone.
+    pub(super) fn note_listing(&self, ino: Ino, moment: Option<(Timestamp, Timestamp)>) {
+        let before = self.moments.lock().insert(ino, moment);
+        if before.is_some_and(|before| before != moment) {
+            self.changed_dirs.lock().push(ino);
+        }
+    }
+
+    /// The directories in which names came or went since this was asked last.
+    pub(super) fn take_changed_dirs(&self) -> Vec<Ino> {
+        std::mem::take(&mut *self.changed_dirs.lock())
     }
 
     /// What the carried directory at `dir` has at `name`.
