@@ -107,8 +107,14 @@ impl CarriedFile {
             return Ok(0);
         };
         let open = self.open()?;
-        let _one_at_a_time = open.reading.lock();
         wait_until(self.age(), TICK)?;
+        let _one_at_a_time = match open.reading.try_lock() {
+            Some(guard) => guard,
+            None => {
+                haste::check()?;
+                open.reading.lock()
+            }
+        };
         let lease = match ReadLease::take(&open.file) {
             Ok(lease) => Some(lease),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
