@@ -19,7 +19,8 @@ pub struct LayerStack {
 
 impl LayerStack {
     /// `frozen` is newest first.
-    pub fn new(open: Layer, frozen: Vec<Arc<FrozenLayer>>) -> LayerStack {
+    pub fn new(mut open: Layer, frozen: Vec<Arc<FrozenLayer>>) -> LayerStack {
+        open.stand_above(frozen.iter());
         LayerStack {
             open,
             frozen,
@@ -44,6 +45,7 @@ impl LayerStack {
     pub fn freeze(&mut self, next: Layer) -> &Arc<FrozenLayer> {
         let frozen = std::mem::replace(&mut self.open, next).freeze();
         self.frozen.insert(0, frozen);
+        self.open.stand_above(self.frozen.iter());
         &self.frozen[0]
     }
 
@@ -56,6 +58,7 @@ impl LayerStack {
     /// Lets the open layer stand on `frozen`, newest first. Contents of those that it stood on stay at hand.
     pub fn stand_on(&mut self, frozen: Vec<Arc<FrozenLayer>>) {
         let before = std::mem::replace(&mut self.frozen, frozen);
+        self.open.stand_above(self.frozen.iter());
         for layer in before {
             let mut known = self.frozen.iter().chain(&self.retired);
             if known.all(|known| known.id() != layer.id()) {
@@ -67,6 +70,11 @@ impl LayerStack {
     /// The node as the topmost frozen layer that knows it has it.
     pub fn frozen_node(&self, ino: Ino) -> Option<&Node> {
         self.frozen.iter().find_map(|layer| layer.index().node(ino))
+    }
+
+    /// Lets go of the other layers that say nothing.
+    pub fn retain_retired(&mut self, is_needed: impl Fn(&FrozenLayer) -> bool) {
+        self.retired.retain(|layer| is_needed(layer));
     }
 
     /// Layers whose contents are at hand though they say nothing.

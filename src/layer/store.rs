@@ -61,6 +61,8 @@ pub struct Layer {
     contents_are_doubted: bool,
     /// The log is not compacted before it has this many bytes.
     compact_at: u64,
+    /// What it stands on and may not be on the disk yet: no sync of this layer goes before.
+    beneath: Vec<Arc<FrozenLayer>>,
     /// What changed last before the log was compacted, until somebody took it.
     recent_before: Mutex<Touched>,
     /// Records of changes since this process opened the layer.
@@ -176,6 +178,7 @@ impl Layer {
             shrunk: HashMap::new(),
             contents_are_doubted: false,
             compact_at: COMPACT_MIN_BYTES,
+            beneath: Vec::new(),
             recent_before: Mutex::default(),
             commits: 0,
             effects: Effects::default(),
@@ -558,6 +561,10 @@ impl Layer {
     /// way, but the second one syncs the whole file system.
     pub fn begin_sync(&mut self) -> Result<SyncJob, LayerError> {
         self.log.check()?;
+        while let Some(layer) = self.beneath.last() {
+            layer.seal()?;
+            self.beneath.pop();
+        }
         if self.contents_are_doubted {
             if self.contents.is_any_being_written() {
                 let busy = io::ErrorKind::ResourceBusy.into();
@@ -573,6 +580,11 @@ impl Layer {
             log: self.log.point(),
             progress: Progress::Nothing,
         })
+    }
+
+    /// Lets syncs of this layer bring those of `beneath` to the disk first that may not be there yet.
+    pub(super) fn stand_above<'a>(&mut self, beneath: impl Iterator<Item = &'a Arc<FrozenLayer>>) {
+        self.beneath = beneath.filter(|layer| !layer.is_sealed()).cloned().collect();
     }
 
     /// Whether the next sync begins with writing all contents again, which must not meet [`Layer::begin_writing`].

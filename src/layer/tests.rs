@@ -389,6 +389,25 @@ fn compaction_keeps_everything_and_the_order_of_names() {
     );
 }
 
+/// After a power failure a layer must not be there without what it stands on.
+#[test]
+fn no_sync_goes_before_what_a_layer_stands_on() {
+    let temp = tempfile::tempdir().unwrap();
+    let layer = |id: u64| Layer::create(&temp.path().join(id.to_string()), LayerId(id)).unwrap();
+    let mut stack = LayerStack::new(layer(1), Vec::new());
+    for id in 2..4 {
+        put_file(stack.open_layer_mut(), Ino(5), b"written");
+        stack.freeze(layer(id));
+    }
+    let mut child = LayerStack::new(layer(4), stack.frozen().to_vec());
+    put_file(child.open_layer_mut(), Ino(6), b"of the child");
+    assert!(stack.frozen().iter().all(|layer| !layer.is_sealed()));
+    // As for want of room, or because the log is long.
+    child.open_layer_mut().compact().unwrap();
+    assert!(stack.frozen().iter().all(|layer| layer.is_sealed()));
+    stack.open_layer_mut().sync().unwrap();
+}
+
 /// Invariant 2: frozen layers are immutable.
 #[test]
 fn a_frozen_layer_is_read_only_and_shared() {

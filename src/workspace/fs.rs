@@ -344,12 +344,8 @@ impl Workspace {
         if state.stack.open_layer().id() == id {
             return Some(change(state.stack.open_layer_mut()));
         }
-        let frozen = state
-            .stack
-            .frozen()
-            .iter()
-            .find(|layer| layer.id() == id)
-            .cloned();
+        let mut layers = state.stack.frozen().iter().chain(state.stack.retired());
+        let frozen = layers.find(|layer| layer.id() == id).cloned();
         // Whoever seals it waits for the disk.
         drop(state);
         frozen?.with_unsealed(change)
