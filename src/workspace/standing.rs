@@ -358,21 +358,46 @@ impl Exclusive<'_> {
             let place = place.and_then(|path| base_ref(&self.state, path));
             self.workspace.inodes.set_base(*ino, place);
         }
-        held.retain(|ino, (_, before)| match self.file_beneath(*ino) {
-            Some((_, now)) => now != *before,
-            None => true,
-        });
         places.retain(|ino, _| held.contains_key(ino));
-        match self.keep_open_files(held, &places) {
+        let names = names_of(&self.state, &places);
+        held.retain(|ino, (node, before)| {
+            let now = self.file_beneath(*ino).filter(|_| names.contains_key(ino));
+            // What had no name gets none: nobody expects to find there what is written to it.
+            node.nlink == 0 || now.is_none_or(|(_, now)| now != *before)
+        });
+        match self.keep_open_files(held, names) {
             Ok(names) => differing.names.extend(names),
             Err(error) => log::error!("programs lose the files that they have open: {error}"),
         }
+        self.forget_retired();
         let names = differing.names.into_iter();
         self.changes
             .extend(names.map(|(parent, name)| Invalidation::Entry { parent, name }));
         // The kernel has the root without ever having looked it up, and keeps what it listed there if it does not know a name.
         let nodes = remembered.into_iter().chain([Ino::ROOT]);
         self.changes.extend(nodes.map(Invalidation::Node));
+    }
+
+    /// Lets go of layers that hold nothing which a program may have open.
+    fn forget_retired(&mut self) {
+        let stack = &self.state.stack;
+        if stack.retired().is_empty() {
+            return;
+        }
+        let frozen = stack.frozen().iter().map(|layer| layer.index());
+        let indexes = std::iter::once(stack.open_layer().index()).chain(frozen);
+        let nameless = indexes
+            .flat_map(|index| index.nodes())
+            .filter(|(ino, node)| node.nlink == 0 && self.workspace.inodes.is_remembered(*ino));
+        let needed: BTreeSet<LayerId> = nameless
+            .filter_map(|(_, node)| match node.content {
+                Content::Own(content) => Some(content.layer),
+                _ => None,
+            })
+            .collect();
+        // One that is not on the disk yet is brought there by the next sync.
+        let stack = &mut self.state.stack;
+        stack.retain_retired(|layer| needed.contains(&layer.id()) || !layer.is_sealed());
     }
 
     /// The node beneath the open layer, which has just begun and speaks only of files that the kernel uses by itself.
@@ -403,9 +428,8 @@ impl Exclusive<'_> {
     fn keep_open_files(
         &mut self,
         held: HashMap<Ino, (Node, Held)>,
-        places: &Places,
+        mut names: HashMap<Ino, HashSet<(Ino, EntryName)>>,
     ) -> Result<Vec<(Ino, EntryName)>, FsError> {
-        let mut names = names_of(&self.state, places);
         let mut renumbered = Vec::new();
         let mut ops = Vec::new();
         for (ino, (mut before, _)) in held {

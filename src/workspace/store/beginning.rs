@@ -110,6 +110,7 @@ impl Beginning {
         let known = match known {
             Some(Dentry::Entry(ino)) => {
                 let node = self.frozen.iter().find_map(|layer| layer.index().node(ino));
+                let node = node.filter(|node| node.kind == FileKind::Regular);
                 node.map(|node| (ino, node.clone()))
             }
             Some(Dentry::Whiteout) | None => None,

@@ -33,6 +33,7 @@ impl Store {
         }
         let _admin = self.admin.lock();
         let named = named_layers(&self.places)?;
+        let open = self.open.lock();
         for dir in files::list(&self.places.layers())? {
             let id = dir.file_name().and_then(|id| id.to_str()).map(str::parse::<u64>);
             let Some(Ok(id)) = id else {
@@ -40,7 +41,7 @@ impl Store {
             };
             let bytes = disk_usage(&dir);
             match &named {
-                Some(named) if !named.contains(&id) => {
+                Some(named) if !named.contains(&id) && !open.is_in_use(id) => {
                     files::remove_dir(&dir)?;
                     done.layers += 1;
                     done.freed_bytes = done.freed_bytes.saturating_add(bytes);
@@ -55,8 +56,8 @@ impl Store {
     pub fn thin_snapshots(&self, name: &ForkName) -> Result<u64, StoreError> {
         let snapshots = match self.snapshots(name) {
             Ok(snapshots) => snapshots,
-            // Deleted at this moment.
-            Err(StoreError::NoSuchFork(_)) => return Ok(0),
+            // Deleted at this moment, or damaged, and then nothing is freed.
+            Err(StoreError::NoSuchFork(_) | StoreError::Damaged { .. }) => return Ok(0),
             Err(error) => return Err(error),
         };
         let outdated = outdated(&snapshots, Timestamp::now().secs);

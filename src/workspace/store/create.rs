@@ -105,6 +105,8 @@ impl Store {
         let mut undo = Rollback::default();
         undo.push(|| files::remove_dir(&fork_dir));
         files::create_private_dir_with(&fork_dir, TRACES_NAME, &start.traces(options))?;
+        // Of a fork of that name whose removal was not finished.
+        files::remove_file(&self.places.snapshots(name))?;
 
         if let Some(commit_id) = start.commit_id {
             let has_branch = &has_branch;
@@ -239,7 +241,7 @@ impl Store {
             let snapshots = snapshots.iter().flat_map(|snapshot| &snapshot.frozen_layers);
             let mut layers: Vec<u64> = record.frozen_layers.iter().chain(snapshots).copied().collect();
             layers.push(record.open_layer);
-            self.free_layers(&layers)?;
+            self.free_layers(&open, &layers)?;
             match LinkedWorktree::open(&self.repository, &record.worktree_id) {
                 Ok(worktree) => worktree.remove()?,
                 // Damaged, or gone: what is left of it goes only if it says whose it is.

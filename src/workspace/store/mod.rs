@@ -181,6 +181,12 @@ struct OpenForks {
 }
 
 impl OpenForks {
+    /// Whether somebody has the frozen layer open, which no record need name.
+    fn is_in_use(&self, layer: u64) -> bool {
+        let known = self.frozen.get(&layer);
+        known.is_some_and(|layer| layer.strong_count() > 0)
+    }
+
     fn check_is_closed(&self, name: &ForkName) -> Result<(), StoreError> {
         match self.forks.get(name) {
             Some((fork, workspace)) if fork.strong_count() + workspace.strong_count() > 0 => {

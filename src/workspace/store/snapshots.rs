@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use super::files;
 use super::{Fork, Memo, OpenForks, Store};
-use crate::attr::{Ino, Timestamp};
+use crate::attr::{FileKind, Ino, Timestamp};
 use crate::git::{LinkedWorktree, ObjectId};
 use crate::layer::{Content, Dentry, FrozenLayer, Layer, LayerError, LayerId, LayerStack, Node, Op};
 use crate::path::{EntryName, RepoPath};
@@ -148,7 +148,7 @@ impl Store {
         list.snapshots.retain(|known| known.name != *snapshot);
         files::write_json(&self.places.snapshots(name), &list)?;
         self.repository.release(name.as_str(), &tree_label(snapshot))?;
-        self.free_layers(&removed.frozen_layers)
+        self.free_layers(&self.open.lock(), &removed.frozen_layers)
     }
 
     /// Lets the fork be as `to` says, which need not be one of its own snapshots. What it was becomes a snapshot first.
@@ -182,7 +182,13 @@ impl Store {
         let options = SnapshotOptions::because(reason);
         let before_name = list.name_for(None, reason)?;
         let mut before = self.snapshot_of(&record, fork, before_name, &options)?;
+        let below = standing.frozen.iter().map(|layer| layer.index().inos_below());
+        let below = below.max();
         let next = self.next_open_layer(|layer| {
+            // Another fork may have given out more numbers.
+            if let Some(below) = below {
+                layer.reserve_below(below)?;
+            }
             put_dot_git(layer, workspace, &fork.worktree)?;
             layer.commit(ops)
         })?;
@@ -197,7 +203,10 @@ impl Store {
                 open_layer: frozen.open_layer,
                 ..target
             };
-            files::write_json(&record_path, &target)?;
+            files::write_json(&record_path, &target).inspect_err(|_| {
+                // It may be in its place already, and only not known to be on the disk.
+                take_back(&record_path, &frozen);
+            })?;
             exclusive.stand_on(standing);
             Ok(before)
         });
@@ -248,11 +257,14 @@ impl Store {
         record: &ForkRecord,
     ) -> Result<Standing, StoreError> {
         let base = self.base_of(open, record)?;
-        let frozen = record
+        // The oldest first: those that are still to be sealed must not be on the disk before what they stand on.
+        let mut frozen = record
             .frozen_layers
             .iter()
+            .rev()
             .map(|id| self.frozen_layer(open, *id))
             .collect::<Result<Vec<_>, _>>()?;
+        frozen.reverse();
         Ok(Standing {
             base,
             attrs: record.base_attrs,
@@ -294,13 +306,17 @@ impl Store {
         }))
     }
 
-    /// Removes those of the layers `ids` that no record names. The caller holds `admin`.
-    pub(super) fn free_layers(&self, ids: &[u64]) -> Result<(), StoreError> {
+    /// Removes those of the layers `ids` that no record names. What a program has open in one of them keeps it until the next
+    /// collection, or the next opening of the store. The caller holds `admin`.
+    pub(super) fn free_layers(&self, open: &OpenForks, ids: &[u64]) -> Result<(), StoreError> {
         let Some(named) = super::recover::named_layers(&self.places)? else {
             // A record that cannot be read may name any of them.
             return Ok(());
         };
-        for id in ids.iter().filter(|id| !named.contains(id)) {
+        for id in ids
+            .iter()
+            .filter(|id| !named.contains(id) && !open.is_in_use(**id))
+        {
             files::remove_dir(&self.places.layer(*id))?;
         }
         Ok(())
@@ -334,12 +350,29 @@ impl NextLayer {
         if let Some(layer) = next.as_mut() {
             exclusive.prepare(layer)?;
         }
-        files::write_json(record_path, &frozen)?;
+        files::write_json(record_path, &frozen).inspect_err(|_| {
+            if !take_back(record_path, record) {
+                // The record may name it.
+                drop(next.take());
+            }
+        })?;
         if let Some(layer) = next.take() {
             exclusive.freeze(layer);
         }
         Ok(frozen)
     }
+}
+
+/// Puts a record back whose successor could not be written to its end; whether that is done.
+fn take_back(record_path: &Path, record: &ForkRecord) -> bool {
+    let written = files::write_json(record_path, record);
+    if let Err(error) = &written {
+        log::error!(
+            "the record of {} may tell of what did not happen: {error}",
+            record.name
+        );
+    }
+    written.is_ok()
 }
 
 impl Drop for NextLayer {
@@ -362,8 +395,11 @@ fn put_dot_git(
     let Ok(name) = EntryName::new(DOT_GIT) else {
         return Ok(());
     };
-    let Some((ino, mut node)) = workspace.dot_git() else {
-        // Somebody removed it; it is not for a snapshot to bring it back.
+    let Some((ino, mut node)) = workspace
+        .dot_git()
+        .filter(|(_, node)| node.kind == FileKind::Regular)
+    else {
+        // Somebody removed it, or put a repository there; it is not for a snapshot to bring it back.
         return Ok(());
     };
     let text = RepoPath::parse(DOT_GIT)
