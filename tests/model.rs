@@ -11,6 +11,10 @@ mod support;
 mod agreement;
 #[path = "model/by_inode.rs"]
 mod by_inode;
+#[path = "model/family.rs"]
+mod family;
+#[path = "model/mounted.rs"]
+mod mounted;
 #[path = "model/posix.rs"]
 mod posix;
 #[path = "model/reference.rs"]
@@ -30,6 +34,7 @@ use tine::change::ChangeError;
 use tine::change::changeset::write_tree;
 
 use by_inode::ByInode;
+use mounted::MountOp;
 use posix::Directory;
 use reference::Reference;
 use steps::{Op, Outcome, Pick, Sight, Step, Subject};
@@ -40,6 +45,16 @@ const SOAK_FACTOR: u32 = 100;
 
 /// Runs `case` on random sequences of at most `longest` operations.
 fn check(cases: u32, longest: usize, case: impl Fn(&[Op])) {
+    check_with(steps::op(), cases, longest, case);
+}
+
+/// As [`check`], with operations of any kind.
+fn check_with<O: std::fmt::Debug>(
+    op: impl Strategy<Value = O>,
+    cases: u32,
+    longest: usize,
+    case: impl Fn(&[O]),
+) {
     let cases = match std::env::var_os("PROPTEST_CASES") {
         Some(_) => Config::default().cases,
         None if support::soaking() => cases * SOAK_FACTOR,
@@ -53,7 +68,7 @@ fn check(cases: u32, longest: usize, case: impl Fn(&[Op])) {
         ))),
         ..Config::default()
     };
-    let sequences = prop::collection::vec(steps::op(), 1..longest);
+    let sequences = prop::collection::vec(op, 1..longest);
     let result = TestRunner::new(config).run(&sequences, |ops| {
         case(&ops);
         Ok(())
@@ -86,13 +101,21 @@ fn base_time(fork: &TestFork) -> Timestamp {
 }
 
 /// Which node of a subject is which node of the reference, for the whole of a run.
-#[derive(Default)]
+#[derive(Default, Clone)]
 struct Nodes {
     theirs: HashMap<u64, u64>,
     ours: HashMap<u64, u64>,
+    /// Nodes had other numbers at some time.
+    is_renumbered: bool,
 }
 
 impl Nodes {
+    /// Nodes may have other numbers from now on. What a number means does not change.
+    fn renumber(&mut self) {
+        self.theirs.clear();
+        self.is_renumbered = true;
+    }
+
     /// Invariant 7: a number stays with its node through copy-up, rename and remount, and is never used again.
     fn check(&mut self, path: &str, ours: u64, theirs: u64) {
         let known = *self.theirs.entry(ours).or_insert(theirs);
@@ -360,6 +383,21 @@ fn invariant_07_and_13_a_workspace_behaves_as_the_reference() {
     });
 }
 
+/// Invariants 2 and 3 as well: what a snapshot or another fork stands on stays as it was, and there.
+#[test]
+fn invariant_07_and_12_forks_of_forks_and_snapshots_behave_as_their_references() {
+    set_umask();
+    check_with(family::op(), 60, 60, family::case);
+}
+
+#[test]
+fn invariant_08_a_mount_shows_what_is_restored_at_once() {
+    require_fuse!();
+    set_umask();
+    let repo = TestRepo::new();
+    check_with(mounted::op(), 60, 50, |ops| mounted::case(&repo, ops));
+}
+
 #[test]
 fn invariant_07_and_08_a_mount_behaves_as_the_reference_and_the_host() {
     require_fuse!();
@@ -387,4 +425,20 @@ fn regression_a_copy_within_a_file_ends_at_its_old_end() {
         Op::CopyRange(Pick::Existing(191), 0, Pick::Existing(134), 283, 32),
     ];
     workspace_case(&repo, &ops, false);
+}
+
+#[test]
+fn regression_an_open_base_file_that_was_deleted_before_is_deleted_again() {
+    require_fuse!();
+    set_umask();
+    let repo = TestRepo::new();
+    let ops = [
+        MountOp::Snapshot,
+        MountOp::On(Op::Unlink(Pick::Existing(95))),
+        MountOp::Restore(0),
+        MountOp::Open(101),
+        MountOp::Restore(1),
+        MountOp::Restore(0),
+    ];
+    mounted::case(&repo, &ops);
 }

@@ -122,6 +122,50 @@ impl Reference {
         steps
     }
 
+    /// Which node is at `path`.
+    pub fn node_at(&self, path: &Path) -> Option<u64> {
+        self.walk(path).ok()
+    }
+
+    pub fn is_file(&self, node: u64) -> bool {
+        matches!(self.nodes[node as usize].body, Body::File(_))
+    }
+
+    /// The bytes of a regular file, whether it has a name or not.
+    pub fn content(&self, node: u64) -> &[u8] {
+        match &self.nodes[node as usize].body {
+            Body::File(content) => content,
+            other => panic!("{other:?} is no regular file"),
+        }
+    }
+
+    /// Whether a path leads to the node.
+    pub fn has_name(&self, node: u64) -> bool {
+        self.paths().iter().any(|path| self.walk(path) == Ok(node))
+    }
+
+    /// Writes to a file through a descriptor.
+    pub fn write_node(&mut self, node: u64, offset: u64, data: &[u8]) {
+        let node = &mut self.nodes[node as usize];
+        node.mtime = None;
+        match &mut node.body {
+            Body::File(content) => put(content, offset as usize, data),
+            other => panic!("{other:?} is no regular file"),
+        }
+    }
+
+    /// How many nodes there were.
+    pub fn made(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Lets new nodes have numbers that nobody had in a past that was `made` nodes long.
+    pub fn forget_numbers_below(&mut self, made: usize) {
+        while self.nodes.len() < made {
+            self.add(Body::Fifo, 0, None);
+        }
+    }
+
     /// Every path but the root, parents first.
     pub fn paths(&self) -> Vec<Path> {
         let mut found = Vec::new();

@@ -192,7 +192,7 @@ impl TestFork {
 
 /// Opens the store, and waits for its lock: a program that another test starts at the same time holds it, too, from fork
 /// to exec.
-fn open_store(repository: &Repository) -> Result<Store, StoreError> {
+pub fn open_store(repository: &Repository) -> Result<Store, StoreError> {
     let mut opened = Store::open(repository);
     let deadline = Instant::now() + Duration::from_secs(5);
     while matches!(opened, Err(StoreError::Locked { .. })) && Instant::now() < deadline {

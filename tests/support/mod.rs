@@ -14,7 +14,7 @@ pub mod repo;
 pub mod tine;
 
 pub use command::{OutputExt, run_with_timeout, run_with_timeout_of, wait_until};
-pub use fork::TestFork;
+pub use fork::{TestFork, open_store};
 pub use fuse::{force_unmount_beneath, fuse_missing, mounts_beneath, transport};
 pub use random::{Random, SayWhich};
 pub use repo::{TestRepo, path_text};
