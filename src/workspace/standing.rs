@@ -161,30 +161,12 @@ impl Workspace {
 
     /// Whether the open layer has nothing to say but where the repository is.
     pub fn is_unwritten(&self) -> bool {
-        self.has_nothing_but(|_, _| false)
+        has_nothing_but(&self.read_state(), |_, _| false)
     }
 
     /// As [`Workspace::is_unwritten`], or beside that only which operations led there.
     pub fn is_untouched(&self) -> bool {
-        self.has_nothing_but(|ino, node| ino == Ino::ATTIC || node.operation().is_some())
-    }
-
-    fn has_nothing_but(&self, is_nothing: impl Fn(Ino, &Node) -> bool) -> bool {
-        let state = self.read_state();
-        let (stack, base) = (&state.stack, &state.base);
-        let index = stack.open_layer().index();
-        let is_dot_git = |(parent, dir): (Ino, &DirDelta)| {
-            let holds_nothing = index.node(parent).is_some_and(|node| is_nothing(parent, node));
-            holds_nothing
-                || parent == Ino::ROOT && dir.iter().all(|(name, _)| name.as_bytes() == DOT_GIT.as_bytes())
-        };
-        let is_untouched = |(ino, node): (Ino, &Node)| match ino {
-            // It is put when a fork is made.
-            Ino::ROOT => node.ctime == base.attrs.time && node.xattrs.is_empty(),
-            _ if is_nothing(ino, node) => true,
-            _ => stack.dentry(Ino::ROOT, DOT_GIT.as_bytes()) == Some(Dentry::Entry(ino)),
-        };
-        index.dirs().all(is_dot_git) && index.nodes().all(is_untouched)
+        is_untouched(&self.read_state())
     }
 
     /// How many steps changed the fork since it was opened or its layer was frozen.
@@ -268,6 +250,11 @@ impl Workspace {
 impl Exclusive<'_> {
     pub fn open_layer_id(&self) -> LayerId {
         self.state.stack.open_layer().id()
+    }
+
+    /// As [`Workspace::is_untouched`].
+    pub fn is_untouched(&self) -> bool {
+        is_untouched(&self.state)
     }
 
     /// Newest first.
@@ -452,6 +439,29 @@ impl Exclusive<'_> {
         self.state.stack.open_layer_mut().commit(ops)?;
         Ok(renumbered)
     }
+}
+
+/// As [`Workspace::is_untouched`].
+fn is_untouched(state: &State) -> bool {
+    has_nothing_but(state, |ino, node| ino == Ino::ATTIC || node.operation().is_some())
+}
+
+/// Whether the open layer has nothing to say but where the repository is, and what is nothing.
+fn has_nothing_but(state: &State, is_nothing: impl Fn(Ino, &Node) -> bool) -> bool {
+    let (stack, base) = (&state.stack, &state.base);
+    let index = stack.open_layer().index();
+    let is_dot_git = |(parent, dir): (Ino, &DirDelta)| {
+        let holds_nothing = index.node(parent).is_some_and(|node| is_nothing(parent, node));
+        holds_nothing
+            || parent == Ino::ROOT && dir.iter().all(|(name, _)| name.as_bytes() == DOT_GIT.as_bytes())
+    };
+    let is_untouched = |(ino, node): (Ino, &Node)| match ino {
+        // It is put when a fork is made.
+        Ino::ROOT => node.ctime == base.attrs.time && node.xattrs.is_empty(),
+        _ if is_nothing(ino, node) => true,
+        _ => stack.dentry(Ino::ROOT, DOT_GIT.as_bytes()) == Some(Dentry::Entry(ino)),
+    };
+    index.dirs().all(is_dot_git) && index.nodes().all(is_untouched)
 }
 
 /// The names that lead to these numbers. `places` tells where each would stand in any base.

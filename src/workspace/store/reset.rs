@@ -58,8 +58,7 @@ impl Store {
             frozen_layers: Vec::new(),
             tree: None,
         };
-        let had_something = !(record.frozen_layers.is_empty() && fork.workspace.is_untouched());
-        let before = self.stand_on(name, fork, &to, reason, newer)?;
+        let (before, had_something) = self.stand_on(name, fork, &to, reason, newer)?;
         if !had_something {
             self.remove_snapshot(name, &before.name)?;
         }

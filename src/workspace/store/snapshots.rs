@@ -159,10 +159,12 @@ impl Store {
         to: &SnapshotRecord,
         reason: SnapshotReason,
     ) -> Result<SnapshotRecord, StoreError> {
-        self.stand_on(name, fork, to, reason, Vec::new())
+        let (before, _) = self.stand_on(name, fork, to, reason, Vec::new())?;
+        Ok(before)
     }
 
-    /// As [`Store::restore`]; `ops` are the first changes of the layer that is written from then on.
+    /// As [`Store::restore`]; also whether there was anything but the base. `ops` are the first changes of the layer that is
+    /// written from then on.
     pub(super) fn stand_on(
         &self,
         name: &ForkName,
@@ -170,7 +172,7 @@ impl Store {
         to: &SnapshotRecord,
         reason: SnapshotReason,
         ops: Vec<Op>,
-    ) -> Result<SnapshotRecord, StoreError> {
+    ) -> Result<(SnapshotRecord, bool), StoreError> {
         let _admin = self.admin.lock();
         let record = self.places.read_record(name)?;
         let target = to.as_fork(&record);
@@ -194,6 +196,7 @@ impl Store {
         })?;
         let record_path = self.places.record(name);
         let stood = workspace.exclusively(|exclusive| {
+            let had_something = !(record.frozen_layers.is_empty() && exclusive.is_untouched());
             // What was written becomes frozen: the record says so before anything else names it.
             let frozen = next.freeze_in(exclusive, &record, &record_path)?;
             before.frozen_layers.clone_from(&frozen.frozen_layers);
@@ -208,7 +211,7 @@ impl Store {
                 take_back(&record_path, &frozen);
             })?;
             exclusive.stand_on(standing);
-            Ok(before)
+            Ok((before, had_something))
         });
         self.know_layers_of(workspace);
         stood
