@@ -12,6 +12,8 @@ mod calls;
 mod commits;
 #[path = "crash/forks.rs"]
 mod forks;
+#[path = "crash/snapshots.rs"]
+mod snapshots;
 #[path = "crash/tree.rs"]
 mod tree;
 #[path = "crash/writers.rs"]

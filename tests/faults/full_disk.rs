@@ -218,3 +218,73 @@ fn an_unmount_that_was_carried_out_is_no_failure_on_a_full_disk() {
         assert!(!dir.join("new.txt").exists(), "it stays unmounted");
     });
 }
+
+/// However far a way back comes before the disk is full: the fork is as it was or as it is to be, and stays so.
+#[test]
+fn a_way_back_that_finds_no_room_is_not_taken() {
+    require_disk!();
+    in_private_mounts(|| {
+        let repo = on_small_disk(None);
+        let tine = Tine::new(&repo);
+        let mount = tine.new_fork("demo");
+        let large = vec![b'l'; 100_000];
+        fs::write(mount.join("file"), "before").unwrap();
+        fs::write(mount.join("large"), &large).unwrap();
+        tine.ok(&["snapshot", "demo", "point"]);
+        let filler = repo.root().join("disk/filler");
+        let mut taken = 0;
+        for blocks in 0..24 {
+            fs::write(mount.join("file"), format!("after, {blocks}")).unwrap();
+            fs::write(mount.join("made"), "made").unwrap();
+            let open = File::open(mount.join("file")).unwrap();
+            let filled = fill(&filler);
+            let cut = OpenOptions::new().write(true).open(&filler).unwrap();
+            cut.set_len(filled.saturating_sub(blocks * 4096)).unwrap();
+            drop(cut);
+            let args: &[&str] = match blocks % 3 {
+                0 => &["restore", "demo", "point"],
+                1 => &["reset", "demo"],
+                _ => &["snapshot", "demo"],
+            };
+            let done = tine.run(args).status.success();
+            taken += usize::from(done);
+            let state = || {
+                let read = |name: &str| fs::read(mount.join(name)).ok();
+                (read("file"), read("large"), read("made"))
+            };
+            let is = format!("after, {blocks}").into_bytes();
+            let large_now = fs::read(mount.join("large")).ok();
+            let old = (Some(is.clone()), large_now, Some(b"made".to_vec()));
+            let expected = match blocks % 3 {
+                0 if done => (Some(b"before".to_vec()), Some(large.clone()), None),
+                1 if done => (None, None, None),
+                _ => old,
+            };
+            assert!(
+                state() == expected,
+                "{args:?} with {blocks} blocks left, done: {done}"
+            );
+            let mut held = vec![0; 100];
+            let len = std::os::unix::fs::FileExt::read_at(&open, &mut held, 0).unwrap();
+            assert_eq!(
+                held[..len],
+                is,
+                "{args:?} with {blocks} blocks left, done: {done}"
+            );
+            drop(open);
+            fs::remove_file(&filler).unwrap();
+            if blocks % 2 == 0 {
+                tine.kill_daemon();
+                tine.ok(&["list"]);
+            }
+            assert!(
+                state() == expected,
+                "{args:?} with {blocks} blocks left, opened again"
+            );
+            tine.ok(&["restore", "demo", "point"]);
+            assert!(state() == (Some(b"before".to_vec()), Some(large.clone()), None));
+        }
+        assert!((1..24).contains(&taken), "{taken} of the commands found room");
+        repo.git(&["fsck", "--strict"]);
+    });
+}

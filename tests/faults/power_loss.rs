@@ -14,7 +14,7 @@ use std::fs::{self, File};
 use crate::support::disk::{Disk, Kind, Recording, in_private_mounts};
 use crate::support::{Random, SayWhich, TestRepo, Tine, skip, soaking, test_name};
 use crate::{on_disk, require_disk};
-use after::{Fact, Facts, What};
+use after::{Fact, Facts, KeptAs, Point, What};
 use worker::Worker;
 
 const WORKERS: usize = 2;
@@ -35,15 +35,15 @@ struct Extent {
 const EVERYDAY: Extent = Extent {
     kinds: &[Kind::Ext4],
     recordings: 1,
-    rounds: 6,
-    changes: 30,
+    rounds: 10,
+    changes: 25,
     moments: 12,
 };
 const SOAK: Extent = Extent {
     kinds: &[Kind::Xfs, Kind::Btrfs, Kind::Ext4],
     recordings: 4,
-    rounds: 12,
-    changes: 60,
+    rounds: 20,
+    changes: 50,
     moments: 100,
 };
 
@@ -66,9 +66,57 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
+    /// In half of the rounds: freezes what `demo` has, or goes back to it. Nothing of that waits for the disk to have it.
+    fn keep_a_point(&mut self, round: usize) -> bool {
+        let begin = self.disk.position();
+        let steps = self.workers.iter().map(Worker::steps).collect();
+        let choice = self.random.below(8);
+        let snapshots = self
+            .facts
+            .points
+            .iter()
+            .filter(|point| matches!(point.kept_as, KeptAs::Snapshot(_)));
+        let snapshots: Vec<&Point> = snapshots.collect();
+        let kept_as = match choice {
+            0 | 1 => {
+                let name = format!("point-{round}");
+                self.tine.ok(&["snapshot", "demo", &name]);
+                KeptAs::Snapshot(name)
+            }
+            2 => {
+                let name = format!("child-{round}");
+                self.tine.ok(&["new", &name, "--from-fork", "demo"]);
+                KeptAs::Fork(name)
+            }
+            3 if !snapshots.is_empty() => {
+                let point = snapshots[self.random.below(snapshots.len() as u64) as usize];
+                let KeptAs::Snapshot(name) = &point.kept_as else {
+                    return false;
+                };
+                self.tine.ok(&["restore", "demo", name]);
+                let end = self.disk.position();
+                for (worker, steps) in self.workers.iter_mut().zip(&point.steps) {
+                    worker.note_restored(*steps, end);
+                }
+                return true;
+            }
+            _ => return false,
+        };
+        let end = self.disk.position();
+        if let KeptAs::Fork(name) = &kept_as {
+            let what = What::Made(name.clone());
+            self.facts.all.push(Fact { what, begin, end });
+        }
+        self.facts.points.push(Point { kept_as, steps, end });
+        true
+    }
+
     /// Does something that changes more than files, and notes it.
     fn act(&mut self, round: usize) {
         let begin = self.disk.position();
+        if self.keep_a_point(round) {
+            return;
+        }
         let what = match self.random.below(6) {
             0 | 1 => {
                 fs::write(self.mount.join("round"), format!("{round}\n")).expect("the mount can be written");

@@ -27,8 +27,23 @@ pub enum What {
     Deleted(String),
 }
 
+/// A moment of `demo` that a snapshot or a fork keeps.
+pub struct Point {
+    pub kept_as: KeptAs,
+    /// How many steps each worker had made.
+    pub steps: Vec<usize>,
+    pub end: u64,
+}
+
+#[derive(Clone)]
+pub enum KeptAs {
+    Snapshot(String),
+    Fork(String),
+}
+
 pub struct Facts {
     pub all: Vec<Fact>,
+    pub points: Vec<Point>,
     /// Whether the objects of a commit by git are on the disk when its ref is. git syncs no directories, and on btrfs the
     /// name of a ref may get there before those of objects.
     pub git_is_durable: bool,
@@ -40,6 +55,7 @@ impl Facts {
         let what = What::Made("demo".to_owned());
         Facts {
             all: vec![Fact { what, begin, end }],
+            points: Vec::new(),
             git_is_durable: kind != Kind::Btrfs,
         }
     }
@@ -78,6 +94,7 @@ pub fn check(
         check_forks(listed, recording, replayed, facts, context);
         if is_durable(&facts.all[0], recording, replayed) {
             check_demo(repo, tine, mount, recording, replayed, workers, facts, context);
+            check_points(tine, mount, recording, replayed, workers, facts, context);
         }
     });
 }
@@ -195,6 +212,63 @@ fn check_demo(
         assert!(worker.found(mount) == found, "{context}: a commit changed files");
     }
     check_objects(repo, context);
+}
+
+/// How many of the last points are looked into.
+const LOOKED_INTO: usize = 3;
+
+/// Checks what snapshots and forks of `demo` hold.
+#[expect(clippy::too_many_arguments, reason = "they are what the whole test is about")]
+fn check_points(
+    tine: &Tine<'_>,
+    mount: &Path,
+    recording: &Recording,
+    replayed: &Replayed,
+    workers: &[Worker],
+    facts: &Facts,
+    context: &str,
+) {
+    let names = |args: &[&str], list: &str| -> BTreeSet<String> {
+        let value = tine.json(args);
+        let listed = value[list]
+            .as_array()
+            .unwrap_or_else(|| panic!("{context}: {value}"))
+            .iter();
+        listed
+            .map(|item| item["name"].as_str().expect("it has a name").to_owned())
+            .collect()
+    };
+    let snapshots = names(&["snapshots", "demo"], "snapshots");
+    let forks = names(&["list"], "forks");
+    let mut looked_into = 0;
+    for point in facts.points.iter().rev() {
+        let name = match &point.kept_as {
+            KeptAs::Snapshot(name) => {
+                let is_durable = recording.flushed_at(point.end) <= replayed.flushed;
+                assert!(
+                    !is_durable || snapshots.contains(name),
+                    "{context}: the snapshot {name} is gone"
+                );
+                if !snapshots.contains(name) || looked_into == LOOKED_INTO {
+                    continue;
+                }
+                let look = format!("look-{name}");
+                tine.ok(&["new", &look, "--from-fork", &format!("demo@{name}")]);
+                look
+            }
+            KeptAs::Fork(name) if forks.contains(name) => name.clone(),
+            KeptAs::Fork(_) => continue,
+        };
+        looked_into += 1;
+        let dir = mount.with_file_name(&name);
+        for (worker, steps) in workers.iter().zip(&point.steps) {
+            let context = format!("{context}, {name}");
+            worker.check_until(*steps, &dir, recording, replayed, &context);
+        }
+        if matches!(point.kept_as, KeptAs::Snapshot(_)) {
+            tine.ok(&["delete", "--force", &name]);
+        }
+    }
 }
 
 /// Reads everything that any ref reaches.

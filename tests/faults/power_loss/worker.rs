@@ -115,6 +115,22 @@ impl Worker {
         });
     }
 
+    /// How many steps there were.
+    pub fn steps(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Notes that the directory is as it was after so many steps.
+    pub fn note_restored(&mut self, steps: usize, end: u64) {
+        let state = self.steps[steps - 1].state.clone();
+        self.steps.push(Step {
+            state,
+            is_sync: false,
+            end,
+            what: format!("restored to {}", steps - 1),
+        });
+    }
+
     fn choose(&mut self) -> Change {
         let state = self.last().state.clone();
         let files: Vec<String> = names_where(&state, |id| id.is_some());
@@ -176,6 +192,18 @@ impl Worker {
     /// What must hold of the directory after the power was lost: it is as it was after one of the changes, none
     /// earlier than the last that was synced, except that what was written since in place may be there already.
     pub fn check(&self, mount: &Path, recording: &Recording, replayed: &Replayed, context: &str) {
+        self.check_until(self.steps.len(), mount, recording, replayed, context);
+    }
+
+    /// As [`Worker::check`], of what was frozen after so many steps, at `dir`.
+    pub fn check_until(
+        &self,
+        steps: usize,
+        dir: &Path,
+        recording: &Recording,
+        replayed: &Replayed,
+        context: &str,
+    ) {
         let synced = self
             .steps
             .iter()
@@ -188,7 +216,8 @@ impl Worker {
         let Some(synced) = synced else {
             return;
         };
-        let found = read_tree(&mount.join(&self.name));
+        let (synced, begun) = (synced.min(steps - 1), begun.min(steps - 1));
+        let found = read_tree(&dir.join(&self.name));
         let fits = (synced..=begun).any(|at| self.is_after(&found, at, begun));
         assert!(
             fits,
