@@ -218,7 +218,6 @@ fn check_demo(
 const LOOKED_INTO: usize = 3;
 
 /// Checks what snapshots and forks of `demo` hold.
-#[expect(clippy::too_many_arguments, reason = "they are what the whole test is about")]
 fn check_points(
     tine: &Tine<'_>,
     mount: &Path,
