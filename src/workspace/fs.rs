@@ -7,9 +7,9 @@
 //! The operations stand in files of their own: [`mutate`](super::mutate) changes names and attributes,
 //! [`io`](super::io) reads and writes contents, [`listing`](super::listing) lists, [`paths`](super::paths) works by path.
 //!
-//! Lock order: `syncing`, `journal`, `contents`, `state`, then the inode table; the listener is called with none of them held. Base
-//! objects are read while `state` is held for reading where they are small (trees, headers), never contents; nor is it held
-//! while much is copied to or from a layer.
+//! Lock order: `syncing`, `journal`, `contents`, `state`, then the inode table; the listener is called with none of them
+//! held. Base objects are read while `state` is held for reading where they are small (trees, headers), never contents; nor
+//! is it held while much is copied to or from a layer.
 
 use std::sync::Arc;
 
