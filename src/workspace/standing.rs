@@ -207,6 +207,12 @@ impl Workspace {
         outcome
     }
 
+    /// Leaves out the names in directories that the kernel does not remember: it knows none of them.
+    fn leave_out_forgotten(&self, differing: &mut Differing) {
+        let is_known = |dir: Ino| dir == Ino::ROOT || self.inodes.is_remembered(dir);
+        differing.names.retain(|(parent, _)| is_known(*parent));
+    }
+
     /// Has the kernel forget what will not be as it is once the fork stands on `to`, so that it remembers of those files only
     /// what is open. Changes nothing.
     pub fn prepare_to_stand_on(&self, to: &Standing) -> Result<(), FsError> {
@@ -227,6 +233,7 @@ impl Workspace {
                 .map(|ino| (*ino, self.base_path(&state, *ino)));
             let names = names_of(&state, &places.collect());
             differing.names.extend(names.into_values().flatten());
+            self.leave_out_forgotten(&mut differing);
             differing
         };
         let names = differing.names.into_iter();
@@ -357,6 +364,7 @@ impl Exclusive<'_> {
             Err(error) => log::error!("programs lose the files that they have open: {error}"),
         }
         self.forget_retired();
+        self.workspace.leave_out_forgotten(&mut differing);
         let names = differing.names.into_iter();
         self.changes
             .extend(names.map(|(parent, name)| Invalidation::Entry { parent, name }));
