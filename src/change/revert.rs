@@ -13,7 +13,7 @@ use super::{Change, ChangeError};
 use crate::git::{Base, GitError, ObjectId, Repository, TreeChange, TreeEntryKind};
 use crate::path::RepoPath;
 use crate::workspace::{
-    ApplyOptions, FileContent, Fork, ForkName, FsError, NewEntry, OperationError, Replacement,
+    ApplyOptions, By, FileContent, Fork, ForkName, FsError, NewEntry, OperationError, Replacement,
 };
 
 /// How often the whole is done again while files come and go.
@@ -50,6 +50,7 @@ pub fn revert(
     repository: &Repository,
     name: &ForkName,
     fork: &Fork,
+    by: By<'_>,
     to: RevertTo,
     paths: &[RepoPath],
     options: RevertOptions,
@@ -57,13 +58,13 @@ pub fn revert(
     let mut attempt = 1;
     loop {
         let plan = Plan::make(repository, fork, to, paths)?;
-        if options.dry_run {
+        if options.dry_run || plan.replacements.is_empty() {
             return Ok(plan.outcome);
         }
         plan.keep_blobs(repository, name, to)?;
         let applied = fork
             .workspace
-            .apply(&plan.replacements, ApplyOptions { force: options.force });
+            .apply(by, &plan.replacements, ApplyOptions { force: options.force });
         match applied {
             Ok(()) => return Ok(plan.outcome),
             Err(OperationError::Fs { path, source }) if matches!(*source, FsError::Stale) => {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use super::context::Context;
-use super::inside::{Inside, shown};
+use super::inside::{Inside, command_line, shown};
 use super::output::{Output, counted};
 use super::status::change_text;
 use super::{Exit, SUCCESS};
@@ -74,6 +74,7 @@ impl Wish<'_> {
             to: self.to.map(str::to_owned),
             force: self.force,
             dry_run: self.dry_run,
+            command: command_line(),
         });
         let reverted = inside.connection.ask(&request, |answer| match answer {
             Answer::Reverted(reverted) => Some(reverted),

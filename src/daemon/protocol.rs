@@ -194,6 +194,9 @@ pub struct RevertRequest {
     pub force: bool,
     #[serde(default)]
     pub dry_run: bool,
+    /// The command line, to be remembered.
+    #[serde(default)]
+    pub command: String,
 }
 
 /// `tine new`.

@@ -1,8 +1,8 @@
-//! Bringing many paths to a given state in one step, in one record, announced to the mount.
+//! Bringing many paths to a given state in one operation, which can be taken back as any other.
 //!
 //! What goes, goes first, and takes directories along that nothing is left in; then comes what is to be. A node is replaced
 //! and never changed in place, except that it may become executable or cease to be: whoever has a file open goes on with
-//! what he has.
+//! what he has, and the attic keeps it.
 //!
 //! Where the base has what is to be at a path, and the directory stands where the base has it, the base's own node comes
 //! back under its own number, with the time of this step: nothing but that is in the layer. Everything else gets a new
@@ -10,15 +10,14 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::edit::Edit;
 use super::error::{FsError, OperationError};
-use super::flags::{check_may_add, check_may_change, check_may_remove};
 use super::follow::is_dot_git;
-use super::fs::{Found, Invalidation, Place, State, Workspace};
+use super::fs::{Found, Workspace};
 use super::inodes::BaseRef;
 use super::mutate::NewNode;
+use super::operations::doing::{DIRECTORY, Doing, Named};
+use super::operations::{By, OperationKind};
 use super::ops::Caller;
-use super::xattr::set_perm;
 use crate::attr::{FileKind, Ino};
 use crate::git::{BlobContent, ObjectId, TreeEntryKind};
 use crate::layer::{Content, ContentRef};
@@ -72,39 +71,35 @@ pub struct ApplyOptions {
 
 impl Workspace {
     /// Makes it so, all or nothing. A path that is not as the replacement says is [`FsError::Stale`].
-    pub fn apply(&self, replacements: &[Replacement], options: ApplyOptions) -> Result<(), OperationError> {
-        let mut state = self.write_state();
-        let mut stored = Vec::new();
-        let mut applying = Applying {
-            workspace: self,
-            edit: Edit::new(self, &mut state),
-            options,
-            gone: HashMap::new(),
-            made: HashMap::new(),
-            coming: coming(replacements),
-            changes: Vec::new(),
-            touched: Vec::new(),
-            stored: &mut stored,
-        };
-        let applied = applying.run(replacements);
-        let Applying {
-            edit,
-            changes,
-            touched,
-            ..
-        } = applying;
-        let done = applied.and_then(|()| edit.commit().map_err(OperationError::at(&RepoPath::root())));
-        if let Err(error) = done {
-            let layer = state.stack.open_layer_mut();
-            stored
-                .into_iter()
-                .for_each(|content| layer.abandon_content(content));
-            return Err(error);
+    pub fn apply(
+        &self,
+        by: By<'_>,
+        replacements: &[Replacement],
+        options: ApplyOptions,
+    ) -> Result<(), OperationError> {
+        if let Some(refused) = replacements
+            .iter()
+            .find(|replacement| is_dot_git(&replacement.path))
+        {
+            return Err(OperationError::DotGit(refused.path.clone()));
         }
-        drop(state);
-        self.announce(changes);
-        self.sync_names_if_flagged(&touched)
-            .map_err(OperationError::at(&RepoPath::root()))
+        self.operate(by, OperationKind::Revert, |doing| {
+            let mut applying = Applying {
+                workspace: self,
+                doing,
+                options,
+                gone: HashMap::new(),
+                made: HashMap::new(),
+                coming: coming(replacements),
+                stored: Vec::new(),
+            };
+            let applied = applying.run(replacements);
+            if applied.is_err() {
+                let Applying { doing, stored, .. } = applying;
+                doing.abandon(&stored);
+            }
+            applied
+        })
     }
 }
 
@@ -119,47 +114,40 @@ fn coming(replacements: &[Replacement]) -> Vec<RepoPath> {
 }
 
 /// A step in the making.
-struct Applying<'a, 's> {
+struct Applying<'a, 'd> {
     workspace: &'a Workspace,
-    edit: Edit<'a>,
+    doing: &'a mut Doing<'d>,
     options: ApplyOptions,
     /// Names that go, by directory.
     gone: HashMap<Ino, HashSet<EntryName>>,
     /// Directories that are made in this step.
     made: HashMap<RepoPath, Found>,
     coming: Vec<RepoPath>,
-    changes: Vec<Invalidation>,
-    /// Directories in which names change.
-    touched: Vec<Ino>,
     /// Contents that no record names yet.
-    stored: &'s mut Vec<ContentRef>,
+    stored: Vec<ContentRef>,
 }
 
 impl Applying<'_, '_> {
     fn run(&mut self, replacements: &[Replacement]) -> Result<(), OperationError> {
         let mut emptied = BTreeSet::new();
         for Replacement { path, replaces, new } in replacements {
-            if is_dot_git(path) {
-                return Err(OperationError::DotGit(path.clone()));
-            }
             if !replaces || matches!(new, Some(NewEntry::Mode { .. })) {
                 continue;
             }
             let (parent, name) = path.split_last().ok_or(OperationError::Root)?;
             // What somebody else removed meanwhile, or git leaves out of a sparse checkout, need not go.
-            let dir = match self.walk_dir(&parent) {
-                Err(OperationError::Fs { source, .. }) if matches!(*source, FsError::Stale) => continue,
-                walked => walked?,
+            let Some(dir) = self.dir_before(&parent)? else {
+                continue;
             };
-            let found = self.at(path, |this| {
-                this.workspace.child(this.edit.state, &dir, name.as_bytes())
-            })?;
-            let Some(found) = found else { continue };
-            match self.kind(path, &found)? {
-                // A submodule's.
-                FileKind::Directory => self.remove_hollow(path, &dir, &name, &found)?,
-                _ => self.remove(path, &dir, &name, &found)?,
+            let named = self.named(path, dir, name)?;
+            let Some(found) = named.found.clone() else {
+                continue;
+            };
+            // A submodule's directory.
+            if self.kind(path, &found)? == FileKind::Directory && !self.is_hollow(path, &found)? {
+                return Err(OperationError::InTheWay(path.clone()));
             }
+            self.remove(path, &named, &found)?;
             emptied.insert(parent);
         }
         // The deepest come last.
@@ -170,9 +158,11 @@ impl Applying<'_, '_> {
             if self.comes_beneath(&path) {
                 continue;
             }
-            let (dir, found) = (self.walk_dir(&parent)?, self.walk_dir(&path)?);
+            let dir = self.dir_before(&parent)?.ok_or_else(|| stale(&parent))?;
+            let named = self.named(&path, dir, name)?;
+            let found = named.found.clone().ok_or_else(|| stale(&path))?;
             if self.is_hollow(&path, &found)? {
-                self.remove(&path, &dir, &name, &found)?;
+                self.remove(&path, &named, &found)?;
                 emptied.insert(parent);
             }
         }
@@ -189,80 +179,63 @@ impl Applying<'_, '_> {
         Ok(())
     }
 
-    fn at<T>(
-        &mut self,
-        path: &RepoPath,
-        change: impl FnOnce(&mut Self) -> Result<T, FsError>,
-    ) -> Result<T, OperationError> {
-        change(self).map_err(OperationError::at(path))
+    fn kind(&self, path: &RepoPath, found: &Found) -> Result<FileKind, OperationError> {
+        self.doing.kind(found).map_err(OperationError::at(path))
     }
 
-    fn kind(&mut self, path: &RepoPath, found: &Found) -> Result<FileKind, OperationError> {
-        self.at(path, |this| this.workspace.kind(this.edit.state, found))
-    }
-
-    /// A directory as it is before this step. One that is not there is no longer as the replacements say.
-    fn walk_dir(&self, path: &RepoPath) -> Result<Found, OperationError> {
-        match self.workspace.walk_dir(self.edit.state, path) {
-            Err(FsError::NotFound | FsError::NotADirectory) => Err(stale(path)),
-            walked => walked.map_err(OperationError::at(path)),
+    /// A directory as it is before this step, if it is there.
+    fn dir_before(&self, path: &RepoPath) -> Result<Option<Found>, OperationError> {
+        match self.workspace.walk_dir(self.doing.state(), path) {
+            Ok(dir) => Ok(Some(dir)),
+            Err(FsError::NotFound | FsError::NotADirectory) => Ok(None),
+            Err(error) => Err(OperationError::at(path)(error)),
         }
+    }
+
+    /// What the name at `path`, in the directory `dir`, leads to now.
+    fn named(&self, path: &RepoPath, dir: Found, name: EntryName) -> Result<Named, OperationError> {
+        let found = self.doing.child(&dir, &name).map_err(OperationError::at(path))?;
+        Ok(Named { dir, name, found })
     }
 
     /// Whether something comes to a place beneath the directory.
     fn comes_beneath(&self, dir: &RepoPath) -> bool {
-        self.names_beneath(dir).next().is_some()
-    }
-
-    /// The names in the directory at or beneath which something comes, each as often as that.
-    fn names_beneath<'p>(&'p self, dir: &'p RepoPath) -> impl Iterator<Item = EntryName> + 'p {
         // What begins alike and goes on with less than a slash stands between a directory and what is in it.
         let first = self.coming.partition_point(|path| path < dir);
-        let depth = dir.components().count();
-        let prefix = dir.as_bytes();
-        self.coming[first..]
+        let alike = self.coming.get(first..).unwrap_or_default();
+        alike
             .iter()
-            .take_while(move |path| path.as_bytes().starts_with(prefix))
-            .filter(move |path| path.starts_with(dir))
-            .filter_map(move |path| path.components().nth(depth))
+            .take_while(|path| path.as_bytes().starts_with(dir.as_bytes()))
+            .any(|path| path != dir && path.starts_with(dir))
     }
 
-    fn is_gone(&self, dir: Ino, name: &EntryName) -> bool {
-        self.gone.get(&dir).is_some_and(|names| names.contains(name))
-    }
-
-    /// What is at the name, unless it goes in this step.
-    fn child(
-        &mut self,
-        dir_path: &RepoPath,
+    fn entries(
+        &self,
+        path: &RepoPath,
         dir: &Found,
-        name: &EntryName,
-    ) -> Result<Option<Found>, OperationError> {
-        if self.made.contains_key(dir_path) || self.is_gone(dir.ino, name) {
-            return Ok(None);
+    ) -> Result<Vec<(FileKind, EntryName, Found)>, OperationError> {
+        let at = || OperationError::at(path);
+        let state = self.doing.state();
+        let gone = self.gone.get(&dir.ino);
+        let mut entries = Vec::new();
+        for (name, kind, _) in self.workspace.entries(state, dir).map_err(at())? {
+            if gone.is_some_and(|gone| gone.contains(&name)) {
+                continue;
+            }
+            if let Some(child) = self.workspace.child(state, dir, name.as_bytes()).map_err(at())? {
+                entries.push((kind, name, child));
+            }
         }
-        let path = dir_path.join(name);
-        self.at(&path, |this| {
-            this.workspace.child(this.edit.state, dir, name.as_bytes())
-        })
+        Ok(entries)
     }
 
     /// Whether there is nothing in the directory but directories that there is nothing in.
-    fn is_hollow(&mut self, path: &RepoPath, dir: &Found) -> Result<bool, OperationError> {
+    fn is_hollow(&self, path: &RepoPath, dir: &Found) -> Result<bool, OperationError> {
         let mut rest = vec![dir.clone()];
         while let Some(dir) = rest.pop() {
-            let entries = self.at(path, |this| this.workspace.entries(this.edit.state, &dir))?;
-            for (name, kind, _) in entries {
-                if self.is_gone(dir.ino, &name) {
-                    continue;
-                }
+            for (kind, _, child) in self.entries(path, &dir)? {
                 match kind {
-                    FileKind::Directory => {
-                        let child = self.at(path, |this| {
-                            this.workspace.child(this.edit.state, &dir, name.as_bytes())
-                        })?;
-                        rest.extend(child);
-                    }
+                    FileKind::Directory => rest.push(child),
                     _ => return Ok(false),
                 }
             }
@@ -271,88 +244,42 @@ impl Applying<'_, '_> {
     }
 
     /// Whether there is a repository in the directory.
-    fn holds_repository(&mut self, path: &RepoPath, dir: &Found) -> Result<bool, OperationError> {
+    fn holds_repository(&self, path: &RepoPath, dir: &Found) -> Result<bool, OperationError> {
         let mut rest = vec![dir.clone()];
         while let Some(dir) = rest.pop() {
-            for (name, kind, _) in self.at(path, |this| this.workspace.entries(this.edit.state, &dir))? {
+            for (kind, name, child) in self.entries(path, &dir)? {
                 if name.as_bytes() == b".git" {
                     return Ok(true);
                 }
                 if kind == FileKind::Directory {
-                    let child = self.at(path, |this| {
-                        this.workspace.child(this.edit.state, &dir, name.as_bytes())
-                    })?;
-                    rest.extend(child);
+                    rest.push(child);
                 }
             }
         }
         Ok(false)
     }
 
-    fn remove_hollow(
-        &mut self,
-        path: &RepoPath,
-        dir: &Found,
-        name: &EntryName,
-        found: &Found,
-    ) -> Result<(), OperationError> {
-        match self.is_hollow(path, found)? {
-            true => self.remove(path, dir, name, found),
-            false => Err(OperationError::InTheWay(path.clone())),
-        }
-    }
-
     /// Takes the name away, with all that is beneath it.
-    fn remove(
-        &mut self,
-        path: &RepoPath,
-        dir: &Found,
-        name: &EntryName,
-        found: &Found,
-    ) -> Result<(), OperationError> {
-        let is_dir = self.kind(path, found)? == FileKind::Directory;
-        self.at(path, |this| {
-            check_may_remove(this.edit.state, dir, found)?;
-            this.edit.drop_name(dir, name)?;
-            if is_dir {
-                let none = HashSet::new();
-                let gone = &this.gone;
-                let is_gone = |dir: Ino, name: &EntryName| gone.get(&dir).unwrap_or(&none).contains(name);
-                this.edit.empty_dir_but(found, &is_gone)?;
-            }
-            this.edit.lose_link(found)?;
-            this.edit.touch_dir(dir, -i64::from(is_dir))
-        })?;
-        self.gone.entry(dir.ino).or_default().insert(name.clone());
-        self.note_name(dir, name);
-        self.changes.push(Invalidation::Node(found.ino));
+    fn remove(&mut self, path: &RepoPath, named: &Named, found: &Found) -> Result<(), OperationError> {
+        self.doing.remove(path, named, found)?;
+        let gone = self.gone.entry(named.dir.ino).or_default();
+        gone.insert(named.name.clone());
         Ok(())
     }
 
-    fn note_name(&mut self, dir: &Found, name: &EntryName) {
-        self.touched.push(dir.ino);
-        self.changes.push(Invalidation::Entry {
-            parent: dir.ino,
-            name: name.clone(),
-        });
-    }
-
     /// The name is free afterwards, or what is in the way is told.
-    fn clear(
-        &mut self,
-        path: &RepoPath,
-        dir: &Found,
-        name: &EntryName,
-        found: &Found,
-    ) -> Result<(), OperationError> {
-        let may_go = match self.kind(path, found)? {
+    fn clear(&mut self, path: &RepoPath, named: &mut Named) -> Result<(), OperationError> {
+        let Some(found) = named.found.take() else {
+            return Ok(());
+        };
+        let may_go = match self.kind(path, &found)? {
             FileKind::Directory => {
-                self.is_hollow(path, found)? || self.options.force && !self.holds_repository(path, found)?
+                self.is_hollow(path, &found)? || self.options.force && !self.holds_repository(path, &found)?
             }
             _ => self.options.force,
         };
         match may_go {
-            true => self.remove(path, dir, name, found),
+            true => self.remove(path, named, &found),
             false => Err(OperationError::InTheWay(path.clone())),
         }
     }
@@ -360,19 +287,21 @@ impl Applying<'_, '_> {
     /// The directory at `path`, made with those above it where it is missing.
     fn dir_at(&mut self, path: &RepoPath) -> Result<Found, OperationError> {
         let mut reached = RepoPath::root();
-        let mut dir = self.walk_dir(&reached)?;
+        let mut dir = self.dir_before(&reached)?.ok_or(OperationError::Root)?;
         for name in path.components() {
             let next = reached.join(&name);
             dir = match self.made.get(&next) {
                 Some(made) => made.clone(),
-                None => match self.child(&reached, &dir, &name)? {
-                    Some(found) if self.kind(&next, &found)? == FileKind::Directory => found,
-                    Some(found) => {
-                        self.clear(&next, &dir, &name, &found)?;
-                        self.make_dir(&reached, &dir, &name)?
+                None => {
+                    let mut named = self.named(&next, dir, name)?;
+                    match &named.found {
+                        Some(found) if self.kind(&next, found)? == FileKind::Directory => found.clone(),
+                        _ => {
+                            self.clear(&next, &mut named)?;
+                            self.make_dir(&reached, &next, &named)?
+                        }
                     }
-                    None => self.make_dir(&reached, &dir, &name)?,
-                },
+                }
             };
             reached = next;
         }
@@ -382,149 +311,82 @@ impl Applying<'_, '_> {
     fn make_dir(
         &mut self,
         dir_path: &RepoPath,
-        dir: &Found,
-        name: &EntryName,
+        path: &RepoPath,
+        named: &Named,
     ) -> Result<Found, OperationError> {
-        let path = dir_path.join(name);
-        let base = self.base_node(dir_path, dir, name)?;
+        let base = self.base_node(dir_path, named)?;
         let base = base.filter(|base| base.entry().kind == TreeEntryKind::Directory);
         let made = match base {
-            Some(base) => self.take_base_dir(&path, dir, name, base)?,
-            None => {
-                let new = NewNode {
-                    kind: FileKind::Directory,
-                    perm: 0o777,
-                    rdev: 0,
-                    size: 0,
-                    content: Content::Empty,
-                };
-                self.make(&path, dir, name, new)?
-            }
+            Some(base) => self.doing.take_base(path, named, base)?,
+            None => self.doing.make(self.owner(), path, named, DIRECTORY)?,
         };
-        self.note_name(dir, name);
-        self.made.insert(path, made.clone());
+        self.made.insert(path.clone(), made.clone());
         Ok(made)
     }
 
-    /// Makes a node that belongs to the fork's owner.
-    fn make(
-        &mut self,
-        path: &RepoPath,
-        dir: &Found,
-        name: &EntryName,
-        new: NewNode,
-    ) -> Result<Found, OperationError> {
-        let attrs = self.edit.state.base.attrs;
-        let caller = Caller {
-            umask: attrs.umask,
-            ..Caller::new(attrs.uid, attrs.gid)
-        };
-        self.at(path, |this| this.edit.make(caller, dir, name, new))
+    /// Whom what comes belongs to.
+    fn owner(&self) -> Caller {
+        let attrs = self.doing.state().base.attrs;
+        Caller::new(attrs.uid, attrs.gid)
     }
 
     /// The base's own node of this name, if the directory stands where the base has it and nobody uses the number.
-    fn base_node(
-        &mut self,
-        dir_path: &RepoPath,
-        dir: &Found,
-        name: &EntryName,
-    ) -> Result<Option<BaseRef>, OperationError> {
-        self.at(dir_path, |this| {
-            let state: &State = this.edit.state;
-            if state.base.base.hasher().ino(dir_path) != dir.ino && !dir_path.is_root() {
-                return Ok(None);
-            }
-            let base_dir = this.workspace.base_dir(state, dir)?;
-            let Some(base_dir) = base_dir.filter(|base_dir| base_dir.path == *dir_path) else {
-                return Ok(None);
-            };
-            let node = base_dir
-                .find(name.as_bytes())
-                .and_then(|index| BaseRef::new(&base_dir, index));
-            Ok(node.filter(|node| this.edit.is_unused(node.entry().ino)))
-        })
-    }
-
-    /// The base's directory under its own number, without what does not come back.
-    fn take_base_dir(
-        &mut self,
-        path: &RepoPath,
-        dir: &Found,
-        name: &EntryName,
-        base: BaseRef,
-    ) -> Result<Found, OperationError> {
-        let wanted: HashSet<EntryName> = self.names_beneath(path).collect();
-        let found = self.take_base(path, dir, name, base)?;
-        self.at(path, |this| {
-            // What was carried there went with the directory, too.
-            for (name, ..) in this.workspace.entries(this.edit.state, &found)? {
-                if !wanted.contains(&name) {
-                    this.edit.drop_name(&found, &name)?;
-                }
-            }
-            let node = this.edit.node_mut(&found)?;
-            node.nlink = 2;
-            Ok(())
-        })?;
-        Ok(found)
-    }
-
-    /// The base's node under its own number, with the time of this step.
-    fn take_base(
-        &mut self,
-        path: &RepoPath,
-        dir: &Found,
-        name: &EntryName,
-        base: BaseRef,
-    ) -> Result<Found, OperationError> {
-        let is_dir = base.entry().kind == TreeEntryKind::Directory;
-        self.at(path, |this| {
-            check_may_add(this.edit.state, dir)?;
-            let found = Found {
-                ino: base.entry().ino,
-                place: Place::Base(base),
-            };
-            let mut node = this.workspace.node(this.edit.state, &found)?;
-            let now = this.edit.now;
-            (node.atime, node.mtime, node.ctime) = (now, now, now);
-            this.edit.put_node(found.ino, node);
-            this.edit.put_name(dir, name, found.ino)?;
-            this.edit.touch_dir(dir, i64::from(is_dir))?;
-            Ok(found)
-        })
+    fn base_node(&self, dir_path: &RepoPath, named: &Named) -> Result<Option<BaseRef>, OperationError> {
+        let state = self.doing.state();
+        if state.base.base.hasher().ino(dir_path) != named.dir.ino && !dir_path.is_root() {
+            return Ok(None);
+        }
+        // One that is made in this step has a place in the base or none.
+        if self.made.contains_key(dir_path) && !named.dir.is_in_base() {
+            return Ok(None);
+        }
+        let base_dir = self.workspace.base_dir(state, &named.dir);
+        let base_dir = base_dir.map_err(OperationError::at(dir_path))?;
+        let Some(base_dir) = base_dir.filter(|base_dir| base_dir.path == *dir_path) else {
+            return Ok(None);
+        };
+        let node = base_dir
+            .find(named.name.as_bytes())
+            .and_then(|index| BaseRef::new(&base_dir, index));
+        Ok(node.filter(|node| self.doing.is_unused(node.entry().ino)))
     }
 
     fn put(&mut self, path: &RepoPath, new: &NewEntry) -> Result<(), OperationError> {
         let (parent, name) = path.split_last().ok_or(OperationError::Root)?;
         if let NewEntry::Mode { executable } = new {
-            return self.set_mode(path, &parent, &name, *executable);
+            return self.set_mode(path, &parent, name, *executable);
         }
         let dir = self.dir_at(&parent)?;
-        if let Some(found) = self.child(&parent, &dir, &name)? {
-            let is_dir = self.kind(path, &found)? == FileKind::Directory;
-            if is_dir && matches!(new, NewEntry::Directory) {
-                return Ok(());
-            }
-            self.clear(path, &dir, &name, &found)?;
+        let mut named = self.named(path, dir, name)?;
+        if let (NewEntry::Directory, Some(found)) = (new, &named.found)
+            && self.kind(path, found)? == FileKind::Directory
+        {
+            return Ok(());
         }
+        self.clear(path, &mut named)?;
         if let NewEntry::Directory = new {
-            return self.make_dir(&parent, &dir, &name).map(drop);
+            return self.make_dir(&parent, path, &named).map(drop);
         }
         if let NewEntry::File { is_base: true, .. } | NewEntry::Symlink { is_base: true, .. } = new
-            && let Some(base) = self.base_node(&parent, &dir, &name)?
+            && let Some(base) = self.base_node(&parent, &named)?
         {
-            let found = self.take_base(path, &dir, &name, base)?;
-            if let NewEntry::File { executable, .. } = new {
-                let kind = file_kind_of(*executable);
-                let perm = self.edit.state.base.attrs.perm(kind);
-                self.at(path, |this| set_perm(this.edit.node_mut(&found)?, perm))?;
-            }
-        } else {
-            let made = self.new_node(path, new)?;
-            self.make(path, &dir, &name, made)?;
+            let kind = base.entry().kind;
+            let found = self.doing.take_base(path, &named, base)?;
+            return match (new, kind) {
+                (NewEntry::File { executable: true, .. }, TreeEntryKind::File) => {
+                    self.set_executable(path, &found, true)
+                }
+                (
+                    NewEntry::File {
+                        executable: false, ..
+                    },
+                    TreeEntryKind::Executable,
+                ) => self.set_executable(path, &found, false),
+                _ => Ok(()),
+            };
         }
-        self.note_name(&dir, &name);
-        Ok(())
+        let node = self.new_node(path, new)?;
+        self.doing.make(self.owner(), path, &named, node).map(drop)
     }
 
     fn new_node(&mut self, path: &RepoPath, new: &NewEntry) -> Result<NewNode, OperationError> {
@@ -560,7 +422,7 @@ impl Applying<'_, '_> {
                     path: path.clone(),
                     source,
                 })?;
-                let place = self.at(path, |this| this.workspace.store_content(this.edit.state, &bytes))?;
+                let place = self.doing.store(&bytes).map_err(OperationError::at(path))?;
                 self.stored.extend(place);
                 Ok((bytes.len() as u64, place.map_or(Content::Empty, Content::Own)))
             }
@@ -571,35 +433,28 @@ impl Applying<'_, '_> {
         &mut self,
         path: &RepoPath,
         parent: &RepoPath,
-        name: &EntryName,
+        name: EntryName,
         executable: bool,
     ) -> Result<(), OperationError> {
-        let dir = self.walk_dir(parent)?;
-        let found = self.child(parent, &dir, name)?.ok_or_else(|| stale(path))?;
-        if self.kind(path, &found)? != FileKind::Regular {
-            return Err(stale(path));
+        let dir = self.dir_before(parent)?.ok_or_else(|| stale(path))?;
+        let found = self.named(path, dir, name)?.found.ok_or_else(|| stale(path))?;
+        match self.kind(path, &found)? {
+            FileKind::Regular => self.set_executable(path, &found, executable),
+            _ => Err(stale(path)),
         }
-        let umask = self.edit.state.base.attrs.umask;
-        self.at(path, |this| {
-            check_may_change(this.edit.state, found.ino)?;
-            let now = this.edit.now;
-            let node = this.edit.node_mut(&found)?;
-            let perm = match executable {
-                true => node.perm | 0o111 & !umask,
-                false => node.perm & !0o111,
-            };
-            node.ctime = now;
-            set_perm(node, perm)
-        })?;
-        self.changes.push(Invalidation::Attributes(found.ino));
-        Ok(())
     }
-}
 
-fn file_kind_of(executable: bool) -> TreeEntryKind {
-    match executable {
-        true => TreeEntryKind::Executable,
-        false => TreeEntryKind::File,
+    fn set_executable(
+        &mut self,
+        path: &RepoPath,
+        found: &Found,
+        executable: bool,
+    ) -> Result<(), OperationError> {
+        let umask = self.doing.state().base.attrs.umask;
+        self.doing.set_perm(path, found, |perm| match executable {
+            true => perm | 0o111 & !umask,
+            false => perm & !0o111,
+        })
     }
 }
 

@@ -236,22 +236,10 @@ impl<'a> Edit<'a> {
     /// All that is beneath the directory loses its name there, as if it were emptied step by step. Where nobody uses what
     /// the base has alone, nothing is said of it.
     pub fn empty_dir(&mut self, dir: &Found) -> Result<(), FsError> {
-        self.empty_dir_but(dir, &|_, _| false)
-    }
-
-    /// As [`Edit::empty_dir`], of a directory from which some names went in this step already.
-    pub fn empty_dir_but(
-        &mut self,
-        dir: &Found,
-        is_gone: &dyn Fn(Ino, &EntryName) -> bool,
-    ) -> Result<(), FsError> {
         let mut rest = vec![dir.clone()];
         while let Some(dir) = rest.pop() {
             let is_kept = self.workspace.inodes.is_remembered(dir.ino);
             for (name, kind, ino) in self.workspace.entries(self.state, &dir)? {
-                if is_gone(dir.ino, &name) {
-                    continue;
-                }
                 let child = self.workspace.child(self.state, &dir, name.as_bytes())?;
                 let child = child.filter(|child| child.ino == ino).ok_or(FsError::Stale)?;
                 check_may_remove(self.state, &dir, &child)?;

@@ -80,6 +80,11 @@ impl Found {
             place: Place::Layer,
         }
     }
+
+    /// Whether the base has it, and no layer before.
+    pub fn is_in_base(&self) -> bool {
+        matches!(self.place, Place::Base(_))
+    }
 }
 
 #[derive(Clone)]

@@ -221,7 +221,7 @@ impl Workspace {
     }
 
     /// Runs `act` on an operation in the making, and commits that.
-    fn operate<T>(
+    pub(super) fn operate<T>(
         &self,
         by: By<'_>,
         kind: OperationKind,

@@ -323,3 +323,30 @@ fn paths_are_taken_back_amid_programs_that_change_them() {
     tine.ok(&["mount", "demo"]);
     assert_eq!(tine.json(&["status", "demo"])["changes"], json!([]));
 }
+
+#[test]
+fn a_revert_can_be_taken_back_and_done_again() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    change_a_bit_of_everything(&repo, &dir);
+    repo.sh_in(&dir, "chmod 700 src/new.rs; rm -r docs");
+    let changed = tine.json(&["diff", "demo"])["view_tree"].clone();
+    let before = repo.sh_in(&dir, "find . ! -type d -printf '%p %y %m %s %T@ %i\\n' | sort");
+    tine.ok(&["revert", "demo", "."]);
+    assert_eq!(tine.json(&["status", "demo"])["changes"], json!([]));
+    tine.ok(&["undo", "demo"]);
+    assert_eq!(tine.json(&["diff", "demo"])["view_tree"], changed);
+    let after = repo.sh_in(&dir, "find . ! -type d -printf '%p %y %m %s %T@ %i\\n' | sort");
+    assert_eq!(after, before, "the very files, with their times and modes");
+    tine.ok(&["redo", "demo"]);
+    assert_eq!(tine.json(&["status", "demo"])["changes"], json!([]));
+    assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
+    tine.ok(&["unmount", "demo"]);
+    tine.kill_daemon();
+    tine.ok(&["undo", "demo"]);
+    assert_eq!(tine.json(&["diff", "demo"])["view_tree"], changed);
+    let operations = tine.ok(&["op", "log", "demo"]);
+    assert!(operations.contains("tine revert demo ."), "{operations}");
+}

@@ -74,7 +74,7 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
             against,
             reverse,
         } => work::diff(daemon, &fork, against.as_deref(), reverse),
-        Request::Revert(request) => restoring::revert(daemon, &request),
+        Request::Revert(request) => restoring::revert(daemon, by(peer, &request.command), &request),
         Request::Commit {
             fork,
             message,

@@ -67,7 +67,7 @@ pub fn restore(daemon: &Arc<Daemon>, by: By<'_>, request: &RestoreRequest) -> Re
     turn.settle(&repository, &fork)?;
     let kept = SnapshotOptions::because(SnapshotReason::BeforeRestore);
     let before = daemon.store.take_snapshot(name, &fork, &kept)?.name;
-    if let Err(error) = reverting(&repository, name, &fork, to, &paths, options) {
+    if let Err(error) = reverting(&repository, name, &fork, by, to, &paths, options) {
         daemon.store.remove_snapshot(name, &before)?;
         return Err(error.into());
     }
@@ -76,7 +76,6 @@ pub fn restore(daemon: &Arc<Daemon>, by: By<'_>, request: &RestoreRequest) -> Re
         fork.workspace.sync()?;
     }
     log::info!("{name}: restored to {}; what it was is {before}", point.point);
-    record_switch(&turn, by, &before, OperationKind::Switch, None);
     Ok(restored(name, point.point.to_string(), before))
 }
 
@@ -88,7 +87,7 @@ fn restored(name: &ForkName, to: String, before: ForkName) -> Answer {
     })
 }
 
-pub fn revert(daemon: &Arc<Daemon>, request: &RevertRequest) -> Response {
+pub fn revert(daemon: &Arc<Daemon>, by: By<'_>, request: &RevertRequest) -> Response {
     let name = &request.fork;
     let paths = request.paths.iter().map(|path| RepoPath::parse(path.to_bytes()));
     let paths = without_nested(paths.collect::<Result<_, _>>()?);
@@ -113,7 +112,7 @@ pub fn revert(daemon: &Arc<Daemon>, request: &RevertRequest) -> Response {
     let turn = daemon.turn(&slot)?;
     let fork = turn.open_existing()?;
     turn.settle(&repository, &fork)?;
-    let outcome = reverting(&repository, name, &fork, to, &paths, options)?;
+    let outcome = reverting(&repository, name, &fork, by, to, &paths, options)?;
     // What no mount keeps open is on the disk before this returns.
     if !turn.is_mounted() {
         fork.workspace.sync()?;

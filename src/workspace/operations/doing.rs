@@ -7,18 +7,20 @@ use std::collections::BTreeSet;
 
 use super::super::edit::Edit;
 use super::super::error::{FsError, OperationError};
-use super::super::flags::{check_may_add, check_may_remove, check_may_replace};
-use super::super::fs::{Found, Invalidation, State, Workspace};
+use super::super::flags::{check_may_add, check_may_change, check_may_remove, check_may_replace};
+use super::super::fs::{Found, Invalidation, Place, State, Workspace};
+use super::super::inodes::BaseRef;
 use super::super::mutate::NewNode;
 use super::super::ops::Caller;
+use super::super::xattr::set_perm;
 use super::attic::{own_bytes, slot};
 use super::{Change, Operation, OperationKind, Undoes};
 use crate::attr::{FileKind, Ino};
-use crate::layer::{Content, Node, Xattrs};
+use crate::layer::{Content, ContentRef, Node, Xattrs};
 use crate::path::{EntryName, RepoPath};
 
 /// A directory that is missing on the way to something.
-const DIRECTORY: NewNode = NewNode {
+pub(in crate::workspace) const DIRECTORY: NewNode = NewNode {
     kind: FileKind::Directory,
     perm: 0o777,
     rdev: 0,
@@ -33,6 +35,8 @@ pub(in crate::workspace) struct Doing<'a> {
     part: Found,
     operation: Operation,
     changed: Vec<Invalidation>,
+    /// The names among them.
+    names_changed: BTreeSet<(Ino, EntryName)>,
     /// Directories in which names changed.
     dirs: BTreeSet<Ino>,
 }
@@ -84,6 +88,7 @@ impl<'a> Doing<'a> {
             part,
             operation,
             changed: Vec::new(),
+            names_changed: BTreeSet::new(),
             dirs: BTreeSet::new(),
         })
     }
@@ -186,7 +191,7 @@ impl<'a> Doing<'a> {
         path: &RepoPath,
         named: &Named,
         new: NewNode,
-    ) -> Result<(), OperationError> {
+    ) -> Result<Found, OperationError> {
         let caller = Caller {
             umask: self.edit.state.base.attrs.umask,
             ..caller
@@ -200,7 +205,99 @@ impl<'a> Doing<'a> {
             path: path.clone(),
             ino: made.ino,
         });
+        Ok(made)
+    }
+
+    /// Whether a node of the base may come back under its own number.
+    pub fn is_unused(&self, ino: Ino) -> bool {
+        self.edit.is_unused(ino)
+    }
+
+    /// Brings the base's node to a free name, under its own number, which is unused, and with the time of this step. A
+    /// directory has nothing in it then.
+    pub fn take_base(
+        &mut self,
+        path: &RepoPath,
+        named: &Named,
+        base: BaseRef,
+    ) -> Result<Found, OperationError> {
+        let found = Found {
+            ino: base.entry().ino,
+            place: Place::Base(base),
+        };
+        self.try_take_base(named, &found)
+            .map_err(OperationError::at(path))?;
+        self.name_changed(named);
+        self.note(Change::Made {
+            path: path.clone(),
+            ino: found.ino,
+        });
+        Ok(found)
+    }
+
+    fn try_take_base(&mut self, named: &Named, found: &Found) -> Result<(), FsError> {
+        check_may_add(self.edit.state, &named.dir)?;
+        let mut node = self.workspace.node(self.edit.state, found)?;
+        let now = self.edit.now;
+        (node.atime, node.mtime, node.ctime) = (now, now, now);
+        let is_dir = node.kind == FileKind::Directory;
+        if is_dir {
+            node.nlink = 2;
+        }
+        self.edit.put_node(found.ino, node);
+        self.edit.put_name(&named.dir, &named.name, found.ino)?;
+        self.edit.touch_dir(&named.dir, i64::from(is_dir))?;
+        if is_dir {
+            // What was carried there went with the directory, too.
+            for (name, ..) in self.workspace.entries(self.edit.state, found)? {
+                self.edit.drop_name(found, &name)?;
+            }
+        }
         Ok(())
+    }
+
+    /// Gives a file other permission bits.
+    pub fn set_perm(
+        &mut self,
+        path: &RepoPath,
+        found: &Found,
+        perm: impl FnOnce(u16) -> u16,
+    ) -> Result<(), OperationError> {
+        let before = self.try_set_perm(found, perm).map_err(OperationError::at(path))?;
+        self.changed.push(Invalidation::Attributes(found.ino));
+        self.note(Change::Mode {
+            path: path.clone(),
+            ino: found.ino,
+            perm: before,
+        });
+        Ok(())
+    }
+
+    fn try_set_perm(&mut self, found: &Found, perm: impl FnOnce(u16) -> u16) -> Result<u16, FsError> {
+        check_may_change(self.edit.state, found.ino)?;
+        let now = self.edit.now;
+        let node = self.edit.node_mut(found)?;
+        let before = node.perm;
+        node.ctime = now;
+        set_perm(node, perm(before))?;
+        Ok(before)
+    }
+
+    /// A content of the layer that nothing names yet.
+    pub fn store(&mut self, bytes: &[u8]) -> Result<Option<ContentRef>, FsError> {
+        self.workspace.store_content(self.edit.state, bytes)
+    }
+
+    /// Gives back what [`Doing::store`] gave.
+    pub fn abandon(&mut self, contents: &[ContentRef]) {
+        let layer = self.edit.state.stack.open_layer_mut();
+        contents
+            .iter()
+            .for_each(|content| layer.abandon_content(*content));
+    }
+
+    pub fn child(&self, dir: &Found, name: &EntryName) -> Result<Option<Found>, FsError> {
+        self.edit.child(dir, name)
     }
 
     /// Moves what is at `path` to the attic, with all beneath it.
@@ -366,12 +463,11 @@ impl<'a> Doing<'a> {
     }
 
     fn name_changed(&mut self, named: &Named) {
-        let entry = Invalidation::Entry {
-            parent: named.dir.ino,
-            name: named.name.clone(),
-        };
-        if !self.changed.contains(&entry) {
-            self.changed.push(entry);
+        if self.names_changed.insert((named.dir.ino, named.name.clone())) {
+            self.changed.push(Invalidation::Entry {
+                parent: named.dir.ino,
+                name: named.name.clone(),
+            });
         }
         // Told of a name that it does not know, the kernel leaves what it knows of the directory as it is.
         if self.dirs.insert(named.dir.ino) {

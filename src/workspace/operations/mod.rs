@@ -66,6 +66,7 @@ pub enum OperationKind {
     Write,
     Move,
     Remove,
+    Revert,
     Undo,
     Redo,
     /// The whole fork went to another state.
@@ -115,6 +116,13 @@ pub enum Change {
         path: RepoPath,
         ino: Ino,
     },
+    /// A file's permission bits were others before.
+    Mode {
+        #[serde(with = "repo_path")]
+        path: RepoPath,
+        ino: Ino,
+        perm: u16,
+    },
     /// All of the fork was another; that state is kept as the snapshot `before`.
     Switched { before: String },
 }
@@ -126,7 +134,8 @@ impl Change {
             Change::Made { path, .. }
             | Change::Removed { path }
             | Change::PutBack { path, .. }
-            | Change::Written { path, .. } => (Some(path), None),
+            | Change::Written { path, .. }
+            | Change::Mode { path, .. } => (Some(path), None),
             Change::Moved { from, to, .. } => (Some(from), Some(to)),
             Change::Switched { .. } => (None, None),
         };
@@ -253,6 +262,7 @@ impl Reachable {
                     OperationKind::Write
                     | OperationKind::Move
                     | OperationKind::Remove
+                    | OperationKind::Revert
                     | OperationKind::Switch,
                 ) if path
                     .is_none_or(|path| operation.changes.iter().any(|change| change.is_within(path))) =>

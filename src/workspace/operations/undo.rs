@@ -155,6 +155,7 @@ impl Back<'_> {
             Change::Removed { path } => self.put_back(index, path),
             Change::Moved { from, to, ino } => self.move_back(from, to, *ino),
             Change::Written { path, ino } => self.write_back(index, path, *ino),
+            Change::Mode { path, ino, perm } => self.mode_back(path, *ino, *perm),
             Change::Switched { .. } => Ok(()),
         }
     }
@@ -231,6 +232,15 @@ impl Back<'_> {
             return Err(OperationError::IntoItself(to.clone()));
         }
         self.doing.rename((to, &source, &found), (from, &target))
+    }
+
+    fn mode_back(&mut self, path: &RepoPath, ino: Ino, perm: u16) -> Result<(), OperationError> {
+        let there = self.doing.find(path)?.and_then(|named| named.found);
+        let Some(found) = there.filter(|found| found.ino == ino) else {
+            self.note(path, NoteKind::Gone);
+            return Ok(());
+        };
+        self.doing.set_perm(path, &found, |_| perm)
     }
 
     fn write_back(&mut self, index: usize, path: &RepoPath, ino: Ino) -> Result<(), OperationError> {
