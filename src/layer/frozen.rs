@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use super::content_file::ContentFile;
 use super::contents::{ContentReader, named_places};
 use super::log::Log;
+use super::merged::Run;
 use super::slots::SlotMap;
 use super::store::SeekWhence;
 use super::{ContentRef, Layer, LayerError, LayerId, LayerIndex, Place};
@@ -24,6 +25,8 @@ pub struct FrozenLayer {
     contents: Arc<ContentReader>,
     /// The layer as it was written, until it is sealed.
     unsealed: Mutex<Option<Layer>>,
+    /// Merged indexes whose newest layer this is, for stacks that have them in common.
+    runs: Mutex<Vec<Run>>,
 }
 
 impl FrozenLayer {
@@ -66,6 +69,7 @@ impl FrozenLayer {
             index: Arc::new(index),
             contents: Arc::new(contents),
             unsealed: Mutex::new(None),
+            runs: Mutex::default(),
         }))
     }
 
@@ -83,6 +87,7 @@ impl FrozenLayer {
             index,
             contents,
             unsealed: Mutex::new(Some(layer)),
+            runs: Mutex::default(),
         }
     }
 
@@ -117,6 +122,14 @@ impl FrozenLayer {
 
     pub fn index(&self) -> &LayerIndex {
         &self.index
+    }
+
+    pub(super) fn shared_index(&self) -> &Arc<LayerIndex> {
+        &self.index
+    }
+
+    pub(super) fn runs(&self) -> &Mutex<Vec<Run>> {
+        &self.runs
     }
 
     pub(super) fn contents(&self) -> &ContentReader {

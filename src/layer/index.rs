@@ -10,6 +10,9 @@ use super::{Content, ContentRef, Dentry, Node, Op};
 use crate::attr::{FileKind, Ino, InoMap};
 use crate::path::EntryName;
 
+/// Fewer names than these arrive in one layer while a process has it open.
+pub const ARRIVALS: u64 = 1 << 40;
+
 /// Whether a table of `len` entries has so much room that it should shrink: not again before it has grown.
 fn is_sparse(room: usize, len: usize) -> bool {
     room / 4 > len + 1024
@@ -27,6 +30,8 @@ pub struct LayerIndex {
     dentries: u64,
     inos_below: Ino,
     checkpoint_bytes: u64,
+    /// Of how many layers it is merged: each has [`ARRIVALS`] numbers for its names, the oldest first.
+    span: u64,
 }
 
 /// The directory that holds a directory, and how many names lead there: two while one step moves it.
@@ -100,11 +105,58 @@ impl Default for LayerIndex {
             dentries: 0,
             inos_below: Ino(Ino::NEW_BIT | 1),
             checkpoint_bytes: 0,
+            span: 1,
         }
     }
 }
 
 impl LayerIndex {
+    /// What layers say together, one above the other; `indexes` are the oldest first. A name is where it arrived first, so
+    /// that listing these layers and listing what is merged of them meet the same names in the same order, under numbers that
+    /// tell the same place.
+    pub(super) fn merged<'a>(indexes: impl Iterator<Item = &'a LayerIndex>) -> LayerIndex {
+        let mut merged = LayerIndex {
+            span: 0,
+            ..LayerIndex::default()
+        };
+        for index in indexes {
+            merged.add_above(index);
+        }
+        merged
+    }
+
+    fn add_above(&mut self, index: &LayerIndex) {
+        let before = self.span.saturating_mul(ARRIVALS);
+        self.span = self.span.saturating_add(index.span);
+        self.inos_below = self.inos_below.max(index.inos_below);
+        for (ino, node) in &index.nodes {
+            self.checkpoint_bytes += node_bytes(node);
+            if let Some(old) = self.nodes.insert(*ino, node.clone()) {
+                self.checkpoint_bytes = self.checkpoint_bytes.saturating_sub(node_bytes(&old));
+            }
+        }
+        for (parent, names) in &index.dirs {
+            let dir = self.dirs.entry(*parent).or_default();
+            for (number, named) in &names.by_arrival {
+                let name = &named.name;
+                if dir.replace(name.as_bytes(), named.dentry()).is_none() {
+                    self.dentries += 1;
+                    self.checkpoint_bytes += dentry_bytes(name);
+                    dir.insert(before.saturating_add(*number), name.clone(), named.dentry());
+                }
+            }
+        }
+        for (ino, DirPlace { parent, names }) in &index.dir_places {
+            let (parent, names) = (*parent, *names);
+            self.dir_places.insert(*ino, DirPlace { parent, names });
+        }
+    }
+
+    /// Names have numbers below this many times [`ARRIVALS`].
+    pub fn span(&self) -> u64 {
+        self.span
+    }
+
     pub fn node(&self, ino: Ino) -> Option<&Node> {
         self.nodes.get(&ino).map(|node| &**node)
     }

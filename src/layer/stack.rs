@@ -1,9 +1,12 @@
 //! A fork's layers, one above the other.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::store::SeekWhence;
-use super::{ContentFile, ContentRef, Dentry, FrozenLayer, Layer, LayerError, Node};
+use super::{
+    ContentFile, ContentRef, Dentry, FrozenLayer, Layer, LayerError, LayerId, LayerIndex, MergedIndexes, Node,
+};
 use crate::attr::Ino;
 
 /// One open layer over frozen ones: the only answer to what the layers say of a node or a name. What they do not
@@ -12,6 +15,10 @@ pub struct LayerStack {
     open: Layer,
     /// Newest first.
     frozen: Vec<Arc<FrozenLayer>>,
+    /// What the frozen layers say, newest first: fewer than there are layers where some are merged.
+    frozen_indexes: Vec<Arc<LayerIndex>>,
+    /// Frozen and retired layers, by the layer whose contents they hold.
+    owners: HashMap<LayerId, Arc<FrozenLayer>>,
     /// Layers that say nothing here, but hold contents that nodes of the open layer name: of files which programs had open
     /// when the stack was exchanged.
     retired: Vec<Arc<FrozenLayer>>,
@@ -23,6 +30,8 @@ impl LayerStack {
         open.stand_above(frozen.iter());
         LayerStack {
             open,
+            frozen_indexes: MergedIndexes::of(&frozen).indexes().to_vec(),
+            owners: by_id(&frozen),
             frozen,
             retired: Vec::new(),
         }
@@ -44,9 +53,31 @@ impl LayerStack {
     /// Freezes the open layer; from now on `next`, which must be empty, is written.
     pub fn freeze(&mut self, next: Layer) -> &Arc<FrozenLayer> {
         let frozen = std::mem::replace(&mut self.open, next).freeze();
+        self.owners.insert(frozen.id(), frozen.clone());
+        self.frozen_indexes.insert(0, frozen.shared_index().clone());
         self.frozen.insert(0, frozen);
         self.open.stand_above(self.frozen.iter());
         &self.frozen[0]
+    }
+
+    /// What the frozen layers say, newest first: to be looked at in this order, and not one for each layer.
+    pub fn frozen_indexes(&self) -> impl DoubleEndedIterator<Item = &LayerIndex> {
+        self.frozen_indexes.iter().map(|index| &**index)
+    }
+
+    /// As [`LayerStack::frozen_indexes`], with what the open layer says first.
+    pub fn indexes(&self) -> impl DoubleEndedIterator<Item = &LayerIndex> {
+        std::iter::once(self.open.index()).chain(self.frozen_indexes())
+    }
+
+    /// Looks things up in `merged` from now on, if that is of what is at the bottom of this stack.
+    pub fn use_merged(&mut self, merged: &MergedIndexes) {
+        let ids: Vec<LayerId> = self.frozen.iter().map(|layer| layer.id()).collect();
+        if let Some(newer) = ids.strip_suffix(merged.layers()) {
+            let newer = self.frozen.iter().take(newer.len());
+            let newer = newer.map(|layer| layer.shared_index());
+            self.frozen_indexes = newer.chain(merged.indexes()).cloned().collect();
+        }
     }
 
     /// Whether a frozen layer may not be sealed yet.
@@ -57,24 +88,31 @@ impl LayerStack {
 
     /// Lets the open layer stand on `frozen`, newest first. Contents of those that it stood on stay at hand.
     pub fn stand_on(&mut self, frozen: Vec<Arc<FrozenLayer>>) {
+        let shared = frozen.iter().map(|layer| layer.shared_index().clone());
+        self.frozen_indexes = shared.collect();
+        let mut owners = by_id(&frozen);
         let before = std::mem::replace(&mut self.frozen, frozen);
         self.open.stand_above(self.frozen.iter());
+        self.retired.retain(|layer| !owners.contains_key(&layer.id()));
         for layer in before {
-            let mut known = self.frozen.iter().chain(&self.retired);
-            if known.all(|known| known.id() != layer.id()) {
+            if !owners.contains_key(&layer.id()) {
                 self.retired.push(layer);
             }
         }
+        owners.extend(by_id(&self.retired));
+        self.owners = owners;
     }
 
     /// The node as the topmost frozen layer that knows it has it.
     pub fn frozen_node(&self, ino: Ino) -> Option<&Node> {
-        self.frozen.iter().find_map(|layer| layer.index().node(ino))
+        self.frozen_indexes().find_map(|index| index.node(ino))
     }
 
     /// Lets go of the other layers that say nothing.
     pub fn retain_retired(&mut self, is_needed: impl Fn(&FrozenLayer) -> bool) {
         self.retired.retain(|layer| is_needed(layer));
+        self.owners = by_id(&self.frozen);
+        self.owners.extend(by_id(&self.retired));
     }
 
     /// Layers whose contents are at hand though they say nothing.
@@ -95,16 +133,13 @@ impl LayerStack {
 
     /// What a layer beneath the open one says of this name: whether removing it needs a whiteout there.
     pub fn frozen_dentry(&self, parent: Ino, name: &[u8]) -> Option<Dentry> {
-        self.frozen
-            .iter()
-            .find_map(|layer| layer.index().dir(parent)?.get(name))
+        self.frozen_indexes()
+            .find_map(|index| index.dir(parent)?.get(name))
     }
 
     /// The directory that holds the directory `ino`, where a layer says so. Others stand where the base has them.
     pub fn dir_parent(&self, ino: Ino) -> Option<Ino> {
-        let mut frozen = self.frozen.iter().map(|layer| layer.index());
-        let open = self.open.index().dir_parent(ino);
-        open.or_else(|| frozen.find_map(|index| index.dir_parent(ino)))
+        self.indexes().find_map(|index| index.dir_parent(ino))
     }
 
     /// Reads a content from whichever layer holds it.
@@ -153,7 +188,10 @@ impl LayerStack {
 
     /// The frozen layer that holds `content`, or `None` where it is the open layer's own and may be written.
     pub fn frozen_owner(&self, content: ContentRef) -> Option<&Arc<FrozenLayer>> {
-        let mut layers = self.frozen.iter().chain(&self.retired);
-        layers.find(|layer| layer.id() == content.layer)
+        self.owners.get(&content.layer)
     }
+}
+
+fn by_id(layers: &[Arc<FrozenLayer>]) -> HashMap<LayerId, Arc<FrozenLayer>> {
+    layers.iter().map(|layer| (layer.id(), layer.clone())).collect()
 }

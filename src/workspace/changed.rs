@@ -203,8 +203,7 @@ impl Workspace {
 
 /// The layers' indexes, newest first.
 fn layers(state: &State) -> impl Iterator<Item = &LayerIndex> {
-    let frozen = state.stack.frozen().iter().map(|layer| layer.index());
-    std::iter::once(state.stack.open_layer().index()).chain(frozen)
+    state.stack.indexes()
 }
 
 /// Why an answer is not put together to its end.

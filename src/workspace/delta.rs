@@ -116,13 +116,7 @@ impl Workspace {
     pub fn delta(&self) -> Result<Delta, FsError> {
         let state = self.read_state();
         let stack = &state.stack;
-        let layers: Vec<&LayerIndex> = stack
-            .frozen()
-            .iter()
-            .rev()
-            .map(|layer| layer.index())
-            .chain([stack.open_layer().index()])
-            .collect();
+        let layers: Vec<&LayerIndex> = stack.indexes().rev().collect();
         let mut names = Names::default();
         for index in &layers {
             for (parent, delta) in index.dirs() {

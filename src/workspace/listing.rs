@@ -9,6 +9,8 @@
 //! 1  .      2  ..      3 + i  base entry i      (1 + k) << 40 | n  the n-th arrival in layer k from the bottom
 //! 1 << 62 | hash       carried name
 //! ```
+//!
+//! What is merged of several layers counts as so many, and names keep their numbers in it.
 
 use std::sync::Arc;
 
@@ -18,14 +20,13 @@ use super::error::FsError;
 use super::fs::{Found, Place, State, Workspace};
 use super::ops::DirEntry;
 use crate::attr::{Attr, FileKind, Ino};
+use crate::layer::index::ARRIVALS;
 use crate::layer::{Dentry, DirDelta};
 use crate::path::EntryName;
 
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 const FIRST_BASE: u64 = 3;
-const LAYER_SHIFT: u32 = 40;
-const ARRIVAL_MASK: u64 = (1 << LAYER_SHIFT) - 1;
 
 /// Entries gathered under one hold of the lock.
 const BATCH: usize = 256;
@@ -154,7 +155,7 @@ impl Workspace {
     ) -> Result<Vec<Listed>, FsError> {
         let mut batch = Vec::new();
         let base_dir = self.base_dir(state, dir)?;
-        if cookie >> LAYER_SHIFT == 0
+        if cookie < ARRIVALS
             && let Some(base_dir) = &base_dir
         {
             let first = usize::try_from((cookie + 1).saturating_sub(FIRST_BASE)).unwrap_or(usize::MAX);
@@ -199,19 +200,17 @@ impl Workspace {
                     is_listed && carry.node(&path.join(name)).is_ok_and(|node| node.is_some())
                 })
         };
-        let layers = self.deltas_bottom_up(state, dir.ino);
-        for (k, delta) in layers.iter().enumerate() {
-            let band = (1 + k as u64) << LAYER_SHIFT;
-            let after = match (cookie >> LAYER_SHIFT).cmp(&(1 + k as u64)) {
-                std::cmp::Ordering::Less => 0,
-                std::cmp::Ordering::Equal => cookie & ARRIVAL_MASK,
-                std::cmp::Ordering::Greater => continue,
-            };
+        let layers = deltas_bottom_up(state, dir.ino);
+        for (k, (band, end, delta)) in layers.iter().enumerate() {
+            if cookie >= *end {
+                continue;
+            }
+            let after = cookie.saturating_sub(*band);
             let is_below = |name: &EntryName| {
-                let mut below = layers[..k].iter().flatten();
-                is_in_base(name) || below.any(|delta| delta.get(name.as_bytes()).is_some())
+                let mut below = layers.iter().take(k);
+                is_in_base(name) || below.any(|(_, _, delta)| delta.get(name.as_bytes()).is_some())
             };
-            for (arrival, name, _) in delta.iter().flat_map(|delta| delta.arrived_after(after)) {
+            for (arrival, name, _) in delta.arrived_after(after) {
                 let Some(Dentry::Entry(ino)) = state.stack.dentry(dir.ino, name.as_bytes()) else {
                     continue;
                 };
@@ -222,7 +221,7 @@ impl Workspace {
                     return Ok(batch);
                 }
                 let place = Place::Layer;
-                batch.push(self.listed(state, name, Found { ino, place }, band | arrival, with_attrs)?);
+                batch.push(self.listed(state, name, Found { ino, place }, band + arrival, with_attrs)?);
             }
         }
         if let Some((carry, path, names)) = carried {
@@ -271,19 +270,6 @@ impl Workspace {
         })
     }
 
-    /// What each layer says of the directory, the oldest first, the open one last.
-    fn deltas_bottom_up<'s>(&self, state: &'s State, ino: Ino) -> Vec<Option<&'s DirDelta>> {
-        let frozen = state
-            .stack
-            .frozen()
-            .iter()
-            .rev()
-            .map(|layer| layer.index().dir(ino));
-        frozen
-            .chain([state.stack.open_layer().index().dir(ino)])
-            .collect()
-    }
-
     /// Whether a directory has no entry.
     pub(super) fn is_empty_dir(&self, state: &State, dir: &Found) -> Result<bool, FsError> {
         Ok(self.entries_after(state, dir, 0, 1, false)?.is_empty())
@@ -301,4 +287,19 @@ impl Workspace {
             .map(|listed| (listed.name, listed.kind, listed.found.ino))
             .collect())
     }
+}
+
+/// What the layers say of the directory, the oldest first, the open one last: each with the cookies between which its names
+/// are. Those that say nothing are left out.
+fn deltas_bottom_up(state: &State, ino: Ino) -> Vec<(u64, u64, &DirDelta)> {
+    let mut end = ARRIVALS;
+    let indexes = state.stack.indexes().rev();
+    let bands = indexes.map(|index| {
+        let band = end;
+        end = end.saturating_add(index.span().saturating_mul(ARRIVALS));
+        (band, end, index.dir(ino))
+    });
+    bands
+        .filter_map(|(band, end, delta)| Some((band, end, delta?)))
+        .collect()
 }

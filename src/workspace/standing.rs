@@ -23,7 +23,7 @@ use super::inodes::BaseRef;
 use crate::attr::{FileKind, Ino};
 use crate::git::{Base, BaseDir, ObjectId, TreeEntryKind};
 use crate::layer::{
-    Content, Dentry, DirDelta, FrozenLayer, Layer, LayerId, LayerIndex, LayerStack, Node, Op,
+    Content, Dentry, DirDelta, FrozenLayer, Layer, LayerId, LayerIndex, LayerStack, MergedIndexes, Node, Op,
 };
 use crate::path::{EntryName, RepoPath};
 
@@ -188,6 +188,13 @@ impl Workspace {
         let state = self.read_state();
         let layers = state.stack.frozen().iter().chain(state.stack.retired());
         layers.cloned().collect()
+    }
+
+    /// Has things looked up in few indexes where there are many small layers. Others use the fork meanwhile.
+    pub fn merge_indexes(&self) {
+        let frozen = self.read_state().stack.frozen().to_vec();
+        let merged = MergedIndexes::of(&frozen);
+        self.write_state().stack.use_merged(&merged);
     }
 
     /// Runs `act` while nobody else uses the fork. It must not wait for anybody who does.
@@ -479,9 +486,7 @@ fn names_of(state: &State, places: &Places) -> HashMap<Ino, HashSet<(Ino, EntryN
     if places.is_empty() {
         return names;
     }
-    let frozen = stack.frozen().iter().map(|layer| layer.index());
-    let indexes = std::iter::once(stack.open_layer().index()).chain(frozen);
-    for (parent, dir) in indexes.flat_map(|index| index.dirs()) {
+    for (parent, dir) in stack.indexes().flat_map(|index| index.dirs()) {
         for (name, dentry) in dir.iter() {
             if let Dentry::Entry(ino) = dentry
                 && places.contains_key(&ino)

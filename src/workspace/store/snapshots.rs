@@ -231,8 +231,9 @@ impl Store {
         frozen
     }
 
-    /// Lets others find the layers that were frozen by `workspace`.
+    /// Lets others find the layers that were frozen by `workspace`, which stands on more than before.
     fn know_layers_of(&self, workspace: &Workspace) {
+        workspace.merge_indexes();
         let mut open = self.open.lock();
         for layer in workspace.frozen_layers() {
             open.frozen.insert(layer.id().0, Arc::downgrade(&layer));
