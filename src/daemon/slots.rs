@@ -397,7 +397,8 @@ impl Turn<'_> {
         );
         let taken = store
             .take_snapshot(self.name(), fork, &options)
-            .and_then(|_| store.thin_snapshots(self.name()));
+            .and_then(|_| store.thin_snapshots(self.name()))
+            .and_then(|_| store.merge_if_deep(self.name()));
         if let Err(error) = taken {
             log::error!("{}: no snapshot: {error}", self.name());
         }

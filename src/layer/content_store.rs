@@ -1,6 +1,6 @@
 //! Writing contents: places are given out, written, moved, and freed once nothing on the disk names them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -12,7 +12,7 @@ use super::contents::{ContentReader, named_places};
 use super::fault;
 use super::log::sync_dir;
 use super::ranges::{clear_beyond, clone_or_copy, write_onto_itself, zero_range};
-use super::slots::{SlotMap, runs};
+use super::slots::{SLOT_MIN, SlotMap, runs};
 use super::{ContentRef, FrozenLayer, LayerError, LayerId, LayerIndex, Place};
 use crate::sys;
 
@@ -105,6 +105,24 @@ impl ContentSync {
         }
         punch(&self.data, &self.data_path, runs(slots));
     }
+}
+
+/// Makes all of a data file holes that `slots` (offset, capacity) do not cover. That it fails only costs space.
+pub(super) fn punch_all_but(data: &File, path: &Path, slots: &BTreeSet<(u64, u32)>) {
+    let len = data.metadata().map_or(0, |meta| meta.len());
+    let len = len.next_multiple_of(u64::from(SLOT_MIN));
+    let mut gaps = Vec::new();
+    let mut end = 0;
+    for (offset, capacity) in slots {
+        if *offset > end {
+            gaps.push((end, offset - end));
+        }
+        end = end.max(offset.saturating_add(u64::from(*capacity)));
+    }
+    if len > end {
+        gaps.push((end, len - end));
+    }
+    punch(data, path, gaps);
 }
 
 /// Makes ranges of the data file holes. That it fails only costs space.
@@ -539,7 +557,7 @@ impl ContentStore {
         content: ContentRef,
         len: u64,
     ) -> Result<ContentRef, LayerError> {
-        let source = from.contents();
+        let source = from.contents_of(content)?;
         let place = source.check(content, len)?;
         let new = self.allocate(len)?;
         let result = match (place, new.place) {

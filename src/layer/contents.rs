@@ -39,8 +39,8 @@ pub enum Place {
 }
 
 /// Names in a layer's directory.
-const DATA_NAME: &str = "data";
-const FILES_NAME: &str = "files";
+pub(super) const DATA_NAME: &str = "data";
+pub(super) const FILES_NAME: &str = "files";
 
 /// Reads a layer's contents.
 pub(super) struct ContentReader {

@@ -1,5 +1,6 @@
 //! A frozen layer.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use parking_lot::Mutex;
 use super::content_file::ContentFile;
 use super::contents::{ContentReader, named_places};
 use super::log::Log;
+use super::merge::{named_layers, part_dir};
 use super::merged::Run;
 use super::slots::SlotMap;
 use super::store::SeekWhence;
@@ -22,7 +24,8 @@ pub struct FrozenLayer {
     dir: PathBuf,
     /// Immutable.
     index: Arc<LayerIndex>,
-    contents: Arc<ContentReader>,
+    /// Its contents, or those of the layers that it was merged of.
+    parts: BTreeMap<LayerId, Arc<ContentReader>>,
     /// The layer as it was written, until it is sealed.
     unsealed: Mutex<Option<Layer>>,
     /// Merged indexes whose newest layer this is, for stacks that have them in common.
@@ -33,7 +36,8 @@ impl FrozenLayer {
     /// Opens a sealed layer. Errors: [`LayerError::Corrupt`], [`LayerError::Unsealed`].
     pub fn open(dir: &Path) -> Result<Arc<FrozenLayer>, LayerError> {
         let replay = Log::read_sealed(dir)?;
-        FrozenLayer::assemble(dir, replay.id, replay.index)
+        let is_merged = replay.is_merged();
+        FrozenLayer::of_index(dir, replay.id, Arc::new(replay.index), is_merged)
     }
 
     /// Opens a layer that is to be frozen, and seals it where the process that froze it had no time for that.
@@ -50,24 +54,43 @@ impl FrozenLayer {
     }
 
     /// Opens the contents that belong to an index.
-    fn assemble(dir: &Path, id: LayerId, index: LayerIndex) -> Result<Arc<FrozenLayer>, LayerError> {
-        let contents = ContentReader::open(dir, id, false)?;
-        let mut slots = Vec::new();
-        for (content, size) in named_places(&index, id) {
-            if let Place::Slot { offset, capacity } = contents.check(content, size)? {
-                slots.push((offset, capacity));
+    pub(super) fn of_index(
+        dir: &Path,
+        id: LayerId,
+        index: Arc<LayerIndex>,
+        is_merged: bool,
+    ) -> Result<Arc<FrozenLayer>, LayerError> {
+        let mut parts = BTreeMap::new();
+        if is_merged {
+            // Other contents that it names are in layers beneath.
+            for part in named_layers(&index) {
+                let dir = part_dir(dir, part);
+                if dir.exists() {
+                    parts.insert(part, Arc::new(ContentReader::open(&dir, part, false)?));
+                }
             }
+        } else {
+            parts.insert(id, Arc::new(ContentReader::open(dir, id, false)?));
         }
-        SlotMap::rebuild(slots).map_err(|bad| LayerError::Corrupt {
-            path: contents.data_path().to_owned(),
-            offset: bad.offset,
-            reason: "the log names a slot that cannot be".to_owned(),
-        })?;
+        for (part, contents) in &parts {
+            // Of what was merged two nodes may have the same content: of a file that was open when its fork went elsewhere.
+            let mut slots = BTreeSet::new();
+            for (content, size) in named_places(&index, *part) {
+                if let Place::Slot { offset, capacity } = contents.check(content, size)?
+                    && !slots.insert((offset, capacity))
+                    && !is_merged
+                {
+                    return Err(bad_slot(contents, offset));
+                }
+            }
+            let sound = SlotMap::rebuild(slots.into_iter().collect());
+            sound.map_err(|bad| bad_slot(contents, bad.offset))?;
+        }
         Ok(Arc::new(FrozenLayer {
             id,
             dir: dir.to_owned(),
-            index: Arc::new(index),
-            contents: Arc::new(contents),
+            index,
+            parts,
             unsealed: Mutex::new(None),
             runs: Mutex::default(),
         }))
@@ -85,7 +108,7 @@ impl FrozenLayer {
             id,
             dir,
             index,
-            contents,
+            parts: BTreeMap::from([(id, contents)]),
             unsealed: Mutex::new(Some(layer)),
             runs: Mutex::default(),
         }
@@ -132,8 +155,27 @@ impl FrozenLayer {
         &self.runs
     }
 
-    pub(super) fn contents(&self) -> &ContentReader {
-        &self.contents
+    /// The layers whose contents are here.
+    pub fn content_layers(&self) -> impl Iterator<Item = LayerId> {
+        self.parts.keys().copied()
+    }
+
+    pub(super) fn parts(&self) -> impl Iterator<Item = &ContentReader> {
+        self.parts.values().map(|part| &**part)
+    }
+
+    /// The contents of the layer `id`.
+    pub(super) fn part(&self, id: LayerId) -> Option<&ContentReader> {
+        self.parts.get(&id).map(|part| &**part)
+    }
+
+    /// The contents to which one belongs.
+    pub(super) fn contents_of(&self, content: ContentRef) -> Result<&ContentReader, LayerError> {
+        self.part(content.layer).ok_or_else(|| LayerError::Corrupt {
+            path: self.dir.clone(),
+            offset: 0,
+            reason: format!("a content of layer {} is not here", content.layer.0),
+        })
     }
 
     /// As [`Layer::read_content`](super::Layer::read_content).
@@ -144,12 +186,12 @@ impl FrozenLayer {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<usize, LayerError> {
-        self.contents.read(content, len, offset, buffer)
+        self.contents_of(content)?.read(content, len, offset, buffer)
     }
 
     /// As [`Layer::content_file`](super::Layer::content_file).
     pub fn content_file(&self, content: ContentRef, len: u64) -> Result<Option<ContentFile>, LayerError> {
-        ContentFile::open(&self.contents, content, len)
+        ContentFile::open(self.contents_of(content)?, content, len)
     }
 
     /// As [`Layer::seek_content`](super::Layer::seek_content).
@@ -160,11 +202,19 @@ impl FrozenLayer {
         offset: u64,
         whence: SeekWhence,
     ) -> Result<Option<u64>, LayerError> {
-        self.contents.seek(content, len, offset, whence)
+        self.contents_of(content)?.seek(content, len, offset, whence)
     }
 
     /// As [`Layer::content_blocks`](super::Layer::content_blocks).
     pub fn content_blocks(&self, content: ContentRef, len: u64) -> Result<u64, LayerError> {
-        Ok(self.contents.allocated(content, len)?.div_ceil(512))
+        Ok(self.contents_of(content)?.allocated(content, len)?.div_ceil(512))
+    }
+}
+
+fn bad_slot(contents: &ContentReader, offset: u64) -> LayerError {
+    LayerError::Corrupt {
+        path: contents.data_path().to_owned(),
+        offset,
+        reason: "the log names a slot that cannot be".to_owned(),
     }
 }

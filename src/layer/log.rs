@@ -115,11 +115,11 @@ impl LogPoint {
 impl Log {
     /// Begins a new log in `dir` and locks it. It is nobody's log before [`Log::take_place`].
     pub fn prepare(dir: &Path, id: LayerId) -> Result<Log, LayerError> {
-        Log::start(dir, id, boot_id())
+        Log::start(dir, id, boot_id(), record::FORMAT_VERSION)
     }
 
     /// A log under a temporary name, locked, with its header.
-    fn start(dir: &Path, id: LayerId, boot: BootId) -> Result<Log, LayerError> {
+    fn start(dir: &Path, id: LayerId, boot: BootId, version: u32) -> Result<Log, LayerError> {
         let path = dir.join(NEW_LOG_NAME);
         let file = OpenOptions::new()
             .read(true)
@@ -134,7 +134,7 @@ impl Log {
             file: Arc::new(file),
             dir: dir.to_owned(),
             path,
-            version: record::FORMAT_VERSION,
+            version,
             id,
             len: 0,
             // Nobody sees this file before all of it is on the disk.
@@ -150,8 +150,7 @@ impl Log {
             is_poisoned: false,
             buffer: Vec::new(),
         };
-        log.buffer
-            .extend_from_slice(&record::header(record::FORMAT_VERSION, id));
+        log.buffer.extend_from_slice(&record::header(version, id));
         log.write_buffer()?;
         Ok(log)
     }
@@ -508,19 +507,34 @@ impl Log {
         result
     }
 
-    fn try_rewrite(&mut self, ops: impl Iterator<Item = Op>) -> Result<(), LayerError> {
-        let mut new = Log::start(&self.dir, self.id, boot_id())?;
+    /// Writes the sealed log of a merged layer, on the disk when this returns. What it names must be there before.
+    pub fn write_merged(dir: &Path, id: LayerId, ops: impl Iterator<Item = Op>) -> Result<(), LayerError> {
+        let mut log = Log::start(dir, id, boot_id(), record::MERGED_VERSION)?;
+        log.append_all(ops)?;
+        log.take_place()?;
+        log.seal()?;
+        log.point().sync()
+    }
+
+    /// Appends all that a log begins with.
+    fn append_all(&mut self, ops: impl Iterator<Item = Op>) -> Result<(), LayerError> {
         let mut record = Vec::with_capacity(CHECKPOINT_RECORD_OPS);
         for op in ops {
             record.push(op);
             if record.len() == CHECKPOINT_RECORD_OPS {
-                new.append(&record, Room::Makes)?;
+                self.append(&record, Room::Makes)?;
                 record.clear();
             }
         }
-        if !record.is_empty() {
-            new.append(&record, Room::Makes)?;
+        match record.is_empty() {
+            true => Ok(()),
+            false => self.append(&record, Room::Makes),
         }
+    }
+
+    fn try_rewrite(&mut self, ops: impl Iterator<Item = Op>) -> Result<(), LayerError> {
+        let mut new = Log::start(&self.dir, self.id, boot_id(), record::FORMAT_VERSION)?;
+        new.append_all(ops)?;
         match new.take_place() {
             Ok(()) => {}
             // The rename happened and only its way to the disk failed: the new file is the log now.

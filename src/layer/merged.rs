@@ -3,6 +3,7 @@
 //! A stack may have hundreds of layers, most of them small. What says the same as several adjacent ones is one index; runs
 //! of them are chosen by size, so that a stack of any depth is looked up in a few.
 
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Weak};
 
 use super::{FrozenLayer, LayerId, LayerIndex};
@@ -59,14 +60,21 @@ fn size(index: &LayerIndex) -> u64 {
 /// Which adjacent layers are to be looked up as one: ranges, all layers in order. `sizes` is newest first. It depends on the
 /// layers beneath alone where one range ends, so that stacks have their older ranges in common.
 fn plan(sizes: &[u64]) -> Vec<(usize, usize)> {
+    runs_by_size(sizes, 0..=ENTRIES_MAX)
+}
+
+/// Ranges of adjacent sizes, newest first. Each is at least twice as great as the one before, unless the sum of both is past
+/// the end of `sums`, and that sum is not below its start.
+pub fn runs_by_size(sizes: &[u64], sums: RangeInclusive<u64>) -> Vec<(usize, usize)> {
     let mut runs: Vec<(usize, usize, u64)> = Vec::new();
     for (at, size) in sizes.iter().enumerate().rev() {
         let mut run = (at, at + 1, *size);
         while let Some((_, end, below)) = runs.last().copied()
-            && below < run.2.saturating_mul(2)
-            && below.saturating_add(run.2) <= ENTRIES_MAX
+            && let sum = below.saturating_add(run.2)
+            && (sum < *sums.start() || below < run.2.saturating_mul(2))
+            && sum <= *sums.end()
         {
-            run = (at, end, below + run.2);
+            run = (at, end, sum);
             runs.pop();
         }
         runs.push(run);

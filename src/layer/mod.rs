@@ -16,6 +16,7 @@
 //! <layer>/log        header, records: length, checksums, postcard-encoded ops (docs/store.md)
 //! <layer>/data       slots of 4 to 64 KiB
 //! <layer>/files/<n>  contents past 64 KiB
+//! <layer>/parts/     in the place of both: contents of the layers that this one was merged of ([`merge`])
 //! ```
 
 pub mod changes;
@@ -30,6 +31,7 @@ pub mod frozen;
 pub mod fuzzing;
 pub mod index;
 mod log;
+mod merge;
 pub mod merged;
 pub mod node;
 pub mod position;
@@ -47,7 +49,7 @@ pub use contents::{ContentRef, Place};
 pub use error::LayerError;
 pub use frozen::FrozenLayer;
 pub use index::{DirDelta, LayerIndex};
-pub use merged::MergedIndexes;
+pub use merged::{MergedIndexes, runs_by_size};
 pub use node::{CarriedContent, Content, Dentry, FileVersion, LayerId, Node, Op, Origin, Xattrs};
 pub use position::LogPosition;
 pub use stack::LayerStack;

@@ -20,6 +20,9 @@ use super::{LayerError, LayerId, LayerIndex, Op};
 pub(super) const FORMAT_VERSION: u32 = 2;
 /// In the first format the checksum of a record's body did not know whose body it was.
 const UNBOUND_BODIES: u32 = 1;
+/// The log of a layer that was merged of others and has their contents: written as one of [`FORMAT_VERSION`], and refused by
+/// what does not know where those are.
+pub(super) const MERGED_VERSION: u32 = 3;
 
 const MAGIC: &[u8; 8] = b"tinelog\n";
 /// Magic, version, layer id, checksum of those.
@@ -201,11 +204,11 @@ pub(super) fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, 
         return Err(corrupt(0, "this is no layer's log"));
     }
     let version = u32::from_le_bytes([*v0, *v1, *v2, *v3]);
-    if version > FORMAT_VERSION {
+    if version > MERGED_VERSION {
         return Err(LayerError::NewerFormat {
             path: path.to_owned(),
             found: version,
-            known: FORMAT_VERSION,
+            known: MERGED_VERSION,
         });
     }
     let id = LayerId(u64::from_le_bytes([*i0, *i1, *i2, *i3, *i4, *i5, *i6, *i7]));
@@ -291,6 +294,10 @@ pub(super) fn steps(bytes: &[u8], start: u64, version: u32, id: LayerId) -> Opti
 }
 
 impl Replay {
+    pub fn is_merged(&self) -> bool {
+        self.version == MERGED_VERSION
+    }
+
     /// Applies the steps that end in the first `upto` bytes.
     fn apply(&mut self, pending: &mut VecDeque<(usize, Vec<Op>)>, upto: u64) {
         let mut effects = Effects::default();

@@ -1,8 +1,9 @@
 //! A fork's layers, one above the other.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::merge::named_contents;
 use super::store::SeekWhence;
 use super::{
     ContentFile, ContentRef, Dentry, FrozenLayer, Layer, LayerError, LayerId, LayerIndex, MergedIndexes, Node,
@@ -86,6 +87,31 @@ impl LayerStack {
         layers.any(|layer| !layer.is_sealed())
     }
 
+    /// Puts `merged` in the place of the layers that it was merged of, newest first, where the stack has these. They stay at
+    /// hand if what is above names contents of theirs that newer ones have replaced: of files that are open. What the stack
+    /// says is as before.
+    pub fn exchange(&mut self, merged: &Arc<FrozenLayer>, layers: &[LayerId]) {
+        let ids: Vec<LayerId> = self.frozen.iter().map(|layer| layer.id()).collect();
+        let Some(start) = ids.windows(layers.len().max(1)).position(|ids| ids == layers) else {
+            return;
+        };
+        let named = merged.named();
+        let merged_of = self.frozen.splice(start..start + layers.len(), [merged.clone()]);
+        let merged_of: Vec<Arc<FrozenLayer>> = merged_of.collect();
+        let above = self.frozen.iter().take(start).map(|layer| layer.index());
+        let above = std::iter::once(self.open.index()).chain(above);
+        let needed: HashSet<LayerId> = above
+            .flat_map(named_contents)
+            .filter(|content| !named.contains(content))
+            .map(|content| content.layer)
+            .collect();
+        let is_needed = |layer: &Arc<FrozenLayer>| layer.content_layers().any(|id| needed.contains(&id));
+        self.retired.extend(merged_of.into_iter().filter(is_needed));
+        self.open.stand_above(self.frozen.iter());
+        self.owners = by_id(&self.frozen);
+        self.owners.extend(by_id(&self.retired));
+    }
+
     /// Lets the open layer stand on `frozen`, newest first. Contents of those that it stood on stay at hand.
     pub fn stand_on(&mut self, frozen: Vec<Arc<FrozenLayer>>) {
         let shared = frozen.iter().map(|layer| layer.shared_index().clone());
@@ -93,9 +119,10 @@ impl LayerStack {
         let mut owners = by_id(&frozen);
         let before = std::mem::replace(&mut self.frozen, frozen);
         self.open.stand_above(self.frozen.iter());
-        self.retired.retain(|layer| !owners.contains_key(&layer.id()));
+        let ids: HashSet<LayerId> = self.frozen.iter().map(|layer| layer.id()).collect();
+        self.retired.retain(|layer| !ids.contains(&layer.id()));
         for layer in before {
-            if !owners.contains_key(&layer.id()) {
+            if !ids.contains(&layer.id()) {
                 self.retired.push(layer);
             }
         }
@@ -193,5 +220,9 @@ impl LayerStack {
 }
 
 fn by_id(layers: &[Arc<FrozenLayer>]) -> HashMap<LayerId, Arc<FrozenLayer>> {
-    layers.iter().map(|layer| (layer.id(), layer.clone())).collect()
+    let ids = |layer: &Arc<FrozenLayer>| layer.content_layers().collect::<Vec<_>>();
+    let layers = layers
+        .iter()
+        .flat_map(|layer| ids(layer).into_iter().map(move |id| (id, layer.clone())));
+    layers.collect()
 }

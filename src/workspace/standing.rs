@@ -197,6 +197,11 @@ impl Workspace {
         self.write_state().stack.use_merged(&merged);
     }
 
+    /// Puts a layer in the place of those that it was merged of, newest first, where the fork stands on these.
+    pub fn exchange_layers(&self, merged: &Arc<FrozenLayer>, layers: &[LayerId]) {
+        self.write_state().stack.exchange(merged, layers);
+    }
+
     /// Runs `act` while nobody else uses the fork. It must not wait for anybody who does.
     pub fn exclusively<T>(&self, act: impl FnOnce(&mut Exclusive<'_>) -> T) -> T {
         let contents = self.contents.write_all();
@@ -399,7 +404,8 @@ impl Exclusive<'_> {
             .collect();
         // One that is not on the disk yet is brought there by the next sync.
         let stack = &mut self.state.stack;
-        stack.retain_retired(|layer| needed.contains(&layer.id()) || !layer.is_sealed());
+        let is_needed = |layer: &FrozenLayer| layer.content_layers().any(|id| needed.contains(&id));
+        stack.retain_retired(|layer| is_needed(layer) || !layer.is_sealed());
     }
 
     /// The node beneath the open layer, which has just begun and speaks only of files that the kernel uses by itself.

@@ -468,3 +468,66 @@ fn what_a_failed_sync_left_in_memory_is_written_again() {
     let (content, size) = own(&layer, Ino(6));
     assert!(layer.content_blocks(content, size).unwrap() < 400, "holes stay");
 }
+
+#[test]
+fn layers_are_merged_whole_or_not_at_all() {
+    for die_at in 0.. {
+        let (temp, dir) = temp();
+        let mut layers = Vec::new();
+        for number in 1..=3u64 {
+            let mut layer = Layer::create(&temp.path().join(number.to_string()), LayerId(number)).unwrap();
+            put_file(&mut layer, Ino(5), &[number as u8; 100_000]);
+            put_file(&mut layer, Ino(10 + number), &[number as u8; 100]);
+            let frozen = layer.freeze();
+            frozen.seal().unwrap();
+            layers.insert(0, frozen);
+        }
+        fault::arm(die_at, Fault::Crash);
+        let merged = FrozenLayer::merge(&dir, ID, &layers);
+        let lived = fault::steps_taken() <= die_at;
+        fault::disarm();
+        assert_eq!(merged.is_ok(), lived);
+        assert_eq!(dir.exists(), lived);
+        let bytes_of = |stack: &LayerStack, ino: u64| {
+            let node = stack.node(Ino(ino)).unwrap();
+            let Content::Own(content) = node.content else {
+                panic!()
+            };
+            let mut bytes = vec![0; node.size as usize];
+            stack.read_content(content, node.size, 0, &mut bytes).unwrap();
+            bytes
+        };
+        let stack = |frozen| {
+            LayerStack::new(
+                Layer::create(&temp.path().join("open"), LayerId(9)).unwrap(),
+                frozen,
+            )
+        };
+        let check = |stack: &LayerStack| {
+            assert!(bytes_of(stack, 5) == [3; 100_000]);
+            for number in 1..=3u8 {
+                assert!(bytes_of(stack, 10 + u64::from(number)) == [number; 100]);
+            }
+        };
+        if !lived {
+            check(&stack(layers));
+            continue;
+        }
+        drop(layers);
+        for number in 1..=3u64 {
+            std::fs::remove_dir_all(temp.path().join(number.to_string())).unwrap();
+        }
+        let blocks = |part: u64| {
+            let data = dir.join(format!("parts/{part}/data"));
+            std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(data).unwrap())
+        };
+        drop(merged);
+        let merged = FrozenLayer::open(&dir).unwrap();
+        merged.free_replaced();
+        assert_eq!([1, 2, 3].map(blocks), [8, 8, 8]);
+        assert_eq!(file_count(&dir.join("parts/3")), 1);
+        assert_eq!(file_count(&dir.join("parts/1")), 0);
+        check(&stack(vec![merged]));
+        break;
+    }
+}

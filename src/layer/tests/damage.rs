@@ -379,13 +379,13 @@ fn a_newer_format_is_refused() {
     drop(Layer::create(&dir, ID).unwrap());
     let path = dir.join("log");
     let mut bytes = std::fs::read(&path).unwrap();
-    bytes[8] += 1;
+    bytes[8] += 2;
     std::fs::write(&path, bytes).unwrap();
     assert!(matches!(
         Layer::open(&dir),
         Err(LayerError::NewerFormat {
-            found: 3,
-            known: 2,
+            found: 4,
+            known: 3,
             ..
         })
     ));

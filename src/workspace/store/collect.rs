@@ -1,8 +1,10 @@
 //! Freeing what nothing reaches.
 
+use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use super::merge::sole_usage;
 use super::recover::named_layers;
 use super::{Store, files};
 use crate::attr::Timestamp;
@@ -24,8 +26,8 @@ pub struct Collection {
 }
 
 impl Store {
-    /// Lets go of automatic snapshots that are too old, and frees the layers that nothing reaches. Where a record cannot be
-    /// read nothing is freed: it may name anything.
+    /// Lets go of automatic snapshots that are too old, frees the layers that nothing reaches, and merges what is left where
+    /// several are one to all that stand on them. Where a record cannot be read nothing is freed: it may name anything.
     pub fn collect(&self) -> Result<Collection, StoreError> {
         let mut done = Collection::default();
         for record in self.records().0 {
@@ -39,15 +41,20 @@ impl Store {
             let Some(Ok(id)) = id else {
                 continue;
             };
-            let bytes = disk_usage(&dir);
-            match &named {
-                Some(named) if !named.contains(&id) && !open.is_in_use(id) => {
-                    files::remove_dir(&dir)?;
-                    done.layers += 1;
-                    done.freed_bytes = done.freed_bytes.saturating_add(bytes);
-                }
-                _ => done.kept_bytes = done.kept_bytes.saturating_add(bytes),
+            if named.as_ref().is_some_and(|named| !named.contains(&id)) && !open.is_in_use(id) {
+                let bytes = sole_usage(&dir);
+                files::remove_dir(&dir)?;
+                done.layers += 1;
+                done.freed_bytes = done.freed_bytes.saturating_add(bytes);
             }
+        }
+        drop(open);
+        let merged = self.merge_layers()?;
+        done.layers += merged.layers;
+        done.freed_bytes = done.freed_bytes.saturating_add(merged.freed_bytes);
+        let mut kept = DiskUsage::default();
+        for dir in files::list(&self.places.layers())? {
+            done.kept_bytes = done.kept_bytes.saturating_add(kept.of(&dir));
         }
         Ok(done)
     }
@@ -70,17 +77,52 @@ impl Store {
 
 /// Bytes on the disk of the files beneath `dir`; what cannot be read counts nothing.
 pub fn disk_usage(dir: &Path) -> u64 {
-    let Ok(entries) = std::fs::read_dir(dir) else {
-        return 0;
-    };
-    entries
-        .flatten()
-        .filter_map(|entry| {
-            let metadata = entry.metadata().ok()?;
-            Some(match metadata.is_dir() {
-                true => disk_usage(&entry.path()),
-                false => metadata.blocks().saturating_mul(512),
-            })
-        })
-        .fold(0, u64::saturating_add)
+    DiskUsage::default().of(dir)
+}
+
+/// Counts bytes on the disk, those of a file with several names once.
+#[derive(Default)]
+pub(super) struct DiskUsage {
+    /// Device and number of the files with several names, and how many of those were met.
+    met: HashMap<(u64, u64), u64>,
+}
+
+impl DiskUsage {
+    /// Of the files beneath `dir` that were not met before.
+    pub fn of(&mut self, dir: &Path) -> u64 {
+        self.count(dir, &|_, met| met == 1)
+    }
+
+    /// Of the files beneath `dir` that have no name elsewhere.
+    pub fn sole(&mut self, dir: &Path) -> u64 {
+        self.count(dir, &|names, met| names == met)
+    }
+
+    fn count(&mut self, dir: &Path, counts: &dyn Fn(u64, u64) -> bool) -> u64 {
+        let Ok(entries) = std::fs::read_dir(dir) else {
+            return 0;
+        };
+        let mut bytes = 0_u64;
+        for entry in entries.flatten() {
+            let Ok(metadata) = entry.metadata() else {
+                continue;
+            };
+            if metadata.is_dir() {
+                bytes = bytes.saturating_add(self.count(&entry.path(), counts));
+                continue;
+            }
+            let met = match metadata.nlink() {
+                1 => 1,
+                _ => {
+                    let met = self.met.entry((metadata.dev(), metadata.ino())).or_default();
+                    *met += 1;
+                    *met
+                }
+            };
+            if counts(metadata.nlink(), met) {
+                bytes = bytes.saturating_add(metadata.blocks().saturating_mul(512));
+            }
+        }
+        bytes
+    }
 }

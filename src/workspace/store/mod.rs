@@ -23,6 +23,7 @@ mod collect;
 mod create;
 mod files;
 mod memo;
+mod merge;
 mod recover;
 mod reset;
 mod snapshots;
@@ -174,6 +175,8 @@ struct OpenForks {
     forks: HashMap<ForkName, (Weak<Fork>, Weak<Workspace>)>,
     /// By layer.
     frozen: HashMap<u64, Weak<FrozenLayer>>,
+    /// Layers that were merged, newest first, and into which: who read a record before that asks for them still.
+    merged: Vec<(Vec<u64>, u64)>,
     /// By tree and the fingerprint of the settings.
     bases: HashMap<(ObjectId, u64), Weak<Base>>,
     /// The indexes of forks that were made and not opened yet, which lack nothing of the tree.

@@ -33,23 +33,26 @@ pub(super) fn release_refs(repository: &Repository, fork: &str) -> Result<(), St
 }
 
 /// What a store has of forks.
-struct Inventory {
-    records: Vec<ForkRecord>,
+pub(super) struct Inventory {
+    pub records: Vec<ForkRecord>,
     /// Forks whose records are damaged.
-    unreadable: HashSet<String>,
+    pub unreadable: HashSet<String>,
     /// Forks that were being made or removed.
     unfinished: Vec<ForkName>,
     /// Layers of forks and of their snapshots.
     layers: HashSet<u64>,
+    /// The frozen layers of each fork and each snapshot, newest first.
+    pub stacks: Vec<Vec<u64>>,
 }
 
 impl Inventory {
-    fn of(places: &Places) -> Result<Inventory, StoreError> {
+    pub fn of(places: &Places) -> Result<Inventory, StoreError> {
         let mut inventory = Inventory {
             records: Vec::new(),
             unreadable: HashSet::new(),
             unfinished: Vec::new(),
             layers: HashSet::new(),
+            stacks: Vec::new(),
         };
         for dir in files::list(&places.forks())? {
             let Some(text) = dir.file_name().and_then(|name| name.to_str()) else {
@@ -60,13 +63,14 @@ impl Inventory {
             };
             match places.read_record(&name) {
                 Ok(record) => {
-                    inventory.layers.extend(&record.frozen_layers);
+                    inventory.stacks.push(record.frozen_layers.clone());
                     inventory.layers.insert(record.open_layer);
                     match places.read_snapshots(&name) {
                         Ok(list) => {
                             let snapshots = list.snapshots.iter();
-                            let layers = snapshots.flat_map(|snapshot| &snapshot.frozen_layers);
-                            inventory.layers.extend(layers);
+                            inventory
+                                .stacks
+                                .extend(snapshots.map(|snapshot| snapshot.frozen_layers.clone()));
                         }
                         Err(_) => drop(inventory.unreadable.insert(text.to_owned())),
                     }
@@ -78,6 +82,7 @@ impl Inventory {
                 }
             }
         }
+        inventory.layers.extend(inventory.stacks.iter().flatten());
         Ok(inventory)
     }
 }

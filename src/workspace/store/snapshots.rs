@@ -16,6 +16,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::files;
+use super::merge::exchange;
 use super::{Fork, Memo, OpenForks, Store};
 use crate::attr::{FileKind, Ino, Timestamp};
 use crate::git::{LinkedWorktree, ObjectId};
@@ -142,8 +143,8 @@ impl Store {
 
     /// Forgets a snapshot, and frees what nothing else reaches.
     pub fn remove_snapshot(&self, name: &ForkName, snapshot: &ForkName) -> Result<(), StoreError> {
-        let removed = self.snapshot(name, snapshot)?;
         let _admin = self.admin.lock();
+        let removed = self.snapshot(name, snapshot)?;
         let mut list = self.places.read_snapshots(name)?;
         list.snapshots.retain(|known| known.name != *snapshot);
         files::write_json(&self.places.snapshots(name), &list)?;
@@ -175,8 +176,10 @@ impl Store {
     ) -> Result<(SnapshotRecord, bool), StoreError> {
         let _admin = self.admin.lock();
         let record = self.places.read_record(name)?;
-        let target = to.as_fork(&record);
+        let mut target = to.as_fork(&record);
         let standing = self.standing_of(&mut self.open.lock(), &target)?;
+        // Some may have been merged since `to` was read.
+        target.frozen_layers = standing.frozen.iter().map(|layer| layer.id().0).collect();
         let workspace = &fork.workspace;
         workspace.prepare_to_stand_on(&standing)?;
 
@@ -261,9 +264,12 @@ impl Store {
         record: &ForkRecord,
     ) -> Result<Standing, StoreError> {
         let base = self.base_of(open, record)?;
+        let mut layers = record.frozen_layers.clone();
+        for (merged_of, merged) in &open.merged {
+            exchange(&mut layers, merged_of, *merged);
+        }
         // The oldest first: those that are still to be sealed must not be on the disk before what they stand on.
-        let mut frozen = record
-            .frozen_layers
+        let mut frozen = layers
             .iter()
             .rev()
             .map(|id| self.frozen_layer(open, *id))
@@ -277,7 +283,7 @@ impl Store {
     }
 
     /// The frozen layer `id`, shared by all that stand on it.
-    fn frozen_layer(&self, open: &mut OpenForks, id: u64) -> Result<Arc<FrozenLayer>, StoreError> {
+    pub(super) fn frozen_layer(&self, open: &mut OpenForks, id: u64) -> Result<Arc<FrozenLayer>, StoreError> {
         if let Some(layer) = open.frozen.get(&id).and_then(|layer| layer.upgrade()) {
             return Ok(layer);
         }

@@ -4,12 +4,14 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::attr::{Ino, InodeFlags};
+use crate::attr::{FileKind, Ino, InodeFlags};
 use crate::git::testing::TestRepository;
 use crate::git::{GitError, Head};
 use crate::path::RepoPath;
 use crate::workspace::SnapshotReason;
 use crate::workspace::{Caller, MountSettings, Traces};
+
+mod merging;
 
 const ME: Caller = Caller::new(1000, 1000);
 

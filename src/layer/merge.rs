@@ -1,0 +1,133 @@
+//! Several frozen layers in the place of one another, on the disk.
+//!
+//! What is merged says what the layers said together, and has their contents under the names of those layers: hard links, so
+//! that nothing is copied and a layer above finds the contents that it names. Contents that a newer one of the layers has
+//! replaced do not come along.
+//!
+//! ```text
+//! <merged>/log                      sealed, of format 3
+//! <merged>/parts/<layer>/data       the data file of a layer that was merged
+//! <merged>/parts/<layer>/files/<n>  those of its content files that are still named
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::content_store::punch_all_but;
+use super::contents::{DATA_NAME, FILES_NAME};
+use super::fault;
+use super::log::{Log, sync_dir};
+use super::store::make_dir;
+use super::{Content, ContentRef, FrozenLayer, LayerError, LayerId, LayerIndex, Place};
+
+/// The directory of contents by layer.
+const PARTS_NAME: &str = "parts";
+
+/// Where a merged layer has the contents of the layer `part`.
+pub(super) fn part_dir(dir: &Path, part: LayerId) -> PathBuf {
+    dir.join(PARTS_NAME).join(part.0.to_string())
+}
+
+/// The layers whose contents an index names.
+pub(super) fn named_layers(index: &LayerIndex) -> BTreeSet<LayerId> {
+    named_contents(index).map(|content| content.layer).collect()
+}
+
+pub(super) fn named_contents(index: &LayerIndex) -> impl Iterator<Item = ContentRef> + '_ {
+    index.nodes().filter_map(|(_, node)| match node.content {
+        Content::Own(content) => Some(content),
+        Content::Empty | Content::Base | Content::Blob(_) | Content::Link(_) | Content::Carried(_) => None,
+    })
+}
+
+impl FrozenLayer {
+    /// Makes the layer `id` in the new directory `dir` out of `layers`, which are sealed and stand one right above the other,
+    /// the newest first. It is on the disk when this returns. On an error there is no such directory.
+    pub fn merge(
+        dir: &Path,
+        id: LayerId,
+        layers: &[Arc<FrozenLayer>],
+    ) -> Result<Arc<FrozenLayer>, LayerError> {
+        make_dir(dir)?;
+        FrozenLayer::merge_into(dir, id, layers).inspect_err(|_| {
+            // Best effort: nothing names it, and the next opening of the store removes it.
+            let _ = std::fs::remove_dir_all(dir);
+        })
+    }
+
+    fn merge_into(
+        dir: &Path,
+        id: LayerId,
+        layers: &[Arc<FrozenLayer>],
+    ) -> Result<Arc<FrozenLayer>, LayerError> {
+        let index = LayerIndex::merged(layers.iter().rev().map(|layer| layer.index()));
+        let mut parts: BTreeMap<LayerId, BTreeSet<u64>> = BTreeMap::new();
+        for content in named_contents(&index) {
+            let files = parts.entry(content.layer).or_default();
+            if let Place::File(number) = content.place {
+                files.insert(number);
+            }
+        }
+        let parts_dir = dir.join(PARTS_NAME);
+        make_dir(&parts_dir)?;
+        for (part, files) in &parts {
+            // What is beneath these layers holds the others.
+            if let Some(from) = layers.iter().find_map(|layer| layer.part(*part)) {
+                let part_dir = part_dir(dir, *part);
+                let files_dir = part_dir.join(FILES_NAME);
+                make_dir(&part_dir)?;
+                make_dir(&files_dir)?;
+                link(from.data_path(), &part_dir.join(DATA_NAME))?;
+                for number in files {
+                    let to = files_dir.join(number.to_string());
+                    link(&from.path(Place::File(*number)), &to)?;
+                }
+                sync_dir(&files_dir)?;
+                sync_dir(&part_dir)?;
+            }
+        }
+        sync_dir(&parts_dir)?;
+        Log::write_merged(dir, id, index.checkpoint())?;
+        if let Some(parent) = dir.parent() {
+            sync_dir(parent)?;
+        }
+        FrozenLayer::of_index(dir, id, Arc::new(index), true)
+    }
+
+    /// Gives back the room of what the layers had that were merged and this one does not name, once nothing else has the
+    /// same files. That it fails only costs space.
+    pub fn free_replaced(&self) {
+        for (part, contents) in self.content_layers().zip(self.parts()) {
+            let path = contents.data_path();
+            let data = match std::fs::OpenOptions::new().write(true).open(path) {
+                Ok(data) => data,
+                Err(error) => {
+                    log::warn!("open {}: {error}", path.display());
+                    continue;
+                }
+            };
+            if data.metadata().is_ok_and(|meta| meta.nlink() == 1) {
+                let slots = named_contents(self.index()).filter_map(|content| match content.place {
+                    Place::Slot { offset, capacity } if content.layer == part => Some((offset, capacity)),
+                    Place::Slot { .. } | Place::File(_) => None,
+                });
+                punch_all_but(&data, path, &slots.collect());
+            }
+        }
+    }
+
+    /// The contents that it names: of those that it has, all.
+    pub fn named(&self) -> HashSet<ContentRef> {
+        named_contents(self.index()).collect()
+    }
+}
+
+/// A content file that is missing spoils its node and nothing else, as in the layer that it was missing from.
+fn link(from: &Path, to: &Path) -> Result<(), LayerError> {
+    match fault::step().and_then(|()| std::fs::hard_link(from, to)) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        linked => linked.map_err(LayerError::io("link", from)),
+    }
+}
