@@ -20,7 +20,7 @@ Examples:
   tine new hotfix --from v1.2 --branch hotfix   from a tag, on a branch of your choice
   cd \"$(tine new fix-parser)\"                   make it and go there
   tine new other --from-fork fix-parser         from all that another fork has, committed or not
-  tine new again --from-fork fix-parser@before  from one of its snapshots
+  tine new again --from-fork other@before       from one of its snapshots
   tine new try --on-unmount discard             throw the changes away when it is unmounted
   tine new warm --carry target                  see what was built in the main checkout")]
 pub struct New {

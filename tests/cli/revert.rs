@@ -221,7 +221,7 @@ fn paths_go_back_to_a_snapshot_and_the_rest_goes_on() {
     );
     assert_eq!(read("README.md"), "later\n");
     let restored = tine.json(&["restore", "demo", "then", "--path", "docs", "--path", "run.sh"]);
-    assert_eq!(restored["to"]["point"], "snapshot:then");
+    assert_eq!(restored["to"], "snapshot:then");
     assert!(read("docs/guide.md").ends_with("four\n"));
     tine.ok(&["revert", "demo", ".", "--to", "then"]);
     assert!(!dir.join("README.md").exists());
