@@ -23,6 +23,9 @@ use crate::workspace::Invalidation;
 /// better than hanging with it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How many invalidations are waited for together.
+const BATCH: usize = 1024;
+
 thread_local! {
     static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
 }
@@ -36,7 +39,7 @@ pub(super) fn as_handler<T>(run: impl FnOnce() -> T) -> T {
 }
 
 enum Message {
-    Invalidate(Invalidation, Option<SyncSender<()>>),
+    Invalidate(Vec<Invalidation>, Option<SyncSender<()>>),
     Stop,
 }
 
@@ -48,7 +51,7 @@ pub(super) struct NotifierThread {
 }
 
 /// Takes invalidations: what a workspace calls.
-pub(super) type Listener = Arc<dyn Fn(Invalidation) + Send + Sync>;
+pub(super) type Listener = Arc<dyn Fn(Vec<Invalidation>) + Send + Sync>;
 
 impl NotifierThread {
     pub(super) fn start(kernel: fuser::Notifier) -> std::io::Result<NotifierThread> {
@@ -67,21 +70,29 @@ impl NotifierThread {
     pub(super) fn listener(&self) -> Listener {
         let queue = self.queue.clone();
         let kernel = self.kernel.clone();
-        Arc::new(move |invalidation| {
-            if let Invalidation::Attributes(_) = invalidation {
-                return send(&kernel, &invalidation);
+        Arc::new(move |invalidations| {
+            let is_of_attributes =
+                |invalidation: &Invalidation| matches!(invalidation, Invalidation::Attributes(_));
+            let (at_once, mut others): (Vec<_>, Vec<_>) =
+                invalidations.into_iter().partition(is_of_attributes);
+            for invalidation in &at_once {
+                send(&kernel, invalidation);
             }
-            if IN_HANDLER.get() {
-                // The thread has ended only with its mount: there is no cache left to invalidate.
-                let _ = queue.send(Message::Invalidate(invalidation, None));
-                return;
-            }
-            let (done, wait) = sync_channel(1);
-            if queue.send(Message::Invalidate(invalidation, Some(done))).is_err() {
-                return;
-            }
-            if let Err(std::sync::mpsc::RecvTimeoutError::Timeout) = wait.recv_timeout(PATIENCE) {
-                warn!("the kernel has not taken an invalidation for {PATIENCE:?}");
+            while !others.is_empty() {
+                let rest = others.split_off(others.len().min(BATCH));
+                let batch = std::mem::replace(&mut others, rest);
+                if IN_HANDLER.get() {
+                    // The thread has ended only with its mount: there is no cache left to invalidate.
+                    let _ = queue.send(Message::Invalidate(batch, None));
+                    continue;
+                }
+                let (done, wait) = sync_channel(1);
+                if queue.send(Message::Invalidate(batch, Some(done))).is_err() {
+                    return;
+                }
+                if let Err(std::sync::mpsc::RecvTimeoutError::Timeout) = wait.recv_timeout(PATIENCE) {
+                    warn!("the kernel has not taken an invalidation for {PATIENCE:?}");
+                }
             }
         })
     }
@@ -96,8 +107,10 @@ impl NotifierThread {
 }
 
 fn serve(kernel: &fuser::Notifier, messages: &Receiver<Message>) {
-    while let Ok(Message::Invalidate(invalidation, done)) = messages.recv() {
-        send(kernel, &invalidation);
+    while let Ok(Message::Invalidate(invalidations, done)) = messages.recv() {
+        for invalidation in &invalidations {
+            send(kernel, invalidation);
+        }
         if let Some(done) = done {
             let _ = done.send(());
         }

@@ -41,7 +41,7 @@ pub enum Invalidation {
 }
 
 /// Who is told of changes that did not come through the kernel.
-pub type Listener = Arc<dyn Fn(Invalidation) + Send + Sync>;
+pub type Listener = Arc<dyn Fn(Vec<Invalidation>) + Send + Sync>;
 
 /// One fork's file system. All methods may be called from any thread; each is atomic.
 pub struct Workspace {
@@ -387,7 +387,10 @@ impl Workspace {
     pub(super) fn announce(&self, changes: impl IntoIterator<Item = Invalidation>) {
         let listener = self.listener.read().clone();
         if let Some(listener) = listener {
-            changes.into_iter().for_each(|change| listener(change));
+            let changes: Vec<Invalidation> = changes.into_iter().collect();
+            if !changes.is_empty() {
+                listener(changes);
+            }
         }
     }
 

@@ -243,8 +243,11 @@ impl Workspace {
                 .nodes
                 .iter()
                 .map(|ino| (*ino, self.base_path(&state, *ino)));
-            let names = names_of(&state, &places.collect());
-            differing.names.extend(names.into_values().flatten());
+            // Only what leads to nodes that it remembers: the rest is for later.
+            differing.names = names_of(&state, &places.collect())
+                .into_values()
+                .flatten()
+                .collect();
             self.leave_out_forgotten(&mut differing);
             differing
         };

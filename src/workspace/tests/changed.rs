@@ -144,8 +144,8 @@ fn the_kernel_is_up_to_date_before_a_change_is_told() {
 
     let announced: Arc<Mutex<Vec<Invalidation>>> = Arc::default();
     let listener = announced.clone();
-    fork.set_listener(Some(Arc::new(move |change| {
-        listener.lock().unwrap().push(change)
+    fork.set_listener(Some(Arc::new(move |changes| {
+        listener.lock().unwrap().extend(changes)
     })));
     let is_announced = |token: &str| {
         announced.lock().unwrap().clear();

@@ -303,7 +303,7 @@ fn a_mount_is_told_of_every_change() {
     let workspace = fixture.open();
     let told: Arc<Mutex<Vec<Invalidation>>> = Arc::default();
     let listener = told.clone();
-    workspace.set_listener(Some(Arc::new(move |change| listener.lock().push(change))));
+    workspace.set_listener(Some(Arc::new(move |change| listener.lock().extend(change))));
     let taken = || std::mem::take(&mut *told.lock());
     let entry = |parent: Ino, name: &str| Invalidation::Entry {
         parent,
