@@ -442,3 +442,16 @@ fn regression_an_open_base_file_that_was_deleted_before_is_deleted_again() {
     ];
     mounted::case(&repo, &ops);
 }
+
+#[test]
+fn regression_a_file_of_the_base_that_is_open_stays_what_it_is_when_its_fork_is_reset() {
+    set_umask();
+    let ops = [
+        family::FamilyOp::On(0, Op::UnlinkWhileOpen(Pick::Existing(83), 1, 0)),
+        family::FamilyOp::Child(0),
+        family::FamilyOp::On(1, Op::Commit),
+        family::FamilyOp::Open(89, 176),
+        family::FamilyOp::Reset(19),
+    ];
+    family::case(&ops);
+}

@@ -531,7 +531,24 @@ impl<'r> Family<'r> {
             nodes: Nodes::default(),
             era,
         };
+        // The new reference numbers its nodes anew: those that are the same still are known by where they stood.
+        let places: Vec<_> = member
+            .opened
+            .iter()
+            .map(|opened| match opened.held {
+                Holds::Node(node) => member.reference.path_of(node),
+                Holds::Bytes(_) => None,
+            })
+            .collect();
         member.stands_on(what, &kept);
+        for (opened, path) in member.opened.iter_mut().zip(places) {
+            if let (Holds::Node(node), Some(path)) = (&mut opened.held, path) {
+                *node = member
+                    .reference
+                    .node_at(&path)
+                    .expect("its name leads to it still");
+            }
+        }
         if let Some(name) = name {
             member.snapshots.push(Kept { name, ..before });
         }
