@@ -455,3 +455,15 @@ fn regression_a_file_of_the_base_that_is_open_stays_what_it_is_when_its_fork_is_
     ];
     family::case(&ops);
 }
+
+#[test]
+fn regression_a_file_that_is_open_and_goes_back_to_its_old_name_stays_what_it_is() {
+    set_umask();
+    let renamed = Op::Rename(Pick::Existing(118), Pick::In(3, 6), 56);
+    let ops = [
+        family::FamilyOp::On(0, renamed),
+        family::FamilyOp::Open(0, 16),
+        family::FamilyOp::Reset(0),
+    ];
+    family::case(&ops);
+}

@@ -531,22 +531,22 @@ impl<'r> Family<'r> {
             nodes: Nodes::default(),
             era,
         };
-        // The new reference numbers its nodes anew: those that are the same still are known by where they stood.
-        let places: Vec<_> = member
-            .opened
-            .iter()
-            .map(|opened| match opened.held {
-                Holds::Node(node) => member.reference.path_of(node),
-                Holds::Bytes(_) => None,
-            })
-            .collect();
         member.stands_on(what, &kept);
-        for (opened, path) in member.opened.iter_mut().zip(places) {
-            if let (Holds::Node(node), Some(path)) = (&mut opened.held, path) {
-                *node = member
+        // The new reference numbers its nodes anew: those that are the same still are known by where they stand now.
+        let sight = member.subject.sight();
+        for opened in &mut member.opened {
+            if let Holds::Node(node) = &mut opened.held {
+                let (path, _) = sight
+                    .iter()
+                    .find(|(_, seen)| seen.node == opened.ino.0)
+                    .unwrap_or_else(|| panic!("{what}: {:?} has no name", opened.ino));
+                let place = member
                     .reference
-                    .node_at(&path)
-                    .expect("its name leads to it still");
+                    .paths()
+                    .into_iter()
+                    .find(|known| known.join(&b'/') == *path);
+                let place = place.unwrap_or_else(|| panic!("{what}: the reference has no such path"));
+                *node = member.reference.node_at(&place).expect("it was listed");
             }
         }
         if let Some(name) = name {

@@ -141,12 +141,7 @@ impl Reference {
 
     /// Whether a path leads to the node.
     pub fn has_name(&self, node: u64) -> bool {
-        self.path_of(node).is_some()
-    }
-
-    /// A path that leads to the node.
-    pub fn path_of(&self, node: u64) -> Option<Path> {
-        self.paths().into_iter().find(|path| self.walk(path) == Ok(node))
+        self.paths().iter().any(|path| self.walk(path) == Ok(node))
     }
 
     /// Writes to a file through a descriptor.
