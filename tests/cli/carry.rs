@@ -242,51 +242,91 @@ fn a_fork_works_on_its_own_copy_and_git_sees_nothing() {
 }
 
 #[test]
-fn what_the_main_checkout_changes_is_seen_as_a_whole() {
+fn a_file_that_is_carried_itself_follows_the_main_checkout() {
     require_fuse!();
     let repo = repo();
     let tine = Tine::new(&repo);
-    let fork = tine.json(&["new", "follow", "--carry", "target"]);
+    let fork = tine.json(&[
+        "new",
+        "follow",
+        "--carry",
+        "*.log",
+        "--carry",
+        "/config/local.json",
+    ]);
     let dir = Path::new(fork["mount_dir"].as_str().unwrap());
-    let app = dir.join("target/debug/app");
-    assert_eq!(fs::read_to_string(&app).unwrap(), "built\n");
+    let reads = |path: &str, text: &str| fs::read_to_string(dir.join(path)).is_ok_and(|read| read == text);
+    assert!(reads("noise.log", "noise\n") && reads("config/local.json", "{}\n"));
+    repo.write("noise.log", "more noise\n");
+    repo.write("config/local.json", "[]\n");
+    wait_until("the new version is seen", SOON, || {
+        reads("noise.log", "more noise\n")
+    });
+    wait_until("in a directory, too", SOON, || reads("config/local.json", "[]\n"));
+    fs::remove_file(repo.dir().join("noise.log")).unwrap();
+    wait_until("it is not found", SOON, || !seen(dir, "noise.log"));
+    symlink("config/local.json", repo.dir().join("noise.log")).unwrap();
+    wait_until("a file became a link", SOON, || reads("noise.log", "[]\n"));
+}
+
+#[test]
+fn carried_directories_show_no_file_that_is_later_than_the_fork() {
+    require_fuse!();
+    let repo = repo();
+    let tine = Tine::new(&repo);
+    repo.write("target/debug/lib", "built\n");
+    repo.write("target/debug/old", "built\n");
+    let fork = tine.json(&["new", "still", "--carry", "target"]);
+    // Whatever is changed right after.
     repo.write("target/debug/app", "built again\n");
     repo.write("target/debug/later", "later\n");
-    let names = || {
+    let dir = Path::new(fork["mount_dir"].as_str().unwrap());
+    let names = |dir: &Path| {
         let names = fs::read_dir(dir.join("target/debug")).unwrap();
-        names
+        let mut names: Vec<String> = names
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect::<Vec<_>>()
+            .collect();
+        names.sort();
+        names
     };
-    wait_until("the new version is seen", SOON, || {
-        fs::read_to_string(&app).is_ok_and(|text| text == "built again\n")
+    wait_until("what is later is not listed", SOON, || {
+        names(dir) == ["lib", "old"]
     });
-    wait_until("the new name is listed", SOON, || {
-        names().contains(&"later".to_owned())
-    });
+    wait_until("nor found", SOON, || !seen(dir, "target/debug/app"));
+    assert!(!seen(dir, "target/debug/later"));
+    fs::remove_file(repo.dir().join("target/debug/old")).unwrap();
+    wait_until("what goes is gone", SOON, || names(dir) == ["lib"]);
+
+    // A directory that the fork has changed, and names that are free.
+    fs::write(dir.join("target/debug/app"), "own\n").unwrap();
+    repo.write("target/debug/another", "another\n");
     fs::rename(
-        repo.dir().join("target/debug/later"),
-        repo.dir().join("target/debug/latest"),
+        repo.dir().join("target/debug/lib"),
+        repo.dir().join("target/debug/renamed"),
     )
     .unwrap();
-    wait_until("the name has gone", SOON, || {
-        !names().contains(&"later".to_owned())
-    });
-    wait_until("it is not found", SOON, || !seen(dir, "target/debug/later"));
-    // In a directory that the fork has changed, too.
-    fs::write(dir.join("target/debug/own"), "own\n").unwrap();
-    assert!(names().contains(&"own".to_owned()));
-    repo.write("target/debug/another", "another\n");
-    wait_until("a name comes to a changed directory", SOON, || {
-        names().contains(&"another".to_owned())
-    });
-    fs::remove_file(repo.dir().join("target/debug/another")).unwrap();
-    wait_until("and goes", SOON, || !names().contains(&"another".to_owned()));
-    fs::remove_file(repo.dir().join("target/debug/app")).unwrap();
-    symlink("latest", repo.dir().join("target/debug/app")).unwrap();
-    wait_until("a file became a link", SOON, || {
-        fs::read_to_string(&app).is_ok_and(|text| text == "later\n")
-    });
+    wait_until("a renamed file is gone", SOON, || names(dir) == ["app"]);
+    tine.ok(&["unmount", "still"]);
+    tine.ok(&["daemon", "stop"]);
+    tine.ok(&["mount", "still"]);
+    assert_eq!(names(dir), ["app"]);
+    assert_eq!(fs::read_to_string(dir.join("target/debug/app")).unwrap(), "own\n");
+
+    for options in [&[][..], &["--carry", "target"]] {
+        let name = format!("child{}", options.len());
+        let child = tine.json(&[&["new", &name, "--from-fork", "still"], options].concat());
+        let child = Path::new(child["mount_dir"].as_str().unwrap());
+        assert_eq!(
+            names(child),
+            ["app"],
+            "as of the moment of the fork that it began as"
+        );
+    }
+    let fresh = tine.json(&["new", "fresh", "--carry", "target"]);
+    assert_eq!(
+        names(Path::new(fresh["mount_dir"].as_str().unwrap())),
+        ["another", "app", "later", "renamed"]
+    );
 }
 
 /// Invariant 8. A file of one letter, rewritten in place with another, again and again: whoever reads it in a fork gets one letter.
@@ -296,8 +336,8 @@ fn a_file_that_is_rewritten_is_never_seen_mixed() {
     const LEN: usize = 3 << 20;
     let repo = repo();
     let tine = Tine::new(&repo);
-    repo.write("target/large", vec![b'a'; LEN]);
-    let fork = tine.json(&["new", "mix", "--carry", "target"]);
+    repo.write("large.log", vec![b'a'; LEN]);
+    let fork = tine.json(&["new", "mix", "--carry", "*.log"]);
     let dir = Path::new(fork["mount_dir"].as_str().unwrap());
     let is_over = AtomicBool::new(false);
     let (mut whole, mut refused, mut letters) = (0, 0, std::collections::BTreeSet::new());
@@ -308,7 +348,7 @@ fn a_file_that_is_rewritten_is_never_seen_mixed() {
                 letter = if letter == b'z' { b'a' } else { letter + 1 };
                 let file = fs::OpenOptions::new()
                     .write(true)
-                    .open(repo.dir().join("target/large"))
+                    .open(repo.dir().join("large.log"))
                     .unwrap();
                 // At once, whose times are those of its beginning; or in pieces.
                 if letter.is_multiple_of(2) {
@@ -331,7 +371,7 @@ fn a_file_that_is_rewritten_is_never_seen_mixed() {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let deadline = std::time::Instant::now() + Duration::from_secs(20);
             while (letters.len() < 4 || refused == 0) && std::time::Instant::now() < deadline {
-                match fs::read(dir.join("target/large")) {
+                match fs::read(dir.join("large.log")) {
                     Ok(bytes) => {
                         letters.insert(check(&bytes));
                         whole += 1;

@@ -7,7 +7,8 @@
 //! The main checkout goes on changing, and nobody tells. So a carried file is one *version* of a file: its number is a
 //! hash of its path and of what tells this version from others. When the main checkout changes it, the name leads to
 //! another number; whoever reads the old one is refused ([`FsError::Stale`]), and the kernel's cache of one number never
-//! holds bytes of two versions. A directory keeps its number and shows what it holds at the moment.
+//! holds bytes of two versions. A directory keeps its number and shows what it holds at the moment, but for files that are
+//! not older than the fork ([`Carry::came_later`]).
 //!
 //! What is changed in a fork is the fork's from then on: its node is put into the layer, with those of the carried
 //! directories above, each at the name that it has.
@@ -16,6 +17,7 @@ mod files;
 mod listing;
 pub mod record;
 mod secrets;
+mod since;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -36,6 +38,7 @@ pub(super) use files::CarriedFile;
 pub(super) use listing::CarriedName;
 pub use record::{CarryRecord, CarryWish};
 pub(super) use secrets::{is_secret, named_secrets};
+pub(super) use since::moment_by;
 
 /// The link to a repository, or the repository.
 const DOT_GIT: &[u8] = b".git";
@@ -87,6 +90,8 @@ pub struct Carry {
     partial: HashMap<RepoPath, Vec<RepoPath>>,
     /// Secrets that somebody asked for by name.
     named: PatternSet,
+    /// Of files beneath carried directories, those that changed at this moment or later are not there. Immutable.
+    since: Option<Timestamp>,
     /// When the main checkout changed the directories that the fork has changed, too, as it was seen last.
     moments: Mutex<InoMap<Option<(Timestamp, Timestamp)>>>,
     /// Directories in which names came or went, until somebody is told.
@@ -124,6 +129,7 @@ impl Carry {
             roots,
             partial,
             named: PatternSet::parse(&record.named_text()).map_err(io::Error::other)?,
+            since: record.since,
             moments: Mutex::default(),
             changed_dirs: Mutex::default(),
             files: files::OpenFiles::default(),
@@ -206,6 +212,9 @@ impl Carry {
             FileKind::Regular | FileKind::Symlink => Some(version_of(stat)),
             FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => return None,
         };
+        if version.is_some_and(|version| self.came_later(&path, version.ctime)) {
+            return None;
+        }
         let ino = match &version {
             None => self.hasher.ino(&path),
             Some(version) => self.number(&path, version),

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::attr::Timestamp;
 use crate::git::ignored::IgnoredPath;
 use crate::path::RepoPath;
 use crate::path::text::{PathText, host_path};
@@ -37,6 +38,10 @@ pub struct CarryRecord {
     /// What looks like a secret and is not carried for that reason, as far as it would have been a root.
     #[serde(default)]
     pub held_back: Vec<PathText>,
+    /// When the fork was made, by the clock of the host's files: what the main checkout changes from then on beneath carried
+    /// directories is not there. `None`: it is seen.
+    #[serde(default)]
+    pub since: Option<Timestamp>,
 }
 
 impl CarryRecord {

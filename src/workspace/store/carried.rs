@@ -6,15 +6,15 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::Store;
-use crate::attr::FileKind;
+use super::{Store, files};
+use crate::attr::{FileKind, Timestamp};
 use crate::git::ignored::IgnoredPath;
 use crate::git::patterns::PatternSet;
 use crate::git::{Base, GitError, IgnoreRules, TreeEntryKind};
 use crate::path::text::PathText;
 use crate::path::{EntryName, RepoPath};
 use crate::sys::beneath::{self, Access};
-use crate::workspace::carry::{Carry, CarryRecord, CarryWish, is_secret, named_secrets};
+use crate::workspace::carry::{Carry, CarryRecord, CarryWish, is_secret, moment_by, named_secrets};
 use crate::workspace::fork::ForkRecord;
 use crate::workspace::{StoreError, Workspace};
 
@@ -165,10 +165,19 @@ impl Store {
                 .map(|line| PathText::from(line.as_slice()))
                 .collect(),
             held_back,
+            since: Some(self.carried_since()?),
         }))
     }
 
-    /// What a new fork carries that begins as another: the same, unless something is asked for.
+    /// The moment that a new fork shows carried directories of. It must come before the main checkout's tracked files are
+    /// compared with the fork's: what is built from them in between is then not seen.
+    fn carried_since(&self) -> Result<Timestamp, StoreError> {
+        let scratch = files::temporary_beside(&self.places.root().join("moment"));
+        moment_by(&scratch).map_err(StoreError::io("tell the time by", &scratch))
+    }
+
+    /// What a new fork carries that begins as another: the same, unless something is asked for, and as of the same moment: its
+    /// base files are as old as the other's.
     pub(super) fn inherit_carried(
         &self,
         wish: &CarryWish,
@@ -177,7 +186,14 @@ impl Store {
     ) -> Result<Option<CarryRecord>, StoreError> {
         match wish {
             CarryWish::AsConfigured => Ok(inherited),
-            CarryWish::Nothing | CarryWish::Patterns(_) => self.choose_carried(wish, base),
+            CarryWish::Nothing | CarryWish::Patterns(_) => {
+                let chosen = self.choose_carried(wish, base)?;
+                let since = inherited.and_then(|inherited| inherited.since);
+                Ok(chosen.map(|chosen| CarryRecord {
+                    since: since.or(chosen.since),
+                    ..chosen
+                }))
+            }
         }
     }
 

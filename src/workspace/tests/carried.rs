@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use super::{Fixture, ME, path, set};
 use crate::attr::{FileKind, Ino};
 use crate::path::text::PathText;
-use crate::workspace::carry::Carry;
+use crate::workspace::carry::{Carry, moment_by};
 use crate::workspace::{CarryRecord, FsError, RenameMode, SetAttr, Workspace};
 
 /// A fork, and beside it the main checkout with `target/` (`a`, `deps/b`, `deps/link`), `dir/cache` and `.local`.
@@ -45,6 +45,7 @@ impl Carried {
             only: Vec::new(),
             named: Vec::new(),
             held_back: Vec::new(),
+            since: None,
         }
     }
 
@@ -228,6 +229,72 @@ fn another_version_is_another_node_and_the_old_one_is_refused() {
         Err(FsError::NotFound)
     ));
     assert!(matches!(workspace.getattr(deps), Err(FsError::Stale)));
+}
+
+#[test]
+fn files_in_carried_directories_are_those_of_the_moment_when_the_fork_was_made() {
+    let carried = Carried::new();
+    let main = &carried.main;
+    fs::create_dir(main.join("cfg")).unwrap();
+    for name in ["cfg/chosen", "cfg/other", "target/kept", "target/open"] {
+        fs::write(main.join(name), "before\n").unwrap();
+    }
+    let mut record = carried.record();
+    record.roots.push(PathText::Text("cfg/".to_owned()));
+    record.only.push(PathText::Text("cfg/chosen".to_owned()));
+    record.since = Some(moment_by(&main.join("moment")).unwrap());
+    // At once: what changes in the same tick has changed later.
+    for name in [
+        "target/deps/b",
+        "target/later",
+        "dir/cache",
+        ".local",
+        "cfg/chosen",
+        "target/open",
+    ] {
+        fs::write(main.join(name), "after\n").unwrap();
+    }
+    let workspace = carried.open_with(&record);
+    assert_eq!(workspace.names("target"), set(&["a", "deps", "kept"]));
+    assert_eq!(workspace.names("target/deps"), set(&["link"]));
+    let target = workspace.reach("target").ino;
+    assert!(matches!(
+        workspace.lookup(target, b"later"),
+        Err(FsError::NotFound)
+    ));
+    for chosen in ["dir/cache", ".local", "cfg/chosen"] {
+        assert_eq!(workspace.text(chosen), "after\n", "{chosen}");
+    }
+
+    let open = workspace.reach("target/kept").ino;
+    assert_eq!(workspace.read(open, 0, 20).unwrap(), b"before\n");
+    fs::write(main.join("target/kept"), "after\n").unwrap();
+    assert!(matches!(workspace.read(open, 0, 20), Err(FsError::Stale)));
+    assert!(matches!(
+        workspace.lookup(target, b"kept"),
+        Err(FsError::NotFound)
+    ));
+    fs::rename(main.join("target/a"), main.join("target/renamed")).unwrap();
+    fs::create_dir(main.join("target/new")).unwrap();
+    fs::write(main.join("target/new/file"), "after\n").unwrap();
+    assert_eq!(workspace.names("target"), set(&["deps", "new"]));
+    assert_eq!(workspace.names("target/new"), set(&[]));
+
+    // The names are free.
+    workspace.write_path(ME, &path("target/kept"), b"own\n").unwrap();
+    workspace
+        .write_path(ME, &path("target/deps/b"), b"own\n")
+        .unwrap();
+    assert_eq!(workspace.text("target/kept"), "own\n");
+    workspace.remove_path(ME, &path("target/kept")).unwrap();
+    workspace.remove_path(ME, &path("target/new")).unwrap();
+    drop(workspace);
+    let workspace = carried.open_with(&record);
+    assert_eq!(workspace.names("target"), set(&["deps"]));
+    assert_eq!(workspace.text("target/deps/b"), "own\n");
+    drop(workspace);
+    record.since = None;
+    assert_eq!(carried.open_with(&record).text("target/later"), "after\n");
 }
 
 #[test]
