@@ -212,7 +212,9 @@ impl Carry {
             FileKind::Regular | FileKind::Symlink => Some(version_of(stat)),
             FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => return None,
         };
-        if version.is_some_and(|version| self.came_later(&path, version.ctime)) {
+        // A file that package stores share gets another ctime with each link that somebody else makes to it.
+        let changed = if stat.nlink > 1 { stat.mtime } else { stat.ctime };
+        if version.is_some() && self.came_later(&path, changed) {
             return None;
         }
         let ino = match &version {

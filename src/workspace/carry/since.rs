@@ -38,10 +38,10 @@ fn next_moment(file: &File) -> io::Result<Timestamp> {
 }
 
 impl Carry {
-    /// Whether the file at `path`, of this ctime, is what the main checkout made of it after the fork was made, so that it is
+    /// Whether the file at `path`, last changed at this time, is what the main checkout made of it after the fork was made, so that it is
     /// not there for the fork. What was chosen itself is followed.
-    pub(super) fn came_later(&self, path: &RepoPath, ctime: Timestamp) -> bool {
-        self.since.is_some_and(|since| ctime >= since)
+    pub(super) fn came_later(&self, path: &RepoPath, changed: Timestamp) -> bool {
+        self.since.is_some_and(|since| changed >= since)
             && !self.is_root(path)
             && !self.partial.values().flatten().any(|only| only == path)
     }

@@ -298,6 +298,23 @@ fn files_in_carried_directories_are_those_of_the_moment_when_the_fork_was_made()
 }
 
 #[test]
+fn a_file_that_a_package_store_shares_stays_when_others_link_it() {
+    let carried = Carried::new();
+    let main = &carried.main;
+    for name in ["target/shared", "target/rebuilt"] {
+        fs::write(main.join(name), "before\n").unwrap();
+        fs::hard_link(main.join(name), main.join(name).with_extension("store")).unwrap();
+    }
+    let mut record = carried.record();
+    record.since = Some(moment_by(&main.join("moment")).unwrap());
+    fs::hard_link(main.join("target/shared"), main.join("elsewhere")).unwrap();
+    fs::write(main.join("target/rebuilt"), "after\n").unwrap();
+    let workspace = carried.open_with(&record);
+    assert_eq!(workspace.text("target/shared"), "before\n");
+    assert!(workspace.resolve(&path("target/rebuilt")).is_err());
+}
+
+#[test]
 fn what_a_fork_has_changed_stays_whatever_the_main_checkout_does() {
     let carried = Carried::new();
     let workspace = carried.open();
