@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::failure::{ErrorCode, Failure};
 use super::launch::{self, Launched};
 use super::protocol::{Answer, DaemonInfo, PROTOCOL_VERSION, Request, Response};
-use super::{journal, socket, wire};
+use super::{journal, killed, socket, wire};
 use crate::sys::process;
 
 /// How long a daemon that has accepted may take for its first answer: it may be mounting many forks.
@@ -23,6 +23,9 @@ const WINNER_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How long one start may take at least, however little is left of a client's patience.
 const MIN_LAUNCH_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long a daemon is silent before a client looks whether it lives. One that was killed has mostly ended by then.
+const LIFE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How a client comes to its daemon.
 #[derive(Debug, Clone)]
@@ -107,7 +110,7 @@ impl Client {
         let failed = |error: io::Error| Failure::io("talk to", &store_dir.join(socket::SOCKET_NAME), &error);
         stream.set_read_timeout(Some(timeout)).map_err(failed)?;
         let mut stream = BufReader::new(stream);
-        let info = match exchange(&mut stream, &wire::encode_request(&Request::Status)?) {
+        let info = match exchange(&mut stream, &store_dir, &wire::encode_request(&Request::Status)?) {
             Exchange::Answered(response) => match *response {
                 Ok(Answer::Daemon(info)) => info,
                 Ok(_) => return Err(wire::version_mismatch(&PROTOCOL_VERSION.to_string(), "another")),
@@ -115,6 +118,7 @@ impl Client {
             },
             // It was ending when it accepted.
             Exchange::NotTaken | Exchange::HungUp => return Ok(None),
+            Exchange::Stuck(failure) => return Err(failure),
             Exchange::Lost(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 return Err(hanging(&store_dir, stream.get_ref(), timeout));
             }
@@ -157,18 +161,19 @@ impl Client {
             ));
         }
         let line = wire::encode_request(request)?;
-        let mut exchanged = exchange(&mut self.stream, &line);
+        let mut exchanged = exchange(&mut self.stream, &self.store_dir, &line);
         if let Some(options) = self.restart.clone() {
             let deadline = Instant::now() + options.patience;
             while matches!(exchanged, Exchange::NotTaken) && Instant::now() < deadline {
                 *self = Client::connect_or_start_with(&self.common_dir, &options)?;
-                exchanged = exchange(&mut self.stream, &line);
+                exchanged = exchange(&mut self.stream, &self.store_dir, &line);
             }
         }
         let lost = || unreachable(&self.store_dir, self.log_start);
         let answer = match exchanged {
             Exchange::Answered(response) => (*response)?,
             Exchange::NotTaken | Exchange::HungUp => return Err(lost()),
+            Exchange::Stuck(failure) => return Err(failure),
             Exchange::Lost(error) => return Err(lost().cause(error.to_string())),
         };
         if matches!(request, Request::Stop { .. }) {
@@ -190,9 +195,14 @@ pub fn ask_running(store_dir: &Path, request: &Request, patience: Duration) -> R
     let failed = |error: io::Error| Failure::io("talk to", &store_dir.join(socket::SOCKET_NAME), &error);
     stream.set_read_timeout(Some(patience)).map_err(failed)?;
     stream.set_write_timeout(Some(patience)).map_err(failed)?;
-    match exchange(&mut BufReader::new(stream), &wire::encode_request(request)?) {
+    match exchange(
+        &mut BufReader::new(stream),
+        store_dir,
+        &wire::encode_request(request)?,
+    ) {
         Exchange::Answered(response) => *response,
         Exchange::NotTaken | Exchange::HungUp => Err(lost()),
+        Exchange::Stuck(failure) => Err(failure),
         Exchange::Lost(error) => Err(failed(error)),
     }
 }
@@ -204,14 +214,25 @@ enum Exchange {
     NotTaken,
     /// It ended without an answer; what it did before is not known.
     HungUp,
+    /// It was killed, will never answer and cannot be made to end.
+    Stuck(Failure),
     Lost(io::Error),
 }
 
-/// Sends a line and reads the answer.
-fn exchange(stream: &mut BufReader<UnixStream>, request: &[u8]) -> Exchange {
+/// Sends a line to the daemon of the store in `store_dir` and reads the answer.
+fn exchange(stream: &mut BufReader<UnixStream>, store_dir: &Path, request: &[u8]) -> Exchange {
     match stream.get_mut().write_all(request) {
         Ok(()) => {}
         Err(error) if is_hangup(&error) => return Exchange::NotTaken,
+        Err(error) => return Exchange::Lost(error),
+    }
+    match wait_for_answer(stream.get_ref()) {
+        Ok(true) => {}
+        Ok(false) => {
+            if let Err(failure) = killed::release(store_dir, stream.get_ref()) {
+                return Exchange::Stuck(failure);
+            }
+        }
         Err(error) => return Exchange::Lost(error),
     }
     match wire::read_line(stream, u64::MAX) {
@@ -224,6 +245,26 @@ fn exchange(stream: &mut BufReader<UnixStream>, request: &[u8]) -> Exchange {
         // The kernel says so where the other side left without having read the request.
         Err(error) if error.kind() == ErrorKind::ConnectionReset => Exchange::NotTaken,
         Err(error) => Exchange::Lost(error),
+    }
+}
+
+/// Waits until there is something to read, as long as the stream's own limit lets it; false where the daemon was killed
+/// and will never say anything.
+fn wait_for_answer(stream: &UnixStream) -> io::Result<bool> {
+    let deadline = stream.read_timeout()?.map(|limit| Instant::now() + limit);
+    loop {
+        let left = deadline.map_or(LIFE_CHECK_INTERVAL, |at| {
+            at.saturating_duration_since(Instant::now())
+        });
+        if process::wait_until_readable(stream, Some(left.min(LIFE_CHECK_INTERVAL)))? {
+            return Ok(true);
+        }
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        if left >= LIFE_CHECK_INTERVAL && killed::is_at(stream)? {
+            return Ok(false);
+        }
     }
 }
 

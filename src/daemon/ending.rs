@@ -3,14 +3,14 @@
 //! Killing loses no acknowledged write, but leaves mounts behind that answer nothing: they are cut off, which frees
 //! whoever waits for them, and detached.
 
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use super::client::Client;
 use super::failure::{ErrorCode, Failure};
 use super::protocol::Request;
-use super::socket;
+use super::{killed, socket};
 use crate::fuse;
 use crate::git::Repository;
 use crate::sys::process;
@@ -20,8 +20,6 @@ use crate::workspace::Store;
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 /// How long it may then take to unmount everything.
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
-/// How long the kernel may take to end a process that was killed.
-const END_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What came of a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +46,7 @@ pub fn stop(repository: &Repository, force: bool) -> Result<Stopped, Failure> {
     };
     let asked = match Client::connect_within(repository.common_dir(), ANSWER_PATIENCE) {
         // It was ending already.
-        Ok(None) if has_ended(&line).unwrap_or(false) => return Ok(Stopped::Ended),
+        Ok(None) if killed::has_ended(&line).unwrap_or(false) => return Ok(Stopped::Ended),
         Ok(None) => Err(Failure::new(
             ErrorCode::DaemonUnreachable,
             "the daemon does not end",
@@ -72,39 +70,12 @@ fn kill(repository: &Repository, line: &UnixStream) -> Result<(), Failure> {
     let failed = |action: &str, error: &io::Error| Failure::io(action, &Store::dir_of(repository), error);
     let daemon = process::peer_credentials(line).map_err(|error| failed("ask who serves", &error))?;
     process::kill(daemon.pid).map_err(|error| failed("kill the daemon of", &error))?;
-    let mount_dirs = Store::recorded_mount_dirs(repository);
-    let has_ended = || has_ended(line).map_err(|error| failed("wait for the daemon of", &error));
-    if !has_ended()? {
-        // One of its threads waits for a mount that it served itself.
-        for dir in &mount_dirs {
-            fuse::cut_off(dir)?;
-        }
-        if !has_ended()? {
-            return Err(Failure::new(
-                ErrorCode::DaemonUnreachable,
-                format!("the daemon (process {}) was killed and has not ended", daemon.pid),
-            )
-            .hint(format!(
-                "`cat /proc/{}/task/*/stack` as root shows what the kernel waits for",
-                daemon.pid
-            )));
-        }
+    let store_dir = Store::dir_of(repository);
+    if !killed::has_ended(line).map_err(|error| failed("wait for the daemon of", &error))? {
+        killed::release(&store_dir, line)?;
     }
-    for dir in &mount_dirs {
-        fuse::detach_stale(dir)?;
+    for dir in Store::recorded_mount_dirs(&store_dir) {
+        fuse::detach_stale(&dir)?;
     }
     Ok(())
-}
-
-/// Whether the process at the other end has ended, or does so in time: the connection lasts as long as it.
-fn has_ended(mut line: &UnixStream) -> io::Result<bool> {
-    line.set_read_timeout(Some(END_PATIENCE))?;
-    match line.read(&mut [0]) {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(true),
-        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-            Ok(false)
-        }
-        Err(error) => Err(error),
-    }
 }

@@ -16,6 +16,7 @@ pub mod ending;
 pub mod failure;
 mod handlers;
 mod journal;
+mod killed;
 mod launch;
 pub mod monitor;
 mod place;

@@ -342,7 +342,16 @@ fn visibility_among(ours: &MountedAt, mounts: &[MountedAt]) -> Visibility {
 
 /// Ends a connection without regard for who uses it, as far as there is a way to.
 fn abort(mount: &MountedAt) -> Result<(), MountError> {
-    if let Some(control) = Control::of(mount) {
+    abort_if(mount, || true)
+}
+
+/// As [`abort`], if `is_meant` says so, which is asked when nothing but this very connection can be hit any more.
+fn abort_if(mount: &MountedAt, is_meant: impl FnOnce() -> bool) -> Result<(), MountError> {
+    let control = Control::of(mount);
+    if !is_meant() {
+        return Ok(());
+    }
+    if let Some(control) = control {
         return control
             .abort()
             .map_err(MountError::io("cut off the mount at", &mount.dir));
@@ -637,14 +646,15 @@ pub fn detach_stale(dir: &Path) -> Result<bool, MountError> {
     }
 }
 
-/// Ends the connection of tine's mount at `dir`, if there is one, whoever uses it. The mount stays, dead.
-pub fn cut_off(dir: &Path) -> Result<(), MountError> {
+/// Ends the connection of tine's mount at `dir`, if there is one, whoever uses it. The mount stays, dead. `is_meant` has
+/// the last word: whether whatever is mounted there at that moment is what is to be cut off.
+pub fn cut_off(dir: &Path, is_meant: impl FnOnce() -> bool) -> Result<(), MountError> {
     let Ok(dir) = place::resolve(dir) else {
         return Ok(());
     };
     let mounts = place::mounts_at(&dir).map_err(MountError::io("read", "/proc/self/mountinfo"))?;
     match mounts.last().filter(|mount| mount.fs_type == FS_TYPE) {
-        Some(mount) => abort(mount),
+        Some(mount) => abort_if(mount, is_meant),
         None => Ok(()),
     }
 }

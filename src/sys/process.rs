@@ -90,6 +90,16 @@ pub fn kill(pid: u32) -> io::Result<()> {
     }
 }
 
+/// Whether the main thread of a process has ended, though others may go on: how one looks that was killed while some
+/// thread waits in the kernel. False also where there is no such process, or it is hidden.
+pub fn main_thread_has_ended(pid: u32) -> bool {
+    std::fs::read(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+        // The state follows the command in parentheses, which may hold anything.
+        let after = stat.iter().rposition(|&byte| byte == b')').map(|at| at + 2);
+        matches!(after.and_then(|at| stat.get(at)), Some(b'Z' | b'X'))
+    })
+}
+
 /// The effective user of this process.
 pub fn effective_uid() -> u32 {
     // SAFETY: geteuid(2) has no arguments and cannot fail.
@@ -235,6 +245,26 @@ mod tests {
         assert_eq!(peer.pid, std::process::id());
         assert_eq!(peer.uid, effective_uid());
         assert_eq!(peer.gid, effective_gid());
+    }
+
+    #[test]
+    fn a_process_that_ended_is_told_from_one_that_runs() {
+        let mut child = Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        assert!(!main_thread_has_ended(child.id()));
+        kill(child.id()).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !main_thread_has_ended(child.id()) {
+            assert!(Instant::now() < deadline, "nobody waited for it: it stays");
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(
+            !main_thread_has_ended(0),
+            "what SO_PEERCRED says of a process that cannot be seen"
+        );
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! The daemon's end while programs use many mounts, and of a daemon that does not answer.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::{CONFLICT, LIMIT, User, is_mounted, processes};
-use crate::support::{OutputExt, TestRepo, Tine, process, run_with_timeout, wait_until};
+use crate::support::{
+    OutputExt, TestRepo, Tine, is_root, process, run_with_timeout, skip_optional, wait_until,
+};
 
 /// Mounts in use. Each is given some seconds by itself: one after the other they would take longer than [`LIMIT`].
 const MOUNTS: usize = 12;
@@ -94,4 +97,77 @@ fn a_daemon_that_does_not_answer_is_ended_by_force() {
     });
     assert!(!dirs.iter().any(|dir| is_mounted(dir)));
     assert_kept(&tine, &dirs);
+}
+
+/// Kills a daemon that cannot end by itself then: a program has a directory locked while it waits for the daemon, whose
+/// notifier waits for the directory. Whoever asks it anew, or has asked it already, frees it.
+fn kill_one_that_waits_for_its_own_mount(ask_anew: bool) {
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("one");
+    fs::write(dir.join("new.txt"), "kept\n").expect("the mount takes writes");
+    fs::write(dir.join("gone.txt"), "removed\n").expect("the mount takes writes");
+    let pid = tine.daemon_pid().expect("the daemon runs");
+    let serves_mounts = |name: &str| !["tine", "tine-notify", "signals", "accept", "client"].contains(&name);
+    let halted = match process::Halted::threads(pid, serves_mounts) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            return skip_optional("a killed daemon that cannot end", "ptrace is not permitted");
+        }
+        halted => halted.expect("its threads can be halted"),
+    };
+    let start = |command: &mut Command| command.stderr(Stdio::null()).spawn().expect("it runs");
+    let mut creating = start(Command::new("touch").arg(dir.join("never.txt")));
+    wait_until("touch waits", LIMIT, || {
+        process::has_thread_in(creating.id(), "touch", 'S')
+    });
+    let mut removing = start(&mut tine.command(&["rm", "one", "gone.txt"]));
+    let is_stuck = || process::has_thread_in(pid, "tine-notify", 'D');
+    wait_until("the notifier waits", LIMIT, is_stuck);
+    if ask_anew {
+        removing.kill().expect("it can be killed");
+    }
+    process::kill_and_wait(pid);
+    drop(halted);
+    if ask_anew {
+        assert!(is_stuck(), "it cannot end by itself");
+        tine.ok(&["list"]);
+    }
+    for child in [&mut creating, &mut removing] {
+        wait_until("whoever waited gets an error", LIMIT, || {
+            let status = child.try_wait().expect("it can be waited for");
+            status.is_some_and(|status| !status.success())
+        });
+    }
+    wait_until("its thread has ended", LIMIT, || !is_stuck());
+    assert_kept(&tine, &[dir]);
+    assert_eq!(tine.daemons().len(), 1, "another has taken its place");
+}
+
+/// Whether a connection cannot be cut off here.
+fn cannot_cut_off() -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("/proc is mounted");
+    let can = is_root() || table.contains(" - fusectl ");
+    if !can {
+        skip_optional(
+            "a killed daemon that cannot end",
+            "only root can abort a connection where fusectl is not mounted",
+        );
+    }
+    !can
+}
+
+#[test]
+fn a_killed_daemon_that_waits_for_its_own_mount_is_freed_by_whoever_asks_next() {
+    require_fuse!();
+    if !cannot_cut_off() {
+        kill_one_that_waits_for_its_own_mount(true);
+    }
+}
+
+#[test]
+fn a_killed_daemon_that_waits_for_its_own_mount_is_freed_by_whoever_waits_for_it() {
+    require_fuse!();
+    if !cannot_cut_off() {
+        kill_one_that_waits_for_its_own_mount(false);
+    }
 }

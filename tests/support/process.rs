@@ -56,3 +56,73 @@ pub fn find(program: &Path, name: &str, value: &OsStr) -> Vec<u32> {
         })
         .collect()
 }
+
+/// Threads of another process that are kept from running, as a debugger would. They are let go when this is dropped, in
+/// the thread that made it.
+pub struct Halted(Vec<libc::pid_t>);
+
+impl Halted {
+    /// Halts the threads of `pid` whose names `is_meant`; an error where this process may not.
+    pub fn threads(pid: u32, is_meant: impl Fn(&str) -> bool) -> std::io::Result<Halted> {
+        let mut halted = Halted(Vec::new());
+        for (thread, name) in threads(pid) {
+            if is_meant(&name) {
+                halted.request(libc::PTRACE_SEIZE, thread)?;
+                halted.0.push(thread);
+                halted.request(libc::PTRACE_INTERRUPT, thread)?;
+                // SAFETY: no status is asked for.
+                unsafe { libc::waitpid(thread, std::ptr::null_mut(), libc::__WALL) };
+            }
+        }
+        Ok(halted)
+    }
+
+    fn request(&self, what: libc::c_uint, thread: libc::pid_t) -> std::io::Result<()> {
+        let nothing = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: the requests that are made take no addresses of this process.
+        match unsafe { libc::ptrace(what, thread, nothing, nothing) } {
+            -1 => Err(std::io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Halted {
+    fn drop(&mut self) {
+        for thread in &self.0 {
+            // A thread that was killed is waited for; of one that lives it can only be let go.
+            if self.request(libc::PTRACE_DETACH, *thread).is_err() {
+                // SAFETY: no status is asked for.
+                unsafe { libc::waitpid(*thread, std::ptr::null_mut(), libc::__WALL) };
+            }
+        }
+    }
+}
+
+/// The threads of a process with their names.
+fn threads(pid: u32) -> Vec<(libc::pid_t, String)> {
+    let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| {
+            let name = std::fs::read_to_string(entry.path().join("comm")).ok()?;
+            Some((
+                entry.file_name().to_str()?.parse().ok()?,
+                name.trim_end().to_owned(),
+            ))
+        })
+        .collect()
+}
+
+/// Whether a thread of this name is in this state (`S`: it waits, `D`: it waits and takes no signal).
+pub fn has_thread_in(pid: u32, name: &str, state: char) -> bool {
+    threads(pid).iter().any(|(thread, known)| {
+        known == name
+            && std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")).is_ok_and(|stat| {
+                stat.rsplit_once(") ")
+                    .is_some_and(|(_, rest)| rest.starts_with(state))
+            })
+    })
+}

@@ -400,11 +400,11 @@ impl Store {
         (records, errors)
     }
 
-    /// Where the forks of `repository` are, or would be, mounted, without opening the store: for when the process that
-    /// has it open does not answer. Damaged records say nothing.
-    pub fn recorded_mount_dirs(repository: &Repository) -> Vec<PathBuf> {
+    /// Where the forks of the store in `store_dir` are, or would be, mounted, without opening it: for when the process
+    /// that has it open does not answer. Damaged records say nothing.
+    pub fn recorded_mount_dirs(store_dir: &Path) -> Vec<PathBuf> {
         let places = Places {
-            root: Store::dir_of(repository),
+            root: store_dir.to_owned(),
         };
         let dirs = files::list(&places.forks()).unwrap_or_default();
         dirs.iter()
