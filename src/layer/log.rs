@@ -286,6 +286,15 @@ impl Log {
         self.complete_len >= self.changed_len
     }
 
+    /// Gives back the room that was kept behind the end of a log to which nothing is added any more. Without it only space is
+    /// lost.
+    pub fn give_back_reserve(&mut self) {
+        let cut = fault::step().and_then(|()| self.file.set_len(self.len));
+        if let Err(error) = cut {
+            log::debug!("{}: {error}", self.path.display());
+        }
+    }
+
     pub fn is_sealed(&self) -> bool {
         self.is_sealed
     }

@@ -165,7 +165,9 @@ impl Layer {
             self.sync()?;
         }
         self.log.seal()?;
-        self.log.point().sync()
+        self.log.point().sync()?;
+        self.log.give_back_reserve();
+        Ok(())
     }
 }
 
