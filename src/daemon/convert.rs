@@ -74,9 +74,7 @@ impl From<GitError> for Failure {
                 Failure::new(ErrorCode::GitTooOld, message).hint("install a newer git (on Debian: `apt install git`)")
             }
             GitError::GitMissing(source) if failure::is_out_of_files(&source) => {
-                Failure::new(ErrorCode::Io, "the git program cannot be run")
-                    .cause(source.to_string())
-                    .hint(failure::OUT_OF_FILES)
+                failure::out_of_files("the git program cannot be run".to_owned()).cause(source.to_string())
             }
             GitError::GitMissing(source) => {
                 Failure::new(ErrorCode::GitMissing, "the git program cannot be run")

@@ -206,10 +206,7 @@ impl Failure {
                 Failure::new(ErrorCode::Io, format!("could not {action} {}", path.display()))
                     .hint("the disk answers with errors (`dmesg` tells more): see that it is well, then try again")
             }
-            _ if is_out_of_files(error) => {
-                Failure::new(ErrorCode::Io, format!("could not {action} {}", path.display()))
-                    .hint(OUT_OF_FILES)
-            }
+            _ if is_out_of_files(error) => out_of_files(format!("could not {action} {}", path.display())),
             _ => Failure::new(ErrorCode::Io, format!("could not {action} {}", path.display())),
         };
         failure.cause(error.to_string())
@@ -228,8 +225,12 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What to do where a process may have no more files open.
-pub const OUT_OF_FILES: &str = "unmount some forks, or end the daemon (`tine daemon stop`) and start it with a higher limit of open files (`ulimit -Hn`)";
+/// The process may have no more files open.
+pub(super) fn out_of_files(message: String) -> Failure {
+    Failure::new(ErrorCode::Io, message).hint(
+        "unmount some forks, or end the daemon (`tine daemon stop`) and start it with a higher limit of open files (`ulimit -Hn`)",
+    )
+}
 
 /// Whether the process, or the system, has as many files open as it may.
 pub fn is_out_of_files(error: &io::Error) -> bool {

@@ -25,6 +25,7 @@ mod policy;
 mod presence;
 pub mod protocol;
 mod report;
+mod room;
 pub mod server;
 mod slots;
 mod socket;

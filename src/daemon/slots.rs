@@ -19,7 +19,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::failure::{ErrorCode, Failure};
 use super::presence::Presence;
-use super::{monitor, place, policy};
+use super::{monitor, place, policy, room};
 use crate::attr::Timestamp;
 use crate::fuse::{self, Mount, MountError, MountOptions, Transport, UnmountMode};
 use crate::git::{ObjectId, Repository};
@@ -435,6 +435,7 @@ impl Turn<'_> {
     /// Mounts the fork at `dir`, which was found fit. A stale mount there is detached first. Records are the caller's.
     pub fn mount(&self, dir: &Path, settings: MountSettings) -> Result<(), Failure> {
         fuse::detach_stale(dir)?;
+        room::for_a_mount()?;
         let fork = self.open()?;
         monitor::update(self.daemon, self.name(), &fork);
         let options = MountOptions {

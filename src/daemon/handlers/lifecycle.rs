@@ -1,15 +1,18 @@
 //! The daemon itself: who it is, and its end.
 
+use std::convert::Infallible;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
+
+use parking_lot::Mutex;
 
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, DaemonInfo, Figures, MountFigures, PROTOCOL_VERSION, Response};
+use crate::daemon::room;
 use crate::daemon::slots::{Daemon, Slot, busy};
 use crate::fuse::{self, UnmountMode};
-use crate::sys::process;
+use crate::sys::{parallel, process};
 
 /// What a stop does about programs that use a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +49,7 @@ pub fn figures(daemon: &Arc<Daemon>) -> Response {
         threads: status_line("Threads:")
             .and_then(|text| text.parse().ok())
             .unwrap_or(0),
-        open_files: fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64),
+        open_files: room::open_files().unwrap_or(0),
         open_files_limit: process::open_files_limit().unwrap_or(0),
         mounted: Vec::new(),
     };
@@ -193,33 +196,15 @@ fn detach_all(daemon: &Arc<Daemon>, slots: &[Arc<Slot>], insistence: Insistence)
     });
 }
 
-/// Calls `run` with every slot at the same time: what each one waits for, all wait for together.
+/// Calls `run` with every slot, many at the same time: what one waits for, others wait for meanwhile.
 fn at_once<'s, T: Send>(slots: &'s [Arc<Slot>], run: impl Fn(&'s Arc<Slot>) -> T + Sync) -> Vec<T> {
-    let run = &run;
-    thread::scope(|scope| {
-        let running: Vec<_> = slots
-            .iter()
-            .map(|slot| {
-                let name = format!("stop-{}", slot.name);
-                let spawned = thread::Builder::new()
-                    .name(name)
-                    .spawn_scoped(scope, move || run(slot));
-                spawned.map_err(|error| {
-                    log::warn!("no thread to unmount {}: {error}", slot.name);
-                    run(slot)
-                })
-            })
-            .collect();
-        running
-            .into_iter()
-            .map(|one| match one {
-                Ok(thread) => thread
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-                Err(outcome) => outcome,
-            })
-            .collect()
-    })
+    let outcomes = Mutex::new(Vec::with_capacity(slots.len()));
+    let Ok(()) = parallel::at_once(slots, room::UNMOUNTED_AT_ONCE, |slot| {
+        let outcome = run(slot);
+        outcomes.lock().push(outcome);
+        Ok::<(), Infallible>(())
+    });
+    outcomes.into_inner()
 }
 
 #[cfg(test)]

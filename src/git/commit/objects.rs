@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::git::refs::{library_io_error, sync_if_there};
 use crate::git::{GitError, Repository};
-use crate::sys::parallel::at_once;
+use crate::sys::parallel::disk_work;
 
 /// Blobs up to this many bytes are hashed in memory, and written only if they are new.
 const MAX_BYTES_IN_MEMORY: u64 = 4 << 20;
@@ -153,7 +153,7 @@ fn sync_all(objects_dir: &Path, ids: &[ObjectId]) -> Result<(), GitError> {
         paths.insert(file);
     }
     let paths: Vec<PathBuf> = paths.into_iter().collect();
-    at_once(&paths, |path| sync_if_there(path))
+    disk_work(&paths, |path| sync_if_there(path))
 }
 
 fn loose_path(objects_dir: &Path, id: &ObjectId) -> PathBuf {

@@ -9,7 +9,7 @@ use super::recover::{clean_after_damaged, release_refs, remove_traces};
 use super::{ForkOptions, IndexStamp, Store, TRACES_NAME, files, lock_reason};
 use crate::attr::Timestamp;
 use crate::git::{GitError, Head, LinkedWorktree, ObjectId};
-use crate::sys::parallel::at_once;
+use crate::sys::parallel::disk_work;
 use crate::workspace::StoreError;
 use crate::workspace::base_nodes::BaseAttrs;
 use crate::workspace::carry::CarryRecord;
@@ -186,7 +186,7 @@ impl Store {
                 Ok(())
             }));
         }
-        at_once(&steps, |step| step())?;
+        disk_work(&steps, |step| step())?;
         if let Some(staged) = staged.get() {
             staged.put_in_place()?;
         }

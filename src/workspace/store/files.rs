@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::sys::parallel::at_once;
+use crate::sys::parallel::disk_work;
 use crate::sys::process;
 use crate::workspace::StoreError;
 
@@ -107,7 +107,7 @@ pub(super) fn create_private_dir_with<T: Serialize>(
     write_new(&path, &json(&path, value)?)?;
     let parent = dir.parent().map(Path::to_owned);
     let paths: Vec<PathBuf> = [path, dir.to_owned()].into_iter().chain(parent).collect();
-    at_once(&paths, |path| sync(path))
+    disk_work(&paths, |path| sync(path))
 }
 
 /// A file that is written and durable, but not in its place yet.
@@ -166,7 +166,7 @@ pub(super) fn sync_files_in(dir: &Path) -> Result<(), StoreError> {
     paths.retain(|path| path.is_file());
     paths.push(dir.to_owned());
     paths.extend(dir.parent().map(Path::to_owned));
-    at_once(&paths, |path| sync(path))
+    disk_work(&paths, |path| sync(path))
 }
 
 /// Makes a file or a directory durable.
