@@ -3,7 +3,7 @@
 //! Imports run downwards only (`tests/architecture.rs` checks it):
 //!
 //! ```text
-//! cli ─► daemon ─► fuse ─► change ─► workspace ─► layer ─► git ─► path, attr, sys
+//! cli ─► daemon ─► fuse ─► change ─► workspace ─► layer, merge ─► git ─► path, attr, sys
 //! ```
 //!
 //! The library never prints, prompts or ends the process; only [`cli`] does.
@@ -15,6 +15,7 @@ pub mod daemon;
 pub mod fuse;
 pub mod git;
 pub mod layer;
+pub mod merge;
 pub mod path;
 pub mod sys;
 pub mod workspace;

@@ -12,7 +12,7 @@ const PARTS: [&[&str]; 8] = [
     &["fuse"],
     &["change"],
     &["workspace"],
-    &["layer"],
+    &["layer", "merge"],
     &["git"],
     &["path", "attr", "sys"],
 ];

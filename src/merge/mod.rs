@@ -1,0 +1,13 @@
+//! Three-way merging: values in, values out.
+//!
+//! ```text
+//! base, ours, theirs ─► merge ─► MergeOutcome: a tree, and conflicts as values
+//!                                   │ Conflict + Resolution ─► edits of the tree
+//! ```
+//!
+//! Nothing here moves a ref, touches a checkout or remembers anything: objects are read, and blobs and trees are added to the
+//! object database, where equal ones are one. The same input gives the same outcome.
+
+pub mod conflict;
+
+pub use conflict::{Conflict, ConflictKind, MergeSide, Resolution, Version};
