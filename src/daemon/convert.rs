@@ -65,6 +65,8 @@ impl From<GitError> for Failure {
             }
             GitError::IndexLocked { lock } => Failure::new(ErrorCode::IndexLocked, message).hint(held_lock(&lock)),
             GitError::RefLocked { lock, .. } => Failure::new(ErrorCode::RefLocked, message).hint(held_lock(&lock)),
+            GitError::UnrelatedHistories => Failure::new(ErrorCode::UnrelatedHistories, message)
+                .hint("`--allow-unrelated` merges them nevertheless, `--base REV` names a base"),
             GitError::NoIdentity(reason) => {
                 Failure::new(ErrorCode::NoIdentity, "git does not know who commits")
                     .cause(reason)

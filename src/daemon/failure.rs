@@ -85,6 +85,7 @@ error_codes! {
     RefMoved = "ref-moved", Conflict;
     IndexLocked = "index-locked", Conflict;
     RefLocked = "ref-locked", Conflict;
+    UnrelatedHistories = "unrelated-histories", Refused;
     NoIdentity = "no-identity", Environment;
     GitMissing = "git-missing", Environment;
     GitTooOld = "git-too-old", Environment;

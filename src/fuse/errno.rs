@@ -95,6 +95,7 @@ fn of_git(error: &GitError) -> Errno {
         | GitError::RefMoved { .. }
         | GitError::IndexLocked { .. }
         | GitError::RefLocked { .. }
+        | GitError::UnrelatedHistories
         | GitError::NoIdentity(_)
         | GitError::GitTooOld { .. }
         | GitError::GitMissing(_)

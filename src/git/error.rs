@@ -43,6 +43,9 @@ pub enum GitError {
     /// As [`GitError::IndexLocked`]; `name` is the ref's, or `packed-refs`.
     #[error("the ref {name} is locked by {lock}")]
     RefLocked { name: String, lock: PathBuf },
+    /// Nothing to merge over.
+    #[error("the histories have no commit in common")]
+    UnrelatedHistories,
     #[error("no identity: {0}")]
     NoIdentity(String),
     #[error("git {wanted} or newer is needed, {found} was found")]

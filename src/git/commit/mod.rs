@@ -280,7 +280,7 @@ fn components(path: &RepoPath) -> impl Iterator<Item = &BStr> {
 }
 
 /// Refuses what `git add` refuses: names that some checkout takes for `.git`, and the root.
-fn check_path(path: &RepoPath, kind: TreeEntryKind) -> Result<(), GitError> {
+pub(super) fn check_path(path: &RepoPath, kind: TreeEntryKind) -> Result<(), GitError> {
     let options = gix::validate::path::component::Options {
         protect_windows: false,
         protect_hfs: true,

@@ -91,8 +91,18 @@ impl Repository {
 
     /// Remembers that `id` must be synced before a ref may name it. Objects that were there already count: another
     /// thread, or git, may have written them a moment ago without syncing, and syncing again costs next to nothing.
-    pub(super) fn note_unsynced(&self, id: ObjectId) {
+    pub(in crate::git) fn note_unsynced(&self, id: ObjectId) {
         UNSYNCED.lock().entry(self.objects_dir()).or_default().insert(id);
+    }
+
+    /// What the next sync will take care of.
+    #[cfg(test)]
+    pub(in crate::git) fn unsynced(&self) -> HashSet<ObjectId> {
+        UNSYNCED
+            .lock()
+            .get(&self.objects_dir())
+            .cloned()
+            .unwrap_or_default()
     }
 
     /// Syncs objects that somebody else may have written a moment ago.

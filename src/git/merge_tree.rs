@@ -1,0 +1,351 @@
+//! Three-way merges by the git program: two commits or trees in, a tree and what is unmerged out.
+//!
+//! `git merge-tree` is what `git merge` does, without a checkout: renames, the configuration, attributes and merge
+//! drivers count alike. It touches neither refs nor index, and adds blobs and trees to the object database.
+
+use std::collections::HashMap;
+
+use gix::ObjectId;
+use gix::objs::Kind;
+
+use super::commit::check_path;
+use super::{GitError, Repository, TreeChange, TreeEntry, TreeEntryKind, program};
+use crate::path::{PathError, RepoPath};
+
+/// What is to be merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MergeTreeSpec {
+    /// A commit or a tree. Without one git finds it in the history, which takes commits on both sides; of several it
+    /// makes one.
+    pub base: Option<ObjectId>,
+    /// A commit or a tree; the attributes are its own.
+    pub ours: ObjectId,
+    pub theirs: ObjectId,
+    /// Whether histories that have nothing in common are merged, over an empty base.
+    pub allow_unrelated: bool,
+}
+
+/// git's answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MergedTree {
+    /// With conflict markers in texts, and files out of each other's way at names of git's making.
+    pub tree_id: ObjectId,
+    /// What is unmerged, as an index would have it; sorted by path, then stage.
+    pub stages: Vec<Stage>,
+    /// Conflicts and notes.
+    pub messages: Vec<MergeMessage>,
+    /// Whether git would go on and commit. Conflicts need not leave stages.
+    pub is_clean: bool,
+}
+
+/// Whose version a stage is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StageSide {
+    /// Stage 1.
+    Base,
+    /// Stage 2.
+    Ours,
+    /// Stage 3.
+    Theirs,
+}
+
+/// An unmerged entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stage {
+    pub path: RepoPath,
+    pub stage: StageSide,
+    /// Never a directory.
+    pub kind: TreeEntryKind,
+    pub id: ObjectId,
+}
+
+/// What git says of some paths.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MergeMessage {
+    /// The one it is about, then others that play a part.
+    pub paths: Vec<RepoPath>,
+    /// Never translated: `Auto-merging`, `CONFLICT (contents)` …
+    pub kind: String,
+    /// For people, in the language of the environment.
+    pub text: String,
+}
+
+impl Repository {
+    /// Merges with one call of `git merge-tree`.
+    ///
+    /// # Errors
+    /// [`GitError::UnrelatedHistories`] where no base was given and there is none; [`GitError::HostilePath`] or
+    /// [`GitError::HostileTree`] where the trees hold names that no checkout may have.
+    pub fn merge_tree(&self, spec: &MergeTreeSpec) -> Result<MergedTree, GitError> {
+        let ours_tree_id = self.peel_to_tree(spec.ours)?;
+        let theirs_tree_id = self.peel_to_tree(spec.theirs)?;
+        let attributes_id = self.attribute_source(spec, ours_tree_id, theirs_tree_id)?;
+        let mut command = program::command(self.common_dir());
+        // Merge drivers put their files into the working directory: not the user's checkout. With a work tree above it,
+        // paths would be told relative to here.
+        command
+            .arg("--git-dir")
+            .arg(self.common_dir())
+            .arg("--work-tree")
+            .arg(self.common_dir())
+            .arg(format!("--attr-source={attributes_id}"))
+            .args(["merge-tree", "--write-tree", "-z", "--messages"])
+            // With more, what was merged on the way to a base is told as if it were part of this merge.
+            .env("GIT_MERGE_VERBOSITY", "2");
+        if spec.allow_unrelated {
+            command.arg("--allow-unrelated-histories");
+        }
+        if let Some(base) = spec.base {
+            command.arg(format!("--merge-base={base}"));
+        }
+        command.args([spec.ours.to_string(), spec.theirs.to_string()]);
+        let finished = program::finish(&mut command, b"")?;
+        let is_clean = match finished.status.code() {
+            Some(0) => true,
+            // It exits so where it has nothing to merge, too.
+            Some(1) if !finished.stdout.is_empty() => false,
+            _ if self.is_unrelated(spec) => return Err(GitError::UnrelatedHistories),
+            _ => return Err(program::failed(&command, &finished)),
+        };
+        let merged = parse(&finished.stdout, is_clean)?;
+        self.note_merged(&merged, [ours_tree_id, theirs_tree_id])?;
+        Ok(merged)
+    }
+
+    /// All best common ancestors of two commits, in git's order; empty where the histories have nothing in common.
+    pub fn merge_bases(&self, a: ObjectId, b: ObjectId) -> Result<Vec<ObjectId>, GitError> {
+        let mut command = program::command(self.common_dir());
+        command
+            .arg("--git-dir")
+            .arg(self.common_dir())
+            .args(["merge-base", "--all"])
+            .args([a.to_string(), b.to_string()]);
+        let finished = program::finish(&mut command, b"")?;
+        match finished.status.code() {
+            Some(0) => {}
+            Some(1) => return Ok(Vec::new()),
+            _ => return Err(program::failed(&command, &finished)),
+        }
+        finished
+            .stdout
+            .split(|&byte| byte == b'\n')
+            .filter(|line| !line.is_empty())
+            .map(|hex| ObjectId::from_hex(hex).map_err(GitError::library("read the merge bases")))
+            .collect()
+    }
+
+    /// The tree of a commit, or the tree itself; tags are followed.
+    pub fn peel_to_tree(&self, id: ObjectId) -> Result<ObjectId, GitError> {
+        if id == self.empty_tree_id() {
+            return Ok(id);
+        }
+        match self.peel(id)? {
+            (commit_id, Kind::Commit) => Ok(self.commit_info(commit_id)?.tree_id),
+            (tree_id, Kind::Tree) => Ok(tree_id),
+            (id, kind) => Err(GitError::CorruptObject {
+                id,
+                reason: format!("it is a {kind}, not a tree"),
+            }),
+        }
+    }
+
+    /// What `tree_id` has at `path`, if anything.
+    pub fn tree_entry(&self, tree_id: ObjectId, path: &RepoPath) -> Result<Option<TreeEntry>, GitError> {
+        let mut found: Option<TreeEntry> = None;
+        for name in path.components() {
+            let dir_id = match &found {
+                None => tree_id,
+                Some(entry) if entry.kind == TreeEntryKind::Directory => entry.id,
+                Some(_) => return Ok(None),
+            };
+            let entries = self.read_tree(dir_id)?;
+            found = entries.into_iter().find(|entry| entry.name == name);
+            if found.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The tree whose attributes decide: that of ours. `git merge` has them from the checkout; where that has no
+    /// `.gitattributes` and texts are to be normalised, it takes the merged one, which is the one that theirs adds.
+    fn attribute_source(
+        &self,
+        spec: &MergeTreeSpec,
+        ours_tree_id: ObjectId,
+        theirs_tree_id: ObjectId,
+    ) -> Result<ObjectId, GitError> {
+        if self.config_bool("merge.renormalize") != Some(true) {
+            return Ok(ours_tree_id);
+        }
+        let path = RepoPath::parse(b".gitattributes").map_err(GitError::library("name the attributes"))?;
+        let Some(added) = self.tree_entry(theirs_tree_id, &path)? else {
+            return Ok(ours_tree_id);
+        };
+        let base = match spec.base {
+            Some(base) => Some(base),
+            None => self.merge_bases(spec.ours, spec.theirs)?.first().copied(),
+        };
+        let was_there = match base {
+            Some(base) => self.tree_entry(self.peel_to_tree(base)?, &path)?.is_some(),
+            None => false,
+        };
+        if was_there || self.tree_entry(ours_tree_id, &path)?.is_some() {
+            return Ok(ours_tree_id);
+        }
+        let change = TreeChange {
+            path,
+            new: Some((added.kind, added.id)),
+        };
+        self.edit_tree(ours_tree_id, &[change])
+    }
+
+    fn is_unrelated(&self, spec: &MergeTreeSpec) -> bool {
+        spec.base.is_none()
+            && !spec.allow_unrelated
+            && matches!(self.merge_bases(spec.ours, spec.theirs), Ok(bases) if bases.is_empty())
+    }
+
+    /// Remembers what git may have just written, and not synced: what is in neither tree that was merged.
+    fn note_merged(&self, merged: &MergedTree, known: [ObjectId; 2]) -> Result<(), GitError> {
+        for stage in merged
+            .stages
+            .iter()
+            .filter(|stage| stage.kind != TreeEntryKind::Submodule)
+        {
+            self.note_unsynced(stage.id);
+        }
+        let mut open = vec![(merged.tree_id, known.map(Some))];
+        while let Some((tree_id, known)) = open.pop() {
+            if known.contains(&Some(tree_id)) || tree_id == self.empty_tree_id() {
+                continue;
+            }
+            self.note_unsynced(tree_id);
+            let mut beside = [HashMap::new(), HashMap::new()];
+            for (entries, known) in beside.iter_mut().zip(known) {
+                let known = known.map_or(Ok(Vec::new()), |id| self.read_tree(id))?;
+                *entries = known
+                    .into_iter()
+                    .map(|entry| ((entry.name, entry.kind), entry.id))
+                    .collect();
+            }
+            for entry in self.read_tree(tree_id)? {
+                let key = (entry.name, entry.kind);
+                let same = beside.each_ref().map(|entries| entries.get(&key).copied());
+                match entry.kind {
+                    TreeEntryKind::Directory => open.push((entry.id, same)),
+                    TreeEntryKind::Submodule => {}
+                    _ if same.contains(&Some(entry.id)) => {}
+                    _ => self.note_unsynced(entry.id),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads what `git merge-tree -z --messages` prints (git-merge-tree(1), OUTPUT).
+fn parse(output: &[u8], is_clean: bool) -> Result<MergedTree, GitError> {
+    let mut fields = Fields { rest: output };
+    let tree_id = fields.id()?;
+    let mut stages = Vec::new();
+    let mut seen = fields.next()?;
+    while !seen.is_empty() {
+        stages.push(stage(seen, tree_id)?);
+        seen = fields.next()?;
+    }
+    let mut messages = Vec::new();
+    while !fields.rest.is_empty() {
+        let count = text(fields.next()?)
+            .parse::<usize>()
+            .map_err(GitError::library(READ))?;
+        let mut paths = Vec::new();
+        for _ in 0..count {
+            paths.push(path(fields.next()?, tree_id)?);
+        }
+        messages.push(MergeMessage {
+            paths,
+            kind: text(fields.next()?),
+            text: text(fields.next()?).trim_end().to_owned(),
+        });
+    }
+    Ok(MergedTree {
+        tree_id,
+        stages,
+        messages,
+        is_clean,
+    })
+}
+
+const READ: &str = "read what git merge-tree says";
+
+/// Fields that end in NUL.
+struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    fn next(&mut self) -> Result<&'a [u8], GitError> {
+        let end = self.rest.iter().position(|&byte| byte == 0);
+        let (field, rest) = end
+            .and_then(|end| Some((self.rest.get(..end)?, self.rest.get(end + 1..)?)))
+            .ok_or_else(|| unexpected(self.rest))?;
+        self.rest = rest;
+        Ok(field)
+    }
+
+    fn id(&mut self) -> Result<ObjectId, GitError> {
+        ObjectId::from_hex(self.next()?).map_err(GitError::library(READ))
+    }
+}
+
+/// `<mode> <id> <stage>TAB<path>`
+fn stage(field: &[u8], tree_id: ObjectId) -> Result<Stage, GitError> {
+    let (head, name) = split_at(field, b'\t').ok_or_else(|| unexpected(field))?;
+    let (mode, rest) = split_at(head, b' ').ok_or_else(|| unexpected(field))?;
+    let (id, number) = split_at(rest, b' ').ok_or_else(|| unexpected(field))?;
+    let kind = match mode {
+        b"100755" => TreeEntryKind::Executable,
+        b"120000" => TreeEntryKind::Symlink,
+        b"160000" => TreeEntryKind::Submodule,
+        b"100644" => TreeEntryKind::File,
+        _ => return Err(unexpected(field)),
+    };
+    let stage = match number {
+        b"1" => StageSide::Base,
+        b"2" => StageSide::Ours,
+        b"3" => StageSide::Theirs,
+        _ => return Err(unexpected(field)),
+    };
+    let path = path(name, tree_id)?;
+    check_path(&path, kind)?;
+    Ok(Stage {
+        path,
+        stage,
+        kind,
+        id: ObjectId::from_hex(id).map_err(GitError::library(READ))?,
+    })
+}
+
+fn path(bytes: &[u8], tree_id: ObjectId) -> Result<RepoPath, GitError> {
+    RepoPath::parse(bytes).map_err(|source: PathError| GitError::HostileTree { tree_id, source })
+}
+
+fn split_at(bytes: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
+    let at = bytes.iter().position(|&byte| byte == separator)?;
+    Some((bytes.get(..at)?, bytes.get(at + 1..)?))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn unexpected(bytes: &[u8]) -> GitError {
+    GitError::Library {
+        action: READ,
+        reason: format!("{:?} was not expected", String::from_utf8_lossy(bytes)),
+    }
+}
+
+#[cfg(test)]
+mod tests;
