@@ -8,6 +8,9 @@
 //! Nothing here moves a ref, touches a checkout or remembers anything: objects are read, and blobs and trees are added to the
 //! object database, where equal ones are one. The same input gives the same outcome.
 
+mod classify;
 pub mod conflict;
+pub mod tree;
 
 pub use conflict::{Conflict, ConflictKind, MergeSide, Resolution, Version};
+pub use tree::{Level, MergeInput, MergeOptions, MergeOutcome, Strategy, merge};
