@@ -55,6 +55,14 @@ pub struct Change {
 }
 
 impl Change {
+    /// The change as one of a tree.
+    pub fn edit(&self) -> TreeChange {
+        TreeChange {
+            path: self.path.clone(),
+            new: self.new.as_ref().map(|side| (side.kind, side.id)),
+        }
+    }
+
     /// What happened to the path.
     pub fn kind(&self) -> ChangeKind {
         let (Some(old), Some(new)) = (&self.old, &self.new) else {
@@ -102,16 +110,7 @@ pub fn changeset(repository: &Repository, fork: &Fork, blobs: Blobs) -> Result<C
 /// The tree of the fork's view: HEAD's tree with the changes applied. `changeset` must have been computed with
 /// [`Blobs::Write`].
 pub fn write_tree(repository: &Repository, changeset: &Changeset) -> Result<ObjectId, ChangeError> {
-    // What goes, goes first: a file may give its name to a directory, and the other way round.
-    let removed = changeset.changes.iter().filter(|change| change.new.is_none());
-    let set = changeset.changes.iter().filter(|change| change.new.is_some());
-    let edits: Vec<TreeChange> = removed
-        .chain(set)
-        .map(|change| TreeChange {
-            path: change.path.clone(),
-            new: change.new.as_ref().map(|side| (side.kind, side.id)),
-        })
-        .collect();
+    let edits: Vec<TreeChange> = changeset.changes.iter().map(Change::edit).collect();
     Ok(repository.edit_tree(changeset.head_tree, &edits)?)
 }
 

@@ -123,7 +123,7 @@ pub fn commit(
 }
 
 /// What a thread found; a panic goes on where it would have without the thread.
-fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+pub(super) fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
@@ -181,13 +181,8 @@ pub fn keep_discarded(
     };
     let commit_id = match repository.write_commit(&spec) {
         Err(GitError::NoIdentity(_)) => {
-            let own = Identity {
-                name: "tine".to_owned(),
-                email: "tine@localhost".to_owned(),
-                time: None,
-            };
-            spec.author = Some(own.clone());
-            spec.committer = Some(own);
+            spec.author = Some(Identity::tine());
+            spec.committer = Some(Identity::tine());
             repository.write_commit(&spec)?
         }
         written => written?,
@@ -271,7 +266,7 @@ fn adopt(fork: &Fork, adoptable: &[Adoptable]) -> Result<usize, ChangeError> {
 
 /// Makes `head` reachable from the refs of the fork, and lets nothing go that was: layers may hold blobs of every HEAD
 /// the fork ever had. `head` follows its descendants; where HEAD went elsewhere the old one becomes `held-<n>`.
-fn keep_head(repository: &Repository, name: &ForkName, head: ObjectId) -> Result<(), ChangeError> {
+pub(super) fn keep_head(repository: &Repository, name: &ForkName, head: ObjectId) -> Result<(), ChangeError> {
     let kept = repository.kept(name.as_str())?;
     for (label, id) in &kept {
         if is_of_the_fork(label) && repository.is_ancestor(head, *id)? {

@@ -20,8 +20,19 @@ pub enum ChangeError {
     /// The tree that was written is not what the changeset says. HEAD has not moved.
     #[error("{0} did not land in the new tree as it is in the fork")]
     NotLanded(RepoPath),
+    /// Uncommitted changes, sorted by path.
+    #[error("{} would be overwritten", shown(.0))]
+    LocalChanges(Vec<RepoPath>),
+    #[error("a tree has no history in which a merge base could be found")]
+    NoMergeBase,
+    #[error("both sides have commits that the other has not")]
+    NotFastForward,
     #[error("{word} is no snapshot of {fork}, no fork and no revision")]
     NoSuchPoint { fork: ForkName, word: String },
+    #[error("there is no review {0}")]
+    NoSuchReview(u64),
+    #[error("{0} is no fork, no snapshot and no revision")]
+    NothingCalled(String),
     #[error(transparent)]
     Git(#[from] GitError),
     #[error(transparent)]
@@ -30,4 +41,15 @@ pub enum ChangeError {
     Operation(#[from] OperationError),
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// How many paths are named.
+const NAMED_PATHS: usize = 3;
+
+fn shown(paths: &[RepoPath]) -> String {
+    let named: Vec<String> = paths.iter().take(NAMED_PATHS).map(RepoPath::to_string).collect();
+    match paths.len().saturating_sub(NAMED_PATHS) {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
 }

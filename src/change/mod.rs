@@ -3,14 +3,17 @@
 //! [`compare`] is pure over a [`Delta`](crate::workspace::Delta), a tree reader and ignore rules; [`changeset`] adds the
 //! contents; one planner serves status, diff, commit and dry runs alike.
 
+pub mod advance;
 pub mod changeset;
 pub mod commit;
 pub mod compare;
 mod contents;
 pub mod error;
+pub mod merge;
 mod nested;
 pub mod point;
 pub mod revert;
+pub mod review;
 pub mod snapshots;
 #[cfg(test)]
 mod tests;

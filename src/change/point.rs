@@ -7,8 +7,11 @@
 //! ```text
 //! snapshot:NAME          fork:NAME          fork:NAME@SNAPSHOT          rev:REVISION
 //! ```
+//!
+//! `NAME@SNAPSHOT` means the snapshot of that fork without a prefix, too.
 
 use std::fmt;
+use std::path::Path;
 
 use super::{ChangeError, snapshots};
 use crate::git::{GitError, ObjectId};
@@ -88,6 +91,11 @@ impl Point {
         if let Ok(word) = ForkName::parse(word) {
             meanings.extend([Point::Snapshot(word.clone()), Point::Fork(word)]);
         }
+        if let Some((fork, snapshot)) = word.split_once('@')
+            && let (Ok(fork), Ok(snapshot)) = (ForkName::parse(fork), ForkName::parse(snapshot))
+        {
+            meanings.push(Point::SnapshotOf(fork, snapshot));
+        }
         if word == PRISTINE {
             meanings.push(Point::Pristine);
         }
@@ -126,6 +134,56 @@ impl Point {
             fork: name.clone(),
             word: word.to_owned(),
         })
+    }
+
+    /// Finds what `word` means where no fork is spoken of: a fork, a snapshot (`fork@snapshot`), or a revision in the worktree
+    /// with `git_dir`. Writes nothing.
+    pub fn find_anywhere(store: &Store, git_dir: &Path, word: &str) -> Result<FoundPoint, ChangeError> {
+        let name = word.strip_prefix("fork:").unwrap_or(word);
+        let mut meanings = Vec::new();
+        match name.split_once('@') {
+            Some((fork, snapshot)) => {
+                if let (Ok(fork), Ok(snapshot)) = (ForkName::parse(fork), ForkName::parse(snapshot)) {
+                    meanings.push(Point::SnapshotOf(fork, snapshot));
+                }
+            }
+            None => meanings.extend(ForkName::parse(name).ok().map(Point::Fork)),
+        }
+        let mut found: Vec<(Point, PointTree)> = Vec::new();
+        for point in meanings {
+            let (Point::Fork(fork) | Point::SnapshotOf(fork, _)) = &point else {
+                continue;
+            };
+            let tree = store
+                .record(fork)
+                .map_err(ChangeError::from)
+                .and_then(|record| point.tree(store, &record));
+            match tree {
+                Ok(tree) => found.push((point, tree)),
+                Err(error) if is_missing(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if !word.starts_with("fork:") {
+            let revision = word.strip_prefix("rev:").unwrap_or(word);
+            match store.repository().resolve_tree(git_dir, revision) {
+                Ok((tree_id, commit_id)) => found.push((
+                    Point::Revision(revision.to_owned()),
+                    PointTree::Known { tree_id, commit_id },
+                )),
+                Err(GitError::UnknownRevision(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let mut found = found.into_iter();
+        match found.next() {
+            Some((point, tree)) => Ok(FoundPoint {
+                point,
+                tree,
+                others: found.map(|(point, _)| point).collect(),
+            }),
+            None => Err(ChangeError::NothingCalled(word.to_owned())),
+        }
     }
 
     /// Finds this point of the fork `name`, and writes nothing.
@@ -217,6 +275,10 @@ mod tests {
             ["snapshot:pristine", "fork:pristine", "pristine", "rev:pristine"]
         );
         assert_eq!(meanings("HEAD~2").unwrap(), ["rev:HEAD~2"], "no other's name");
+        assert_eq!(
+            meanings("demo@before").unwrap(),
+            ["fork:demo@before", "rev:demo@before"]
+        );
     }
 
     #[test]

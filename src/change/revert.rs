@@ -62,9 +62,11 @@ pub fn revert(
             return Ok(plan.outcome);
         }
         plan.keep_blobs(repository, name, to)?;
-        let applied = fork
-            .workspace
-            .apply(by, &plan.replacements, ApplyOptions { force: options.force });
+        let apply_options = ApplyOptions {
+            force: options.force,
+            advance: None,
+        };
+        let applied = fork.workspace.apply(by, &plan.replacements, &apply_options);
         match applied {
             Ok(()) => return Ok(plan.outcome),
             Err(OperationError::Fs { path, source }) if matches!(*source, FsError::Stale) => {
@@ -113,24 +115,9 @@ impl Plan {
         let (changes, left_alone): (Vec<_>, Vec<_>) = changes
             .into_iter()
             .partition(|change| !is_repository(fork, change));
-        let edits: Vec<TreeChange> = changes
-            .iter()
-            .map(|change| TreeChange {
-                path: change.path.clone(),
-                new: change.new.as_ref().map(|side| (side.kind, side.id)),
-            })
-            .collect();
-        // What is written is converted as the fork's attributes say when all is done.
+        let edits: Vec<TreeChange> = changes.iter().map(Change::edit).collect();
         let new_tree = repository.edit_tree(view_tree, &edits)?;
-        let planner = Planner {
-            repository,
-            base: fork.workspace.base(),
-            rules: fork.conversions_of(new_tree)?,
-        };
-        let replacements = changes
-            .iter()
-            .map(|change| planner.replacement(change))
-            .collect::<Result<_, _>>()?;
+        let replacements = replacements(repository, fork, &changes, new_tree)?;
         Ok(Plan {
             replacements,
             outcome: RevertOutcome {
@@ -187,6 +174,22 @@ impl Plan {
     }
 }
 
+/// What has to be done to the view for these changes. What is written is converted as the attributes say that are in force
+/// when all is done, when the view is `new_tree`.
+pub(super) fn replacements(
+    repository: &Repository,
+    fork: &Fork,
+    changes: &[Change],
+    new_tree: ObjectId,
+) -> Result<Vec<Replacement>, ChangeError> {
+    let planner = Planner {
+        repository,
+        base: fork.workspace.base(),
+        rules: fork.conversions_of(new_tree)?,
+    };
+    changes.iter().map(|change| planner.replacement(change)).collect()
+}
+
 /// Whether something is at the path, ignored or not.
 fn exists(fork: &Fork, path: &RepoPath) -> Result<bool, ChangeError> {
     match fork.workspace.resolve(path) {
@@ -198,7 +201,7 @@ fn exists(fork: &Fork, path: &RepoPath) -> Result<bool, ChangeError> {
 
 /// Whether the change is one of a repository within the fork. What it stands on is its own affair; that an empty
 /// directory of a submodule comes or goes is not.
-fn is_repository(fork: &Fork, change: &Change) -> bool {
+pub(super) fn is_repository(fork: &Fork, change: &Change) -> bool {
     let is_gitlink = |side: &Option<Side>| {
         side.as_ref()
             .is_some_and(|side| side.kind == TreeEntryKind::Submodule)

@@ -133,13 +133,17 @@ impl Context {
 
     /// The fork in whose mount the command runs.
     fn fork_here(&self, connection: &mut Connection) -> Result<ForkName, Failure> {
+        self.fork_if_here(connection)?.ok_or_else(not_in_fork)
+    }
+
+    /// The fork in whose mount the command runs, if it does.
+    pub fn fork_if_here(&self, connection: &mut Connection) -> Result<Option<ForkName>, Failure> {
         let (forks, _) = connection.forks()?;
-        forks
+        Ok(forks
             .into_iter()
             .filter(|fork| fork.mounted && self.is_beneath(&fork.mount_dir))
             .max_by_key(|fork| fork.mount_dir.as_os_str().len())
-            .map(|fork| fork.name)
-            .ok_or_else(not_in_fork)
+            .map(|fork| fork.name))
     }
 
     /// Whether the command runs in `mount_dir` or beneath it.

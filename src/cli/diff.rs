@@ -6,15 +6,15 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use base64::Engine;
 use serde::Serialize;
 
+use super::content::{Content, content};
 use super::context::Context;
 use super::output::quoted;
 use super::{Exit, SUCCESS};
+use crate::daemon::Failure;
 use crate::daemon::protocol::{ChangeLine, Difference, PointInfo, Request};
-use crate::daemon::{ErrorCode, Failure};
-use crate::git::{GitError, ObjectId, program};
+use crate::git::{GitError, program};
 use crate::path::text::PathText;
 use crate::workspace::ForkName;
 
@@ -163,14 +163,6 @@ struct Contents {
     new_content: Option<Content>,
 }
 
-/// Bytes in JSON: as text where they are UTF-8, else in base64.
-#[derive(Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Content {
-    Text(String),
-    Base64(String),
-}
-
 fn tell_json(verb: &Diff, context: &Context, difference: &Difference, place: &Path) -> Result<Exit, Failure> {
     let counts = match verb.stat || !verb.paths.is_empty() {
         true => Some(line_counts(difference, place, &verb.paths)?),
@@ -252,26 +244,4 @@ fn line_counts(
         entry.removed_lines = entry.removed_lines.zip(removed).map(|(a, b)| a.saturating_add(b));
     }
     Ok(counts)
-}
-
-/// One side's bytes as git stores them; `None` where there is no such side, and for a submodule, which has none.
-fn content(context: &Context, mode: Option<&str>, id: Option<&str>) -> Result<Option<Content>, Failure> {
-    let (Some(mode), Some(id)) = (mode, id) else {
-        return Ok(None);
-    };
-    if mode == "160000" {
-        return Ok(None);
-    }
-    let id = ObjectId::from_hex(id.as_bytes()).map_err(|error| {
-        Failure::new(
-            ErrorCode::Internal,
-            format!("the daemon named {id:?}, which is no object id"),
-        )
-        .cause(error.to_string())
-    })?;
-    let bytes = context.repository()?.read_blob(id)?;
-    Ok(Some(match String::from_utf8(bytes) {
-        Ok(text) => Content::Text(text),
-        Err(error) => Content::Base64(base64::engine::general_purpose::STANDARD.encode(error.as_bytes())),
-    }))
 }

@@ -19,6 +19,7 @@ mod cat;
 mod checks;
 mod commit;
 mod completions;
+mod content;
 mod context;
 mod daemon;
 mod delete;
@@ -34,6 +35,7 @@ mod inside;
 mod list;
 mod log;
 mod ls;
+mod merge;
 mod mount;
 mod mv;
 mod new;
@@ -42,8 +44,10 @@ mod origin;
 mod output;
 mod path;
 mod reset;
+mod resolve;
 mod restore;
 mod revert;
+mod review;
 mod rm;
 mod shell;
 mod snapshot;
@@ -122,6 +126,9 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Diff(verb) => diff::run(verb, &context),
         Verb::Revert(verb) => revert::run(verb, &context),
         Verb::Commit(verb) => commit::run(verb, &context),
+        Verb::Merge(verb) => merge::run(verb, &context),
+        Verb::Review(verb) => review::run(verb, &context),
+        Verb::Resolve(verb) => resolve::run(verb, &context),
         Verb::Log(verb) => log::run(verb, &context),
         Verb::Snapshot(verb) => snapshot::run(verb, &context),
         Verb::Snapshots(verb) => snapshots::run(verb, &context),

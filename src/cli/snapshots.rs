@@ -61,6 +61,7 @@ fn rows(snapshots: &[SnapshotInfo], output: &Output) -> Vec<Vec<Cell>> {
             SnapshotReason::BeforeRestore => "taken before a restore",
             SnapshotReason::BeforeReset => "taken before a reset",
             SnapshotReason::BeforeDiscard => "taken before the changes were discarded",
+            SnapshotReason::BeforeMerge => "taken before a merge",
         });
         vec![
             Cell::new(snapshot.name.as_str()).toned(output, Tone::Name),

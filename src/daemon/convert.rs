@@ -60,6 +60,12 @@ impl From<GitError> for Failure {
                 .hint("no checkout of it is possible: choose another revision with `--from REV`"),
             GitError::HostilePath { .. } => Failure::new(ErrorCode::HostileTree, message)
                 .hint("choose another revision with `--from REV`; `git fsck` names the commits"),
+            GitError::CheckoutInTheWay { dir, reason } => Failure::new(
+                ErrorCode::LocalChanges,
+                format!("the checkout at {} cannot follow", dir.display()),
+            )
+            .cause(reason)
+            .hint("commit or stash what is uncommitted there (`git status` shows it), then merge again; nothing was changed"),
             GitError::RefMoved { .. } => {
                 Failure::new(ErrorCode::RefMoved, message).hint("somebody else was faster: try again")
             }
@@ -220,6 +226,8 @@ impl From<OperationError> for Failure {
             }
             OperationError::NothingToTakeBack { above: None, .. } => Failure::new(ErrorCode::NothingToUndo, message)
                 .hint("`tine op log FORK` shows what was done by commands, and what can be taken back"),
+            OperationError::IsAdvance { .. } => Failure::new(ErrorCode::CannotUndo, message)
+                .hint("without a path `tine undo` takes back all of it; `tine revert FORK PATH --to SNAPSHOT` one path"),
             OperationError::IsSwitch { .. } => Failure::new(ErrorCode::CannotUndo, message)
                 .hint("`tine restore` brings that snapshot back"),
             OperationError::Source { source, .. } => match source.raw_os_error() {
@@ -318,10 +326,21 @@ impl From<ChangeError> for Failure {
             ChangeError::NotLanded(_) => Failure::new(ErrorCode::Internal, message)
                 .cause("HEAD did not move and the fork is as it was")
                 .hint(REPORT),
+            ChangeError::LocalChanges(_) => Failure::new(ErrorCode::LocalChanges, message)
+                .hint("commit them (`tine commit`), or take them back (`tine revert`); nothing was changed"),
+            ChangeError::NoMergeBase => Failure::new(ErrorCode::NoMergeBase, message)
+                .hint("name what both sides began as: `--base REV`"),
+            ChangeError::NotFastForward => Failure::new(ErrorCode::NotFastForward, message)
+                .hint("without `--ff-only` a merge commit is made"),
             ChangeError::NoSuchPoint { fork, .. } => Failure::new(ErrorCode::NoSuchPoint, message).hint(format!(
                 "`tine list` shows the forks, `tine exec {fork} -- git log --all --oneline` the revisions; `pristine` is \
                  what {fork} was made from"
             )),
+            ChangeError::NoSuchReview(_) => {
+                Failure::new(ErrorCode::NoSuchReview, message).hint("`tine review list --all` shows the reviews")
+            }
+            ChangeError::NothingCalled(_) => Failure::new(ErrorCode::NoSuchPoint, message)
+                .hint("`tine list` shows the forks, `git log --all --oneline` the revisions; a snapshot is `fork@snapshot`"),
             ChangeError::Git(source) => source.into(),
             ChangeError::Fs(source) => source.into(),
             ChangeError::Operation(source) => source.into(),
@@ -390,7 +409,8 @@ impl From<MountError> for Failure {
     }
 }
 
-const REPORT: &str = "this is a fault of tine's: please report it, with the end of `daemon.log` in the store";
+pub(super) const REPORT: &str =
+    "this is a fault of tine's: please report it, with the end of `daemon.log` in the store";
 
 fn not_permitted(reason: String) -> Failure {
     Failure::new(ErrorCode::FuseNotPermitted, "mounting with FUSE is not permitted")

@@ -25,6 +25,8 @@ pub enum ExitCode {
     Conflict,
     /// This machine cannot do it: no `/dev/fuse`, no git, no permission.
     Environment,
+    /// There was nothing to do.
+    Nothing,
 }
 
 impl ExitCode {
@@ -37,6 +39,7 @@ impl ExitCode {
             ExitCode::NotFound => 4,
             ExitCode::Conflict => 5,
             ExitCode::Environment => 6,
+            ExitCode::Nothing => 7,
         }
     }
 }
@@ -125,6 +128,16 @@ error_codes! {
     CannotUndo = "cannot-undo", Refused;
     UncommittedChanges = "uncommitted-changes", Refused;
     NothingToCommit = "nothing-to-commit", Refused;
+    /// Uncommitted work is where something else is to be.
+    LocalChanges = "local-changes", Refused;
+    NoSuchReview = "no-such-review", NotFound;
+    /// The review is committed or aborted, or a conflict in it is open.
+    ReviewState = "review-state", Refused;
+    /// A side of the review has moved on.
+    ReviewOutdated = "review-outdated", Refused;
+    NoSuchConflict = "no-such-conflict", NotFound;
+    NoMergeBase = "no-merge-base", Usage;
+    NotFastForward = "not-fast-forward", Refused;
     EmptyMessage = "empty-message", Usage;
     OperationInProgress = "operation-in-progress", Refused;
     HookRefused = "hook-refused", Refused;
@@ -290,6 +303,7 @@ mod tests {
             ExitCode::NotFound,
             ExitCode::Conflict,
             ExitCode::Environment,
+            ExitCode::Nothing,
         ] {
             let name = serde_json::to_value(exit).unwrap();
             let row = format!("| {} | `{}` |", exit.code(), name.as_str().unwrap());

@@ -6,11 +6,18 @@
 //!
 //! Paths need not be UTF-8: those that are travel as strings, others as `{"base64":"…"}` ([`PathText`]).
 
+mod merging;
+mod reviewing;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::merging::{Merge, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource};
+pub use self::reviewing::{
+    AmendRequest, CommitReviewRequest, ResolutionWish, ResolveRequest, ReviewInfo, ReviewShown,
+};
 use super::failure::Failure;
 use super::transfer::Transfer;
 use crate::attr::Timestamp;
@@ -34,7 +41,9 @@ pub enum Request {
     /// What the daemon holds in memory. Answers [`Answer::Figures`].
     Figures,
     /// Unmounts everything and ends; without `force` refused while a mount is in use.
-    Stop { force: bool },
+    Stop {
+        force: bool,
+    },
     /// Answers [`Answer::Fork`].
     New(NewRequest),
     /// Freezes what the fork has under a name. Answers [`Answer::Snapshot`].
@@ -44,19 +53,29 @@ pub enum Request {
         message: Option<String>,
     },
     /// Answers [`Answer::Snapshots`].
-    Snapshots { fork: ForkName },
+    Snapshots {
+        fork: ForkName,
+    },
     /// Answers [`Answer::Done`].
-    RemoveSnapshot { fork: ForkName, name: ForkName },
+    RemoveSnapshot {
+        fork: ForkName,
+        name: ForkName,
+    },
     /// Answers [`Answer::Restored`].
     Restore(RestoreRequest),
     /// Takes the fork back to HEAD. Answers [`Answer::Restored`].
-    Reset { fork: ForkName, command: String },
+    Reset {
+        fork: ForkName,
+        command: String,
+    },
     /// Frees what nothing reaches. Answers [`Answer::Collected`].
     Collect,
     /// Answers [`Answer::Forks`].
     List,
     /// Answers [`Answer::Fork`].
-    Show { fork: ForkName },
+    Show {
+        fork: ForkName,
+    },
     /// Mounts, at `dir` (absolute) if given (remembered). Mounted there already is no error. Answers [`Answer::Fork`].
     Mount {
         fork: ForkName,
@@ -85,7 +104,10 @@ pub enum Request {
     },
     /// The changes against HEAD; with `write` also as objects, so that `Changes::view_tree` is there. Answers
     /// [`Answer::Changes`].
-    Changes { fork: ForkName, write: bool },
+    Changes {
+        fork: ForkName,
+        write: bool,
+    },
     /// The difference between the fork's view and another point (as [`Point`](crate::change::Point) understands words;
     /// HEAD, where none is named): what leads from there to the view, or with `reverse` the other way. All of it is written as
     /// objects. Answers [`Answer::Difference`].
@@ -105,6 +127,28 @@ pub enum Request {
         author: Option<IdentityText>,
         committer: Option<IdentityText>,
     },
+    /// Answers [`Answer::Merge`], whatever came of it.
+    Merge(Box<MergeRequest>),
+    /// Open reviews, or all. Answers [`Answer::Reviews`].
+    Reviews {
+        all: bool,
+    },
+    /// Answers [`Answer::Review`].
+    Review {
+        review: u64,
+    },
+    /// Answers [`Answer::Review`], as all that changes one.
+    Resolve(ResolveRequest),
+    Amend(AmendRequest),
+    /// Plans it again, of the sides as they are now.
+    RefreshReview {
+        review: u64,
+    },
+    AbortReview {
+        review: u64,
+    },
+    /// Answers [`Answer::Merge`].
+    CommitReview(Box<CommitReviewRequest>),
     /// What changed in the fork that is mounted at `dir`, since the moment that git's index names. Answers
     /// [`Answer::Changed`].
     Changed {
@@ -114,9 +158,15 @@ pub enum Request {
         token: String,
     },
     /// The fork's commits since its base, newest first. Answers [`Answer::Log`].
-    Log { fork: ForkName, limit: usize },
+    Log {
+        fork: ForkName,
+        limit: usize,
+    },
     /// What is at a path; a symlink is not followed at its end. Answers [`Answer::Nodes`] with one.
-    Stat { fork: ForkName, path: PathText },
+    Stat {
+        fork: ForkName,
+        path: PathText,
+    },
     /// What a directory holds, with `deep` all beneath; of anything else itself. Answers [`Answer::Nodes`].
     Entries {
         fork: ForkName,
@@ -124,7 +174,10 @@ pub enum Request {
         deep: bool,
     },
     /// The contents of regular files. Answers [`Answer::Contents`].
-    Read { fork: ForkName, paths: Vec<PathText> },
+    Read {
+        fork: ForkName,
+        paths: Vec<PathText>,
+    },
     /// Makes a regular file, or replaces its content. Answers [`Answer::Written`].
     Write(WriteRequest),
     /// Moves what is at a path, into a directory that is there (which it must be with `into`). Answers [`Answer::Moved`].
@@ -144,7 +197,10 @@ pub enum Request {
         command: String,
     },
     /// The newest operations, the newest first. Answers [`Answer::Operations`].
-    Operations { fork: ForkName, limit: usize },
+    Operations {
+        fork: ForkName,
+        limit: usize,
+    },
     /// Takes the newest operation back, or its changes at and beneath a path; or does again what was taken back. Answers
     /// [`Answer::TakenBack`].
     TakeBack {
@@ -280,6 +336,12 @@ pub enum Answer {
     Difference(Box<Difference>),
     Reverted(Reverted),
     Committed(Committed),
+    Merge(Box<Merge>),
+    Reviews {
+        reviews: Vec<ReviewInfo>,
+        damaged: Vec<Failure>,
+    },
+    Review(Box<ReviewShown>),
     /// Paths that changed, as git takes them: with all beneath those that end in a slash. `token` names this moment.
     Changed {
         token: String,

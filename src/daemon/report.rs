@@ -51,7 +51,7 @@ pub fn fork_info(daemon: &Daemon, slot: &Slot, record: &ForkRecord) -> Result<Fo
 }
 
 pub fn change_line(change: &Change) -> ChangeLine {
-    let mode = |side: &Option<Side>| side.as_ref().map(|side| format!("{:06o}", side.kind.mode()));
+    let mode = |side: &Option<Side>| side.as_ref().map(|side| side.kind.mode_text());
     let id = |side: &Option<Side>| {
         let known = side.as_ref().filter(|side| !side.id.is_null());
         known.map(|side| side.id.to_string())

@@ -1,6 +1,6 @@
 //! What the daemon has in memory: one slot for each fork, with its open file system and its mount.
 //!
-//! Lock order: `stopped` → [`Daemon::slots`] (let go of at once) → a slot's `turn` → its `state` → whatever store,
+//! Lock order: `stopped` → `reviews` → [`Daemon::slots`] (let go of at once) → a slot's `turn` → its `state` → whatever store,
 //! workspace and mount lock themselves. `turn` is held for the whole of a request that changes a fork and is what
 //! serialises those; `state` is held for moments only, never while waiting for a mount, a disk or a lock of the left.
 //!
@@ -46,6 +46,8 @@ pub struct Daemon {
     stopped: Mutex<bool>,
     /// Internally synchronised.
     pub presence: Presence,
+    /// Held while a review is changed; taken before any turn.
+    pub reviews: Mutex<()>,
 }
 
 /// One fork in memory.
@@ -145,6 +147,7 @@ impl Daemon {
             stopping: AtomicBool::new(false),
             stopped: Mutex::new(false),
             presence: Presence::new(),
+            reviews: Mutex::new(()),
         }
     }
 

@@ -93,6 +93,7 @@ fn of_git(error: &GitError) -> Errno {
         | GitError::HostilePath { .. }
         | GitError::TooManyFiles { .. }
         | GitError::RefMoved { .. }
+        | GitError::CheckoutInTheWay { .. }
         | GitError::IndexLocked { .. }
         | GitError::RefLocked { .. }
         | GitError::UnrelatedHistories

@@ -35,6 +35,9 @@ pub enum GitError {
     HostilePath { path: RepoPath },
     #[error("the tree {tree_id} holds more than {limit} files, directories counted each time they occur")]
     TooManyFiles { tree_id: ObjectId, limit: u64 },
+    /// What git says of files that would be lost, or of a branch that is not behind.
+    #[error("the checkout at {dir} cannot follow: {reason}")]
+    CheckoutInTheWay { dir: PathBuf, reason: String },
     #[error("the ref {name} moved while it was being changed")]
     RefMoved { name: String },
     /// `lock` is the file that another git command holds, or left behind.

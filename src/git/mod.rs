@@ -10,6 +10,7 @@ mod checkout;
 mod checksum;
 pub mod commit;
 pub mod error;
+mod fast_forward;
 pub mod haste;
 pub mod ignore;
 pub mod ignored;

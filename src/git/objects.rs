@@ -58,6 +58,11 @@ impl TreeEntryKind {
             TreeEntryKind::Submodule => 0o160000,
         }
     }
+
+    /// The mode in six octal digits: `100644`.
+    pub fn mode_text(self) -> String {
+        format!("{:06o}", self.mode())
+    }
 }
 
 impl From<gix::objs::tree::EntryMode> for TreeEntryKind {

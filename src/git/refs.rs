@@ -83,6 +83,22 @@ impl Repository {
         }
     }
 
+    /// Moves the branch `name` (short) from `expected` to `commit_id`, which must be on the disk. For a branch that nobody
+    /// has checked out.
+    pub fn move_branch(
+        &self,
+        name: &str,
+        expected: ObjectId,
+        commit_id: ObjectId,
+        reflog: &str,
+    ) -> Result<(), GitError> {
+        let full_name = branch_ref(name)?;
+        let expected = PreviousValue::MustExistAndMatch(Target::Object(expected));
+        let edit = RefEdit::update(full_name, commit_id, expected, reflog_message(reflog));
+        let path = self.common_dir().join("refs/heads").join(name);
+        self.apply_ref_edit(&self.ref_store(None), edit, &path).map(drop)
+    }
+
     /// Deletes the branch `name` (short) if it still stands on `expected`.
     pub fn delete_branch(&self, name: &str, expected: ObjectId) -> Result<(), GitError> {
         let full_name = branch_ref(name)?;

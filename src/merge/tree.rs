@@ -1,5 +1,7 @@
 //! Merging two trees over a third.
 
+use serde::{Deserialize, Serialize};
+
 use crate::git::{GitError, MergeTreeSpec, ObjectId, Repository, TreeChange, TreeEntryKind};
 
 use super::Conflict;
@@ -19,7 +21,8 @@ pub struct MergeInput {
 }
 
 /// How closely changes are looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Level {
     /// As `git merge` does: renames are followed, texts merged.
     #[default]
@@ -29,7 +32,8 @@ pub enum Level {
 }
 
 /// What becomes of conflicts. Changes that do not exclude each other stay in any case.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Strategy {
     /// They stay open.
     #[default]

@@ -16,7 +16,7 @@ use super::fs::{Found, Workspace};
 use super::inodes::BaseRef;
 use super::mutate::NewNode;
 use super::operations::doing::{DIRECTORY, Doing, Named};
-use super::operations::{By, OperationKind};
+use super::operations::{By, Change, OperationKind, Undoes};
 use super::ops::Caller;
 use crate::attr::{FileKind, Ino};
 use crate::git::{BlobContent, ObjectId, TreeEntryKind};
@@ -62,11 +62,23 @@ pub enum FileContent {
     Bytes(BlobContent),
 }
 
-/// How replacements treat what is in their way: what no changeset knows, such as ignored files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// How replacements are made.
+#[derive(Debug, Clone, Default)]
 pub struct ApplyOptions {
-    /// It goes. Repositories stay in any case.
+    /// What is in their way and in no changeset, such as ignored files, goes. Repositories stay in any case.
     pub force: bool,
+    /// HEAD goes with it, or has gone.
+    pub advance: Option<Advance>,
+}
+
+/// What is written down of a move of HEAD, in the operation that lets the view follow.
+#[derive(Debug, Clone)]
+pub struct Advance {
+    pub from: Option<ObjectId>,
+    pub to: Option<ObjectId>,
+    pub kind: OperationKind,
+    /// What this takes back, or does again.
+    pub undoes: Option<Undoes>,
 }
 
 impl Workspace {
@@ -75,7 +87,7 @@ impl Workspace {
         &self,
         by: By<'_>,
         replacements: &[Replacement],
-        options: ApplyOptions,
+        options: &ApplyOptions,
     ) -> Result<(), OperationError> {
         if let Some(refused) = replacements
             .iter()
@@ -83,11 +95,22 @@ impl Workspace {
         {
             return Err(OperationError::DotGit(refused.path.clone()));
         }
-        self.operate(by, OperationKind::Revert, |doing| {
+        let kind = options
+            .advance
+            .as_ref()
+            .map_or(OperationKind::Revert, |advance| advance.kind);
+        self.operate(by, kind, |doing| {
+            if let Some(advance) = &options.advance {
+                doing.note(Change::Advanced {
+                    from: advance.from.map(|id| id.to_string()),
+                    to: advance.to.map(|id| id.to_string()),
+                });
+                doing.undoes(advance.undoes.clone());
+            }
             let mut applying = Applying {
                 workspace: self,
                 doing,
-                options,
+                force: options.force,
                 gone: HashMap::new(),
                 made: HashMap::new(),
                 coming: coming(replacements),
@@ -117,7 +140,7 @@ fn coming(replacements: &[Replacement]) -> Vec<RepoPath> {
 struct Applying<'a, 'd> {
     workspace: &'a Workspace,
     doing: &'a mut Doing<'d>,
-    options: ApplyOptions,
+    force: bool,
     /// Names that go, by directory.
     gone: HashMap<Ino, HashSet<EntryName>>,
     /// Directories that are made in this step.
@@ -274,9 +297,9 @@ impl Applying<'_, '_> {
         };
         let may_go = match self.kind(path, &found)? {
             FileKind::Directory => {
-                self.is_hollow(path, &found)? || self.options.force && !self.holds_repository(path, &found)?
+                self.is_hollow(path, &found)? || self.force && !self.holds_repository(path, &found)?
             }
-            _ => self.options.force,
+            _ => self.force,
         };
         match may_go {
             true => self.remove(path, named, &found),

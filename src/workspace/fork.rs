@@ -151,6 +151,17 @@ pub struct Parent {
     pub snapshot: Option<ForkName>,
 }
 
+/// A move of HEAD, and the view with it, from one commit to another (in hex). Written down before it begins: whatever of it
+/// was done when the process died, the rest is done when the fork is opened next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Advancing {
+    pub from: Option<String>,
+    pub to: String,
+    pub reflog: String,
+    /// The command line.
+    pub command: String,
+}
+
 /// What the store remembers of a fork: one atomically replaced file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkRecord {
@@ -172,6 +183,13 @@ pub struct ForkRecord {
     pub parent: Option<Parent>,
     /// The branch it was made on (short name), for reference; HEAD of the worktree is what counts.
     pub branch: String,
+    /// The branch that it came from (short name), into which its work goes if nobody says where; `None` where it began at a
+    /// commit that no branch was named for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_branch: Option<String>,
+    /// A move of HEAD that was begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advancing: Option<Advancing>,
     /// `worktrees/<id>` in the common directory.
     pub worktree_id: String,
     pub on_unmount: UnmountPolicy,

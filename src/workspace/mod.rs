@@ -37,7 +37,7 @@ pub mod store;
 mod tests;
 mod xattr;
 
-pub use apply::{ApplyOptions, FileContent, NewEntry, Replacement};
+pub use apply::{Advance, ApplyOptions, FileContent, NewEntry, Replacement};
 pub use base_nodes::BaseAttrs;
 pub use carry::{CarryRecord, CarryWish};
 pub use changed::Changed;
@@ -45,12 +45,13 @@ pub use delta::{Delta, DeltaDir, DeltaEntry, DeltaNode};
 pub use error::{FsError, OperationError, StoreError};
 pub use follow::{Last, PathNode};
 pub use fork::{
-    ForkName, ForkRecord, MountProfile, MountSettings, MountWishes, Parent, Traces, UnmountPolicy,
+    Advancing, ForkName, ForkRecord, MountProfile, MountSettings, MountWishes, Parent, Traces, UnmountPolicy,
 };
 pub use fs::{Invalidation, Listener, Workspace};
 pub use operate::{MoveOptions, Moved, NewContent, PutOptions, Written};
 pub use operations::{
     By, Change, Direction, Note, NoteKind, Operation, OperationKind, OperationState, Reachable, TakenBack,
+    Undoes,
 };
 pub use ops::{Caller, DirEntry, FallocateMode, RenameMode, SetAttr, SetTime, StatFs, XattrMode};
 pub use snapshot::{SnapshotEvery, SnapshotReason, SnapshotRecord};

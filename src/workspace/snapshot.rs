@@ -23,6 +23,8 @@ pub enum SnapshotReason {
     BeforeReset,
     /// Before its changes were discarded.
     BeforeDiscard,
+    /// Before something was merged into it.
+    BeforeMerge,
 }
 
 impl SnapshotReason {
@@ -34,6 +36,7 @@ impl SnapshotReason {
             SnapshotReason::BeforeRestore => "before-restore",
             SnapshotReason::BeforeReset => "before-reset",
             SnapshotReason::BeforeDiscard => "before-discard",
+            SnapshotReason::BeforeMerge => "before-merge",
         }
     }
 

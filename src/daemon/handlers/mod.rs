@@ -2,10 +2,12 @@
 
 mod forks;
 mod lifecycle;
+mod merging;
 mod mounting;
 mod operations;
 mod paths;
 mod restoring;
+mod reviews;
 mod snapshots;
 mod work;
 
@@ -87,6 +89,26 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
             author.map(identity_of),
             committer.map(identity_of),
         ),
+        Request::Merge(request) => {
+            let signers = Signers {
+                author: request.author.clone().map(identity_of),
+                committer: request.committer.clone().map(identity_of),
+            };
+            merging::merge(daemon, by(peer, &request.command), &request, &signers)
+        }
+        Request::Reviews { all } => reviews::list(daemon, by(peer, ""), all),
+        Request::Review { review } => reviews::show(daemon, by(peer, ""), review),
+        Request::Resolve(request) => reviews::resolve(daemon, by(peer, ""), &request),
+        Request::Amend(request) => reviews::amend(daemon, by(peer, ""), &request),
+        Request::RefreshReview { review } => reviews::refresh(daemon, by(peer, ""), review),
+        Request::AbortReview { review } => reviews::abort(daemon, by(peer, ""), review),
+        Request::CommitReview(request) => {
+            let signers = Signers {
+                author: request.author.clone().map(identity_of),
+                committer: request.committer.clone().map(identity_of),
+            };
+            reviews::commit(daemon, by(peer, &request.command), &request, &signers)
+        }
         Request::Changed { fork, dir, token } => monitor::changed_since(daemon, &fork, &dir, &token),
         Request::Log { fork, limit } => work::log(daemon, &fork, limit),
         Request::Stat { fork, path } => paths::stat(daemon, &fork, &path),

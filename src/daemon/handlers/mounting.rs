@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::change::advance;
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::policy::Signers;
 use crate::daemon::protocol::{Answer, Response, SnapshotPolicy, UnmountAction, Unmounted};
@@ -22,12 +23,27 @@ pub fn recover(daemon: &Arc<Daemon>) {
     for record in records {
         let slot = daemon.slot(&record.name);
         let turn = daemon.turn_even_stopping(&slot);
+        if record.advancing.is_some()
+            && let Err(failure) = finish_advance(&turn)
+        {
+            let failure = failure.context(format!("a merge into {} could not be finished", record.name));
+            log::error!("{failure}");
+            turn.set_trouble(Some(failure));
+        }
         if record.mounted {
             turn.mount_or_note(record.mount_dir, record.settings);
         } else if let Err(error) = fuse::detach_stale(&record.mount_dir) {
             log::error!("{}: {error}", record.name);
         }
     }
+}
+
+/// Does the rest of what a daemon that died had begun.
+fn finish_advance(turn: &Turn<'_>) -> Result<(), Failure> {
+    let daemon = turn.daemon;
+    let repository = daemon.repository_now()?;
+    advance::finish(&daemon.store, &repository, turn.name(), &*turn.open()?)?;
+    Ok(())
 }
 
 pub fn mount(

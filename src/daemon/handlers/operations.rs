@@ -5,14 +5,17 @@ use std::sync::Arc;
 use super::paths::{looking, parse};
 use super::snapshots;
 use crate::attr::Timestamp;
-use crate::daemon::failure::Failure;
+use crate::change::advance::{self, Step};
+use crate::daemon::convert::REPORT;
+use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, NoteLine, OperationLine, Response, TakenBackLine};
 use crate::daemon::slots::{Daemon, Turn};
+use crate::git::ObjectId;
 use crate::path::RepoPath;
 use crate::path::text::PathText;
 use crate::workspace::{
     By, Change, Direction, ForkName, Note, Operation, OperationError, OperationKind, OperationState,
-    TakenBack,
+    TakenBack, Undoes,
 };
 
 pub fn list(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Response {
@@ -47,6 +50,16 @@ pub fn take_back(
             TakenBack {
                 of: of.unwrap_or_else(|| switched.clone()),
                 operation: switched,
+                notes: Vec::new(),
+            }
+        }
+        Err(OperationError::IsAdvance { undoes, from, to }) if path.is_none() => {
+            let id = undoes.operation;
+            let moved = move_back(&turn, by, direction, undoes, (from.as_deref(), to.as_deref()))?;
+            let of = before.get(id).map(|of| before.beginning_of(of).clone());
+            TakenBack {
+                of: of.unwrap_or_else(|| moved.clone()),
+                operation: moved,
                 notes: Vec::new(),
             }
         }
@@ -99,6 +112,55 @@ fn switch_back(
         undoes: None,
         kept_bytes: 0,
     })
+}
+
+/// Takes back that HEAD went from one commit to another, with the view.
+fn move_back(
+    turn: &Turn<'_>,
+    by: By<'_>,
+    direction: Direction,
+    undoes: Undoes,
+    (from, to): (Option<&str>, Option<&str>),
+) -> Result<Operation, Failure> {
+    let id = |hex: &str| {
+        ObjectId::from_hex(hex.as_bytes()).map_err(|error| {
+            Failure::new(ErrorCode::StoreDamaged, "an operation is damaged").cause(error.to_string())
+        })
+    };
+    let (Some(back_to), Some(stands_on)) = (from, to) else {
+        return Err(
+            Failure::new(ErrorCode::CannotUndo, "there was no commit before it")
+                .hint("`git update-ref -d HEAD` in the mount leaves the branch without one"),
+        );
+    };
+    let (back_to, stands_on) = (id(back_to)?, id(stands_on)?);
+    let daemon = turn.daemon;
+    let repository = daemon.repository_now()?;
+    let open = turn.open()?;
+    if repository.head_of(open.worktree.git_dir())?.commit_id() != Some(stands_on) {
+        return Err(
+            Failure::new(ErrorCode::CannotUndo, "HEAD has moved on since the merge").hint(format!(
+                "`git revert -m 1 {stands_on}` in the mount takes it back by a commit of its own"
+            )),
+        );
+    }
+    let step = Step {
+        from: Some(stands_on),
+        to: back_to,
+        reflog: by.command.to_owned(),
+        kind: match direction {
+            Direction::Undo => OperationKind::Undo,
+            Direction::Redo => OperationKind::Redo,
+        },
+        undoes: Some(undoes),
+    };
+    advance::advance(&daemon.store, &repository, turn.name(), &open, by, &step)?;
+    turn.forget_settled();
+    let done = open.workspace.operations(1)?;
+    done.into_iter()
+        .next()
+        .map(|(operation, _)| operation)
+        .ok_or_else(|| Failure::new(ErrorCode::Internal, "an operation was not written down").hint(REPORT))
 }
 
 fn operation_line(operation: &Operation, state: OperationState) -> OperationLine {

@@ -15,6 +15,17 @@ pub struct Identity {
     pub time: Option<CommitTime>,
 }
 
+impl Identity {
+    /// tine itself, for commits that nobody else signs.
+    pub fn tine() -> Identity {
+        Identity {
+            name: "tine".to_owned(),
+            email: "tine@localhost".to_owned(),
+            time: None,
+        }
+    }
+}
+
 /// A moment, and the time zone it was told in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitTime {

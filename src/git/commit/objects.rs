@@ -1,6 +1,6 @@
 //! Loose objects: written once, and synced before a ref names them.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use gix::objs::{Kind, Write};
 use parking_lot::Mutex;
 
 use crate::git::refs::{library_io_error, sync_if_there};
-use crate::git::{GitError, Repository};
+use crate::git::{GitError, Repository, TreeEntryKind};
 use crate::sys::parallel::disk_work;
 
 /// Blobs up to this many bytes are hashed in memory, and written only if they are new.
@@ -109,6 +109,35 @@ impl Repository {
     pub fn sync_blobs(&self, ids: impl Iterator<Item = ObjectId>) -> Result<(), GitError> {
         for id in ids {
             self.note_unsynced(id);
+        }
+        self.sync_objects()
+    }
+
+    /// Syncs the tree with all beneath it that the tree `known` has not, where git may have written that a moment ago.
+    pub fn sync_tree(&self, tree_id: ObjectId, known: ObjectId) -> Result<(), GitError> {
+        let mut rest = vec![(tree_id, Some(known))];
+        while let Some((tree_id, known)) = rest.pop() {
+            if Some(tree_id) == known {
+                continue;
+            }
+            self.note_unsynced(tree_id);
+            let known = known.map_or(Ok(Vec::new()), |known| self.read_tree(known))?;
+            let known: HashMap<_, _> = known
+                .into_iter()
+                .map(|entry| (entry.name, (entry.kind, entry.id)))
+                .collect();
+            for entry in self.read_tree(tree_id)? {
+                let known = known.get(&entry.name);
+                match entry.kind {
+                    TreeEntryKind::Directory => {
+                        let known = known.filter(|(kind, _)| *kind == TreeEntryKind::Directory);
+                        rest.push((entry.id, known.map(|(_, id)| *id)));
+                    }
+                    TreeEntryKind::Submodule => {}
+                    _ if known.is_some_and(|(_, id)| *id == entry.id) => {}
+                    _ => self.note_unsynced(entry.id),
+                }
+            }
         }
         self.sync_objects()
     }

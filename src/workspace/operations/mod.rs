@@ -71,6 +71,8 @@ pub enum OperationKind {
     Redo,
     /// The whole fork went to another state.
     Switch,
+    /// HEAD went to a commit that has more, and the view with it.
+    Merge,
 }
 
 /// Changes of an earlier operation that this one takes back.
@@ -125,6 +127,11 @@ pub enum Change {
     },
     /// All of the fork was another; that state is kept as the snapshot `before`.
     Switched { before: String },
+    /// HEAD went from one commit to another (in hex; `None`: there was none), with what the other changes are about.
+    Advanced {
+        from: Option<String>,
+        to: Option<String>,
+    },
 }
 
 impl Change {
@@ -137,7 +144,7 @@ impl Change {
             | Change::Written { path, .. }
             | Change::Mode { path, .. } => (Some(path), None),
             Change::Moved { from, to, .. } => (Some(from), Some(to)),
-            Change::Switched { .. } => (None, None),
+            Change::Switched { .. } | Change::Advanced { .. } => (None, None),
         };
         first.into_iter().chain(second)
     }
@@ -263,7 +270,8 @@ impl Reachable {
                     | OperationKind::Move
                     | OperationKind::Remove
                     | OperationKind::Revert
-                    | OperationKind::Switch,
+                    | OperationKind::Switch
+                    | OperationKind::Merge,
                 ) if path
                     .is_none_or(|path| operation.changes.iter().any(|change| change.is_within(path))) =>
                 {

@@ -58,7 +58,7 @@ pub enum NoteKind {
 
 impl Workspace {
     /// What is taken back next. A change that only exchanging the whole fork takes back is
-    /// [`OperationError::IsSwitch`] to [`Workspace::take_back`].
+    /// [`OperationError::IsSwitch`] to [`Workspace::take_back`], one that moved HEAD [`OperationError::IsAdvance`].
     pub fn next_to_take_back(
         &self,
         direction: Direction,
@@ -89,6 +89,16 @@ impl Workspace {
             _ => None,
         }) {
             return Err(OperationError::IsSwitch { id: of.id, before });
+        }
+        if let Some((from, to)) = of.changes.iter().find_map(|change| match change {
+            Change::Advanced { from, to } => Some((from.clone(), to.clone())),
+            _ => None,
+        }) {
+            let undoes = Undoes {
+                operation: of.id,
+                changes,
+            };
+            return Err(OperationError::IsAdvance { undoes, from, to });
         }
         let id = self.next_id(&journal, &state).map_err(at())?;
         let part = self.part(&state, of.id).map_err(at())?;
@@ -156,7 +166,7 @@ impl Back<'_> {
             Change::Moved { from, to, ino } => self.move_back(from, to, *ino),
             Change::Written { path, ino } => self.write_back(index, path, *ino),
             Change::Mode { path, ino, perm } => self.mode_back(path, *ino, *perm),
-            Change::Switched { .. } => Ok(()),
+            Change::Switched { .. } | Change::Advanced { .. } => Ok(()),
         }
     }
 

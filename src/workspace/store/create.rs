@@ -1,5 +1,6 @@
 //! Making and removing forks.
 
+use std::path::Path;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,6 +50,8 @@ struct Start {
     is_new: bool,
     /// `None` in a repository without a commit.
     commit_id: Option<ObjectId>,
+    /// The branch that it comes from (short name).
+    from_branch: Option<String>,
 }
 
 impl Start {
@@ -136,6 +139,8 @@ impl Store {
             conversions: Some(beginning.base.settings().clone()),
             parent: beginning.parent.clone(),
             branch: branch.to_owned(),
+            from_branch: start.from_branch.clone(),
+            advancing: None,
             worktree_id: worktree.id().to_owned(),
             on_unmount: options.on_unmount,
             snapshot_every: options.snapshot_every,
@@ -365,10 +370,30 @@ impl Store {
             (Some(parent), _) => self.head_of_parent(parent)?,
         };
         Ok(Start {
+            from_branch: self.from_branch(options)?.filter(|from| *from != branch),
             branch,
             is_new: tip.is_none(),
             commit_id,
         })
+    }
+
+    /// The branch on which the fork is to begin.
+    fn from_branch(&self, options: &ForkOptions) -> Result<Option<String>, StoreError> {
+        let repository = &self.repository;
+        let head_of = |git_dir: &Path| -> Result<Option<String>, StoreError> {
+            let head = repository.head_of(git_dir)?;
+            Ok(head.short_branch().map(str::to_owned))
+        };
+        match (&options.parent, options.from.as_deref()) {
+            (Some(parent), _) => head_of(parent.fork.worktree.git_dir()),
+            (None, None | Some("HEAD" | "@")) => head_of(&options.git_dir),
+            (None, Some(revision)) => {
+                let name = revision.strip_prefix("refs/heads/").unwrap_or(revision);
+                let is_branch =
+                    repository.check_branch_name(name).is_ok() && repository.branch(name)?.is_some();
+                Ok(is_branch.then(|| name.to_owned()))
+            }
+        }
     }
 
     fn head_of_parent(&self, parent: &ParentOptions) -> Result<Option<ObjectId>, StoreError> {

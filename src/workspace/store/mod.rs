@@ -21,6 +21,7 @@ mod beginning;
 mod carried;
 mod collect;
 mod create;
+mod documents;
 mod files;
 mod memo;
 mod merge;
@@ -59,6 +60,7 @@ use crate::path::RepoPath;
 
 pub use beginning::ParentOptions;
 pub use collect::{Collection, disk_usage};
+pub use documents::Shelf;
 pub use memo::{ConvertedAs, IndexStamp, Memo, StoredAs};
 pub use recover::{BACKSTAGE_NAME, default_mount_root};
 pub use snapshots::{SnapshotOptions, tree_label};

@@ -1,0 +1,319 @@
+//! Moving a fork's HEAD to another commit, and its view with it, while what is uncommitted stays.
+//!
+//! What git would refuse is refused: a path that both the move and an uncommitted change are about, unless they say the same.
+//! Nothing else of the view is touched. The steps, and what a process that dies leaves behind:
+//!
+//! | step | found by the next daemon |
+//! |---|---|
+//! | the record says what is about to be done | HEAD at the old commit, the old view: it does the rest |
+//! | the view follows, in one operation | the new view: it does the rest |
+//! | the index follows | likewise |
+//! | HEAD moves | HEAD at the new commit: nothing is left but to say so in the record |
+//!
+//! Git's lock of the index is held over all of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc;
+use std::thread;
+
+use super::changeset::{self, Blobs, Changeset};
+use super::commit::{joined, keep_head};
+use super::compare::compare_trees;
+use super::point::damaged;
+use super::revert::{is_repository, replacements};
+use super::{Change, ChangeError};
+use crate::git::index::{IndexChange, IndexTarget, KnownState, prepare_index};
+use crate::git::{GitError, ObjectId, Repository};
+use crate::path::RepoPath;
+use crate::workspace::{
+    Advance, Advancing, ApplyOptions, By, Caller, Fork, ForkName, OperationKind, Replacement, Store, Undoes,
+};
+
+/// Where HEAD goes.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// Where it is; `None` on a branch without a commit.
+    pub from: Option<ObjectId>,
+    pub to: ObjectId,
+    pub reflog: String,
+    pub kind: OperationKind,
+    /// What this takes back, or does again.
+    pub undoes: Option<Undoes>,
+}
+
+/// What follows a move.
+struct Plan {
+    /// From the old commit to the new one, sorted by path.
+    changes: Vec<Change>,
+    /// Those that the view has not followed yet.
+    open: Vec<Change>,
+    /// The tree that the view will be.
+    new_tree: ObjectId,
+    /// The tree of the new commit.
+    to_tree: ObjectId,
+}
+
+/// What moving would change; fails where moving would.
+pub fn preview(repository: &Repository, fork: &Fork, step: &Step) -> Result<Vec<Change>, ChangeError> {
+    Ok(Plan::make(repository, fork, step)?.changes)
+}
+
+/// Moves HEAD with its branch, all or nothing; what changed. The commit and all that it needs must be on the disk.
+pub fn advance(
+    store: &Store,
+    repository: &Repository,
+    name: &ForkName,
+    fork: &Fork,
+    by: By<'_>,
+    step: &Step,
+) -> Result<Vec<Change>, ChangeError> {
+    if let Some(operation) = fork.worktree.operation_in_progress() {
+        return Err(ChangeError::OperationInProgress(operation));
+    }
+    repository.check_unlocked(&fork.worktree)?;
+    let plan = Plan::make(repository, fork, step)?;
+    // The layer is about to name its blobs.
+    keep_head(repository, name, step.to)?;
+    let begun = Advancing {
+        from: step.from.map(|id| id.to_string()),
+        to: step.to.to_string(),
+        reflog: step.reflog.clone(),
+        command: by.command.to_owned(),
+    };
+    store.update_record(name, |record| record.advancing = Some(begun))?;
+    let moved = plan.carry_out(repository, fork, by, step);
+    // A record that stays leads to nothing worse than looking at it again.
+    if let Err(error) = store.update_record(name, |record| record.advancing = None) {
+        log::warn!("{name}: {error}");
+    }
+    moved?;
+    Ok(plan.changes)
+}
+
+/// Does the rest of a move that was begun by a process that died.
+pub fn finish(
+    store: &Store,
+    repository: &Repository,
+    name: &ForkName,
+    fork: &Fork,
+) -> Result<(), ChangeError> {
+    let Some(begun) = store.record(name)?.advancing else {
+        return Ok(());
+    };
+    let id = |hex: &String| ObjectId::from_hex(hex.as_bytes()).map_err(damaged(name));
+    let step = Step {
+        from: begun.from.as_ref().map(id).transpose()?,
+        to: id(&begun.to)?,
+        reflog: begun.reflog,
+        kind: OperationKind::Merge,
+        undoes: None,
+    };
+    let head = repository.head_of(fork.worktree.git_dir())?.commit_id();
+    if head == step.from && head != Some(step.to) {
+        let plan = Plan::make(repository, fork, &step)?;
+        let attrs = fork.workspace.base_attrs();
+        let by = By {
+            caller: Caller::new(attrs.uid, attrs.gid),
+            command: &begun.command,
+        };
+        plan.carry_out(repository, fork, by, &step)?;
+        log::info!("{name}: what was begun is done: HEAD is {}", step.to);
+    }
+    store.update_record(name, |record| record.advancing = None)?;
+    Ok(())
+}
+
+impl Plan {
+    fn make(repository: &Repository, fork: &Fork, step: &Step) -> Result<Plan, ChangeError> {
+        let from_tree = match step.from {
+            Some(commit_id) => repository.commit_info(commit_id)?.tree_id,
+            None => repository.empty_tree_id(),
+        };
+        let to_tree = repository.commit_info(step.to)?.tree_id;
+        let changes = compare_trees(repository, from_tree, to_tree)?;
+        let local = changeset::changeset(repository, fork, Blobs::Write)?;
+        if local.head_commit != step.from {
+            return Err(GitError::RefMoved {
+                name: "HEAD".to_owned(),
+            }
+            .into());
+        }
+        let view_tree = changeset::write_tree(repository, &local)?;
+        let open = not_followed(&changes, &local)?;
+        let edits: Vec<_> = open.iter().map(Change::edit).collect();
+        let new_tree = repository.edit_tree(view_tree, &edits)?;
+        // What a submodule stands on is its own affair.
+        let open = open
+            .into_iter()
+            .filter(|change| !is_repository(fork, change))
+            .collect();
+        Ok(Plan {
+            changes,
+            open,
+            new_tree,
+            to_tree,
+        })
+    }
+
+    fn carry_out(
+        &self,
+        repository: &Repository,
+        fork: &Fork,
+        by: By<'_>,
+        step: &Step,
+    ) -> Result<(), ChangeError> {
+        let forth = replacements(repository, fork, &self.open, self.new_tree)?;
+        let beginning = KnownState {
+            token: fork.workspace.beginning(),
+            time: fork.workspace.base_attrs().time,
+        };
+        let put = |replacements: &[Replacement], advance: Advance| {
+            let options = ApplyOptions {
+                force: false,
+                advance: Some(advance),
+            };
+            fork.workspace.apply(by, replacements, &options)
+        };
+        let forward = Advance {
+            from: step.from,
+            to: Some(step.to),
+            kind: step.kind,
+            undoes: step.undoes.clone(),
+        };
+        thread::scope(|scope| {
+            let (locked, is_locked) = mpsc::sync_channel(1);
+            let (give_target, target) = mpsc::sync_channel(1);
+            let target = move || {
+                // Who waits for it learns of a failure by the end of the thread.
+                let _ = locked.send(());
+                target.recv().map_err(GitError::library("learn the new tree"))
+            };
+            let index = scope.spawn(|| prepare_index(repository, &fork.worktree, Some(&beginning), target));
+            if is_locked.recv().is_err() {
+                joined(index)?;
+                return Ok(());
+            }
+            let applied = put(&forth, forward);
+            if applied.is_ok() {
+                let _ = give_target.send(IndexTarget {
+                    tree_id: self.to_tree,
+                    changes: self.index_changes(fork),
+                });
+            }
+            drop(give_target);
+            let prepared = joined(index);
+            applied?;
+            let moved = prepared.map_err(ChangeError::from).and_then(|prepared| {
+                fork.workspace.sync()?;
+                let updated = prepared.put_in_place()?;
+                if let Err(error) = repository.advance_head(&fork.worktree, step.from, step.to, &step.reflog)
+                {
+                    updated.undo();
+                    return Err(error.into());
+                }
+                Ok(())
+            });
+            if moved.is_err() {
+                let back = self.take_back(repository, fork);
+                let advance = Advance {
+                    from: Some(step.to),
+                    to: step.from,
+                    kind: OperationKind::Undo,
+                    undoes: None,
+                };
+                let back = back.and_then(|replacements| Ok(put(&replacements, advance)?));
+                if let Err(error) = back {
+                    log::error!("the view is ahead of HEAD: {error}");
+                }
+            }
+            moved
+        })
+    }
+
+    /// What leads from the new view to the old one.
+    fn take_back(&self, repository: &Repository, fork: &Fork) -> Result<Vec<Replacement>, ChangeError> {
+        let back: Vec<Change> = self
+            .open
+            .iter()
+            .map(|change| Change {
+                path: change.path.clone(),
+                old: change.new.clone(),
+                new: change.old.clone(),
+                attr: None,
+            })
+            .collect();
+        let edits: Vec<_> = back.iter().map(Change::edit).collect();
+        let old_tree = repository.edit_tree(self.new_tree, &edits)?;
+        replacements(repository, fork, &back, old_tree)
+    }
+
+    /// Where a stat cannot be had, git reads the file once.
+    fn index_changes(&self, fork: &Fork) -> Vec<IndexChange> {
+        let of_change = |change: &Change| {
+            let new = match &change.new {
+                None => None,
+                Some(side) => Some((side.kind, side.id, fork.workspace.resolve(&change.path).ok()?)),
+            };
+            Some(IndexChange {
+                path: change.path.clone(),
+                new,
+            })
+        };
+        self.changes.iter().filter_map(of_change).collect()
+    }
+}
+
+/// The changes that the view has not followed yet.
+///
+/// # Errors
+/// [`ChangeError::LocalChanges`] where something uncommitted would be overwritten.
+fn not_followed(changes: &[Change], local: &Changeset) -> Result<Vec<Change>, ChangeError> {
+    let of_path = |changes: &[Change]| -> BTreeMap<RepoPath, Change> {
+        changes
+            .iter()
+            .map(|change| (change.path.clone(), change.clone()))
+            .collect()
+    };
+    let (incoming, uncommitted) = (of_path(changes), of_path(&local.changes));
+    let is_there = |change: &&Change| change.new.is_some();
+    let mut in_the_way = BTreeSet::new();
+    let mut open = Vec::new();
+    for change in changes {
+        match uncommitted.get(&change.path) {
+            Some(local) if local.new == change.new => continue,
+            Some(_) => {
+                in_the_way.insert(change.path.clone());
+            }
+            None => open.push(change.clone()),
+        }
+        // A file where a directory is to be.
+        if change.new.is_some() {
+            let above = ancestors(&change.path)
+                .filter_map(|path| uncommitted.get(&path))
+                .filter(is_there);
+            in_the_way.extend(above.map(|local| local.path.clone()));
+        }
+    }
+    for local in local.changes.iter().filter(is_there) {
+        let is_in_the_way = ancestors(&local.path)
+            .filter_map(|path| incoming.get(&path))
+            .any(|change| change.new.is_some());
+        if is_in_the_way {
+            in_the_way.insert(local.path.clone());
+        }
+    }
+    match in_the_way.is_empty() {
+        true => Ok(open),
+        false => Err(ChangeError::LocalChanges(in_the_way.into_iter().collect())),
+    }
+}
+
+/// The directories above a path, without the root.
+fn ancestors(path: &RepoPath) -> impl Iterator<Item = RepoPath> {
+    let mut next = path.split_last().map(|(parent, _)| parent);
+    std::iter::from_fn(move || {
+        let path = next.take().filter(|path| !path.is_root())?;
+        next = path.split_last().map(|(parent, _)| parent);
+        Some(path)
+    })
+}

@@ -1,0 +1,410 @@
+//! Reviews: merges with conflicts that are kept, so that somebody can resolve them.
+//!
+//! A merge is the same whenever it is made of the same sides. So a review remembers what was to be merged, what the conflicts
+//! were and what is to become of them; committing it makes the merge once more and puts the resolutions in. One whose conflict
+//! has other contents by then is not used.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::ChangeError;
+use super::merge::FastForward;
+use crate::git::{CommitSpec, Identity, ObjectId, Repository, TreeChange, TreeEntryKind};
+use crate::merge::{
+    Conflict, ConflictKind, Level, MergeInput, MergeOptions, MergeOutcome, MergeSide, Resolution, Strategy,
+    Version, merge,
+};
+use crate::path::text::{PathText, host_path};
+use crate::path::{PathError, RepoPath};
+use crate::workspace::store::Shelf;
+use crate::workspace::{ForkName, Store, StoreError};
+
+/// Beneath `refs/tine/`; no fork can be called so.
+const REFS: &str = "+reviews";
+
+/// How a review stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReviewState {
+    Open,
+    Committed,
+    Aborted,
+}
+
+/// What was to be merged, and how. Points are written so that they mean one thing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReviewedMerge {
+    pub source: String,
+    pub into: String,
+    /// The fork of whose snapshots and base is spoken.
+    pub here: Option<ForkName>,
+    /// Where revisions are understood.
+    #[serde(with = "host_path")]
+    pub git_dir: std::path::PathBuf,
+    /// A commit or tree, in hex.
+    pub base: Option<String>,
+    pub level: Level,
+    pub strategy: Strategy,
+    pub fast_forward: FastForward,
+    pub allow_unrelated: bool,
+    pub delete: bool,
+    pub message: Option<String>,
+}
+
+/// What the store remembers of a review: one atomically replaced file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReviewRecord {
+    pub id: u64,
+    /// Seconds since 1970.
+    pub created_secs: i64,
+    pub state: ReviewState,
+    pub merge: ReviewedMerge,
+    /// The sides as they were when it was planned, in hex: the target's commit, and the source's commit and tree.
+    pub ours_commit: Option<String>,
+    pub theirs_commit: Option<String>,
+    pub theirs_tree: String,
+    /// Sorted by path.
+    pub conflicts: Vec<ConflictRecord>,
+    /// Changes beside the conflicts.
+    #[serde(default)]
+    pub amendments: Vec<Amendment>,
+    /// The commit that it became, in hex.
+    pub commit: Option<String>,
+}
+
+/// A conflict, and what is to become of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConflictRecord {
+    pub kind: ConflictKind,
+    pub path: PathText,
+    pub paths: Vec<PathText>,
+    pub base: Vec<VersionRecord>,
+    pub ours: Vec<VersionRecord>,
+    pub theirs: Vec<VersionRecord>,
+    /// `None`: it is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolution: Option<ResolutionRecord>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionRecord {
+    pub path: PathText,
+    /// git's octal mode.
+    #[serde(rename = "mode", with = "mode_text")]
+    pub kind: TreeEntryKind,
+    pub id: String,
+}
+
+/// What is to become of a conflict, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResolutionRecord {
+    pub how: ResolvedHow,
+    /// Exactly these come to the conflict's place.
+    pub versions: Vec<VersionRecord>,
+    /// Who did it: a person's command, or a resolver's.
+    pub by: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<String>,
+    /// Whatever a resolver wants to have remembered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<serde_json::Value>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ResolvedHow {
+    Base,
+    Ours,
+    Theirs,
+    Content,
+    Delete,
+}
+
+/// A path that is to be otherwise than the merge has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Amendment {
+    pub path: PathText,
+    /// `None`: nothing.
+    pub new: Option<VersionRecord>,
+}
+
+/// A mode as git writes it: `100644`.
+mod mode_text {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::git::TreeEntryKind;
+
+    const KINDS: [TreeEntryKind; 5] = [
+        TreeEntryKind::File,
+        TreeEntryKind::Executable,
+        TreeEntryKind::Symlink,
+        TreeEntryKind::Submodule,
+        TreeEntryKind::Directory,
+    ];
+
+    pub fn serialize<S: Serializer>(kind: &TreeEntryKind, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&kind.mode_text())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<TreeEntryKind, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        KINDS
+            .into_iter()
+            .find(|kind| kind.mode_text() == text)
+            .ok_or_else(|| D::Error::custom(format!("{text:?} is no mode of git's")))
+    }
+}
+
+impl From<&Version> for VersionRecord {
+    fn from(version: &Version) -> VersionRecord {
+        VersionRecord {
+            path: (&version.path).into(),
+            kind: version.kind,
+            id: version.id.to_string(),
+        }
+    }
+}
+
+impl VersionRecord {
+    fn version(&self) -> Result<Version, ChangeError> {
+        Ok(Version {
+            path: parse(&self.path)?,
+            kind: self.kind,
+            id: ObjectId::from_hex(self.id.as_bytes()).map_err(|error| damaged(&error))?,
+        })
+    }
+}
+
+fn parse(path: &PathText) -> Result<RepoPath, ChangeError> {
+    RepoPath::parse(path.to_bytes()).map_err(|error: PathError| damaged(&error))
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn damaged(error: &dyn std::fmt::Display) -> ChangeError {
+    ChangeError::Store(StoreError::Damaged {
+        path: "a review".into(),
+        reason: error.to_string(),
+    })
+}
+
+impl ConflictRecord {
+    /// An open one.
+    pub fn of(conflict: &Conflict) -> ConflictRecord {
+        let versions = |side| conflict.versions(side).iter().map(VersionRecord::from).collect();
+        ConflictRecord {
+            kind: conflict.kind,
+            path: (&conflict.path).into(),
+            paths: conflict.paths.iter().map(Into::into).collect(),
+            base: versions(MergeSide::Base),
+            ours: versions(MergeSide::Ours),
+            theirs: versions(MergeSide::Theirs),
+            resolution: None,
+        }
+    }
+
+    pub fn versions(&self, side: MergeSide) -> &[VersionRecord] {
+        match side {
+            MergeSide::Base => &self.base,
+            MergeSide::Ours => &self.ours,
+            MergeSide::Theirs => &self.theirs,
+        }
+    }
+
+    /// Whether it is about the same contents at the same places.
+    fn has_same_inputs(&self, other: &ConflictRecord) -> bool {
+        (&self.path, &self.paths) == (&other.path, &other.paths)
+            && (&self.base, &self.ours, &self.theirs) == (&other.base, &other.ours, &other.theirs)
+    }
+
+    /// Where content for it goes, and whether it is executable there: as the target has it, else the source.
+    pub fn content_place(&self) -> (PathText, TreeEntryKind) {
+        let version = [&self.ours, &self.theirs, &self.base]
+            .into_iter()
+            .find_map(|versions| versions.first());
+        let kind = match version.map(|version| version.kind) {
+            Some(TreeEntryKind::Executable) => TreeEntryKind::Executable,
+            _ => TreeEntryKind::File,
+        };
+        match version {
+            Some(version) => (version.path.clone(), kind),
+            None => (self.path.clone(), kind),
+        }
+    }
+}
+
+impl ReviewRecord {
+    /// The conflict of that path; any of the paths that it is about will do.
+    pub fn conflict_at(&mut self, path: &PathText) -> Option<&mut ConflictRecord> {
+        self.conflicts
+            .iter_mut()
+            .find(|conflict| conflict.path == *path || conflict.paths.contains(path))
+    }
+
+    /// How many conflicts have no resolution.
+    pub fn open_conflicts(&self) -> usize {
+        self.conflicts
+            .iter()
+            .filter(|conflict| conflict.resolution.is_none())
+            .count()
+    }
+
+    /// Puts other conflicts in the place of these; resolutions stay where the conflict is the same.
+    pub fn replace_conflicts(&mut self, conflicts: &[Conflict]) {
+        let old = std::mem::take(&mut self.conflicts);
+        self.conflicts = conflicts.iter().map(ConflictRecord::of).collect();
+        for conflict in &mut self.conflicts {
+            let same = old.iter().find(|old| old.has_same_inputs(conflict));
+            conflict.resolution = same.and_then(|old| old.resolution.clone());
+        }
+    }
+
+    /// Puts resolutions and amendments into a merge. Conflicts without a resolution, or with other contents, stay open.
+    pub fn put_into(
+        &self,
+        repository: &Repository,
+        mut outcome: MergeOutcome,
+    ) -> Result<MergeOutcome, ChangeError> {
+        let mut edits: Vec<TreeChange> = Vec::new();
+        let mut open = Vec::new();
+        for conflict in outcome.conflicts {
+            let now = ConflictRecord::of(&conflict);
+            let known = self.conflicts.iter().find(|known| known.has_same_inputs(&now));
+            match known.and_then(|known| known.resolution.as_ref()) {
+                None => open.push(conflict),
+                Some(resolution) => {
+                    let versions = resolution
+                        .versions
+                        .iter()
+                        .map(VersionRecord::version)
+                        .collect::<Result<_, _>>()?;
+                    edits.extend(conflict.edits(&Resolution::Versions(versions)));
+                    outcome.settled.push(conflict);
+                }
+            }
+        }
+        for amendment in &self.amendments {
+            edits.push(TreeChange {
+                path: parse(&amendment.path)?,
+                new: match &amendment.new {
+                    Some(new) => {
+                        let new = new.version()?;
+                        Some((new.kind, new.id))
+                    }
+                    None => None,
+                },
+            });
+        }
+        outcome.conflicts = open;
+        outcome.settled.sort_by(|a, b| a.path.cmp(&b.path));
+        outcome.tree_id = repository.edit_tree(outcome.tree_id, &edits)?;
+        Ok(outcome)
+    }
+
+    /// Keeps from `git gc` all that an open review needs, by one commit, and writes the record.
+    pub fn save(&self, store: &Store, repository: &Repository) -> Result<(), ChangeError> {
+        let label = self.id.to_string();
+        if self.state != ReviewState::Open {
+            store.write_document(Shelf::Reviews, self.id, self)?;
+            repository.release(REFS, &label)?;
+            return Ok(());
+        }
+        let mut kept: BTreeMap<String, TreeChange> = BTreeMap::new();
+        let resolved = self
+            .conflicts
+            .iter()
+            .filter_map(|conflict| conflict.resolution.as_ref())
+            .flat_map(|resolution| &resolution.versions);
+        let versions = self
+            .conflicts
+            .iter()
+            .flat_map(|conflict| [&conflict.base, &conflict.ours, &conflict.theirs])
+            .flatten();
+        let amended = self
+            .amendments
+            .iter()
+            .filter_map(|amendment| amendment.new.as_ref());
+        for version in versions.chain(resolved).chain(amended) {
+            if version.kind == TreeEntryKind::Submodule {
+                continue;
+            }
+            let id = version.version()?.id;
+            kept.insert(
+                version.id.clone(),
+                TreeChange {
+                    path: RepoPath::parse(version.id.as_bytes())
+                        .map_err(|error: PathError| damaged(&error))?,
+                    new: Some((TreeEntryKind::File, id)),
+                },
+            );
+        }
+        let edits: Vec<TreeChange> = kept.into_values().collect();
+        repository.sync_blobs(edits.iter().filter_map(|edit| edit.new.map(|(_, id)| id)))?;
+        let tree_id = repository.edit_tree(repository.empty_tree_id(), &edits)?;
+        let parents = [&self.ours_commit, &self.theirs_commit].into_iter().flatten();
+        let parent_ids = parents
+            .map(|hex| ObjectId::from_hex(hex.as_bytes()).map_err(|error| damaged(&error)))
+            .collect::<Result<_, _>>()?;
+        let commit_id = repository.write_commit(&CommitSpec {
+            tree_id,
+            parent_ids,
+            message: format!("tine: what review {} needs\n", self.id),
+            author: Some(Identity::tine()),
+            committer: Some(Identity::tine()),
+        })?;
+        repository.keep(REFS, &label, commit_id)?;
+        store.write_document(Shelf::Reviews, self.id, self)?;
+        Ok(())
+    }
+
+    /// Makes the merge again, of the sides as they were when it was planned, with resolutions and amendments.
+    pub fn merged(&self, repository: &Repository) -> Result<MergeOutcome, ChangeError> {
+        let id = |hex: &String| ObjectId::from_hex(hex.as_bytes()).map_err(|error| damaged(&error));
+        let ours = self.ours_commit.as_ref().map(id).transpose()?;
+        let theirs = self.theirs_commit.as_ref().unwrap_or(&self.theirs_tree);
+        let outcome = merge(
+            repository,
+            &MergeInput {
+                base: self.merge.base.as_ref().map(id).transpose()?,
+                ours: ours.unwrap_or(repository.empty_tree_id()),
+                theirs: id(theirs)?,
+                allow_unrelated: self.merge.allow_unrelated,
+            },
+            &MergeOptions {
+                level: self.merge.level,
+                strategy: self.merge.strategy,
+            },
+        )?;
+        self.put_into(repository, outcome)
+    }
+
+    /// What a commit's message says of the resolutions, as trailers.
+    pub fn trailers(&self) -> String {
+        let mut lines: Vec<String> = Vec::new();
+        for conflict in &self.conflicts {
+            let Some(resolution) = &conflict.resolution else {
+                continue;
+            };
+            let path = RepoPath::parse(conflict.path.to_bytes()).unwrap_or_default();
+            lines.push(format!("Resolved: {path} by {}", one_line(&resolution.by)));
+            if let Some(reasoning) = &resolution.reasoning {
+                lines.push(format!("Resolution-reasoning: {path}: {}", one_line(reasoning)));
+            }
+            if let Some(metadata) = &resolution.metadata {
+                lines.push(format!("Resolution-metadata: {path}: {metadata}"));
+            }
+        }
+        lines.join("\n")
+    }
+
+    /// Reads a review.
+    pub fn load(store: &Store, id: u64) -> Result<ReviewRecord, ChangeError> {
+        store
+            .read_document(Shelf::Reviews, id)?
+            .ok_or(ChangeError::NoSuchReview(id))
+    }
+}

@@ -1,0 +1,376 @@
+//! `tine merge`: brings forks, snapshots, branches, commits and trees together.
+
+use serde::Serialize;
+
+use super::content::{Content, content};
+use super::context::Context;
+use super::inside::command_line;
+use super::output::{Cell, Output, Tone, counted, quoted, short_id, table};
+use super::{Exit, SUCCESS, identity};
+use crate::change::merge::FastForward;
+use crate::change::review::{ConflictRecord, ResolutionRecord, VersionRecord};
+use crate::daemon::protocol::{
+    Answer, Merge as Merged, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, Request,
+};
+use crate::daemon::{ErrorCode, ExitCode, Failure};
+use crate::git::CallerConfig;
+use crate::merge::{ConflictKind, Level, Strategy};
+use crate::path::text::PathText;
+
+/// Merge forks, snapshots, branches, commits or trees into a fork or branch
+///
+/// A source is a fork (with what is uncommitted in it), `FORK@SNAPSHOT`, a branch, a commit, a tree, or `pristine`. The target is
+/// the fork you stand in, or else the branch that the first source came from; --into names another fork or branch. Where the
+/// target is checked out it follows: a mounted fork at once, the main checkout as `git merge --ff-only` does.
+///
+/// Where the target has nothing of its own it moves to the source (--no-ff makes a merge commit nevertheless), else a merge
+/// commit is made. What was uncommitted in a source fork is committed in it. What is uncommitted in the target stays; where
+/// the merge would overwrite it, it is refused.
+///
+/// Conflicts change nothing: they are listed, and the exit code is 3. It is 7 where the target has everything already.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine merge fix-parser                        into the branch that it came from
+  tine merge fix-parser --into main --dry-run  see what would come of it
+  tine merge main                              inside a fork: bring it up to date
+  tine merge a b c --into main --delete        one after another, and remove them
+  tine merge theirs --strategy ours            settle conflicts for the target
+  tine merge fix-parser --json                 conflicts with all three contents, and hunks")]
+pub struct Merge {
+    /// What to merge, one after another
+    #[arg(value_name = "SOURCE", required = true)]
+    pub sources: Vec<String>,
+
+    /// The fork or branch to merge into
+    #[arg(long, value_name = "TARGET")]
+    pub into: Option<String>,
+
+    /// What both sides began as [default: found in history]
+    #[arg(long, value_name = "REV")]
+    pub base: Option<String>,
+
+    /// Merge lines and follow renames, or only whole files
+    #[arg(long, value_enum, value_name = "LEVEL", default_value = "text")]
+    pub level: LevelArg,
+
+    /// What becomes of conflicts
+    #[arg(long, value_enum, value_name = "HOW", default_value = "abort")]
+    pub strategy: StrategyArg,
+
+    /// Make a merge commit even where the target could simply move
+    #[arg(long, group = "ff")]
+    pub no_ff: bool,
+
+    /// Refuse anything but moving the target
+    #[arg(long, group = "ff")]
+    pub ff_only: bool,
+
+    /// The merge commit's message
+    #[arg(short, long, value_name = "MSG")]
+    pub message: Vec<String>,
+
+    /// Show what would come of it, and change nothing
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+
+    /// Keep conflicts as a review, to be resolved one by one
+    #[arg(long, conflicts_with = "dry_run")]
+    pub review: bool,
+
+    /// Remove the source forks and branches when they are merged
+    #[arg(long)]
+    pub delete: bool,
+
+    /// Merge nothing at all where one of several sources has conflicts
+    #[arg(long)]
+    pub all_or_nothing: bool,
+
+    /// Merge histories that have nothing in common
+    #[arg(long)]
+    pub allow_unrelated: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum LevelArg {
+    /// Inside files, line by line
+    Text,
+    /// Whole files
+    Path,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum StrategyArg {
+    /// Nothing is changed
+    Abort,
+    /// What the target has
+    Ours,
+    /// What the source has
+    Theirs,
+    /// The lines of both
+    Union,
+}
+
+pub fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
+    let mut connection = context.connect()?;
+    let here = context.fork_if_here(&mut connection)?;
+    let git_dir = context.git_dir()?;
+    let dir = context.repository()?.common_dir();
+    let config = CallerConfig::of(dir);
+    let committer = identity::committer(dir, config.as_ref())?;
+    let author = identity::author(dir, config.as_ref(), None)?;
+    let request = MergeRequest {
+        sources: verb.sources.clone(),
+        into: verb.into.clone(),
+        here,
+        git_dir,
+        base: verb.base.clone(),
+        level: match verb.level {
+            LevelArg::Text => Level::Text,
+            LevelArg::Path => Level::Path,
+        },
+        strategy: match verb.strategy {
+            StrategyArg::Abort => Strategy::Abort,
+            StrategyArg::Ours => Strategy::Ours,
+            StrategyArg::Theirs => Strategy::Theirs,
+            StrategyArg::Union => Strategy::Union,
+        },
+        fast_forward: match (verb.no_ff, verb.ff_only) {
+            (true, _) => FastForward::Never,
+            (_, true) => FastForward::Only,
+            _ => FastForward::WherePossible,
+        },
+        allow_unrelated: verb.allow_unrelated,
+        all_or_nothing: verb.all_or_nothing,
+        delete: verb.delete,
+        dry_run: verb.dry_run,
+        review: verb.review,
+        message: (!verb.message.is_empty()).then(|| verb.message.join("\n\n")),
+        author: Some(author),
+        committer: Some(committer),
+        command: command_line(),
+    };
+    let merged = connection.ask(&Request::Merge(Box::new(request)), |answer| match answer {
+        Answer::Merge(merged) => Some(*merged),
+        _ => None,
+    })?;
+    for (word, source) in verb.sources.iter().zip(&merged.sources) {
+        context.output.note_meaning(word, &source.source);
+        if let Some(failure) = &source.not_deleted {
+            context.output.trouble(failure);
+        }
+    }
+    tell_merge(context, &merged)
+}
+
+/// Shows what came of a merge; the exit code that says it.
+pub fn tell_merge(context: &Context, merged: &Merged) -> Result<Exit, Failure> {
+    match context.output.is_json() {
+        true => context
+            .output
+            .json(&with_contents(context, merged, &merged.conflicts)?)?,
+        false => context.output.text(&told(merged, &context.output))?,
+    }
+    Ok(match merged.status {
+        MergeStatus::Merged => SUCCESS,
+        MergeStatus::NothingToMerge => ExitCode::Nothing.code(),
+        MergeStatus::Conflicts => ExitCode::Refused.code(),
+    })
+}
+
+/// An answer as JSON, with contents in its conflicts.
+pub fn with_contents(
+    context: &Context,
+    answer: &impl Serialize,
+    conflicts: &[ConflictRecord],
+) -> Result<serde_json::Value, Failure> {
+    let failed = |error: serde_json::Error| {
+        Failure::new(ErrorCode::Internal, "the answer cannot be told").cause(error.to_string())
+    };
+    let mut document = serde_json::to_value(answer).map_err(failed)?;
+    let conflicts = serde_json::to_value(conflicts_with_contents(context, conflicts)?).map_err(failed)?;
+    if let Some(fields) = document.as_object_mut() {
+        fields.insert("conflicts".to_owned(), conflicts);
+    }
+    Ok(document)
+}
+
+/// A conflict with its contents.
+#[derive(Serialize)]
+struct ConflictDocument<'a> {
+    kind: ConflictKind,
+    path: &'a PathText,
+    paths: &'a [PathText],
+    base: Vec<VersionDocument<'a>>,
+    ours: Vec<VersionDocument<'a>>,
+    theirs: Vec<VersionDocument<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resolution: Option<ResolutionDocument<'a>>,
+}
+
+/// A resolution with its contents.
+#[derive(Serialize)]
+struct ResolutionDocument<'a> {
+    #[serde(flatten)]
+    resolution: &'a ResolutionRecord,
+    contents: Vec<Option<Content>>,
+}
+
+#[derive(Serialize)]
+struct VersionDocument<'a> {
+    #[serde(flatten)]
+    version: &'a VersionRecord,
+    /// `None` for a submodule.
+    content: Option<Content>,
+}
+
+fn conflicts_with_contents<'a>(
+    context: &Context,
+    conflicts: &'a [ConflictRecord],
+) -> Result<Vec<ConflictDocument<'a>>, Failure> {
+    let content =
+        |version: &VersionRecord| content(context, Some(&version.kind.mode_text()), Some(&version.id));
+    let versions = |lines: &'a [VersionRecord]| -> Result<Vec<VersionDocument<'a>>, Failure> {
+        lines
+            .iter()
+            .map(|version| {
+                Ok(VersionDocument {
+                    version,
+                    content: content(version)?,
+                })
+            })
+            .collect()
+    };
+    conflicts
+        .iter()
+        .map(|conflict| {
+            Ok(ConflictDocument {
+                kind: conflict.kind,
+                path: &conflict.path,
+                paths: &conflict.paths,
+                base: versions(&conflict.base)?,
+                ours: versions(&conflict.ours)?,
+                theirs: versions(&conflict.theirs)?,
+                resolution: match &conflict.resolution {
+                    Some(resolution) => Some(ResolutionDocument {
+                        resolution,
+                        contents: resolution
+                            .versions
+                            .iter()
+                            .map(content)
+                            .collect::<Result<_, _>>()?,
+                    }),
+                    None => None,
+                },
+            })
+        })
+        .collect()
+}
+
+fn told(merged: &Merged, output: &Output) -> String {
+    let target = target_name(&merged.target);
+    let mut text = String::new();
+    for source in &merged.sources {
+        text.push_str(&told_of(source, &target, merged.dry_run));
+    }
+    if merged.before != merged.after {
+        let changed = counted(merged.changes.len(), "path");
+        let after = short_id(merged.after.as_deref().unwrap_or_default());
+        let would = if merged.dry_run { "would be" } else { "is" };
+        text.push_str(&format!("{target} {would} at {after}, {changed} changed\n"));
+    }
+    if let (Some(fork), Some(snapshot)) = (&merged.target.fork, &merged.snapshot) {
+        text.push_str(&format!(
+            "`tine undo {fork}` takes that back; what it was is the snapshot {snapshot}\n"
+        ));
+    }
+    if !merged.conflicts.is_empty() {
+        let rows: Vec<Vec<Cell>> = merged
+            .conflicts
+            .iter()
+            .map(|conflict| {
+                vec![
+                    Cell::new(format!("  {}", kind_in_words(conflict))).toned(output, Tone::Bad),
+                    Cell::new(quoted(&conflict.path)),
+                ]
+            })
+            .collect();
+        text.push_str(&table(&rows));
+        text.push_str(match merged.before == merged.after {
+            true => "nothing was changed",
+            false => "what came before is merged",
+        });
+        text.push_str(&match merged.review {
+            Some(review) => format!("; `tine review show {review}` is where to go on\n"),
+            None => "; `--review` keeps it for resolving, `--strategy` settles it, `--json` shows it whole\n"
+                .to_owned(),
+        });
+    }
+    text
+}
+
+fn target_name(target: &MergeTarget) -> String {
+    match (&target.branch, &target.fork) {
+        (Some(branch), _) => branch.clone(),
+        (None, Some(fork)) => fork.to_string(),
+        (None, None) => "HEAD".to_owned(),
+    }
+}
+
+fn told_of(source: &MergedSource, target: &str, dry_run: bool) -> String {
+    let from = source
+        .source
+        .point
+        .trim_start_matches("rev:")
+        .trim_start_matches("fork:");
+    let commit = short_id(source.commit.as_deref().unwrap_or_default());
+    let would = if dry_run { "would be " } else { "" };
+    let mut text = match source.how {
+        MergedHow::Contained => format!("nothing to merge: {target} has all of {from}\n"),
+        MergedHow::FastForward => format!("{from} {would}merged into {target}: fast-forward\n"),
+        MergedHow::MergeCommit => format!("{from} {would}merged into {target}: merge commit {commit}\n"),
+        MergedHow::Conflicts => format!("{from} has conflicts with {target}:\n"),
+    };
+    if let Some(committed) = source
+        .committed
+        .as_ref()
+        .filter(|_| source.commit.is_some() && !dry_run)
+    {
+        text.push_str(&format!(
+            "what was uncommitted in {from} is commit {}\n",
+            short_id(committed)
+        ));
+    }
+    if !source.settled.is_empty() {
+        let count = counted(source.settled.len(), "conflict");
+        text.push_str(&format!("{count} {would}settled\n"));
+    }
+    match (&source.deleted_fork, &source.deleted_branch) {
+        (Some(fork), Some(branch)) => text.push_str(&format!("deleted {fork} and its branch {branch}\n")),
+        (Some(fork), None) => text.push_str(&format!("deleted {fork}\n")),
+        (None, Some(branch)) => text.push_str(&format!("deleted the branch {branch}\n")),
+        (None, None) => {}
+    }
+    text
+}
+
+/// What happened to the path, on whose side.
+pub fn kind_in_words(conflict: &ConflictRecord) -> String {
+    let by_side = |ours: &str, theirs: &str| match conflict.ours.is_empty() {
+        true => theirs.to_owned(),
+        false => ours.to_owned(),
+    };
+    match conflict.kind {
+        ConflictKind::BothModified => "both modified".to_owned(),
+        ConflictKind::BothAdded => "both added".to_owned(),
+        ConflictKind::ModifyDelete => by_side("modified here, deleted there", "deleted here, modified there"),
+        ConflictKind::RenameRename => "both renamed".to_owned(),
+        ConflictKind::RenameDelete => by_side("renamed here, deleted there", "deleted here, renamed there"),
+        ConflictKind::TypeChanged => "file types differ".to_owned(),
+        ConflictKind::ModeChanged => "executable on one side".to_owned(),
+        ConflictKind::Binary => "both modified, binary".to_owned(),
+        ConflictKind::DirectoryFile => by_side("file here, directory there", "directory here, file there"),
+        ConflictKind::DirectoryRenamed => "in a directory that was renamed".to_owned(),
+        ConflictKind::Submodule => "submodule moved on both sides".to_owned(),
+    }
+}

@@ -1,0 +1,111 @@
+//! `tine resolve`: says what is to become of a conflict in a review.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use super::context::Context;
+use super::inside::store_dir;
+use super::{Exit, failures, review};
+use crate::daemon::Failure;
+use crate::daemon::protocol::{Request, ResolutionWish, ResolveRequest};
+use crate::daemon::transfer::Outgoing;
+use crate::merge::MergeSide;
+use crate::path::RepoPath;
+
+/// Resolve a conflict of a review
+///
+/// It may be said again, and differently, until the review is committed.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine resolve 3 src/main.rs --theirs
+  tine resolve 3 src/main.rs --file merged.rs --reason 'both limits are needed'
+  sed s/x/y/ old | tine resolve 3 src/main.rs --stdin
+  tine resolve 3 notes.md --delete")]
+#[command(group(clap::ArgGroup::new("how").required(true)))]
+pub struct Resolve {
+    /// The review's number
+    #[arg(value_name = "REVIEW")]
+    pub review: u64,
+
+    /// The conflict's path, from the root of the repository
+    #[arg(value_name = "PATH")]
+    pub path: OsString,
+
+    /// What the target has
+    #[arg(long, group = "how")]
+    pub ours: bool,
+
+    /// What the source has
+    #[arg(long, group = "how")]
+    pub theirs: bool,
+
+    /// What both began as
+    #[arg(long, group = "how")]
+    pub base: bool,
+
+    /// The content of FILE
+    #[arg(short = 'F', long, group = "how", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub file: Option<PathBuf>,
+
+    /// The content of standard input
+    #[arg(long, group = "how")]
+    pub stdin: bool,
+
+    /// No file
+    #[arg(long, group = "how")]
+    pub delete: bool,
+
+    /// Nothing yet: it is open again
+    #[arg(long, group = "how")]
+    pub reopen: bool,
+
+    /// Why; it goes into the merge commit
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+}
+
+pub fn run(verb: &Resolve, context: &Context) -> Result<Exit, Failure> {
+    let mut connection = context.connect()?;
+    let store_dir = store_dir(context)?;
+    let content = match (&verb.file, verb.stdin) {
+        (None, false) => None,
+        (file, _) => {
+            let mut outgoing = Outgoing::new(&store_dir);
+            match file {
+                Some(path) => {
+                    let mut file = File::open(path).map_err(|error| failures::named("read", path, &error))?;
+                    outgoing.add_all(&mut file)?;
+                }
+                None => outgoing.add_all(&mut std::io::stdin().lock())?,
+            }
+            Some(outgoing.finish())
+        }
+    };
+    let wish = match &content {
+        Some(content) => ResolutionWish::Content {
+            content: content.clone(),
+            executable: None,
+        },
+        None if verb.ours => ResolutionWish::Side(MergeSide::Ours),
+        None if verb.theirs => ResolutionWish::Side(MergeSide::Theirs),
+        None if verb.base => ResolutionWish::Side(MergeSide::Base),
+        None if verb.delete => ResolutionWish::Delete,
+        None => ResolutionWish::Open,
+    };
+    let request = Request::Resolve(ResolveRequest {
+        review: verb.review,
+        path: (&RepoPath::parse(verb.path.as_bytes())?).into(),
+        wish,
+        by: "hand".to_owned(),
+        reasoning: verb.reason.clone(),
+        metadata: None,
+    });
+    review::show(&request, context, &mut connection).inspect_err(|_| {
+        if let Some(content) = &content {
+            content.withdraw(&store_dir);
+        }
+    })
+}

@@ -1,0 +1,346 @@
+//! `tine review`: merges with conflicts that are being resolved.
+
+use std::os::unix::process::CommandExt;
+
+use serde::Serialize;
+
+use super::context::{Connection, Context};
+use super::inside::command_line;
+use super::merge::{kind_in_words, tell_merge, with_contents};
+use super::output::{Cell, Output, Tone, counted, human_age, now_secs, one_line, quoted, short_id, table};
+use super::{Exit, SUCCESS, identity};
+use crate::change::review::{ResolvedHow, ReviewState};
+use crate::daemon::Failure;
+use crate::daemon::protocol::{Answer, ChangeLine, CommitReviewRequest, Request, ReviewInfo, ReviewShown};
+use crate::git::{CallerConfig, GitError, program};
+use crate::merge::MergeSide;
+
+/// Look at merges with conflicts, and commit or abort them
+///
+/// `tine merge --review` keeps a merge with conflicts as a review. `tine resolve` says what is to become of each conflict; it
+/// may be said again. Nothing is merged before `tine review commit`, and nothing is changed by `tine review abort`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine review list
+  tine review show 3
+  tine resolve 3 src/main.rs --theirs
+  tine review diff 3
+  tine review commit 3 -m 'Merge the parser'")]
+pub struct Review {
+    #[command(subcommand)]
+    pub action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Action {
+    List(List),
+    Show(Show),
+    Diff(Diff),
+    Commit(Commit),
+    Refresh(Refresh),
+    Abort(Abort),
+}
+
+/// List reviews
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Example:
+  tine review list --all")]
+pub struct List {
+    /// Those too that are committed or aborted
+    #[arg(short, long)]
+    pub all: bool,
+}
+
+/// Show a review: its conflicts, and how they are resolved
+///
+/// With --json it has the contents of all three sides.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Example:
+  tine review show 3 --json")]
+pub struct Show {
+    /// Its number
+    #[arg(value_name = "REVIEW")]
+    pub review: u64,
+}
+
+/// Show what a review would change in the target
+///
+/// Open conflicts are left out: their paths appear as deleted.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Example:
+  tine review diff 3 --stat")]
+pub struct Diff {
+    /// Its number
+    #[arg(value_name = "REVIEW")]
+    pub review: u64,
+
+    /// Show how many lines change in each file
+    #[arg(long)]
+    pub stat: bool,
+}
+
+/// Merge with the resolutions of a review
+///
+/// Refused while a conflict is open, and where a side has moved on since it was planned.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Example:
+  tine review commit 3 -m 'Merge the parser'")]
+pub struct Commit {
+    /// Its number
+    #[arg(value_name = "REVIEW")]
+    pub review: u64,
+
+    /// The merge commit's message; given again, another paragraph of it
+    #[arg(short, long, value_name = "MSG")]
+    pub message: Vec<String>,
+
+    /// Show what would come of it, and change nothing
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+}
+
+/// Plan a review again, of both sides as they are now
+///
+/// Resolutions stay where the conflict is still the same.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Example:
+  tine review refresh 3")]
+pub struct Refresh {
+    /// Its number
+    #[arg(value_name = "REVIEW")]
+    pub review: u64,
+}
+
+/// Let a review go
+///
+/// Neither side was changed by it. `tine review show` still shows it.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Example:
+  tine review abort 3")]
+pub struct Abort {
+    /// Its number
+    #[arg(value_name = "REVIEW")]
+    pub review: u64,
+}
+
+pub fn run(verb: &Review, context: &Context) -> Result<Exit, Failure> {
+    let mut connection = context.connect()?;
+    match &verb.action {
+        Action::List(verb) => list(verb, context, &mut connection),
+        Action::Show(verb) => show(&Request::Review { review: verb.review }, context, &mut connection),
+        Action::Refresh(verb) => show(
+            &Request::RefreshReview { review: verb.review },
+            context,
+            &mut connection,
+        ),
+        Action::Abort(verb) => show(
+            &Request::AbortReview { review: verb.review },
+            context,
+            &mut connection,
+        ),
+        Action::Diff(verb) => diff(verb, context, &mut connection),
+        Action::Commit(verb) => {
+            let message = (!verb.message.is_empty()).then(|| verb.message.join("\n\n"));
+            commit(context, &mut connection, verb.review, message, verb.dry_run)
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Reviews {
+    reviews: Vec<ReviewInfo>,
+    damaged: Vec<Failure>,
+}
+
+fn list(verb: &List, context: &Context, connection: &mut Connection) -> Result<Exit, Failure> {
+    let (reviews, damaged) = connection.ask(&Request::Reviews { all: verb.all }, |answer| match answer {
+        Answer::Reviews { reviews, damaged } => Some((reviews, damaged)),
+        _ => None,
+    })?;
+    if context.output.is_json() {
+        context.output.json(&Reviews { reviews, damaged })?;
+        return Ok(SUCCESS);
+    }
+    for failure in &damaged {
+        context.output.trouble(failure);
+    }
+    let rows: Vec<Vec<Cell>> = reviews
+        .iter()
+        .map(|review| {
+            vec![
+                Cell::new(review.record.id.to_string()).right(),
+                Cell::new(format!(
+                    "{} into {}",
+                    review.record.merge.source, review.record.merge.into
+                )),
+                Cell::new(stands(review)),
+                Cell::new(human_age(review.record.created_secs, now_secs())),
+            ]
+        })
+        .collect();
+    context.output.text(&table(&rows))?;
+    Ok(SUCCESS)
+}
+
+/// How the review stands, in a few words.
+fn stands(review: &ReviewInfo) -> String {
+    let record = &review.record;
+    match record.state {
+        ReviewState::Committed => {
+            format!(
+                "committed as {}",
+                short_id(record.commit.as_deref().unwrap_or_default())
+            )
+        }
+        ReviewState::Aborted => "aborted".to_owned(),
+        ReviewState::Open if !review.moved.is_empty() => "outdated".to_owned(),
+        ReviewState::Open => match review.open {
+            0 => "resolved".to_owned(),
+            open => format!("{open} of {} open", counted(record.conflicts.len(), "conflict")),
+        },
+    }
+}
+
+/// Sends a request that is answered with a review, and shows that.
+pub fn show(request: &Request, context: &Context, connection: &mut Connection) -> Result<Exit, Failure> {
+    let shown = ask(request, connection)?;
+    match context.output.is_json() {
+        true => context
+            .output
+            .json(&with_contents(context, &shown, &shown.info.record.conflicts)?)?,
+        false => context.output.text(&told(&shown, &context.output))?,
+    }
+    Ok(SUCCESS)
+}
+
+/// Sends a request that is answered with a review.
+pub fn ask(request: &Request, connection: &mut Connection) -> Result<ReviewShown, Failure> {
+    connection.ask(request, |answer| match answer {
+        Answer::Review(shown) => Some(*shown),
+        _ => None,
+    })
+}
+
+fn told(shown: &ReviewShown, output: &Output) -> String {
+    let record = &shown.info.record;
+    let mut text = format!(
+        "review {}: {} into {}, {}\n",
+        record.id,
+        record.merge.source,
+        record.merge.into,
+        stands(&shown.info)
+    );
+    let rows: Vec<Vec<Cell>> = record
+        .conflicts
+        .iter()
+        .map(|conflict| {
+            let resolution = match &conflict.resolution {
+                None => Cell::new("open").toned(output, Tone::Bad),
+                Some(resolution) => {
+                    let how = match resolution.how {
+                        ResolvedHow::Base => "base",
+                        ResolvedHow::Ours => "ours",
+                        ResolvedHow::Theirs => "theirs",
+                        ResolvedHow::Content => "content",
+                        ResolvedHow::Delete => "deleted",
+                    };
+                    Cell::new(format!("{how} by {}", resolution.by)).toned(output, Tone::Good)
+                }
+            };
+            let reasoning = conflict
+                .resolution
+                .as_ref()
+                .and_then(|resolution| resolution.reasoning.as_deref());
+            vec![
+                Cell::new(quoted(&conflict.path)),
+                Cell::new(kind_in_words(conflict)),
+                resolution,
+                Cell::new(one_line(reasoning.unwrap_or_default())),
+            ]
+        })
+        .collect();
+    text.push_str(&table(&rows));
+    for amendment in &record.amendments {
+        text.push_str(&format!("amended: {}\n", quoted(&amendment.path)));
+    }
+    if record.state != ReviewState::Open {
+        return text;
+    }
+    let id = record.id;
+    for side in &shown.info.moved {
+        let who = match side {
+            MergeSide::Ours => &record.merge.into,
+            _ => &record.merge.source,
+        };
+        text.push_str(&format!(
+            "{who} has moved on since: `tine review refresh {id}` plans it again\n"
+        ));
+    }
+    if shown.info.moved.is_empty() {
+        text.push_str(&match shown.info.open {
+            0 => format!("`tine review commit {id}` merges it\n"),
+            _ => format!(
+                "`tine resolve {id} PATH --ours|--theirs|--base|--file F|--delete` resolves a conflict\n"
+            ),
+        });
+    }
+    text
+}
+
+fn diff(verb: &Diff, context: &Context, connection: &mut Connection) -> Result<Exit, Failure> {
+    let shown = ask(&Request::Review { review: verb.review }, connection)?;
+    if context.output.is_json() {
+        #[derive(Serialize)]
+        struct Difference<'a> {
+            old_tree: &'a str,
+            new_tree: &'a str,
+            changes: &'a [ChangeLine],
+        }
+        context.output.json(&Difference {
+            old_tree: &shown.old_tree,
+            new_tree: &shown.new_tree,
+            changes: &shown.changes,
+        })?;
+        return Ok(SUCCESS);
+    }
+    let mut git = program::command(context.repository()?.common_dir());
+    git.arg(format!("--attr-source={}", shown.new_tree)).arg("diff");
+    git.args(context.output.color_flag());
+    if verb.stat {
+        git.arg("--stat");
+    }
+    git.args([&shown.old_tree, &shown.new_tree]);
+    Err(GitError::GitMissing(git.exec()).into())
+}
+
+/// Merges with a review's resolutions.
+pub fn commit(
+    context: &Context,
+    connection: &mut Connection,
+    review: u64,
+    message: Option<String>,
+    dry_run: bool,
+) -> Result<Exit, Failure> {
+    let dir = context.repository()?.common_dir();
+    let config = CallerConfig::of(dir);
+    let request = CommitReviewRequest {
+        review,
+        message,
+        dry_run,
+        author: Some(identity::author(dir, config.as_ref(), None)?),
+        committer: Some(identity::committer(dir, config.as_ref())?),
+        command: command_line(),
+    };
+    let merged = connection.ask(&Request::CommitReview(Box::new(request)), |answer| match answer {
+        Answer::Merge(merged) => Some(*merged),
+        _ => None,
+    })?;
+    tell_merge(context, &merged)
+}

@@ -1,0 +1,330 @@
+//! Reviews: looking at them, resolving their conflicts, and committing them.
+
+use std::sync::Arc;
+
+use super::merging;
+use crate::change::ChangeError;
+use crate::change::compare::compare_trees;
+use crate::change::review::{
+    Amendment, ResolutionRecord, ResolvedHow, ReviewRecord, ReviewState, VersionRecord,
+};
+use crate::daemon::failure::{ErrorCode, Failure};
+use crate::daemon::policy::Signers;
+use crate::daemon::protocol::{
+    AmendRequest, Answer, CommitReviewRequest, MergeRequest, MergeStatus, ResolutionWish, ResolveRequest,
+    Response, ReviewInfo, ReviewShown,
+};
+use crate::daemon::report;
+use crate::daemon::slots::Daemon;
+use crate::daemon::transfer::{Arrived, Transfer};
+use crate::git::{GitError, ObjectId, Repository, TreeEntryKind};
+use crate::merge::{MergeOutcome, MergeSide};
+use crate::path::RepoPath;
+use crate::workspace::By;
+use crate::workspace::store::Shelf;
+
+pub fn list(daemon: &Arc<Daemon>, by: By<'_>, all: bool) -> Response {
+    let (records, damaged) = daemon.store.documents::<ReviewRecord>(Shelf::Reviews)?;
+    let reviews = records
+        .into_iter()
+        .filter(|record| all || record.state == ReviewState::Open)
+        .map(|record| info(daemon, by, record))
+        .collect();
+    Ok(Answer::Reviews {
+        reviews,
+        damaged: damaged.into_iter().map(Failure::from).collect(),
+    })
+}
+
+pub fn show(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Response {
+    let record = ReviewRecord::load(&daemon.store, review)?;
+    shown(daemon, by, record)
+}
+
+/// Says what is to become of a conflict, in the place of what was said before.
+pub fn resolve(daemon: &Arc<Daemon>, by: By<'_>, request: &ResolveRequest) -> Response {
+    let repository = daemon.repository_now()?;
+    let _turn = daemon.reviews.lock();
+    let mut record = open_review(daemon, request.review)?;
+    let Some(conflict) = record.conflict_at(&request.path) else {
+        return Err(Failure::new(
+            ErrorCode::NoSuchConflict,
+            format!(
+                "{} is in no conflict of review {}",
+                RepoPath::parse(request.path.to_bytes())?,
+                request.review
+            ),
+        )
+        .hint(format!("`tine review show {}` lists them", request.review)));
+    };
+    let resolved = |how, versions| {
+        Some(ResolutionRecord {
+            how,
+            versions,
+            by: request.by.clone(),
+            reasoning: request.reasoning.clone(),
+            metadata: request.metadata.clone(),
+        })
+    };
+    conflict.resolution = match &request.wish {
+        ResolutionWish::Open => None,
+        ResolutionWish::Delete => resolved(ResolvedHow::Delete, Vec::new()),
+        ResolutionWish::Side(side) => {
+            let how = match side {
+                MergeSide::Base => ResolvedHow::Base,
+                MergeSide::Ours => ResolvedHow::Ours,
+                MergeSide::Theirs => ResolvedHow::Theirs,
+            };
+            resolved(how, conflict.versions(*side).to_vec())
+        }
+        ResolutionWish::Content { content, executable } => {
+            let (path, kind) = conflict.content_place();
+            let kind = match executable {
+                None => kind,
+                Some(true) => TreeEntryKind::Executable,
+                Some(false) => TreeEntryKind::File,
+            };
+            let id = write_content(daemon, &repository, content)?;
+            let version = VersionRecord {
+                path,
+                kind,
+                id: id.to_string(),
+            };
+            resolved(ResolvedHow::Content, vec![version])
+        }
+    };
+    record.save(&daemon.store, &repository)?;
+    shown(daemon, by, record)
+}
+
+/// Changes a path that is in no conflict, in the place of what was said of it before.
+pub fn amend(daemon: &Arc<Daemon>, by: By<'_>, request: &AmendRequest) -> Response {
+    let repository = daemon.repository_now()?;
+    let path = RepoPath::parse(request.path.to_bytes())?;
+    let _turn = daemon.reviews.lock();
+    let mut record = open_review(daemon, request.review)?;
+    let merged = record.merged(&repository)?;
+    let kind = match repository.tree_entry(merged.tree_id, &path)? {
+        Some(entry) if entry.kind == TreeEntryKind::Executable => TreeEntryKind::Executable,
+        Some(entry) if entry.kind == TreeEntryKind::Directory => {
+            return Err(
+                Failure::new(ErrorCode::WrongKind, format!("{path} is a directory"))
+                    .hint("name a file in it"),
+            );
+        }
+        _ => TreeEntryKind::File,
+    };
+    let new = match &request.content {
+        None => None,
+        Some(content) => Some(VersionRecord {
+            path: request.path.clone(),
+            kind,
+            id: write_content(daemon, &repository, content)?.to_string(),
+        }),
+    };
+    record
+        .amendments
+        .retain(|amendment| amendment.path != request.path);
+    record.amendments.push(Amendment {
+        path: request.path.clone(),
+        new,
+    });
+    record.save(&daemon.store, &repository)?;
+    shown(daemon, by, record)
+}
+
+/// Plans the merge again, of the sides as they are now.
+pub fn refresh(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Response {
+    let repository = daemon.repository_now()?;
+    let _turn = daemon.reviews.lock();
+    let mut record = open_review(daemon, review)?;
+    let (ours, theirs, conflicts) = merging::replan(daemon, by, &request_of(&record, by))?;
+    let Some(conflicts) = conflicts else {
+        return Err(Failure::new(
+            ErrorCode::ReviewState,
+            format!("{} has all of {} by now", record.merge.into, record.merge.source),
+        )
+        .hint(format!("`tine review abort {review}` lets it go")));
+    };
+    record.ours_commit = ours.commit_id.map(|id| id.to_string());
+    record.theirs_commit = theirs.commit_id.map(|id| id.to_string());
+    record.theirs_tree = theirs.tree_id.to_string();
+    record.replace_conflicts(&conflicts);
+    record.save(&daemon.store, &repository)?;
+    shown(daemon, by, record)
+}
+
+/// Lets the review go. Neither side was changed by it.
+pub fn abort(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Response {
+    let repository = daemon.repository_now()?;
+    let _turn = daemon.reviews.lock();
+    let mut record = open_review(daemon, review)?;
+    let before = record.clone();
+    record.state = ReviewState::Aborted;
+    record.save(&daemon.store, &repository)?;
+    shown_as(daemon, by, record, &before)
+}
+
+/// Merges with the resolutions. Refused while a conflict is open, or where a side has moved on.
+pub fn commit(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    request: &CommitReviewRequest,
+    signers: &Signers,
+) -> Response {
+    let repository = daemon.repository_now()?;
+    let _turn = daemon.reviews.lock();
+    let mut record = open_review(daemon, request.review)?;
+    let open = record.open_conflicts();
+    if open > 0 {
+        let first = record
+            .conflicts
+            .iter()
+            .find(|conflict| conflict.resolution.is_none());
+        let path = first.map(|conflict| conflict.path.to_bytes()).unwrap_or_default();
+        return Err(Failure::new(
+            ErrorCode::ReviewState,
+            match open {
+                1 => "1 conflict is open".to_owned(),
+                _ => format!("{open} conflicts are open"),
+            },
+        )
+        .cause(RepoPath::parse(path)?.to_string())
+        .hint(format!(
+            "`tine resolve {} PATH --ours|--theirs|--file F` resolves one",
+            record.id
+        )));
+    }
+    let merge = MergeRequest {
+        dry_run: request.dry_run,
+        message: request.message.clone().or_else(|| record.merge.message.clone()),
+        author: request.author.clone(),
+        committer: request.committer.clone(),
+        ..request_of(&record, by)
+    };
+    let answer = merging::merge_with(daemon, by, &merge, signers, Some(&record))?;
+    if let Answer::Merge(merged) = &answer
+        && merged.status == MergeStatus::Merged
+        && !request.dry_run
+    {
+        record.state = ReviewState::Committed;
+        record.commit = merged.after.clone();
+        // The merge stands.
+        if let Err(error) = record.save(&daemon.store, &repository) {
+            log::error!("review {}: {error}", record.id);
+        }
+    }
+    Ok(answer)
+}
+
+fn open_review(daemon: &Daemon, review: u64) -> Result<ReviewRecord, Failure> {
+    let record = ReviewRecord::load(&daemon.store, review)?;
+    let how = match record.state {
+        ReviewState::Open => return Ok(record),
+        ReviewState::Committed => "committed",
+        ReviewState::Aborted => "aborted",
+    };
+    Err(Failure::new(
+        ErrorCode::ReviewState,
+        format!("review {review} is {how} already"),
+    )
+    .hint("`tine review list` shows the open ones"))
+}
+
+/// The request that the review came from.
+fn request_of(record: &ReviewRecord, by: By<'_>) -> MergeRequest {
+    let merge = &record.merge;
+    MergeRequest {
+        sources: vec![merge.source.clone()],
+        into: Some(merge.into.clone()),
+        here: merge.here.clone(),
+        git_dir: merge.git_dir.clone(),
+        base: merge.base.clone(),
+        level: merge.level,
+        strategy: merge.strategy,
+        fast_forward: merge.fast_forward,
+        allow_unrelated: merge.allow_unrelated,
+        all_or_nothing: true,
+        delete: merge.delete,
+        dry_run: false,
+        review: false,
+        message: None,
+        author: None,
+        committer: None,
+        command: by.command.to_owned(),
+    }
+}
+
+fn write_content(daemon: &Daemon, repository: &Repository, content: &Transfer) -> Result<ObjectId, Failure> {
+    Ok(match content.take(daemon.store.dir())? {
+        Arrived::Bytes(bytes) => repository.write_blob(&mut bytes.as_slice(), bytes.len() as u64)?,
+        Arrived::File(mut file) => {
+            let len = file
+                .metadata()
+                .map_err(GitError::io("look at", "what was sent"))?
+                .len();
+            repository.write_blob(&mut file, len)?
+        }
+    })
+}
+
+fn info(daemon: &Arc<Daemon>, by: By<'_>, record: ReviewRecord) -> ReviewInfo {
+    let mut moved = Vec::new();
+    if record.state == ReviewState::Open {
+        match merging::sides(daemon, by, &request_of(&record, by)) {
+            Ok((ours, theirs)) => {
+                if record.ours_commit != ours.commit_id.map(|id| id.to_string()) {
+                    moved.push(MergeSide::Ours);
+                }
+                if record.theirs_tree != theirs.tree_id.to_string() {
+                    moved.push(MergeSide::Theirs);
+                }
+            }
+            // Gone, or not to be read: told by whoever wants to commit it.
+            Err(failure) => {
+                log::info!("review {}: {failure}", record.id);
+                moved.extend([MergeSide::Ours, MergeSide::Theirs]);
+            }
+        }
+    }
+    ReviewInfo {
+        open: record.open_conflicts(),
+        record,
+        moved,
+    }
+}
+
+fn shown(daemon: &Arc<Daemon>, by: By<'_>, record: ReviewRecord) -> Response {
+    let of = record.clone();
+    shown_as(daemon, by, record, &of)
+}
+
+/// Shows `record`, with the trees of `of`.
+fn shown_as(daemon: &Arc<Daemon>, by: By<'_>, record: ReviewRecord, of: &ReviewRecord) -> Response {
+    let repository = daemon.repository_now()?;
+    let outcome = of.merged(&repository);
+    let (old_tree, new_tree) = match (of.state, outcome) {
+        (_, Ok(MergeOutcome { tree_id, .. })) => {
+            let ours = match &of.ours_commit {
+                Some(hex) => {
+                    let id =
+                        ObjectId::from_hex(hex.as_bytes()).map_err(GitError::library("read the review"))?;
+                    repository.commit_info(id)?.tree_id
+                }
+                None => repository.empty_tree_id(),
+            };
+            (ours, tree_id)
+        }
+        (ReviewState::Open, Err(error)) => return Err(error.into()),
+        // git has let go of what nobody needs any more.
+        (_, Err(ChangeError::Git(_))) => (repository.empty_tree_id(), repository.empty_tree_id()),
+        (_, Err(error)) => return Err(error.into()),
+    };
+    let changes = compare_trees(&repository, old_tree, new_tree)?;
+    Ok(Answer::Review(Box::new(ReviewShown {
+        info: info(daemon, by, record),
+        old_tree: old_tree.to_string(),
+        new_tree: new_tree.to_string(),
+        changes: changes.iter().map(report::change_line).collect(),
+    })))
+}

@@ -1,0 +1,115 @@
+//! What is asked and answered about merges.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::{ChangeLine, IdentityText, PointInfo};
+use crate::change::merge::FastForward;
+use crate::change::review::ConflictRecord;
+use crate::daemon::failure::Failure;
+use crate::merge::{Level, Strategy};
+use crate::path::text::{host_path, optional_host_path};
+use crate::workspace::ForkName;
+
+/// `tine merge`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MergeRequest {
+    /// Points, one merged after another.
+    pub sources: Vec<String>,
+    /// A fork or branch; default: `here`, else the branch that the first source came from.
+    pub into: Option<String>,
+    /// The fork that the caller stands in.
+    pub here: Option<ForkName>,
+    /// The private git directory of the worktree that the caller stands in: revisions are understood there.
+    #[serde(with = "host_path")]
+    pub git_dir: PathBuf,
+    pub base: Option<String>,
+    pub level: Level,
+    pub strategy: Strategy,
+    pub fast_forward: FastForward,
+    pub allow_unrelated: bool,
+    /// A conflict keeps all sources from being merged, those before it, too.
+    pub all_or_nothing: bool,
+    /// Source forks and branches go when they are merged.
+    pub delete: bool,
+    pub dry_run: bool,
+    /// Conflicts are kept as a review.
+    pub review: bool,
+    pub message: Option<String>,
+    pub author: Option<IdentityText>,
+    pub committer: Option<IdentityText>,
+    pub command: String,
+}
+
+/// How a merge ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MergeStatus {
+    Merged,
+    /// The target has all of it already.
+    NothingToMerge,
+    /// Nothing was changed, or what was merged before the conflicts is kept.
+    Conflicts,
+}
+
+/// What came of a merge, or would.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Merge {
+    pub status: MergeStatus,
+    pub dry_run: bool,
+    pub target: MergeTarget,
+    /// The target's commit before and after; the same where nothing was merged.
+    pub before: Option<String>,
+    pub after: Option<String>,
+    /// In the order in which they were asked for, without those after a conflict.
+    pub sources: Vec<MergedSource>,
+    /// Of the last source.
+    pub conflicts: Vec<ConflictRecord>,
+    /// The review that keeps them.
+    pub review: Option<u64>,
+    /// From the target's tree before to that after.
+    pub changes: Vec<ChangeLine>,
+    /// The snapshot of what the target was, where that is a fork.
+    pub snapshot: Option<ForkName>,
+}
+
+/// Where the target is checked out, if it is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MergeTarget {
+    /// Short name; `None` where a fork's HEAD is detached.
+    pub branch: Option<String>,
+    pub fork: Option<ForkName>,
+    /// Another checkout of the repository.
+    #[serde(with = "optional_host_path", default)]
+    pub checkout: Option<PathBuf>,
+}
+
+/// One source.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MergedSource {
+    pub source: PointInfo,
+    pub how: MergedHow,
+    /// The commit that the target came to with it.
+    pub commit: Option<String>,
+    /// The commit that was made of what was uncommitted in it.
+    pub committed: Option<String>,
+    /// Conflicts that the strategy settled.
+    pub settled: Vec<ConflictRecord>,
+    /// The fork that was removed.
+    pub deleted_fork: Option<ForkName>,
+    /// The branch that was removed.
+    pub deleted_branch: Option<String>,
+    /// Why it was not removed as asked.
+    pub not_deleted: Option<Failure>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MergedHow {
+    /// It was all there.
+    Contained,
+    FastForward,
+    MergeCommit,
+    Conflicts,
+}

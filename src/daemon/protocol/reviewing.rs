@@ -1,0 +1,80 @@
+//! What is asked and answered about reviews.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ChangeLine, IdentityText};
+use crate::change::review::ReviewRecord;
+use crate::daemon::transfer::Transfer;
+use crate::merge::MergeSide;
+use crate::path::text::PathText;
+
+/// `tine resolve`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ResolveRequest {
+    pub review: u64,
+    /// Of the conflict, or any of those that it is about.
+    pub path: PathText,
+    pub wish: ResolutionWish,
+    /// Who does it.
+    pub by: String,
+    pub reasoning: Option<String>,
+    pub metadata: Option<serde_json::Value>,
+}
+
+/// What is to become of a conflict.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ResolutionWish {
+    Side(MergeSide),
+    /// A file with this content; executable as the sides have it, if nothing is said of it.
+    Content {
+        content: Transfer,
+        executable: Option<bool>,
+    },
+    Delete,
+    /// It is open again.
+    Open,
+}
+
+/// Changes a path beside the conflicts of a review.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AmendRequest {
+    pub review: u64,
+    pub path: PathText,
+    /// `None`: it goes.
+    pub content: Option<Transfer>,
+}
+
+/// Makes the merge of a review, whose conflicts are all resolved.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CommitReviewRequest {
+    pub review: u64,
+    /// Default: that of the merge.
+    pub message: Option<String>,
+    pub dry_run: bool,
+    pub author: Option<IdentityText>,
+    pub committer: Option<IdentityText>,
+    pub command: String,
+}
+
+/// A review, and how it stands.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ReviewInfo {
+    #[serde(flatten)]
+    pub record: ReviewRecord,
+    /// How many conflicts are open.
+    pub open: usize,
+    /// The sides that have moved on since it was planned.
+    pub moved: Vec<MergeSide>,
+}
+
+/// A review with what it would change.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ReviewShown {
+    #[serde(flatten)]
+    pub info: ReviewInfo,
+    /// The target's tree, and the merged one, which open conflicts are left out of.
+    pub old_tree: String,
+    pub new_tree: String,
+    pub changes: Vec<ChangeLine>,
+}
