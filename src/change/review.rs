@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ChangeError;
 use super::merge::FastForward;
+use super::resolver::VerdictKind;
 use crate::git::{CommitSpec, Identity, ObjectId, Repository, TreeChange, TreeEntryKind};
 use crate::merge::{
     Conflict, ConflictKind, Level, MergeInput, MergeOptions, MergeOutcome, MergeSide, Resolution, Strategy,
@@ -66,6 +67,9 @@ pub struct ReviewRecord {
     pub theirs_tree: String,
     /// Sorted by path.
     pub conflicts: Vec<ConflictRecord>,
+    /// What was thought of the whole, when all was resolved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
     /// Changes beside the conflicts.
     #[serde(default)]
     pub amendments: Vec<Amendment>,
@@ -119,6 +123,17 @@ pub enum ResolvedHow {
     Theirs,
     Content,
     Delete,
+}
+
+/// What somebody thought of a merge as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    pub kind: VerdictKind,
+    pub by: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<serde_json::Value>,
 }
 
 /// A path that is to be otherwise than the merge has it.
@@ -253,8 +268,10 @@ impl ReviewRecord {
             .count()
     }
 
-    /// Puts other conflicts in the place of these; resolutions stay where the conflict is the same.
+    /// Puts other conflicts in the place of these; resolutions stay where the conflict is the same. Nothing is known of the
+    /// whole any more.
     pub fn replace_conflicts(&mut self, conflicts: &[Conflict]) {
+        self.verdict = None;
         let old = std::mem::take(&mut self.conflicts);
         self.conflicts = conflicts.iter().map(ConflictRecord::of).collect();
         for conflict in &mut self.conflicts {
@@ -390,12 +407,27 @@ impl ReviewRecord {
                 continue;
             };
             let path = RepoPath::parse(conflict.path.to_bytes()).unwrap_or_default();
+            let path = one_line(&path.to_string());
             lines.push(format!("Resolved: {path} by {}", one_line(&resolution.by)));
             if let Some(reasoning) = &resolution.reasoning {
                 lines.push(format!("Resolution-reasoning: {path}: {}", one_line(reasoning)));
             }
             if let Some(metadata) = &resolution.metadata {
                 lines.push(format!("Resolution-metadata: {path}: {metadata}"));
+            }
+        }
+        if let Some(verdict) = &self.verdict {
+            let word = match verdict.kind {
+                VerdictKind::Accept => "accepted",
+                VerdictKind::Amend => "amended",
+                VerdictKind::Veto => "vetoed",
+            };
+            lines.push(format!("Reviewed: {word} by {}", one_line(&verdict.by)));
+            if let Some(reasoning) = &verdict.reasoning {
+                lines.push(format!("Review-reasoning: {}", one_line(reasoning)));
+            }
+            if let Some(metadata) = &verdict.metadata {
+                lines.push(format!("Review-metadata: {metadata}"));
             }
         }
         lines.join("\n")

@@ -1,28 +1,9 @@
 //! Contents of files in JSON.
 
-use base64::Engine;
-use serde::Serialize;
-
 use super::context::Context;
+use crate::change::resolver::Content;
 use crate::daemon::{ErrorCode, Failure};
 use crate::git::ObjectId;
-
-/// Bytes in JSON: as text where they are UTF-8, else in base64.
-#[derive(Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Content {
-    Text(String),
-    Base64(String),
-}
-
-impl From<Vec<u8>> for Content {
-    fn from(bytes: Vec<u8>) -> Content {
-        match String::from_utf8(bytes) {
-            Ok(text) => Content::Text(text),
-            Err(error) => Content::Base64(base64::engine::general_purpose::STANDARD.encode(error.as_bytes())),
-        }
-    }
-}
 
 /// One side's bytes as git stores them; `None` where there is no such side, and for a submodule, which has none.
 pub fn content(context: &Context, mode: Option<&str>, id: Option<&str>) -> Result<Option<Content>, Failure> {

@@ -8,10 +8,11 @@ use std::process::Command;
 
 use serde::Serialize;
 
-use super::content::{Content, content};
+use super::content::content;
 use super::context::Context;
 use super::output::quoted;
 use super::{Exit, SUCCESS};
+use crate::change::resolver::Content;
 use crate::daemon::Failure;
 use crate::daemon::protocol::{ChangeLine, Difference, PointInfo, Request};
 use crate::git::{GitError, program};

@@ -2,15 +2,18 @@
 
 use serde::Serialize;
 
-use super::content::{Content, content};
+use super::content::content;
 use super::context::Context;
 use super::inside::command_line;
 use super::output::{Cell, Output, Tone, counted, quoted, short_id, table};
-use super::{Exit, SUCCESS, identity};
+use super::resolving::{self, Left, ResolverArgs};
+use super::{Exit, SUCCESS, identity, review};
 use crate::change::merge::FastForward;
+use crate::change::resolver::{Content, QuestionHunk};
 use crate::change::review::{ConflictRecord, ResolutionRecord, VersionRecord};
 use crate::daemon::protocol::{
     Answer, Merge as Merged, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, Request,
+    ReviewWish,
 };
 use crate::daemon::{ErrorCode, ExitCode, Failure};
 use crate::git::CallerConfig;
@@ -86,6 +89,9 @@ pub struct Merge {
     #[arg(long)]
     pub all_or_nothing: bool,
 
+    #[command(flatten)]
+    pub resolving: ResolverArgs,
+
     /// Merge histories that have nothing in common
     #[arg(long)]
     pub allow_unrelated: bool,
@@ -135,7 +141,7 @@ pub fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
             StrategyArg::Theirs => Strategy::Theirs,
             StrategyArg::Union => Strategy::Union,
         },
-        fast_forward: match (verb.no_ff, verb.ff_only) {
+        fast_forward: match (verb.no_ff || verb.resolving.semantic, verb.ff_only) {
             (true, _) => FastForward::Never,
             (_, true) => FastForward::Only,
             _ => FastForward::WherePossible,
@@ -144,7 +150,14 @@ pub fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
         all_or_nothing: verb.all_or_nothing,
         delete: verb.delete,
         dry_run: verb.dry_run,
-        review: verb.review,
+        review: match (
+            verb.resolving.semantic,
+            verb.review || verb.resolving.resolver.is_some(),
+        ) {
+            (true, _) => ReviewWish::Always,
+            (false, true) => ReviewWish::OnConflict,
+            (false, false) => ReviewWish::Never,
+        },
         message: (!verb.message.is_empty()).then(|| verb.message.join("\n\n")),
         author: Some(author),
         committer: Some(committer),
@@ -160,7 +173,15 @@ pub fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
             context.output.trouble(failure);
         }
     }
-    tell_merge(context, &merged)
+    let Some(review) = merged.review.filter(|_| verb.resolving.resolver.is_some()) else {
+        return tell_merge(context, &merged);
+    };
+    let left = resolving::resolve(&verb.resolving, context, &mut connection, review)?;
+    if left == Left::Resolved && verb.resolving.auto_commit {
+        return review::commit(context, &mut connection, review, None, false);
+    }
+    review::show(&Request::Review { review }, context, &mut connection)?;
+    Ok(ExitCode::Refused.code())
 }
 
 /// Shows what came of a merge; the exit code that says it.
@@ -174,8 +195,13 @@ pub fn tell_merge(context: &Context, merged: &Merged) -> Result<Exit, Failure> {
     Ok(match merged.status {
         MergeStatus::Merged => SUCCESS,
         MergeStatus::NothingToMerge => ExitCode::Nothing.code(),
-        MergeStatus::Conflicts => ExitCode::Refused.code(),
+        MergeStatus::Conflicts | MergeStatus::Reviewed => ExitCode::Refused.code(),
     })
+}
+
+/// What conflicts in a text: nothing of what is no text.
+pub fn hunks(_context: &Context, _conflict: &ConflictRecord) -> Result<Vec<QuestionHunk>, Failure> {
+    Ok(Vec::new())
 }
 
 /// An answer as JSON, with contents in its conflicts.

@@ -45,6 +45,7 @@ mod output;
 mod path;
 mod reset;
 mod resolve;
+mod resolving;
 mod restore;
 mod revert;
 mod review;

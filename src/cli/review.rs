@@ -9,6 +9,7 @@ use super::inside::command_line;
 use super::merge::{kind_in_words, tell_merge, with_contents};
 use super::output::{Cell, Output, Tone, counted, human_age, now_secs, one_line, quoted, short_id, table};
 use super::{Exit, SUCCESS, identity};
+use crate::change::resolver::VerdictKind;
 use crate::change::review::{ResolvedHow, ReviewState};
 use crate::daemon::Failure;
 use crate::daemon::protocol::{Answer, ChangeLine, CommitReviewRequest, Request, ReviewInfo, ReviewShown};
@@ -267,6 +268,15 @@ fn told(shown: &ReviewShown, output: &Output) -> String {
         })
         .collect();
     text.push_str(&table(&rows));
+    if let Some(verdict) = &record.verdict {
+        let word = match verdict.kind {
+            VerdictKind::Accept => "accepted",
+            VerdictKind::Amend => "amended",
+            VerdictKind::Veto => "vetoed",
+        };
+        let reasoning = one_line(verdict.reasoning.as_deref().unwrap_or_default());
+        text.push_str(&format!("{word} by {}: {reasoning}\n", one_line(&verdict.by)));
+    }
     for amendment in &record.amendments {
         text.push_str(&format!("amended: {}\n", quoted(&amendment.path)));
     }

@@ -14,9 +14,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::merging::{Merge, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource};
+pub use self::merging::{Merge, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, ReviewWish};
 pub use self::reviewing::{
-    AmendRequest, CommitReviewRequest, ResolutionWish, ResolveRequest, ReviewInfo, ReviewShown,
+    CommitReviewRequest, JudgeRequest, ResolutionWish, ResolveRequest, ReviewInfo, ReviewShown,
 };
 use super::failure::Failure;
 use super::transfer::Transfer;
@@ -139,7 +139,7 @@ pub enum Request {
     },
     /// Answers [`Answer::Review`], as all that changes one.
     Resolve(ResolveRequest),
-    Amend(AmendRequest),
+    Judge(JudgeRequest),
     /// Plans it again, of the sides as they are now.
     RefreshReview {
         review: u64,

@@ -132,6 +132,14 @@ pub struct TreeEntry {
 }
 
 impl Repository {
+    /// The whole message of a commit, lossily decoded.
+    pub fn commit_message(&self, commit_id: ObjectId) -> Result<String, GitError> {
+        let data = self.read_object(commit_id, Kind::Commit)?;
+        let commit =
+            CommitRef::from_bytes(&data, commit_id.kind()).map_err(|error| corrupt(commit_id, error))?;
+        Ok(commit.message.to_string())
+    }
+
     /// Reads a commit.
     pub fn commit_info(&self, commit_id: ObjectId) -> Result<CommitInfo, GitError> {
         let data = self.read_object(commit_id, Kind::Commit)?;

@@ -76,10 +76,20 @@ pub fn wait_until_readable(stream: &UnixStream, patience: Option<Duration>) -> i
 
 /// Ends another process at once (SIGKILL). One that has ended already is no error.
 pub fn kill(pid: u32) -> io::Result<()> {
-    let pid = libc::pid_t::try_from(pid)
-        .ok()
-        .filter(|pid| *pid > 0)
-        .ok_or(io::ErrorKind::InvalidInput)?;
+    kill_all(positive(pid)?)
+}
+
+/// Kills a process group (`SIGKILL`), given by its leader. One that is gone already is no error.
+pub fn kill_group(leader: u32) -> io::Result<()> {
+    kill_all(-positive(leader)?)
+}
+
+fn positive(pid: u32) -> io::Result<libc::pid_t> {
+    let pid = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0);
+    Ok(pid.ok_or(io::ErrorKind::InvalidInput)?)
+}
+
+fn kill_all(pid: libc::pid_t) -> io::Result<()> {
     // SAFETY: kill(2) takes two numbers and touches no memory.
     if unsafe { libc::kill(pid, libc::SIGKILL) } == 0 {
         return Ok(());

@@ -18,7 +18,7 @@ use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::points::ResolvedPoint;
 use crate::daemon::policy::Signers;
 use crate::daemon::protocol::{
-    Answer, Merge, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, Response,
+    Answer, Merge, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, Response, ReviewWish,
 };
 use crate::daemon::report;
 use crate::daemon::slots::{Daemon, Slot, Turn};
@@ -178,11 +178,14 @@ impl<'a> Merging<'a> {
             }
             tip = next;
         }
-        if !conflicts.is_empty() && self.request.all_or_nothing {
+        let is_looked_at = self.request.review == ReviewWish::Always
+            && matches!(sources.as_slice(), [source] if source.line.how == MergedHow::MergeCommit);
+        if is_looked_at || !conflicts.is_empty() && self.request.all_or_nothing {
             tip = before;
         }
         let status = match (conflicts.is_empty(), tip == before) {
             (false, _) => MergeStatus::Conflicts,
+            (true, _) if is_looked_at => MergeStatus::Reviewed,
             (true, true) => MergeStatus::NothingToMerge,
             (true, false) => MergeStatus::Merged,
         };
@@ -191,7 +194,9 @@ impl<'a> Merging<'a> {
             false => self.move_target(turns, &sources, before, tip)?,
         };
         let review = match sources.last() {
-            Some(source) if self.request.review && !conflicts.is_empty() => {
+            Some(source)
+                if is_looked_at || self.request.review != ReviewWish::Never && !conflicts.is_empty() =>
+            {
                 Some(self.keep_review(source, tip, &conflicts)?)
             }
             _ => None,
@@ -244,6 +249,7 @@ impl<'a> Merging<'a> {
             theirs_commit: source.theirs.commit_id.map(|id| id.to_string()),
             theirs_tree: source.theirs.tree_id.to_string(),
             conflicts: conflicts.iter().map(ConflictRecord::of).collect(),
+            verdict: None,
             amendments: Vec::new(),
             commit: None,
         })?;
@@ -634,7 +640,7 @@ impl<'a> Merging<'a> {
 
     /// Removes the sources that were merged, where that was asked for. The merge stands in any case.
     fn delete_merged(&self, mut merge: Merge) -> Merge {
-        let is_kept = !self.request.delete || self.request.dry_run || merge.status == MergeStatus::Conflicts;
+        let is_kept = !self.request.delete || self.request.dry_run || merge.status != MergeStatus::Merged;
         if is_kept {
             return merge;
         }

@@ -99,7 +99,7 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
         Request::Reviews { all } => reviews::list(daemon, by(peer, ""), all),
         Request::Review { review } => reviews::show(daemon, by(peer, ""), review),
         Request::Resolve(request) => reviews::resolve(daemon, by(peer, ""), &request),
-        Request::Amend(request) => reviews::amend(daemon, by(peer, ""), &request),
+        Request::Judge(request) => reviews::judge(daemon, by(peer, ""), &request),
         Request::RefreshReview { review } => reviews::refresh(daemon, by(peer, ""), review),
         Request::AbortReview { review } => reviews::abort(daemon, by(peer, ""), review),
         Request::CommitReview(request) => {

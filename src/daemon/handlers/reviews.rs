@@ -11,8 +11,8 @@ use crate::change::review::{
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::policy::Signers;
 use crate::daemon::protocol::{
-    AmendRequest, Answer, CommitReviewRequest, MergeRequest, MergeStatus, ResolutionWish, ResolveRequest,
-    Response, ReviewInfo, ReviewShown,
+    Answer, CommitReviewRequest, JudgeRequest, MergeRequest, MergeStatus, ResolutionWish, ResolveRequest,
+    Response, ReviewInfo, ReviewShown, ReviewWish,
 };
 use crate::daemon::report;
 use crate::daemon::slots::Daemon;
@@ -93,42 +93,50 @@ pub fn resolve(daemon: &Arc<Daemon>, by: By<'_>, request: &ResolveRequest) -> Re
             resolved(ResolvedHow::Content, vec![version])
         }
     };
+    // What was thought of the whole was thought of another.
+    record.verdict = None;
+    record.amendments.clear();
     record.save(&daemon.store, &repository)?;
     shown(daemon, by, record)
 }
 
-/// Changes a path that is in no conflict, in the place of what was said of it before.
-pub fn amend(daemon: &Arc<Daemon>, by: By<'_>, request: &AmendRequest) -> Response {
+/// Says what is thought of the whole, in the place of what was said before.
+pub fn judge(daemon: &Arc<Daemon>, by: By<'_>, request: &JudgeRequest) -> Response {
     let repository = daemon.repository_now()?;
-    let path = RepoPath::parse(request.path.to_bytes())?;
     let _turn = daemon.reviews.lock();
     let mut record = open_review(daemon, request.review)?;
     let merged = record.merged(&repository)?;
-    let kind = match repository.tree_entry(merged.tree_id, &path)? {
-        Some(entry) if entry.kind == TreeEntryKind::Executable => TreeEntryKind::Executable,
-        Some(entry) if entry.kind == TreeEntryKind::Directory => {
-            return Err(
-                Failure::new(ErrorCode::WrongKind, format!("{path} is a directory"))
-                    .hint("name a file in it"),
-            );
-        }
-        _ => TreeEntryKind::File,
-    };
-    let new = match &request.content {
-        None => None,
-        Some(content) => Some(VersionRecord {
-            path: request.path.clone(),
-            kind,
-            id: write_content(daemon, &repository, content)?.to_string(),
-        }),
-    };
-    record
-        .amendments
-        .retain(|amendment| amendment.path != request.path);
-    record.amendments.push(Amendment {
-        path: request.path.clone(),
-        new,
-    });
+    let mut amendments = Vec::new();
+    for (path, content) in &request.changes {
+        let repo_path = RepoPath::parse(path.to_bytes())?;
+        let kind = match repository
+            .tree_entry(merged.tree_id, &repo_path)?
+            .map(|entry| entry.kind)
+        {
+            Some(TreeEntryKind::Executable) => TreeEntryKind::Executable,
+            Some(TreeEntryKind::Directory) => {
+                return Err(
+                    Failure::new(ErrorCode::WrongKind, format!("{repo_path} is a directory"))
+                        .hint("name a file in it"),
+                );
+            }
+            _ => TreeEntryKind::File,
+        };
+        let new = match content {
+            None => None,
+            Some(content) => Some(VersionRecord {
+                path: path.clone(),
+                kind,
+                id: write_content(daemon, &repository, content)?.to_string(),
+            }),
+        };
+        amendments.push(Amendment {
+            path: path.clone(),
+            new,
+        });
+    }
+    record.amendments = amendments;
+    record.verdict = Some(request.verdict.clone());
     record.save(&daemon.store, &repository)?;
     shown(daemon, by, record)
 }
@@ -247,7 +255,7 @@ fn request_of(record: &ReviewRecord, by: By<'_>) -> MergeRequest {
         all_or_nothing: true,
         delete: merge.delete,
         dry_run: false,
-        review: false,
+        review: ReviewWish::Never,
         message: None,
         author: None,
         committer: None,

@@ -34,12 +34,22 @@ pub struct MergeRequest {
     /// Source forks and branches go when they are merged.
     pub delete: bool,
     pub dry_run: bool,
-    /// Conflicts are kept as a review.
-    pub review: bool,
+    pub review: ReviewWish,
     pub message: Option<String>,
     pub author: Option<IdentityText>,
     pub committer: Option<IdentityText>,
     pub command: String,
+}
+
+/// When a merge becomes a review, and is not made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReviewWish {
+    #[default]
+    Never,
+    OnConflict,
+    /// Where a merge commit would be made, too. For a single source.
+    Always,
 }
 
 /// How a merge ended.
@@ -51,6 +61,8 @@ pub enum MergeStatus {
     NothingToMerge,
     /// Nothing was changed, or what was merged before the conflicts is kept.
     Conflicts,
+    /// There are none, and it is to be looked at as a whole before it is made.
+    Reviewed,
 }
 
 /// What came of a merge, or would.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{ChangeLine, IdentityText};
-use crate::change::review::ReviewRecord;
+use crate::change::review::{ReviewRecord, Verdict};
 use crate::daemon::transfer::Transfer;
 use crate::merge::MergeSide;
 use crate::path::text::PathText;
@@ -36,13 +36,13 @@ pub enum ResolutionWish {
     Open,
 }
 
-/// Changes a path beside the conflicts of a review.
+/// Says what is thought of a review as a whole, and changes paths beside its conflicts.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct AmendRequest {
+pub struct JudgeRequest {
     pub review: u64,
-    pub path: PathText,
-    /// `None`: it goes.
-    pub content: Option<Transfer>,
+    pub verdict: Verdict,
+    /// Their contents from now on; `None`: it goes.
+    pub changes: Vec<(PathText, Option<Transfer>)>,
 }
 
 /// Makes the merge of a review, whose conflicts are all resolved.

@@ -1,0 +1,268 @@
+//! Having a resolver look at the conflicts of a review, one after another.
+
+use std::time::Duration;
+
+use super::content::{content, object_id};
+use super::context::{Connection, Context};
+use super::inside::store_dir;
+use super::output::quoted;
+use super::review;
+use crate::change::resolver::{
+    AnsweredResolution, CommandResolver, ConflictQuestion, Content, DEFAULT_PATIENCE, MergeQuestion,
+    QuestionCommit, QuestionResolution, QuestionVersion, Resolver, VerdictKind,
+};
+use crate::change::review::{ConflictRecord, Verdict, VersionRecord};
+use crate::daemon::protocol::{JudgeRequest, Request, ResolutionWish, ResolveRequest, ReviewShown};
+use crate::daemon::transfer::{Outgoing, Transfer};
+use crate::daemon::{ErrorCode, Failure};
+use crate::git::program;
+use crate::merge::MergeSide;
+
+/// How many commits of a side a resolver is told of.
+const MAX_COMMITS: usize = 50;
+
+/// Who resolves, and what follows.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ResolverArgs {
+    /// Ask CMD about each conflict, with JSON on its standard input and output (docs/merge.md)
+    #[arg(long, value_name = "CMD", help_heading = "Resolver")]
+    pub resolver: Option<String>,
+
+    /// How long one answer may take, in seconds
+    #[arg(long, value_name = "SECS", requires = "resolver", help_heading = "Resolver", default_value_t = DEFAULT_PATIENCE.as_secs())]
+    pub resolver_timeout: u64,
+
+    /// Have the resolver look at the whole merge when its conflicts are resolved: it may veto it, or amend it
+    #[arg(long, requires = "resolver", help_heading = "Resolver")]
+    pub semantic: bool,
+
+    /// Commit when everything was resolved, and not vetoed
+    #[arg(long, requires = "resolver", help_heading = "Resolver")]
+    pub auto_commit: bool,
+}
+
+/// How a resolver left a review.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// All is resolved, and nobody objects.
+    Resolved,
+    /// It is for a person to go on.
+    Open,
+}
+
+/// Asks the resolver about each open conflict of the review, and about the whole.
+pub fn resolve(
+    args: &ResolverArgs,
+    context: &Context,
+    connection: &mut Connection,
+    review: u64,
+) -> Result<Left, Failure> {
+    let Some(command) = &args.resolver else {
+        return Ok(Left::Open);
+    };
+    let resolver = CommandResolver {
+        command: command.into(),
+        dir: context.cwd().to_owned(),
+        patience: Duration::from_secs(args.resolver_timeout),
+    };
+    let mut asking = Asking {
+        context,
+        connection,
+        by: command,
+        shown: None,
+    };
+    asking.shown = Some(review::ask(&Request::Review { review }, asking.connection)?);
+    asking.ask_of_conflicts(&resolver)?;
+    if asking.shown()?.info.open > 0 {
+        return Ok(Left::Open);
+    }
+    match args.semantic {
+        true => asking.ask_of_all(&resolver),
+        false => Ok(Left::Resolved),
+    }
+}
+
+struct Asking<'a> {
+    context: &'a Context,
+    connection: &'a mut Connection,
+    by: &'a str,
+    shown: Option<ReviewShown>,
+}
+
+impl Asking<'_> {
+    fn shown(&self) -> Result<&ReviewShown, Failure> {
+        self.shown
+            .as_ref()
+            .ok_or_else(|| Failure::new(ErrorCode::Internal, "the review was not read"))
+    }
+
+    fn ask_of_conflicts(&mut self, resolver: &dyn Resolver) -> Result<(), Failure> {
+        let shown = self.shown()?.clone();
+        let record = &shown.info.record;
+        let ours_commits = self.commits(record.ours_commit.as_deref(), record.theirs_commit.as_deref())?;
+        let theirs_commits = self.commits(record.theirs_commit.as_deref(), record.ours_commit.as_deref())?;
+        for conflict in record
+            .conflicts
+            .iter()
+            .filter(|conflict| conflict.resolution.is_none())
+        {
+            let question = ConflictQuestion {
+                kind: conflict.kind,
+                path: conflict.path.clone(),
+                paths: conflict.paths.clone(),
+                base: self.versions(conflict, MergeSide::Base)?,
+                ours: self.versions(conflict, MergeSide::Ours)?,
+                theirs: self.versions(conflict, MergeSide::Theirs)?,
+                hunks: super::merge::hunks(self.context, conflict)?,
+                ours_commits: ours_commits.clone(),
+                theirs_commits: theirs_commits.clone(),
+                other_paths: shown
+                    .changes
+                    .iter()
+                    .map(|change| change.path.clone())
+                    .filter(|path| !conflict.paths.contains(path))
+                    .collect(),
+            };
+            match resolver.resolve(&question) {
+                // Nobody's fault but the resolver's: the conflict is as it was.
+                Err(error) => self
+                    .context
+                    .output
+                    .note(&format!("{} stays open: {error}", quoted(&conflict.path))),
+                Ok(answer) => {
+                    let store_dir = store_dir(self.context)?;
+                    let wish = match answer.resolution {
+                        AnsweredResolution::Skip => continue,
+                        AnsweredResolution::Base => ResolutionWish::Side(MergeSide::Base),
+                        AnsweredResolution::Ours => ResolutionWish::Side(MergeSide::Ours),
+                        AnsweredResolution::Theirs => ResolutionWish::Side(MergeSide::Theirs),
+                        AnsweredResolution::Delete => ResolutionWish::Delete,
+                        AnsweredResolution::Content { bytes, executable } => ResolutionWish::Content {
+                            content: outgoing(&store_dir, &bytes)?,
+                            executable,
+                        },
+                    };
+                    let request = Request::Resolve(ResolveRequest {
+                        review: record.id,
+                        path: conflict.path.clone(),
+                        wish,
+                        by: self.by.to_owned(),
+                        reasoning: answer.reasoning,
+                        metadata: answer.metadata,
+                    });
+                    self.shown = Some(review::ask(&request, self.connection)?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn ask_of_all(&mut self, resolver: &dyn Resolver) -> Result<Left, Failure> {
+        let shown = self.shown()?;
+        let record = &shown.info.record;
+        let mut git = program::command(self.context.repository()?.common_dir());
+        git.arg(format!("--attr-source={}", shown.new_tree)).args([
+            "diff",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--no-color",
+            "--binary",
+            &shown.old_tree,
+            &shown.new_tree,
+        ]);
+        let question = MergeQuestion {
+            source: record.merge.source.clone(),
+            target: record.merge.into.clone(),
+            patch: Content::from(program::run(&mut git, b"")?),
+            changed_paths: shown.changes.iter().map(|change| change.path.clone()).collect(),
+            resolutions: record
+                .conflicts
+                .iter()
+                .filter_map(|conflict| {
+                    let resolution = conflict.resolution.as_ref()?;
+                    Some(QuestionResolution {
+                        path: conflict.path.clone(),
+                        how: resolution.how,
+                        reasoning: resolution.reasoning.clone(),
+                    })
+                })
+                .collect(),
+        };
+        let review = record.id;
+        let judgement = match resolver.judge(&question) {
+            Ok(judgement) => judgement,
+            Err(error) => {
+                self.context
+                    .output
+                    .note(&format!("the merge was not looked at as a whole: {error}"));
+                return Ok(Left::Open);
+            }
+        };
+        let store_dir = store_dir(self.context)?;
+        let mut changes = Vec::new();
+        for (path, content) in judgement.changes {
+            let content = content.map(|bytes| outgoing(&store_dir, &bytes)).transpose()?;
+            changes.push((path, content));
+        }
+        let request = Request::Judge(JudgeRequest {
+            review,
+            verdict: Verdict {
+                kind: judgement.verdict,
+                by: self.by.to_owned(),
+                reasoning: judgement.reasoning.clone(),
+                metadata: judgement.metadata,
+            },
+            changes,
+        });
+        self.shown = Some(review::ask(&request, self.connection)?);
+        Ok(match judgement.verdict {
+            VerdictKind::Accept | VerdictKind::Amend => Left::Resolved,
+            VerdictKind::Veto => {
+                let why = judgement.reasoning.unwrap_or_default();
+                self.context
+                    .output
+                    .note(&format!("the resolver vetoes the merge: {why}"));
+                Left::Open
+            }
+        })
+    }
+
+    fn versions(&self, conflict: &ConflictRecord, side: MergeSide) -> Result<Vec<QuestionVersion>, Failure> {
+        let version = |version: &VersionRecord| {
+            let mode = version.kind.mode_text();
+            Ok(QuestionVersion {
+                path: version.path.clone(),
+                content: content(self.context, Some(&mode), Some(&version.id))?,
+                mode,
+                id: version.id.clone(),
+            })
+        };
+        conflict.versions(side).iter().map(version).collect()
+    }
+
+    /// The commits of `tip` that `other` has not.
+    fn commits(&self, tip: Option<&str>, other: Option<&str>) -> Result<Vec<QuestionCommit>, Failure> {
+        let Some(tip) = tip else {
+            return Ok(Vec::new());
+        };
+        let repository = self.context.repository()?;
+        let other = other.map(object_id).transpose()?;
+        let commits = repository.log(object_id(tip)?, other, MAX_COMMITS)?;
+        commits
+            .into_iter()
+            .map(|(id, info)| {
+                Ok(QuestionCommit {
+                    id: id.to_string(),
+                    author: format!("{} <{}>", info.author_name, info.author_email),
+                    message: repository.commit_message(id)?,
+                })
+            })
+            .collect()
+    }
+}
+
+fn outgoing(store_dir: &std::path::Path, bytes: &[u8]) -> Result<Transfer, Failure> {
+    let mut outgoing = Outgoing::new(store_dir);
+    outgoing.add(bytes)?;
+    Ok(outgoing.finish())
+}
