@@ -286,10 +286,15 @@ impl ContentStore {
         fault::step()
             .and_then(|()| self.reader.files().create(number))
             .map_err(|error| LayerError::io("create", self.reader.path(Place::File(number)))(error))?;
+        self.add_file(number);
+        Ok(number)
+    }
+
+    /// Takes in a file that has just been made with the next number.
+    fn add_file(&mut self, number: u64) {
         self.next_file += 1;
         self.is_dir_dirty = true;
         self.file_bytes.insert(number, 0);
-        Ok(number)
     }
 
     /// Gives back a place that no record ever named.
@@ -561,13 +566,9 @@ impl ContentStore {
         let place = source.check(content, len)?;
         let new = self.allocate(len)?;
         let result = match (place, new.place) {
-            (Place::File(from_number), Place::File(number)) => source.file(from_number).and_then(|from| {
-                let to = self.reader.file(number)?;
-                self.dirty_files.insert(number);
-                let copied = fault::step().and_then(|()| clone_or_copy(&from, &to, len));
-                self.count_file(number, &to);
-                copied.map_err(|error| LayerError::io("copy to", self.reader.path(new.place))(error))
-            }),
+            (Place::File(from_number), Place::File(number)) => source
+                .file(from_number)
+                .and_then(|from| self.copy_file(&from, number, len)),
             _ => {
                 // One of the two is a slot, so it is short.
                 let mut bytes = vec![0; len as usize];
@@ -586,18 +587,20 @@ impl ContentStore {
         };
         let from = self.reader.file(from_number)?;
         let number = self.new_file()?;
-        let place = Place::File(number);
         let new = ContentRef {
             layer: self.id,
-            place,
+            place: Place::File(number),
         };
-        let copied = self.reader.file(number).and_then(|to| {
-            self.dirty_files.insert(number);
-            let copied = fault::step().and_then(|()| clone_or_copy(&from, &to, len));
-            self.count_file(number, &to);
-            copied.map_err(|error| LayerError::io("copy to", self.reader.path(place))(error))
-        });
+        let copied = self.copy_file(&from, number, len);
         self.or_abandon(new, copied)
+    }
+
+    fn copy_file(&mut self, from: &File, number: u64, len: u64) -> Result<(), LayerError> {
+        let to = self.reader.file(number)?;
+        self.dirty_files.insert(number);
+        let copied = fault::step().and_then(|()| clone_or_copy(from, &to, len));
+        self.count_file(number, &to);
+        copied.map_err(|error| LayerError::io("copy to", self.reader.path(Place::File(number)))(error))
     }
 
     /// Gives a file of another layer's contents a second name here: whoever has it open and whoever reads this content
@@ -608,10 +611,8 @@ impl ContentStore {
         fault::step()
             .and_then(|()| std::fs::hard_link(from, self.reader.path(place)))
             .map_err(|error| LayerError::io("link", from)(error))?;
-        self.next_file += 1;
-        self.is_dir_dirty = true;
+        self.add_file(number);
         self.dirty_files.insert(number);
-        self.file_bytes.insert(number, 0);
         if let Ok(file) = self.reader.file(number) {
             self.count_file(number, &file);
         }
