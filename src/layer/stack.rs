@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::merge::named_contents;
+use super::contents::named_contents;
 use super::store::SeekWhence;
 use super::{
     ContentFile, ContentRef, Dentry, FrozenLayer, Layer, LayerError, LayerId, LayerIndex, MergedIndexes, Node,
@@ -102,8 +102,8 @@ impl LayerStack {
         let above = std::iter::once(self.open.index()).chain(above);
         let needed: HashSet<LayerId> = above
             .flat_map(named_contents)
-            .filter(|content| !named.contains(content))
-            .map(|content| content.layer)
+            .filter(|(content, _)| !named.contains(content))
+            .map(|(content, _)| content.layer)
             .collect();
         let is_needed = |layer: &Arc<FrozenLayer>| layer.content_layers().any(|id| needed.contains(&id));
         self.retired.extend(merged_of.into_iter().filter(is_needed));

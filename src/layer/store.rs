@@ -14,8 +14,8 @@ use super::content_store::ContentStore;
 use super::index::Effects;
 use super::log::{Log, Room, sync_dir};
 use super::{
-    ChangesSince, Content, ContentRef, Dentry, FrozenLayer, LayerError, LayerId, LayerIndex, LogPosition, Op,
-    Place, Touched,
+    ChangesSince, ContentRef, Dentry, FrozenLayer, LayerError, LayerId, LayerIndex, LogPosition, Op, Place,
+    Touched,
 };
 use crate::attr::Ino;
 use parking_lot::Mutex;
@@ -316,9 +316,10 @@ impl Layer {
             Op::DropNode(_) | Op::DropDentry { .. } => true,
             Op::PutDentry { dentry, .. } => *dentry == Dentry::Whiteout,
             Op::Written { ino, size, .. } => self.index.node(*ino).is_some_and(|node| *size < node.size),
-            Op::PutNode(ino, new) => self.index.node(*ino).is_some_and(|node| {
-                matches!(node.content, Content::Own(_)) && !matches!(new.content, Content::Own(_))
-            }),
+            Op::PutNode(ino, new) => self
+                .index
+                .node(*ino)
+                .is_some_and(|node| node.content.own().is_some() && new.content.own().is_none()),
             Op::ReserveInos { .. } => false,
         };
         match ops.iter().any(makes_room) {

@@ -301,15 +301,9 @@ impl Workspace {
     pub(super) fn put_content(&self, state: &mut State, ino: Ino, node: Node) -> Result<(), FsError> {
         let home = self.home_of(state, ino);
         let layer = state.stack.open_layer_mut();
-        let before = layer.index().node(ino).map(|node| node.content.clone());
-        let fresh = match &node.content {
-            Content::Own(content)
-                if content.layer == layer.id() && before.as_ref() != Some(&node.content) =>
-            {
-                Some(*content)
-            }
-            _ => None,
-        };
+        let before = layer.index().node(ino).and_then(|node| node.content.own());
+        let fresh = node.content.own();
+        let fresh = fresh.filter(|content| content.layer == layer.id() && before != fresh);
         let committed = home.and_then(|home| {
             let above = home.nodes.into_iter().map(|(ino, node)| Op::PutNode(ino, node));
             let mut ops: Vec<Op> = above.collect();

@@ -400,10 +400,7 @@ impl Exclusive<'_> {
             .flat_map(|index| index.nodes())
             .filter(|(ino, node)| node.nlink == 0 && self.workspace.inodes.is_remembered(*ino));
         let needed: BTreeSet<LayerId> = nameless
-            .filter_map(|(_, node)| match node.content {
-                Content::Own(content) => Some(content.layer),
-                _ => None,
-            })
+            .filter_map(|(_, node)| Some(node.content.own()?.layer))
             .collect();
         // One that is not on the disk yet is brought there by the next sync.
         let stack = &mut self.state.stack;
