@@ -14,8 +14,8 @@ use super::content_store::ContentStore;
 use super::index::Effects;
 use super::log::{Log, Room, sync_dir};
 use super::{
-    ChangesSince, ContentRef, Dentry, FrozenLayer, LayerError, LayerId, LayerIndex, LogPosition, Op, Place,
-    Touched,
+    ChangesSince, ContentRef, Dentry, FrozenLayer, LayerError, LayerId, LayerIndex, LogPosition, Node, Op,
+    Place, Touched,
 };
 use crate::attr::Ino;
 use parking_lot::Mutex;
@@ -199,6 +199,13 @@ impl Layer {
 
     pub fn index(&self) -> &LayerIndex {
         &self.index
+    }
+
+    /// The node and its content, if that is one of this layer's and not of a frozen one beneath.
+    pub fn content_of(&self, ino: Ino) -> Option<(&Node, ContentRef)> {
+        let node = self.index.node(ino)?;
+        let content = node.content.own()?;
+        (content.layer == self.id()).then_some((node, content))
     }
 
     /// Costs O(1).

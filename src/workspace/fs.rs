@@ -278,11 +278,9 @@ impl Workspace {
         let flush = {
             let state = self.state.read();
             let layer = state.stack.open_layer();
-            match state.stack.node(ino).map(|node| &node.content) {
-                Some(Content::Own(content)) if content.layer == layer.id() => {
-                    Some((layer.id(), layer.flush_of(*content)?))
-                }
-                _ => None,
+            match layer.content_of(ino) {
+                Some((_, content)) => Some((layer.id(), layer.flush_of(content)?)),
+                None => None,
             }
         };
         // The bulk goes out while others use the fork.
