@@ -52,13 +52,12 @@ impl LayerStack {
     }
 
     /// Freezes the open layer; from now on `next`, which must be empty, is written.
-    pub fn freeze(&mut self, next: Layer) -> &Arc<FrozenLayer> {
+    pub fn freeze(&mut self, next: Layer) {
         let frozen = std::mem::replace(&mut self.open, next).freeze();
         self.owners.insert(frozen.id(), frozen.clone());
         self.frozen_indexes.insert(0, frozen.shared_index().clone());
         self.frozen.insert(0, frozen);
         self.open.stand_above(self.frozen.iter());
-        &self.frozen[0]
     }
 
     /// What the frozen layers say, newest first: to be looked at in this order, and not one for each layer.

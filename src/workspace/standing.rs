@@ -164,11 +164,6 @@ impl Workspace {
         has_nothing_but(&self.read_state(), |_, _| false)
     }
 
-    /// As [`Workspace::is_unwritten`], or beside that only which operations led there.
-    pub fn is_untouched(&self) -> bool {
-        is_untouched(&self.read_state())
-    }
-
     /// How many steps changed the fork since it was opened or its layer was frozen.
     pub fn steps(&self) -> u64 {
         self.read_state().stack.open_layer().commits()
@@ -270,18 +265,11 @@ impl Workspace {
 }
 
 impl Exclusive<'_> {
-    pub fn open_layer_id(&self) -> LayerId {
-        self.state.stack.open_layer().id()
-    }
-
-    /// As [`Workspace::is_untouched`].
+    /// As [`Workspace::is_unwritten`], or beside that only which operations led there.
     pub fn is_untouched(&self) -> bool {
-        is_untouched(&self.state)
-    }
-
-    /// Newest first.
-    pub fn frozen_layer_ids(&self) -> Vec<LayerId> {
-        self.state.stack.frozen().iter().map(|layer| layer.id()).collect()
+        has_nothing_but(&self.state, |ino, node| {
+            ino == Ino::ATTIC || node.operation().is_some()
+        })
     }
 
     /// Makes `next` ready to be written after the open layer: all of [`Exclusive::freeze`] and [`Exclusive::stand_on`] that can
@@ -460,11 +448,6 @@ impl Exclusive<'_> {
         self.state.stack.open_layer_mut().commit(ops)?;
         Ok(renumbered)
     }
-}
-
-/// As [`Workspace::is_untouched`].
-fn is_untouched(state: &State) -> bool {
-    has_nothing_but(state, |ino, node| ino == Ino::ATTIC || node.operation().is_some())
 }
 
 /// Whether the open layer has nothing to say but where the repository is, and what is nothing.
