@@ -91,12 +91,7 @@ impl Plan {
         to: RevertTo,
         paths: &[RepoPath],
     ) -> Result<Plan, ChangeError> {
-        let is_dot_git = |path: &&RepoPath| {
-            path.components()
-                .next()
-                .is_some_and(|name| name.as_bytes() == b".git")
-        };
-        if let Some(path) = paths.iter().find(is_dot_git) {
+        if let Some(path) = paths.iter().find(|path| path.is_in_dot_git()) {
             return Err(OperationError::DotGit(path.clone()).into());
         }
         let changeset = changeset::changeset(repository, fork, Blobs::Write)?;

@@ -25,10 +25,7 @@ use crate::git::{Base, BaseDir, ObjectId, TreeEntryKind};
 use crate::layer::{
     Content, Dentry, DirDelta, FrozenLayer, Layer, LayerId, LayerIndex, LayerStack, MergedIndexes, Node, Op,
 };
-use crate::path::{EntryName, RepoPath};
-
-/// The link to the repository at a fork's root, which is no part of what was written.
-pub const DOT_GIT: &str = ".git";
+use crate::path::{DOT_GIT, EntryName, RepoPath};
 
 /// How long the kernel may take to forget what it was told to forget …
 const FORGETTING: Duration = Duration::from_millis(50);
@@ -91,7 +88,7 @@ impl Differing {
     /// checkout's path has, would lose that with the name.
     fn leave_out_dot_git(&mut self, ino: Ino) {
         self.names
-            .retain(|(parent, name)| *parent != Ino::ROOT || name.as_bytes() != DOT_GIT.as_bytes());
+            .retain(|(parent, name)| *parent != Ino::ROOT || !name.is_dot_git());
         self.nodes.remove(&ino);
     }
 
@@ -172,7 +169,7 @@ impl Workspace {
     /// The node that the fork has at `.git`.
     pub fn dot_git(&self) -> Option<(Ino, Node)> {
         let state = self.read_state();
-        match state.stack.dentry(Ino::ROOT, DOT_GIT.as_bytes()) {
+        match state.stack.dentry(Ino::ROOT, DOT_GIT) {
             Some(Dentry::Entry(ino)) => Some((ino, state.stack.node(ino)?.clone())),
             _ => None,
         }
@@ -230,7 +227,7 @@ impl Workspace {
                 differing.add_bases(&state.base.base, &to.base)?;
                 differing.nodes.extend(self.inodes.numbers());
             }
-            if let Some(Dentry::Entry(ino)) = state.stack.dentry(Ino::ROOT, DOT_GIT.as_bytes()) {
+            if let Some(Dentry::Entry(ino)) = state.stack.dentry(Ino::ROOT, DOT_GIT) {
                 differing.leave_out_dot_git(ino);
             }
             differing.nodes.retain(|ino| self.inodes.is_remembered(*ino));
@@ -327,8 +324,8 @@ impl Exclusive<'_> {
         }
         let stack = &self.state.stack;
         let own = stack.open_layer().index().dir(Ino::ROOT);
-        if let Some(Dentry::Entry(ino)) = own.and_then(|dir| dir.get(DOT_GIT.as_bytes()))
-            && stack.frozen_dentry(Ino::ROOT, DOT_GIT.as_bytes()) == Some(Dentry::Entry(ino))
+        if let Some(Dentry::Entry(ino)) = own.and_then(|dir| dir.get(DOT_GIT))
+            && stack.frozen_dentry(Ino::ROOT, DOT_GIT) == Some(Dentry::Entry(ino))
         {
             differing.leave_out_dot_git(ino);
         }
@@ -456,14 +453,13 @@ fn has_nothing_but(state: &State, is_nothing: impl Fn(Ino, &Node) -> bool) -> bo
     let index = stack.open_layer().index();
     let is_dot_git = |(parent, dir): (Ino, &DirDelta)| {
         let holds_nothing = index.node(parent).is_some_and(|node| is_nothing(parent, node));
-        holds_nothing
-            || parent == Ino::ROOT && dir.iter().all(|(name, _)| name.as_bytes() == DOT_GIT.as_bytes())
+        holds_nothing || parent == Ino::ROOT && dir.iter().all(|(name, _)| name.is_dot_git())
     };
     let is_untouched = |(ino, node): (Ino, &Node)| match ino {
         // It is put when a fork is made.
         Ino::ROOT => node.ctime == base.attrs.time && node.xattrs.is_empty(),
         _ if is_nothing(ino, node) => true,
-        _ => stack.dentry(Ino::ROOT, DOT_GIT.as_bytes()) == Some(Dentry::Entry(ino)),
+        _ => stack.dentry(Ino::ROOT, DOT_GIT) == Some(Dentry::Entry(ino)),
     };
     index.dirs().all(is_dot_git) && index.nodes().all(is_untouched)
 }

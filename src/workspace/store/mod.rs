@@ -55,7 +55,7 @@ use crate::git::{
     Repository,
 };
 use crate::layer::{FrozenLayer, Layer, LayerError, LayerId, LayerStack};
-use crate::path::RepoPath;
+use crate::path::{EntryName, RepoPath};
 
 pub use beginning::ParentOptions;
 pub use collect::{Collection, disk_usage};
@@ -542,7 +542,7 @@ impl Store {
 /// Leads the `.git` file to the fork's worktree where it names the place at which that was before the repository was
 /// moved or copied, and where its bytes are lost. A relative path, or one to elsewhere, is somebody's own choice.
 fn lead_back(workspace: &Workspace, worktree: &LinkedWorktree, attrs: BaseAttrs) -> Result<(), StoreError> {
-    let dot_git = RepoPath::parse(".git")?;
+    let dot_git = RepoPath::root().join(&EntryName::dot_git());
     let Ok(content) = workspace.read_path(&dot_git) else {
         return Ok(());
     };

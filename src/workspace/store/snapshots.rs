@@ -24,7 +24,7 @@ use crate::layer::{Content, Dentry, FrozenLayer, Layer, LayerError, LayerId, Lay
 use crate::path::{EntryName, RepoPath};
 use crate::workspace::fork::{ForkName, ForkRecord};
 use crate::workspace::snapshot::{SnapshotReason, SnapshotRecord};
-use crate::workspace::standing::{DOT_GIT, Standing};
+use crate::workspace::standing::Standing;
 use crate::workspace::{Exclusive, StoreError, Workspace};
 
 /// How a snapshot is taken.
@@ -402,36 +402,42 @@ fn put_dot_git(
     workspace: &Workspace,
     worktree: &LinkedWorktree,
 ) -> Result<(), LayerError> {
-    let Ok(name) = EntryName::new(DOT_GIT) else {
-        return Ok(());
-    };
-    let Some((ino, mut node)) = workspace
+    let Some((ino, node)) = workspace
         .dot_git()
         .filter(|(_, node)| node.kind == FileKind::Regular)
     else {
         // Somebody removed it, or put a repository there; it is not for a snapshot to bring it back.
         return Ok(());
     };
-    let text = RepoPath::parse(DOT_GIT)
-        .ok()
-        .and_then(|path| workspace.read_path(&path).ok())
-        .unwrap_or_else(|| worktree.dot_git());
-    put_text(layer, &mut node, &text)?;
-    layer.commit(vec![
-        Op::PutNode(ino, node),
+    let text = workspace.read_path(&RepoPath::root().join(&EntryName::dot_git()));
+    let text = text.unwrap_or_else(|_| worktree.dot_git());
+    let ops = dot_git_with(layer, ino, node, &text)?;
+    layer.commit(ops)
+}
+
+/// What gives a layer this node as the fork's own `.git` file, with these bytes.
+pub(super) fn dot_git_with(
+    layer: &mut Layer,
+    ino: Ino,
+    node: Node,
+    text: &[u8],
+) -> Result<Vec<Op>, LayerError> {
+    let size = text.len() as u64;
+    let place = layer.new_content(size)?;
+    let content = Content::Own(layer.write_content(place, 0, 0, text)?);
+    Ok(vec![
+        Op::PutNode(
+            ino,
+            Node {
+                content,
+                size,
+                ..node
+            },
+        ),
         Op::PutDentry {
             parent: Ino::ROOT,
-            name,
+            name: EntryName::dot_git(),
             dentry: Dentry::Entry(ino),
         },
     ])
-}
-
-/// Gives the node of a file these bytes.
-pub(super) fn put_text(layer: &mut Layer, node: &mut Node, text: &[u8]) -> Result<(), LayerError> {
-    let len = text.len() as u64;
-    let place = layer.new_content(len)?;
-    let place = layer.write_content(place, 0, 0, text)?;
-    (node.content, node.size) = (Content::Own(place), len);
-    Ok(())
 }
