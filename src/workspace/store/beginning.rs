@@ -9,8 +9,8 @@ use super::snapshots::dot_git_with;
 use super::{Fork, Store, files};
 use crate::attr::{FileKind, Ino, Timestamp};
 use crate::git::index::{BaseStat, write_base_index};
-use crate::git::{Base, ConversionSettings, LinkedWorktree, ObjectId, TreeEntryKind, program};
-use crate::layer::{Content, Dentry, FrozenLayer, Layer, LayerId, Node, Op, Origin, Xattrs};
+use crate::git::{Base, ConversionSettings, LinkedWorktree, ObjectId, program};
+use crate::layer::{Dentry, FrozenLayer, Layer, LayerId, Node, Op};
 use crate::path::{DOT_GIT, RepoPath};
 use crate::workspace::StoreError;
 use crate::workspace::base_nodes::{BaseAttrs, BaseNodes, base_node};
@@ -142,34 +142,16 @@ impl Beginning {
         Ok(())
     }
 
-    /// The root as the base has it.
+    /// The root as the base has it, with what is carried there.
     fn root_node(&self) -> Result<Node, StoreError> {
-        let is_dir = |kind| matches!(kind, TreeEntryKind::Directory | TreeEntryKind::Submodule);
-        let root = self.base.root()?;
-        let subdirs = root.entries.iter().filter(|entry| is_dir(entry.kind)).count();
-        let attrs = &self.attrs;
-        Ok(Node {
-            kind: FileKind::Directory,
-            perm: 0o777 & !attrs.umask,
-            uid: attrs.uid,
-            gid: attrs.gid,
-            nlink: u32::try_from(subdirs)
-                .unwrap_or(u32::MAX)
-                .saturating_add(2)
-                .saturating_add(self.carry.as_ref().map_or(0, CarryRecord::dirs_at_the_top)),
-            rdev: 0,
-            size: 0,
-            atime: attrs.time,
-            mtime: attrs.time,
-            ctime: attrs.time,
-            content: Content::Empty,
-            origin: Some(Box::new(Origin {
-                path: RepoPath::root(),
-                kind: TreeEntryKind::Directory,
-                id: self.base.tree_id(),
-            })),
-            xattrs: Xattrs::new(),
-        })
+        let nodes = BaseNodes {
+            base: self.base.clone(),
+            attrs: self.attrs,
+        };
+        let mut root = base_node(&nodes.root_attr()?, nodes.root_origin());
+        let carried = self.carry.as_ref().map_or(0, CarryRecord::dirs_at_the_top);
+        root.nlink = root.nlink.saturating_add(carried);
+        Ok(root)
     }
 }
 
