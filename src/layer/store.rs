@@ -259,8 +259,8 @@ impl Layer {
         Ok(ino)
     }
 
-    /// Makes sure that numbers below `below` are not given out. For a layer above frozen ones: the greatest
-    /// [`LayerIndex::inos_below`] of theirs.
+    /// Makes sure that numbers below `below` are not given out. For a layer above frozen ones:
+    /// [`inos_below`](super::inos_below) of these.
     pub fn reserve_below(&mut self, below: Ino) -> Result<(), LayerError> {
         if below > self.index.inos_below() {
             self.commit(vec![Op::ReserveInos { below }])?;

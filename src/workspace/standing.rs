@@ -24,6 +24,7 @@ use crate::attr::{FileKind, Ino};
 use crate::git::{Base, BaseDir, ObjectId, TreeEntryKind};
 use crate::layer::{
     Content, Dentry, DirDelta, FrozenLayer, Layer, LayerId, LayerIndex, LayerStack, MergedIndexes, Node, Op,
+    inos_below,
 };
 use crate::path::{DOT_GIT, EntryName, RepoPath};
 
@@ -273,14 +274,8 @@ impl Exclusive<'_> {
     /// fail.
     pub fn prepare(&mut self, next: &mut Layer) -> Result<(), FsError> {
         let stack = &self.state.stack;
-        let frozen = stack.frozen().iter().chain(stack.retired());
-        let below = frozen
-            .map(|layer| layer.index().inos_below())
-            .chain([stack.open_layer().index().inos_below()])
-            .max();
-        if let Some(below) = below {
-            next.reserve_below(below)?;
-        }
+        let below = inos_below(stack.frozen().iter().chain(stack.retired()));
+        next.reserve_below(below.max(stack.open_layer().index().inos_below()))?;
         self.lent = lend_pinned(&mut self.state, next)?;
         Ok(())
     }

@@ -10,7 +10,7 @@ use super::{Fork, Store, files};
 use crate::attr::{FileKind, Ino, Timestamp};
 use crate::git::index::{BaseStat, write_base_index};
 use crate::git::{Base, ConversionSettings, LinkedWorktree, ObjectId, program};
-use crate::layer::{Dentry, FrozenLayer, Layer, LayerId, Node, Op};
+use crate::layer::{Dentry, FrozenLayer, Layer, LayerId, Node, Op, inos_below};
 use crate::path::{DOT_GIT, RepoPath};
 use crate::workspace::StoreError;
 use crate::workspace::base_nodes::{BaseAttrs, BaseNodes, base_node};
@@ -114,11 +114,8 @@ impl Beginning {
             Some(Dentry::Whiteout) | None => None,
         };
         let newer = newer_nodes(&self.base, self.attrs, &self.newer)?;
-        let below = self.frozen.iter().map(|layer| layer.index().inos_below()).max();
         Layer::create_with(dir, LayerId(id), |layer| {
-            if let Some(below) = below {
-                layer.reserve_below(below)?;
-            }
+            layer.reserve_below(inos_below(&self.frozen))?;
             let (ino, dot_git) = match known {
                 Some(known) => known,
                 None => {

@@ -20,7 +20,9 @@ use super::merge::exchange;
 use super::{Fork, Memo, OpenForks, Store};
 use crate::attr::{FileKind, Ino, Timestamp};
 use crate::git::{LinkedWorktree, ObjectId};
-use crate::layer::{Content, Dentry, FrozenLayer, Layer, LayerError, LayerId, LayerStack, Node, Op};
+use crate::layer::{
+    Content, Dentry, FrozenLayer, Layer, LayerError, LayerId, LayerStack, Node, Op, inos_below,
+};
 use crate::path::{EntryName, RepoPath};
 use crate::workspace::fork::{ForkName, ForkRecord};
 use crate::workspace::snapshot::{SnapshotReason, SnapshotRecord};
@@ -187,13 +189,9 @@ impl Store {
         let options = SnapshotOptions::because(reason);
         let before_name = list.name_for(None, reason)?;
         let mut before = self.snapshot_of(&record, fork, before_name, &options)?;
-        let below = standing.frozen.iter().map(|layer| layer.index().inos_below());
-        let below = below.max();
         let next = self.next_open_layer(|layer| {
             // Another fork may have given out more numbers.
-            if let Some(below) = below {
-                layer.reserve_below(below)?;
-            }
+            layer.reserve_below(inos_below(&standing.frozen))?;
             put_dot_git(layer, workspace, &fork.worktree)?;
             layer.commit(ops)
         })?;
