@@ -29,6 +29,7 @@ mod reset;
 mod snapshots;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -58,10 +59,11 @@ use crate::layer::{FrozenLayer, Layer, LayerError, LayerId, LayerStack};
 use crate::path::{EntryName, RepoPath};
 
 pub use beginning::ParentOptions;
-pub use collect::{Collection, disk_usage};
+pub use collect::Collection;
 pub use memo::{ConvertedAs, IndexStamp, Memo, StoredAs};
 pub use recover::{BACKSTAGE_NAME, default_mount_root};
 pub use snapshots::{SnapshotOptions, tree_label};
+pub use usage::disk_usage;
 
 /// What tells where else something of a fork is that is being made or removed.
 const TRACES_NAME: &str = "traces.json";
@@ -252,6 +254,15 @@ impl Places {
 
     fn layer(&self, id: u64) -> PathBuf {
         self.layers().join(id.to_string())
+    }
+
+    /// The layers that are there, whoever names them.
+    fn layer_dirs(&self) -> Result<Vec<(u64, PathBuf)>, StoreError> {
+        let with_id = |dir: PathBuf| Some((dir.file_name()?.to_str()?.parse().ok()?, dir));
+        Ok(files::list(&self.layers())?
+            .into_iter()
+            .filter_map(with_id)
+            .collect())
     }
 
     fn next_layer(&self) -> PathBuf {

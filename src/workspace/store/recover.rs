@@ -272,11 +272,8 @@ pub(super) fn named_layers(places: &Places) -> Result<Option<HashSet<u64>>, Stor
 }
 
 fn clean_layers(places: &Places, named: &HashSet<u64>) -> Result<(), StoreError> {
-    for dir in files::list(&places.layers())? {
-        let id = dir.file_name().and_then(|id| id.to_str()).map(str::parse::<u64>);
-        if let Some(Ok(id)) = id
-            && !named.contains(&id)
-        {
+    for (id, dir) in places.layer_dirs()? {
+        if !named.contains(&id) {
             log::info!("removing the layer {id}, which no fork names");
             files::remove_dir(&dir)?;
         }
