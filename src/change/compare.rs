@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use super::{Change, Side};
 use crate::git::{GitError, ObjectId, Repository, TreeEntry, TreeEntryKind};
-use crate::path::{EntryName, RepoPath};
+use crate::path::{DOT_GIT, EntryName, RepoPath};
 use crate::workspace::{Delta, DeltaDir, DeltaEntry, DeltaNode};
 
 /// Reads trees.
@@ -247,10 +247,10 @@ impl<'a, 'w> Walk<'a, 'w> {
                 DeltaEntry::Directory(delta) => Seen::Dir(ViewDir::Delta(delta)),
                 DeltaEntry::Node(node) => Seen::Node(node),
             };
-            if name.as_bytes() == b".git" {
+            if name.is_dot_git() {
                 continue;
             }
-            if name.as_bytes().eq_ignore_ascii_case(b".git") {
+            if name.as_bytes().eq_ignore_ascii_case(DOT_GIT) {
                 // No tree may hold it.
                 if !matches!(seen, Seen::Nothing) {
                     self.leave_out(path, dir.ignored)?;
@@ -440,7 +440,7 @@ fn is_repository(view: ViewDir<'_>) -> bool {
     match view {
         ViewDir::Delta(delta) => delta
             .entries
-            .get(b".git".as_slice())
+            .get(DOT_GIT)
             .is_some_and(|entry| !matches!(entry, DeltaEntry::Absent)),
         ViewDir::Base(_) | ViewDir::Empty => false,
     }

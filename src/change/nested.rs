@@ -23,7 +23,7 @@ pub(super) fn head_of(
     fork: &Fork,
     dir: &RepoPath,
 ) -> Result<Option<ObjectId>, ChangeError> {
-    let dot_git = dir.join(&EntryName::new(".git").expect("a plain name"));
+    let dot_git = dir.join(&EntryName::dot_git());
     let kind = match fork.workspace.resolve(&dot_git) {
         Ok(attr) => attr.kind,
         Err(FsError::NotFound | FsError::NotADirectory) => return Ok(None),

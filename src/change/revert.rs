@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::changeset::{self, Blobs, Side};
-use super::commit::{hold, is_of_the_fork};
 use super::compare::compare_trees;
 use super::{Change, ChangeError};
+use crate::git::refs::is_for_layers;
 use crate::git::{Base, GitError, ObjectId, Repository, TreeChange, TreeEntryKind};
 use crate::path::RepoPath;
 use crate::workspace::{
@@ -93,12 +93,7 @@ impl Plan {
         to: RevertTo,
         paths: &[RepoPath],
     ) -> Result<Plan, ChangeError> {
-        let is_dot_git = |path: &&RepoPath| {
-            path.components()
-                .next()
-                .is_some_and(|name| name.as_bytes() == b".git")
-        };
-        if let Some(path) = paths.iter().find(is_dot_git) {
+        if let Some(path) = paths.iter().find(|path| path.is_in_dot_git()) {
             return Err(OperationError::DotGit(path.clone()).into());
         }
         let changeset = changeset::changeset(repository, fork, Blobs::Write)?;
@@ -149,7 +144,7 @@ impl Plan {
         let kept = repository.kept(name.as_str())?;
         if let Some(commit_id) = to.commit_id {
             for (label, id) in &kept {
-                if is_of_the_fork(label) && repository.is_ancestor(commit_id, *id)? {
+                if is_for_layers(label) && repository.is_ancestor(commit_id, *id)? {
                     return Ok(());
                 }
             }
@@ -164,13 +159,13 @@ impl Plan {
         let tree_id = repository.edit_tree(repository.empty_tree_id(), &edits)?;
         if kept
             .iter()
-            .any(|(label, id)| is_of_the_fork(label) && *id == tree_id)
+            .any(|(label, id)| is_for_layers(label) && *id == tree_id)
         {
             return Ok(());
         }
         // With the tree, which `keep` does not wait for.
         repository.sync_blobs(std::iter::once(tree_id))?;
-        hold(repository, name, tree_id)
+        Ok(repository.hold(name.as_str(), tree_id)?)
     }
 }
 

@@ -105,7 +105,7 @@ pub fn refuse_nested_repositories(
     fork: &Fork,
     changeset: &Changeset,
 ) -> Result<(), Failure> {
-    let dot_git = EntryName::new(".git").expect("a plain name");
+    let dot_git = EntryName::dot_git();
     let is_whole = |path: &&RepoPath| {
         let kind = fork.workspace.resolve(&path.join(&dot_git)).map(|attr| attr.kind);
         changeset.left_out.contains(path) || kind.is_ok_and(|kind| kind == FileKind::Directory)

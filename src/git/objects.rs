@@ -14,7 +14,7 @@ use quick_cache::sync::Cache;
 use super::checksum::Checksum;
 use super::error::with_causes;
 use super::{GitError, Repository, haste, program};
-use crate::path::{EntryName, PathError};
+use crate::path::{DOT_GIT, EntryName, PathError};
 use crate::sys::mapping;
 
 /// What tine needs to know of a commit.
@@ -534,7 +534,7 @@ impl Protection {
             protect_ntfs: self.ntfs,
         };
         let refused = || PathError::Reserved(bytes.to_vec());
-        if bytes.eq_ignore_ascii_case(b".git") {
+        if bytes.eq_ignore_ascii_case(DOT_GIT) {
             return Err(refused());
         }
         gix::validate::path::component(bytes.into(), mode, options).map_err(|_| refused())?;

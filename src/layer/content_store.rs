@@ -1,6 +1,8 @@
 //! Writing contents: places are given out, written, moved, and freed once nothing on the disk names them.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+mod sync;
+
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -10,14 +12,13 @@ use std::sync::Arc;
 use super::content_file::{ContentFile, write_at};
 use super::contents::{ContentReader, named_places};
 use super::fault;
-use super::log::sync_dir;
-use super::ranges::{clear_beyond, clone_or_copy, write_onto_itself, zero_range};
-use super::slots::{SLOT_MIN, SlotMap, runs};
+use super::ranges::{clear_beyond, clone_or_copy, zero_range};
+use super::slots::SlotMap;
 use super::{ContentRef, FrozenLayer, LayerError, LayerId, LayerIndex, Place};
 use crate::sys;
 
-/// Content files that are synced one by one at most; past that, syncing the whole file system takes less time.
-const SYNC_FILES_MAX: usize = 32;
+use sync::punch;
+pub(super) use sync::{ContentSync, punch_all_but};
 
 /// A layer's contents, writable.
 pub(super) struct ContentStore {
@@ -41,100 +42,6 @@ pub(super) struct ContentStore {
     freed: Vec<Place>,
     /// [`ContentSync`]s that have begun and not ended.
     syncs_under_way: u32,
-}
-
-/// Contents that wait for the disk, and places to be freed after the log got there. Taken from the store with
-/// [`ContentStore::begin_sync`] and handed back with [`ContentStore::end_sync`].
-pub(super) struct ContentSync {
-    files: Arc<super::descriptors::Descriptors>,
-    data: Arc<File>,
-    data_path: std::path::PathBuf,
-    is_data_dirty: bool,
-    dirty_files: HashSet<u64>,
-    is_dir_dirty: bool,
-    /// More than what is listed here waits for the disk: what another sync under way has taken, or what a process before
-    /// this one wrote.
-    is_all_dirty: bool,
-    freed: Vec<Place>,
-}
-
-impl ContentSync {
-    /// Brings the contents to the disk.
-    pub fn write_out(&self) -> Result<(), LayerError> {
-        if self.is_all_dirty || self.dirty_files.len() > SYNC_FILES_MAX {
-            return fault::step()
-                .and_then(|()| sys::file::sync_fs(&self.data))
-                .map_err(LayerError::io("sync the file system of", &self.data_path));
-        }
-        // All of them at once, so that one commit of the file system's journal may serve for all.
-        for number in &self.dirty_files {
-            if let Ok(file) = self.files.open(*number) {
-                let _ = sys::file::start_writeback(&file);
-            }
-        }
-        if self.is_data_dirty {
-            fault::step()
-                .and_then(|()| self.data.sync_data())
-                .map_err(LayerError::io("sync", &self.data_path))?;
-        }
-        for number in &self.dirty_files {
-            match fault::step().and_then(|()| self.files.open(*number)?.sync_data()) {
-                // Given up in the meantime.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                result => result.map_err(LayerError::io("sync", self.files.path(*number)))?,
-            }
-        }
-        if self.is_dir_dirty {
-            sync_dir(self.files.dir())?;
-        }
-        Ok(())
-    }
-
-    /// Gives the space of freed places back to the file system. Call only once the log is on the disk.
-    pub fn release(&self) {
-        let mut slots = Vec::new();
-        for place in &self.freed {
-            match place {
-                Place::Slot { offset, capacity } => slots.push((*offset, *capacity)),
-                Place::File(number) => {
-                    if let Err(error) = fault::step().and_then(|()| self.files.remove(*number)) {
-                        log::warn!("remove {}: {error}", self.files.path(*number).display());
-                    }
-                }
-            }
-        }
-        punch(&self.data, &self.data_path, runs(slots));
-    }
-}
-
-/// Makes all of a data file holes that `slots` (offset, capacity) do not cover. That it fails only costs space.
-pub(super) fn punch_all_but(data: &File, path: &Path, slots: &BTreeSet<(u64, u32)>) {
-    let len = data.metadata().map_or(0, |meta| meta.len());
-    let len = len.next_multiple_of(u64::from(SLOT_MIN));
-    let mut gaps = Vec::new();
-    let mut end = 0;
-    for (offset, capacity) in slots {
-        if *offset > end {
-            gaps.push((end, offset - end));
-        }
-        end = end.max(offset.saturating_add(u64::from(*capacity)));
-    }
-    if len > end {
-        gaps.push((end, len - end));
-    }
-    punch(data, path, gaps);
-}
-
-/// Makes ranges of the data file holes. That it fails only costs space.
-fn punch(data: &File, path: &Path, ranges: Vec<(u64, u64)>) {
-    for (offset, len) in ranges {
-        if let Err(error) = fault::step().and_then(|()| sys::file::punch_hole(data, offset, len)) {
-            if error.raw_os_error() != Some(libc::EOPNOTSUPP) {
-                log::warn!("punch a hole into {}: {error}", path.display());
-            }
-            return;
-        }
-    }
 }
 
 impl ContentStore {
@@ -286,10 +193,15 @@ impl ContentStore {
         fault::step()
             .and_then(|()| self.reader.files().create(number))
             .map_err(|error| LayerError::io("create", self.reader.path(Place::File(number)))(error))?;
+        self.add_file(number);
+        Ok(number)
+    }
+
+    /// Takes in a file that has just been made with the next number.
+    fn add_file(&mut self, number: u64) {
         self.next_file += 1;
         self.is_dir_dirty = true;
         self.file_bytes.insert(number, 0);
-        Ok(number)
     }
 
     /// Gives back a place that no record ever named.
@@ -561,13 +473,9 @@ impl ContentStore {
         let place = source.check(content, len)?;
         let new = self.allocate(len)?;
         let result = match (place, new.place) {
-            (Place::File(from_number), Place::File(number)) => source.file(from_number).and_then(|from| {
-                let to = self.reader.file(number)?;
-                self.dirty_files.insert(number);
-                let copied = fault::step().and_then(|()| clone_or_copy(&from, &to, len));
-                self.count_file(number, &to);
-                copied.map_err(|error| LayerError::io("copy to", self.reader.path(new.place))(error))
-            }),
+            (Place::File(from_number), Place::File(number)) => source
+                .file(from_number)
+                .and_then(|from| self.copy_file(&from, number, len)),
             _ => {
                 // One of the two is a slot, so it is short.
                 let mut bytes = vec![0; len as usize];
@@ -586,18 +494,20 @@ impl ContentStore {
         };
         let from = self.reader.file(from_number)?;
         let number = self.new_file()?;
-        let place = Place::File(number);
         let new = ContentRef {
             layer: self.id,
-            place,
+            place: Place::File(number),
         };
-        let copied = self.reader.file(number).and_then(|to| {
-            self.dirty_files.insert(number);
-            let copied = fault::step().and_then(|()| clone_or_copy(&from, &to, len));
-            self.count_file(number, &to);
-            copied.map_err(|error| LayerError::io("copy to", self.reader.path(place))(error))
-        });
+        let copied = self.copy_file(&from, number, len);
         self.or_abandon(new, copied)
+    }
+
+    fn copy_file(&mut self, from: &File, number: u64, len: u64) -> Result<(), LayerError> {
+        let to = self.reader.file(number)?;
+        self.dirty_files.insert(number);
+        let copied = fault::step().and_then(|()| clone_or_copy(from, &to, len));
+        self.count_file(number, &to);
+        copied.map_err(|error| LayerError::io("copy to", self.reader.path(Place::File(number)))(error))
     }
 
     /// Gives a file of another layer's contents a second name here: whoever has it open and whoever reads this content
@@ -608,10 +518,8 @@ impl ContentStore {
         fault::step()
             .and_then(|()| std::fs::hard_link(from, self.reader.path(place)))
             .map_err(|error| LayerError::io("link", from)(error))?;
-        self.next_file += 1;
-        self.is_dir_dirty = true;
+        self.add_file(number);
         self.dirty_files.insert(number);
-        self.file_bytes.insert(number, 0);
         if let Ok(file) = self.reader.file(number) {
             self.count_file(number, &file);
         }
@@ -619,31 +527,6 @@ impl ContentStore {
             layer: self.id,
             place,
         })
-    }
-
-    /// Lets the kernel tell of what it failed to write before; it does so once.
-    pub fn forget_errors(&self) {
-        let _ = fault::step().and_then(|()| sys::file::sync_fs(self.reader.data()));
-    }
-
-    /// Writes all contents that `index` names onto themselves, so that the kernel takes them for unwritten. What cannot be
-    /// read is left alone.
-    pub fn write_again(&mut self, index: &LayerIndex) -> Result<(), LayerError> {
-        self.is_all_dirty = true;
-        for (content, _) in named_places(index, self.id) {
-            let path = self.reader.path(content.place);
-            let written = fault::step().and_then(|()| match content.place {
-                Place::Slot { offset, capacity } => {
-                    write_onto_itself(self.reader.data(), offset, offset + u64::from(capacity))
-                }
-                Place::File(number) => write_onto_itself(&*self.reader.files().open(number)?, 0, u64::MAX),
-            });
-            match written {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                result => result.map_err(LayerError::io("write again", path))?,
-            }
-        }
-        Ok(())
     }
 
     /// Cuts off what a content file has past `len`, the length its node has on the disk.
@@ -688,41 +571,6 @@ impl ContentStore {
         let meta =
             meta.map_err(|error| LayerError::io("stat", self.reader.path(Place::File(number)))(error))?;
         Ok(meta.len())
-    }
-
-    /// Takes out all that waits for the disk.
-    pub fn begin_sync(&mut self) -> ContentSync {
-        self.syncs_under_way += 1;
-        ContentSync {
-            is_all_dirty: self.is_all_dirty || self.syncs_under_way > 1,
-            files: self.reader.files().clone(),
-            data: self.reader.data().clone(),
-            data_path: self.reader.data_path().to_owned(),
-            is_data_dirty: std::mem::take(&mut self.is_data_dirty),
-            dirty_files: std::mem::take(&mut self.dirty_files),
-            is_dir_dirty: std::mem::take(&mut self.is_dir_dirty),
-            freed: std::mem::take(&mut self.freed),
-        }
-    }
-
-    /// Lets freed slots be used again, or, where syncing failed, remembers all of it for the next time.
-    pub fn end_sync(&mut self, job: ContentSync, is_synced: bool) {
-        self.syncs_under_way = self.syncs_under_way.saturating_sub(1);
-        if is_synced {
-            if job.is_all_dirty {
-                self.is_all_dirty = false;
-            }
-            for place in job.freed {
-                if let Place::Slot { offset, capacity } = place {
-                    self.slots.give_back(offset, capacity);
-                }
-            }
-        } else {
-            self.is_data_dirty |= job.is_data_dirty;
-            self.dirty_files.extend(job.dirty_files);
-            self.is_dir_dirty |= job.is_dir_dirty;
-            self.freed.extend(job.freed);
-        }
     }
 
     /// The end of a range, if files can be that long.

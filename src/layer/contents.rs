@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::descriptors::Descriptors;
 use super::store::SeekWhence;
-use super::{Content, LayerError, LayerId, LayerIndex};
+use super::{LayerError, LayerId, LayerIndex};
 use crate::sys;
 
 /// Contents past this many bytes are files of their own.
@@ -188,12 +188,16 @@ impl ContentReader {
     }
 }
 
-/// Places of this layer's own that an index names, with the sizes of their nodes.
+/// What an index names of any layer's contents, with the sizes of their nodes.
+pub(super) fn named_contents(index: &LayerIndex) -> impl Iterator<Item = (ContentRef, u64)> + '_ {
+    index
+        .nodes()
+        .filter_map(|(_, node)| Some((node.content.own()?, node.size)))
+}
+
+/// Those of one layer.
 pub(super) fn named_places(index: &LayerIndex, id: LayerId) -> impl Iterator<Item = (ContentRef, u64)> + '_ {
-    index.nodes().filter_map(move |(_, node)| match node.content {
-        Content::Own(content) if content.layer == id => Some((content, node.size)),
-        _ => None,
-    })
+    named_contents(index).filter(move |(content, _)| content.layer == id)
 }
 
 /// Fills `buffer` from `offset`, with zeroes past the file's end.

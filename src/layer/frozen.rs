@@ -14,6 +14,7 @@ use super::merged::Run;
 use super::slots::SlotMap;
 use super::store::SeekWhence;
 use super::{ContentRef, Layer, LayerError, LayerId, LayerIndex, Place};
+use crate::attr::Ino;
 
 /// A layer that takes no more changes, shared by every fork and snapshot that stands on it.
 ///
@@ -30,6 +31,12 @@ pub struct FrozenLayer {
     unsealed: Mutex<Option<Layer>>,
     /// Merged indexes whose newest layer this is, for stacks that have them in common.
     runs: Mutex<Vec<Run>>,
+}
+
+/// Every number that one of these layers may have given to a new node is below this one.
+pub fn inos_below<'a>(layers: impl IntoIterator<Item = &'a Arc<FrozenLayer>>) -> Ino {
+    let below = layers.into_iter().map(|layer| layer.index().inos_below());
+    below.max().unwrap_or(Ino(0))
 }
 
 impl FrozenLayer {

@@ -203,7 +203,7 @@ impl LayerIndex {
             Op::PutNode(ino, node) => self.put_node(ino, node, effects),
             Op::Written { ino, size, time } => {
                 if let Some(node) = self.nodes.get_mut(&ino) {
-                    if let Content::Own(content) = node.content
+                    if let Some(content) = node.content.own()
                         && size < node.size
                     {
                         effects.shrunk.push((ino, content));
@@ -216,9 +216,7 @@ impl LayerIndex {
             Op::DropNode(ino) => {
                 if let Some(node) = self.nodes.remove(&ino) {
                     self.checkpoint_bytes = self.checkpoint_bytes.saturating_sub(node_bytes(&node));
-                    if let Content::Own(content) = node.content {
-                        effects.dropped.push(content);
-                    }
+                    effects.dropped.extend(node.content.own());
                 }
                 if is_sparse(self.nodes.capacity(), self.nodes.len()) {
                     self.nodes.shrink_to_fit();
@@ -255,19 +253,13 @@ impl LayerIndex {
         if ino.is_new() {
             self.inos_below = self.inos_below.max(Ino(ino.0.saturating_add(1)));
         }
-        let own = |content: &Content| match content {
-            Content::Own(content) => Some(*content),
-            Content::Empty | Content::Base | Content::Blob(_) | Content::Link(_) | Content::Carried(_) => {
-                None
-            }
-        };
-        let (new_content, new_size) = (own(&node.content), node.size);
+        let (new_content, new_size) = (node.content.own(), node.size);
         let mut old_content = None;
         match self.nodes.get_mut(&ino) {
             Some(slot) => {
                 let old = std::mem::replace(&mut **slot, node);
                 self.checkpoint_bytes = self.checkpoint_bytes.saturating_sub(node_bytes(&old));
-                old_content = own(&old.content);
+                old_content = old.content.own();
                 if let Some(content) = old_content
                     && new_content == old_content
                     && new_size < old.size

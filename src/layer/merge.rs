@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::content_store::punch_all_but;
-use super::contents::{DATA_NAME, FILES_NAME};
+use super::contents::{DATA_NAME, FILES_NAME, named_contents, named_places};
 use super::fault;
 use super::log::{Log, sync_dir};
 use super::store::make_dir;
-use super::{Content, ContentRef, FrozenLayer, LayerError, LayerId, LayerIndex, Place};
+use super::{ContentRef, FrozenLayer, LayerError, LayerId, LayerIndex, Place};
 
 /// The directory of contents by layer.
 const PARTS_NAME: &str = "parts";
@@ -32,14 +32,7 @@ pub(super) fn part_dir(dir: &Path, part: LayerId) -> PathBuf {
 
 /// The layers whose contents an index names.
 pub(super) fn named_layers(index: &LayerIndex) -> BTreeSet<LayerId> {
-    named_contents(index).map(|content| content.layer).collect()
-}
-
-pub(super) fn named_contents(index: &LayerIndex) -> impl Iterator<Item = ContentRef> + '_ {
-    index.nodes().filter_map(|(_, node)| match node.content {
-        Content::Own(content) => Some(content),
-        Content::Empty | Content::Base | Content::Blob(_) | Content::Link(_) | Content::Carried(_) => None,
-    })
+    named_contents(index).map(|(content, _)| content.layer).collect()
 }
 
 impl FrozenLayer {
@@ -64,7 +57,7 @@ impl FrozenLayer {
     ) -> Result<Arc<FrozenLayer>, LayerError> {
         let index = LayerIndex::merged(layers.iter().rev().map(|layer| layer.index()));
         let mut parts: BTreeMap<LayerId, BTreeSet<u64>> = BTreeMap::new();
-        for content in named_contents(&index) {
+        for (content, _) in named_contents(&index) {
             let files = parts.entry(content.layer).or_default();
             if let Place::File(number) = content.place {
                 files.insert(number);
@@ -109,9 +102,9 @@ impl FrozenLayer {
                 }
             };
             if data.metadata().is_ok_and(|meta| meta.nlink() == 1) {
-                let slots = named_contents(self.index()).filter_map(|content| match content.place {
-                    Place::Slot { offset, capacity } if content.layer == part => Some((offset, capacity)),
-                    Place::Slot { .. } | Place::File(_) => None,
+                let slots = named_places(self.index(), part).filter_map(|(content, _)| match content.place {
+                    Place::Slot { offset, capacity } => Some((offset, capacity)),
+                    Place::File(_) => None,
                 });
                 punch_all_but(&data, path, &slots.collect());
             }
@@ -120,7 +113,7 @@ impl FrozenLayer {
 
     /// The contents that it names: of those that it has, all.
     pub fn named(&self) -> HashSet<ContentRef> {
-        named_contents(self.index()).collect()
+        named_contents(self.index()).map(|(content, _)| content).collect()
     }
 }
 

@@ -47,7 +47,7 @@ pub use changes::{ChangesSince, Touched};
 pub use content_file::{ContentFile, ContentFlush};
 pub use contents::{ContentRef, Place};
 pub use error::LayerError;
-pub use frozen::FrozenLayer;
+pub use frozen::{FrozenLayer, inos_below};
 pub use index::{DirDelta, LayerIndex};
 pub use merged::{MergedIndexes, runs_by_size};
 pub use node::{CarriedContent, Content, Dentry, FileVersion, LayerId, Node, Op, Origin, Xattrs};

@@ -95,6 +95,18 @@ pub enum Content {
     Carried(Box<CarriedContent>),
 }
 
+impl Content {
+    /// Its place in a layer's own store.
+    pub fn own(&self) -> Option<ContentRef> {
+        match self {
+            Content::Own(content) => Some(*content),
+            Content::Empty | Content::Base | Content::Blob(_) | Content::Link(_) | Content::Carried(_) => {
+                None
+            }
+        }
+    }
+}
+
 /// What is beneath a carried node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CarriedContent {

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::merge::named_contents;
+use super::contents::named_contents;
 use super::store::SeekWhence;
 use super::{
     ContentFile, ContentRef, Dentry, FrozenLayer, Layer, LayerError, LayerId, LayerIndex, MergedIndexes, Node,
@@ -52,13 +52,12 @@ impl LayerStack {
     }
 
     /// Freezes the open layer; from now on `next`, which must be empty, is written.
-    pub fn freeze(&mut self, next: Layer) -> &Arc<FrozenLayer> {
+    pub fn freeze(&mut self, next: Layer) {
         let frozen = std::mem::replace(&mut self.open, next).freeze();
         self.owners.insert(frozen.id(), frozen.clone());
         self.frozen_indexes.insert(0, frozen.shared_index().clone());
         self.frozen.insert(0, frozen);
         self.open.stand_above(self.frozen.iter());
-        &self.frozen[0]
     }
 
     /// What the frozen layers say, newest first: to be looked at in this order, and not one for each layer.
@@ -102,8 +101,8 @@ impl LayerStack {
         let above = std::iter::once(self.open.index()).chain(above);
         let needed: HashSet<LayerId> = above
             .flat_map(named_contents)
-            .filter(|content| !named.contains(content))
-            .map(|content| content.layer)
+            .filter(|(content, _)| !named.contains(content))
+            .map(|(content, _)| content.layer)
             .collect();
         let is_needed = |layer: &Arc<FrozenLayer>| layer.content_layers().any(|id| needed.contains(&id));
         self.retired.extend(merged_of.into_iter().filter(is_needed));

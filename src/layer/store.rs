@@ -14,7 +14,7 @@ use super::content_store::ContentStore;
 use super::index::Effects;
 use super::log::{Log, Room, sync_dir};
 use super::{
-    ChangesSince, Content, ContentRef, Dentry, FrozenLayer, LayerError, LayerId, LayerIndex, LogPosition, Op,
+    ChangesSince, ContentRef, Dentry, FrozenLayer, LayerError, LayerId, LayerIndex, LogPosition, Node, Op,
     Place, Touched,
 };
 use crate::attr::Ino;
@@ -201,6 +201,13 @@ impl Layer {
         &self.index
     }
 
+    /// The node and its content, if that is one of this layer's and not of a frozen one beneath.
+    pub fn content_of(&self, ino: Ino) -> Option<(&Node, ContentRef)> {
+        let node = self.index.node(ino)?;
+        let content = node.content.own()?;
+        (content.layer == self.id()).then_some((node, content))
+    }
+
     /// Costs O(1).
     pub fn stats(&self) -> LayerStats {
         LayerStats {
@@ -252,8 +259,8 @@ impl Layer {
         Ok(ino)
     }
 
-    /// Makes sure that numbers below `below` are not given out. For a layer above frozen ones: the greatest
-    /// [`LayerIndex::inos_below`] of theirs.
+    /// Makes sure that numbers below `below` are not given out. For a layer above frozen ones:
+    /// [`inos_below`](super::inos_below) of these.
     pub fn reserve_below(&mut self, below: Ino) -> Result<(), LayerError> {
         if below > self.index.inos_below() {
             self.commit(vec![Op::ReserveInos { below }])?;
@@ -316,9 +323,10 @@ impl Layer {
             Op::DropNode(_) | Op::DropDentry { .. } => true,
             Op::PutDentry { dentry, .. } => *dentry == Dentry::Whiteout,
             Op::Written { ino, size, .. } => self.index.node(*ino).is_some_and(|node| *size < node.size),
-            Op::PutNode(ino, new) => self.index.node(*ino).is_some_and(|node| {
-                matches!(node.content, Content::Own(_)) && !matches!(new.content, Content::Own(_))
-            }),
+            Op::PutNode(ino, new) => self
+                .index
+                .node(*ino)
+                .is_some_and(|node| node.content.own().is_some() && new.content.own().is_none()),
             Op::ReserveInos { .. } => false,
         };
         match ops.iter().any(makes_room) {

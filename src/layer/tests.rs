@@ -430,9 +430,7 @@ fn a_frozen_layer_is_read_only_and_shared() {
     for frozen in [frozen, again] {
         assert_eq!(frozen.id(), ID);
         let node = frozen.index().node(Ino(5)).unwrap();
-        let Content::Own(content) = node.content else {
-            panic!()
-        };
+        let content = node.content.own().unwrap();
         let mut bytes = [0; 9];
         assert_eq!(frozen.read_content(content, node.size, 1, &mut bytes).unwrap(), 4);
         assert_eq!(&bytes[..4], b"mall");
@@ -442,9 +440,7 @@ fn a_frozen_layer_is_read_only_and_shared() {
         let mut above = Layer::create(&above_dir, LayerId(8)).unwrap();
         for ino in [Ino(5), Ino(6)] {
             let node = frozen.index().node(ino).unwrap().clone();
-            let Content::Own(content) = node.content else {
-                panic!()
-            };
+            let content = node.content.own().unwrap();
             assert!(
                 matches!(
                     above.write_content(content, node.size, 0, b"x"),
@@ -509,9 +505,7 @@ fn the_topmost_layer_that_speaks_is_heard() {
     assert_eq!(stack.dentry(Ino::ROOT, b"none"), None);
     assert!(stack.node(Ino(11)).is_some() && stack.node(Ino(13)).is_none());
     let node = stack.node(Ino(10)).unwrap();
-    let Content::Own(content) = node.content else {
-        panic!()
-    };
+    let content = node.content.own().unwrap();
     assert_eq!(stack.frozen_owner(content).unwrap().id(), LayerId(2));
     let mut bytes = [0; 7];
     stack.read_content(content, node.size, 0, &mut bytes).unwrap();

@@ -18,6 +18,9 @@ use thiserror::Error;
 /// Longest file name in bytes (`NAME_MAX`).
 pub const NAME_MAX: usize = 255;
 
+/// At a checkout's root: its repository, or a file that leads there. No tree holds one.
+pub const DOT_GIT: &[u8] = b".git";
+
 /// Why bytes are no name or no path inside a fork.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum PathError {
@@ -57,6 +60,15 @@ impl EntryName {
 
     pub fn as_os_str(&self) -> &OsStr {
         OsStr::from_bytes(&self.0)
+    }
+
+    /// [`DOT_GIT`].
+    pub fn dot_git() -> EntryName {
+        EntryName(DOT_GIT.into())
+    }
+
+    pub fn is_dot_git(&self) -> bool {
+        *self.0 == *DOT_GIT
     }
 }
 
@@ -127,6 +139,11 @@ impl RepoPath {
 
     pub fn is_root(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Whether it is the link to the repository at the root, which is part of no changeset, or beneath it.
+    pub fn is_in_dot_git(&self) -> bool {
+        self.components().next().is_some_and(|name| name.is_dot_git())
     }
 
     /// This path with `name` below it.

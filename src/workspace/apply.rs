@@ -11,7 +11,6 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::error::{FsError, OperationError};
-use super::follow::is_dot_git;
 use super::fs::{Found, Workspace};
 use super::inodes::BaseRef;
 use super::mutate::NewNode;
@@ -91,7 +90,7 @@ impl Workspace {
     ) -> Result<(), OperationError> {
         if let Some(refused) = replacements
             .iter()
-            .find(|replacement| is_dot_git(&replacement.path))
+            .find(|replacement| replacement.path.is_in_dot_git())
         {
             return Err(OperationError::DotGit(refused.path.clone()));
         }
@@ -271,7 +270,7 @@ impl Applying<'_, '_> {
         let mut rest = vec![dir.clone()];
         while let Some(dir) = rest.pop() {
             for (kind, name, child) in self.entries(path, &dir)? {
-                if name.as_bytes() == b".git" {
+                if name.is_dot_git() {
                     return Ok(true);
                 }
                 if kind == FileKind::Directory {

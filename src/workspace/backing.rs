@@ -11,24 +11,16 @@ use std::sync::Arc;
 use super::error::FsError;
 use super::fs::{Invalidation, State, Workspace};
 use crate::attr::{Ino, Timestamp};
-use crate::layer::{Content, ContentRef, Layer, LayerError, Node};
-
-/// The node's content, if it is one of the open layer, and its size.
-fn open_content(state: &State, ino: Ino) -> Option<(ContentRef, u64)> {
-    let layer = state.stack.open_layer();
-    let node = layer.index().node(ino)?;
-    match node.content {
-        Content::Own(content) if content.layer == layer.id() => Some((content, node.size)),
-        _ => None,
-    }
-}
+use crate::layer::{Content, Layer, LayerError, Node};
 
 /// Has the file of a pinned content end where the content ends. The content lock must be held.
 pub(super) fn cut_pinned(state: &mut State, ino: Ino) -> Result<(), FsError> {
+    let layer = state.stack.open_layer_mut();
     if state.pins.contains_key(&ino)
-        && let Some((content, len)) = open_content(state, ino)
+        && let Some((node, content)) = layer.content_of(ino)
     {
-        state.stack.open_layer_mut().backing_file(content, len)?;
+        let len = node.size;
+        layer.backing_file(content, len)?;
     }
     Ok(())
 }
@@ -46,19 +38,17 @@ pub(super) fn lend_pinned(state: &mut State, next: &mut Layer) -> Result<Vec<Len
     let pinned: Vec<Ino> = state.pins.keys().copied().collect();
     let mut lent = Vec::new();
     for ino in pinned {
-        let Some((content, len)) = open_content(state, ino) else {
-            continue;
-        };
         let layer = state.stack.open_layer_mut();
-        let Some(node) = layer.index().node(ino).cloned() else {
+        let Some((node, content)) = layer.content_of(ino) else {
             continue;
         };
+        let node = node.clone();
         let with = |content| Node {
             content: Content::Own(content),
             ..node.clone()
         };
         let in_next = with(next.adopt_file_of(layer, content)?);
-        let in_frozen = with(layer.duplicate_content(content, len)?);
+        let in_frozen = with(layer.duplicate_content(content, node.size)?);
         lent.push(Lent {
             ino,
             in_frozen,
@@ -75,10 +65,12 @@ impl Workspace {
     pub fn pin_content(&self, ino: Ino) -> Result<Option<Arc<File>>, FsError> {
         let _contents = self.contents.write(ino)?;
         let mut state = self.write_state();
-        let Some((content, len)) = open_content(&state, ino) else {
+        let layer = state.stack.open_layer_mut();
+        let Some((node, content)) = layer.content_of(ino) else {
             return Ok(None);
         };
-        let file = state.stack.open_layer_mut().backing_file(content, len)?;
+        let len = node.size;
+        let file = layer.backing_file(content, len)?;
         if file.is_some() {
             let pins = state.pins.entry(ino).or_default();
             *pins = pins.saturating_add(1);
@@ -91,11 +83,12 @@ impl Workspace {
     pub fn note_mapped_writes(&self, ino: Ino) -> Result<(), FsError> {
         let contents = self.contents.write(ino)?;
         let mut state = self.write_state();
-        let Some((content, len)) = open_content(&state, ino) else {
+        let layer = state.stack.open_layer_mut();
+        let Some((node, content)) = layer.content_of(ino) else {
             return Ok(());
         };
-        let layer = state.stack.open_layer_mut();
-        let Some(file) = layer.backing_file(content, len)? else {
+        let mut node = node.clone();
+        let Some(file) = layer.backing_file(content, node.size)? else {
             return Ok(());
         };
         let meta = file
@@ -104,9 +97,6 @@ impl Workspace {
         let written = Timestamp {
             secs: meta.mtime(),
             nanos: u32::try_from(meta.mtime_nsec()).unwrap_or(0),
-        };
-        let Some(mut node) = layer.index().node(ino).cloned() else {
-            return Ok(());
         };
         // A request gives its time to the node after it wrote to the file.
         if written <= node.ctime {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::error::FsError;
 use super::inodes::BaseRef;
 use crate::attr::{Attr, FileKind, Ino, Timestamp};
-use crate::git::{Base, BaseDir, TreeEntryKind};
+use crate::git::{Base, BaseDir, GitError, TreeEntryKind};
 use crate::layer::{Content, Node, Origin, Xattrs};
 
 /// Attributes that all base nodes of a fork share.
@@ -42,7 +42,7 @@ pub(super) struct BaseNodes {
 
 impl BaseNodes {
     /// The root directory's attributes.
-    pub fn root_attr(&self) -> Result<Attr, FsError> {
+    pub fn root_attr(&self) -> Result<Attr, GitError> {
         let root = self.base.root()?;
         Ok(self.directory_attr(Ino::ROOT, &root))
     }

@@ -22,16 +22,13 @@ use super::fs::{Found, Invalidation, State, Workspace};
 use crate::attr::{FileKind, Ino};
 use crate::git::Base;
 use crate::layer::{Dentry, LayerIndex, LogPosition, Node, Touched};
-use crate::path::{EntryName, RepoPath};
+use crate::path::{DOT_GIT, EntryName, RepoPath};
 
 /// More paths than these are told as everything.
 const PATHS_MAX: usize = 200_000;
 
 /// A name that stands for "some name in this directory": git then lists the directory anew.
 const ANY_NAME: &[u8] = b".tine";
-
-/// The name of a repository's own directory, or of the file that leads to it. git never looks beneath.
-const DOT_GIT: &[u8] = b".git";
 
 /// What changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -343,7 +340,7 @@ impl Teller<'_> {
     /// Tells of all that is beneath the directory at `path`. What git knows of untracked files it knows for each directory by
     /// itself, so each is named.
     fn tell_beneath(&mut self, path: RepoPath, found: Found) -> Result<(), Stop> {
-        if path.components().any(|name| name.as_bytes() == DOT_GIT) || self.walked.contains(&path) {
+        if path.components().any(|name| name.is_dot_git()) || self.walked.contains(&path) {
             return Ok(());
         }
         self.paths.insert([path.as_bytes(), b"/"].concat());
@@ -365,7 +362,7 @@ impl Teller<'_> {
             self.paths.insert(in_dir(&path, ANY_NAME));
             for (name, kind, _) in self.workspace.entries(self.state, &found)? {
                 if kind == FileKind::Directory
-                    && name.as_bytes() != DOT_GIT
+                    && !name.is_dot_git()
                     && let Some(child) = self.workspace.child(self.state, &found, name.as_bytes())?
                 {
                     open.push((path.join(&name), child));
@@ -402,7 +399,7 @@ impl Teller<'_> {
     fn add(&mut self, dir: &RepoPath, name: &EntryName) -> Result<(), Stop> {
         let mut outer = RepoPath::root();
         for (depth, component) in dir.components().chain([name.clone()]).enumerate() {
-            if component.as_bytes() == DOT_GIT {
+            if component.is_dot_git() {
                 // Whether a directory is a repository of its own is what its `.git` says. The fork's own is no news.
                 if depth > 0 {
                     self.paths.insert(outer.as_bytes().to_vec());

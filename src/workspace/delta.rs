@@ -10,10 +10,7 @@ use super::fs::{Found, Place, State, Workspace};
 use crate::attr::{Attr, FileKind, Ino, InoMap};
 use crate::git::{InoHasher, ObjectId, TreeEntryKind};
 use crate::layer::{Content, Dentry, LayerIndex, Origin};
-use crate::path::EntryName;
-
-/// The link to the repository at a fork's root: part of no changeset.
-const DOT_GIT: &[u8] = b".git";
+use crate::path::{DOT_GIT, EntryName};
 
 /// The changes of a fork against its base.
 #[derive(Debug, Clone)]

@@ -13,9 +13,6 @@ use crate::path::{EntryName, RepoPath};
 /// Symlinks on one way, as many as Linux follows.
 const SYMLINKS_MAX: u32 = 40;
 
-/// The link to the repository at a fork's root.
-const DOT_GIT: &[u8] = b".git";
-
 /// Files are read in pieces of this many bytes.
 const READ_CHUNK: usize = 1 << 20;
 
@@ -33,13 +30,6 @@ pub struct PathNode {
     pub attr: Attr,
     /// A symlink's target.
     pub link_target: Option<Vec<u8>>,
-}
-
-/// Whether the path is the fork's link to its repository, which is part of no changeset, or beneath it.
-pub(super) fn is_dot_git(path: &RepoPath) -> bool {
-    path.components()
-        .next()
-        .is_some_and(|name| name.as_bytes() == DOT_GIT)
 }
 
 /// Components that are still to be followed. `..` comes from symlinks only.
@@ -178,7 +168,7 @@ impl Workspace {
         };
         let mut nodes = Vec::with_capacity(listed.len());
         for (path, child, attr) in listed {
-            if is_dot_git(&path) {
+            if path.is_in_dot_git() {
                 continue;
             }
             let attr = match (attr, &child.place) {

@@ -25,7 +25,9 @@ use super::operations::journal::Journal;
 use super::ops::StatFs;
 use crate::attr::{Attr, FileKind, Ino, InoMap};
 use crate::git::{Base, BaseDir, TreeEntryKind};
-use crate::layer::{Content, Dentry, Layer, LayerError, LayerId, LayerStack, LayerStats, Node, Op};
+use crate::layer::{
+    Content, Dentry, Layer, LayerError, LayerId, LayerStack, LayerStats, Node, Op, inos_below,
+};
 use crate::path::{EntryName, NAME_MAX, PathError, RepoPath};
 use crate::sys::file::fs_figures;
 
@@ -123,14 +125,8 @@ impl From<PathError> for FsError {
 impl Workspace {
     /// Puts a file system together from its parts.
     pub fn new(base: Arc<Base>, attrs: BaseAttrs, mut stack: LayerStack) -> Result<Workspace, FsError> {
-        if let Some(below) = stack
-            .frozen()
-            .iter()
-            .map(|layer| layer.index().inos_below())
-            .max()
-        {
-            stack.open_layer_mut().reserve_below(below)?;
-        }
+        let below = inos_below(stack.frozen());
+        stack.open_layer_mut().reserve_below(below)?;
         Ok(Workspace {
             carry: None,
             contents: ContentLocks::default(),
@@ -278,11 +274,9 @@ impl Workspace {
         let flush = {
             let state = self.state.read();
             let layer = state.stack.open_layer();
-            match state.stack.node(ino).map(|node| &node.content) {
-                Some(Content::Own(content)) if content.layer == layer.id() => {
-                    Some((layer.id(), layer.flush_of(*content)?))
-                }
-                _ => None,
+            match layer.content_of(ino) {
+                Some((_, content)) => Some((layer.id(), layer.flush_of(content)?)),
+                None => None,
             }
         };
         // The bulk goes out while others use the fork.

@@ -152,14 +152,10 @@ impl Workspace {
         check: impl FnOnce(&State) -> Result<(), FsError>,
         change: impl FnOnce(&ContentFile, u64) -> Result<u64, LayerError>,
     ) -> Result<bool, FsError> {
-        let in_place = |state: &State| match state.stack.open_layer().index().node(ino) {
-            Some(node) if unprivileged.is_some_and(|caller| loses_privileges(node, caller)) => None,
-            Some(Node {
-                content: Content::Own(content),
-                size,
-                ..
-            }) if content.layer == state.stack.open_layer().id() => Some((*content, *size)),
-            _ => None,
+        let in_place = |state: &State| {
+            let (node, content) = state.stack.open_layer().content_of(ino)?;
+            let has_to_lose = unprivileged.is_some_and(|caller| loses_privileges(node, caller));
+            (!has_to_lose).then_some((content, node.size))
         };
         let (file, len) = {
             let mut state = self.write_state();
@@ -211,9 +207,7 @@ impl Workspace {
         check_may_write(&state, ino, offset)?;
         let time = Timestamp::now();
         let open_layer = state.stack.open_layer_mut();
-        if let Some(node) = open_layer.index().node(ino)
-            && let Content::Own(content) = node.content
-            && content.layer == open_layer.id()
+        if let Some((node, content)) = open_layer.content_of(ino)
             && !unprivileged.is_some_and(|caller| loses_privileges(node, caller))
         {
             let (len, size) = (node.size, node.size.max(end));
@@ -301,15 +295,9 @@ impl Workspace {
     pub(super) fn put_content(&self, state: &mut State, ino: Ino, node: Node) -> Result<(), FsError> {
         let home = self.home_of(state, ino);
         let layer = state.stack.open_layer_mut();
-        let before = layer.index().node(ino).map(|node| node.content.clone());
-        let fresh = match &node.content {
-            Content::Own(content)
-                if content.layer == layer.id() && before.as_ref() != Some(&node.content) =>
-            {
-                Some(*content)
-            }
-            _ => None,
-        };
+        let before = layer.index().node(ino).and_then(|node| node.content.own());
+        let fresh = node.content.own();
+        let fresh = fresh.filter(|content| content.layer == layer.id() && before != fresh);
         let committed = home.and_then(|home| {
             let above = home.nodes.into_iter().map(|(ino, node)| Op::PutNode(ino, node));
             let mut ops: Vec<Op> = above.collect();

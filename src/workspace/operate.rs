@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use parking_lot::{MutexGuard, RwLockWriteGuard};
 
 use super::error::{FsError, OperationError};
-use super::follow::{Last, is_dot_git};
+use super::follow::Last;
 use super::fs::{Invalidation, State, Workspace};
 use super::mutate::NewNode;
 use super::operations::doing::{Doing, Done};
@@ -74,7 +74,7 @@ pub struct Written {
 fn changeable(path: RepoPath) -> Result<RepoPath, OperationError> {
     match path.is_root() {
         true => Err(OperationError::Root),
-        false if is_dot_git(&path) => Err(OperationError::DotGit(path)),
+        false if path.is_in_dot_git() => Err(OperationError::DotGit(path)),
         false => Ok(path),
     }
 }

@@ -24,11 +24,9 @@ use crate::attr::{FileKind, Ino};
 use crate::git::{Base, BaseDir, ObjectId, TreeEntryKind};
 use crate::layer::{
     Content, Dentry, DirDelta, FrozenLayer, Layer, LayerId, LayerIndex, LayerStack, MergedIndexes, Node, Op,
+    inos_below,
 };
-use crate::path::{EntryName, RepoPath};
-
-/// The link to the repository at a fork's root, which is no part of what was written.
-pub const DOT_GIT: &str = ".git";
+use crate::path::{DOT_GIT, EntryName, RepoPath};
 
 /// How long the kernel may take to forget what it was told to forget …
 const FORGETTING: Duration = Duration::from_millis(50);
@@ -91,7 +89,7 @@ impl Differing {
     /// checkout's path has, would lose that with the name.
     fn leave_out_dot_git(&mut self, ino: Ino) {
         self.names
-            .retain(|(parent, name)| *parent != Ino::ROOT || name.as_bytes() != DOT_GIT.as_bytes());
+            .retain(|(parent, name)| *parent != Ino::ROOT || !name.is_dot_git());
         self.nodes.remove(&ino);
     }
 
@@ -164,11 +162,6 @@ impl Workspace {
         has_nothing_but(&self.read_state(), |_, _| false)
     }
 
-    /// As [`Workspace::is_unwritten`], or beside that only which operations led there.
-    pub fn is_untouched(&self) -> bool {
-        is_untouched(&self.read_state())
-    }
-
     /// How many steps changed the fork since it was opened or its layer was frozen.
     pub fn steps(&self) -> u64 {
         self.read_state().stack.open_layer().commits()
@@ -177,7 +170,7 @@ impl Workspace {
     /// The node that the fork has at `.git`.
     pub fn dot_git(&self) -> Option<(Ino, Node)> {
         let state = self.read_state();
-        match state.stack.dentry(Ino::ROOT, DOT_GIT.as_bytes()) {
+        match state.stack.dentry(Ino::ROOT, DOT_GIT) {
             Some(Dentry::Entry(ino)) => Some((ino, state.stack.node(ino)?.clone())),
             _ => None,
         }
@@ -235,7 +228,7 @@ impl Workspace {
                 differing.add_bases(&state.base.base, &to.base)?;
                 differing.nodes.extend(self.inodes.numbers());
             }
-            if let Some(Dentry::Entry(ino)) = state.stack.dentry(Ino::ROOT, DOT_GIT.as_bytes()) {
+            if let Some(Dentry::Entry(ino)) = state.stack.dentry(Ino::ROOT, DOT_GIT) {
                 differing.leave_out_dot_git(ino);
             }
             differing.nodes.retain(|ino| self.inodes.is_remembered(*ino));
@@ -270,32 +263,19 @@ impl Workspace {
 }
 
 impl Exclusive<'_> {
-    pub fn open_layer_id(&self) -> LayerId {
-        self.state.stack.open_layer().id()
-    }
-
-    /// As [`Workspace::is_untouched`].
+    /// As [`Workspace::is_unwritten`], or beside that only which operations led there.
     pub fn is_untouched(&self) -> bool {
-        is_untouched(&self.state)
-    }
-
-    /// Newest first.
-    pub fn frozen_layer_ids(&self) -> Vec<LayerId> {
-        self.state.stack.frozen().iter().map(|layer| layer.id()).collect()
+        has_nothing_but(&self.state, |ino, node| {
+            ino == Ino::ATTIC || node.operation().is_some()
+        })
     }
 
     /// Makes `next` ready to be written after the open layer: all of [`Exclusive::freeze`] and [`Exclusive::stand_on`] that can
     /// fail.
     pub fn prepare(&mut self, next: &mut Layer) -> Result<(), FsError> {
         let stack = &self.state.stack;
-        let frozen = stack.frozen().iter().chain(stack.retired());
-        let below = frozen
-            .map(|layer| layer.index().inos_below())
-            .chain([stack.open_layer().index().inos_below()])
-            .max();
-        if let Some(below) = below {
-            next.reserve_below(below)?;
-        }
+        let below = inos_below(stack.frozen().iter().chain(stack.retired()));
+        next.reserve_below(below.max(stack.open_layer().index().inos_below()))?;
         self.lent = lend_pinned(&mut self.state, next)?;
         Ok(())
     }
@@ -339,8 +319,8 @@ impl Exclusive<'_> {
         }
         let stack = &self.state.stack;
         let own = stack.open_layer().index().dir(Ino::ROOT);
-        if let Some(Dentry::Entry(ino)) = own.and_then(|dir| dir.get(DOT_GIT.as_bytes()))
-            && stack.frozen_dentry(Ino::ROOT, DOT_GIT.as_bytes()) == Some(Dentry::Entry(ino))
+        if let Some(Dentry::Entry(ino)) = own.and_then(|dir| dir.get(DOT_GIT))
+            && stack.frozen_dentry(Ino::ROOT, DOT_GIT) == Some(Dentry::Entry(ino))
         {
             differing.leave_out_dot_git(ino);
         }
@@ -400,10 +380,7 @@ impl Exclusive<'_> {
             .flat_map(|index| index.nodes())
             .filter(|(ino, node)| node.nlink == 0 && self.workspace.inodes.is_remembered(*ino));
         let needed: BTreeSet<LayerId> = nameless
-            .filter_map(|(_, node)| match node.content {
-                Content::Own(content) => Some(content.layer),
-                _ => None,
-            })
+            .filter_map(|(_, node)| Some(node.content.own()?.layer))
             .collect();
         // One that is not on the disk yet is brought there by the next sync.
         let stack = &mut self.state.stack;
@@ -465,25 +442,19 @@ impl Exclusive<'_> {
     }
 }
 
-/// As [`Workspace::is_untouched`].
-fn is_untouched(state: &State) -> bool {
-    has_nothing_but(state, |ino, node| ino == Ino::ATTIC || node.operation().is_some())
-}
-
 /// Whether the open layer has nothing to say but where the repository is, and what is nothing.
 fn has_nothing_but(state: &State, is_nothing: impl Fn(Ino, &Node) -> bool) -> bool {
     let (stack, base) = (&state.stack, &state.base);
     let index = stack.open_layer().index();
     let is_dot_git = |(parent, dir): (Ino, &DirDelta)| {
         let holds_nothing = index.node(parent).is_some_and(|node| is_nothing(parent, node));
-        holds_nothing
-            || parent == Ino::ROOT && dir.iter().all(|(name, _)| name.as_bytes() == DOT_GIT.as_bytes())
+        holds_nothing || parent == Ino::ROOT && dir.iter().all(|(name, _)| name.is_dot_git())
     };
     let is_untouched = |(ino, node): (Ino, &Node)| match ino {
         // It is put when a fork is made.
         Ino::ROOT => node.ctime == base.attrs.time && node.xattrs.is_empty(),
         _ if is_nothing(ino, node) => true,
-        _ => stack.dentry(Ino::ROOT, DOT_GIT.as_bytes()) == Some(Dentry::Entry(ino)),
+        _ => stack.dentry(Ino::ROOT, DOT_GIT) == Some(Dentry::Entry(ino)),
     };
     index.dirs().all(is_dot_git) && index.nodes().all(is_untouched)
 }

@@ -8,7 +8,7 @@ use super::{FAILED_NAME, Layer, is_disk_full};
 use crate::attr::Ino;
 use crate::layer::content_store::ContentSync;
 use crate::layer::log::LogPoint;
-use crate::layer::{Content, FrozenLayer, LayerError, LayerId, Place};
+use crate::layer::{FrozenLayer, LayerError, LayerId, Place};
 
 impl Layer {
     /// Brings everything to the disk: contents, then the log; then frees what waited for it, and compacts the log when
@@ -136,12 +136,11 @@ impl Layer {
                 self.shrunk.insert(*number, *ino);
                 continue;
             }
-            if let Some(node) = self.index.node(*ino)
-                && let Content::Own(content) = node.content
-                && content.layer == self.log.id()
+            if let Some((node, content)) = self.content_of(*ino)
                 && content.place == Place::File(*number)
             {
-                self.contents.trim(*number, node.size);
+                let len = node.size;
+                self.contents.trim(*number, len);
             }
         }
     }

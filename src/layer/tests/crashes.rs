@@ -490,9 +490,7 @@ fn layers_are_merged_whole_or_not_at_all() {
         assert_eq!(dir.exists(), lived);
         let bytes_of = |stack: &LayerStack, ino: u64| {
             let node = stack.node(Ino(ino)).unwrap();
-            let Content::Own(content) = node.content else {
-                panic!()
-            };
+            let content = node.content.own().unwrap();
             let mut bytes = vec![0; node.size as usize];
             stack.read_content(content, node.size, 0, &mut bytes).unwrap();
             bytes

@@ -40,9 +40,6 @@ pub use record::{CarryRecord, CarryWish};
 pub(super) use secrets::{is_secret, named_secrets};
 pub(super) use since::moment_by;
 
-/// The link to a repository, or the repository.
-const DOT_GIT: &[u8] = b".git";
-
 /// A carried node as it was looked at.
 #[derive(Clone, Debug)]
 pub(super) struct CarriedNode {
@@ -277,9 +274,7 @@ impl Carry {
         let Some((parent, name)) = path.split_last() else {
             return true;
         };
-        if name.as_bytes() == DOT_GIT
-            && (kind != FileKind::Directory || self.is_root(path) || self.is_root(&parent))
-        {
+        if name.is_dot_git() && (kind != FileKind::Directory || self.is_root(path) || self.is_root(&parent)) {
             return true;
         }
         let is_left_out = |only: &Vec<RepoPath>| {

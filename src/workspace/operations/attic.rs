@@ -9,7 +9,7 @@ use super::super::fs::{Found, Place, State, Workspace};
 use super::journal::Journal;
 use super::{Operation, OperationState, Reachable};
 use crate::attr::{FileKind, Ino};
-use crate::layer::{Content, Node};
+use crate::layer::Node;
 use crate::path::EntryName;
 
 /// So many operations can be taken back …
@@ -25,10 +25,7 @@ pub(super) fn slot(index: usize) -> Result<EntryName, FsError> {
 
 /// The bytes of a content that a layer holds for this node alone.
 pub(super) fn own_bytes(node: &Node) -> u64 {
-    match node.content {
-        Content::Own(_) => node.size,
-        Content::Empty | Content::Base | Content::Blob(_) | Content::Link(_) | Content::Carried(_) => 0,
-    }
+    node.content.own().map_or(0, |_| node.size)
 }
 
 impl Workspace {

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::snapshots::put_text;
+use super::snapshots::dot_git_with;
 use super::{Fork, Store, files};
 use crate::attr::{FileKind, Ino, Timestamp};
 use crate::git::index::{BaseStat, write_base_index};
-use crate::git::{Base, ConversionSettings, LinkedWorktree, ObjectId, TreeEntryKind, program};
-use crate::layer::{Content, Dentry, FrozenLayer, Layer, LayerId, Node, Op, Origin, Xattrs};
-use crate::path::{EntryName, RepoPath};
+use crate::git::{Base, ConversionSettings, LinkedWorktree, ObjectId, program};
+use crate::layer::{Dentry, FrozenLayer, Layer, LayerId, Node, Op, inos_below};
+use crate::path::{DOT_GIT, RepoPath};
 use crate::workspace::StoreError;
 use crate::workspace::base_nodes::{BaseAttrs, BaseNodes, base_node};
 use crate::workspace::carry::{CarryRecord, CarryWish};
@@ -19,7 +19,6 @@ use crate::workspace::changed::{base_name, beginning};
 use crate::workspace::fork::{ForkName, Parent};
 use crate::workspace::inodes::BaseRef;
 use crate::workspace::snapshot::SnapshotRecord;
-use crate::workspace::standing::DOT_GIT;
 
 /// Base nodes are at least this many seconds older than their index: git reads a file again whose time is not older
 /// than the index that lists it.
@@ -100,11 +99,10 @@ impl Beginning {
     /// Makes the layer in which the fork is written: nothing but the `.git` file that makes its root a checkout of
     /// `worktree`.
     pub fn create_layer(&self, dir: &Path, id: u64, worktree: &LinkedWorktree) -> Result<(), StoreError> {
-        let name = EntryName::new(DOT_GIT)?;
         let root = self.root_node()?;
         // Over another fork's file of that name it is the same node with other bytes.
         let known = self.frozen.iter().find_map(|layer| {
-            let dentry = layer.index().dir(Ino::ROOT)?.get(name.as_bytes())?;
+            let dentry = layer.index().dir(Ino::ROOT)?.get(DOT_GIT)?;
             Some(dentry)
         });
         let known = match known {
@@ -116,12 +114,9 @@ impl Beginning {
             Some(Dentry::Whiteout) | None => None,
         };
         let newer = newer_nodes(&self.base, self.attrs, &self.newer)?;
-        let below = self.frozen.iter().map(|layer| layer.index().inos_below()).max();
         Layer::create_with(dir, LayerId(id), |layer| {
-            if let Some(below) = below {
-                layer.reserve_below(below)?;
-            }
-            let (ino, mut dot_git) = match known {
+            layer.reserve_below(inos_below(&self.frozen))?;
+            let (ino, dot_git) = match known {
                 Some(known) => known,
                 None => {
                     let dot_git = Node {
@@ -134,15 +129,7 @@ impl Beginning {
                     (layer.allocate_ino()?, dot_git)
                 }
             };
-            put_text(layer, &mut dot_git, &worktree.dot_git())?;
-            let mut ops = vec![
-                Op::PutNode(ino, dot_git),
-                Op::PutDentry {
-                    parent: Ino::ROOT,
-                    name,
-                    dentry: Dentry::Entry(ino),
-                },
-            ];
+            let mut ops = dot_git_with(layer, ino, dot_git, &worktree.dot_git())?;
             if self.frozen.is_empty() {
                 ops.push(Op::PutNode(Ino::ROOT, root));
             }
@@ -152,34 +139,16 @@ impl Beginning {
         Ok(())
     }
 
-    /// The root as the base has it.
+    /// The root as the base has it, with what is carried there.
     fn root_node(&self) -> Result<Node, StoreError> {
-        let is_dir = |kind| matches!(kind, TreeEntryKind::Directory | TreeEntryKind::Submodule);
-        let root = self.base.root()?;
-        let subdirs = root.entries.iter().filter(|entry| is_dir(entry.kind)).count();
-        let attrs = &self.attrs;
-        Ok(Node {
-            kind: FileKind::Directory,
-            perm: 0o777 & !attrs.umask,
-            uid: attrs.uid,
-            gid: attrs.gid,
-            nlink: u32::try_from(subdirs)
-                .unwrap_or(u32::MAX)
-                .saturating_add(2)
-                .saturating_add(self.carry.as_ref().map_or(0, CarryRecord::dirs_at_the_top)),
-            rdev: 0,
-            size: 0,
-            atime: attrs.time,
-            mtime: attrs.time,
-            ctime: attrs.time,
-            content: Content::Empty,
-            origin: Some(Box::new(Origin {
-                path: RepoPath::root(),
-                kind: TreeEntryKind::Directory,
-                id: self.base.tree_id(),
-            })),
-            xattrs: Xattrs::new(),
-        })
+        let nodes = BaseNodes {
+            base: self.base.clone(),
+            attrs: self.attrs,
+        };
+        let mut root = base_node(&nodes.root_attr()?, nodes.root_origin());
+        let carried = self.carry.as_ref().map_or(0, CarryRecord::dirs_at_the_top);
+        root.nlink = root.nlink.saturating_add(carried);
+        Ok(root)
     }
 }
 

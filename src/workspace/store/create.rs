@@ -168,9 +168,7 @@ impl Store {
         ];
         if let Some(parent) = &beginning.parent {
             // Its layers may hold blobs of every HEAD that it had.
-            steps.push(Box::new(|| {
-                self.hold_kept(&parent.fork, name, &["base", "head", "held-"])
-            }));
+            steps.push(Box::new(|| self.hold_kept(&parent.fork, name)));
         }
         let base_commit = beginning
             .base_commit
@@ -433,11 +431,8 @@ impl Store {
             Err(StoreError::Damaged { .. }) => 1,
             Err(error) => return Err(error),
         };
-        let past_existing = files::list(&self.places.layers())?
-            .iter()
-            .filter_map(|dir| dir.file_name()?.to_str()?.parse::<u64>().ok())
-            .map(|id| id.saturating_add(1))
-            .max();
+        let existing = self.places.layer_dirs()?.into_iter();
+        let past_existing = existing.map(|(id, _)| id.saturating_add(1)).max();
         Ok(counter.max(past_existing.unwrap_or(1)))
     }
 

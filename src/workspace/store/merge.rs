@@ -12,11 +12,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::collect::DiskUsage;
 use super::recover::Inventory;
+use super::usage::usage;
 use super::{Store, files};
 use crate::layer::{FrozenLayer, LayerId, runs_by_size};
 use crate::workspace::StoreError;
@@ -193,17 +193,6 @@ impl Store {
             freed_bytes: before.saturating_sub(after),
         })
     }
-}
-
-/// Bytes on the disk of what is beneath these directories.
-fn usage<'a>(dirs: impl IntoIterator<Item = &'a PathBuf>) -> u64 {
-    let mut usage = DiskUsage::default();
-    dirs.into_iter().map(|dir| usage.of(dir)).sum()
-}
-
-/// Bytes on the disk that go with the directory: not those of files that another one has, too.
-pub(super) fn sole_usage(dir: &Path) -> u64 {
-    DiskUsage::default().sole(dir)
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ mod reset;
 mod snapshots;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -56,14 +57,15 @@ use crate::git::{
     Repository,
 };
 use crate::layer::{FrozenLayer, Layer, LayerError, LayerId, LayerStack};
-use crate::path::RepoPath;
+use crate::path::{EntryName, RepoPath};
 
 pub use beginning::ParentOptions;
-pub use collect::{Collection, disk_usage};
+pub use collect::Collection;
 pub use documents::Shelf;
 pub use memo::{ConvertedAs, IndexStamp, Memo, StoredAs};
 pub use recover::{BACKSTAGE_NAME, default_mount_root};
 pub use snapshots::{SnapshotOptions, tree_label};
+pub use usage::disk_usage;
 
 /// What tells where else something of a fork is that is being made or removed.
 const TRACES_NAME: &str = "traces.json";
@@ -254,6 +256,15 @@ impl Places {
 
     fn layer(&self, id: u64) -> PathBuf {
         self.layers().join(id.to_string())
+    }
+
+    /// The layers that are there, whoever names them.
+    fn layer_dirs(&self) -> Result<Vec<(u64, PathBuf)>, StoreError> {
+        let with_id = |dir: PathBuf| Some((dir.file_name()?.to_str()?.parse().ok()?, dir));
+        Ok(files::list(&self.layers())?
+            .into_iter()
+            .filter_map(with_id)
+            .collect())
     }
 
     fn next_layer(&self) -> PathBuf {
@@ -544,7 +555,7 @@ impl Store {
 /// Leads the `.git` file to the fork's worktree where it names the place at which that was before the repository was
 /// moved or copied, and where its bytes are lost. A relative path, or one to elsewhere, is somebody's own choice.
 fn lead_back(workspace: &Workspace, worktree: &LinkedWorktree, attrs: BaseAttrs) -> Result<(), StoreError> {
-    let dot_git = RepoPath::parse(".git")?;
+    let dot_git = RepoPath::root().join(&EntryName::dot_git());
     let Ok(content) = workspace.read_path(&dot_git) else {
         return Ok(());
     };

@@ -20,11 +20,13 @@ use super::merge::exchange;
 use super::{Fork, Memo, OpenForks, Store};
 use crate::attr::{FileKind, Ino, Timestamp};
 use crate::git::{LinkedWorktree, ObjectId};
-use crate::layer::{Content, Dentry, FrozenLayer, Layer, LayerError, LayerId, LayerStack, Node, Op};
+use crate::layer::{
+    Content, Dentry, FrozenLayer, Layer, LayerError, LayerId, LayerStack, Node, Op, inos_below,
+};
 use crate::path::{EntryName, RepoPath};
 use crate::workspace::fork::{ForkName, ForkRecord};
-use crate::workspace::snapshot::{SnapshotReason, SnapshotRecord};
-use crate::workspace::standing::{DOT_GIT, Standing};
+use crate::workspace::snapshot::{SnapshotList, SnapshotReason, SnapshotRecord};
+use crate::workspace::standing::Standing;
 use crate::workspace::{Exclusive, StoreError, Workspace};
 
 /// How a snapshot is taken.
@@ -56,14 +58,24 @@ impl Store {
 
     /// The fork's snapshot of that name.
     pub fn snapshot(&self, name: &ForkName, snapshot: &ForkName) -> Result<SnapshotRecord, StoreError> {
+        Ok(self.find_snapshot(name, snapshot)?.1)
+    }
+
+    /// As [`Store::snapshot`], with the list that it is in.
+    fn find_snapshot(
+        &self,
+        name: &ForkName,
+        snapshot: &ForkName,
+    ) -> Result<(SnapshotList, SnapshotRecord), StoreError> {
         self.places.read_record(name)?;
         let list = self.places.read_snapshots(name)?;
-        list.find(snapshot)
-            .cloned()
-            .ok_or_else(|| StoreError::NoSuchSnapshot {
+        match list.find(snapshot).cloned() {
+            Some(found) => Ok((list, found)),
+            None => Err(StoreError::NoSuchSnapshot {
                 fork: name.clone(),
                 snapshot: snapshot.clone(),
-            })
+            }),
+        }
     }
 
     /// The fork's base with nothing over it, as if it were a snapshot.
@@ -144,8 +156,7 @@ impl Store {
     /// Forgets a snapshot, and frees what nothing else reaches.
     pub fn remove_snapshot(&self, name: &ForkName, snapshot: &ForkName) -> Result<(), StoreError> {
         let _admin = self.admin.lock();
-        let removed = self.snapshot(name, snapshot)?;
-        let mut list = self.places.read_snapshots(name)?;
+        let (mut list, removed) = self.find_snapshot(name, snapshot)?;
         list.snapshots.retain(|known| known.name != *snapshot);
         files::write_json(&self.places.snapshots(name), &list)?;
         self.repository.release(name.as_str(), &tree_label(snapshot))?;
@@ -187,13 +198,9 @@ impl Store {
         let options = SnapshotOptions::because(reason);
         let before_name = list.name_for(None, reason)?;
         let mut before = self.snapshot_of(&record, fork, before_name, &options)?;
-        let below = standing.frozen.iter().map(|layer| layer.index().inos_below());
-        let below = below.max();
         let next = self.next_open_layer(|layer| {
             // Another fork may have given out more numbers.
-            if let Some(below) = below {
-                layer.reserve_below(below)?;
-            }
+            layer.reserve_below(inos_below(&standing.frozen))?;
             put_dot_git(layer, workspace, &fork.worktree)?;
             layer.commit(ops)
         })?;
@@ -402,36 +409,42 @@ fn put_dot_git(
     workspace: &Workspace,
     worktree: &LinkedWorktree,
 ) -> Result<(), LayerError> {
-    let Ok(name) = EntryName::new(DOT_GIT) else {
-        return Ok(());
-    };
-    let Some((ino, mut node)) = workspace
+    let Some((ino, node)) = workspace
         .dot_git()
         .filter(|(_, node)| node.kind == FileKind::Regular)
     else {
         // Somebody removed it, or put a repository there; it is not for a snapshot to bring it back.
         return Ok(());
     };
-    let text = RepoPath::parse(DOT_GIT)
-        .ok()
-        .and_then(|path| workspace.read_path(&path).ok())
-        .unwrap_or_else(|| worktree.dot_git());
-    put_text(layer, &mut node, &text)?;
-    layer.commit(vec![
-        Op::PutNode(ino, node),
+    let text = workspace.read_path(&RepoPath::root().join(&EntryName::dot_git()));
+    let text = text.unwrap_or_else(|_| worktree.dot_git());
+    let ops = dot_git_with(layer, ino, node, &text)?;
+    layer.commit(ops)
+}
+
+/// What gives a layer this node as the fork's own `.git` file, with these bytes.
+pub(super) fn dot_git_with(
+    layer: &mut Layer,
+    ino: Ino,
+    node: Node,
+    text: &[u8],
+) -> Result<Vec<Op>, LayerError> {
+    let size = text.len() as u64;
+    let place = layer.new_content(size)?;
+    let content = Content::Own(layer.write_content(place, 0, 0, text)?);
+    Ok(vec![
+        Op::PutNode(
+            ino,
+            Node {
+                content,
+                size,
+                ..node
+            },
+        ),
         Op::PutDentry {
             parent: Ino::ROOT,
-            name,
+            name: EntryName::dot_git(),
             dentry: Dentry::Entry(ino),
         },
     ])
-}
-
-/// Gives the node of a file these bytes.
-pub(super) fn put_text(layer: &mut Layer, node: &mut Node, text: &[u8]) -> Result<(), LayerError> {
-    let len = text.len() as u64;
-    let place = layer.new_content(len)?;
-    let place = layer.write_content(place, 0, 0, text)?;
-    (node.content, node.size) = (Content::Own(place), len);
-    Ok(())
 }

@@ -1,0 +1,176 @@
+//! Bringing contents to the disk, and giving back the space of what is gone from it.
+
+use std::collections::{BTreeSet, HashSet};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::ContentStore;
+use crate::layer::contents::named_places;
+use crate::layer::descriptors::Descriptors;
+use crate::layer::fault;
+use crate::layer::log::sync_dir;
+use crate::layer::ranges::write_onto_itself;
+use crate::layer::slots::{SLOT_MIN, runs};
+use crate::layer::{LayerError, LayerIndex, Place};
+use crate::sys;
+
+/// Content files that are synced one by one at most; past that, syncing the whole file system takes less time.
+const SYNC_FILES_MAX: usize = 32;
+
+/// Contents that wait for the disk, and places to be freed after the log got there. Taken from the store with
+/// [`ContentStore::begin_sync`] and handed back with [`ContentStore::end_sync`].
+pub(in crate::layer) struct ContentSync {
+    files: Arc<Descriptors>,
+    data: Arc<File>,
+    data_path: PathBuf,
+    is_data_dirty: bool,
+    dirty_files: HashSet<u64>,
+    is_dir_dirty: bool,
+    /// More than what is listed here waits for the disk: what another sync under way has taken, or what a process before
+    /// this one wrote.
+    is_all_dirty: bool,
+    freed: Vec<Place>,
+}
+
+impl ContentSync {
+    /// Brings the contents to the disk.
+    pub fn write_out(&self) -> Result<(), LayerError> {
+        if self.is_all_dirty || self.dirty_files.len() > SYNC_FILES_MAX {
+            return fault::step()
+                .and_then(|()| sys::file::sync_fs(&self.data))
+                .map_err(LayerError::io("sync the file system of", &self.data_path));
+        }
+        // All of them at once, so that one commit of the file system's journal may serve for all.
+        for number in &self.dirty_files {
+            if let Ok(file) = self.files.open(*number) {
+                let _ = sys::file::start_writeback(&file);
+            }
+        }
+        if self.is_data_dirty {
+            fault::step()
+                .and_then(|()| self.data.sync_data())
+                .map_err(LayerError::io("sync", &self.data_path))?;
+        }
+        for number in &self.dirty_files {
+            match fault::step().and_then(|()| self.files.open(*number)?.sync_data()) {
+                // Given up in the meantime.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                result => result.map_err(LayerError::io("sync", self.files.path(*number)))?,
+            }
+        }
+        if self.is_dir_dirty {
+            sync_dir(self.files.dir())?;
+        }
+        Ok(())
+    }
+
+    /// Gives the space of freed places back to the file system. Call only once the log is on the disk.
+    pub fn release(&self) {
+        let mut slots = Vec::new();
+        for place in &self.freed {
+            match place {
+                Place::Slot { offset, capacity } => slots.push((*offset, *capacity)),
+                Place::File(number) => {
+                    if let Err(error) = fault::step().and_then(|()| self.files.remove(*number)) {
+                        log::warn!("remove {}: {error}", self.files.path(*number).display());
+                    }
+                }
+            }
+        }
+        punch(&self.data, &self.data_path, runs(slots));
+    }
+}
+
+impl ContentStore {
+    /// Takes out all that waits for the disk.
+    pub fn begin_sync(&mut self) -> ContentSync {
+        self.syncs_under_way += 1;
+        ContentSync {
+            is_all_dirty: self.is_all_dirty || self.syncs_under_way > 1,
+            files: self.reader.files().clone(),
+            data: self.reader.data().clone(),
+            data_path: self.reader.data_path().to_owned(),
+            is_data_dirty: std::mem::take(&mut self.is_data_dirty),
+            dirty_files: std::mem::take(&mut self.dirty_files),
+            is_dir_dirty: std::mem::take(&mut self.is_dir_dirty),
+            freed: std::mem::take(&mut self.freed),
+        }
+    }
+
+    /// Lets freed slots be used again, or, where syncing failed, remembers all of it for the next time.
+    pub fn end_sync(&mut self, job: ContentSync, is_synced: bool) {
+        self.syncs_under_way = self.syncs_under_way.saturating_sub(1);
+        if is_synced {
+            if job.is_all_dirty {
+                self.is_all_dirty = false;
+            }
+            for place in job.freed {
+                if let Place::Slot { offset, capacity } = place {
+                    self.slots.give_back(offset, capacity);
+                }
+            }
+        } else {
+            self.is_data_dirty |= job.is_data_dirty;
+            self.dirty_files.extend(job.dirty_files);
+            self.is_dir_dirty |= job.is_dir_dirty;
+            self.freed.extend(job.freed);
+        }
+    }
+
+    /// Lets the kernel tell of what it failed to write before; it does so once.
+    pub fn forget_errors(&self) {
+        let _ = fault::step().and_then(|()| sys::file::sync_fs(self.reader.data()));
+    }
+
+    /// Writes all contents that `index` names onto themselves, so that the kernel takes them for unwritten. What cannot be
+    /// read is left alone.
+    pub fn write_again(&mut self, index: &LayerIndex) -> Result<(), LayerError> {
+        self.is_all_dirty = true;
+        for (content, _) in named_places(index, self.id) {
+            let path = self.reader.path(content.place);
+            let written = fault::step().and_then(|()| match content.place {
+                Place::Slot { offset, capacity } => {
+                    write_onto_itself(self.reader.data(), offset, offset + u64::from(capacity))
+                }
+                Place::File(number) => write_onto_itself(&*self.reader.files().open(number)?, 0, u64::MAX),
+            });
+            match written {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                result => result.map_err(LayerError::io("write again", path))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes all of a data file holes that `slots` (offset, capacity) do not cover. That it fails only costs space.
+pub(in crate::layer) fn punch_all_but(data: &File, path: &Path, slots: &BTreeSet<(u64, u32)>) {
+    let len = data.metadata().map_or(0, |meta| meta.len());
+    let len = len.next_multiple_of(u64::from(SLOT_MIN));
+    let mut gaps = Vec::new();
+    let mut end = 0;
+    for (offset, capacity) in slots {
+        if *offset > end {
+            gaps.push((end, offset - end));
+        }
+        end = end.max(offset.saturating_add(u64::from(*capacity)));
+    }
+    if len > end {
+        gaps.push((end, len - end));
+    }
+    punch(data, path, gaps);
+}
+
+/// Makes ranges of the data file holes. That it fails only costs space.
+pub(super) fn punch(data: &File, path: &Path, ranges: Vec<(u64, u64)>) {
+    for (offset, len) in ranges {
+        if let Err(error) = fault::step().and_then(|()| sys::file::punch_hole(data, offset, len)) {
+            if error.raw_os_error() != Some(libc::EOPNOTSUPP) {
+                log::warn!("punch a hole into {}: {error}", path.display());
+            }
+            return;
+        }
+    }
+}
