@@ -11,6 +11,7 @@
 mod classify;
 pub mod conflict;
 pub mod tree;
+mod walk;
 
 pub use conflict::{Conflict, ConflictKind, MergeSide, Resolution, Version};
 pub use tree::{Level, MergeInput, MergeOptions, MergeOutcome, Strategy, merge};
