@@ -86,6 +86,11 @@ impl Conflict {
         }
     }
 
+    /// Whether it is about files, and not only about where a directory went.
+    pub(super) fn has_versions(&self) -> bool {
+        !(self.base.is_empty() && self.ours.is_empty() && self.theirs.is_empty())
+    }
+
     /// What resolving it does to the tree that leaves conflicts out.
     pub fn edits(&self, resolution: &Resolution) -> Vec<TreeChange> {
         let versions = match resolution {

@@ -10,7 +10,12 @@
 
 mod classify;
 pub mod conflict;
+mod settle;
+pub mod text;
 pub mod tree;
+mod walk;
 
 pub use conflict::{Conflict, ConflictKind, MergeSide, Resolution, Version};
+pub use settle::text_of;
+pub use text::{Favor, MarkerOptions, Style, TextHunk, TextMerge, is_binary, merge_text};
 pub use tree::{Level, MergeInput, MergeOptions, MergeOutcome, Strategy, merge};

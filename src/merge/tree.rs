@@ -2,10 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::git::{GitError, MergeTreeSpec, ObjectId, Repository, TreeChange, TreeEntryKind};
-
 use super::Conflict;
 use super::classify::classify;
+use super::settle::{MAX_TEXT_BYTES, settle};
+use super::text::is_binary;
+use super::walk::{Trees, walk};
+use crate::git::{GitError, MergeTreeSpec, ObjectId, Repository, TreeChange, TreeEntry, TreeEntryKind};
 
 /// What is merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +68,9 @@ pub struct MergeOutcome {
 
 /// Merges. Refs, indexes and checkouts stay as they are; blobs and trees are added to the object database.
 ///
+/// At [`Level::Path`] without a base, the best common ancestor is taken, and of several the first: git's would be made of
+/// all of them, by merging texts.
+///
 /// # Errors
 /// [`GitError::UnrelatedHistories`] where no base was given and there is none.
 pub fn merge(
@@ -73,12 +78,15 @@ pub fn merge(
     input: &MergeInput,
     options: &MergeOptions,
 ) -> Result<MergeOutcome, GitError> {
-    let _ = options;
-    merge_texts(repository, input)
+    let (tree_id, conflicts) = match options.level {
+        Level::Text => merge_texts(repository, input)?,
+        Level::Path => merge_paths(repository, input)?,
+    };
+    settle(repository, tree_id, conflicts, options)
 }
 
 /// As git does.
-fn merge_texts(repository: &Repository, input: &MergeInput) -> Result<MergeOutcome, GitError> {
+fn merge_texts(repository: &Repository, input: &MergeInput) -> Result<(ObjectId, Vec<Conflict>), GitError> {
     let merged = repository.merge_tree(&MergeTreeSpec {
         base: input.base,
         ours: input.ours,
@@ -86,11 +94,7 @@ fn merge_texts(repository: &Repository, input: &MergeInput) -> Result<MergeOutco
         allow_unrelated: input.allow_unrelated,
     })?;
     if merged.is_clean {
-        return Ok(MergeOutcome {
-            tree_id: merged.tree_id,
-            conflicts: Vec::new(),
-            settled: Vec::new(),
-        });
+        return Ok((merged.tree_id, Vec::new()));
     }
     let mut classified = classify(&merged.stages, &merged.messages);
     if classified.conflicts.is_empty() {
@@ -111,20 +115,38 @@ fn merge_texts(repository: &Repository, input: &MergeInput) -> Result<MergeOutco
     for path in classified.named_only {
         if repository.tree_entry(tree_id, &path)?.is_some() {
             for conflict in &mut classified.conflicts {
-                if has_versions(conflict) {
+                if conflict.has_versions() {
                     conflict.paths.retain(|named| *named != path);
                 }
             }
         }
     }
-    Ok(MergeOutcome {
-        tree_id,
-        conflicts: classified.conflicts,
-        settled: Vec::new(),
-    })
+    Ok((tree_id, classified.conflicts))
 }
 
-/// Whether it is about contents, and not only about where a directory went.
-fn has_versions(conflict: &Conflict) -> bool {
-    !(conflict.base.is_empty() && conflict.ours.is_empty() && conflict.theirs.is_empty())
+/// Whole files.
+fn merge_paths(repository: &Repository, input: &MergeInput) -> Result<(ObjectId, Vec<Conflict>), GitError> {
+    let base = match input.base {
+        Some(base) => Some(base),
+        None => match repository.merge_bases(input.ours, input.theirs)?.first() {
+            None if !input.allow_unrelated => return Err(GitError::UnrelatedHistories),
+            first => first.copied(),
+        },
+    };
+    let base_tree_id = base.map(|base| repository.peel_to_tree(base)).transpose()?;
+    let ours_tree_id = repository.peel_to_tree(input.ours)?;
+    let theirs_tree_id = repository.peel_to_tree(input.theirs)?;
+    let walked = walk(repository, base_tree_id, ours_tree_id, theirs_tree_id)?;
+    let tree_id = repository.edit_tree(ours_tree_id, &walked.changes)?;
+    Ok((tree_id, walked.conflicts))
+}
+
+impl Trees for Repository {
+    fn entries(&self, tree_id: ObjectId) -> Result<Vec<TreeEntry>, GitError> {
+        self.read_tree(tree_id)
+    }
+
+    fn is_binary(&self, blob_id: ObjectId) -> Result<bool, GitError> {
+        Ok(self.blob_size(blob_id)? > MAX_TEXT_BYTES || is_binary(&self.read_blob(blob_id)?))
+    }
 }

@@ -1,0 +1,221 @@
+//! A merge as one text: with markers around the conflicts, or with the conflicts settled.
+
+use std::ops::Range;
+
+use super::{Favor, Lines, Outcome, TextMerge};
+
+/// So many lines between two conflicts, or fewer, become part of one.
+const MAX_JOINED_LINES: usize = 3;
+
+const DEFAULT_MARKER_SIZE: usize = 7;
+
+/// What a conflict shows (`merge.conflictStyle`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Style {
+    /// Where ours and theirs differ.
+    #[default]
+    Merge,
+    /// The base, too.
+    Diff3,
+    /// The base, too; lines that both sides begin or end with are no part of the conflict.
+    Zdiff3,
+}
+
+/// How conflicts are marked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MarkerOptions {
+    pub style: Style,
+    /// How many characters a marker has; for 0 it is 7.
+    pub size: usize,
+    /// What stands behind the markers.
+    pub base_label: Option<String>,
+    pub ours_label: Option<String>,
+    pub theirs_label: Option<String>,
+}
+
+impl Default for MarkerOptions {
+    fn default() -> MarkerOptions {
+        MarkerOptions {
+            style: Style::default(),
+            size: DEFAULT_MARKER_SIZE,
+            base_label: None,
+            ours_label: None,
+            theirs_label: None,
+        }
+    }
+}
+
+/// Lines that are not taken from ours by themselves.
+#[derive(Debug, Clone)]
+struct Piece {
+    base: Range<usize>,
+    ours: Range<usize>,
+    theirs: Range<usize>,
+    taken: Taken,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    Ours,
+    Theirs,
+    Conflict,
+}
+
+impl TextMerge {
+    /// The merged text, its conflicts between markers: as `git merge-file -p` prints it.
+    pub fn render(&self, options: &MarkerOptions) -> Vec<u8> {
+        self.write(options.style, |piece, text| {
+            self.write_marked(piece, options, text)
+        })
+    }
+
+    /// The merged text, its conflicts settled: as `git merge-file -p --ours`, `--theirs` or `--union` prints it.
+    pub fn settle(&self, favor: Favor) -> Vec<u8> {
+        self.write(Style::Merge, |piece, text| {
+            match favor {
+                Favor::Ours => text.extend_from_slice(self.ours.bytes(&piece.ours)),
+                Favor::Theirs => {}
+                Favor::Union => {
+                    let line_end = self.line_end(piece);
+                    write_lines(&self.ours, &piece.ours, line_end, text);
+                }
+            }
+            if favor != Favor::Ours {
+                text.extend_from_slice(self.theirs.bytes(&piece.theirs));
+            }
+        })
+    }
+
+    fn write(&self, style: Style, conflict: impl Fn(&Piece, &mut Vec<u8>)) -> Vec<u8> {
+        let mut text = Vec::with_capacity(self.ours.content.len());
+        let mut written = 0;
+        for piece in self.pieces(style) {
+            text.extend_from_slice(self.ours.bytes(&(written..piece.ours.start)));
+            match piece.taken {
+                Taken::Ours => text.extend_from_slice(self.ours.bytes(&piece.ours)),
+                Taken::Theirs => text.extend_from_slice(self.theirs.bytes(&piece.theirs)),
+                Taken::Conflict => conflict(&piece, &mut text),
+            }
+            written = piece.ours.end;
+        }
+        text.extend_from_slice(self.ours.bytes(&(written..self.ours.count())));
+        text
+    }
+
+    fn pieces(&self, style: Style) -> Vec<Piece> {
+        let mut pieces: Vec<Piece> = Vec::new();
+        for region in &self.regions {
+            let whole = |taken| Piece {
+                base: region.base.clone(),
+                ours: region.ours.clone(),
+                theirs: region.theirs.clone(),
+                taken,
+            };
+            match (&region.outcome, style) {
+                (Outcome::Ours | Outcome::Same, _) => pieces.push(whole(Taken::Ours)),
+                (Outcome::Theirs, _) => pieces.push(whole(Taken::Theirs)),
+                (Outcome::Conflict(_), Style::Diff3) => pieces.push(whole(Taken::Conflict)),
+                (Outcome::Conflict(_), Style::Zdiff3) => pieces.push(self.trimmed(whole(Taken::Conflict))),
+                (Outcome::Conflict(differences), Style::Merge) => {
+                    for difference in differences {
+                        join(
+                            &mut pieces,
+                            Piece {
+                                ours: difference.before.clone(),
+                                theirs: difference.after.clone(),
+                                ..whole(Taken::Conflict)
+                            },
+                        );
+                    }
+                }
+            }
+        }
+        pieces
+    }
+
+    /// Without the lines that both sides begin or end with.
+    fn trimmed(&self, mut piece: Piece) -> Piece {
+        let same = |(a, b): &(_, _)| a == b;
+        let (ours, theirs) = (self.ours.tokens(&piece.ours), self.theirs.tokens(&piece.theirs));
+        let first = ours.iter().zip(theirs).take_while(same).count();
+        piece.ours.start += first;
+        piece.theirs.start += first;
+        let (ours, theirs) = (self.ours.tokens(&piece.ours), self.theirs.tokens(&piece.theirs));
+        let last = ours
+            .iter()
+            .rev()
+            .zip(theirs.iter().rev())
+            .take_while(same)
+            .count();
+        piece.ours.end -= last;
+        piece.theirs.end -= last;
+        piece
+    }
+
+    fn write_marked(&self, piece: &Piece, options: &MarkerOptions, text: &mut Vec<u8>) {
+        let line_end = self.line_end(piece);
+        let size = match options.size {
+            0 => DEFAULT_MARKER_SIZE,
+            size => size,
+        };
+        let marker = |character: u8, label: &Option<String>, text: &mut Vec<u8>| {
+            text.resize(text.len() + size, character);
+            if let Some(label) = label {
+                text.push(b' ');
+                text.extend_from_slice(label.as_bytes());
+            }
+            text.extend_from_slice(line_end);
+        };
+        marker(b'<', &options.ours_label, text);
+        write_lines(&self.ours, &piece.ours, line_end, text);
+        if options.style != Style::Merge {
+            marker(b'|', &options.base_label, text);
+            write_lines(&self.base, &piece.base, line_end, text);
+        }
+        marker(b'=', &None, text);
+        write_lines(&self.theirs, &piece.theirs, line_end, text);
+        marker(b'>', &options.theirs_label, text);
+    }
+
+    /// How a line ends that the merge adds: CRLF where all texts do, as far as can be seen there.
+    fn line_end(&self, piece: &Piece) -> &'static [u8] {
+        let before = |lines: &Range<usize>| lines.start.saturating_sub(1);
+        let is_crlf = ends_in_crlf(&self.ours, before(&piece.ours)) != Some(false)
+            && ends_in_crlf(&self.theirs, before(&piece.theirs)) != Some(false)
+            && ends_in_crlf(&self.base, 0) == Some(true);
+        if is_crlf { b"\r\n" } else { b"\n" }
+    }
+}
+
+/// Adds a conflict, to the one before where little stands between them.
+fn join(pieces: &mut Vec<Piece>, piece: Piece) {
+    match pieces.last_mut() {
+        Some(last)
+            if last.taken == Taken::Conflict
+                && piece.ours.start.saturating_sub(last.ours.end) <= MAX_JOINED_LINES =>
+        {
+            last.ours.end = piece.ours.end;
+            last.theirs.end = piece.theirs.end;
+        }
+        _ => pieces.push(piece),
+    }
+}
+
+/// Whether a line ends in CRLF; if it is the last and has no end, the one before. `None` if there is none.
+fn ends_in_crlf(lines: &Lines, line: usize) -> Option<bool> {
+    let bytes = |line: usize| lines.bytes(&(line..line + 1));
+    let whole = match bytes(line) {
+        [.., b'\n'] => bytes(line),
+        _ => bytes(line.checked_sub(1)?),
+    };
+    Some(whole.ends_with(b"\r\n"))
+}
+
+/// Writes lines so that the last one ends.
+fn write_lines(lines: &Lines, range: &Range<usize>, line_end: &[u8], text: &mut Vec<u8>) {
+    let bytes = lines.bytes(range);
+    text.extend_from_slice(bytes);
+    if !bytes.is_empty() && !bytes.ends_with(b"\n") {
+        text.extend_from_slice(line_end);
+    }
+}
