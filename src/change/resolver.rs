@@ -91,8 +91,10 @@ pub struct QuestionVersion {
 /// A part of a text that conflicts, with all three contents.
 #[derive(Debug, Clone, Serialize)]
 pub struct QuestionHunk {
-    /// The first line of it in the target's text, counted from 1.
-    pub ours_line: u64,
+    /// Where it begins in each text: lines counted from 1.
+    pub base_line: usize,
+    pub ours_line: usize,
+    pub theirs_line: usize,
     pub base: Content,
     pub ours: Content,
     pub theirs: Content,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::ChangeError;
-use super::merge::FastForward;
+use super::merge::{FastForward, Tip};
 use super::resolver::VerdictKind;
 use crate::git::{CommitSpec, Identity, ObjectId, Repository, TreeChange, TreeEntryKind};
 use crate::merge::{
@@ -230,6 +230,22 @@ impl ConflictRecord {
         }
     }
 
+    /// The conflict as the merge had it.
+    pub fn conflict(&self) -> Result<Conflict, ChangeError> {
+        let versions = |records: &[VersionRecord]| -> Result<Vec<Version>, ChangeError> {
+            records.iter().map(VersionRecord::version).collect()
+        };
+        let paths: Result<Vec<RepoPath>, ChangeError> = self.paths.iter().map(parse).collect();
+        Ok(Conflict {
+            kind: self.kind,
+            path: parse(&self.path)?,
+            paths: paths?,
+            base: versions(&self.base)?,
+            ours: versions(&self.ours)?,
+            theirs: versions(&self.theirs)?,
+        })
+    }
+
     /// Whether it is about the same contents at the same places.
     fn has_same_inputs(&self, other: &ConflictRecord) -> bool {
         (&self.path, &self.paths) == (&other.path, &other.paths)
@@ -260,6 +276,29 @@ impl ReviewRecord {
             .find(|conflict| conflict.path == *path || conflict.paths.contains(path))
     }
 
+    /// The sides that are no longer what was planned. Of a source only the content counts: what is uncommitted in a fork becomes
+    /// another commit each time.
+    pub fn moved(&self, ours: &Tip, theirs: &Tip) -> Vec<MergeSide> {
+        let ours_commit = ours.commit_id.map(|id| id.to_string());
+        let theirs_tree = theirs.tree_id.to_string();
+        let mut moved = Vec::new();
+        if self.ours_commit != ours_commit {
+            moved.push(MergeSide::Ours);
+        }
+        if self.theirs_tree != theirs_tree {
+            moved.push(MergeSide::Theirs);
+        }
+        moved
+    }
+
+    /// Plans the merge anew, of these sides with these conflicts.
+    pub fn plan_again(&mut self, ours: &Tip, theirs: &Tip, conflicts: &[Conflict]) {
+        self.ours_commit = ours.commit_id.map(|id| id.to_string());
+        self.theirs_commit = theirs.commit_id.map(|id| id.to_string());
+        self.theirs_tree = theirs.tree_id.to_string();
+        self.replace_conflicts(conflicts);
+    }
+
     /// How many conflicts have no resolution.
     pub fn open_conflicts(&self) -> usize {
         self.conflicts
@@ -270,7 +309,7 @@ impl ReviewRecord {
 
     /// Puts other conflicts in the place of these; resolutions stay where the conflict is the same. Nothing is known of the
     /// whole any more.
-    pub fn replace_conflicts(&mut self, conflicts: &[Conflict]) {
+    fn replace_conflicts(&mut self, conflicts: &[Conflict]) {
         self.verdict = None;
         let old = std::mem::take(&mut self.conflicts);
         self.conflicts = conflicts.iter().map(ConflictRecord::of).collect();

@@ -17,7 +17,7 @@ use crate::daemon::protocol::{
 };
 use crate::daemon::{ErrorCode, ExitCode, Failure};
 use crate::git::CallerConfig;
-use crate::merge::{ConflictKind, Level, Strategy};
+use crate::merge::{ConflictKind, Level, Strategy, TextHunk, text_of};
 use crate::path::text::PathText;
 
 /// Merge forks, snapshots, branches, commits or trees into a fork or branch
@@ -199,9 +199,20 @@ pub fn tell_merge(context: &Context, merged: &Merged) -> Result<Exit, Failure> {
     })
 }
 
-/// What conflicts in a text: nothing of what is no text.
-pub fn hunks(_context: &Context, _conflict: &ConflictRecord) -> Result<Vec<QuestionHunk>, Failure> {
-    Ok(Vec::new())
+/// What conflicts in a text; nothing of what is no text.
+pub fn hunks(context: &Context, conflict: &ConflictRecord) -> Result<Vec<QuestionHunk>, Failure> {
+    let Some(text) = text_of(context.repository()?, &conflict.conflict()?)? else {
+        return Ok(Vec::new());
+    };
+    let hunk = |hunk: TextHunk<'_>| QuestionHunk {
+        base_line: hunk.base_lines.start,
+        ours_line: hunk.ours_lines.start,
+        theirs_line: hunk.theirs_lines.start,
+        base: hunk.base.to_vec().into(),
+        ours: hunk.ours.to_vec().into(),
+        theirs: hunk.theirs.to_vec().into(),
+    };
+    Ok(text.hunks().into_iter().map(hunk).collect())
 }
 
 /// An answer as JSON, with contents in its conflicts.
@@ -230,6 +241,7 @@ struct ConflictDocument<'a> {
     base: Vec<VersionDocument<'a>>,
     ours: Vec<VersionDocument<'a>>,
     theirs: Vec<VersionDocument<'a>>,
+    hunks: Vec<QuestionHunk>,
     #[serde(skip_serializing_if = "Option::is_none")]
     resolution: Option<ResolutionDocument<'a>>,
 }
@@ -277,6 +289,7 @@ fn conflicts_with_contents<'a>(
                 base: versions(&conflict.base)?,
                 ours: versions(&conflict.ours)?,
                 theirs: versions(&conflict.theirs)?,
+                hunks: hunks(context, conflict)?,
                 resolution: match &conflict.resolution {
                     Some(resolution) => Some(ResolutionDocument {
                         resolution,

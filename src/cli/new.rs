@@ -65,9 +65,10 @@ pub struct NewOptions {
     #[arg(long, conflicts_with = "carry")]
     pub no_carry: bool,
 
-    /// What unmounting does with uncommitted changes
-    #[arg(long, value_enum, value_name = "POLICY", default_value = "keep")]
-    pub on_unmount: PolicyWord,
+    /// What unmounting does with uncommitted changes: `keep`, `commit`, `discard` (they are kept as a snapshot), `merge` (into
+    /// the branch that it came from) or `merge:TARGET`
+    #[arg(long, value_parser = parse_policy, value_name = "POLICY", default_value = "keep")]
+    pub on_unmount: UnmountPolicy,
 
     /// Take a snapshot every so often while it is mounted, if anything was written: a time (30s, 5m, 2h) or a number of
     /// changes (100ops)
@@ -132,24 +133,8 @@ impl From<&MountFlags> for MountWishes {
 }
 
 /// [`UnmountPolicy`] on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum PolicyWord {
-    /// They stay in the layer
-    Keep,
-    /// They are committed to the fork's branch
-    Commit,
-    /// They are thrown away, but kept under refs/tine/NAME/
-    Discard,
-}
-
-impl From<PolicyWord> for UnmountPolicy {
-    fn from(word: PolicyWord) -> UnmountPolicy {
-        match word {
-            PolicyWord::Keep => UnmountPolicy::Keep,
-            PolicyWord::Commit => UnmountPolicy::Commit,
-            PolicyWord::Discard => UnmountPolicy::Discard,
-        }
-    }
+fn parse_policy(word: &str) -> Result<UnmountPolicy, String> {
+    UnmountPolicy::try_from(word.to_owned())
 }
 
 impl NewOptions {
@@ -196,7 +181,7 @@ pub fn make(
         dir: options.at.as_deref().map(|dir| context.absolute(dir)),
         mount,
         wishes: (&options.settings).into(),
-        on_unmount: options.on_unmount.into(),
+        on_unmount: options.on_unmount.clone(),
         snapshot_every: options.snapshot_every,
         umask: umask(),
         carry: options.carry_wish(),

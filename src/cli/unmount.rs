@@ -3,20 +3,21 @@
 use super::context::Context;
 use super::output::short_id;
 use super::{Exit, SUCCESS, identity};
-use crate::daemon::Failure;
-use crate::daemon::protocol::{Request, UnmountAction, Unmounted};
+use crate::daemon::protocol::{Merge, MergeStatus, Request, UnmountAction, Unmounted};
+use crate::daemon::{ExitCode, Failure};
 use crate::git::CallerConfig;
 use crate::workspace::UnmountPolicy;
 
-/// Unmount a fork and keep, commit or discard its changes
+/// Unmount a fork and keep, commit, merge or discard its changes
 ///
 /// Without a flag the fork's own policy decides (`tine new --on-unmount`), as it does after a plain `umount`. What is
-/// discarded is kept as a commit under refs/tine/NAME/, from which it can be brought back.
+/// discarded is kept as a snapshot, from which it can be brought back.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
   tine unmount fix-parser
   tine unmount fix-parser --commit -m 'Fix the parser'
+  tine unmount fix-parser --merge=main
   tine unmount fix-parser --discard")]
 pub struct Unmount {
     /// The fork [default: the one whose mount this is]
@@ -35,8 +36,13 @@ pub struct Unmount {
     #[arg(long, group = "action")]
     pub discard: bool,
 
+    /// Commit the changes and merge them into a fork or branch [default: the branch that the fork came from]; conflicts
+    /// become a review
+    #[arg(long, group = "action", value_name = "TARGET", num_args = 0..=1, default_missing_value = "", require_equals = true)]
+    pub merge: Option<String>,
+
     /// The commit's message
-    #[arg(short, long, value_name = "MSG", requires = "commit")]
+    #[arg(short, long, value_name = "MSG", requires = "action", conflicts_with_all = ["keep", "discard"])]
     pub message: Option<String>,
 
     /// Detach the mount even while programs use it
@@ -46,13 +52,17 @@ pub struct Unmount {
 
 impl Unmount {
     fn action(&self) -> Option<UnmountAction> {
-        match (&self.message, self.keep, self.discard) {
-            (Some(message), ..) => Some(UnmountAction::Commit {
+        match (&self.merge, &self.message, self.keep, self.discard) {
+            (Some(into), message, ..) => Some(UnmountAction::Merge {
+                into: (!into.is_empty()).then(|| into.clone()),
                 message: message.clone(),
             }),
-            (None, true, _) => Some(UnmountAction::Keep),
-            (None, false, true) => Some(UnmountAction::Discard),
-            (None, false, false) => None,
+            (None, Some(message), ..) => Some(UnmountAction::Commit {
+                message: message.clone(),
+            }),
+            (None, None, true, _) => Some(UnmountAction::Keep),
+            (None, None, false, true) => Some(UnmountAction::Discard),
+            (None, None, false, false) => None,
         }
     }
 }
@@ -76,19 +86,50 @@ pub fn run(verb: &Unmount, context: &Context) -> Result<Exit, Failure> {
         true => context.output.json(&unmounted)?,
         false => context.output.text(&told(&unmounted))?,
     }
-    Ok(SUCCESS)
+    Ok(match &unmounted.merge {
+        Some(merge) if merge.status == MergeStatus::Conflicts => ExitCode::Refused.code(),
+        _ => SUCCESS,
+    })
 }
 
 fn told(unmounted: &Unmounted) -> String {
     let fork = &unmounted.fork;
-    let then = match (unmounted.policy, &unmounted.commit, &unmounted.snapshot) {
+    let then = match (&unmounted.policy, &unmounted.commit, &unmounted.snapshot) {
         (UnmountPolicy::Keep, ..) => "its changes are kept".to_owned(),
         (UnmountPolicy::Commit, Some(commit), _) => format!("its changes are commit {}", short_id(commit)),
         (UnmountPolicy::Commit, None, _) => "there was nothing to commit".to_owned(),
         (UnmountPolicy::Discard, _, Some(kept)) => {
             format!("its changes are discarded (`tine restore {fork} {kept}` brings them back)")
         }
+        (UnmountPolicy::Merge { .. }, ..) => told_of_merge(unmounted),
         (UnmountPolicy::Discard, _, None) => "there was nothing to discard".to_owned(),
     };
     format!("unmounted {fork}: {then}\n")
+}
+
+/// What came of merging it.
+fn told_of_merge(unmounted: &Unmounted) -> String {
+    let target = |merge: &Merge| {
+        merge
+            .target
+            .branch
+            .clone()
+            .unwrap_or_else(|| "the target".to_owned())
+    };
+    match unmounted.merge.as_deref() {
+        None => "it was not merged".to_owned(),
+        Some(merge) => match (merge.status, merge.review) {
+            (MergeStatus::NothingToMerge, _) => format!("{} has all of it", target(merge)),
+            (MergeStatus::Merged | MergeStatus::Reviewed, None) => format!(
+                "its changes are merged into {}, which is at {}",
+                target(merge),
+                short_id(merge.after.as_deref().unwrap_or_default())
+            ),
+            (_, Some(review)) => format!(
+                "it has conflicts with {} and is whole; `tine review show {review}` is where to go on",
+                target(merge)
+            ),
+            (MergeStatus::Conflicts, None) => format!("it has conflicts with {}", target(merge)),
+        },
+    }
 }

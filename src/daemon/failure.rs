@@ -131,6 +131,8 @@ error_codes! {
     /// Uncommitted work is where something else is to be.
     LocalChanges = "local-changes", Refused;
     NoSuchReview = "no-such-review", NotFound;
+    /// What a fork was to be merged into has other changes.
+    MergeConflicts = "merge-conflicts", Refused;
     /// The review is committed or aborted, or a conflict in it is open.
     ReviewState = "review-state", Refused;
     /// A side of the review has moved on.

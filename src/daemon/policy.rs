@@ -1,14 +1,18 @@
 //! What happens to a fork's layer when it is unmounted: kept, committed or discarded.
 
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
 use super::failure::{ErrorCode, Failure};
-use super::handlers::reset_to_head;
-use super::protocol::UnmountAction;
-use super::slots::Turn;
+use super::handlers::{self, reset_to_head};
+use super::protocol::{Answer, Merge, MergeRequest, ReviewWish, UnmountAction};
+use super::slots::{Daemon, Turn};
 use crate::attr::FileKind;
 use crate::change::{ChangeError, Changeset, CommitOptions, commit};
 use crate::git::Identity;
 use crate::path::{EntryName, RepoPath};
-use crate::workspace::{Fork, ForkName, SnapshotReason, UnmountPolicy};
+use crate::workspace::{By, Caller, Fork, ForkName, SnapshotReason, UnmountPolicy};
 
 /// What an action left behind.
 #[derive(Debug, Default)]
@@ -27,13 +31,17 @@ pub struct Signers {
 }
 
 /// The policy as an action; a commit gets a message of tine's own.
-pub fn default_action(policy: UnmountPolicy, name: &ForkName) -> UnmountAction {
+pub fn default_action(policy: &UnmountPolicy, name: &ForkName) -> UnmountAction {
     match policy {
         UnmountPolicy::Keep => UnmountAction::Keep,
         UnmountPolicy::Commit => UnmountAction::Commit {
             message: format!("tine: work in {name}"),
         },
         UnmountPolicy::Discard => UnmountAction::Discard,
+        UnmountPolicy::Merge { into } => UnmountAction::Merge {
+            into: into.clone(),
+            message: None,
+        },
     }
 }
 
@@ -43,6 +51,7 @@ pub fn policy_of(action: &UnmountAction) -> UnmountPolicy {
         UnmountAction::Keep => UnmountPolicy::Keep,
         UnmountAction::Commit { .. } => UnmountPolicy::Commit,
         UnmountAction::Discard => UnmountPolicy::Discard,
+        UnmountAction::Merge { into, .. } => UnmountPolicy::Merge { into: into.clone() },
     }
 }
 
@@ -56,7 +65,7 @@ pub fn check(turn: &Turn<'_>, action: &UnmountAction) -> Result<(), Failure> {
             }
             refuse_operation(turn)
         }
-        UnmountAction::Discard => refuse_operation(turn),
+        UnmountAction::Discard | UnmountAction::Merge { .. } => refuse_operation(turn),
     }
 }
 
@@ -67,17 +76,18 @@ fn refuse_operation(turn: &Turn<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Does `action` with a fork that is not mounted.
-pub fn apply(turn: &Turn<'_>, action: &UnmountAction, signers: Signers) -> Result<Outcome, Failure> {
+/// Does `action` with a fork that is not mounted; a [merge](merge) is left to be done.
+pub fn apply(turn: &Turn<'_>, action: &UnmountAction, signers: &Signers) -> Result<Outcome, Failure> {
     let repository = turn.daemon.repository_now()?;
     match action {
-        UnmountAction::Keep => Ok(Outcome::default()),
+        // A merge takes the turns of other forks: it is for who has let go of this one.
+        UnmountAction::Keep | UnmountAction::Merge { .. } => Ok(Outcome::default()),
         UnmountAction::Commit { message } => {
             let fork = turn.open()?;
             let options = CommitOptions {
                 message: message.clone(),
-                author: signers.author,
-                committer: signers.committer,
+                author: signers.author.clone(),
+                committer: signers.committer.clone(),
             };
             match commit::commit(&repository, turn.name(), &fork, &options) {
                 Ok(made) => {
@@ -130,18 +140,87 @@ pub fn after_outside_unmount(turn: &Turn<'_>) -> Result<(), Failure> {
         Err(failure) if failure.code == ErrorCode::NoSuchFork => return Ok(()),
         Err(failure) => return Err(failure),
     };
-    let action = default_action(record.on_unmount, turn.name());
+    let action = default_action(&record.on_unmount, turn.name());
     check(turn, &action)?;
     {
         let fork = turn.open()?;
         turn.settle(&turn.daemon.repository, &fork)?;
     }
-    let outcome = apply(turn, &action, Signers::default())?;
+    let outcome = apply(turn, &action, &Signers::default())?;
     if let Some(commit) = &outcome.commit {
         log::info!("{}: committed as {commit}", turn.name());
     }
     if let Some(snapshot) = &outcome.snapshot {
         log::info!("{}: discarded, kept as the snapshot {snapshot}", turn.name());
     }
+    if let UnmountAction::Merge { into, message } = action {
+        merge_later(turn, into, message)?;
+    }
     Ok(())
+}
+
+/// Merges a fork that is not mounted. The caller must have no turn.
+pub fn merge(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    name: &ForkName,
+    into: Option<String>,
+    message: Option<String>,
+    signers: &Signers,
+) -> Result<Box<Merge>, Failure> {
+    let request = MergeRequest {
+        into,
+        message,
+        review: ReviewWish::OnConflict,
+        command: by.command.to_owned(),
+        ..MergeRequest::of(
+            format!("fork:{name}"),
+            daemon.store.worktree_of(name)?.git_dir().to_owned(),
+        )
+    };
+    match handlers::merge(daemon, by, &request, signers) {
+        Ok(Answer::Merge(merge)) => Ok(merge),
+        Ok(_) => Err(Failure::new(
+            ErrorCode::Internal,
+            "a merge was answered with something else",
+        )),
+        Err(failure) => Err(failure.context(format!("{name} is unmounted and whole, but was not merged"))),
+    }
+}
+
+/// Merges when the fork's turn is over, in a thread of its own: nobody waits for it.
+fn merge_later(turn: &Turn<'_>, into: Option<String>, message: Option<String>) -> Result<(), Failure> {
+    let (daemon, name) = (turn.daemon.clone(), turn.name().clone());
+    let attrs = turn.open()?.workspace.base_attrs();
+    let work = move || {
+        let by = By {
+            caller: Caller::new(attrs.uid, attrs.gid),
+            command: "tine unmount --merge",
+        };
+        let trouble = match merge(&daemon, by, &name, into, message, &Signers::default()) {
+            Err(failure) => Some(failure),
+            Ok(merge) => match merge.review {
+                Some(review) => Some(
+                    Failure::new(
+                        ErrorCode::MergeConflicts,
+                        format!("{name} has conflicts with what it is merged into"),
+                    )
+                    .hint(format!("`tine review show {review}` shows them")),
+                ),
+                None => {
+                    log::info!("{name}: merged: {:?}", merge.after);
+                    None
+                }
+            },
+        };
+        if let Some(failure) = trouble {
+            log::error!("{failure}");
+            daemon.slot(&name).set_trouble(Some(failure));
+        }
+    };
+    thread::Builder::new()
+        .name(format!("merge-{}", turn.name()))
+        .spawn(work)
+        .map(drop)
+        .map_err(|error| Failure::io("start a thread for", Path::new("the merge"), &error))
 }

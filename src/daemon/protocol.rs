@@ -295,8 +295,15 @@ pub enum SnapshotPolicy {
 #[serde(tag = "do", rename_all = "kebab-case")]
 pub enum UnmountAction {
     Keep,
-    Commit { message: String },
+    Commit {
+        message: String,
+    },
     Discard,
+    /// Commits and merges; conflicts become a review.
+    Merge {
+        into: Option<String>,
+        message: Option<String>,
+    },
 }
 
 /// Name, address and time, as git's identities have them.
@@ -573,6 +580,9 @@ pub struct Unmounted {
     pub commit: Option<String>,
     /// The snapshot that keeps what was discarded, if there was something.
     pub snapshot: Option<ForkName>,
+    /// What came of merging it.
+    #[serde(default)]
+    pub merge: Option<Box<Merge>>,
 }
 
 /// One snapshot.

@@ -35,7 +35,7 @@ pub fn fork_info(daemon: &Daemon, slot: &Slot, record: &ForkRecord) -> Result<Fo
         mount_dir: record.mount_dir.clone(),
         mounted: slot.is_mounted(),
         settings: record.settings,
-        on_unmount: record.on_unmount,
+        on_unmount: record.on_unmount.clone(),
         snapshot_every: record.snapshot_every,
         layer_bytes,
         content_bytes,

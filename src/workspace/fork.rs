@@ -71,17 +71,66 @@ impl From<ForkName> for String {
     }
 }
 
-/// What unmounting does with the layer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+/// What unmounting does with the layer: in words `keep`, `commit`, `discard`, `merge` or `merge:TARGET`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum UnmountPolicy {
     /// The layer stays as it is.
     #[default]
     Keep,
     /// What `git add -A` would take is committed; the rest of the layer stays.
     Commit,
-    /// The layer is emptied, after its state was kept as a commit under `refs/tine/<fork>/`.
+    /// The layer is emptied, after its state was kept as a snapshot.
     Discard,
+    /// What `git add -A` would take is committed and merged into a fork or branch; default: the branch it came from.
+    Merge { into: Option<String> },
+}
+
+impl UnmountPolicy {
+    /// `None` for what is no such word.
+    pub fn parse(word: &str) -> Option<UnmountPolicy> {
+        match word.split_once(':') {
+            Some(("merge", into)) if !into.is_empty() => Some(UnmountPolicy::Merge {
+                into: Some(into.to_owned()),
+            }),
+            Some(_) => None,
+            None => match word {
+                "keep" => Some(UnmountPolicy::Keep),
+                "commit" => Some(UnmountPolicy::Commit),
+                "discard" => Some(UnmountPolicy::Discard),
+                "merge" => Some(UnmountPolicy::Merge { into: None }),
+                _ => None,
+            },
+        }
+    }
+}
+
+impl fmt::Display for UnmountPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UnmountPolicy::Keep => f.write_str("keep"),
+            UnmountPolicy::Commit => f.write_str("commit"),
+            UnmountPolicy::Discard => f.write_str("discard"),
+            UnmountPolicy::Merge { into: None } => f.write_str("merge"),
+            UnmountPolicy::Merge { into: Some(into) } => write!(f, "merge:{into}"),
+        }
+    }
+}
+
+impl TryFrom<String> for UnmountPolicy {
+    type Error = String;
+
+    fn try_from(word: String) -> Result<UnmountPolicy, String> {
+        UnmountPolicy::parse(&word).ok_or_else(|| {
+            format!("{word:?} is none of `keep`, `commit`, `discard`, `merge` and `merge:TARGET`")
+        })
+    }
+}
+
+impl From<UnmountPolicy> for String {
+    fn from(policy: UnmountPolicy) -> String {
+        policy.to_string()
+    }
 }
 
 /// What a fork has outside the store that no scan would find, and that goes with it.

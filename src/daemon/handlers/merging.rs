@@ -193,6 +193,12 @@ impl<'a> Merging<'a> {
             true => None,
             false => self.move_target(turns, &sources, before, tip)?,
         };
+        for source in &mut sources {
+            // Nothing became of what was only planned.
+            if self.request.dry_run || tip == before || source.line.commit.is_none() {
+                source.line.committed = None;
+            }
+        }
         let review = match sources.last() {
             Some(source)
                 if is_looked_at || self.request.review != ReviewWish::Never && !conflicts.is_empty() =>
@@ -351,7 +357,7 @@ impl<'a> Merging<'a> {
         let mut planned = plan(&self.repository, &ours, &theirs, &spec)?;
         if let Some(review) = self.review {
             planned = match planned {
-                Planned::Merged(outcome) if is_reviewed(review, &ours, &theirs) => {
+                Planned::Merged(outcome) if review.moved(&ours, &theirs).is_empty() => {
                     Planned::Merged(review.put_into(&self.repository, outcome)?)
                 }
                 _ => return Err(outdated(review)),
@@ -683,13 +689,6 @@ impl<'a> Merging<'a> {
         }
         Ok(())
     }
-}
-
-/// Whether both sides are still what was reviewed. Of a source only the content counts: what is uncommitted in a fork becomes
-/// another commit each time.
-fn is_reviewed(review: &ReviewRecord, ours: &Tip, theirs: &Tip) -> bool {
-    review.ours_commit == ours.commit_id.map(|id| id.to_string())
-        && review.theirs_tree == theirs.tree_id.to_string()
 }
 
 fn outdated(review: &ReviewRecord) -> Failure {

@@ -14,6 +14,7 @@ mod work;
 use std::sync::Arc;
 
 pub use lifecycle::{Insistence, end_if_displaced, stop};
+pub use merging::merge;
 pub use mounting::recover;
 pub use snapshots::reset_to_head;
 
@@ -63,7 +64,14 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
                 author: author.map(identity_of),
                 committer: committer.map(identity_of),
             };
-            mounting::unmount(daemon, &fork, action, force, signers)
+            mounting::unmount(
+                daemon,
+                by(peer, "tine unmount --merge"),
+                &fork,
+                action,
+                force,
+                signers,
+            )
         }
         Request::Delete {
             fork,

@@ -11,7 +11,7 @@ use crate::daemon::slots::{Daemon, Turn};
 use crate::daemon::{place, policy, report};
 use crate::fuse::{self, UnmountMode};
 
-use crate::workspace::{ForkName, ForkRecord, MountSettings, MountWishes};
+use crate::workspace::{By, ForkName, ForkRecord, MountSettings, MountWishes};
 
 /// Detaches what a daemon that died left mounted, and mounts again what was mounted. What fails is logged and shown by
 /// `list`; it keeps nothing else from working.
@@ -118,6 +118,7 @@ fn remember(
 
 pub fn unmount(
     daemon: &Arc<Daemon>,
+    by: By<'_>,
     name: &ForkName,
     action: Option<UnmountAction>,
     force: bool,
@@ -129,7 +130,7 @@ pub fn unmount(
     // The policy belongs to the end of a mount: without one only what was asked for is done.
     let asked_to_act = matches!(
         action,
-        Some(UnmountAction::Commit { .. } | UnmountAction::Discard)
+        Some(UnmountAction::Commit { .. } | UnmountAction::Discard | UnmountAction::Merge { .. })
     );
     if !turn.is_mounted() && !record.mounted && !asked_to_act {
         return Err(
@@ -137,7 +138,7 @@ pub fn unmount(
                 .hint(format!("`tine mount {name}` mounts it")),
         );
     }
-    let action = action.unwrap_or_else(|| policy::default_action(record.on_unmount, name));
+    let action = action.unwrap_or_else(|| policy::default_action(&record.on_unmount, name));
     let mode = match force {
         true => UnmountMode::Force,
         false => UnmountMode::Clean,
@@ -154,7 +155,7 @@ pub fn unmount(
         drop(fork);
         turn.unmount(mode)?;
     }
-    let outcome = match policy::apply(&turn, &action, signers) {
+    let outcome = match policy::apply(&turn, &action, &signers) {
         Ok(outcome) => outcome,
         Err(failure) => {
             // A command that fails changes nothing.
@@ -175,10 +176,19 @@ pub fn unmount(
         log::error!("{failure}");
         turn.set_trouble(Some(failure));
     }
+    drop(turn);
+    let policy = policy::policy_of(&action);
+    let merge = match action {
+        UnmountAction::Merge { into, message } => {
+            Some(policy::merge(daemon, by, name, into, message, &signers)?)
+        }
+        UnmountAction::Keep | UnmountAction::Commit { .. } | UnmountAction::Discard => None,
+    };
     Ok(Answer::Unmounted(Unmounted {
         fork: name.clone(),
-        policy: policy::policy_of(&action),
+        policy,
         commit: outcome.commit,
         snapshot: outcome.snapshot,
+        merge,
     }))
 }

@@ -12,7 +12,7 @@ use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::policy::Signers;
 use crate::daemon::protocol::{
     Answer, CommitReviewRequest, JudgeRequest, MergeRequest, MergeStatus, ResolutionWish, ResolveRequest,
-    Response, ReviewInfo, ReviewShown, ReviewWish,
+    Response, ReviewInfo, ReviewShown,
 };
 use crate::daemon::report;
 use crate::daemon::slots::Daemon;
@@ -154,10 +154,7 @@ pub fn refresh(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Response {
         )
         .hint(format!("`tine review abort {review}` lets it go")));
     };
-    record.ours_commit = ours.commit_id.map(|id| id.to_string());
-    record.theirs_commit = theirs.commit_id.map(|id| id.to_string());
-    record.theirs_tree = theirs.tree_id.to_string();
-    record.replace_conflicts(&conflicts);
+    record.plan_again(&ours, &theirs, &conflicts);
     record.save(&daemon.store, &repository)?;
     shown(daemon, by, record)
 }
@@ -243,23 +240,16 @@ fn open_review(daemon: &Daemon, review: u64) -> Result<ReviewRecord, Failure> {
 fn request_of(record: &ReviewRecord, by: By<'_>) -> MergeRequest {
     let merge = &record.merge;
     MergeRequest {
-        sources: vec![merge.source.clone()],
         into: Some(merge.into.clone()),
         here: merge.here.clone(),
-        git_dir: merge.git_dir.clone(),
         base: merge.base.clone(),
         level: merge.level,
         strategy: merge.strategy,
         fast_forward: merge.fast_forward,
         allow_unrelated: merge.allow_unrelated,
-        all_or_nothing: true,
         delete: merge.delete,
-        dry_run: false,
-        review: ReviewWish::Never,
-        message: None,
-        author: None,
-        committer: None,
         command: by.command.to_owned(),
+        ..MergeRequest::of(merge.source.clone(), merge.git_dir.clone())
     }
 }
 
@@ -280,14 +270,7 @@ fn info(daemon: &Arc<Daemon>, by: By<'_>, record: ReviewRecord) -> ReviewInfo {
     let mut moved = Vec::new();
     if record.state == ReviewState::Open {
         match merging::sides(daemon, by, &request_of(&record, by)) {
-            Ok((ours, theirs)) => {
-                if record.ours_commit != ours.commit_id.map(|id| id.to_string()) {
-                    moved.push(MergeSide::Ours);
-                }
-                if record.theirs_tree != theirs.tree_id.to_string() {
-                    moved.push(MergeSide::Theirs);
-                }
-            }
+            Ok((ours, theirs)) => moved = record.moved(&ours, &theirs),
             // Gone, or not to be read: told by whoever wants to commit it.
             Err(failure) => {
                 log::info!("review {}: {failure}", record.id);

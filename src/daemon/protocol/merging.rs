@@ -41,6 +41,31 @@ pub struct MergeRequest {
     pub command: String,
 }
 
+impl MergeRequest {
+    /// A merge of `source` where nothing else is said. Revisions are understood in the worktree with `git_dir`.
+    pub fn of(source: String, git_dir: PathBuf) -> MergeRequest {
+        MergeRequest {
+            sources: vec![source],
+            into: None,
+            here: None,
+            git_dir,
+            base: None,
+            level: Level::default(),
+            strategy: Strategy::default(),
+            fast_forward: FastForward::default(),
+            allow_unrelated: false,
+            all_or_nothing: false,
+            delete: false,
+            dry_run: false,
+            review: ReviewWish::Never,
+            message: None,
+            author: None,
+            committer: None,
+            command: String::new(),
+        }
+    }
+}
+
 /// When a merge becomes a review, and is not made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -142,7 +142,7 @@ impl Store {
             from_branch: start.from_branch.clone(),
             advancing: None,
             worktree_id: worktree.id().to_owned(),
-            on_unmount: options.on_unmount,
+            on_unmount: options.on_unmount.clone(),
             snapshot_every: options.snapshot_every,
             mount_dir: options.mount_dir.clone(),
             settings: options.settings,
@@ -368,7 +368,7 @@ impl Store {
             (Some(parent), _) => self.head_of_parent(parent)?,
         };
         Ok(Start {
-            from_branch: self.from_branch(options)?.filter(|from| *from != branch),
+            from_branch: self.branch_it_comes_from(options)?.filter(|from| *from != branch),
             branch,
             is_new: tip.is_none(),
             commit_id,
@@ -376,7 +376,7 @@ impl Store {
     }
 
     /// The branch on which the fork is to begin.
-    fn from_branch(&self, options: &ForkOptions) -> Result<Option<String>, StoreError> {
+    fn branch_it_comes_from(&self, options: &ForkOptions) -> Result<Option<String>, StoreError> {
         let repository = &self.repository;
         let head_of = |git_dir: &Path| -> Result<Option<String>, StoreError> {
             let head = repository.head_of(git_dir)?;
