@@ -25,7 +25,7 @@ use crate::layer::{
 };
 use crate::path::{EntryName, RepoPath};
 use crate::workspace::fork::{ForkName, ForkRecord};
-use crate::workspace::snapshot::{SnapshotReason, SnapshotRecord};
+use crate::workspace::snapshot::{SnapshotList, SnapshotReason, SnapshotRecord};
 use crate::workspace::standing::Standing;
 use crate::workspace::{Exclusive, StoreError, Workspace};
 
@@ -58,14 +58,24 @@ impl Store {
 
     /// The fork's snapshot of that name.
     pub fn snapshot(&self, name: &ForkName, snapshot: &ForkName) -> Result<SnapshotRecord, StoreError> {
+        Ok(self.find_snapshot(name, snapshot)?.1)
+    }
+
+    /// As [`Store::snapshot`], with the list that it is in.
+    fn find_snapshot(
+        &self,
+        name: &ForkName,
+        snapshot: &ForkName,
+    ) -> Result<(SnapshotList, SnapshotRecord), StoreError> {
         self.places.read_record(name)?;
         let list = self.places.read_snapshots(name)?;
-        list.find(snapshot)
-            .cloned()
-            .ok_or_else(|| StoreError::NoSuchSnapshot {
+        match list.find(snapshot).cloned() {
+            Some(found) => Ok((list, found)),
+            None => Err(StoreError::NoSuchSnapshot {
                 fork: name.clone(),
                 snapshot: snapshot.clone(),
-            })
+            }),
+        }
     }
 
     /// The fork's base with nothing over it, as if it were a snapshot.
@@ -146,8 +156,7 @@ impl Store {
     /// Forgets a snapshot, and frees what nothing else reaches.
     pub fn remove_snapshot(&self, name: &ForkName, snapshot: &ForkName) -> Result<(), StoreError> {
         let _admin = self.admin.lock();
-        let removed = self.snapshot(name, snapshot)?;
-        let mut list = self.places.read_snapshots(name)?;
+        let (mut list, removed) = self.find_snapshot(name, snapshot)?;
         list.snapshots.retain(|known| known.name != *snapshot);
         files::write_json(&self.places.snapshots(name), &list)?;
         self.repository.release(name.as_str(), &tree_label(snapshot))?;
