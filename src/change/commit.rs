@@ -9,6 +9,7 @@ use super::changeset::{Adoptable, Blobs, Examined, Scope, examine, write_tree};
 use super::compare::compare_trees;
 use super::{Change, ChangeError, Changeset};
 use crate::git::index::{IndexChange, IndexTarget, KnownState, prepare_index};
+use crate::git::refs::is_for_layers;
 use crate::git::{CommitSpec, GitError, Identity, ObjectId, Repository};
 use crate::path::RepoPath;
 use crate::workspace::store::IndexStamp;
@@ -209,7 +210,7 @@ pub fn keep_commit(
 
 /// The first free `discarded-<n>`, and the full name of that ref.
 fn next_discarded(repository: &Repository, name: &ForkName) -> Result<(String, String), ChangeError> {
-    let label = format!("discarded-{}", next_number(repository, name, "discarded-")?);
+    let label = repository.next_label(name.as_str(), "discarded-")?;
     let reference = format!("refs/tine/{name}/{label}");
     Ok((label, reference))
 }
@@ -274,7 +275,7 @@ fn adopt(fork: &Fork, adoptable: &[Adoptable]) -> Result<usize, ChangeError> {
 fn keep_head(repository: &Repository, name: &ForkName, head: ObjectId) -> Result<(), ChangeError> {
     let kept = repository.kept(name.as_str())?;
     for (label, id) in &kept {
-        if is_of_the_fork(label) && repository.is_ancestor(head, *id)? {
+        if is_for_layers(label) && repository.is_ancestor(head, *id)? {
             return Ok(());
         }
     }
@@ -282,28 +283,7 @@ fn keep_head(repository: &Repository, name: &ForkName, head: ObjectId) -> Result
     if let Some(old) = old
         && !repository.is_ancestor(old, head)?
     {
-        hold(repository, name, old)?;
+        repository.hold(name.as_str(), old)?;
     }
     Ok(repository.keep(name.as_str(), "head", head)?)
-}
-
-/// Whether what `refs/tine/<fork>/<label>` keeps is kept for the fork's layers.
-pub(super) fn is_of_the_fork(label: &str) -> bool {
-    label == "base" || label == "head" || label.starts_with("held-")
-}
-
-/// Keeps, for as long as the fork is there, what its layers may hold: a commit, or a tree.
-pub(super) fn hold(repository: &Repository, name: &ForkName, id: ObjectId) -> Result<(), ChangeError> {
-    let label = format!("held-{}", next_number(repository, name, "held-")?);
-    Ok(repository.keep(name.as_str(), &label, id)?)
-}
-
-/// One past the highest number in use in `refs/tine/<fork>/<prefix><n>`.
-fn next_number(repository: &Repository, name: &ForkName, prefix: &str) -> Result<u64, ChangeError> {
-    let highest = repository
-        .kept(name.as_str())?
-        .iter()
-        .filter_map(|(label, _)| label.strip_prefix(prefix)?.parse::<u64>().ok())
-        .max();
-    Ok(highest.map_or(1, |highest| highest.saturating_add(1)))
 }

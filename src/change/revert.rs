@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::changeset::{self, Blobs, Side};
-use super::commit::{hold, is_of_the_fork};
 use super::compare::compare_trees;
 use super::{Change, ChangeError};
+use crate::git::refs::is_for_layers;
 use crate::git::{Base, GitError, ObjectId, Repository, TreeChange, TreeEntryKind};
 use crate::path::RepoPath;
 use crate::workspace::{
@@ -157,7 +157,7 @@ impl Plan {
         let kept = repository.kept(name.as_str())?;
         if let Some(commit_id) = to.commit_id {
             for (label, id) in &kept {
-                if is_of_the_fork(label) && repository.is_ancestor(commit_id, *id)? {
+                if is_for_layers(label) && repository.is_ancestor(commit_id, *id)? {
                     return Ok(());
                 }
             }
@@ -172,13 +172,13 @@ impl Plan {
         let tree_id = repository.edit_tree(repository.empty_tree_id(), &edits)?;
         if kept
             .iter()
-            .any(|(label, id)| is_of_the_fork(label) && *id == tree_id)
+            .any(|(label, id)| is_for_layers(label) && *id == tree_id)
         {
             return Ok(());
         }
         // With the tree, which `keep` does not wait for.
         repository.sync_blobs(std::iter::once(tree_id))?;
-        hold(repository, name, tree_id)
+        Ok(repository.hold(name.as_str(), tree_id)?)
     }
 }
 

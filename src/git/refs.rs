@@ -34,6 +34,14 @@ const PACKED_REFS_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a locked `packed-refs` is waited for (`core.packedRefsTimeout`'s default).
 const PACKED_REFS_LOCK_TIMEOUT: Duration = Duration::from_millis(1000);
 
+/// How labels begin of what layers may hold beside the fork's base and head.
+pub const HELD: &str = "held-";
+
+/// Whether what `refs/tine/<fork>/<label>` keeps is kept for the fork's layers, and goes with it.
+pub fn is_for_layers(label: &str) -> bool {
+    label == "base" || label == "head" || label.starts_with(HELD)
+}
+
 impl Repository {
     /// The commit that the branch `name` (short: `tine/demo`) stands on, if it exists.
     pub fn branch(&self, name: &str) -> Result<Option<ObjectId>, GitError> {
@@ -137,6 +145,19 @@ impl Repository {
         }
         kept.sort();
         Ok(kept)
+    }
+
+    /// Keeps, for as long as the fork is there, what its layers may hold: a commit, or a tree.
+    pub fn hold(&self, fork: &str, id: ObjectId) -> Result<(), GitError> {
+        self.keep(fork, &self.next_label(fork, HELD)?, id)
+    }
+
+    /// The label `<prefix><n>` with the number after the greatest in use beneath `refs/tine/<fork>/`.
+    pub fn next_label(&self, fork: &str, prefix: &str) -> Result<String, GitError> {
+        let kept = self.kept(fork)?;
+        let numbers = kept.iter().filter_map(|(label, _)| label.strip_prefix(prefix));
+        let greatest = numbers.filter_map(|number| number.parse::<u64>().ok()).max();
+        Ok(format!("{prefix}{}", greatest.unwrap_or(0).saturating_add(1)))
     }
 
     /// Removes `refs/tine/<fork>/<label>`, if it is there.

@@ -163,9 +163,7 @@ impl Store {
         ];
         if let Some(parent) = &beginning.parent {
             // Its layers may hold blobs of every HEAD that it had.
-            steps.push(Box::new(|| {
-                self.hold_kept(&parent.fork, name, &["base", "head", "held-"])
-            }));
+            steps.push(Box::new(|| self.hold_kept(&parent.fork, name)));
         }
         let base_commit = beginning
             .base_commit

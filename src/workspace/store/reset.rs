@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::beginning::{copy_index, newer_nodes};
 use super::{Fork, Store, files};
+use crate::git::refs::{HELD, is_for_layers};
 use crate::git::{LinkedWorktree, ObjectId};
 use crate::workspace::StoreError;
 use crate::workspace::base_nodes::BaseAttrs;
@@ -43,7 +44,7 @@ impl Store {
         let from = from.filter(|from| from.is_dir());
         let prepared = self.prepare_base(commit_id, uid, gid, umask, settings, from)?;
         let newer = newer_nodes(&prepared.base, prepared.attrs, &prepared.newer)?;
-        self.hold_kept(name, name, &["base", "head"])?;
+        self.hold_kept(name, name)?;
         let to = SnapshotRecord {
             name: name.clone(),
             created_secs: record.created_secs,
@@ -73,26 +74,14 @@ impl Store {
         Ok(had_something.then_some(before))
     }
 
-    /// Keeps for `to`, under `held-<n>`, what is kept for `from` under the labels that begin so.
-    pub(super) fn hold_kept(
-        &self,
-        from: &ForkName,
-        to: &ForkName,
-        prefixes: &[&str],
-    ) -> Result<(), StoreError> {
-        let known = self.repository.kept(to.as_str())?;
-        let mut held: HashSet<ObjectId> = HashSet::new();
-        let mut number = 0;
-        for (label, id) in known {
-            if let Some(known) = label.strip_prefix("held-") {
-                number = number.max(known.parse::<u64>().unwrap_or(0));
-                held.insert(id);
-            }
-        }
+    /// Holds for `to` what is kept for the layers of `from`.
+    pub(super) fn hold_kept(&self, from: &ForkName, to: &ForkName) -> Result<(), StoreError> {
+        let known = self.repository.kept(to.as_str())?.into_iter();
+        let held = known.filter(|(label, _)| label.starts_with(HELD));
+        let mut held: HashSet<ObjectId> = held.map(|(_, id)| id).collect();
         for (label, id) in self.repository.kept(from.as_str())? {
-            if prefixes.iter().any(|prefix| label.starts_with(prefix)) && held.insert(id) {
-                number = number.saturating_add(1);
-                self.repository.keep(to.as_str(), &format!("held-{number}"), id)?;
+            if is_for_layers(&label) && held.insert(id) {
+                self.repository.hold(to.as_str(), id)?;
             }
         }
         Ok(())
