@@ -174,10 +174,8 @@ impl<'a> Edit<'a> {
             Some(Dentry::Entry(_)) => true,
             Some(Dentry::Whiteout) => false,
             None => {
-                let is_made_here =
-                    matches!(dir.place, Place::Layer) && self.state.stack.node(dir.ino).is_none();
                 self.base_ino(dir, name)?.is_some()
-                    || !is_made_here
+                    || !self.is_made_here(dir)
                         && self
                             .workspace
                             .carried_beneath(self.state, dir, name.as_bytes())?

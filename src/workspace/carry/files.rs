@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 
 use super::{Carry, host_error, version_of};
-use crate::attr::Ino;
+use crate::attr::{Ino, Timestamp};
 use crate::git::haste;
 use crate::layer::FileVersion;
 use crate::path::RepoPath;
@@ -25,8 +25,9 @@ use crate::workspace::FsError;
 /// Files that are kept open.
 const MAX_OPEN: usize = 64;
 
-/// The coarsest clock that a kernel takes times of files from ticks 100 times a second.
-const TICK: Duration = Duration::from_millis(20);
+/// The coarsest clock that a kernel takes times of files from ticks 100 times a second: of what is older, another change
+/// would have another time.
+pub(super) const TICK: Duration = Duration::from_millis(20);
 
 /// How long a file that somebody has open for writing must be left alone before its bytes count as whole, and how long one
 /// must be of which nobody knows.
@@ -166,10 +167,14 @@ impl CarriedFile {
         }
     }
 
-    /// How long ago it changed; `None` where the clock does not tell.
     fn age(&self) -> Option<Duration> {
-        SystemTime::now().duration_since(self.version.ctime.into()).ok()
+        age(self.version.ctime)
     }
+}
+
+/// How long ago something changed; `None` where the clock does not tell.
+pub(super) fn age(ctime: Timestamp) -> Option<Duration> {
+    SystemTime::now().duration_since(ctime.into()).ok()
 }
 
 /// Waits until what has this age is as old as `needed`.

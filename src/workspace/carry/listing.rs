@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::files::{TICK, age};
 use super::{CarriedNode, Carry, found_or_none, host_error};
 use crate::attr::{FileKind, Timestamp};
 use crate::path::{EntryName, RepoPath};
@@ -82,7 +83,7 @@ impl Carry {
             && let Some(decoded) = kept.remove(position)
             // What changed just now may change again at the same time.
             && decoded.moment == moment
-            && is_settled(stat.ctime)
+            && age(stat.ctime).is_some_and(|age| age > TICK)
         {
             let names = decoded.names.clone();
             kept.push_back(decoded);
@@ -147,10 +148,4 @@ impl Carry {
         let path = RepoPath::root().join(name);
         COOKIE_BIT | self.hasher.ino(&path).0 >> 1
     }
-}
-
-/// Whether another change would have another time.
-fn is_settled(ctime: Timestamp) -> bool {
-    let age = std::time::SystemTime::now().duration_since(ctime.into());
-    age.is_ok_and(|age| age > std::time::Duration::from_millis(20))
 }
