@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::args::Global;
 use super::failures;
-use super::origin::Standing;
+use super::origin::AtOrigin;
 use super::output::Output;
 use crate::daemon::protocol::{
     Answer, Changes, Collected, CommitLine, Committed, DaemonInfo, Deleted, Difference, Figures, ForkInfo,
@@ -74,16 +74,16 @@ impl Context {
     }
 
     /// How a command that `tine exec --at-origin` runs stands.
-    fn standing(&self) -> Option<Standing> {
-        Standing::of(self.repository.get()?.common_dir())
+    fn at_origin(&self) -> Option<AtOrigin> {
+        AtOrigin::of(self.repository.get()?.common_dir())
     }
 
     /// The private git directory of the worktree that the command runs in, as the daemon knows it.
     pub fn git_dir(&self) -> Result<PathBuf, Failure> {
         let git_dir = Repository::git_dir_at(&self.cwd)?;
         let common_dir = self.repository()?.common_dir();
-        Ok(match (self.standing(), git_dir.strip_prefix(common_dir)) {
-            (Some(standing), Ok(rest)) => standing.common_dir.join(rest),
+        Ok(match (self.at_origin(), git_dir.strip_prefix(common_dir)) {
+            (Some(at_origin), Ok(rest)) => at_origin.common_dir.join(rest),
             _ => git_dir,
         })
     }
@@ -96,7 +96,7 @@ impl Context {
     /// Connects to the repository's daemon, which is started where none runs.
     pub fn connect(&self) -> Result<Connection, Failure> {
         let common_dir = self.repository()?.common_dir().to_owned();
-        let client = match self.standing() {
+        let client = match self.at_origin() {
             None => Client::connect_or_start(&common_dir)?,
             Some(_) => Client::connect(&common_dir)?.ok_or_else(|| {
                 Failure::new(ErrorCode::DaemonUnreachable, "the daemon has ended")
@@ -144,8 +144,8 @@ impl Context {
 
     /// Whether the command runs in `mount_dir` or beneath it.
     pub fn is_beneath(&self, mount_dir: &Path) -> bool {
-        let cwd = match self.standing() {
-            Some(standing) => standing.outside(&self.cwd),
+        let cwd = match self.at_origin() {
+            Some(at_origin) => at_origin.outside(&self.cwd),
             None => self.cwd.clone(),
         };
         cwd.starts_with(mount_dir)

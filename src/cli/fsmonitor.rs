@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::origin::Standing;
+use super::origin::AtOrigin;
 use crate::daemon::client;
 use crate::daemon::monitor::COMMAND;
 use crate::daemon::protocol::{Answer, Request};
@@ -41,7 +41,7 @@ fn answer(store: &Path, fork: &OsString, version: &OsString, token: &OsString) -
     let mut store = store.to_owned();
     if !store.is_dir() {
         let repository = Repository::discover(&dir).ok()?;
-        dir = Standing::of(repository.common_dir())?.outside(&dir);
+        dir = AtOrigin::of(repository.common_dir())?.outside(&dir);
         store = Store::dir_of(&repository);
     }
     let request = Request::Changed {

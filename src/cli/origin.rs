@@ -14,7 +14,7 @@
 //! The backstage is a file system in memory over an empty directory beside the main checkout. `.git` of a worktree is a
 //! file, and nothing else can be mounted on it: so the real git directory cannot be at its own path beneath the fork.
 //!
-//! Commands of tine's that run there find out by [`Standing::of`]: they talk to the daemon outside in its own terms, and
+//! Commands of tine's that run there find out by [`AtOrigin::of`]: they talk to the daemon outside in its own terms, and
 //! start none, which would mount forks where nobody else sees them.
 
 use std::ffi::OsStr;
@@ -32,13 +32,13 @@ use crate::sys::{namespace, process};
 use crate::workspace::store::{BACKSTAGE_NAME, default_mount_root};
 
 /// The file on the backstage that says who stands where.
-const STANDING_NAME: &str = ".tine-standing";
+const AT_ORIGIN_NAME: &str = ".tine-standing";
 /// Where the backstage keeps the files that are bound over others.
 const FILES_NAME: &str = ".tine-files";
 
 /// What is where, in the terms of everybody outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct AtOrigin {
     /// The common git directory.
     pub common_dir: PathBuf,
     /// The main checkout, where the fork is seen.
@@ -47,14 +47,14 @@ pub struct Standing {
     pub mount_dir: PathBuf,
 }
 
-impl Standing {
+impl AtOrigin {
     /// How a command stands whose repository has this common directory; `None` where everything is at its own place.
-    pub fn of(common_dir: &Path) -> Option<Standing> {
+    pub fn of(common_dir: &Path) -> Option<AtOrigin> {
         let backstage = common_dir.parent()?.parent()?;
         if backstage.file_name() != Some(OsStr::new(BACKSTAGE_NAME)) {
             return None;
         }
-        Standing::decode(&fs::read(backstage.join(STANDING_NAME)).ok()?)
+        AtOrigin::decode(&fs::read(backstage.join(AT_ORIGIN_NAME)).ok()?)
     }
 
     /// `path` as it is called outside.
@@ -70,11 +70,11 @@ impl Standing {
         paths.map(|path| path.as_os_str().as_bytes()).join(&0)
     }
 
-    fn decode(bytes: &[u8]) -> Option<Standing> {
+    fn decode(bytes: &[u8]) -> Option<AtOrigin> {
         let mut paths = bytes
             .split(|&byte| byte == 0)
             .map(|path| PathBuf::from(OsStr::from_bytes(path)));
-        Some(Standing {
+        Some(AtOrigin {
             common_dir: paths.next()?,
             checkout_dir: paths.next()?,
             mount_dir: paths.next().filter(|path| path.is_absolute())?,
@@ -85,10 +85,10 @@ impl Standing {
 /// Refuses what is known not to work, before anything is made or mounted. The main checkout.
 pub fn check(context: &Context) -> Result<PathBuf, Failure> {
     let repository = context.repository()?;
-    if let Some(standing) = Standing::of(repository.common_dir()) {
+    if let Some(at_origin) = AtOrigin::of(repository.common_dir()) {
         return Err(Failure::new(
             ErrorCode::Busy,
-            format!("a fork stands at {} already", standing.checkout_dir.display()),
+            format!("a fork stands at {} already", at_origin.checkout_dir.display()),
         )
         .hint("run the command without --at-origin to have it in another fork, or from outside"));
     }
@@ -120,15 +120,15 @@ fn main_checkout(repository: &Repository) -> Result<PathBuf, Failure> {
 pub fn stand(context: &Context, fork: &ForkInfo, checkout_dir: &Path) -> Result<(), Failure> {
     let repository = context.repository()?;
     let common_dir = repository.common_dir();
-    let standing = Standing {
+    let at_origin = AtOrigin {
         common_dir: common_dir.to_owned(),
         checkout_dir: checkout_dir.to_owned(),
         mount_dir: fork.mount_dir.clone(),
     };
     let dot_gits = LinkedWorktree::dot_gits(common_dir)?;
-    let backstage = make_backstage(&standing)?;
+    let backstage = make_backstage(&at_origin)?;
     namespace::enter_private_mounts().map_err(|error| not_permitted(&error))?;
-    set_up(&standing, &backstage, &dot_gits)
+    set_up(&at_origin, &backstage, &dot_gits)
 }
 
 /// The place in the fork, which stands at `checkout_dir`, that `cwd` is in the main checkout or in the fork; the root
@@ -144,15 +144,15 @@ pub fn dir_like(cwd: &Path, fork: &ForkInfo, checkout_dir: &Path) -> PathBuf {
         .unwrap_or_else(|| checkout_dir.to_owned())
 }
 
-fn set_up(standing: &Standing, backstage: &Path, dot_gits: &[(PathBuf, PathBuf)]) -> Result<(), Failure> {
+fn set_up(at_origin: &AtOrigin, backstage: &Path, dot_gits: &[(PathBuf, PathBuf)]) -> Result<(), Failure> {
     namespace::mount_memory(backstage).map_err(failed("mount a file system at", backstage))?;
-    let like_checkout = backstage.join(standing.checkout_dir.file_name().unwrap_or(OsStr::new("repo")));
+    let like_checkout = backstage.join(at_origin.checkout_dir.file_name().unwrap_or(OsStr::new("repo")));
     let git_dir = like_checkout.join(".git");
     let files_dir = backstage.join(FILES_NAME);
     for dir in [&like_checkout, &git_dir, &files_dir] {
         fs::create_dir(dir).map_err(failed("make", dir))?;
     }
-    bind(&standing.common_dir, &git_dir)?;
+    bind(&at_origin.common_dir, &git_dir)?;
     let mut count = 0;
     let mut write = |content: &[&[u8]]| -> Result<PathBuf, Failure> {
         count += 1;
@@ -170,8 +170,8 @@ fn set_up(standing: &Standing, backstage: &Path, dot_gits: &[(PathBuf, PathBuf)]
             &write(&[b"gitdir: ", private_dir.as_os_str().as_bytes(), b"\n"])?,
             dot_git,
         )?;
-        if dot_git.parent() == Some(&standing.mount_dir) {
-            let origin = standing.checkout_dir.join(".git");
+        if dot_git.parent() == Some(&at_origin.mount_dir) {
+            let origin = at_origin.checkout_dir.join(".git");
             bind(
                 &write(&[origin.as_os_str().as_bytes(), b"\n"])?,
                 &private_dir.join("gitdir"),
@@ -179,15 +179,15 @@ fn set_up(standing: &Standing, backstage: &Path, dot_gits: &[(PathBuf, PathBuf)]
         }
     }
     // With what was bound over its `.git`.
-    bind(&standing.mount_dir, &standing.checkout_dir)?;
-    if standing.common_dir.parent() == Some(&standing.checkout_dir) {
-        link_names(&standing.checkout_dir, &like_checkout)?;
-        if let Some(parent) = standing.checkout_dir.parent() {
+    bind(&at_origin.mount_dir, &at_origin.checkout_dir)?;
+    if at_origin.common_dir.parent() == Some(&at_origin.checkout_dir) {
+        link_names(&at_origin.checkout_dir, &like_checkout)?;
+        if let Some(parent) = at_origin.checkout_dir.parent() {
             link_names(parent, backstage)?;
         }
     }
-    let said = backstage.join(STANDING_NAME);
-    fs::write(&said, standing.encode()).map_err(failed("write", &said))
+    let said = backstage.join(AT_ORIGIN_NAME);
+    fs::write(&said, at_origin.encode()).map_err(failed("write", &said))
 }
 
 /// Makes each name in `dir` a link in `at`, unless it is taken there. Of a directory that cannot be listed there are none.
@@ -206,17 +206,17 @@ fn link_names(dir: &Path, at: &Path) -> Result<(), Failure> {
 
 /// The empty directory that the backstage is mounted over: beside the main checkout, where the paths that git's conditional
 /// includes look at are much the same, or else beside the fork. It stays, for all commands.
-fn make_backstage(standing: &Standing) -> Result<PathBuf, Failure> {
-    let near_checkout = default_mount_root(&standing.checkout_dir);
-    let near_fork = standing.mount_dir.parent().unwrap_or(&standing.mount_dir);
+fn make_backstage(at_origin: &AtOrigin) -> Result<PathBuf, Failure> {
+    let near_checkout = default_mount_root(&at_origin.checkout_dir);
+    let near_fork = at_origin.mount_dir.parent().unwrap_or(&at_origin.mount_dir);
     let backstage = near_checkout.join(BACKSTAGE_NAME);
     match make_dir(&near_checkout).and_then(|()| make_dir(&backstage)) {
-        Ok(()) => return trusted(&standing.checkout_dir, &near_checkout, backstage),
+        Ok(()) => return trusted(&at_origin.checkout_dir, &near_checkout, backstage),
         Err(error) => log::info!("{}: {error}", backstage.display()),
     }
     let backstage = near_fork.join(BACKSTAGE_NAME);
     make_dir(&backstage).map_err(failed("make", &backstage))?;
-    trusted(&standing.checkout_dir, near_fork, backstage)
+    trusted(&at_origin.checkout_dir, near_fork, backstage)
 }
 
 fn make_dir(dir: &Path) -> io::Result<()> {
@@ -285,8 +285,8 @@ mod tests {
 
     use super::*;
 
-    fn standing() -> Standing {
-        Standing {
+    fn at_origin() -> AtOrigin {
+        AtOrigin {
             common_dir: "/x/repo/.git".into(),
             checkout_dir: "/x/repo".into(),
             mount_dir: OsString::from_vec(b"/x/repo.forks/\xff".to_vec()).into(),
@@ -295,17 +295,17 @@ mod tests {
 
     #[test]
     fn what_stands_where_is_read_as_it_was_written() {
-        assert_eq!(Standing::decode(&standing().encode()), Some(standing()));
-        assert_eq!(Standing::decode(b""), None);
-        assert_eq!(Standing::decode(b"/a\0/b"), None);
-        assert_eq!(Standing::of(Path::new("/x/repo/.git")), None);
+        assert_eq!(AtOrigin::decode(&at_origin().encode()), Some(at_origin()));
+        assert_eq!(AtOrigin::decode(b""), None);
+        assert_eq!(AtOrigin::decode(b"/a\0/b"), None);
+        assert_eq!(AtOrigin::of(Path::new("/x/repo/.git")), None);
     }
 
     #[test]
     fn paths_in_the_main_checkout_are_the_forks() {
-        let standing = standing();
-        let outside = |path: &str| standing.outside(Path::new(path));
-        assert_eq!(outside("/x/repo/a/b"), standing.mount_dir.join("a/b"));
+        let at_origin = at_origin();
+        let outside = |path: &str| at_origin.outside(Path::new(path));
+        assert_eq!(outside("/x/repo/a/b"), at_origin.mount_dir.join("a/b"));
         assert_eq!(outside("/x/repo-2"), PathBuf::from("/x/repo-2"));
     }
 }
