@@ -6,7 +6,7 @@ use std::io::Read;
 use base64::Engine;
 use serde::Serialize;
 
-use super::context::Context;
+use super::context::{Context, only};
 use super::inside::{Inside, store_dir};
 use super::{Exit, SUCCESS};
 use crate::daemon::protocol::{Answer, FileLine, Request};
@@ -62,10 +62,10 @@ pub fn run(verb: &Cat, context: &Context) -> Result<Exit, Failure> {
         fork: fork.clone(),
         paths,
     };
-    let (files, contents) = inside.connection.ask(&request, |answer| match answer {
-        Answer::Contents { files, contents } => Some((files, contents)),
-        _ => None,
-    })?;
+    let (files, contents) = inside.connection.ask(
+        &request,
+        only!(Answer::Contents { files, contents } => (files, contents)),
+    )?;
     let mut input: Box<dyn Read> = match contents.take(&store_dir(context)?)? {
         Arrived::Bytes(bytes) => Box::new(std::io::Cursor::new(bytes)),
         Arrived::File(file) => Box::new(file),

@@ -178,6 +178,17 @@ fn not_in_fork() -> Failure {
     .hint("give its NAME (`tine list` shows them), or go into its mount first")
 }
 
+/// What [`Connection::ask`] wants of an answer: what is in the one kind that it must be.
+macro_rules! only {
+    ($answer:pat => $wanted:expr) => {
+        |answer| match answer {
+            $answer => Some($wanted),
+            _ => None,
+        }
+    };
+}
+pub(crate) use only;
+
 /// A connection to the daemon, with the answers taken out of their wrapping.
 pub struct Connection {
     client: Client,
@@ -190,26 +201,20 @@ impl Connection {
     }
 
     pub fn daemon(&mut self) -> Result<DaemonInfo, Failure> {
-        match self.client.call(&Request::Status)? {
-            Answer::Daemon(info) => Ok(info),
-            _ => Err(unexpected(&Request::Status)),
-        }
+        self.ask(&Request::Status, only!(Answer::Daemon(info) => info))
     }
 
     /// What the daemon holds in memory.
     pub fn figures(&mut self) -> Result<Figures, Failure> {
-        match self.client.call(&Request::Figures)? {
-            Answer::Figures(figures) => Ok(figures),
-            _ => Err(unexpected(&Request::Figures)),
-        }
+        self.ask(&Request::Figures, only!(Answer::Figures(figures) => figures))
     }
 
     /// All forks, and what is wrong with those that cannot be read.
     pub fn forks(&mut self) -> Result<(Vec<ForkInfo>, Vec<Failure>), Failure> {
-        match self.client.call(&Request::List)? {
-            Answer::Forks { forks, damaged } => Ok((forks, damaged)),
-            _ => Err(unexpected(&Request::List)),
-        }
+        self.ask(
+            &Request::List,
+            only!(Answer::Forks { forks, damaged } => (forks, damaged)),
+        )
     }
 
     pub fn show(&mut self, fork: &ForkName) -> Result<ForkInfo, Failure> {
@@ -218,63 +223,39 @@ impl Connection {
 
     /// Sends what is answered with [`Answer::Fork`].
     pub fn fork(&mut self, request: &Request) -> Result<ForkInfo, Failure> {
-        match self.client.call(request)? {
-            Answer::Fork(info) => Ok(info),
-            _ => Err(unexpected(request)),
-        }
+        self.ask(request, only!(Answer::Fork(info) => info))
     }
 
     pub fn unmount(&mut self, request: &Request) -> Result<Unmounted, Failure> {
-        match self.client.call(request)? {
-            Answer::Unmounted(unmounted) => Ok(unmounted),
-            _ => Err(unexpected(request)),
-        }
+        self.ask(request, only!(Answer::Unmounted(unmounted) => unmounted))
     }
 
     pub fn delete(&mut self, request: &Request) -> Result<Deleted, Failure> {
-        match self.client.call(request)? {
-            Answer::Deleted(deleted) => Ok(deleted),
-            _ => Err(unexpected(request)),
-        }
+        self.ask(request, only!(Answer::Deleted(deleted) => deleted))
     }
 
     /// Sends what is answered with [`Answer::Done`].
     pub fn done(&mut self, request: &Request) -> Result<(), Failure> {
-        match self.client.call(request)? {
-            Answer::Done => Ok(()),
-            _ => Err(unexpected(request)),
-        }
+        self.ask(request, only!(Answer::Done => ()))
     }
 
     pub fn snapshot(&mut self, request: &Request) -> Result<SnapshotInfo, Failure> {
-        match self.client.call(request)? {
-            Answer::Snapshot(snapshot) => Ok(snapshot),
-            _ => Err(unexpected(request)),
-        }
+        self.ask(request, only!(Answer::Snapshot(snapshot) => snapshot))
     }
 
     /// The fork's snapshots, the oldest first.
     pub fn snapshots(&mut self, fork: &ForkName) -> Result<Vec<SnapshotInfo>, Failure> {
         let request = Request::Snapshots { fork: fork.clone() };
-        match self.client.call(&request)? {
-            Answer::Snapshots { snapshots } => Ok(snapshots),
-            _ => Err(unexpected(&request)),
-        }
+        self.ask(&request, only!(Answer::Snapshots { snapshots } => snapshots))
     }
 
     /// Sends what is answered with [`Answer::Restored`].
     pub fn restored(&mut self, request: &Request) -> Result<Restored, Failure> {
-        match self.client.call(request)? {
-            Answer::Restored(restored) => Ok(restored),
-            _ => Err(unexpected(request)),
-        }
+        self.ask(request, only!(Answer::Restored(restored) => restored))
     }
 
     pub fn collected(&mut self, request: &Request) -> Result<Collected, Failure> {
-        match self.client.call(request)? {
-            Answer::Collected(collected) => Ok(collected),
-            _ => Err(unexpected(request)),
-        }
+        self.ask(request, only!(Answer::Collected(collected) => collected))
     }
 
     pub fn changes(&mut self, fork: &ForkName, write: bool) -> Result<Changes, Failure> {
@@ -282,25 +263,16 @@ impl Connection {
             fork: fork.clone(),
             write,
         };
-        match self.client.call(&request)? {
-            Answer::Changes(changes) => Ok(changes),
-            _ => Err(unexpected(&request)),
-        }
+        self.ask(&request, only!(Answer::Changes(changes) => changes))
     }
 
     /// Sends what is answered with [`Answer::Difference`].
     pub fn difference(&mut self, request: &Request) -> Result<Difference, Failure> {
-        match self.client.call(request)? {
-            Answer::Difference(difference) => Ok(*difference),
-            _ => Err(unexpected(request)),
-        }
+        self.ask(request, only!(Answer::Difference(difference) => *difference))
     }
 
     pub fn commit(&mut self, request: &Request) -> Result<Committed, Failure> {
-        match self.client.call(request)? {
-            Answer::Committed(committed) => Ok(committed),
-            _ => Err(unexpected(request)),
-        }
+        self.ask(request, only!(Answer::Committed(committed) => committed))
     }
 
     /// The commits since the base, newest first.
@@ -309,14 +281,9 @@ impl Connection {
             fork: fork.clone(),
             limit,
         };
-        match self.client.call(&request)? {
-            Answer::Log { commits } => Ok(commits),
-            _ => Err(unexpected(&request)),
-        }
+        self.ask(&request, only!(Answer::Log { commits } => commits))
     }
-}
 
-impl Connection {
     /// Sends any request, and has `take` take what it wants out of the answer.
     pub fn ask<T>(
         &mut self,

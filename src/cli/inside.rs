@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::context::{Connection, Context};
+use super::context::{Connection, Context, only};
 use super::output::quoted;
 use crate::daemon::protocol::{Answer, NodeKind, NodeLine, Request};
 use crate::daemon::{ErrorCode, Failure};
@@ -81,10 +81,8 @@ impl Inside {
     }
 
     pub fn nodes(&mut self, request: &Request) -> Result<Vec<NodeLine>, Failure> {
-        self.connection.ask(request, |answer| match answer {
-            Answer::Nodes { nodes } => Some(nodes),
-            _ => None,
-        })
+        self.connection
+            .ask(request, only!(Answer::Nodes { nodes } => nodes))
     }
 }
 

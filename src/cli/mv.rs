@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use super::context::Context;
+use super::context::{Context, only};
 use super::inside::{Inside, command_line, shown};
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
@@ -46,10 +46,9 @@ pub fn run(verb: &Mv, context: &Context) -> Result<Exit, Failure> {
         force: verb.force,
         command: command_line(),
     };
-    let moved = inside.connection.ask(&request, |answer| match answer {
-        Answer::Moved(moved) => Some(moved),
-        _ => None,
-    })?;
+    let moved = inside
+        .connection
+        .ask(&request, only!(Answer::Moved(moved) => moved))?;
     match context.output.is_json() {
         true => context.output.json(&moved)?,
         false => {

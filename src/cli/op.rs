@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use super::context::Context;
+use super::context::{Context, only};
 use super::inside::Inside;
 use super::output::{Cell, Tone, human_age, table};
 use super::{Exit, SUCCESS};
@@ -61,10 +61,9 @@ pub fn run(verb: &Op, context: &Context) -> Result<Exit, Failure> {
         fork: fork.clone(),
         limit: verb.max_count,
     };
-    let operations = inside.connection.ask(&request, |answer| match answer {
-        Answer::Operations { operations } => Some(operations),
-        _ => None,
-    })?;
+    let operations = inside
+        .connection
+        .ask(&request, only!(Answer::Operations { operations } => operations))?;
     let output = &context.output;
     if output.is_json() {
         output.json(&Operations { fork, operations })?;

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use super::context::Context;
+use super::context::{Context, only};
 use super::inside::{Inside, command_line, shown};
 use super::output::{Output, counted};
 use super::status::change_text;
@@ -76,10 +76,9 @@ impl Wish<'_> {
             dry_run: self.dry_run,
             command: command_line(),
         });
-        let reverted = inside.connection.ask(&request, |answer| match answer {
-            Answer::Reverted(reverted) => Some(reverted),
-            _ => None,
-        })?;
+        let reverted = inside
+            .connection
+            .ask(&request, only!(Answer::Reverted(reverted) => reverted))?;
         if let Some(word) = self.to {
             context.output.note_meaning(word, &reverted.to);
         }

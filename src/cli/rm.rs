@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use serde::Serialize;
 
-use super::context::Context;
+use super::context::{Context, only};
 use super::inside::{Inside, command_line, shown};
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
@@ -50,10 +50,9 @@ pub fn run(verb: &Rm, context: &Context) -> Result<Exit, Failure> {
         recursive: verb.recursive,
         command: command_line(),
     };
-    let removed = inside.connection.ask(&request, |answer| match answer {
-        Answer::Removed { paths } => Some(paths),
-        _ => None,
-    })?;
+    let removed = inside
+        .connection
+        .ask(&request, only!(Answer::Removed { paths } => paths))?;
     if context.output.is_json() {
         context.output.json(&Removed { fork, removed })?;
         return Ok(SUCCESS);

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use super::context::Context;
+use super::context::{Context, only};
 use super::inside::{Inside, command_line, shown};
 use super::output::{Output, quoted};
 use super::{Exit, SUCCESS};
@@ -70,10 +70,9 @@ fn take_back(
         path,
         command: command_line(),
     };
-    let taken = inside.connection.ask(&request, |answer| match answer {
-        Answer::TakenBack(taken) => Some(taken),
-        _ => None,
-    })?;
+    let taken = inside
+        .connection
+        .ask(&request, only!(Answer::TakenBack(taken) => taken))?;
     match context.output.is_json() {
         true => context.output.json(&taken)?,
         false => tell(&taken, direction, &context.output)?,

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::path::PathBuf;
 
-use super::context::Context;
+use super::context::{Context, only};
 use super::inside::{Inside, command_line, shown, store_dir};
 use super::{Exit, SUCCESS, failures};
 use crate::daemon::Failure;
@@ -65,10 +65,9 @@ pub fn run(verb: &Write, context: &Context) -> Result<Exit, Failure> {
         executable: verb.executable,
         command: command_line(),
     });
-    let written = inside.connection.ask(&request, |answer| match answer {
-        Answer::Written(written) => Some(written),
-        _ => None,
-    });
+    let written = inside
+        .connection
+        .ask(&request, only!(Answer::Written(written) => written));
     let written = written.inspect_err(|_| content.withdraw(&store_dir))?;
     match context.output.is_json() {
         true => context.output.json(&written)?,
