@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
@@ -13,9 +13,10 @@ use crate::support::{
 };
 use crate::{failure_of, names_in, state};
 
-/// Returns from the test with a `SKIP` line where no private mounts can be made.
+/// Returns from the test with a `SKIP` line where nothing, or no private mounts, can be mounted.
 macro_rules! require_namespace {
     () => {
+        require_fuse!();
         let tried = ["--mount", "--map-current-user"].iter().any(|option| {
             let mut command = Command::new("unshare");
             command.args(["--mount", option, "true"]);
@@ -28,6 +29,13 @@ macro_rules! require_namespace {
     };
 }
 
+/// With the fork `demo`, and where that is mounted.
+fn demo(repo: &TestRepo) -> (Tine<'_>, PathBuf) {
+    let tine = Tine::new(repo);
+    let dir = tine.new_fork("demo");
+    (tine, dir)
+}
+
 /// `tine exec demo --at-origin -- sh -euc SCRIPT` in `dir`; what it prints.
 #[track_caller]
 fn at_origin(tine: &Tine, dir: &Path, script: &str) -> String {
@@ -36,11 +44,9 @@ fn at_origin(tine: &Tine, dir: &Path, script: &str) -> String {
 
 #[test]
 fn the_fork_stands_at_the_main_checkout_and_nobody_else_sees_it() {
-    require_fuse!();
     require_namespace!();
     let repo = TestRepo::new();
-    let tine = Tine::new(&repo);
-    let dir = tine.new_fork("demo");
+    let (tine, dir) = demo(&repo);
     fs::write(dir.join("mine.txt"), "the fork's\n").unwrap();
     let main = repo.dir().display();
     let said = at_origin(
@@ -68,11 +74,9 @@ fn the_fork_stands_at_the_main_checkout_and_nobody_else_sees_it() {
 
 #[test]
 fn the_command_runs_where_its_caller_is() {
-    require_fuse!();
     require_namespace!();
     let repo = TestRepo::new();
-    let tine = Tine::new(&repo);
-    let dir = tine.new_fork("demo");
+    let (tine, dir) = demo(&repo);
     fs::create_dir(dir.join("only-here")).unwrap();
     fs::create_dir(repo.dir().join("only-there")).unwrap();
     for (from, there) in [
@@ -102,11 +106,9 @@ fn the_command_runs_where_its_caller_is() {
 
 #[test]
 fn git_and_tine_work_in_there() {
-    require_fuse!();
     require_namespace!();
     let repo = TestRepo::new();
-    let tine = Tine::new(&repo);
-    let dir = tine.new_fork("demo");
+    let (tine, dir) = demo(&repo);
     let other = tine.new_fork("other");
     fs::write(other.join("o.txt"), "o\n").unwrap();
     repo.git(&["worktree", "add", "-q", "-b", "linked", "../linked"]);
@@ -156,11 +158,9 @@ fn git_and_tine_work_in_there() {
 /// The kernel takes what is mounted on a name along when it is told to forget the name.
 #[test]
 fn going_back_to_a_snapshot_leaves_git_where_it_is() {
-    require_fuse!();
     require_namespace!();
     let repo = TestRepo::new();
-    let tine = Tine::new(&repo);
-    tine.new_fork("demo");
+    let (tine, _) = demo(&repo);
     let program = Tine::program().display();
     let said = at_origin(
         &tine,
@@ -178,11 +178,9 @@ fn going_back_to_a_snapshot_leaves_git_where_it_is() {
 
 #[test]
 fn git_asks_the_daemon_in_there_what_changed() {
-    require_fuse!();
     require_namespace!();
     let repo = TestRepo::new();
-    let tine = Tine::new(&repo);
-    let dir = tine.new_fork("demo");
+    let (tine, dir) = demo(&repo);
     repo.status(&dir);
     let script = "echo new > new.txt; GIT_TRACE_FSMONITOR=1 git status --short 2>&1";
     let said = at_origin(&tine, repo.dir(), script);
@@ -194,7 +192,6 @@ fn git_asks_the_daemon_in_there_what_changed() {
 
 #[test]
 fn submodules_and_included_settings_are_found_in_there() {
-    require_fuse!();
     require_namespace!();
     let repo = TestRepo::new();
     repo.sh_in(
@@ -213,8 +210,7 @@ fn submodules_and_included_settings_are_found_in_there() {
     repo.write("shared.cfg", "[alias]\n\thello = !echo hello\n");
     repo.git(&["config", "include.path", "../shared.cfg"]);
     repo.commit_all("submodule");
-    let tine = Tine::new(&repo);
-    let dir = tine.new_fork("demo");
+    let (tine, dir) = demo(&repo);
     let update = [
         "-c",
         "protocol.file.allow=always",
@@ -239,7 +235,6 @@ fn submodules_and_included_settings_are_found_in_there() {
 
 #[test]
 fn a_build_of_the_main_checkout_goes_on_in_there() {
-    require_fuse!();
     require_namespace!();
     let repo = TestRepo::unborn();
     repo.write(
@@ -266,8 +261,7 @@ fn a_build_of_the_main_checkout_goes_on_in_there() {
     repo.commit_all("crate");
     run_with_timeout_of(repo.cargo(repo.dir()).args(build), limit, b"").expect_success("cargo build");
 
-    let tine = Tine::new(&repo);
-    let dir = tine.new_fork("demo");
+    let (tine, dir) = demo(&repo);
     repo.sh_in(&dir, "cp -a ../../repo/target .");
     let in_fork = |option: &[&str]| {
         // With the toolchain's homes.
@@ -313,7 +307,6 @@ fn a_build_of_the_main_checkout_goes_on_in_there() {
 
 #[test]
 fn exit_code_signal_input_and_failures_are_as_without() {
-    require_fuse!();
     require_namespace!();
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
@@ -347,11 +340,9 @@ fn exit_code_signal_input_and_failures_are_as_without() {
 
 #[test]
 fn a_fork_that_stands_elsewhere_is_in_use() {
-    require_fuse!();
     require_namespace!();
     let repo = TestRepo::new();
-    let tine = Tine::new(&repo);
-    let dir = tine.new_fork("demo");
+    let (tine, dir) = demo(&repo);
     let mut command = tine.command(&[
         "exec",
         "demo",
@@ -381,11 +372,9 @@ fn a_fork_that_stands_elsewhere_is_in_use() {
 
 #[test]
 fn what_runs_in_there_starts_no_daemon_and_stands_nowhere_else() {
-    require_fuse!();
     require_namespace!();
     let repo = TestRepo::new();
-    let tine = Tine::new(&repo);
-    tine.new_fork("demo");
+    let (tine, _) = demo(&repo);
     let program = Tine::program().display();
     let said = at_origin(
         &tine,
@@ -409,7 +398,6 @@ fn what_runs_in_there_starts_no_daemon_and_stands_nowhere_else() {
 
 #[test]
 fn a_repository_without_a_main_checkout_is_refused() {
-    require_fuse!();
     require_namespace!();
     let repo = TestRepo::bare();
     let tine = Tine::new(&repo);
@@ -422,13 +410,11 @@ fn a_repository_without_a_main_checkout_is_refused() {
 
 #[test]
 fn a_git_directory_elsewhere_is_found() {
-    require_fuse!();
     require_namespace!();
     let repo = TestRepo::init(&["--separate-git-dir", "../elsewhere.git"]);
     repo.write_base_files();
     repo.commit_all("base");
-    let tine = Tine::new(&repo);
-    tine.new_fork("demo");
+    let (tine, _) = demo(&repo);
     let script = "pwd; echo new > new.txt; git add new.txt; git commit -qm new; git log --format=%s";
     let said = at_origin(&tine, repo.dir(), script);
     assert_eq!(said, format!("{}\nnew\nbase", repo.dir().display()));
