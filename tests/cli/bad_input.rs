@@ -5,8 +5,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::support::{
-    OutputExt, TestRepo, Tine, has_program, is_root, repo::path_text, require_fuse, run_with_timeout, skip,
-    test_name, wait_until,
+    OutputExt, TestRepo, Tine, repo::path_text, require_fuse, require_program, require_root,
+    run_with_timeout, skip, test_name, wait_until,
 };
 use crate::{failure_of, refused, state};
 
@@ -326,10 +326,8 @@ fn no_fuse_device() {
 #[test]
 fn an_ordinary_user_without_fusermount() {
     require_fuse!();
-    if !is_root() || !has_program("setpriv") {
-        skip(test_name!(), "another user cannot be taken on");
-        return;
-    }
+    require_root!("become another user");
+    require_program!("setpriv");
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
     run_with_timeout(Command::new("chown").args(["-R", "65534:65534"]).arg(repo.root()))
@@ -388,10 +386,8 @@ fn an_ordinary_user_without_fusermount() {
 
 #[test]
 fn rules_of_the_users_own_that_may_not_be_read_do_not_count_and_the_log_says_so_once() {
-    if !is_root() || !has_program("setpriv") {
-        skip(test_name!(), "another user cannot be taken on");
-        return;
-    }
+    require_root!("become another user");
+    require_program!("setpriv");
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
     let log = repo.common_dir().join("tine/daemon.log");
@@ -438,10 +434,8 @@ fn rules_of_the_users_own_that_may_not_be_read_do_not_count_and_the_log_says_so_
 #[test]
 fn a_store_that_may_not_be_written() {
     require_fuse!();
-    if !is_root() || !has_program("setpriv") {
-        skip(test_name!(), "another user cannot be taken on");
-        return;
-    }
+    require_root!("become another user");
+    require_program!("setpriv");
     let repo = TestRepo::new();
     run_with_timeout(Command::new("chmod").args(["-R", "a+rX"]).arg(repo.root())).expect_success("chmod");
     let mut command = repo.command("setpriv", repo.dir());
@@ -471,10 +465,8 @@ fn a_store_that_may_not_be_written() {
 
 #[test]
 fn a_repository_of_another_user_is_told_with_the_way_to_trust_it() {
-    if !is_root() || !has_program("setpriv") {
-        skip(test_name!(), "another user cannot be taken on");
-        return;
-    }
+    require_root!("become another user");
+    require_program!("setpriv");
     let repo = TestRepo::new();
     run_with_timeout(Command::new("chmod").args(["-R", "a+rX"]).arg(repo.root())).expect_success("chmod");
     let as_nobody = |trusted: &str| {
