@@ -237,6 +237,8 @@ impl Reachable {
     /// back, those that are; other changes of an operation belong together.
     fn left_of(&self, operation: &Operation, path: Option<&RepoPath>) -> Vec<u32> {
         let is_within = |change: &Change| path.is_none_or(|path| change.is_within(path));
+        // Where what was taken back was gone already, only what went with it says that it was.
+        let is_about = self.taken_back_by(operation).any(is_within);
         let mut left: Vec<(u32, &Change)> = (0_u32..)
             .zip(&operation.changes)
             .filter(|(index, _)| !self.undone.contains(&(operation.id, *index)))
@@ -248,10 +250,19 @@ impl Reachable {
             || changes
                 .iter()
                 .all(|change| matches!(change, Change::PutBack { .. }));
-        if are_apart || !left.iter().any(|(_, change)| is_within(change)) {
+        let has_within = left.iter().any(|(_, change)| is_within(change));
+        if has_within && are_apart || !has_within && !is_about {
             left.retain(|(_, change)| is_within(change));
         }
         left.into_iter().map(|(index, _)| index).collect()
+    }
+
+    /// The changes that the operation took back.
+    fn taken_back_by<'o>(&'o self, operation: &'o Operation) -> impl Iterator<Item = &'o Change> {
+        let undoes = operation.undoes.as_ref();
+        let of = undoes.and_then(|undoes| self.operations.get(&undoes.operation));
+        let indexes = undoes.into_iter().flat_map(|undoes| &undoes.changes);
+        indexes.filter_map(move |index| of?.changes.get(*index as usize))
     }
 
     /// The newest operation that there is to take back, and its changes within `path` that are left.
