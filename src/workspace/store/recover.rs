@@ -100,7 +100,7 @@ pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), Stor
         repository.release_stale_packed_refs_lock()?;
     }
     clean_worktrees(repository, &inventory.records, &inventory.unreadable)?;
-    release_index_locks(repository, &inventory.records);
+    clean_indexes(repository, &inventory.records);
     for name in &inventory.unfinished {
         log::info!("removing what is left of the fork {name}, which was never finished or half removed");
         if inventory.unreadable.is_empty() {
@@ -178,8 +178,8 @@ fn clean_worktrees(
     Ok(())
 }
 
-/// Gives back the locks of indexes with which a commit died.
-fn release_index_locks(repository: &Repository, records: &[ForkRecord]) {
+/// Gives back the locks of indexes with which a commit died, and removes indexes that a reset has half written.
+fn clean_indexes(repository: &Repository, records: &[ForkRecord]) {
     for record in records {
         // A worktree that is gone is registered again when its fork is opened.
         let Ok(worktree) = LinkedWorktree::open(repository, &record.worktree_id) else {
@@ -187,6 +187,9 @@ fn release_index_locks(repository: &Repository, records: &[ForkRecord]) {
         };
         if let Err(error) = release_stale_lock(repository, &worktree) {
             log::warn!("the index of {} stays locked: {error}", record.name);
+        }
+        if let Err(error) = remove_temporaries_of(&worktree.index_path()) {
+            log::warn!("{}: {error}", record.name);
         }
     }
 }
@@ -297,12 +300,24 @@ fn clean_bases(places: &Places) -> Result<(), StoreError> {
 }
 
 fn remove_temporaries(dir: &Path) -> Result<(), StoreError> {
+    remove_where(dir, |name| name.ends_with(files::TEMPORARY_SUFFIX))
+}
+
+/// What was to take the place of this file, in a directory that is not ours alone.
+fn remove_temporaries_of(path: &Path) -> Result<(), StoreError> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+        return Ok(());
+    };
+    remove_where(dir, |found| {
+        let rest = found.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
+        let ids = rest.and_then(|rest| rest.strip_suffix(files::TEMPORARY_SUFFIX)?.split_once('-'));
+        ids.is_some_and(|(pid, number)| pid.parse::<u32>().is_ok() && number.parse::<u64>().is_ok())
+    })
+}
+
+fn remove_where(dir: &Path, goes: impl Fn(&str) -> bool) -> Result<(), StoreError> {
     for path in files::list(dir)? {
-        let is_temporary = path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .is_some_and(|name| name.ends_with(files::TEMPORARY_SUFFIX));
-        if is_temporary {
+        if path.file_name().and_then(|name| name.to_str()).is_some_and(&goes) {
             files::remove_file(&path)?;
         }
     }
