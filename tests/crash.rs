@@ -21,9 +21,12 @@ mod writers;
 #[path = "crash/writing.rs"]
 mod writing;
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use support::{Random, SayWhich};
+use support::{Random, SayWhich, TestRepo};
 
 /// How often a test kills the daemon.
 fn rounds() -> usize {
@@ -44,4 +47,63 @@ fn seeded() -> (Random, SayWhich<'static>) {
     const VARIABLE: &str = "TINE_CRASH_SEED";
     let (random, seed) = Random::from_environment(VARIABLE);
     (random, SayWhich(VARIABLE, seed))
+}
+
+/// That there is nothing of forks but these, and no layer but those that are named.
+pub fn assert_nothing_else(repo: &TestRepo, what: &str, names: &BTreeSet<String>) {
+    let common_dir = repo.common_dir();
+    let store = common_dir.join("tine");
+    assert_eq!(
+        names_in(&common_dir.join("worktrees")),
+        *names,
+        "{what}: worktrees"
+    );
+    assert_eq!(names_in(&store.join("forks")), *names, "{what}: records");
+    let mut layers = BTreeSet::new();
+    for name in names {
+        let dir = store.join("forks").join(name);
+        for file in names_in(&dir) {
+            let known = ["fork.json", "snapshots.json", "operations"].contains(&file.as_str());
+            assert!(known, "{what}: {file} of {name}");
+            if file == "operations" {
+                // A directory of its own, which names no layers.
+                continue;
+            }
+            let text = fs::read(dir.join(&file)).expect("a record can be read");
+            let value: serde_json::Value = serde_json::from_slice(&text).expect("a record is JSON");
+            let snapshots = value["snapshots"].as_array().cloned().unwrap_or_default();
+            for record in snapshots.iter().chain([&value]) {
+                layers.extend(record["open_layer"].as_u64());
+                let frozen = record["frozen_layers"].as_array().cloned().unwrap_or_default();
+                layers.extend(frozen.iter().filter_map(serde_json::Value::as_u64));
+            }
+        }
+    }
+    let mut found = names_in(&store.join("layers"));
+    found.remove("next");
+    let layers: BTreeSet<String> = layers.iter().map(u64::to_string).collect();
+    assert_eq!(found, layers, "{what}: layers");
+    let refs = repo.git(&["for-each-ref", "--format=%(refname)", "refs/tine"]);
+    for name in refs.lines() {
+        let (fork, label) = name["refs/tine/".len()..]
+            .split_once('/')
+            .expect("a fork and a label");
+        let is_known = names.contains(fork) || label.starts_with("discarded-");
+        assert!(is_known, "{what}: {name} of {names:?}");
+    }
+    let left = repo.sh_in(
+        &common_dir,
+        "find . -name '*.lock' -o -name '*.tmp' -o -name index.tine -o -name log.new -o -path '*/scratch/*'",
+    );
+    assert_eq!(left, "", "{what}");
+}
+
+pub fn names_in(dir: &Path) -> BTreeSet<String> {
+    let Ok(entries) = fs::read_dir(dir) else {
+        return BTreeSet::new();
+    };
+    entries
+        .map(|entry| entry.expect("each entry can be read").file_name())
+        .map(|name| name.into_string().expect("the names are UTF-8"))
+        .collect()
 }

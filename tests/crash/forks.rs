@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
 use super::commits::{Files, read_files};
-use super::{let_pass, rounds, seeded};
+use super::{assert_nothing_else, let_pass, names_in, rounds, seeded};
 use crate::support::{
     OutputExt, Random, TestRepo, Tine, mounts_beneath, process, require_fuse, run_with_timeout,
 };
@@ -250,17 +250,8 @@ impl Crashes<'_> {
 
     /// That there is nothing of forks but these.
     fn assert_nothing_else(&self, listed: &BTreeMap<String, bool>) {
-        let common_dir = self.repo.common_dir();
-        let store = common_dir.join("tine");
         let names: BTreeSet<String> = listed.keys().cloned().collect();
-        assert_eq!(names_in(&common_dir.join("worktrees")), names, "worktrees");
-        assert_eq!(names_in(&store.join("forks")), names, "records");
-        for name in &names {
-            let files = names_in(&store.join("forks").join(name));
-            assert_eq!(files, BTreeSet::from(["fork.json".to_owned()]), "{name}");
-        }
-        let layers = names_in(&store.join("layers")).len() - usize::from(store.join("layers/next").exists());
-        assert_eq!(layers, names.len(), "layers");
+        assert_nothing_else(self.repo, "the store", &names);
         let mounted: BTreeSet<PathBuf> = mounts_beneath(self.repo.root()).into_iter().collect();
         let expected = listed
             .iter()
@@ -273,18 +264,6 @@ impl Crashes<'_> {
             "directories {places:?} of the forks {names:?}"
         );
 
-        let refs = self
-            .repo
-            .git(&["for-each-ref", "--format=%(refname)", "refs/tine"]);
-        for name in refs.lines() {
-            let (fork, label) = name["refs/tine/".len()..]
-                .split_once('/')
-                .expect("a fork and a label");
-            assert!(
-                names.contains(fork) || label.starts_with("discarded-"),
-                "{name} of {names:?}"
-            );
-        }
         let unmerged = [
             "for-each-ref",
             "--format=%(refname)",
@@ -295,22 +274,7 @@ impl Crashes<'_> {
             let fork = &branch["refs/heads/tine/".len()..];
             assert!(names.contains(fork), "{branch} has no commit and no fork");
         }
-        let left = self.repo.sh_in(
-            &common_dir,
-            "find . -name '*.lock' -o -name '*.tmp' -o -name index.tine -o -name log.new",
-        );
-        assert_eq!(left, "");
     }
-}
-
-fn names_in(dir: &Path) -> BTreeSet<String> {
-    let Ok(entries) = fs::read_dir(dir) else {
-        return BTreeSet::new();
-    };
-    entries
-        .map(|entry| entry.expect("each entry can be read").file_name())
-        .map(|name| name.into_string().expect("the names are UTF-8"))
-        .collect()
 }
 
 /// The fork without its bytes.

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::commits::{Files, read_files};
-use super::{let_pass, rounds, seeded};
+use super::{assert_nothing_else, let_pass, rounds, seeded};
 use crate::support::{Random, TestRepo, Tine, require_fuse, run_with_timeout};
 
 const FORKS_MAX: usize = 4;
@@ -202,7 +202,7 @@ impl Crashes<'_> {
         let names: BTreeSet<String> = names
             .map(|fork| fork["name"].as_str().expect("a fork has a name").to_owned())
             .collect();
-        self.assert_nothing_else(&what, &names);
+        assert_nothing_else(self.repo, &what, &names);
         let before = std::mem::take(&mut self.forks);
         for name in before.keys().filter(|name| *name != fork) {
             assert!(names.contains(name), "{what}: {name} is gone");
@@ -272,57 +272,6 @@ impl Crashes<'_> {
         };
         assert!(is_it, "{what}: {name} has {:?}", brief(&found.files));
         assert!(found.snapshots.is_empty(), "{what}: {name} has snapshots");
-    }
-
-    /// That there is nothing of forks but these, and no layer but those that are named.
-    fn assert_nothing_else(&self, what: &str, names: &BTreeSet<String>) {
-        let common_dir = self.repo.common_dir();
-        let store = common_dir.join("tine");
-        assert_eq!(
-            names_in(&common_dir.join("worktrees")),
-            *names,
-            "{what}: worktrees"
-        );
-        assert_eq!(names_in(&store.join("forks")), *names, "{what}: records");
-        let mut layers = BTreeSet::new();
-        for name in names {
-            let dir = store.join("forks").join(name);
-            for file in names_in(&dir) {
-                let known = ["fork.json", "snapshots.json", "operations"].contains(&file.as_str());
-                assert!(known, "{what}: {file} of {name}");
-                if file == "operations" {
-                    // A directory of its own, which names no layers.
-                    continue;
-                }
-                let text = fs::read(dir.join(&file)).expect("a record can be read");
-                let value: serde_json::Value = serde_json::from_slice(&text).expect("a record is JSON");
-                let snapshots = value["snapshots"].as_array().cloned().unwrap_or_default();
-                for record in snapshots.iter().chain([&value]) {
-                    layers.extend(record["open_layer"].as_u64());
-                    let frozen = record["frozen_layers"].as_array().cloned().unwrap_or_default();
-                    layers.extend(frozen.iter().filter_map(serde_json::Value::as_u64));
-                }
-            }
-        }
-        let mut found = names_in(&store.join("layers"));
-        found.remove("next");
-        let layers: BTreeSet<String> = layers.iter().map(u64::to_string).collect();
-        assert_eq!(found, layers, "{what}: layers");
-        let refs = self
-            .repo
-            .git(&["for-each-ref", "--format=%(refname)", "refs/tine"]);
-        for name in refs.lines() {
-            let (fork, label) = name["refs/tine/".len()..]
-                .split_once('/')
-                .expect("a fork and a label");
-            let is_known = names.contains(fork) || label.starts_with("discarded-");
-            assert!(is_known, "{what}: {name} of {names:?}");
-        }
-        let left = self.repo.sh_in(
-            &common_dir,
-            "find . -name '*.lock' -o -name '*.tmp' -o -name index.tine -o -name log.new -o -path '*/scratch/*'",
-        );
-        assert_eq!(left, "", "{what}");
     }
 }
 
@@ -418,16 +367,6 @@ fn brief(files: &Files) -> Vec<(&String, usize)> {
         .collect()
 }
 
-fn names_in(dir: &Path) -> BTreeSet<String> {
-    let Ok(entries) = fs::read_dir(dir) else {
-        return BTreeSet::new();
-    };
-    entries
-        .map(|entry| entry.expect("each entry can be read").file_name())
-        .map(|name| name.into_string().expect("the names are UTF-8"))
-        .collect()
-}
-
 #[test]
 fn invariant_13_snapshots_and_forks_of_forks_that_are_killed_happened_or_not() {
     require_fuse!();
@@ -465,6 +404,6 @@ fn invariant_13_snapshots_and_forks_of_forks_that_are_killed_happened_or_not() {
     }
     crashes.tine.ok(&["daemon", "stop"]);
     crashes.tine.ok(&["list"]);
-    crashes.assert_nothing_else("when all is deleted", &BTreeSet::new());
+    assert_nothing_else(crashes.repo, "when all is deleted", &BTreeSet::new());
     repo.git(&["fsck", "--strict"]);
 }
