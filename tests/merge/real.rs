@@ -42,6 +42,7 @@ fn real_merges_come_out_as_git_merges_them() {
                 compared.texts,
                 compared.other_texts.len()
             );
+            println!("    {:?}", compared.kinds);
             for line in compared.differences.iter().chain(&compared.other_texts) {
                 println!("    {line}");
             }
