@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use tine::git::{GitError, ObjectId, Repository, TreeChange};
 use tine::merge::{
@@ -18,6 +19,9 @@ pub struct Compared {
     pub merges: usize,
     pub clean: usize,
     pub conflicts: usize,
+    /// What merging took, and what git alone took.
+    pub own_time: Duration,
+    pub git_time: Duration,
     /// How many conflicts of each kind.
     pub kinds: BTreeMap<String, usize>,
     /// Texts in conflict whose markers were compared with git's.
@@ -71,10 +75,14 @@ pub fn options(level: Level, strategy: Strategy) -> MergeOptions {
 pub fn compare_texts(repository: &Repository, ours: ObjectId, theirs: ObjectId, compared: &mut Compared) {
     let git_dir = repository.common_dir();
     let what = format!("{ours} {theirs}");
+    let started = Instant::now();
     let Some(merged) = try_merge(repository, &input(ours, theirs), &MergeOptions::default()) else {
         return;
     };
+    compared.own_time += started.elapsed();
+    let started = Instant::now();
     let by_git = merge_by_git(git_dir, ours, theirs, &["--allow-unrelated-histories"]);
+    compared.git_time += started.elapsed();
     let mut differences = check(&merged, git_dir);
     compared.merges += 1;
     compared.clean += usize::from(by_git.is_clean);
@@ -168,7 +176,9 @@ pub fn compare_paths(
         base: Some(base),
         ..input(ours, theirs)
     };
+    let started = Instant::now();
     let merged = merge(repository, &input, &options(Level::Path, Strategy::Abort)).unwrap();
+    compared.own_time += started.elapsed();
     compared.merges += 1;
     compared.clean += usize::from(merged.conflicts.is_empty());
     compared.count(&merged);
