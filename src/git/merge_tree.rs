@@ -251,7 +251,7 @@ fn parse(output: &[u8], is_clean: bool) -> Result<MergedTree, GitError> {
     let mut stages = Vec::new();
     let mut seen = fields.next()?;
     while !seen.is_empty() {
-        stages.push(stage(seen, tree_id)?);
+        stages.extend(stage(seen, tree_id)?);
         seen = fields.next()?;
     }
     let mut messages = Vec::new();
@@ -299,8 +299,9 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// `<mode> <id> <stage>TAB<path>`
-fn stage(field: &[u8], tree_id: ObjectId) -> Result<Stage, GitError> {
+/// `<mode> <id> <stage>TAB<path>`; `None` where it says that nothing is there (mode 000000), which git 2.47 does where
+/// renamed directories and files meet.
+fn stage(field: &[u8], tree_id: ObjectId) -> Result<Option<Stage>, GitError> {
     let (head, name) = split_at(field, b'\t').ok_or_else(|| unexpected(field))?;
     let (mode, rest) = split_at(head, b' ').ok_or_else(|| unexpected(field))?;
     let (id, number) = split_at(rest, b' ').ok_or_else(|| unexpected(field))?;
@@ -309,6 +310,7 @@ fn stage(field: &[u8], tree_id: ObjectId) -> Result<Stage, GitError> {
         b"120000" => TreeEntryKind::Symlink,
         b"160000" => TreeEntryKind::Submodule,
         b"100644" => TreeEntryKind::File,
+        b"000000" => return Ok(None),
         _ => return Err(unexpected(field)),
     };
     let stage = match number {
@@ -319,12 +321,12 @@ fn stage(field: &[u8], tree_id: ObjectId) -> Result<Stage, GitError> {
     };
     let path = path(name, tree_id)?;
     check_path(&path, kind)?;
-    Ok(Stage {
+    Ok(Some(Stage {
         path,
         stage,
         kind,
         id: ObjectId::from_hex(id).map_err(GitError::library(READ))?,
-    })
+    }))
 }
 
 fn path(bytes: &[u8], tree_id: ObjectId) -> Result<RepoPath, GitError> {

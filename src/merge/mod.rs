@@ -19,3 +19,6 @@ pub use conflict::{Conflict, ConflictKind, MergeSide, Resolution, Version};
 pub use settle::text_of;
 pub use text::{Favor, MarkerOptions, Style, TextHunk, TextMerge, is_binary, merge_text};
 pub use tree::{Level, MergeInput, MergeOptions, MergeOutcome, Strategy, merge};
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,14 @@
 //! Settling conflicts by a rule: the lines or the files of one side, or both.
 
+use std::collections::BTreeSet;
+
 use super::classify::is_regular;
 use super::text::{Favor, TextMerge, is_binary, merge_text};
 use super::{
     Conflict, ConflictKind, Level, MergeOptions, MergeOutcome, MergeSide, Resolution, Strategy, Version,
 };
 use crate::git::{GitError, ObjectId, Repository, TreeChange, TreeEntryKind};
+use crate::path::RepoPath;
 
 /// The largest text that is merged line by line here, in bytes.
 pub(super) const MAX_TEXT_BYTES: u64 = 32 << 20;
@@ -13,22 +16,9 @@ pub(super) const MAX_TEXT_BYTES: u64 = 32 << 20;
 /// The texts of a conflict, merged; `None` where it is about something else, or where one is no text or larger than
 /// 32 MiB.
 pub fn text_of(repository: &Repository, conflict: &Conflict) -> Result<Option<TextMerge>, GitError> {
-    let is_text = matches!(
-        conflict.kind,
-        ConflictKind::BothModified | ConflictKind::BothAdded
-    );
-    let ([ours], [theirs], [] | [_]) = (
-        conflict.ours.as_slice(),
-        conflict.theirs.as_slice(),
-        conflict.base.as_slice(),
-    ) else {
+    let Some(TextVersions { base, ours, theirs }) = TextVersions::of(conflict) else {
         return Ok(None);
     };
-    if !is_text || !is_regular(ours.kind) || !is_regular(theirs.kind) {
-        return Ok(None);
-    }
-    // Over a symlink both are new.
-    let base = conflict.base.first().filter(|base| is_regular(base.kind));
     let mut texts = [Vec::new(), Vec::new(), Vec::new()];
     for (text, version) in texts.iter_mut().zip([base, Some(ours), Some(theirs)]) {
         let Some(version) = version else {
@@ -44,6 +34,54 @@ pub fn text_of(repository: &Repository, conflict: &Conflict) -> Result<Option<Te
     }
     let [base, ours, theirs] = &texts;
     Ok(Some(merge_text(base, ours, theirs)))
+}
+
+/// The files of a conflict that is about what regular files hold.
+#[derive(Clone, Copy)]
+struct TextVersions<'a> {
+    /// Over a symlink, say, both are new.
+    base: Option<&'a Version>,
+    ours: &'a Version,
+    theirs: &'a Version,
+}
+
+impl TextVersions<'_> {
+    fn of(conflict: &Conflict) -> Option<TextVersions<'_>> {
+        let is_text = matches!(
+            conflict.kind,
+            ConflictKind::BothModified | ConflictKind::BothAdded
+        );
+        let ([ours], [theirs], [] | [_]) = (
+            conflict.ours.as_slice(),
+            conflict.theirs.as_slice(),
+            conflict.base.as_slice(),
+        ) else {
+            return None;
+        };
+        let found = TextVersions {
+            base: conflict.base.first().filter(|base| is_regular(base.kind)),
+            ours,
+            theirs,
+        };
+        (is_text && is_regular(ours.kind) && is_regular(theirs.kind)).then_some(found)
+    }
+
+    /// Executable or not: as the side that changed it has it.
+    fn kind(&self, favor: Favor) -> TreeEntryKind {
+        let base = self.base.map(|base| base.kind);
+        let (ours, theirs) = (self.ours.kind, self.theirs.kind);
+        if ours == theirs || base == Some(theirs) {
+            return ours;
+        }
+        if base == Some(ours) {
+            return theirs;
+        }
+        match favor {
+            Favor::Ours => ours,
+            Favor::Theirs => theirs,
+            Favor::Union => TreeEntryKind::Executable,
+        }
+    }
 }
 
 /// Settles what the strategy has an answer for.
@@ -69,18 +107,19 @@ pub(super) fn settle(
         }
     }
     // Where a file takes the place of a directory, nothing more can come into that.
-    let files: Vec<_> = changes
+    let files: BTreeSet<RepoPath> = changes
         .iter()
         .filter(|change| change.new.is_some())
         .map(|change| change.path.clone())
         .collect();
-    changes.retain(|change| {
-        !files
-            .iter()
-            .any(|file| *file != change.path && change.path.starts_with(file))
-    });
+    changes.retain(|change| !directories_above(&change.path).any(|directory| files.contains(&directory)));
     outcome.tree_id = repository.edit_tree(tree_id, &changes)?;
     Ok(outcome)
+}
+
+fn directories_above(path: &RepoPath) -> impl Iterator<Item = RepoPath> {
+    std::iter::successors(path.split_last(), |(directory, _)| directory.split_last())
+        .map(|(directory, _)| directory)
 }
 
 fn resolution(
@@ -95,42 +134,18 @@ fn resolution(
         Strategy::Union => (Favor::Union, None),
     };
     let whole_files = options.level == Level::Path && side.is_some();
-    if !whole_files && let Some(text) = text_of(repository, conflict)? {
-        return write_text(repository, conflict, &text, favor).map(Some);
+    if let Some(versions) = TextVersions::of(conflict).filter(|_| !whole_files)
+        && let Some(text) = text_of(repository, conflict)?
+    {
+        let content = text.settle(favor);
+        let version = Version {
+            path: versions.ours.path.clone(),
+            kind: versions.kind(favor),
+            id: repository.write_blob(&mut content.as_slice(), content.len() as u64)?,
+        };
+        return Ok(Some(Resolution::Versions(vec![version])));
     }
     Ok(side.map(Resolution::Side).or_else(|| both(conflict)))
-}
-
-/// A conflict's texts as one version.
-fn write_text(
-    repository: &Repository,
-    conflict: &Conflict,
-    text: &TextMerge,
-    favor: Favor,
-) -> Result<Resolution, GitError> {
-    let content = text.settle(favor);
-    let id = repository.write_blob(&mut content.as_slice(), content.len() as u64)?;
-    let (Some(ours), Some(theirs)) = (conflict.ours.first(), conflict.theirs.first()) else {
-        return Ok(Resolution::Side(MergeSide::Base));
-    };
-    let base_kind = conflict.base.first().map(|base| base.kind);
-    let kind = if ours.kind == theirs.kind || base_kind == Some(theirs.kind) {
-        ours.kind
-    } else if base_kind == Some(ours.kind) {
-        theirs.kind
-    } else {
-        match favor {
-            Favor::Ours => ours.kind,
-            Favor::Theirs => theirs.kind,
-            Favor::Union => TreeEntryKind::Executable,
-        }
-    };
-    let version = Version {
-        path: ours.path.clone(),
-        kind,
-        id,
-    };
-    Ok(Resolution::Versions(vec![version]))
 }
 
 /// What is both sides' at once, of what is no text.

@@ -1,9 +1,10 @@
 //! One merge, by tine and by git, and everything in which they differ.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use tine::git::{ObjectId, Repository, TreeChange};
+use tine::git::{GitError, ObjectId, Repository, TreeChange};
 use tine::merge::{
     Conflict, ConflictKind, Level, MarkerOptions, MergeInput, MergeOptions, MergeOutcome, MergeSide,
     Resolution, Strategy, merge, text_of,
@@ -18,11 +19,43 @@ pub struct Compared {
     pub merges: usize,
     pub clean: usize,
     pub conflicts: usize,
+    /// What merging took, and what git alone took.
+    pub own_time: Duration,
+    pub git_time: Duration,
+    /// How many conflicts of each kind.
+    pub kinds: BTreeMap<String, usize>,
     /// Texts in conflict whose markers were compared with git's.
     pub texts: usize,
     /// Of those, the ones with other markers.
     pub other_texts: Vec<String>,
     pub differences: Vec<String>,
+}
+
+/// Merges; `None` where git itself dies of it. git 2.47 has assertions that some renames of directories break.
+pub fn try_merge(
+    repository: &Repository,
+    input: &MergeInput,
+    options: &MergeOptions,
+) -> Option<MergeOutcome> {
+    match merge(repository, input, options) {
+        Ok(outcome) => Some(outcome),
+        Err(GitError::GitFailed { stderr, .. })
+            if stderr.contains("Assertion") && stderr.contains("merge-ort.c") =>
+        {
+            println!("git died: {stderr}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+impl Compared {
+    fn count(&mut self, merged: &MergeOutcome) {
+        self.conflicts += merged.conflicts.len();
+        for conflict in &merged.conflicts {
+            *self.kinds.entry(format!("{:?}", conflict.kind)).or_default() += 1;
+        }
+    }
 }
 
 pub fn input(ours: ObjectId, theirs: ObjectId) -> MergeInput {
@@ -42,12 +75,18 @@ pub fn options(level: Level, strategy: Strategy) -> MergeOptions {
 pub fn compare_texts(repository: &Repository, ours: ObjectId, theirs: ObjectId, compared: &mut Compared) {
     let git_dir = repository.common_dir();
     let what = format!("{ours} {theirs}");
-    let merged = merge(repository, &input(ours, theirs), &MergeOptions::default()).unwrap();
+    let started = Instant::now();
+    let Some(merged) = try_merge(repository, &input(ours, theirs), &MergeOptions::default()) else {
+        return;
+    };
+    compared.own_time += started.elapsed();
+    let started = Instant::now();
     let by_git = merge_by_git(git_dir, ours, theirs, &["--allow-unrelated-histories"]);
+    compared.git_time += started.elapsed();
     let mut differences = check(&merged, git_dir);
     compared.merges += 1;
     compared.clean += usize::from(by_git.is_clean);
-    compared.conflicts += merged.conflicts.len();
+    compared.count(&merged);
     if by_git.is_clean != merged.conflicts.is_empty() {
         differences.push(format!("git: clean is {}", by_git.is_clean));
     }
@@ -55,6 +94,8 @@ pub fn compare_texts(repository: &Repository, ours: ObjectId, theirs: ObjectId, 
     let stages: BTreeSet<Staged> = by_git
         .stages
         .iter()
+        // git 2.47 sometimes says of a stage that it is empty.
+        .filter(|(_, _, mode, _)| *mode != 0)
         .map(|(path, stage, mode, id)| (real(path), *stage, *mode, *id))
         .collect();
     if stages != versions(&merged.conflicts) {
@@ -135,10 +176,12 @@ pub fn compare_paths(
         base: Some(base),
         ..input(ours, theirs)
     };
+    let started = Instant::now();
     let merged = merge(repository, &input, &options(Level::Path, Strategy::Abort)).unwrap();
+    compared.own_time += started.elapsed();
     compared.merges += 1;
     compared.clean += usize::from(merged.conflicts.is_empty());
-    compared.conflicts += merged.conflicts.len();
+    compared.count(&merged);
     let mut differences = check(&merged, git_dir);
     let tree = |commit: ObjectId| files(git_dir, repository.peel_to_tree(commit).unwrap());
     let sides = [base, ours, theirs].map(tree);
@@ -231,7 +274,10 @@ pub fn compare_strategies(
     let git_dir = repository.common_dir();
     for (strategy, option) in [(Strategy::Ours, "-Xours"), (Strategy::Theirs, "-Xtheirs")] {
         let what = format!("{option} {ours} {theirs}");
-        let merged = merge(repository, &input(ours, theirs), &options(Level::Text, strategy)).unwrap();
+        let Some(merged) = try_merge(repository, &input(ours, theirs), &options(Level::Text, strategy))
+        else {
+            return;
+        };
         if !merged.conflicts.is_empty() {
             compared
                 .differences

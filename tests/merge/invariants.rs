@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tine::git::{ObjectId, Repository};
-use tine::merge::{Conflict, ConflictKind, Level, MergeInput, MergeOutcome, Strategy, merge};
+use tine::merge::{Conflict, ConflictKind, Level, MergeInput, MergeOutcome, Strategy};
 
-use crate::against_git::options;
+use crate::against_git::{options, try_merge};
 use crate::histories::{self, Pair};
 use crate::support::{Random, SayWhich, TestRepo};
 
@@ -21,14 +21,19 @@ fn with_histories(count: usize, test: impl FnOnce(&TestRepo, &Repository, &[Pair
     test(&repo, &Repository::discover(repo.dir()).unwrap(), &pairs);
 }
 
-fn merged(repository: &Repository, [base, ours, theirs]: [ObjectId; 3], level: Level) -> MergeOutcome {
+/// `None` where git dies of it.
+fn merged(
+    repository: &Repository,
+    [base, ours, theirs]: [ObjectId; 3],
+    level: Level,
+) -> Option<MergeOutcome> {
     let input = MergeInput {
         base: Some(base),
         ours,
         theirs,
         allow_unrelated: false,
     };
-    merge(repository, &input, &options(level, Strategy::Abort)).unwrap()
+    try_merge(repository, &input, &options(level, Strategy::Abort))
 }
 
 /// All files beneath `dir` with their contents, but for the object database, which grows.
@@ -68,8 +73,8 @@ fn invariant_09_merging_touches_neither_refs_nor_the_checkout() {
             };
             for level in [Level::Text, Level::Path] {
                 for strategy in [Strategy::Abort, Strategy::Ours, Strategy::Theirs, Strategy::Union] {
-                    let first = merge(repository, &input, &options(level, strategy)).unwrap();
-                    let again = merge(repository, &input, &options(level, strategy)).unwrap();
+                    let first = try_merge(repository, &input, &options(level, strategy));
+                    let again = try_merge(repository, &input, &options(level, strategy));
                     assert_eq!(first, again, "the same input gives the same outcome");
                 }
             }
@@ -90,7 +95,7 @@ fn invariant_10_what_one_side_changed_comes_unchanged() {
             let expected = repository.peel_to_tree(side).unwrap();
             for level in [Level::Text, Level::Path] {
                 for three in [[base, base, side], [base, side, base], [base, side, side]] {
-                    let outcome = merged(repository, three, level);
+                    let outcome = merged(repository, three, level).unwrap();
                     assert_eq!(outcome.tree_id, expected, "{level:?} {three:?}");
                     assert!(outcome.conflicts.is_empty() && outcome.settled.is_empty());
                 }
@@ -109,6 +114,9 @@ fn invariant_10_swapped_sides_mirror_the_conflicts() {
             for level in [Level::Text, Level::Path] {
                 let outcome = merged(repository, [base, pair.ours, pair.theirs], level);
                 let swapped = merged(repository, [base, pair.theirs, pair.ours], level);
+                let (Some(outcome), Some(swapped)) = (outcome, swapped) else {
+                    continue;
+                };
                 let what = format!("{level:?} {pair:?}");
                 assert_eq!(outcome.tree_id, swapped.tree_id, "{what}");
                 let mirrored: Vec<Conflict> = swapped.conflicts.into_iter().map(mirrored).collect();

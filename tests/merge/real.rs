@@ -42,6 +42,13 @@ fn real_merges_come_out_as_git_merges_them() {
                 compared.texts,
                 compared.other_texts.len()
             );
+            println!("    {:?}", compared.kinds);
+            if !compared.own_time.is_zero() {
+                println!("    in {} ms", compared.own_time.as_millis());
+            }
+            if !compared.git_time.is_zero() {
+                println!("    git alone in {} ms", compared.git_time.as_millis());
+            }
             for line in compared.differences.iter().chain(&compared.other_texts) {
                 println!("    {line}");
             }

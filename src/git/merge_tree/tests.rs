@@ -246,7 +246,7 @@ fn renormalising_is_as_configured_and_as_git_merge_does_it() {
 #[test]
 fn renames_are_followed_as_git_merge_follows_them() {
     let text = "1\n2\n3\n4\n5\n6\n7\n8\n";
-    // git 2.47 follows renames whatever `merge.renames` says, 2.49 does as it is told.
+    // git 2.47 follows renames whatever `merge.renames` says, 2.50 does as it is told.
     for (setting, value) in [
         ("merge.renames", "true"),
         ("merge.renames", "false"),

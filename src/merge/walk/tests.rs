@@ -133,12 +133,20 @@ fn merged(base: &Files, ours: &Files, theirs: &Files) -> (Files, Vec<Conflict>) 
     (memory.edited(ours, &walked.changes), walked.conflicts)
 }
 
+/// Base, ours, theirs; the merged tree, and the conflicts.
+type Case = (
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static [(ConflictKind, &'static str)],
+);
+
 #[test]
 fn each_kind_of_change_is_merged() {
     use ConflictKind::*;
     #[rustfmt::skip]
-    let cases: &[(&str, &str, &str, &str, &[(ConflictKind, &str)])] = &[
-        // base, ours, theirs, merged, conflicts
+    let cases: &[Case] = &[
         ("a=1", "a=1 b=2", "a=1 d/c=3", "a=1 b=2 d/c=3", &[]),
         ("a=1 b=1", "a=2 b=1", "a=1 b=3x", "a=2 b=3x", &[]),
         ("a=1 d/b=1", "a=1", "d/b=1", "", &[]),
