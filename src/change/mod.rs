@@ -12,6 +12,7 @@ pub mod error;
 pub mod merge;
 mod nested;
 pub mod point;
+pub mod rerere;
 pub mod resolver;
 pub mod revert;
 pub mod review;

@@ -22,6 +22,7 @@ pub mod patterns;
 pub mod program;
 pub mod refs;
 pub mod repository;
+pub mod rerere;
 mod rule_files;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -13,7 +13,7 @@ use crate::change::changeset::{self, Blobs};
 use crate::change::compare::compare_trees;
 use crate::change::merge::{MergeSpec, Planned, Tip, plan};
 use crate::change::review::{ConflictRecord, ReviewRecord, ReviewState, ReviewedMerge};
-use crate::change::{ChangeError, CommitOptions, FoundPoint, Point, PointTree, commit, snapshots};
+use crate::change::{ChangeError, CommitOptions, FoundPoint, Point, PointTree, commit, rerere, snapshots};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::points::ResolvedPoint;
 use crate::daemon::policy::Signers;
@@ -246,7 +246,7 @@ impl<'a> Merging<'a> {
             message: request.message.clone(),
         };
         let store = &self.daemon.store;
-        let record = store.add_document(Shelf::Reviews, |id| ReviewRecord {
+        let mut record = store.add_document(Shelf::Reviews, |id| ReviewRecord {
             id,
             created_secs: Timestamp::now().secs,
             state: ReviewState::Open,
@@ -259,6 +259,9 @@ impl<'a> Merging<'a> {
             amendments: Vec::new(),
             commit: None,
         })?;
+        if let Err(error) = rerere::recall(store, &self.repository, &mut record) {
+            log::warn!("what git remembers is not used: {error}");
+        }
         record.save(store, &self.repository)?;
         log::info!(
             "review {}: {} into {}",

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::merging;
-use crate::change::ChangeError;
 use crate::change::compare::compare_trees;
 use crate::change::review::{
     Amendment, ResolutionRecord, ResolvedHow, ReviewRecord, ReviewState, VersionRecord,
 };
+use crate::change::{ChangeError, rerere};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::policy::Signers;
 use crate::daemon::protocol::{
@@ -212,6 +212,9 @@ pub fn commit(
         && merged.status == MergeStatus::Merged
         && !request.dry_run
     {
+        if let Err(error) = rerere::remember(&daemon.store, &repository, &record) {
+            log::warn!("git does not remember review {}: {error}", record.id);
+        }
         record.state = ReviewState::Committed;
         record.commit = merged.after.clone();
         // The merge stands.

@@ -177,11 +177,11 @@ fn sync(path: &Path) -> Result<(), StoreError> {
 }
 
 /// A directory that goes, with all in it, when this is dropped.
-pub(super) struct ScratchDir(PathBuf);
+pub struct ScratchDir(PathBuf);
 
 impl ScratchDir {
     /// Makes one in `parent`, which is made, too.
-    pub fn create(parent: &Path) -> Result<ScratchDir, StoreError> {
+    pub(super) fn create(parent: &Path) -> Result<ScratchDir, StoreError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         make_private_dir(parent)?;
         let dir = parent.join(NEXT.fetch_add(1, Ordering::Relaxed).to_string());

@@ -62,6 +62,7 @@ use crate::path::{EntryName, RepoPath};
 pub use beginning::ParentOptions;
 pub use collect::Collection;
 pub use documents::Shelf;
+pub use files::ScratchDir;
 pub use memo::{ConvertedAs, IndexStamp, Memo, StoredAs};
 pub use recover::{BACKSTAGE_NAME, default_mount_root};
 pub use snapshots::{SnapshotOptions, tree_label};
@@ -532,6 +533,11 @@ impl Store {
         open.bases.retain(|_, base| base.strong_count() > 0);
         open.bases.insert(key, Arc::downgrade(&base));
         Ok(base)
+    }
+
+    /// An empty directory, which goes when this is dropped.
+    pub fn scratch_dir(&self) -> Result<ScratchDir, StoreError> {
+        ScratchDir::create(&self.places.scratch())
     }
 
     /// Changes a fork's record. The name cannot be changed.

@@ -307,7 +307,7 @@ impl Store {
         let record = self.places.read_record(name)?;
         self.restore_worktree(&record)?;
         let worktree = LinkedWorktree::open(&self.repository, &record.worktree_id)?;
-        let scratch = files::ScratchDir::create(&self.places.scratch())?;
+        let scratch = self.scratch_dir()?;
         let standing = self.standing_of(&mut self.open.lock(), &snapshot.as_fork(&record))?;
         let layer = Layer::create(&scratch.path().join("layer"), LayerId(0))?;
         let stack = LayerStack::new(layer, standing.frozen);

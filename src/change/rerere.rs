@@ -1,0 +1,99 @@
+//! Reviews and git's memory of resolutions: what git remembers resolves a conflict by itself, and what a review came to is
+//! remembered. Where `git rerere` is not used, nothing happens.
+
+use super::ChangeError;
+use super::review::{ConflictRecord, ResolutionRecord, ResolvedHow, ReviewRecord, VersionRecord};
+use crate::git::rerere::TextConflict;
+use crate::git::{ObjectId, Repository};
+use crate::merge::{Conflict, MarkerOptions, Version, text_of};
+use crate::workspace::Store;
+
+/// Whom such resolutions are from.
+const BY: &str = "git rerere";
+
+/// Resolves the open conflicts that git remembers; how many.
+pub fn recall(
+    store: &Store,
+    repository: &Repository,
+    review: &mut ReviewRecord,
+) -> Result<usize, ChangeError> {
+    let mut recalled = 0;
+    if !repository.remembers_resolutions() {
+        return Ok(recalled);
+    }
+    for record in &mut review.conflicts {
+        let Some(conflict) = text_conflict(repository, record)?.filter(|_| record.resolution.is_none())
+        else {
+            continue;
+        };
+        let scratch = store.scratch_dir()?;
+        let Some(text) = repository.remembered_resolution(&conflict, scratch.path())? else {
+            continue;
+        };
+        let (path, kind) = record.content_place();
+        let id = repository.write_blob(&mut text.as_slice(), text.len() as u64)?;
+        record.resolution = Some(ResolutionRecord {
+            how: ResolvedHow::Content,
+            versions: vec![VersionRecord {
+                path,
+                kind,
+                id: id.to_string(),
+            }],
+            by: BY.to_owned(),
+            reasoning: None,
+            metadata: None,
+        });
+        recalled += 1;
+    }
+    Ok(recalled)
+}
+
+/// Has git remember what became of the conflicts.
+pub fn remember(store: &Store, repository: &Repository, review: &ReviewRecord) -> Result<(), ChangeError> {
+    if !repository.remembers_resolutions() {
+        return Ok(());
+    }
+    for record in &review.conflicts {
+        let resolution = record
+            .resolution
+            .as_ref()
+            .filter(|resolution| resolution.by != BY);
+        let Some([version]) = resolution.map(|resolution| resolution.versions.as_slice()) else {
+            continue;
+        };
+        let (Some(conflict), Ok(id)) = (
+            text_conflict(repository, record)?,
+            ObjectId::from_hex(version.id.as_bytes()),
+        ) else {
+            continue;
+        };
+        let scratch = store.scratch_dir()?;
+        repository.remember_resolution(&conflict, &repository.read_blob(id)?, scratch.path())?;
+    }
+    Ok(())
+}
+
+/// The conflict as git would have it in a checkout; `None` for what is no text.
+fn text_conflict(
+    repository: &Repository,
+    record: &ConflictRecord,
+) -> Result<Option<TextConflict>, ChangeError> {
+    let conflict: Conflict = record.conflict()?;
+    let Some(text) = text_of(repository, &conflict)? else {
+        return Ok(None);
+    };
+    let stage = |versions: &[Version]| versions.first().map(|version| (version.kind, version.id));
+    Ok(Some(TextConflict {
+        stages: [
+            stage(&conflict.base),
+            stage(&conflict.ours),
+            stage(&conflict.theirs),
+        ],
+        path: conflict.path,
+        marked: text.render(&MarkerOptions {
+            ours_label: Some("ours".to_owned()),
+            theirs_label: Some("theirs".to_owned()),
+            ..MarkerOptions::default()
+        }),
+    }))
+}
