@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::content::content;
-use super::context::Context;
+use super::context::{Connection, Context};
 use super::inside::command_line;
 use super::output::{Cell, Output, Tone, counted, quoted, short_id, table};
 use super::resolving::{self, Left, ResolverArgs};
@@ -16,7 +16,7 @@ use crate::daemon::protocol::{
     ReviewWish,
 };
 use crate::daemon::{ErrorCode, ExitCode, Failure};
-use crate::git::CallerConfig;
+use crate::git::{CallerConfig, program};
 use crate::merge::{ConflictKind, Level, Strategy, TextHunk, text_of};
 use crate::path::text::PathText;
 
@@ -81,6 +81,12 @@ pub struct Merge {
     #[arg(long, conflicts_with = "dry_run")]
     pub review: bool,
 
+    /// On conflicts, begin the merge in the mounted target as git does, with markers in the files: `git commit` there concludes
+    /// it, `git merge --abort` takes it back
+    #[arg(long, value_enum, value_name = "STYLE", num_args = 0..=1, require_equals = true, default_missing_value = "merge",
+          conflicts_with_all = ["dry_run", "review", "resolver", "base", "all_or_nothing"])]
+    pub markers: Option<MarkerStyle>,
+
     /// Remove the source forks and branches when they are merged
     #[arg(long)]
     pub delete: bool,
@@ -115,6 +121,27 @@ pub enum StrategyArg {
     Theirs,
     /// The lines of both
     Union,
+}
+
+/// What conflicts in files look like (`merge.conflictStyle`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum MarkerStyle {
+    /// Both sides
+    Merge,
+    /// The base between them
+    Diff3,
+    /// The same, without lines that both sides begin or end with
+    Zdiff3,
+}
+
+impl MarkerStyle {
+    fn name(self) -> &'static str {
+        match self {
+            MarkerStyle::Merge => "merge",
+            MarkerStyle::Diff3 => "diff3",
+            MarkerStyle::Zdiff3 => "zdiff3",
+        }
+    }
 }
 
 pub fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
@@ -158,6 +185,7 @@ pub fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
             (false, true) => ReviewWish::OnConflict,
             (false, false) => ReviewWish::Never,
         },
+        markers: verb.markers.is_some(),
         message: (!verb.message.is_empty()).then(|| verb.message.join("\n\n")),
         author: Some(author),
         committer: Some(committer),
@@ -173,6 +201,10 @@ pub fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
             context.output.trouble(failure);
         }
     }
+    if let Some(style) = verb.markers.filter(|_| merged.status == MergeStatus::Conflicts) {
+        tell(context, &merged, true)?;
+        return begin_in_mount(verb, style, &merged, context, &mut connection);
+    }
     let Some(review) = merged.review.filter(|_| verb.resolving.resolver.is_some()) else {
         return tell_merge(context, &merged);
     };
@@ -184,13 +216,58 @@ pub fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
     Ok(ExitCode::Refused.code())
 }
 
+/// Begins a merge with conflicts in the mount of the target, by git.
+fn begin_in_mount(
+    verb: &Merge,
+    style: MarkerStyle,
+    merged: &Merged,
+    context: &Context,
+    connection: &mut Connection,
+) -> Result<Exit, Failure> {
+    let commit = merged
+        .sources
+        .last()
+        .and_then(|source| source.source.commit.as_deref());
+    let (Some(fork), Some(commit)) = (&merged.target.fork, commit) else {
+        return Err(Failure::new(
+            ErrorCode::NotMounted,
+            "markers need a commit, and a fork to merge it into",
+        )
+        .hint("`--review` keeps the conflicts instead"));
+    };
+    let dir = connection.show(fork)?.mount_dir;
+    let mut git = program::command(&dir);
+    git.arg("-c")
+        .arg(format!("merge.conflictStyle={}", style.name()))
+        .args(["merge", "--no-ff", "--quiet"]);
+    for paragraph in &verb.message {
+        git.args(["-m", paragraph]);
+    }
+    git.arg(commit);
+    let finished = program::finish(&mut git, b"")?;
+    match finished.status.code() {
+        Some(0 | 1) => {
+            context.output.note(&format!(
+                "the merge is under way in {}: edit the files and `git add` them, then `git commit`; or `git merge --abort`",
+                dir.display()
+            ));
+            Ok(ExitCode::Refused.code())
+        }
+        _ => Err(program::failed(&git, &finished).into()),
+    }
+}
+
 /// Shows what came of a merge; the exit code that says it.
 pub fn tell_merge(context: &Context, merged: &Merged) -> Result<Exit, Failure> {
+    tell(context, merged, false)
+}
+
+fn tell(context: &Context, merged: &Merged, is_begun: bool) -> Result<Exit, Failure> {
     match context.output.is_json() {
         true => context
             .output
             .json(&with_contents(context, merged, &merged.conflicts)?)?,
-        false => context.output.text(&told(merged, &context.output))?,
+        false => context.output.text(&told(merged, is_begun, &context.output))?,
     }
     Ok(match merged.status {
         MergeStatus::Merged => SUCCESS,
@@ -306,7 +383,8 @@ fn conflicts_with_contents<'a>(
         .collect()
 }
 
-fn told(merged: &Merged, output: &Output) -> String {
+/// In words. What `is_begun` git goes on with.
+fn told(merged: &Merged, is_begun: bool, output: &Output) -> String {
     let target = target_name(&merged.target);
     let mut text = String::new();
     for source in &merged.sources {
@@ -336,11 +414,12 @@ fn told(merged: &Merged, output: &Output) -> String {
             .collect();
         text.push_str(&table(&rows));
         text.push_str(match merged.before == merged.after {
-            true => "nothing was changed",
+            true => "nothing is merged",
             false => "what came before is merged",
         });
         text.push_str(&match merged.review {
             Some(review) => format!("; `tine review show {review}` is where to go on\n"),
+            None if is_begun => "\n".to_owned(),
             None => "; `--review` keeps it for resolving, `--strategy` settles it, `--json` shows it whole\n"
                 .to_owned(),
         });

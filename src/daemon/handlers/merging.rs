@@ -165,6 +165,11 @@ impl<'a> Merging<'a> {
     }
 
     fn run_in(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Merge, Failure> {
+        if let Holder::Fork(fork) = &self.holder
+            && let Some(operation) = turn_of(turns, fork)?.open()?.worktree.operation_in_progress()
+        {
+            return Err(ChangeError::OperationInProgress(operation).into());
+        }
         let before = self.target_tip(turns)?;
         let mut tip = before;
         let mut sources: Vec<PlannedSource> = Vec::new();
@@ -189,6 +194,9 @@ impl<'a> Merging<'a> {
             (true, true) => MergeStatus::NothingToMerge,
             (true, false) => MergeStatus::Merged,
         };
+        if self.request.markers && !conflicts.is_empty() {
+            self.prepare_for_markers(turns, &sources)?;
+        }
         let snapshot = match tip == before {
             true => None,
             false => self.move_target(turns, &sources, before, tip)?,
@@ -221,6 +229,29 @@ impl<'a> Merging<'a> {
             changes: changes.iter().map(report::change_line).collect(),
             snapshot,
         })
+    }
+
+    /// Commits what is uncommitted in the source that conflicts with a mounted target, so that git can merge it there.
+    fn prepare_for_markers(
+        &self,
+        turns: &BTreeMap<ForkName, Turn<'_>>,
+        sources: &[PlannedSource],
+    ) -> Result<(), Failure> {
+        let is_mounted = match &self.holder {
+            Holder::Fork(fork) => turn_of(turns, fork)?.is_mounted(),
+            Holder::Branch(_) | Holder::Checkout(..) => false,
+        };
+        if !is_mounted {
+            return Err(Failure::new(
+                ErrorCode::NotMounted,
+                "markers need a fork that is mounted to merge into",
+            )
+            .hint("`tine mount FORK`, and `--into FORK`; or `--review` instead"));
+        }
+        if let Some((fork, planned)) = sources.last().and_then(|source| source.uncommitted.as_ref()) {
+            self.commit_source(turn_of(turns, fork)?, *planned)?;
+        }
+        Ok(())
     }
 
     /// Keeps the merge of `source` into `ours` as a review; its number.

@@ -35,6 +35,10 @@ pub struct MergeRequest {
     pub delete: bool,
     pub dry_run: bool,
     pub review: ReviewWish,
+    /// Conflicts are for the caller to put into the mounted target with markers: what is uncommitted in the source is committed
+    /// for that.
+    #[serde(default)]
+    pub markers: bool,
     pub message: Option<String>,
     pub author: Option<IdentityText>,
     pub committer: Option<IdentityText>,
@@ -58,6 +62,7 @@ impl MergeRequest {
             delete: false,
             dry_run: false,
             review: ReviewWish::Never,
+            markers: false,
             message: None,
             author: None,
             committer: None,
