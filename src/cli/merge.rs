@@ -20,7 +20,7 @@ use crate::git::{CallerConfig, program};
 use crate::merge::{ConflictKind, Level, Strategy, TextHunk, text_of};
 use crate::path::text::PathText;
 
-/// Merge forks, snapshots, branches, commits or trees into a fork or branch
+/// Merge forks, snapshots, branches or commits into a fork or branch
 ///
 /// A source is a fork (with what is uncommitted in it), `FORK@SNAPSHOT`, a branch, a commit, a tree, or `pristine`. The target is
 /// the fork you stand in, or else the branch that the first source came from; --into names another fork or branch. Where the

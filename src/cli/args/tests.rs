@@ -205,7 +205,7 @@ fn a_wrong_flag_or_verb_gets_a_hint_that_fits() {
         ),
         (
             "unmount x -m done",
-            "required arguments were not provided: --commit",
+            "required arguments were not provided: <--keep|--commit|",
             "--commit -m MSG",
         ),
         ("lst", "unrecognized subcommand 'lst'", "`tine list`;"),
@@ -222,8 +222,8 @@ fn a_wrong_flag_or_verb_gets_a_hint_that_fits() {
             "`tine unmount --help`",
         ),
         (
-            "new x --on-unmount merge",
-            "invalid value 'merge'",
+            "new x --on-unmount push",
+            "invalid value 'push'",
             "`tine new --help`",
         ),
         (
