@@ -58,6 +58,7 @@ BARS = [
     Bar("commit of 10 files", 0.1, least_files=MANY),
     Bar("status with 10 changes", 0.1, least_files=MANY),
     Bar("names of 10 changes", 0.1, least_files=MANY),
+    Bar("merge of 10 files with 10", 1.0, least_files=MANY),
     Bar("create 10,000 files of 4 KiB", 4, stretch=2.5),
     Bar("tar x of 3,000 files", 4, stretch=2.5),
     Bar("rm -rf of them", 4, stretch=2.5),

@@ -85,6 +85,10 @@ class Workspace:
         status = ("git", "status", "--short")
         return status, status, ("sh", "-c", f"git add -A && git commit -qm {message}")
 
+    def merge(self, branch):
+        """The command that merges the branch, as one would there."""
+        return ("git", "merge", "--quiet", "--no-edit", branch)
+
     def scratch(self, name):
         """A new directory that git ignores: what is in it need not be kept when the workspace goes."""
         path = os.path.join(self.dir, "target", name)
@@ -195,6 +199,9 @@ class Fork(Workspace):
             (*tine, "diff", self.name, "--name-only"),
             (*tine, "commit", self.name, "-m", message),
         )
+
+    def merge(self, branch):
+        return (self.repository.tine, "-C", self.main_dir, "merge", branch, "--into", self.name)
 
 
 def without_rings(_tine):

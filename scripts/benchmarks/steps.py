@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Callable
 
 from .places import Fork
-from .programs import drop_caches, run, timed
+from .programs import Failure, drop_caches, run, timed
 from .sources import npm
 
 MIB = 1 << 20
@@ -90,10 +90,15 @@ def second_fork(workspace, _sources):
     return seconds
 
 
+def sources_in(workspace):
+    """Paths of source files."""
+    listed = run("git", "ls-files", "-z", "*.rs", "*.c", "*.py", "*.md", cwd=workspace.dir).split("\0")
+    return [path for path in listed if path and not path.startswith("docs/")]
+
+
 def commit(workspace, _sources):
     """Ten files changed, looked at, and committed: in a fork by tine, then ten more there by git."""
-    listed = run("git", "ls-files", "-z", "*.rs", "*.c", "*.py", "*.md", cwd=workspace.dir).split("\0")
-    files = [path for path in listed if path and not path.startswith("docs/")]
+    files = sources_in(workspace)
     run(*STATUS, cwd=workspace.dir)
     change(workspace, files[:10])
     show, names, record = workspace.commit("bench")
@@ -105,6 +110,26 @@ def commit(workspace, _sources):
     change(workspace, files[10:20])
     by_git = ("sh", "-c", "git add -A && git commit -qm bench")
     seconds["git add -A and git commit of 10 files"] = timed(*by_git, cwd=workspace.dir)
+    return seconds
+
+
+def merge(workspace, _sources):
+    """A branch that changed ten files, merged into one that changed ten others: in a fork by tine."""
+    files = sources_in(workspace)
+    record = ("sh", "-c", "git add -A && git commit -qm bench")
+    side = f"side-{os.path.basename(workspace.dir)}"
+    change(workspace, files[:10])
+    run(*record, cwd=workspace.dir)
+    run("git", "checkout", "--quiet", "-b", side, "HEAD~1", cwd=workspace.dir)
+    change(workspace, files[10:20])
+    run(*record, cwd=workspace.dir)
+    run("git", "checkout", "--quiet", "-", cwd=workspace.dir)
+    run(*STATUS, cwd=workspace.dir)
+    seconds = {"merge of 10 files with 10": timed(*workspace.merge(side), cwd=workspace.dir)}
+    left = run(*STATUS, cwd=workspace.dir)
+    if left:
+        raise Failure(f"the merge left {left}")
+    run("git", "branch", "--quiet", "--delete", "--force", side, cwd=workspace.dir)
     return seconds
 
 
@@ -177,6 +202,7 @@ STEPS = [
     Step("rg", "tree", rg, needs="rg"),
     Step("second", "tree", second_fork, needs="rg", only_tine=True),
     Step("commit", "tree", commit),
+    Step("merge", "tree", merge),
     Step("small", "small", small),
     Step("tar", "small", tar),
     Step("large", "small", large, needs="fio"),
