@@ -70,8 +70,34 @@ pub struct MergeMessage {
     pub text: String,
 }
 
+impl MergedTree {
+    /// As if the sides had been given the other way round.
+    fn mirrored(mut self) -> MergedTree {
+        for stage in &mut self.stages {
+            stage.stage = match stage.stage {
+                StageSide::Base => StageSide::Base,
+                StageSide::Ours => StageSide::Theirs,
+                StageSide::Theirs => StageSide::Ours,
+            };
+        }
+        self.stages
+            .sort_by(|a, b| (&a.path, a.stage).cmp(&(&b.path, b.stage)));
+        self
+    }
+}
+
+/// What one call of git gives.
+enum Answer {
+    Merged(MergedTree),
+    /// git was killed by an assertion of its own, or has an unmerged entry at which nothing is (mode 000000), as 2.47
+    /// does where one side puts a file at a directory's name and the other renames what is around it. A version is
+    /// lost then. With the sides swapped it is not.
+    Lost(GitError),
+}
+
 impl Repository {
-    /// Merges with one call of `git merge-tree`.
+    /// Merges with one call of `git merge-tree`; with a second one, sides swapped, where the first goes wrong by a fault of
+    /// git's.
     ///
     /// # Errors
     /// [`GitError::UnrelatedHistories`] where no base was given and there is none; [`GitError::HostilePath`] or
@@ -80,6 +106,30 @@ impl Repository {
         let ours_tree_id = self.peel_to_tree(spec.ours)?;
         let theirs_tree_id = self.peel_to_tree(spec.theirs)?;
         let attributes_id = self.attribute_source(spec, ours_tree_id, theirs_tree_id)?;
+        let merged = match self.run_merge_tree(spec, attributes_id)? {
+            Answer::Merged(merged) => merged,
+            Answer::Lost(reason) => {
+                log::warn!(
+                    "{reason}: merging {} into {} the other way round",
+                    spec.theirs,
+                    spec.ours
+                );
+                let swapped = MergeTreeSpec {
+                    ours: spec.theirs,
+                    theirs: spec.ours,
+                    ..*spec
+                };
+                match self.run_merge_tree(&swapped, attributes_id)? {
+                    Answer::Merged(merged) => merged.mirrored(),
+                    Answer::Lost(reason) => return Err(reason),
+                }
+            }
+        };
+        self.note_merged(&merged, [ours_tree_id, theirs_tree_id])?;
+        Ok(merged)
+    }
+
+    fn run_merge_tree(&self, spec: &MergeTreeSpec, attributes_id: ObjectId) -> Result<Answer, GitError> {
         let mut command = program::command(self.common_dir());
         // Merge drivers put their files into the working directory: not the user's checkout. With a work tree above it,
         // paths would be told relative to here.
@@ -100,16 +150,14 @@ impl Repository {
         }
         command.args([spec.ours.to_string(), spec.theirs.to_string()]);
         let finished = program::finish(&mut command, b"")?;
-        let is_clean = match finished.status.code() {
-            Some(0) => true,
+        match finished.status.code() {
+            Some(0) => parse(&finished.stdout, true),
             // It exits so where it has nothing to merge, too.
-            Some(1) if !finished.stdout.is_empty() => false,
-            _ if self.is_unrelated(spec) => return Err(GitError::UnrelatedHistories),
-            _ => return Err(program::failed(&command, &finished)),
-        };
-        let merged = parse(&finished.stdout, is_clean)?;
-        self.note_merged(&merged, [ours_tree_id, theirs_tree_id])?;
-        Ok(merged)
+            Some(1) if !finished.stdout.is_empty() => parse(&finished.stdout, false),
+            None => Ok(Answer::Lost(program::failed(&command, &finished))),
+            _ if self.is_unrelated(spec) => Err(GitError::UnrelatedHistories),
+            _ => Err(program::failed(&command, &finished)),
+        }
     }
 
     /// All best common ancestors of two commits, in git's order; empty where the histories have nothing in common.
@@ -245,13 +293,19 @@ impl Repository {
 }
 
 /// Reads what `git merge-tree -z --messages` prints (git-merge-tree(1), OUTPUT).
-fn parse(output: &[u8], is_clean: bool) -> Result<MergedTree, GitError> {
+fn parse(output: &[u8], is_clean: bool) -> Result<Answer, GitError> {
     let mut fields = Fields { rest: output };
     let tree_id = fields.id()?;
     let mut stages = Vec::new();
     let mut seen = fields.next()?;
     while !seen.is_empty() {
-        stages.extend(stage(seen, tree_id)?);
+        if seen.starts_with(b"000000 ") {
+            return Ok(Answer::Lost(GitError::Library {
+                action: "merge",
+                reason: format!("git lost a version: {:?}", String::from_utf8_lossy(seen)),
+            }));
+        }
+        stages.push(stage(seen, tree_id)?);
         seen = fields.next()?;
     }
     let mut messages = Vec::new();
@@ -269,12 +323,12 @@ fn parse(output: &[u8], is_clean: bool) -> Result<MergedTree, GitError> {
             text: text(fields.next()?).trim_end().to_owned(),
         });
     }
-    Ok(MergedTree {
+    Ok(Answer::Merged(MergedTree {
         tree_id,
         stages,
         messages,
         is_clean,
-    })
+    }))
 }
 
 const READ: &str = "read what git merge-tree says";
@@ -299,9 +353,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// `<mode> <id> <stage>TAB<path>`; `None` where it says that nothing is there (mode 000000), which git 2.47 does where
-/// renamed directories and files meet.
-fn stage(field: &[u8], tree_id: ObjectId) -> Result<Option<Stage>, GitError> {
+/// `<mode> <id> <stage>TAB<path>`
+fn stage(field: &[u8], tree_id: ObjectId) -> Result<Stage, GitError> {
     let (head, name) = split_at(field, b'\t').ok_or_else(|| unexpected(field))?;
     let (mode, rest) = split_at(head, b' ').ok_or_else(|| unexpected(field))?;
     let (id, number) = split_at(rest, b' ').ok_or_else(|| unexpected(field))?;
@@ -310,7 +363,6 @@ fn stage(field: &[u8], tree_id: ObjectId) -> Result<Option<Stage>, GitError> {
         b"120000" => TreeEntryKind::Symlink,
         b"160000" => TreeEntryKind::Submodule,
         b"100644" => TreeEntryKind::File,
-        b"000000" => return Ok(None),
         _ => return Err(unexpected(field)),
     };
     let stage = match number {
@@ -321,12 +373,12 @@ fn stage(field: &[u8], tree_id: ObjectId) -> Result<Option<Stage>, GitError> {
     };
     let path = path(name, tree_id)?;
     check_path(&path, kind)?;
-    Ok(Some(Stage {
+    Ok(Stage {
         path,
         stage,
         kind,
         id: ObjectId::from_hex(id).map_err(GitError::library(READ))?,
-    }))
+    })
 }
 
 fn path(bytes: &[u8], tree_id: ObjectId) -> Result<RepoPath, GitError> {

@@ -58,38 +58,47 @@ pub struct ByGit {
     pub stages: Vec<Staged>,
 }
 
-/// Merges two commits with the git program, whose labels are their ids.
-pub fn merge_by_git(git_dir: &Path, ours: ObjectId, theirs: ObjectId, options: &[&str]) -> ByGit {
-    let ids = [ours.to_string(), theirs.to_string()];
+/// Merges two commits with the git program, whose labels are their ids. Where git loses a version or dies, the other way
+/// round; `None` where it does so then, too.
+pub fn merge_by_git(git_dir: &Path, ours: ObjectId, theirs: ObjectId, options: &[&str]) -> Option<ByGit> {
+    merge_one_way(git_dir, [ours, theirs], options).or_else(|| {
+        let mut swapped = merge_one_way(git_dir, [theirs, ours], options)?;
+        for (_, stage, ..) in &mut swapped.stages {
+            *stage = [1, 3, 2][usize::from(*stage) - 1];
+        }
+        Some(swapped)
+    })
+}
+
+/// As [`merge_by_git`], and not the other way round.
+pub fn merge_one_way(git_dir: &Path, sides: [ObjectId; 2], options: &[&str]) -> Option<ByGit> {
+    let ids = sides.map(|id| id.to_string());
     let mut arguments = vec!["merge-tree", "--write-tree", "-z", "--no-messages"];
     arguments.extend_from_slice(options);
     arguments.extend(ids.iter().map(String::as_str));
     let finished = run_with_timeout(&mut git(git_dir, &arguments));
-    let code = finished.status.code();
-    assert!(matches!(code, Some(0 | 1)), "{finished:?}");
+    let code = finished.status.code()?;
+    assert!(code < 2, "{finished:?}");
     let mut fields = finished.stdout.split(|&byte| byte == 0);
     let tree_id = String::from_utf8(fields.next().unwrap().to_vec())
         .unwrap()
         .parse_id();
-    let stages = fields
+    let stages: Vec<Staged> = fields
         .take_while(|field| !field.is_empty())
         .map(|field| {
             let (head, path) = split(field, b'\t');
             let head = String::from_utf8(head.to_vec()).unwrap();
             let words: Vec<&str> = head.split(' ').collect();
-            (
-                path.to_vec(),
-                words[2].parse().unwrap(),
-                mode(words[0]),
-                words[1].parse_id(),
-            )
+            let stage = words[2].parse().unwrap();
+            (path.to_vec(), stage, mode(words[0]), words[1].parse_id())
         })
         .collect();
-    ByGit {
-        is_clean: code == Some(0),
+    let is_lost = stages.iter().any(|(_, _, mode, _)| *mode == 0);
+    (!is_lost).then_some(ByGit {
+        is_clean: code == 0,
         tree_id,
         stages,
-    }
+    })
 }
 
 /// All versions of conflicts, sorted.

@@ -315,7 +315,10 @@ fn the_environment_of_the_caller_does_not_leak_in() {
 #[test]
 fn an_answer_that_is_cut_off_is_an_error() {
     let whole = b"4b825dc642cb6eb9a060e54bf8d69288fbee4904\x00100644 4b825dc642cb6eb9a060e54bf8d69288fbee4904 1\ta\x00\x001\0a\0CONFLICT (contents)\0text\n\0";
-    assert_eq!(parse(whole, false).unwrap().messages[0].text, "text");
+    let Answer::Merged(merged) = parse(whole, false).unwrap() else {
+        panic!("nothing is lost");
+    };
+    assert_eq!(merged.messages[0].text, "text");
     for len in 0..whole.len() {
         // Without messages it is whole, too.
         if whole[..len].ends_with(b"a\0\0") {
@@ -344,4 +347,44 @@ fn what_git_wrote_is_synced_with_the_next_commit() {
         .id;
     assert!(unsynced.contains(&merged.tree_id) && unsynced.contains(&blob));
     assert!(!unsynced.contains(&test.id_of("main:d")), "it was there before");
+}
+
+/// git 2.47 has an unmerged entry without an object here, and a gitlink to nothing in its tree.
+#[test]
+fn regression_a_version_that_git_loses_is_found_again() {
+    let test = TestRepository::new();
+    let text = |last: &str| format!("{}{last}\n", "1\n2\n3\n4\n5\n6\n7\n8\n9\n");
+    for (path, content) in [
+        ("docs/two", text("two")),
+        ("src/deep/x", "x\nx\nx\n".to_owned()),
+        ("src/deep/y", "y\ny\ny\n".to_owned()),
+        ("src/lib", "lib\nlib\nlib\n".to_owned()),
+    ] {
+        test.write(path, content);
+    }
+    test.commit("base");
+    test.git(&["switch", "-q", "-c", "theirs"]);
+    test.git(&["mv", "src", "moved"]);
+    test.git(&["rm", "-q", "docs/two"]);
+    let theirs = test.commit("theirs");
+    test.git(&["switch", "-q", "-c", "ours", "main"]);
+    test.git(&["rm", "-q", "-r", "src/deep"]);
+    test.git(&["mv", "docs/two", "src/deep"]);
+    test.write("src/deep", text("changed"));
+    let ours = test.commit("ours");
+    let version = test.id_of("ours:src/deep");
+    let repository = test.open();
+    for (spec, side) in [
+        (spec(ours, theirs), StageSide::Ours),
+        (spec(theirs, ours), StageSide::Theirs),
+    ] {
+        let merged = repository.merge_tree(&spec).unwrap();
+        let found = |stage: &Stage| stage.id == version && stage.stage == side;
+        assert!(merged.stages.iter().any(found), "{merged:?}");
+        assert!(
+            merged
+                .stages
+                .is_sorted_by_key(|stage| (stage.path.clone(), stage.stage))
+        );
+    }
 }
