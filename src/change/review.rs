@@ -4,7 +4,7 @@
 //! were and what is to become of them; committing it makes the merge once more and puts the resolutions in. One whose conflict
 //! has other contents by then is not used.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -361,7 +361,8 @@ impl ReviewRecord {
         Ok(outcome)
     }
 
-    /// Keeps from `git gc` all that an open review needs, by one commit, and writes the record.
+    /// Keeps from `git gc` all that an open review needs, by one commit, and writes the record. What the record before it needs is
+    /// kept, too: a process that dies between leaves that.
     pub fn save(&self, store: &Store, repository: &Repository) -> Result<(), ChangeError> {
         let label = self.id.to_string();
         if self.state != ReviewState::Open {
@@ -369,22 +370,10 @@ impl ReviewRecord {
             repository.release(REFS, &label)?;
             return Ok(());
         }
+        let before: Option<ReviewRecord> = store.read_document(Shelf::Reviews, self.id)?;
+        let records = || before.iter().chain([self]);
         let mut kept: BTreeMap<String, TreeChange> = BTreeMap::new();
-        let resolved = self
-            .conflicts
-            .iter()
-            .filter_map(|conflict| conflict.resolution.as_ref())
-            .flat_map(|resolution| &resolution.versions);
-        let versions = self
-            .conflicts
-            .iter()
-            .flat_map(|conflict| [&conflict.base, &conflict.ours, &conflict.theirs])
-            .flatten();
-        let amended = self
-            .amendments
-            .iter()
-            .filter_map(|amendment| amendment.new.as_ref());
-        for version in versions.chain(resolved).chain(amended) {
+        for version in records().flat_map(ReviewRecord::all_versions) {
             if version.kind == TreeEntryKind::Submodule {
                 continue;
             }
@@ -401,8 +390,12 @@ impl ReviewRecord {
         let edits: Vec<TreeChange> = kept.into_values().collect();
         repository.sync_blobs(edits.iter().filter_map(|edit| edit.new.map(|(_, id)| id)))?;
         let tree_id = repository.edit_tree(repository.empty_tree_id(), &edits)?;
-        let parents = [&self.ours_commit, &self.theirs_commit].into_iter().flatten();
+        let parents: BTreeSet<&String> = records()
+            .flat_map(|record| [&record.ours_commit, &record.theirs_commit])
+            .flatten()
+            .collect();
         let parent_ids = parents
+            .into_iter()
             .map(|hex| ObjectId::from_hex(hex.as_bytes()).map_err(|error| damaged(&error)))
             .collect::<Result<_, _>>()?;
         let commit_id = repository.write_commit(&CommitSpec {
@@ -415,6 +408,25 @@ impl ReviewRecord {
         repository.keep(REFS, &label, commit_id)?;
         store.write_document(Shelf::Reviews, self.id, self)?;
         Ok(())
+    }
+
+    /// All that it names of files.
+    fn all_versions(&self) -> impl Iterator<Item = &VersionRecord> {
+        let resolved = self
+            .conflicts
+            .iter()
+            .filter_map(|conflict| conflict.resolution.as_ref())
+            .flat_map(|resolution| &resolution.versions);
+        let versions = self
+            .conflicts
+            .iter()
+            .flat_map(|conflict| [&conflict.base, &conflict.ours, &conflict.theirs])
+            .flatten();
+        let amended = self
+            .amendments
+            .iter()
+            .filter_map(|amendment| amendment.new.as_ref());
+        versions.chain(resolved).chain(amended)
     }
 
     /// Makes the merge again, of the sides as they were when it was planned, with resolutions and amendments.

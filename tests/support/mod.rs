@@ -4,6 +4,7 @@
 //! Each test binary takes it with `mod support;` and uses a part of it, hence:
 #![allow(dead_code, unused_imports, unused_macros)]
 
+pub mod agreement;
 pub mod command;
 pub mod disk;
 pub mod fork;
@@ -13,6 +14,7 @@ pub mod random;
 pub mod repo;
 pub mod tine;
 
+pub use agreement::assert_agreement;
 pub use command::{OutputExt, run_with_timeout, run_with_timeout_of, wait_until};
 pub use fork::{TestFork, open_store};
 pub use fuse::{force_unmount_beneath, fuse_missing, mounts_beneath, transport};

@@ -229,6 +229,14 @@ impl TestRepo {
             .text()
     }
 
+    /// Runs git with the git directory of a fork, mounted or not.
+    #[track_caller]
+    pub fn git_of_fork(&self, fork: &str, args: &[&str]) -> String {
+        let git_dir = self.common_dir().join("worktrees").join(fork);
+        let git_dir = format!("--git-dir={}", git_dir.display());
+        self.git(&[&[git_dir.as_str()], args].concat())
+    }
+
     /// As [`TestRepo::git_in`], for a git that may fail.
     #[track_caller]
     pub fn try_git_in(&self, dir: &Path, args: &[&str]) -> Output {

@@ -22,7 +22,7 @@ use crate::daemon::protocol::{
 };
 use crate::daemon::report;
 use crate::daemon::slots::{Daemon, Slot, Turn};
-use crate::git::{CommitSpec, GitError, Head, Identity, ObjectId, Repository};
+use crate::git::{CommitSpec, CommitTime, GitError, Head, Identity, ObjectId, Repository};
 use crate::merge::{Conflict, MergeOptions};
 use crate::workspace::store::Shelf;
 use crate::workspace::{By, ForkName, OperationKind, SnapshotOptions, SnapshotReason, StoreError};
@@ -458,7 +458,8 @@ impl<'a> Merging<'a> {
                     return Err(ChangeError::OperationInProgress(operation).into());
                 }
                 let tree_id = changeset::write_tree(&self.repository, &changeset)?;
-                let commit_id = self.write_view(tree_id, changeset.head_commit, &work_message(name))?;
+                let message = work_message(name);
+                let commit_id = self.write_view(tree_id, changeset.head_commit, &message, None)?;
                 Ok((
                     Tip {
                         commit_id: Some(commit_id),
@@ -484,7 +485,13 @@ impl<'a> Merging<'a> {
                 let commit_id = match self.tree_of(head)? == tree_id {
                     true => head,
                     false => {
-                        Some(self.write_view(tree_id, head, &format!("tine: {fork} as of {snapshot}"))?)
+                        let message = format!("tine: {fork} as of {snapshot}");
+                        // Merged again it is the same commit, which the target has already.
+                        let time = CommitTime {
+                            secs: record.created_secs,
+                            offset_secs: 0,
+                        };
+                        Some(self.write_view(tree_id, head, &message, Some(time))?)
                     }
                 };
                 Ok((Tip { commit_id, tree_id }, None))
@@ -502,13 +509,20 @@ impl<'a> Merging<'a> {
         tree_id: ObjectId,
         head: Option<ObjectId>,
         message: &str,
+        time: Option<CommitTime>,
     ) -> Result<ObjectId, Failure> {
+        let at_that_time = |identity: &Option<Identity>| {
+            identity.clone().map(|identity| Identity {
+                time: time.or(identity.time),
+                ..identity
+            })
+        };
         Ok(self.repository.write_commit(&CommitSpec {
             tree_id,
             parent_ids: head.into_iter().collect(),
             message: message.to_owned(),
-            author: self.signers.author.clone(),
-            committer: self.signers.committer.clone(),
+            author: at_that_time(&self.signers.author),
+            committer: at_that_time(&self.signers.committer),
         })?)
     }
 

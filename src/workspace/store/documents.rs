@@ -18,7 +18,7 @@ pub enum Shelf {
 }
 
 impl Shelf {
-    fn dir_name(self) -> &'static str {
+    pub(super) fn dir_name(self) -> &'static str {
         match self {
             Shelf::Reviews => "reviews",
         }

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use super::documents::Shelf;
 use super::files;
 use super::{Places, fork_of_lock_reason};
 use crate::git::index::release_stale_lock;
@@ -96,9 +97,8 @@ pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), Stor
     }
     // Before refs are changed.
     repository.release_stale_ref_locks()?;
-    if !inventory.unfinished.is_empty() {
-        repository.release_stale_packed_refs_lock()?;
-    }
+    // Where there are packed refs it is taken for each ref that is changed.
+    repository.release_stale_packed_refs_lock()?;
     clean_worktrees(repository, &inventory.records, &inventory.unreadable)?;
     clean_indexes(repository, &inventory.records);
     for name in &inventory.unfinished {
@@ -121,6 +121,7 @@ pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), Stor
     files::remove_dir(&places.scratch())?;
     remove_temporaries(places.root())?;
     remove_temporaries(&places.layers())?;
+    remove_temporaries(&places.root().join(Shelf::Reviews.dir_name()))?;
     clean_bases(places)
 }
 
