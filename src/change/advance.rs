@@ -190,8 +190,8 @@ impl Plan {
             };
             let index = scope.spawn(|| prepare_index(repository, &fork.worktree, Some(&beginning), target));
             if is_locked.recv().is_err() {
-                joined(index)?;
-                return Ok(());
+                // It ends without having asked for the target only where it failed.
+                return joined(index).map(drop).map_err(ChangeError::from);
             }
             let applied = put(&forth, forward);
             if applied.is_ok() {
@@ -288,14 +288,18 @@ fn not_followed(changes: &[Change], local: &Changeset) -> Result<Vec<Change>, Ch
         }
         // A file where a directory is to be.
         if change.new.is_some() {
-            let above = ancestors(&change.path)
+            let above = change
+                .path
+                .directories_above()
                 .filter_map(|path| uncommitted.get(&path))
                 .filter(is_there);
             in_the_way.extend(above.map(|local| local.path.clone()));
         }
     }
     for local in local.changes.iter().filter(is_there) {
-        let is_in_the_way = ancestors(&local.path)
+        let is_in_the_way = local
+            .path
+            .directories_above()
             .filter_map(|path| incoming.get(&path))
             .any(|change| change.new.is_some());
         if is_in_the_way {
@@ -306,14 +310,4 @@ fn not_followed(changes: &[Change], local: &Changeset) -> Result<Vec<Change>, Ch
         true => Ok(open),
         false => Err(ChangeError::LocalChanges(in_the_way.into_iter().collect())),
     }
-}
-
-/// The directories above a path, without the root.
-fn ancestors(path: &RepoPath) -> impl Iterator<Item = RepoPath> {
-    let mut next = path.split_last().map(|(parent, _)| parent);
-    std::iter::from_fn(move || {
-        let path = next.take().filter(|path| !path.is_root())?;
-        next = path.split_last().map(|(parent, _)| parent);
-        Some(path)
-    })
 }

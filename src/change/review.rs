@@ -12,6 +12,7 @@ use super::ChangeError;
 use super::merge::{FastForward, Tip};
 use super::resolver::VerdictKind;
 use crate::git::{CommitSpec, Identity, ObjectId, Repository, TreeChange, TreeEntryKind};
+use crate::merge::conflict::without_what_is_beneath_files;
 use crate::merge::{
     Conflict, ConflictKind, Level, MergeInput, MergeOptions, MergeOutcome, MergeSide, Resolution, Strategy,
     Version, merge,
@@ -343,6 +344,7 @@ impl ReviewRecord {
                 }
             }
         }
+        let mut edits = without_what_is_beneath_files(edits);
         for amendment in &self.amendments {
             edits.push(TreeChange {
                 path: parse(&amendment.path)?,

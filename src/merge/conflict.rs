@@ -1,5 +1,7 @@
 //! Conflicts, and what may become of them.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::git::{ObjectId, TreeChange, TreeEntryKind};
@@ -108,4 +110,15 @@ impl Conflict {
         });
         goes.chain(comes).collect()
     }
+}
+
+/// Edits of several conflicts in one tree: where a file takes the place of a directory, nothing more can come into that.
+pub fn without_what_is_beneath_files(mut edits: Vec<TreeChange>) -> Vec<TreeChange> {
+    let files: BTreeSet<RepoPath> = edits
+        .iter()
+        .filter(|edit| edit.new.is_some())
+        .map(|edit| edit.path.clone())
+        .collect();
+    edits.retain(|edit| !edit.path.directories_above().any(|dir| files.contains(&dir)));
+    edits
 }

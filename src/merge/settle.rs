@@ -1,14 +1,12 @@
 //! Settling conflicts by a rule: the lines or the files of one side, or both.
 
-use std::collections::BTreeSet;
-
 use super::classify::is_regular;
+use super::conflict::without_what_is_beneath_files;
 use super::text::{Favor, TextMerge, is_binary, merge_text};
 use super::{
     Conflict, ConflictKind, Level, MergeOptions, MergeOutcome, MergeSide, Resolution, Strategy, Version,
 };
 use crate::git::{GitError, ObjectId, Repository, TreeChange, TreeEntryKind};
-use crate::path::RepoPath;
 
 /// The largest text that is merged line by line here, in bytes.
 pub(super) const MAX_TEXT_BYTES: u64 = 32 << 20;
@@ -106,20 +104,9 @@ pub(super) fn settle(
             None => outcome.conflicts.push(conflict),
         }
     }
-    // Where a file takes the place of a directory, nothing more can come into that.
-    let files: BTreeSet<RepoPath> = changes
-        .iter()
-        .filter(|change| change.new.is_some())
-        .map(|change| change.path.clone())
-        .collect();
-    changes.retain(|change| !directories_above(&change.path).any(|directory| files.contains(&directory)));
+    let changes = without_what_is_beneath_files(changes);
     outcome.tree_id = repository.edit_tree(tree_id, &changes)?;
     Ok(outcome)
-}
-
-fn directories_above(path: &RepoPath) -> impl Iterator<Item = RepoPath> {
-    std::iter::successors(path.split_last(), |(directory, _)| directory.split_last())
-        .map(|(directory, _)| directory)
 }
 
 fn resolution(

@@ -162,6 +162,12 @@ impl RepoPath {
         self.0.extend_from_slice(name.as_bytes());
     }
 
+    /// The directories above the path, the nearest first, without the root.
+    pub fn directories_above(&self) -> impl Iterator<Item = RepoPath> {
+        let above = |path: &RepoPath| Some(path.split_last()?.0).filter(|dir| !dir.is_root());
+        std::iter::successors(above(self), move |dir| above(dir))
+    }
+
     /// The directory that holds this path's last component, and that component; `None` for the root.
     pub fn split_last(&self) -> Option<(RepoPath, EntryName)> {
         if self.is_root() {
