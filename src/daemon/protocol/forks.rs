@@ -1,0 +1,186 @@
+//! What is asked and answered about forks and their snapshots.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::Merge;
+use crate::path::text::{PathText, host_path, optional_host_path};
+use crate::workspace::{
+    CarryWish, ForkName, MountSettings, MountWishes, Parent, SnapshotEvery, SnapshotReason, UnmountPolicy,
+};
+
+/// `tine restore`: lets a fork, or paths of it, be as they are at a point. What the fork was becomes a snapshot first.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RestoreRequest {
+    pub fork: ForkName,
+    pub to: String,
+    /// None: everything.
+    #[serde(default)]
+    pub paths: Vec<PathText>,
+    /// What is in the way and in no changeset goes.
+    #[serde(default)]
+    pub force: bool,
+    /// As it was typed; so in all that are operations.
+    #[serde(default)]
+    pub command: String,
+}
+
+/// `tine new`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NewRequest {
+    pub fork: ForkName,
+    /// The private git directory of the worktree that the caller stands in: revisions are understood there.
+    #[serde(with = "host_path")]
+    pub git_dir: PathBuf,
+    pub from: Option<String>,
+    /// The fork to begin as, or `fork@snapshot`.
+    #[serde(default)]
+    pub from_fork: Option<String>,
+    pub branch: Option<String>,
+    /// Default: `<repository>.forks/<fork>`, or beneath `tine.mountRoot`.
+    /// Absolute.
+    #[serde(with = "optional_host_path", default)]
+    pub dir: Option<PathBuf>,
+    pub mount: bool,
+    #[serde(flatten)]
+    pub wishes: MountWishes,
+    pub on_unmount: UnmountPolicy,
+    #[serde(default)]
+    pub snapshot_every: Option<SnapshotEvery>,
+    pub umask: u16,
+    #[serde(default)]
+    pub carry: CarryWish,
+}
+
+/// What becomes of a fork's policy on snapshots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SnapshotPolicy {
+    Every(SnapshotEvery),
+    Never,
+}
+
+/// What to do with the layer after unmounting.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case")]
+pub enum UnmountAction {
+    Keep,
+    Commit {
+        message: String,
+    },
+    Discard,
+    /// Commits and merges; conflicts become a review.
+    Merge {
+        into: Option<String>,
+        message: Option<String>,
+    },
+}
+
+/// One fork.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ForkInfo {
+    pub name: ForkName,
+    pub created_secs: i64,
+    /// The branch HEAD is on (short name); `None` where it is detached.
+    pub branch: Option<String>,
+    pub base_commit: Option<String>,
+    pub head_commit: Option<String>,
+    /// The fork that it began as.
+    #[serde(default)]
+    pub parent: Option<Parent>,
+    #[serde(with = "host_path")]
+    pub mount_dir: PathBuf,
+    pub mounted: bool,
+    /// As it is mounted now, or would be.
+    #[serde(flatten)]
+    pub settings: MountSettings,
+    pub on_unmount: UnmountPolicy,
+    /// How often a snapshot is taken while it is mounted, in words.
+    #[serde(default)]
+    pub snapshot_every: Option<SnapshotEvery>,
+    /// Bytes on the disk: log and contents of the open layer.
+    pub layer_bytes: u64,
+    /// Bytes of contents in the open layer: of live ones while the fork is open in the daemon, else of all.
+    pub content_bytes: u64,
+    /// `None` where nothing is carried.
+    #[serde(default)]
+    pub carry: Option<Box<CarryInfo>>,
+}
+
+/// What a fork carries of the main checkout. Directories end in a slash.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CarryInfo {
+    /// The main checkout.
+    #[serde(with = "host_path")]
+    pub from: PathBuf,
+    /// Whether it is there; nothing is seen of it otherwise.
+    pub available: bool,
+    pub paths: Vec<PathText>,
+    /// What is not carried because it looks like a secret that nobody asked for.
+    pub held_back: Vec<PathText>,
+}
+
+/// The answer to an unmount.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Unmounted {
+    pub fork: ForkName,
+    pub policy: UnmountPolicy,
+    /// The commit made by the policy, if there was something to commit.
+    pub commit: Option<String>,
+    /// The snapshot that keeps what was discarded, if there was something.
+    pub snapshot: Option<ForkName>,
+    /// What came of merging it.
+    #[serde(default)]
+    pub merge: Option<Box<Merge>>,
+}
+
+/// One snapshot.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SnapshotInfo {
+    pub fork: ForkName,
+    pub name: ForkName,
+    pub created_secs: i64,
+    pub message: Option<String>,
+    pub reason: SnapshotReason,
+    pub base_commit: Option<String>,
+    pub head_commit: Option<String>,
+    pub branch: Option<String>,
+    /// The view as a git tree, once somebody asked for it.
+    pub tree: Option<String>,
+    /// How many frozen layers it stands on.
+    pub layers: usize,
+}
+
+/// The answer to a restore or reset.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Restored {
+    pub fork: ForkName,
+    /// The point that it is at now, with the prefix that leaves it no other meaning; of a reset `null`.
+    pub to: Option<String>,
+    /// The snapshot of what the fork was before, if that was anything.
+    pub before: Option<ForkName>,
+}
+
+/// What a collection freed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Collected {
+    /// Layers that nothing stood on.
+    pub layers: u64,
+    /// Snapshots that tine had taken by itself and that were too old.
+    pub snapshots: u64,
+    /// Bytes on the disk.
+    pub freed_bytes: u64,
+    /// Bytes on the disk of all layers that are left.
+    pub kept_bytes: u64,
+}
+
+/// The answer to a delete.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Deleted {
+    pub fork: ForkName,
+    /// The ref that keeps what was uncommitted, if there was something.
+    pub kept_as: Option<String>,
+    /// Whether the branch went too: it had no commit beyond the fork's base.
+    pub branch_deleted: bool,
+}
