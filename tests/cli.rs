@@ -17,6 +17,12 @@ mod forks;
 mod looking;
 #[path = "cli/machines.rs"]
 mod machines;
+#[path = "cli/merge_contents.rs"]
+mod merge_contents;
+#[path = "cli/merge_targets.rs"]
+mod merge_targets;
+#[path = "cli/merging.rs"]
+mod merging;
 #[path = "cli/operations.rs"]
 mod operations;
 #[path = "cli/origin.rs"]
@@ -25,8 +31,12 @@ mod origin;
 mod paths;
 #[path = "cli/programs.rs"]
 mod programs;
+#[path = "cli/resolvers.rs"]
+mod resolvers;
 #[path = "cli/revert.rs"]
 mod revert;
+#[path = "cli/reviews.rs"]
+mod reviews;
 #[path = "cli/snapshots.rs"]
 mod snapshots;
 #[path = "cli/warm.rs"]
@@ -38,7 +48,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 33] = [
+const VERBS: [&[&str]; 41] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -66,6 +76,14 @@ const VERBS: [&[&str]; 33] = [
     &["write", "x", "p"],
     &["mv", "x", "p", "q"],
     &["rm", "x", "p"],
+    &["merge", "x"],
+    &["review", "list"],
+    &["review", "show", "1"],
+    &["review", "diff", "1"],
+    &["review", "commit", "1"],
+    &["review", "refresh", "1"],
+    &["review", "abort", "1"],
+    &["resolve", "1", "p", "--ours"],
     &["undo", "x"],
     &["redo", "x"],
     &["op", "log", "x"],

@@ -22,11 +22,13 @@ use super::compare::compare_trees;
 use super::point::damaged;
 use super::revert::{is_repository, replacements};
 use super::{Change, ChangeError};
+use crate::attr::FileKind;
 use crate::git::index::{IndexChange, IndexTarget, KnownState, prepare_index};
 use crate::git::{GitError, ObjectId, Repository};
 use crate::path::RepoPath;
 use crate::workspace::{
-    Advance, Advancing, ApplyOptions, By, Caller, Fork, ForkName, OperationKind, Replacement, Store, Undoes,
+    Advance, Advancing, ApplyOptions, By, Caller, Fork, ForkName, FsError, OperationError, OperationKind,
+    Replacement, Store, Undoes,
 };
 
 /// Where HEAD goes.
@@ -55,7 +57,10 @@ struct Plan {
 
 /// What moving would change; fails where moving would.
 pub fn preview(repository: &Repository, fork: &Fork, step: &Step) -> Result<Vec<Change>, ChangeError> {
-    Ok(Plan::make(repository, fork, step)?.changes)
+    refuse_work_of_git(repository, fork)?;
+    let plan = Plan::make(repository, fork, step)?;
+    refuse_in_the_way(fork, &plan.open)?;
+    Ok(plan.changes)
 }
 
 /// Moves HEAD with its branch, all or nothing; what changed. The commit and all that it needs must be on the disk.
@@ -67,10 +72,7 @@ pub fn advance(
     by: By<'_>,
     step: &Step,
 ) -> Result<Vec<Change>, ChangeError> {
-    if let Some(operation) = fork.worktree.operation_in_progress() {
-        return Err(ChangeError::OperationInProgress(operation));
-    }
-    repository.check_unlocked(&fork.worktree)?;
+    refuse_work_of_git(repository, fork)?;
     let plan = Plan::make(repository, fork, step)?;
     // The layer is about to name its blobs.
     keep_head(repository, name, step.to)?;
@@ -310,4 +312,57 @@ fn not_followed(changes: &[Change], local: &Changeset) -> Result<Vec<Change>, Ch
         true => Ok(open),
         false => Err(ChangeError::LocalChanges(in_the_way.into_iter().collect())),
     }
+}
+
+/// Refuses where git is at work in the fork, or in the middle of something.
+fn refuse_work_of_git(repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
+    if let Some(operation) = fork.worktree.operation_in_progress() {
+        return Err(ChangeError::OperationInProgress(operation));
+    }
+    Ok(repository.check_unlocked(&fork.worktree)?)
+}
+
+/// Refuses where something comes to a place that something in no changeset has: an ignored file, a fifo, a repository. The view
+/// refuses it, too; this is for who must know before.
+fn refuse_in_the_way(fork: &Fork, open: &[Change]) -> Result<(), ChangeError> {
+    let going: BTreeSet<&RepoPath> = open
+        .iter()
+        .filter(|change| change.old.is_some())
+        .map(|change| &change.path)
+        .collect();
+    for change in open.iter().filter(|change| change.new.is_some()) {
+        let is_taken = |path: &RepoPath, kind| kind != FileKind::Directory && !going.contains(path);
+        let above = change.path.directories_above().map(|path| (false, path));
+        for (is_place, path) in above.chain([(true, change.path.clone())]) {
+            let kind = match fork.workspace.resolve(&path) {
+                Ok(attr) => attr.kind,
+                Err(FsError::NotFound | FsError::NotADirectory) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let is_in_the_way = match (is_place, kind) {
+                (true, FileKind::Directory) => !is_left_hollow(fork, &path, &going)?,
+                _ => is_taken(&path, kind),
+            };
+            if is_in_the_way {
+                return Err(OperationError::InTheWay(path).into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether nothing but directories is in the directory when all of `going` has gone.
+fn is_left_hollow(fork: &Fork, dir: &RepoPath, going: &BTreeSet<&RepoPath>) -> Result<bool, ChangeError> {
+    let mut rest = vec![dir.clone()];
+    while let Some(dir) = rest.pop() {
+        for (name, kind, _) in fork.workspace.list_path(&dir)? {
+            let path = dir.join(&name);
+            match kind {
+                FileKind::Directory => rest.push(path),
+                _ if going.contains(&path) => {}
+                _ => return Ok(false),
+            }
+        }
+    }
+    Ok(true)
 }

@@ -430,7 +430,7 @@ mod tests {
     #[test]
     fn an_answer_is_content_a_side_or_nothing() {
         let answer =
-            answer_of(r#"echo '{"content":"x\n","reasoning":"why","metadata":{"cost":1}}'"#).unwrap();
+            answer_of(r#"printf %s '{"content":"x\n","reasoning":"why","metadata":{"cost":1}}'"#).unwrap();
         assert_eq!(
             answer.resolution,
             AnsweredResolution::Content {

@@ -59,13 +59,17 @@ pub fn policy_of(action: &UnmountAction) -> UnmountPolicy {
 pub fn check(turn: &Turn<'_>, action: &UnmountAction) -> Result<(), Failure> {
     match action {
         UnmountAction::Keep => Ok(()),
-        UnmountAction::Commit { message } => {
+        UnmountAction::Commit { message }
+        | UnmountAction::Merge {
+            message: Some(message),
+            ..
+        } => {
             if message.trim().is_empty() {
                 return Err(ChangeError::EmptyMessage.into());
             }
             refuse_operation(turn)
         }
-        UnmountAction::Discard | UnmountAction::Merge { .. } => refuse_operation(turn),
+        UnmountAction::Discard | UnmountAction::Merge { message: None, .. } => refuse_operation(turn),
     }
 }
 

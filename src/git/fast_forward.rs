@@ -9,7 +9,7 @@ impl Repository {
     /// Fails where [`Repository::fast_forward_checkout`] would, as far as that can be known; refreshes the index of the checkout.
     ///
     /// # Errors
-    /// [`GitError::CheckoutInTheWay`] with what git says.
+    /// [`GitError::CheckoutInTheWay`] with what git says, [`GitError::IndexLocked`].
     pub fn check_fast_forward(&self, checkout_dir: &Path, commit_id: ObjectId) -> Result<(), GitError> {
         // What it tells is told again below.
         program::finish(
@@ -28,7 +28,7 @@ impl Repository {
     /// `post-merge`. `action` is what the reflog says.
     ///
     /// # Errors
-    /// [`GitError::CheckoutInTheWay`] where files are in the way, or the commit is not ahead.
+    /// [`GitError::CheckoutInTheWay`] where files are in the way, or the commit is not ahead, [`GitError::IndexLocked`].
     pub fn fast_forward_checkout(
         &self,
         checkout_dir: &Path,
@@ -52,6 +52,10 @@ fn refusal(
 ) -> Result<(), GitError> {
     if finished.status.success() {
         return Ok(());
+    }
+    let lock = Repository::git_dir_at(checkout_dir)?.join("index.lock");
+    if lock.exists() {
+        return Err(GitError::IndexLocked { lock });
     }
     match finished.status.code() {
         Some(1 | 128) => Err(GitError::CheckoutInTheWay {

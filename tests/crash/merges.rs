@@ -144,17 +144,15 @@ fn invariant_13_a_merge_that_is_killed_happened_or_not() {
             tine.ok(&["mount", "target"]);
         }
         expected.extend(written);
-        let mut found = read_files(&target.join("beside"));
-        if let Some(unsure) = unsure.filter(|name| !expected.contains_key(name)) {
-            if let Some(content) = found.get(&unsure) {
-                expected.insert(unsure, content.clone());
-            }
+        let found = read_files(&target.join("beside"));
+        let unsure = unsure.filter(|name| !expected.contains_key(name));
+        if let Some((name, content)) = unsure.and_then(|name| found.get_key_value(&name)) {
+            expected.insert(name.clone(), content.clone());
         }
         assert!(
             found == expected,
             "{what}: the files beside are not as they were written"
         );
-        found.clear();
 
         let uncommitted: Vec<String> = expected.keys().map(|name| format!("A\tbeside/{name}")).collect();
         assert_agreement(&repo, &tine, "target", &uncommitted.join("\n"));

@@ -102,6 +102,13 @@ impl<'a> Merging<'a> {
         signers: &'a Signers,
         review: Option<&'a ReviewRecord>,
     ) -> Result<Merging<'a>, Failure> {
+        if request
+            .message
+            .as_ref()
+            .is_some_and(|message| message.trim().is_empty())
+        {
+            return Err(ChangeError::EmptyMessage.into());
+        }
         let repository = daemon.repository_now()?;
         let mut sources = Vec::new();
         for word in &request.sources {

@@ -677,7 +677,7 @@ fn whatever_programs_did_doing_it_again_is_as_if_nothing_was_taken_back() {
 
 #[test]
 fn regression_what_was_taken_back_where_the_file_was_gone_is_done_again() {
-    let mut layered = Layered::new();
+    let layered = Layered::new();
     let workspace = layered.get();
     workspace.do_write("made/a.txt", b"new").unwrap();
     workspace.remove_path(ME, &path("made/a.txt")).unwrap();

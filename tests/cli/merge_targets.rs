@@ -1,0 +1,405 @@
+//! Where the target of a merge is checked out it follows: forks with and without a mount, checkouts of git's, and nothing
+//! that is uncommitted there is lost. What a merge did to a fork can be taken back.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::merging::{
+    content_at, each, everything, fork_with_work, main_goes_on, merge_refused, repo_with_list, set_line, told,
+};
+use crate::support::{
+    OutputExt, TestRepo, Tine, assert_agreement, command::DEFAULT_LIMIT, repo::path_text, require_fuse,
+    require_program,
+};
+
+/// A program that maps the files named on its command line; prints them whenever it is sent a line, mapped anew.
+const MAPPING: &str = "import mmap, sys
+held = []
+for line in sys.stdin:
+    for name in sys.argv[1:]:
+        file = open(name, 'rb')
+        mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        held.append((file, mapped))
+        sys.stdout.write(mapped[:].decode())
+    sys.stdout.write('.\\n')
+    sys.stdout.flush()
+";
+
+#[test]
+fn a_mounted_fork_shows_at_once_what_was_merged() {
+    require_fuse!();
+    require_program!("python3");
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    let target = tine.new_fork("target");
+    let work = fork_with_work(&repo, &tine);
+    repo.sh_in(
+        &work,
+        "rm -r docs; rm run.sh; mkdir run.sh; echo in > run.sh/in; ln -sfn src link; chmod 755 README.md",
+    );
+    // The kernel knows all of it, also what is not there, and a program holds it mapped.
+    let look = "find . -path ./.git -prune -o -printf '%p %y %m %l\\n' | sort; cat list.txt README.md; ! stat work.txt 2> /dev/null";
+    repo.sh_in(&target, look);
+    let mut command = repo.command("python3", &target);
+    let mut child = command
+        .args(["-c", MAPPING, "list.txt", "README.md"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    let mut mapped = || {
+        std::io::Write::write_all(&mut input, b"\n").unwrap();
+        let shown: Vec<String> = lines
+            .by_ref()
+            .map(Result::unwrap)
+            .take_while(|line| line != ".")
+            .collect();
+        shown.join("\n")
+    };
+    assert!(mapped().contains("\n2\n"));
+    let merged = told(&tine, 0, &["merge", "work", "--into", "target"]);
+    assert_eq!(merged["target"]["fork"], "target");
+    assert!(
+        mapped().contains("\ntwo\n"),
+        "what is mapped anew is what was merged"
+    );
+    drop(input);
+    child.wait().unwrap();
+    repo.assert_same_trees(&work, &target);
+    let listed: Vec<_> = std::fs::read_dir(&target)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert!(!listed.contains(&"docs".into()), "{listed:?}");
+    assert_agreement(&repo, &tine, "target", "");
+    assert_agreement(&repo, &tine, "work", "");
+    assert_eq!(
+        repo.git_in(&target, &["diff-files"]),
+        "",
+        "the index knows the files"
+    );
+    tine.ok(&["unmount", "target"]);
+    tine.ok(&["mount", "target"]);
+    repo.assert_same_trees(&work, &target);
+    // What goes on there is a fork's work as any other.
+    repo.sh_in(&target, "echo on > list.txt; git commit -qam on");
+    assert_agreement(&repo, &tine, "target", "");
+}
+
+#[test]
+fn a_fork_without_a_mount_follows_and_what_is_uncommitted_stays() {
+    require_fuse!();
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    fork_with_work(&repo, &tine);
+    for mounted in [false, true] {
+        let name = if mounted { "mounted" } else { "not" };
+        let target = tine.new_fork(name);
+        repo.sh_in(
+            &target,
+            "echo mine > mine.txt; rm run.sh; echo four >> docs/guide.md; git add -N mine.txt; git reset -q; echo log > x.log",
+        );
+        if !mounted {
+            tine.ok(&["unmount", name]);
+        }
+        tine.ok(&["merge", "work", "--into", name]);
+        let uncommitted = "M\tdocs/guide.md\nA\tmine.txt\nD\trun.sh";
+        assert_agreement(&repo, &tine, name, uncommitted);
+        assert_eq!(tine.ok(&["cat", name, "x.log"]), "log");
+        assert_eq!(tine.ok(&["cat", name, "work.txt"]), "work");
+        tine.kill_daemon();
+        assert_agreement(&repo, &tine, name, uncommitted);
+        tine.ok(&["mount", name]);
+        assert_agreement(&repo, &tine, name, uncommitted);
+        assert_eq!(
+            tine.ok(&["diff", name, "--against", "work", "--name-status"]),
+            uncommitted
+        );
+    }
+}
+
+#[test]
+fn what_is_uncommitted_in_a_fork_is_never_overwritten() {
+    require_fuse!();
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    let work = fork_with_work(&repo, &tine);
+    repo.sh_in(
+        &work,
+        "mkdir new; echo deep > new/deep; echo noise > kept.log; git add -f kept.log; rm run.sh",
+    );
+    let target = tine.new_fork("target");
+    for (script, back, code) in [
+        (
+            "echo mine > list.txt",
+            "git checkout -q list.txt",
+            "local-changes",
+        ),
+        ("rm list.txt", "git checkout -q list.txt", "local-changes"),
+        ("echo mine > work.txt", "rm work.txt", "local-changes"),
+        ("ln -s list.txt work.txt", "rm work.txt", "local-changes"),
+        ("echo file > new", "rm new", "local-changes"),
+        (
+            "mkdir work.txt; echo in > work.txt/in",
+            "rm -r work.txt",
+            "local-changes",
+        ),
+        ("echo more >> run.sh", "git checkout -q run.sh", "local-changes"),
+        ("echo mine > kept.log", "rm kept.log", "in-the-way"),
+        (
+            "mkdir work.txt; echo in > work.txt/in.log",
+            "rm -r work.txt",
+            "in-the-way",
+        ),
+        ("mkfifo work.txt", "rm work.txt", "in-the-way"),
+    ] {
+        repo.sh_in(&target, script);
+        let before = repo.sh_in(&target, "ls -lR --time-style=full-iso");
+        merge_refused(&repo, &tine, &["merge", "work", "--into", "target"], code, 3);
+        merge_refused(
+            &repo,
+            &tine,
+            &["merge", "work", "--into", "target", "--dry-run"],
+            code,
+            3,
+        );
+        assert_eq!(
+            repo.sh_in(&target, "ls -lR --time-style=full-iso"),
+            before,
+            "{script}"
+        );
+        repo.sh_in(&target, back);
+    }
+    // The same on both sides is no obstacle.
+    repo.sh_in(
+        &target,
+        "echo work > work.txt; rm run.sh; mkdir new; sed -i '2s/.*/two/' list.txt",
+    );
+    tine.ok(&["merge", "work", "--into", "target"]);
+    assert_agreement(&repo, &tine, "target", "");
+    assert_eq!(repo.git_in(&target, &["diff-files"]), "");
+}
+
+/// What git itself says: `git merge --ff-only` in a checkout.
+fn follows_as_git_does(repo: &TestRepo, tine: &Tine, dir: &Path, branch: &str) {
+    let merge = ["merge", "work", "--into", branch];
+    for (script, back) in [
+        ("echo mine > list.txt", "git checkout -q list.txt"),
+        ("echo mine > list.txt; git add list.txt", "git reset -q --hard"),
+        ("echo mine > work.txt", "rm work.txt"),
+    ] {
+        repo.sh_in(dir, script);
+        let status = repo.status(dir);
+        merge_refused(repo, tine, &merge, "local-changes", 3);
+        assert_eq!(repo.status(dir), status, "{script}");
+        repo.sh_in(dir, back);
+    }
+    repo.sh_in(
+        dir,
+        "echo mine > mine.txt; echo staged > README.md; git add README.md; echo on >> docs/guide.md",
+    );
+    let status = repo.status(dir);
+    let merged = told(tine, 0, &merge);
+    assert_eq!(merged["target"]["checkout"], json!(dir));
+    assert_eq!(repo.status(dir), status, "other changes stay");
+    assert_eq!(std::fs::read_to_string(dir.join("work.txt")).unwrap(), "work\n");
+    assert_eq!(
+        repo.git_in(dir, &["rev-parse", "HEAD"]),
+        merged["after"].as_str().unwrap()
+    );
+    assert_eq!(repo.git_in(dir, &["symbolic-ref", "--short", "HEAD"]), branch);
+}
+
+#[test]
+fn checkouts_of_git_follow_as_its_fast_forward_does() {
+    require_fuse!();
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    fork_with_work(&repo, &tine);
+    repo.git(&["worktree", "add", "-q", "-b", "linked", "../linked"]);
+    let linked = repo.root().join("linked");
+    repo.sh_in(
+        &linked,
+        "echo l > linked.txt; git add linked.txt; git commit -qm linked",
+    );
+    follows_as_git_does(&repo, &tine, &linked, "linked");
+    main_goes_on(&repo, "acht");
+    let lock = repo.git_dir().join("index.lock");
+    std::fs::write(&lock, "").unwrap();
+    merge_refused(
+        &repo,
+        &tine,
+        &["merge", "work", "--into", "main"],
+        "index-locked",
+        5,
+    );
+    std::fs::remove_file(&lock).unwrap();
+    follows_as_git_does(&repo, &tine, repo.dir(), "main");
+}
+
+#[test]
+fn a_branch_in_nobodys_checkout_moves_and_its_reflog_says_so() {
+    require_fuse!();
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    fork_with_work(&repo, &tine);
+    repo.git(&["branch", "away"]);
+    let before = repo.status(repo.dir());
+    let merged = told(&tine, 0, &["merge", "work", "--into", "away"]);
+    assert_eq!(
+        merged["target"],
+        json!({"branch": "away", "fork": null, "checkout": null})
+    );
+    assert_eq!(
+        repo.git(&["rev-parse", "away"]),
+        merged["after"].as_str().unwrap()
+    );
+    let reflog = repo.git(&["reflog", "show", "away", "-1", "--format=%gs"]);
+    assert!(reflog.contains("tine merge work --into away"), "{reflog}");
+    assert_eq!(repo.status(repo.dir()), before);
+    main_goes_on(&repo, "acht");
+    // A branch that is being rebased is nobody's to move.
+    repo.sh_in(
+        repo.dir(),
+        "git switch -q away; git rebase -q --exec false HEAD~ 2> /dev/null || true",
+    );
+    merge_refused(
+        &repo,
+        &tine,
+        &["merge", "main", "--into", "away", "--no-ff"],
+        "branch-checked-out",
+        5,
+    );
+}
+
+/// HEAD, refs of branches, index and view of a fork.
+fn stands(repo: &TestRepo, tine: &Tine, fork: &str) -> [String; 4] {
+    [
+        repo.git_of_fork(fork, &["rev-parse", "HEAD"]),
+        repo.git(&["for-each-ref", "refs/heads"]),
+        repo.git_of_fork(fork, &["ls-files", "-s"]),
+        tine.json(&["diff", fork])["view_tree"].to_string(),
+    ]
+}
+
+#[test]
+fn a_merge_into_a_fork_is_taken_back_and_done_again() {
+    require_fuse!();
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    fork_with_work(&repo, &tine);
+    tine.ok(&["commit", "work", "-m", "work"]);
+    for mounted in [true, false] {
+        let name = if mounted { "mounted" } else { "not" };
+        let target: PathBuf = tine.new_fork(name);
+        repo.sh_in(
+            &target,
+            "echo mine > mine.txt; echo own > own.txt; git add own.txt; git commit -qm own",
+        );
+        if !mounted {
+            tine.ok(&["unmount", name]);
+        }
+        let before = stands(&repo, &tine, name);
+        let merged = told(&tine, 0, &["merge", "work", "--into", name]);
+        assert_eq!(merged["snapshot"], "before-merge-1");
+        assert_eq!(
+            each(&tine.json(&["snapshots", name])["snapshots"], "name"),
+            ["before-merge-1"]
+        );
+        let after = stands(&repo, &tine, name);
+        tine.ok(&["undo", name]);
+        assert_eq!(stands(&repo, &tine, name), before);
+        assert_agreement(&repo, &tine, name, "A\tmine.txt");
+        tine.ok(&["redo", name]);
+        assert_eq!(stands(&repo, &tine, name), after);
+        assert_agreement(&repo, &tine, name, "A\tmine.txt");
+        tine.kill_daemon();
+        // What was written since stays.
+        let mut command = tine.command(&["write", name, "since.txt"]);
+        crate::support::run_with_timeout_of(&mut command, DEFAULT_LIMIT, b"since\n").expect_success("write");
+        tine.ok(&["undo", name]);
+        assert!(
+            tine.run(&["cat", name, "since.txt"]).status.code() == Some(4),
+            "the last operation is that"
+        );
+        tine.ok(&["undo", name]);
+        assert_eq!(stands(&repo, &tine, name), before);
+    }
+}
+
+#[test]
+fn a_merge_is_not_taken_back_when_head_has_moved_on() {
+    require_fuse!();
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    fork_with_work(&repo, &tine);
+    let target = tine.new_fork("target");
+    tine.ok(&["merge", "work", "--into", "target"]);
+    repo.sh_in(&target, "git commit -q --allow-empty -m on");
+    merge_refused(&repo, &tine, &["undo", "target"], "cannot-undo", 3);
+    repo.sh_in(&target, "git reset -q --soft HEAD~; echo over > work.txt");
+    merge_refused(&repo, &tine, &["undo", "target"], "local-changes", 3);
+    repo.sh_in(&target, "git checkout -q work.txt");
+    tine.ok(&["undo", "target"]);
+    assert!(!target.join("work.txt").exists());
+    assert_agreement(&repo, &tine, "target", "");
+}
+
+#[test]
+fn a_fork_that_git_works_in_is_not_moved() {
+    require_fuse!();
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    let work = fork_with_work(&repo, &tine);
+    let target = tine.new_fork("target");
+    let lock = PathBuf::from(repo.git_in(
+        &target,
+        &["rev-parse", "--path-format=absolute", "--git-path", "index.lock"],
+    ));
+    std::fs::write(&lock, "").unwrap();
+    merge_refused(
+        &repo,
+        &tine,
+        &["merge", "work", "--into", "target"],
+        "index-locked",
+        5,
+    );
+    std::fs::remove_file(&lock).unwrap();
+    // In the middle of something.
+    set_line(&repo, &target, 8, "acht");
+    repo.sh_in(
+        &target,
+        "git commit -qam acht; echo x > x.txt; git add x.txt; git commit -qm x",
+    );
+    repo.sh_in(&target, "git rebase -q --exec false HEAD~ 2> /dev/null || true");
+    merge_refused(
+        &repo,
+        &tine,
+        &["merge", "work", "--into", "target"],
+        "operation-in-progress",
+        3,
+    );
+    repo.sh_in(&target, "git rebase --abort");
+    repo.sh_in(
+        &work,
+        "git commit -qam list; git rebase -q --exec false HEAD~ 2> /dev/null || true",
+    );
+    merge_refused(
+        &repo,
+        &tine,
+        &["merge", "work", "--into", "target"],
+        "operation-in-progress",
+        3,
+    );
+    repo.sh_in(&work, "git rebase --abort; git status");
+    tine.ok(&["merge", "work", "--into", "target"]);
+    assert_eq!(content_at(&repo, "tine/target", "work.txt"), "work");
+    assert_agreement(&repo, &tine, "target", "");
+    let before = everything(&repo, &tine);
+    told(&tine, 7, &["merge", "work", "--into", "target"]);
+    assert_eq!(everything(&repo, &tine), before);
+    assert_eq!(path_text(&target), tine.ok(&["path", "target"]));
+}
