@@ -3,29 +3,30 @@
 //! Everything is planned first, one source after another, each on the commit that the one before would lead to. A dry run ends
 //! there. Then what is uncommitted in source forks is committed in them, and the target moves once, to the last commit.
 
+mod moving;
+mod sides;
+
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
+use self::sides::{Holder, Source, default_target, find_source, find_target};
 use crate::attr::Timestamp;
-use crate::change::advance::{self, Step};
-use crate::change::changeset::{self, Blobs};
 use crate::change::compare::compare_trees;
 use crate::change::merge::{MergeSpec, Planned, Tip, plan};
 use crate::change::review::{ConflictRecord, ReviewRecord, ReviewState, ReviewedMerge};
-use crate::change::{ChangeError, CommitOptions, FoundPoint, Point, PointTree, commit, rerere, snapshots};
+use crate::change::{ChangeError, Point, rerere};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::points::ResolvedPoint;
 use crate::daemon::policy::Signers;
 use crate::daemon::protocol::{
-    Answer, Merge, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, Response, ReviewWish,
+    Answer, Merge, MergeRequest, MergeStatus, MergedHow, MergedSource, Response, ReviewWish,
 };
 use crate::daemon::report;
 use crate::daemon::slots::{Daemon, Slot, Turn};
-use crate::git::{CommitSpec, CommitTime, GitError, Head, Identity, ObjectId, Repository};
+use crate::git::{CommitSpec, Identity, ObjectId, Repository};
 use crate::merge::{Conflict, MergeOptions};
 use crate::workspace::store::Shelf;
-use crate::workspace::{By, ForkName, OperationKind, SnapshotOptions, SnapshotReason, StoreError};
+use crate::workspace::{By, ForkName, StoreError};
 
 /// How often it is planned again where somebody else moves a side meanwhile.
 const ATTEMPTS: usize = 4;
@@ -53,24 +54,6 @@ pub fn merge_with(
             outcome => return outcome.map(|merge| Answer::Merge(Box::new(merge))),
         }
     }
-}
-
-/// Where the target is.
-#[derive(Debug, Clone)]
-enum Holder {
-    /// In nobody's checkout.
-    Branch(String),
-    /// In one that is no fork's.
-    Checkout(String, PathBuf),
-    /// A fork, wherever its HEAD is.
-    Fork(ForkName),
-}
-
-/// A source as it was named.
-struct Source {
-    point: Point,
-    tree: PointTree,
-    others: Vec<Point>,
 }
 
 /// One source, planned.
@@ -238,29 +221,6 @@ impl<'a> Merging<'a> {
         })
     }
 
-    /// Commits what is uncommitted in the source that conflicts with a mounted target, so that git can merge it there.
-    fn prepare_for_markers(
-        &self,
-        turns: &BTreeMap<ForkName, Turn<'_>>,
-        sources: &[PlannedSource],
-    ) -> Result<(), Failure> {
-        let is_mounted = match &self.holder {
-            Holder::Fork(fork) => turn_of(turns, fork)?.is_mounted(),
-            Holder::Branch(_) | Holder::Checkout(..) => false,
-        };
-        if !is_mounted {
-            return Err(Failure::new(
-                ErrorCode::NotMounted,
-                "markers need a fork that is mounted to merge into",
-            )
-            .hint("`tine mount FORK`, and `--into FORK`; or `--review` instead"));
-        }
-        if let Some((fork, planned)) = sources.last().and_then(|source| source.uncommitted.as_ref()) {
-            self.commit_source(turn_of(turns, fork)?, *planned)?;
-        }
-        Ok(())
-    }
-
     /// Keeps the merge of `source` into `ours` as a review; its number.
     fn keep_review(&self, source: &PlannedSource, ours: Tip, conflicts: &[Conflict]) -> Result<u64, Failure> {
         let request = self.request;
@@ -308,52 +268,6 @@ impl<'a> Merging<'a> {
             record.merge.into
         );
         Ok(record.id)
-    }
-
-    /// What the target stands on. What is uncommitted in a fork is no part of it.
-    fn target_tip(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Tip, Failure> {
-        let commit_id = match &self.holder {
-            Holder::Fork(fork) => {
-                let open = turn_of(turns, fork)?.open()?;
-                self.repository.head_of(open.worktree.git_dir())?.commit_id()
-            }
-            Holder::Branch(branch) | Holder::Checkout(branch, _) => self.repository.branch(branch)?,
-        };
-        Ok(Tip {
-            commit_id,
-            tree_id: self.tree_of(commit_id)?,
-        })
-    }
-
-    fn tree_of(&self, commit_id: Option<ObjectId>) -> Result<ObjectId, Failure> {
-        Ok(match commit_id {
-            Some(commit_id) => self.repository.commit_info(commit_id)?.tree_id,
-            None => self.repository.empty_tree_id(),
-        })
-    }
-
-    fn target_line(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<MergeTarget, Failure> {
-        Ok(match &self.holder {
-            Holder::Branch(branch) => MergeTarget {
-                branch: Some(branch.clone()),
-                fork: None,
-                checkout: None,
-            },
-            Holder::Checkout(branch, dir) => MergeTarget {
-                branch: Some(branch.clone()),
-                fork: None,
-                checkout: Some(dir.clone()),
-            },
-            Holder::Fork(fork) => {
-                let open = turn_of(turns, fork)?.open()?;
-                let head = self.repository.head_of(open.worktree.git_dir())?;
-                MergeTarget {
-                    branch: head.short_branch().map(str::to_owned),
-                    fork: Some(fork.clone()),
-                    checkout: None,
-                }
-            }
-        })
     }
 
     /// Plans one source on top of `ours`: what is to be told of it, where the target would be, and the conflicts.
@@ -443,96 +357,6 @@ impl<'a> Merging<'a> {
         Ok((planned, next, conflicts))
     }
 
-    /// What is to be merged. What is uncommitted in a fork or snapshot becomes a commit that no ref leads to yet.
-    fn source_tip(
-        &self,
-        turns: &BTreeMap<ForkName, Turn<'_>>,
-        source: &Source,
-    ) -> Result<(Tip, Option<(ForkName, ObjectId)>), Failure> {
-        let store = &self.daemon.store;
-        match (&source.point, source.tree) {
-            (Point::Fork(name), _) => {
-                let open = turn_of(turns, name)?.open()?;
-                let changeset = changeset::changeset(&self.repository, &open, Blobs::Write)?;
-                if changeset.changes.is_empty() {
-                    let tip = Tip {
-                        commit_id: changeset.head_commit,
-                        tree_id: changeset.head_tree,
-                    };
-                    return Ok((tip, None));
-                }
-                if let Some(operation) = open.worktree.operation_in_progress() {
-                    return Err(ChangeError::OperationInProgress(operation).into());
-                }
-                let tree_id = changeset::write_tree(&self.repository, &changeset)?;
-                let message = work_message(name);
-                let commit_id = self.write_view(tree_id, changeset.head_commit, &message, None)?;
-                Ok((
-                    Tip {
-                        commit_id: Some(commit_id),
-                        tree_id,
-                    },
-                    Some((name.clone(), commit_id)),
-                ))
-            }
-            (Point::SnapshotOf(fork, snapshot), _) => {
-                let record = store.snapshot(fork, snapshot)?;
-                let tree_id = snapshots::snapshot_tree(store, &self.repository, fork, &record)?;
-                let head = match &record.head_commit {
-                    Some(hex) => Some(ObjectId::from_hex(hex.as_bytes()).map_err(|error| {
-                        Failure::new(
-                            ErrorCode::StoreDamaged,
-                            format!("the snapshot {snapshot} is damaged"),
-                        )
-                        .cause(error.to_string())
-                        .hint("`tine doctor` shows what is whole")
-                    })?),
-                    None => None,
-                };
-                let commit_id = match self.tree_of(head)? == tree_id {
-                    true => head,
-                    false => {
-                        let message = format!("tine: {fork} as of {snapshot}");
-                        // Merged again it is the same commit, which the target has already.
-                        let time = CommitTime {
-                            secs: record.created_secs,
-                            offset_secs: 0,
-                        };
-                        Some(self.write_view(tree_id, head, &message, Some(time))?)
-                    }
-                };
-                Ok((Tip { commit_id, tree_id }, None))
-            }
-            (_, PointTree::Known { tree_id, commit_id }) => Ok((Tip { commit_id, tree_id }, None)),
-            (point, PointTree::Unwritten) => {
-                Err(Failure::new(ErrorCode::Internal, format!("{point} has no tree"))
-                    .hint(crate::daemon::convert::REPORT))
-            }
-        }
-    }
-
-    fn write_view(
-        &self,
-        tree_id: ObjectId,
-        head: Option<ObjectId>,
-        message: &str,
-        time: Option<CommitTime>,
-    ) -> Result<ObjectId, Failure> {
-        let at_that_time = |identity: &Option<Identity>| {
-            identity.clone().map(|identity| Identity {
-                time: time.or(identity.time),
-                ..identity
-            })
-        };
-        Ok(self.repository.write_commit(&CommitSpec {
-            tree_id,
-            parent_ids: head.into_iter().collect(),
-            message: message.to_owned(),
-            author: at_that_time(&self.signers.author),
-            committer: at_that_time(&self.signers.committer),
-        })?)
-    }
-
     fn base_of(&self, word: &str) -> Result<ObjectId, Failure> {
         let (tree_id, commit_id) = self.repository.resolve_tree(&self.request.git_dir, word)?;
         Ok(commit_id.unwrap_or(tree_id))
@@ -577,172 +401,6 @@ impl<'a> Merging<'a> {
             Some(branch) if branch != "master" => format!("Merge {what} into {branch}"),
             _ => format!("Merge {what}"),
         })
-    }
-
-    fn is_branch(&self, word: &str) -> bool {
-        matches!(self.repository.branch(word), Ok(Some(_)))
-    }
-
-    /// Commits what is uncommitted in the sources, and moves the target; the snapshot of what it was. In a dry run looks
-    /// only whether that would do.
-    fn move_target(
-        &self,
-        turns: &BTreeMap<ForkName, Turn<'_>>,
-        sources: &[PlannedSource],
-        before: Tip,
-        after: Tip,
-    ) -> Result<Option<ForkName>, Failure> {
-        let Some(to) = after.commit_id else {
-            return Err(Failure::new(ErrorCode::Internal, "a merge made no commit")
-                .hint(crate::daemon::convert::REPORT));
-        };
-        let step = Step {
-            from: before.commit_id,
-            to,
-            reflog: self.request.command.clone(),
-            kind: OperationKind::Merge,
-            undoes: None,
-        };
-        match &self.holder {
-            Holder::Fork(fork) => {
-                let open = turn_of(turns, fork)?.open()?;
-                advance::preview(&self.repository, &open, &step)?;
-            }
-            Holder::Checkout(branch, dir) => {
-                self.check_checkout(branch, dir)?;
-                self.repository.check_fast_forward(dir, to)?;
-            }
-            Holder::Branch(_) => {}
-        }
-        if self.request.dry_run {
-            return Ok(None);
-        }
-        let merged = sources.iter().filter(|source| source.line.commit.is_some());
-        for (fork, planned) in merged.filter_map(|source| source.uncommitted.as_ref()) {
-            self.commit_source(turn_of(turns, fork)?, *planned)?;
-        }
-        match &self.holder {
-            Holder::Branch(branch) => {
-                let Some(from) = before.commit_id else {
-                    return Err(GitError::UnknownRevision(branch.clone()).into());
-                };
-                self.repository.move_branch(branch, from, to, &step.reflog)?;
-                Ok(None)
-            }
-            Holder::Checkout(branch, dir) => {
-                let moved = self.repository.fast_forward_checkout(dir, to, &step.reflog);
-                if moved.is_err() && self.repository.branch(branch)? != before.commit_id {
-                    return Err(GitError::RefMoved { name: branch.clone() }.into());
-                }
-                moved?;
-                Ok(None)
-            }
-            Holder::Fork(fork) => self.advance_fork(turn_of(turns, fork)?, &step).map(Some),
-        }
-    }
-
-    /// What is checked out there may be a rebase of the branch, which no merge must touch.
-    fn check_checkout(&self, branch: &str, dir: &std::path::Path) -> Result<(), Failure> {
-        let head = self.repository.head_of(&Repository::git_dir_at(dir)?)?;
-        match head.short_branch() == Some(branch) {
-            true => Ok(()),
-            false => Err(GitError::BranchCheckedOut {
-                branch: branch.to_owned(),
-                at: dir.to_owned(),
-            }
-            .into()),
-        }
-    }
-
-    /// Commits what is uncommitted in a fork. If that is another commit than planned, it is planned again.
-    fn commit_source(&self, turn: &Turn<'_>, planned: ObjectId) -> Result<(), Failure> {
-        let name = turn.name();
-        let options = CommitOptions {
-            message: work_message(name),
-            author: self.signers.author.clone(),
-            committer: self.signers.committer.clone(),
-        };
-        let made = match commit::commit(&self.repository, name, &*turn.open()?, &options) {
-            Ok(made) => made.commit_id,
-            // Somebody took it back meanwhile.
-            Err(ChangeError::NothingToCommit) => {
-                return Err(GitError::RefMoved {
-                    name: name.to_string(),
-                }
-                .into());
-            }
-            Err(error) => return Err(error.into()),
-        };
-        turn.note_settled(made);
-        match made == planned {
-            true => Ok(()),
-            false => Err(GitError::RefMoved {
-                name: name.to_string(),
-            }
-            .into()),
-        }
-    }
-
-    /// Moves a fork's HEAD and view, after a snapshot, which is given.
-    fn advance_fork(&self, turn: &Turn<'_>, step: &Step) -> Result<ForkName, Failure> {
-        let store = &self.daemon.store;
-        let name = turn.name();
-        let open = turn.open()?;
-        let kept = SnapshotOptions::because(SnapshotReason::BeforeMerge);
-        let before = store.take_snapshot(name, &open, &kept)?.name;
-        if let Err(error) = advance::advance(store, &self.repository, name, &open, self.by, step) {
-            store.remove_snapshot(name, &before)?;
-            return Err(error.into());
-        }
-        turn.forget_settled();
-        log::info!("{name}: merged, HEAD is {}; what it was is {before}", step.to);
-        Ok(before)
-    }
-
-    /// Removes the sources that were merged, where that was asked for. The merge stands in any case.
-    fn delete_merged(&self, mut merge: Merge) -> Merge {
-        let is_kept = !self.request.delete || self.request.dry_run || merge.status != MergeStatus::Merged;
-        if is_kept {
-            return merge;
-        }
-        for (line, source) in merge.sources.iter_mut().zip(&self.sources) {
-            if let Err(failure) = self.delete_source(line, source) {
-                line.not_deleted = Some(failure);
-            }
-        }
-        merge
-    }
-
-    fn delete_source(&self, line: &mut MergedSource, source: &Source) -> Result<(), Failure> {
-        let branch = match &source.point {
-            Point::Fork(fork) => {
-                let worktree = self.daemon.store.worktree_of(fork)?;
-                let head = self.repository.head_of(worktree.git_dir())?;
-                let branch = head.short_branch().map(str::to_owned);
-                super::forks::delete(self.daemon, fork, false, self.signers.committer.clone())?;
-                line.deleted_fork = Some(fork.clone());
-                branch
-            }
-            Point::Revision(revision) if self.is_branch(revision) => Some(revision.clone()),
-            _ => None,
-        };
-        let Some(branch) = branch else {
-            return Ok(());
-        };
-        match self.repository.branch(&branch)? {
-            // It went with its fork.
-            None => line.deleted_branch = Some(branch),
-            Some(tip) => {
-                if let Some(at) = self.repository.checked_out_at(&branch)? {
-                    return Err(GitError::BranchCheckedOut { branch, at }.into());
-                }
-                if line.source.commit.as_deref() == Some(tip.to_string().as_str()) {
-                    self.repository.delete_branch(&branch, tip)?;
-                    line.deleted_branch = Some(branch);
-                }
-            }
-        }
-        Ok(())
     }
 }
 
@@ -813,106 +471,4 @@ fn turn_of<'t, 's>(
     turns
         .get(fork)
         .ok_or_else(|| StoreError::NoSuchFork(fork.to_string()).into())
-}
-
-/// What `word` names: with a fork to speak of (the one the caller stands in, else the target) also its snapshots and base.
-fn find_source(
-    daemon: &Daemon,
-    repository: &Repository,
-    request: &MergeRequest,
-    word: &str,
-) -> Result<Source, Failure> {
-    let spoken_of = match (&request.here, &request.into) {
-        (Some(here), _) => Some(here.clone()),
-        (None, Some(into)) => fork_called(daemon, into),
-        (None, None) => None,
-    };
-    let found = match &spoken_of {
-        Some(fork) => Point::find(&daemon.store, fork, word)?,
-        None => Point::find_anywhere(&daemon.store, &request.git_dir, word)?,
-    };
-    let FoundPoint { point, tree, others } = found;
-    Ok(match (point, spoken_of) {
-        // Of which fork is said from here on.
-        (Point::Snapshot(snapshot), Some(fork)) => Source {
-            point: Point::SnapshotOf(fork, snapshot),
-            tree,
-            others,
-        },
-        // A branch that is named where the caller stands is meant as it is there.
-        (Point::Revision(revision), _) => {
-            let (tree_id, commit_id) = repository.resolve_tree(&request.git_dir, &revision)?;
-            Source {
-                point: Point::Revision(revision),
-                tree: PointTree::Known { tree_id, commit_id },
-                others,
-            }
-        }
-        (point, _) => Source { point, tree, others },
-    })
-}
-
-fn fork_called(daemon: &Daemon, word: &str) -> Option<ForkName> {
-    let name = ForkName::parse(word.strip_prefix("fork:").unwrap_or(word)).ok()?;
-    daemon.store.record(&name).is_ok().then_some(name)
-}
-
-/// What `word` names: a fork, or a branch.
-fn find_target(daemon: &Daemon, repository: &Repository, word: &str) -> Result<Holder, Failure> {
-    if let Some(fork) = word.strip_prefix("fork:") {
-        let fork = ForkName::parse(fork)?;
-        daemon.store.record(&fork)?;
-        return Ok(Holder::Fork(fork));
-    }
-    let (branch, only_branch) = match word.strip_prefix("branch:") {
-        Some(branch) => (branch, true),
-        None => (word.strip_prefix("refs/heads/").unwrap_or(word), false),
-    };
-    if !only_branch && let Some(fork) = fork_called(daemon, word) {
-        return Ok(Holder::Fork(fork));
-    }
-    holder_of(daemon, repository, branch)
-}
-
-/// Who has the branch checked out.
-fn holder_of(daemon: &Daemon, repository: &Repository, branch: &str) -> Result<Holder, Failure> {
-    if repository.branch(branch)?.is_none() {
-        return Err(Failure::new(
-            ErrorCode::UnknownRevision,
-            format!("{branch} is no fork and no branch"),
-        )
-        .hint("`tine list` shows the forks, `git branch` the branches; `git branch NAME` makes one"));
-    }
-    let (records, _) = daemon.store.records();
-    for record in records {
-        let worktree = daemon.store.worktree_of(&record.name)?;
-        if let Head::Branch { name, .. } = repository.head_of(worktree.git_dir())?
-            && name.strip_prefix("refs/heads/") == Some(branch)
-        {
-            return Ok(Holder::Fork(record.name));
-        }
-    }
-    Ok(match repository.checked_out_at(branch)? {
-        Some(dir) => Holder::Checkout(branch.to_owned(), dir),
-        None => Holder::Branch(branch.to_owned()),
-    })
-}
-
-/// The branch that a source came from.
-fn default_target(daemon: &Daemon, repository: &Repository, source: &Source) -> Result<Holder, Failure> {
-    let fork = match &source.point {
-        Point::Fork(fork) | Point::SnapshotOf(fork, _) => fork,
-        _ => {
-            return Err(Failure::new(ErrorCode::Usage, "no target is named")
-                .hint("name a fork or branch: `--into TARGET`"));
-        }
-    };
-    match daemon.store.record(fork)?.from_branch {
-        Some(branch) => holder_of(daemon, repository, &branch),
-        None => Err(Failure::new(
-            ErrorCode::Usage,
-            format!("{fork} began at a commit, and on no branch"),
-        )
-        .hint("name a fork or branch: `--into TARGET`")),
-    }
 }

@@ -1,0 +1,206 @@
+//! What a merge does, once it is planned: commits in sources, the move of the target, and what is removed after it.
+
+use std::collections::BTreeMap;
+
+use super::sides::{Holder, Source};
+use super::{Merging, PlannedSource, turn_of, work_message};
+use crate::change::advance::{self, Step};
+use crate::change::merge::Tip;
+use crate::change::{ChangeError, CommitOptions, Point, commit};
+use crate::daemon::failure::{ErrorCode, Failure};
+use crate::daemon::protocol::{Merge, MergeStatus, MergedSource};
+use crate::daemon::slots::Turn;
+use crate::git::{GitError, ObjectId, Repository};
+use crate::workspace::{ForkName, OperationKind, SnapshotOptions, SnapshotReason};
+
+impl Merging<'_> {
+    /// Commits what is uncommitted in the source that conflicts with a mounted target, so that git can merge it there.
+    pub(super) fn prepare_for_markers(
+        &self,
+        turns: &BTreeMap<ForkName, Turn<'_>>,
+        sources: &[PlannedSource],
+    ) -> Result<(), Failure> {
+        let is_mounted = match &self.holder {
+            Holder::Fork(fork) => turn_of(turns, fork)?.is_mounted(),
+            Holder::Branch(_) | Holder::Checkout(..) => false,
+        };
+        if !is_mounted {
+            return Err(Failure::new(
+                ErrorCode::NotMounted,
+                "markers need a fork that is mounted to merge into",
+            )
+            .hint("`tine mount FORK`, and `--into FORK`; or `--review` instead"));
+        }
+        if let Some((fork, planned)) = sources.last().and_then(|source| source.uncommitted.as_ref()) {
+            self.commit_source(turn_of(turns, fork)?, *planned)?;
+        }
+        Ok(())
+    }
+
+    /// Commits what is uncommitted in the sources, and moves the target; the snapshot of what it was. In a dry run looks
+    /// only whether that would do.
+    pub(super) fn move_target(
+        &self,
+        turns: &BTreeMap<ForkName, Turn<'_>>,
+        sources: &[PlannedSource],
+        before: Tip,
+        after: Tip,
+    ) -> Result<Option<ForkName>, Failure> {
+        let Some(to) = after.commit_id else {
+            return Err(Failure::new(ErrorCode::Internal, "a merge made no commit")
+                .hint(crate::daemon::convert::REPORT));
+        };
+        let step = Step {
+            from: before.commit_id,
+            to,
+            reflog: self.request.command.clone(),
+            kind: OperationKind::Merge,
+            undoes: None,
+        };
+        match &self.holder {
+            Holder::Fork(fork) => {
+                let open = turn_of(turns, fork)?.open()?;
+                advance::preview(&self.repository, &open, &step)?;
+            }
+            Holder::Checkout(branch, dir) => {
+                self.check_checkout(branch, dir)?;
+                self.repository.check_fast_forward(dir, to)?;
+            }
+            Holder::Branch(_) => {}
+        }
+        if self.request.dry_run {
+            return Ok(None);
+        }
+        let merged = sources.iter().filter(|source| source.line.commit.is_some());
+        for (fork, planned) in merged.filter_map(|source| source.uncommitted.as_ref()) {
+            self.commit_source(turn_of(turns, fork)?, *planned)?;
+        }
+        match &self.holder {
+            Holder::Branch(branch) => {
+                let Some(from) = before.commit_id else {
+                    return Err(GitError::UnknownRevision(branch.clone()).into());
+                };
+                self.repository.move_branch(branch, from, to, &step.reflog)?;
+                Ok(None)
+            }
+            Holder::Checkout(branch, dir) => {
+                let moved = self.repository.fast_forward_checkout(dir, to, &step.reflog);
+                if moved.is_err() && self.repository.branch(branch)? != before.commit_id {
+                    return Err(GitError::RefMoved { name: branch.clone() }.into());
+                }
+                moved?;
+                Ok(None)
+            }
+            Holder::Fork(fork) => self.advance_fork(turn_of(turns, fork)?, &step).map(Some),
+        }
+    }
+
+    /// What is checked out there may be a rebase of the branch, which no merge must touch.
+    pub(super) fn check_checkout(&self, branch: &str, dir: &std::path::Path) -> Result<(), Failure> {
+        let head = self.repository.head_of(&Repository::git_dir_at(dir)?)?;
+        match head.short_branch() == Some(branch) {
+            true => Ok(()),
+            false => Err(GitError::BranchCheckedOut {
+                branch: branch.to_owned(),
+                at: dir.to_owned(),
+            }
+            .into()),
+        }
+    }
+
+    /// Commits what is uncommitted in a fork. If that is another commit than planned, it is planned again.
+    pub(super) fn commit_source(&self, turn: &Turn<'_>, planned: ObjectId) -> Result<(), Failure> {
+        let name = turn.name();
+        let options = CommitOptions {
+            message: work_message(name),
+            author: self.signers.author.clone(),
+            committer: self.signers.committer.clone(),
+        };
+        let made = match commit::commit(&self.repository, name, &*turn.open()?, &options) {
+            Ok(made) => made.commit_id,
+            // Somebody took it back meanwhile.
+            Err(ChangeError::NothingToCommit) => {
+                return Err(GitError::RefMoved {
+                    name: name.to_string(),
+                }
+                .into());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        turn.note_settled(made);
+        match made == planned {
+            true => Ok(()),
+            false => Err(GitError::RefMoved {
+                name: name.to_string(),
+            }
+            .into()),
+        }
+    }
+
+    /// Moves a fork's HEAD and view, after a snapshot, which is given.
+    pub(super) fn advance_fork(&self, turn: &Turn<'_>, step: &Step) -> Result<ForkName, Failure> {
+        let store = &self.daemon.store;
+        let name = turn.name();
+        let open = turn.open()?;
+        let kept = SnapshotOptions::because(SnapshotReason::BeforeMerge);
+        let before = store.take_snapshot(name, &open, &kept)?.name;
+        if let Err(error) = advance::advance(store, &self.repository, name, &open, self.by, step) {
+            store.remove_snapshot(name, &before)?;
+            return Err(error.into());
+        }
+        turn.forget_settled();
+        log::info!("{name}: merged, HEAD is {}; what it was is {before}", step.to);
+        Ok(before)
+    }
+
+    /// Removes the sources that were merged, where that was asked for. The merge stands in any case.
+    pub(super) fn delete_merged(&self, mut merge: Merge) -> Merge {
+        let is_kept = !self.request.delete || self.request.dry_run || merge.status != MergeStatus::Merged;
+        if is_kept {
+            return merge;
+        }
+        for (line, source) in merge.sources.iter_mut().zip(&self.sources) {
+            if let Err(failure) = self.delete_source(line, source) {
+                line.not_deleted = Some(failure);
+            }
+        }
+        merge
+    }
+
+    pub(super) fn delete_source(&self, line: &mut MergedSource, source: &Source) -> Result<(), Failure> {
+        let branch = match &source.point {
+            Point::Fork(fork) => {
+                let worktree = self.daemon.store.worktree_of(fork)?;
+                let head = self.repository.head_of(worktree.git_dir())?;
+                let branch = head.short_branch().map(str::to_owned);
+                crate::daemon::handlers::forks::delete(
+                    self.daemon,
+                    fork,
+                    false,
+                    self.signers.committer.clone(),
+                )?;
+                line.deleted_fork = Some(fork.clone());
+                branch
+            }
+            Point::Revision(revision) if self.is_branch(revision) => Some(revision.clone()),
+            _ => None,
+        };
+        let Some(branch) = branch else {
+            return Ok(());
+        };
+        match self.repository.branch(&branch)? {
+            // It went with its fork.
+            None => line.deleted_branch = Some(branch),
+            Some(tip) => {
+                if let Some(at) = self.repository.checked_out_at(&branch)? {
+                    return Err(GitError::BranchCheckedOut { branch, at }.into());
+                }
+                if line.source.commit.as_deref() == Some(tip.to_string().as_str()) {
+                    self.repository.delete_branch(&branch, tip)?;
+                    line.deleted_branch = Some(branch);
+                }
+            }
+        }
+        Ok(())
+    }
+}

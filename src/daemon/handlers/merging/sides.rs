@@ -1,0 +1,280 @@
+//! The sides of a merge: what words mean, where the target is checked out, and what there is to merge.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::{Merging, turn_of, work_message};
+use crate::change::changeset::{self, Blobs};
+use crate::change::merge::Tip;
+use crate::change::{ChangeError, FoundPoint, Point, PointTree, snapshots};
+use crate::daemon::failure::{ErrorCode, Failure};
+use crate::daemon::protocol::{MergeRequest, MergeTarget};
+use crate::daemon::slots::{Daemon, Turn};
+use crate::git::{CommitSpec, CommitTime, Head, Identity, ObjectId, Repository};
+use crate::workspace::ForkName;
+
+/// Where the target is.
+#[derive(Debug, Clone)]
+pub(super) enum Holder {
+    /// In nobody's checkout.
+    Branch(String),
+    /// In one that is no fork's.
+    Checkout(String, PathBuf),
+    /// A fork, wherever its HEAD is.
+    Fork(ForkName),
+}
+
+/// A source as it was named.
+pub(super) struct Source {
+    pub point: Point,
+    pub tree: PointTree,
+    pub others: Vec<Point>,
+}
+
+impl Merging<'_> {
+    /// What the target stands on. What is uncommitted in a fork is no part of it.
+    pub(super) fn target_tip(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Tip, Failure> {
+        let commit_id = match &self.holder {
+            Holder::Fork(fork) => {
+                let open = turn_of(turns, fork)?.open()?;
+                self.repository.head_of(open.worktree.git_dir())?.commit_id()
+            }
+            Holder::Branch(branch) | Holder::Checkout(branch, _) => self.repository.branch(branch)?,
+        };
+        Ok(Tip {
+            commit_id,
+            tree_id: self.tree_of(commit_id)?,
+        })
+    }
+
+    pub(super) fn target_line(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<MergeTarget, Failure> {
+        Ok(match &self.holder {
+            Holder::Branch(branch) => MergeTarget {
+                branch: Some(branch.clone()),
+                fork: None,
+                checkout: None,
+            },
+            Holder::Checkout(branch, dir) => MergeTarget {
+                branch: Some(branch.clone()),
+                fork: None,
+                checkout: Some(dir.clone()),
+            },
+            Holder::Fork(fork) => {
+                let open = turn_of(turns, fork)?.open()?;
+                let head = self.repository.head_of(open.worktree.git_dir())?;
+                MergeTarget {
+                    branch: head.short_branch().map(str::to_owned),
+                    fork: Some(fork.clone()),
+                    checkout: None,
+                }
+            }
+        })
+    }
+
+    /// What is to be merged. What is uncommitted in a fork or snapshot becomes a commit that no ref leads to yet.
+    pub(super) fn source_tip(
+        &self,
+        turns: &BTreeMap<ForkName, Turn<'_>>,
+        source: &Source,
+    ) -> Result<(Tip, Option<(ForkName, ObjectId)>), Failure> {
+        let store = &self.daemon.store;
+        match (&source.point, source.tree) {
+            (Point::Fork(name), _) => {
+                let open = turn_of(turns, name)?.open()?;
+                let changeset = changeset::changeset(&self.repository, &open, Blobs::Write)?;
+                if changeset.changes.is_empty() {
+                    let tip = Tip {
+                        commit_id: changeset.head_commit,
+                        tree_id: changeset.head_tree,
+                    };
+                    return Ok((tip, None));
+                }
+                if let Some(operation) = open.worktree.operation_in_progress() {
+                    return Err(ChangeError::OperationInProgress(operation).into());
+                }
+                let tree_id = changeset::write_tree(&self.repository, &changeset)?;
+                let message = work_message(name);
+                let commit_id = self.write_view(tree_id, changeset.head_commit, &message, None)?;
+                Ok((
+                    Tip {
+                        commit_id: Some(commit_id),
+                        tree_id,
+                    },
+                    Some((name.clone(), commit_id)),
+                ))
+            }
+            (Point::SnapshotOf(fork, snapshot), _) => {
+                let record = store.snapshot(fork, snapshot)?;
+                let tree_id = snapshots::snapshot_tree(store, &self.repository, fork, &record)?;
+                let head = match &record.head_commit {
+                    Some(hex) => Some(ObjectId::from_hex(hex.as_bytes()).map_err(|error| {
+                        Failure::new(
+                            ErrorCode::StoreDamaged,
+                            format!("the snapshot {snapshot} is damaged"),
+                        )
+                        .cause(error.to_string())
+                        .hint("`tine doctor` shows what is whole")
+                    })?),
+                    None => None,
+                };
+                let commit_id = match self.tree_of(head)? == tree_id {
+                    true => head,
+                    false => {
+                        let message = format!("tine: {fork} as of {snapshot}");
+                        // Merged again it is the same commit, which the target has already.
+                        let time = CommitTime {
+                            secs: record.created_secs,
+                            offset_secs: 0,
+                        };
+                        Some(self.write_view(tree_id, head, &message, Some(time))?)
+                    }
+                };
+                Ok((Tip { commit_id, tree_id }, None))
+            }
+            (_, PointTree::Known { tree_id, commit_id }) => Ok((Tip { commit_id, tree_id }, None)),
+            (point, PointTree::Unwritten) => {
+                Err(Failure::new(ErrorCode::Internal, format!("{point} has no tree"))
+                    .hint(crate::daemon::convert::REPORT))
+            }
+        }
+    }
+
+    pub(super) fn write_view(
+        &self,
+        tree_id: ObjectId,
+        head: Option<ObjectId>,
+        message: &str,
+        time: Option<CommitTime>,
+    ) -> Result<ObjectId, Failure> {
+        let at_that_time = |identity: &Option<Identity>| {
+            identity.clone().map(|identity| Identity {
+                time: time.or(identity.time),
+                ..identity
+            })
+        };
+        Ok(self.repository.write_commit(&CommitSpec {
+            tree_id,
+            parent_ids: head.into_iter().collect(),
+            message: message.to_owned(),
+            author: at_that_time(&self.signers.author),
+            committer: at_that_time(&self.signers.committer),
+        })?)
+    }
+
+    pub(super) fn tree_of(&self, commit_id: Option<ObjectId>) -> Result<ObjectId, Failure> {
+        Ok(match commit_id {
+            Some(commit_id) => self.repository.commit_info(commit_id)?.tree_id,
+            None => self.repository.empty_tree_id(),
+        })
+    }
+
+    pub(super) fn is_branch(&self, word: &str) -> bool {
+        matches!(self.repository.branch(word), Ok(Some(_)))
+    }
+}
+
+/// What `word` names: with a fork to speak of (the one the caller stands in, else the target) also its snapshots and base.
+pub(super) fn find_source(
+    daemon: &Daemon,
+    repository: &Repository,
+    request: &MergeRequest,
+    word: &str,
+) -> Result<Source, Failure> {
+    let spoken_of = match (&request.here, &request.into) {
+        (Some(here), _) => Some(here.clone()),
+        (None, Some(into)) => fork_called(daemon, into),
+        (None, None) => None,
+    };
+    let found = match &spoken_of {
+        Some(fork) => Point::find(&daemon.store, fork, word)?,
+        None => Point::find_anywhere(&daemon.store, &request.git_dir, word)?,
+    };
+    let FoundPoint { point, tree, others } = found;
+    Ok(match (point, spoken_of) {
+        // Of which fork is said from here on.
+        (Point::Snapshot(snapshot), Some(fork)) => Source {
+            point: Point::SnapshotOf(fork, snapshot),
+            tree,
+            others,
+        },
+        // A branch that is named where the caller stands is meant as it is there.
+        (Point::Revision(revision), _) => {
+            let (tree_id, commit_id) = repository.resolve_tree(&request.git_dir, &revision)?;
+            Source {
+                point: Point::Revision(revision),
+                tree: PointTree::Known { tree_id, commit_id },
+                others,
+            }
+        }
+        (point, _) => Source { point, tree, others },
+    })
+}
+
+pub(super) fn fork_called(daemon: &Daemon, word: &str) -> Option<ForkName> {
+    let name = ForkName::parse(word.strip_prefix("fork:").unwrap_or(word)).ok()?;
+    daemon.store.record(&name).is_ok().then_some(name)
+}
+
+/// What `word` names: a fork, or a branch.
+pub(super) fn find_target(daemon: &Daemon, repository: &Repository, word: &str) -> Result<Holder, Failure> {
+    if let Some(fork) = word.strip_prefix("fork:") {
+        let fork = ForkName::parse(fork)?;
+        daemon.store.record(&fork)?;
+        return Ok(Holder::Fork(fork));
+    }
+    let (branch, only_branch) = match word.strip_prefix("branch:") {
+        Some(branch) => (branch, true),
+        None => (word.strip_prefix("refs/heads/").unwrap_or(word), false),
+    };
+    if !only_branch && let Some(fork) = fork_called(daemon, word) {
+        return Ok(Holder::Fork(fork));
+    }
+    holder_of(daemon, repository, branch)
+}
+
+/// Who has the branch checked out.
+pub(super) fn holder_of(daemon: &Daemon, repository: &Repository, branch: &str) -> Result<Holder, Failure> {
+    if repository.branch(branch)?.is_none() {
+        return Err(Failure::new(
+            ErrorCode::UnknownRevision,
+            format!("{branch} is no fork and no branch"),
+        )
+        .hint("`tine list` shows the forks, `git branch` the branches; `git branch NAME` makes one"));
+    }
+    let (records, _) = daemon.store.records();
+    for record in records {
+        let worktree = daemon.store.worktree_of(&record.name)?;
+        if let Head::Branch { name, .. } = repository.head_of(worktree.git_dir())?
+            && name.strip_prefix("refs/heads/") == Some(branch)
+        {
+            return Ok(Holder::Fork(record.name));
+        }
+    }
+    Ok(match repository.checked_out_at(branch)? {
+        Some(dir) => Holder::Checkout(branch.to_owned(), dir),
+        None => Holder::Branch(branch.to_owned()),
+    })
+}
+
+/// The branch that a source came from.
+pub(super) fn default_target(
+    daemon: &Daemon,
+    repository: &Repository,
+    source: &Source,
+) -> Result<Holder, Failure> {
+    let fork = match &source.point {
+        Point::Fork(fork) | Point::SnapshotOf(fork, _) => fork,
+        _ => {
+            return Err(Failure::new(ErrorCode::Usage, "no target is named")
+                .hint("name a fork or branch: `--into TARGET`"));
+        }
+    };
+    match daemon.store.record(fork)?.from_branch {
+        Some(branch) => holder_of(daemon, repository, &branch),
+        None => Err(Failure::new(
+            ErrorCode::Usage,
+            format!("{fork} began at a commit, and on no branch"),
+        )
+        .hint("name a fork or branch: `--into TARGET`")),
+    }
+}
