@@ -9,7 +9,7 @@ use crate::support::{OutputExt, TestRepo, Tine, assert_agreement, repo::path_tex
 
 /// A repository with `list.txt`, a text of nine lines that say their numbers, beside the base files.
 pub fn repo_with_list() -> TestRepo {
-    let repo = TestRepo::new();
+    let repo = TestRepo::new().without_maintenance();
     repo.commit_files(&[("list.txt", b"1\n2\n3\n4\n5\n6\n7\n8\n9\n")], "list");
     repo
 }

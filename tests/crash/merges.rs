@@ -74,7 +74,7 @@ fn go_on(repo: &TestRepo, dir: &Path, round: usize) {
 fn invariant_13_a_merge_that_is_killed_happened_or_not() {
     require_fuse!();
     let (mut random, _say) = seeded();
-    let repo = TestRepo::new();
+    let repo = TestRepo::new().without_maintenance();
     let tine = Tine::new(&repo);
     let target = tine.new_fork("target");
     let mut expected = Files::new();
@@ -222,7 +222,7 @@ fn invariant_13_a_merge_that_is_killed_happened_or_not() {
 fn invariant_13_an_undo_of_a_merge_that_is_killed_happened_or_not() {
     require_fuse!();
     let (mut random, _say) = seeded();
-    let repo = TestRepo::new();
+    let repo = TestRepo::new().without_maintenance();
     let tine = Tine::new(&repo);
     let target = tine.new_fork("target");
     go_on(&repo, repo.dir(), 7);
@@ -259,7 +259,7 @@ fn invariant_13_an_undo_of_a_merge_that_is_killed_happened_or_not() {
 fn invariant_13_a_review_is_never_lost_or_half() {
     require_fuse!();
     let (mut random, _say) = seeded();
-    let repo = TestRepo::new();
+    let repo = TestRepo::new().without_maintenance();
     let tine = Tine::new(&repo);
     repo.git(&["branch", "theirs"]);
     repo.commit_files(&[("docs/guide.md", b"ours\n"), ("README.md", b"ours\n")], "ours");

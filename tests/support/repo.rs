@@ -257,6 +257,12 @@ impl TestRepo {
         run_with_timeout(self.command("sh", dir).args(["-euc", script]))
     }
 
+    /// Keeps git from leaving a program behind after a commit, for tests that unmount soon.
+    pub fn without_maintenance(self) -> TestRepo {
+        self.git(&["config", "maintenance.auto", "false"]);
+        self
+    }
+
     /// Writes a file of the checkout, with the directories above it.
     pub fn write(&self, path: &str, content: impl AsRef<[u8]>) {
         let path = self.dir.join(path);
