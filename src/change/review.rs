@@ -363,17 +363,35 @@ impl ReviewRecord {
         Ok(outcome)
     }
 
-    /// Keeps from `git gc` all that an open review needs, by one commit, and writes the record. What the record before it needs is
-    /// kept, too: a process that dies between leaves that.
+    /// Puts this on the shelf as a new review; its number.
+    pub fn add(mut self, store: &Store, repository: &Repository) -> Result<u64, ChangeError> {
+        let added = store.add_document(Shelf::Reviews, |id| {
+            self.id = id;
+            self.keep_contents(repository, None)?;
+            Ok::<_, ChangeError>(self)
+        })?;
+        Ok(added.id)
+    }
+
+    /// Writes the record. What the record before it needs is kept from `git gc`, too: a process that dies in between leaves that.
     pub fn save(&self, store: &Store, repository: &Repository) -> Result<(), ChangeError> {
-        let label = self.id.to_string();
         if self.state != ReviewState::Open {
             store.write_document(Shelf::Reviews, self.id, self)?;
-            repository.release(REFS, &label)?;
-            return Ok(());
+            return Ok(repository.release(REFS, &self.id.to_string())?);
         }
         let before: Option<ReviewRecord> = store.read_document(Shelf::Reviews, self.id)?;
-        let records = || before.iter().chain([self]);
+        self.keep_contents(repository, before.as_ref())?;
+        store.write_document(Shelf::Reviews, self.id, self)?;
+        Ok(())
+    }
+
+    /// Keeps from `git gc` all that this review needs, and `before`, by one commit.
+    fn keep_contents(
+        &self,
+        repository: &Repository,
+        before: Option<&ReviewRecord>,
+    ) -> Result<(), ChangeError> {
+        let records = || before.into_iter().chain([self]);
         let mut kept: BTreeMap<String, TreeChange> = BTreeMap::new();
         for version in records().flat_map(ReviewRecord::all_versions) {
             if version.kind == TreeEntryKind::Submodule {
@@ -407,9 +425,7 @@ impl ReviewRecord {
             author: Some(Identity::tine()),
             committer: Some(Identity::tine()),
         })?;
-        repository.keep(REFS, &label, commit_id)?;
-        store.write_document(Shelf::Reviews, self.id, self)?;
-        Ok(())
+        Ok(repository.keep(REFS, &self.id.to_string(), commit_id)?)
     }
 
     /// All that it names of files.

@@ -534,3 +534,22 @@ fn sources_are_deleted_only_when_they_are_merged() {
     assert_eq!(merged["sources"][0]["deleted_branch"], "next");
     assert_eq!(repo.git(&["branch", "--list", "next"]), "");
 }
+
+#[test]
+fn a_fork_is_not_merged_into_itself() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    std::fs::write(dir.join("new.txt"), "new").unwrap();
+    let head = repo.git_in(&dir, &["rev-parse", "HEAD"]);
+    for arguments in [
+        &["merge", "demo", "--into", "demo"][..],
+        &["merge", "demo", "--into", "demo", "--no-ff"],
+    ] {
+        let output = tine.run(arguments);
+        assert_eq!(output.status.code(), Some(7), "{}", output.error_text());
+    }
+    assert_eq!(repo.git_in(&dir, &["rev-parse", "HEAD"]), head);
+    assert_eq!(repo.git_in(&dir, &["status", "--short"]), "?? new.txt");
+}

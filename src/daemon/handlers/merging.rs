@@ -25,7 +25,6 @@ use crate::daemon::report;
 use crate::daemon::slots::{Daemon, Slot, Turn};
 use crate::git::{CommitSpec, Identity, ObjectId, Repository};
 use crate::merge::{Conflict, MergeOptions};
-use crate::workspace::store::Shelf;
 use crate::workspace::{By, ForkName, StoreError};
 
 /// How often it is planned again where somebody else moves a side meanwhile.
@@ -244,8 +243,8 @@ impl<'a> Merging<'a> {
             message: request.message.clone(),
         };
         let store = &self.daemon.store;
-        let mut record = store.add_document(Shelf::Reviews, |id| ReviewRecord {
-            id,
+        let mut record = ReviewRecord {
+            id: 0,
             created_secs: Timestamp::now().secs,
             state: ReviewState::Open,
             merge,
@@ -256,18 +255,14 @@ impl<'a> Merging<'a> {
             verdict: None,
             amendments: Vec::new(),
             commit: None,
-        })?;
+        };
         if let Err(error) = rerere::recall(store, &self.repository, &mut record) {
             log::warn!("what git remembers is not used: {error}");
         }
-        record.save(store, &self.repository)?;
-        log::info!(
-            "review {}: {} into {}",
-            record.id,
-            record.merge.source,
-            record.merge.into
-        );
-        Ok(record.id)
+        let what = format!("{} into {}", record.merge.source, record.merge.into);
+        let id = record.add(store, &self.repository)?;
+        log::info!("review {id}: {what}");
+        Ok(id)
     }
 
     /// Plans one source on top of `ours`: what is to be told of it, where the target would be, and the conflicts.

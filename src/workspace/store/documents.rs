@@ -26,12 +26,13 @@ impl Shelf {
 }
 
 impl Store {
-    /// Puts a new record on the shelf, made for its number: one past the highest there.
-    pub fn add_document<T: Serialize>(
+    /// Puts a new record on the shelf, made for its number: one past the highest there. Whatever else it needs is there when
+    /// `make` is done.
+    pub fn add_document<T: Serialize, E: From<StoreError>>(
         &self,
         shelf: Shelf,
-        make: impl FnOnce(u64) -> T,
-    ) -> Result<T, StoreError> {
+        make: impl FnOnce(u64) -> Result<T, E>,
+    ) -> Result<T, E> {
         let _admin = self.admin.lock();
         let dir = self.shelf_dir(shelf);
         DirBuilder::new()
@@ -41,7 +42,7 @@ impl Store {
             .map_err(StoreError::io("create", &dir))?;
         let highest = self.document_ids(shelf)?.last().copied().unwrap_or(0);
         let id = highest.saturating_add(1);
-        let document = make(id);
+        let document = make(id)?;
         files::write_json(&self.document(shelf, id), &document)?;
         Ok(document)
     }

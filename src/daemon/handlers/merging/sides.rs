@@ -79,6 +79,10 @@ impl Merging<'_> {
     ) -> Result<(Tip, Option<(ForkName, ObjectId)>), Failure> {
         let store = &self.daemon.store;
         match (&source.point, source.tree) {
+            // What is uncommitted in the target is there already, and stays so.
+            (Point::Fork(name), _) if matches!(&self.holder, Holder::Fork(target) if target == name) => {
+                Ok((self.target_tip(turns)?, None))
+            }
             (Point::Fork(name), _) => {
                 let open = turn_of(turns, name)?.open()?;
                 let changeset = changeset::changeset(&self.repository, &open, Blobs::Write)?;
