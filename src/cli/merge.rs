@@ -413,9 +413,10 @@ fn told(merged: &Merged, is_begun: bool, output: &Output) -> String {
             })
             .collect();
         text.push_str(&table(&rows));
-        text.push_str(match merged.before == merged.after {
-            true => "nothing is merged",
-            false => "what came before is merged",
+        text.push_str(match (merged.before == merged.after, is_begun) {
+            (true, true) => "nothing is merged",
+            (true, false) => "nothing was changed",
+            (false, _) => "what came before is merged",
         });
         text.push_str(&match merged.review {
             Some(review) => format!("; `tine review show {review}` is where to go on\n"),
