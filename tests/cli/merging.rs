@@ -328,7 +328,7 @@ fn nothing_of_a_source_is_committed_when_nothing_comes_of_it() {
 }
 
 #[test]
-fn a_strategy_settles_conflicts_and_leaves_clean_changes_of_both() {
+fn invariant_09_conflicts_change_nothing_and_a_strategy_settles_only_them() {
     require_fuse!();
     let repo = repo_with_list();
     let tine = Tine::new(&repo);
@@ -404,7 +404,7 @@ fn foretold(report: &Value) -> Value {
 }
 
 #[test]
-fn a_dry_run_tells_what_the_real_one_does() {
+fn invariant_11_a_dry_run_tells_what_the_real_one_does() {
     require_fuse!();
     let repo = repo_with_list();
     let tine = Tine::new(&repo);
