@@ -467,3 +467,22 @@ fn regression_a_file_that_is_open_and_goes_back_to_its_old_name_stays_what_it_is
     ];
     family::case(&ops);
 }
+
+#[test]
+fn regression_an_open_base_file_that_was_deleted_while_it_was_open_is_deleted_again() {
+    require_fuse!();
+    set_umask();
+    let ops = [
+        MountOp::Snapshot,
+        MountOp::Snapshot,
+        MountOp::On(Op::Mkdir(Pick::In(1, 0), 0)),
+        MountOp::Snapshot,
+        MountOp::On(Op::Mkdir(Pick::In(52, 0), 0)),
+        MountOp::On(Op::UnlinkWhileOpen(Pick::Existing(159), 1, 0)),
+        MountOp::Restore(17),
+        MountOp::Snapshot,
+        MountOp::Open(7),
+        MountOp::Restore(88),
+    ];
+    mounted::case(&TestRepo::new(), &ops);
+}

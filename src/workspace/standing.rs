@@ -324,6 +324,13 @@ impl Exclusive<'_> {
         {
             differing.leave_out_dot_git(ino);
         }
+        // A layer that hides a file of the base need not have a node for it.
+        let hidden: Vec<Ino> = differing
+            .names
+            .iter()
+            .filter_map(|(parent, name)| self.base_number(*parent, name))
+            .collect();
+        differing.nodes.extend(hidden);
         let remembered: Vec<Ino> = differing
             .nodes
             .iter()
@@ -366,6 +373,15 @@ impl Exclusive<'_> {
         // The kernel has the root without ever having looked it up, and keeps what it listed there if it does not know a name.
         let nodes = remembered.into_iter().chain([Ino::ROOT]);
         self.changes.extend(nodes.map(Invalidation::Node));
+    }
+
+    /// The number of what a base may have by this name, where the directory stands in one.
+    fn base_number(&self, parent: Ino, name: &EntryName) -> Option<Ino> {
+        let dir = match parent {
+            Ino::ROOT => RepoPath::root(),
+            _ => self.workspace.base_path(&self.state, parent)?,
+        };
+        Some(self.state.base.base.hasher().ino(&dir.join(name)))
     }
 
     /// Lets go of layers that hold nothing which a program may have open.
