@@ -214,7 +214,7 @@ fn follows_as_git_does(repo: &TestRepo, tine: &Tine, dir: &Path, branch: &str) {
 }
 
 #[test]
-fn checkouts_of_git_follow_as_its_fast_forward_does() {
+fn invariant_14_checkouts_of_git_follow_as_its_fast_forward_does() {
     require_fuse!();
     let repo = repo_with_list();
     let tine = Tine::new(&repo);
