@@ -49,6 +49,8 @@ struct Plan {
     changes: Vec<Change>,
     /// Those that the view has not followed yet.
     open: Vec<Change>,
+    /// The tree of the old commit.
+    from_tree: ObjectId,
     /// The tree that the view will be.
     new_tree: ObjectId,
     /// The tree of the new commit.
@@ -63,7 +65,7 @@ pub fn preview(repository: &Repository, fork: &Fork, step: &Step) -> Result<Vec<
     Ok(plan.changes)
 }
 
-/// Moves HEAD with its branch, all or nothing; what changed. The commit and all that it needs must be on the disk.
+/// Moves HEAD with its branch, all or nothing; what changed.
 pub fn advance(
     store: &Store,
     repository: &Repository,
@@ -74,7 +76,7 @@ pub fn advance(
 ) -> Result<Vec<Change>, ChangeError> {
     refuse_work_of_git(repository, fork)?;
     let plan = Plan::make(repository, fork, step)?;
-    // The layer is about to name its blobs.
+    // Before the layer names its blobs.
     keep_head(repository, name, step.to)?;
     let begun = Advancing {
         from: step.from.map(|id| id.to_string()),
@@ -152,6 +154,7 @@ impl Plan {
         Ok(Plan {
             changes,
             open,
+            from_tree,
             new_tree,
             to_tree,
         })
@@ -165,6 +168,8 @@ impl Plan {
         step: &Step,
     ) -> Result<(), ChangeError> {
         let forth = replacements(repository, fork, &self.open, self.new_tree)?;
+        // The layer is about to name its blobs, and git does not wait for those that it writes.
+        repository.sync_tree(self.to_tree, self.from_tree)?;
         let beginning = KnownState {
             token: fork.workspace.beginning(),
             time: fork.workspace.base_attrs().time,

@@ -3,8 +3,6 @@
 //! `git merge-tree` is what `git merge` does, without a checkout: renames, the configuration, attributes and merge
 //! drivers count alike. It touches neither refs nor index, and adds blobs and trees to the object database.
 
-use std::collections::HashMap;
-
 use gix::ObjectId;
 use gix::objs::Kind;
 
@@ -263,32 +261,7 @@ impl Repository {
         {
             self.note_unsynced(stage.id);
         }
-        let mut open = vec![(merged.tree_id, known.map(Some))];
-        while let Some((tree_id, known)) = open.pop() {
-            if known.contains(&Some(tree_id)) || tree_id == self.empty_tree_id() {
-                continue;
-            }
-            self.note_unsynced(tree_id);
-            let mut beside = [HashMap::new(), HashMap::new()];
-            for (entries, known) in beside.iter_mut().zip(known) {
-                let known = known.map_or(Ok(Vec::new()), |id| self.read_tree(id))?;
-                *entries = known
-                    .into_iter()
-                    .map(|entry| ((entry.name, entry.kind), entry.id))
-                    .collect();
-            }
-            for entry in self.read_tree(tree_id)? {
-                let key = (entry.name, entry.kind);
-                let same = beside.each_ref().map(|entries| entries.get(&key).copied());
-                match entry.kind {
-                    TreeEntryKind::Directory => open.push((entry.id, same)),
-                    TreeEntryKind::Submodule => {}
-                    _ if same.contains(&Some(entry.id)) => {}
-                    _ => self.note_unsynced(entry.id),
-                }
-            }
-        }
-        Ok(())
+        self.note_tree(merged.tree_id, known)
     }
 }
 

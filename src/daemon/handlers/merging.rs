@@ -323,7 +323,6 @@ impl<'a> Merging<'a> {
             Planned::Merged(outcome) if outcome.conflicts.is_empty() => {
                 line.how = MergedHow::MergeCommit;
                 line.settled = outcome.settled.iter().map(ConflictRecord::of).collect();
-                self.repository.sync_tree(outcome.tree_id, ours.tree_id)?;
                 next = Tip {
                     tree_id: outcome.tree_id,
                     commit_id: Some(self.repository.write_commit(&CommitSpec {

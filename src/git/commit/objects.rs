@@ -115,31 +115,43 @@ impl Repository {
 
     /// Syncs the tree with all beneath it that the tree `known` has not, where git may have written that a moment ago.
     pub fn sync_tree(&self, tree_id: ObjectId, known: ObjectId) -> Result<(), GitError> {
-        let mut rest = vec![(tree_id, Some(known))];
-        while let Some((tree_id, known)) = rest.pop() {
-            if Some(tree_id) == known {
+        self.note_tree(tree_id, [known])?;
+        self.sync_objects()
+    }
+
+    /// Remembers the tree, with all beneath it that none of the `known` trees has at the same place, as
+    /// [`Repository::note_unsynced`] does.
+    pub(in crate::git) fn note_tree<const N: usize>(
+        &self,
+        tree_id: ObjectId,
+        known: [ObjectId; N],
+    ) -> Result<(), GitError> {
+        let mut open = vec![(tree_id, known.map(Some))];
+        while let Some((tree_id, known)) = open.pop() {
+            if known.contains(&Some(tree_id)) || tree_id == self.empty_tree_id() {
                 continue;
             }
             self.note_unsynced(tree_id);
-            let known = known.map_or(Ok(Vec::new()), |known| self.read_tree(known))?;
-            let known: HashMap<_, _> = known
-                .into_iter()
-                .map(|entry| (entry.name, (entry.kind, entry.id)))
-                .collect();
+            let mut beside = [(); N].map(|()| HashMap::new());
+            for (entries, known) in beside.iter_mut().zip(known) {
+                let known = known.map_or(Ok(Vec::new()), |id| self.read_tree(id))?;
+                *entries = known
+                    .into_iter()
+                    .map(|entry| ((entry.name, entry.kind), entry.id))
+                    .collect();
+            }
             for entry in self.read_tree(tree_id)? {
-                let known = known.get(&entry.name);
+                let key = (entry.name, entry.kind);
+                let same = beside.each_ref().map(|entries| entries.get(&key).copied());
                 match entry.kind {
-                    TreeEntryKind::Directory => {
-                        let known = known.filter(|(kind, _)| *kind == TreeEntryKind::Directory);
-                        rest.push((entry.id, known.map(|(_, id)| *id)));
-                    }
+                    TreeEntryKind::Directory => open.push((entry.id, same)),
                     TreeEntryKind::Submodule => {}
-                    _ if known.is_some_and(|(_, id)| *id == entry.id) => {}
+                    _ if same.contains(&Some(entry.id)) => {}
                     _ => self.note_unsynced(entry.id),
                 }
             }
         }
-        self.sync_objects()
+        Ok(())
     }
 
     /// Syncs what was written to this repository since the last time, and the directories that name it.
