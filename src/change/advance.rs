@@ -17,13 +17,13 @@ use std::sync::mpsc;
 use std::thread;
 
 use super::changeset::{self, Blobs, Changeset};
-use super::commit::{joined, keep_head};
+use super::commit::{index_changes, joined, keep_head, refuse_work_of_git};
 use super::compare::compare_trees;
 use super::point::damaged;
 use super::revert::{is_repository, replacements};
 use super::{Change, ChangeError};
 use crate::attr::FileKind;
-use crate::git::index::{IndexChange, IndexTarget, KnownState, prepare_index};
+use crate::git::index::{IndexTarget, KnownState, prepare_index};
 use crate::git::{GitError, ObjectId, Repository};
 use crate::path::RepoPath;
 use crate::workspace::{
@@ -204,7 +204,7 @@ impl Plan {
             if applied.is_ok() {
                 let _ = give_target.send(IndexTarget {
                     tree_id: self.to_tree,
-                    changes: self.index_changes(fork),
+                    changes: index_changes(fork, &self.changes),
                 });
             }
             drop(give_target);
@@ -253,21 +253,6 @@ impl Plan {
         let old_tree = repository.edit_tree(self.new_tree, &edits)?;
         replacements(repository, fork, &back, old_tree)
     }
-
-    /// Where a stat cannot be had, git reads the file once.
-    fn index_changes(&self, fork: &Fork) -> Vec<IndexChange> {
-        let of_change = |change: &Change| {
-            let new = match &change.new {
-                None => None,
-                Some(side) => Some((side.kind, side.id, fork.workspace.resolve(&change.path).ok()?)),
-            };
-            Some(IndexChange {
-                path: change.path.clone(),
-                new,
-            })
-        };
-        self.changes.iter().filter_map(of_change).collect()
-    }
 }
 
 /// The changes that the view has not followed yet.
@@ -275,13 +260,7 @@ impl Plan {
 /// # Errors
 /// [`ChangeError::LocalChanges`] where something uncommitted would be overwritten.
 fn not_followed(changes: &[Change], local: &Changeset) -> Result<Vec<Change>, ChangeError> {
-    let of_path = |changes: &[Change]| -> BTreeMap<RepoPath, Change> {
-        changes
-            .iter()
-            .map(|change| (change.path.clone(), change.clone()))
-            .collect()
-    };
-    let (incoming, uncommitted) = (of_path(changes), of_path(&local.changes));
+    let (incoming, uncommitted) = (by_path(changes), by_path(&local.changes));
     let is_there = |change: &&Change| change.new.is_some();
     let mut in_the_way = BTreeSet::new();
     let mut open = Vec::new();
@@ -298,7 +277,7 @@ fn not_followed(changes: &[Change], local: &Changeset) -> Result<Vec<Change>, Ch
             let above = change
                 .path
                 .directories_above()
-                .filter_map(|path| uncommitted.get(&path))
+                .filter_map(|path| uncommitted.get(&path).copied())
                 .filter(is_there);
             in_the_way.extend(above.map(|local| local.path.clone()));
         }
@@ -319,12 +298,8 @@ fn not_followed(changes: &[Change], local: &Changeset) -> Result<Vec<Change>, Ch
     }
 }
 
-/// Refuses where git is at work in the fork, or in the middle of something.
-fn refuse_work_of_git(repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
-    if let Some(operation) = fork.worktree.operation_in_progress() {
-        return Err(ChangeError::OperationInProgress(operation));
-    }
-    Ok(repository.check_unlocked(&fork.worktree)?)
+fn by_path(changes: &[Change]) -> BTreeMap<&RepoPath, &Change> {
+    changes.iter().map(|change| (&change.path, change)).collect()
 }
 
 /// Refuses where something comes to a place that something in no changeset has: an ignored file, a fifo, a repository. The view

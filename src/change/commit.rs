@@ -50,10 +50,7 @@ pub fn commit(
     if options.message.trim().is_empty() {
         return Err(ChangeError::EmptyMessage);
     }
-    if let Some(operation) = fork.worktree.operation_in_progress() {
-        return Err(ChangeError::OperationInProgress(operation));
-    }
-    repository.check_unlocked(&fork.worktree)?;
+    refuse_work_of_git(repository, fork)?;
     let parent_id = repository.head_of(fork.worktree.git_dir())?.commit_id();
     let Examined { changeset, adoptable } =
         examine(repository, fork, parent_id, Blobs::Write, Scope::Everything)?;
@@ -77,7 +74,7 @@ pub fn commit(
         // Nobody waits for it where the index could not be locked or read, which is told below.
         let _ = give_target.send(IndexTarget {
             tree_id,
-            changes: index_changes(fork, &changeset),
+            changes: index_changes(fork, &changeset.changes),
         });
         let commit_id = repository.write_commit(&CommitSpec {
             tree_id,
@@ -121,6 +118,14 @@ pub fn commit(
         parent_id,
         changeset,
     })
+}
+
+/// Refuses where git is at work in the fork, or in the middle of something.
+pub(super) fn refuse_work_of_git(repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
+    if let Some(operation) = fork.worktree.operation_in_progress() {
+        return Err(ChangeError::OperationInProgress(operation));
+    }
+    Ok(repository.check_unlocked(&fork.worktree)?)
 }
 
 /// What a thread found; a panic goes on where it would have without the thread.
@@ -233,7 +238,7 @@ fn check_landed(
 }
 
 /// What the index has to say of the changed paths. Where a stat cannot be had, git reads the file once.
-fn index_changes(fork: &Fork, changeset: &Changeset) -> Vec<IndexChange> {
+pub(super) fn index_changes(fork: &Fork, changes: &[Change]) -> Vec<IndexChange> {
     let of_change = |change: &Change| {
         let new = match &change.new {
             None => None,
@@ -250,7 +255,7 @@ fn index_changes(fork: &Fork, changeset: &Changeset) -> Vec<IndexChange> {
             new,
         })
     };
-    changeset.changes.iter().filter_map(of_change).collect()
+    changes.iter().filter_map(of_change).collect()
 }
 
 /// Lets contents leave the layer; HEAD, which has them, was kept from being collected.
