@@ -13,6 +13,12 @@ pub fn written_tree(repository: &Repository, snapshot: &SnapshotRecord) -> Optio
     repository.has_object(tree_id).then_some(tree_id)
 }
 
+/// The commit that HEAD of the fork was on; `None` on a branch without one.
+pub fn head_commit(name: &ForkName, snapshot: &SnapshotRecord) -> Result<Option<ObjectId>, ChangeError> {
+    let id = |hex: &String| ObjectId::from_hex(hex.as_bytes()).map_err(damaged(name));
+    snapshot.head_commit.as_ref().map(id).transpose()
+}
+
 /// The tree of the snapshot's view: what `git add -A` would have taken then. The snapshot must not be removed meanwhile.
 pub fn snapshot_tree(
     store: &Store,
@@ -24,10 +30,7 @@ pub fn snapshot_tree(
         return Ok(tree_id);
     }
     let view = store.open_snapshot(name, snapshot)?;
-    let head_commit = match &snapshot.head_commit {
-        Some(hex) => Some(ObjectId::from_hex(hex.as_bytes()).map_err(damaged(name))?),
-        None => None,
-    };
+    let head_commit = head_commit(name, snapshot)?;
     // The index says which ignored files are tracked. It is that of now, and has nothing to say of another HEAD.
     let scope = match repository.head_of(view.worktree.git_dir())?.commit_id() == head_commit {
         true => Scope::Everything,

@@ -35,7 +35,7 @@ pub fn default_action(policy: &UnmountPolicy, name: &ForkName) -> UnmountAction 
     match policy {
         UnmountPolicy::Keep => UnmountAction::Keep,
         UnmountPolicy::Commit => UnmountAction::Commit {
-            message: format!("tine: work in {name}"),
+            message: work_message(name),
         },
         UnmountPolicy::Discard => UnmountAction::Discard,
         UnmountPolicy::Merge { into } => UnmountAction::Merge {
@@ -43,6 +43,11 @@ pub fn default_action(policy: &UnmountPolicy, name: &ForkName) -> UnmountAction 
             message: None,
         },
     }
+}
+
+/// The message of a commit that tine makes of a fork's work by itself.
+pub fn work_message(name: &ForkName) -> String {
+    format!("tine: work in {name}")
 }
 
 /// The action as a policy.

@@ -415,7 +415,7 @@ fn outdated(review: &ReviewRecord) -> Failure {
 /// Both sides as they are now: the target's, and that of the only source.
 pub fn sides(daemon: &Arc<Daemon>, by: By<'_>, request: &MergeRequest) -> Result<(Tip, Tip), Failure> {
     looking(daemon, by, request, |merging, turns, source| {
-        Ok((merging.target_tip(turns)?, merging.source_tip(turns, source)?.0))
+        Ok((merging.target_tip(turns)?, merging.source_view(turns, source)?.0))
     })
 }
 
@@ -451,11 +451,6 @@ fn looking<T>(
     };
     let turns = merging.turns()?;
     look(&merging, &turns, source)
-}
-
-/// The message of the commit that is made of what is uncommitted in a fork.
-fn work_message(name: &ForkName) -> String {
-    format!("tine: work in {name}")
 }
 
 fn turn_of<'t, 's>(

@@ -60,10 +60,7 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
             author,
             committer,
         } => {
-            let signers = Signers {
-                author: author.map(identity_of),
-                committer: committer.map(identity_of),
-            };
+            let signers = signers(author, committer);
             mounting::unmount(
                 daemon,
                 by(peer, "tine unmount --merge"),
@@ -98,10 +95,7 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
             committer.map(identity_of),
         ),
         Request::Merge(request) => {
-            let signers = Signers {
-                author: request.author.clone().map(identity_of),
-                committer: request.committer.clone().map(identity_of),
-            };
+            let signers = signers(request.author.clone(), request.committer.clone());
             merging::merge(daemon, by(peer, &request.command), &request, &signers)
         }
         Request::Reviews { all } => reviews::list(daemon, by(peer, ""), all),
@@ -111,10 +105,7 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
         Request::RefreshReview { review } => reviews::refresh(daemon, by(peer, ""), review),
         Request::AbortReview { review } => reviews::abort(daemon, by(peer, ""), review),
         Request::CommitReview(request) => {
-            let signers = Signers {
-                author: request.author.clone().map(identity_of),
-                committer: request.committer.clone().map(identity_of),
-            };
+            let signers = signers(request.author.clone(), request.committer.clone());
             reviews::commit(daemon, by(peer, &request.command), &request, &signers)
         }
         Request::Changed { fork, dir, token } => monitor::changed_since(daemon, &fork, &dir, &token),
@@ -159,6 +150,13 @@ fn by(peer: PeerCredentials, command: &str) -> By<'_> {
     By {
         caller: Caller::new(peer.uid, peer.gid),
         command: &command[..end.unwrap_or(0)],
+    }
+}
+
+fn signers(author: Option<IdentityText>, committer: Option<IdentityText>) -> Signers {
+    Signers {
+        author: author.map(identity_of),
+        committer: committer.map(identity_of),
     }
 }
 

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::sides::{Holder, Source};
-use super::{Merging, PlannedSource, turn_of, work_message};
+use super::{Merging, PlannedSource, turn_of};
 use crate::change::advance::{self, Step};
 use crate::change::merge::Tip;
 use crate::change::{ChangeError, CommitOptions, Point, commit};
+use crate::daemon::convert::REPORT;
 use crate::daemon::failure::{ErrorCode, Failure};
+use crate::daemon::policy::work_message;
 use crate::daemon::protocol::{Merge, MergeStatus, MergedSource};
 use crate::daemon::slots::Turn;
 use crate::git::{GitError, ObjectId, Repository};
@@ -47,8 +49,7 @@ impl Merging<'_> {
         after: Tip,
     ) -> Result<Option<ForkName>, Failure> {
         let Some(to) = after.commit_id else {
-            return Err(Failure::new(ErrorCode::Internal, "a merge made no commit")
-                .hint(crate::daemon::convert::REPORT));
+            return Err(Failure::new(ErrorCode::Internal, "a merge made no commit").hint(REPORT));
         };
         let step = Step {
             from: before.commit_id,

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::{Merging, turn_of, work_message};
+use super::{Merging, turn_of};
 use crate::change::changeset::{self, Blobs};
 use crate::change::merge::Tip;
 use crate::change::{ChangeError, FoundPoint, Point, PointTree, snapshots};
+use crate::daemon::convert::REPORT;
 use crate::daemon::failure::{ErrorCode, Failure};
+use crate::daemon::policy::work_message;
 use crate::daemon::protocol::{MergeRequest, MergeTarget};
 use crate::daemon::slots::{Daemon, Turn};
 use crate::git::{CommitSpec, CommitTime, Head, Identity, ObjectId, Repository};
@@ -29,6 +31,16 @@ pub(super) struct Source {
     pub point: Point,
     pub tree: PointTree,
     pub others: Vec<Point>,
+}
+
+/// How what is uncommitted becomes a commit.
+pub(super) struct Uncommitted {
+    head: Option<ObjectId>,
+    message: String,
+    /// Default: the signers'.
+    time: Option<CommitTime>,
+    /// The fork in which it is uncommitted now; `None` of a snapshot.
+    fork: Option<ForkName>,
 }
 
 impl Merging<'_> {
@@ -71,12 +83,49 @@ impl Merging<'_> {
         })
     }
 
-    /// What is to be merged. What is uncommitted in a fork or snapshot becomes a commit that no ref leads to yet.
+    /// What is to be merged. What is uncommitted in a fork or snapshot becomes a commit that no ref leads to yet; of a fork both
+    /// are given.
     pub(super) fn source_tip(
         &self,
         turns: &BTreeMap<ForkName, Turn<'_>>,
         source: &Source,
     ) -> Result<(Tip, Option<(ForkName, ObjectId)>), Failure> {
+        let (tip, uncommitted) = self.source_view(turns, source)?;
+        let Some(uncommitted) = uncommitted else {
+            return Ok((tip, None));
+        };
+        let Uncommitted {
+            head,
+            message,
+            time,
+            fork,
+        } = uncommitted;
+        let at_that_time = |identity: &Option<Identity>| {
+            identity.clone().map(|identity| Identity {
+                time: time.or(identity.time),
+                ..identity
+            })
+        };
+        let commit_id = self.repository.write_commit(&CommitSpec {
+            tree_id: tip.tree_id,
+            parent_ids: head.into_iter().collect(),
+            message,
+            author: at_that_time(&self.signers.author),
+            committer: at_that_time(&self.signers.committer),
+        })?;
+        let tip = Tip {
+            commit_id: Some(commit_id),
+            ..tip
+        };
+        Ok((tip, fork.map(|fork| (fork, commit_id))))
+    }
+
+    /// What is to be merged, and how it is to be committed where it is not.
+    pub(super) fn source_view(
+        &self,
+        turns: &BTreeMap<ForkName, Turn<'_>>,
+        source: &Source,
+    ) -> Result<(Tip, Option<Uncommitted>), Failure> {
         let store = &self.daemon.store;
         match (&source.point, source.tree) {
             // What is uncommitted in the target is there already, and stays so.
@@ -96,73 +145,50 @@ impl Merging<'_> {
                 if let Some(operation) = open.worktree.operation_in_progress() {
                     return Err(ChangeError::OperationInProgress(operation).into());
                 }
-                let tree_id = changeset::write_tree(&self.repository, &changeset)?;
-                let message = work_message(name);
-                let commit_id = self.write_view(tree_id, changeset.head_commit, &message, None)?;
-                Ok((
-                    Tip {
-                        commit_id: Some(commit_id),
-                        tree_id,
-                    },
-                    Some((name.clone(), commit_id)),
-                ))
+                let tip = Tip {
+                    commit_id: None,
+                    tree_id: changeset::write_tree(&self.repository, &changeset)?,
+                };
+                let uncommitted = Uncommitted {
+                    head: changeset.head_commit,
+                    message: work_message(name),
+                    time: None,
+                    fork: Some(name.clone()),
+                };
+                Ok((tip, Some(uncommitted)))
             }
             (Point::SnapshotOf(fork, snapshot), _) => {
                 let record = store.snapshot(fork, snapshot)?;
                 let tree_id = snapshots::snapshot_tree(store, &self.repository, fork, &record)?;
-                let head = match &record.head_commit {
-                    Some(hex) => Some(ObjectId::from_hex(hex.as_bytes()).map_err(|error| {
-                        Failure::new(
-                            ErrorCode::StoreDamaged,
-                            format!("the snapshot {snapshot} is damaged"),
-                        )
-                        .cause(error.to_string())
-                        .hint("`tine doctor` shows what is whole")
-                    })?),
-                    None => None,
+                let head = snapshots::head_commit(fork, &record)?;
+                if self.tree_of(head)? == tree_id {
+                    let tip = Tip {
+                        commit_id: head,
+                        tree_id,
+                    };
+                    return Ok((tip, None));
+                }
+                let tip = Tip {
+                    commit_id: None,
+                    tree_id,
                 };
-                let commit_id = match self.tree_of(head)? == tree_id {
-                    true => head,
-                    false => {
-                        let message = format!("tine: {fork} as of {snapshot}");
-                        // Merged again it is the same commit, which the target has already.
-                        let time = CommitTime {
-                            secs: record.created_secs,
-                            offset_secs: 0,
-                        };
-                        Some(self.write_view(tree_id, head, &message, Some(time))?)
-                    }
+                let uncommitted = Uncommitted {
+                    head,
+                    message: format!("tine: {fork} as of {snapshot}"),
+                    // Merged again it is the same commit, which the target has already.
+                    time: Some(CommitTime {
+                        secs: record.created_secs,
+                        offset_secs: 0,
+                    }),
+                    fork: None,
                 };
-                Ok((Tip { commit_id, tree_id }, None))
+                Ok((tip, Some(uncommitted)))
             }
             (_, PointTree::Known { tree_id, commit_id }) => Ok((Tip { commit_id, tree_id }, None)),
             (point, PointTree::Unwritten) => {
-                Err(Failure::new(ErrorCode::Internal, format!("{point} has no tree"))
-                    .hint(crate::daemon::convert::REPORT))
+                Err(Failure::new(ErrorCode::Internal, format!("{point} has no tree")).hint(REPORT))
             }
         }
-    }
-
-    pub(super) fn write_view(
-        &self,
-        tree_id: ObjectId,
-        head: Option<ObjectId>,
-        message: &str,
-        time: Option<CommitTime>,
-    ) -> Result<ObjectId, Failure> {
-        let at_that_time = |identity: &Option<Identity>| {
-            identity.clone().map(|identity| Identity {
-                time: time.or(identity.time),
-                ..identity
-            })
-        };
-        Ok(self.repository.write_commit(&CommitSpec {
-            tree_id,
-            parent_ids: head.into_iter().collect(),
-            message: message.to_owned(),
-            author: at_that_time(&self.signers.author),
-            committer: at_that_time(&self.signers.committer),
-        })?)
     }
 
     pub(super) fn tree_of(&self, commit_id: Option<ObjectId>) -> Result<ObjectId, Failure> {
