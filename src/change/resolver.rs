@@ -167,6 +167,17 @@ pub enum VerdictKind {
     Veto,
 }
 
+impl VerdictKind {
+    /// What happened to the merge: `accepted`.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            VerdictKind::Accept => "accepted",
+            VerdictKind::Amend => "amended",
+            VerdictKind::Veto => "vetoed",
+        }
+    }
+}
+
 /// Why there is no answer.
 #[derive(Debug, Error)]
 pub enum ResolverError {

@@ -486,11 +486,7 @@ impl ReviewRecord {
             }
         }
         if let Some(verdict) = &self.verdict {
-            let word = match verdict.kind {
-                VerdictKind::Accept => "accepted",
-                VerdictKind::Amend => "amended",
-                VerdictKind::Veto => "vetoed",
-            };
+            let word = verdict.kind.in_words();
             lines.push(format!("Reviewed: {word} by {}", one_line(&verdict.by)));
             if let Some(reasoning) = &verdict.reasoning {
                 lines.push(format!("Review-reasoning: {}", one_line(reasoning)));

@@ -9,7 +9,7 @@ use super::origin::AtOrigin;
 use super::output::Output;
 use crate::daemon::protocol::{
     Answer, Changes, Collected, CommitLine, Committed, DaemonInfo, Deleted, Difference, Figures, ForkInfo,
-    Request, Restored, SnapshotInfo, Unmounted,
+    Merge, Request, Restored, SnapshotInfo, Unmounted,
 };
 use crate::daemon::{Client, ErrorCode, Failure};
 use crate::fuse;
@@ -277,6 +277,11 @@ impl Connection {
 
     pub fn commit(&mut self, request: &Request) -> Result<Committed, Failure> {
         self.ask(request, only!(Answer::Committed(committed) => committed))
+    }
+
+    /// Sends what is answered with [`Answer::Merge`].
+    pub fn merged(&mut self, request: &Request) -> Result<Merge, Failure> {
+        self.ask(request, only!(Answer::Merge(merge) => *merge))
     }
 
     /// The commits since the base, newest first.

@@ -1,12 +1,15 @@
 //! Paths of a fork on the command line, and what is there in words.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::context::{Connection, Context, only};
+use super::failures;
 use super::output::quoted;
 use crate::daemon::protocol::{Answer, NodeKind, NodeLine, Request};
+use crate::daemon::transfer::{Outgoing, Transfer};
 use crate::daemon::{ErrorCode, Failure};
 use crate::path::RepoPath;
 use crate::path::text::PathText;
@@ -89,6 +92,19 @@ impl Inside {
 /// Where the store of the repository is.
 pub fn store_dir(context: &Context) -> Result<PathBuf, Failure> {
     Ok(Store::dir_of(context.repository()?))
+}
+
+/// The content of `file`, or of standard input, on its way to the daemon.
+pub fn sent_content(store_dir: &Path, file: Option<&Path>) -> Result<Transfer, Failure> {
+    let mut outgoing = Outgoing::new(store_dir);
+    match file {
+        Some(path) => {
+            let mut file = File::open(path).map_err(|error| failures::named("read", path, &error))?;
+            outgoing.add_all(&mut file)?;
+        }
+        None => outgoing.add_all(&mut std::io::stdin().lock())?,
+    }
+    Ok(outgoing.finish())
 }
 
 /// How this process was called, as a shell would take it.

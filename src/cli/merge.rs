@@ -12,8 +12,7 @@ use crate::change::merge::FastForward;
 use crate::change::resolver::{Content, QuestionHunk};
 use crate::change::review::{ConflictRecord, ResolutionRecord, VersionRecord};
 use crate::daemon::protocol::{
-    Answer, Merge as Merged, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, Request,
-    ReviewWish,
+    Merge as Merged, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, Request, ReviewWish,
 };
 use crate::daemon::{ErrorCode, ExitCode, Failure};
 use crate::git::{CallerConfig, program};
@@ -191,10 +190,7 @@ pub fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
         committer: Some(committer),
         command: command_line(),
     };
-    let merged = connection.ask(&Request::Merge(Box::new(request)), |answer| match answer {
-        Answer::Merge(merged) => Some(*merged),
-        _ => None,
-    })?;
+    let merged = connection.merged(&Request::Merge(Box::new(request)))?;
     for (word, source) in verb.sources.iter().zip(&merged.sources) {
         context.output.note_meaning(word, &source.source);
         if let Some(failure) = &source.not_deleted {

@@ -1,16 +1,14 @@
 //! `tine resolve`: says what is to become of a conflict in a review.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use super::context::Context;
-use super::inside::store_dir;
-use super::{Exit, failures, review};
+use super::inside::{sent_content, store_dir};
+use super::{Exit, review};
 use crate::daemon::Failure;
 use crate::daemon::protocol::{Request, ResolutionWish, ResolveRequest};
-use crate::daemon::transfer::Outgoing;
 use crate::merge::MergeSide;
 use crate::path::RepoPath;
 
@@ -72,17 +70,7 @@ pub fn run(verb: &Resolve, context: &Context) -> Result<Exit, Failure> {
     let store_dir = store_dir(context)?;
     let content = match (&verb.file, verb.stdin) {
         (None, false) => None,
-        (file, _) => {
-            let mut outgoing = Outgoing::new(&store_dir);
-            match file {
-                Some(path) => {
-                    let mut file = File::open(path).map_err(|error| failures::named("read", path, &error))?;
-                    outgoing.add_all(&mut file)?;
-                }
-                None => outgoing.add_all(&mut std::io::stdin().lock())?,
-            }
-            Some(outgoing.finish())
-        }
+        (file, _) => Some(sent_content(&store_dir, file.as_deref())?),
     };
     let wish = match &content {
         Some(content) => ResolutionWish::Content {

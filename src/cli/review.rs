@@ -9,7 +9,6 @@ use super::inside::command_line;
 use super::merge::{kind_in_words, tell_merge, with_contents};
 use super::output::{Cell, Output, Tone, counted, human_age, now_secs, one_line, quoted, short_id, table};
 use super::{Exit, SUCCESS, identity};
-use crate::change::resolver::VerdictKind;
 use crate::change::review::{ResolvedHow, ReviewState};
 use crate::daemon::Failure;
 use crate::daemon::protocol::{Answer, ChangeLine, CommitReviewRequest, Request, ReviewInfo, ReviewShown};
@@ -269,11 +268,7 @@ fn told(shown: &ReviewShown, output: &Output) -> String {
         .collect();
     text.push_str(&table(&rows));
     if let Some(verdict) = &record.verdict {
-        let word = match verdict.kind {
-            VerdictKind::Accept => "accepted",
-            VerdictKind::Amend => "amended",
-            VerdictKind::Veto => "vetoed",
-        };
+        let word = verdict.kind.in_words();
         let reasoning = one_line(verdict.reasoning.as_deref().unwrap_or_default());
         text.push_str(&format!("{word} by {}: {reasoning}\n", one_line(&verdict.by)));
     }
@@ -348,9 +343,6 @@ pub fn commit(
         committer: Some(identity::committer(dir, config.as_ref())?),
         command: command_line(),
     };
-    let merged = connection.ask(&Request::CommitReview(Box::new(request)), |answer| match answer {
-        Answer::Merge(merged) => Some(*merged),
-        _ => None,
-    })?;
+    let merged = connection.merged(&Request::CommitReview(Box::new(request)))?;
     tell_merge(context, &merged)
 }

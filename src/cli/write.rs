@@ -1,15 +1,13 @@
 //! `tine write`: replaces a file of a fork, or makes it.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::path::PathBuf;
 
 use super::context::{Context, only};
-use super::inside::{Inside, command_line, shown, store_dir};
-use super::{Exit, SUCCESS, failures};
+use super::inside::{Inside, command_line, sent_content, shown, store_dir};
+use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
 use crate::daemon::protocol::{Answer, Request, WriteRequest};
-use crate::daemon::transfer::Outgoing;
 
 /// Write a file of a fork, mounted or not
 ///
@@ -48,15 +46,7 @@ pub fn run(verb: &Write, context: &Context) -> Result<Exit, Failure> {
     // Before anything is read: the fork may not be there.
     inside.connection.show(&inside.fork)?;
     let store_dir = store_dir(context)?;
-    let mut outgoing = Outgoing::new(&store_dir);
-    match &verb.file {
-        Some(path) => {
-            let mut file = File::open(path).map_err(|error| failures::named("read", path, &error))?;
-            outgoing.add_all(&mut file)?;
-        }
-        None => outgoing.add_all(&mut std::io::stdin().lock())?,
-    }
-    let content = outgoing.finish();
+    let content = sent_content(&store_dir, verb.file.as_deref())?;
     let request = Request::Write(WriteRequest {
         fork: inside.fork.clone(),
         path,
