@@ -553,3 +553,49 @@ fn a_fork_is_not_merged_into_itself() {
     assert_eq!(repo.git_in(&dir, &["rev-parse", "HEAD"]), head);
     assert_eq!(repo.git_in(&dir, &["status", "--short"]), "?? new.txt");
 }
+
+#[test]
+fn markers_begin_the_merge_in_the_mount_where_git_goes_on() {
+    require_fuse!();
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    let dir = conflicting(&repo, &tine);
+    repo.sh_in(&dir, "git add -A; git commit -qm work");
+    let into_work = ["merge", "main", "--into", "fork:work", "--markers=diff3"];
+    let list = || std::fs::read_to_string(dir.join("list.txt")).unwrap();
+    let before = list();
+
+    let merged = told(&tine, 3, &into_work);
+    assert_eq!(each(&merged["conflicts"], "path"), ["list.txt"]);
+    let conflict = list();
+    for line in ["<<<<<<< HEAD\ntwo\n", "||||||| ", "\n2\n=======\nzwei\n>>>>>>> "] {
+        assert!(conflict.contains(line), "{conflict}");
+    }
+    let status = repo.git_in(&dir, &["status", "--short"]);
+    assert!(status.lines().any(|line| line == "UU list.txt"), "{status}");
+    merge_refused(&repo, &tine, &into_work, "operation-in-progress", 3);
+    repo.git_in(&dir, &["merge", "--abort"]);
+    assert_eq!(list(), before);
+    assert_eq!(repo.git_in(&dir, &["status", "--short"]), "");
+
+    told(&tine, 3, &into_work);
+    repo.sh_in(
+        &dir,
+        "sed -i '/^[<|=>]/d' list.txt; git add -A; git commit -qm both",
+    );
+    assert_eq!(
+        parents(&repo, "tine/work"),
+        ["tine/work~1", "main"].map(|revision| repo.git(&["rev-parse", revision]))
+    );
+    assert_agreement(&repo, &tine, "work", "");
+
+    tine.ok(&["unmount", "work"]);
+    repo.git(&["branch", "-f", "tine/other", "tine/work~1"]);
+    merge_refused(
+        &repo,
+        &tine,
+        &["merge", "main", "--into", "tine/other", "--markers"],
+        "not-mounted",
+        5,
+    );
+}

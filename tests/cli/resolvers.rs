@@ -404,3 +404,83 @@ fn a_merge_without_conflicts_is_looked_at_as_a_whole_when_that_is_asked_for() {
     assert_eq!(content_at(&repo, "main", "work.txt"), "work");
     assert!(questions(&repo).iter().all(|question| question["ask"] == "judge"));
 }
+
+/// The command of a resolver that is shipped.
+fn shipped(name: &str) -> String {
+    format!("{}/scripts/resolvers/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn a_command_line_model_resolves_and_judges() {
+    require_fuse!();
+    require_program!("python3");
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    conflicting(&repo, &tine);
+    let model = repo.home().join("model");
+    fs::write(
+        &model,
+        "#!/bin/sh\n\
+         prompt=$(cat)\n\
+         case \"$prompt\" in\n\
+         *'still work together'*) echo OK, they do ;;\n\
+         *zwei*) printf 'Two, in both languages.\\n```\\n1\\ntwo zwei\\n3\\n```\\n' ;;\n\
+         esac\n",
+    )
+    .unwrap();
+    fs::set_permissions(&model, fs::Permissions::from_mode(0o755)).unwrap();
+    let command = format!("{} {}", shipped("model"), path_text(&model));
+    told(
+        &tine,
+        0,
+        &[
+            "merge",
+            "work",
+            "--resolver",
+            &command,
+            "--semantic",
+            "--auto-commit",
+        ],
+    );
+    assert_eq!(content_at(&repo, "main", "list.txt"), "1\ntwo zwei\n3");
+    let message = repo.git(&["show", "-s", "--format=%B", "main"]);
+    assert!(
+        message.contains("Resolution-reasoning: list.txt: Two, in both languages."),
+        "{message}"
+    );
+    assert!(message.contains("Review-reasoning: OK, they do"), "{message}");
+}
+
+#[test]
+fn a_merge_tool_of_gits_resolves() {
+    require_fuse!();
+    require_program!("python3");
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    many_conflicts(&repo, &tine);
+    // It takes ours of a text, and gives up on another.
+    let tool = "test \"$MERGED\" = list.txt && cp \"$LOCAL\" \"$MERGED\"";
+    let config = repo.home().join("tools");
+    for (key, value) in [("cmd", tool), ("trustExitCode", "true")] {
+        let key = format!("mergetool.mine.{key}");
+        repo.git(&["config", "--file", path_text(&config), &key, value]);
+    }
+    let command = format!(
+        "GIT_CONFIG_GLOBAL={} {} mine",
+        config.display(),
+        shipped("mergetool")
+    );
+    let output = tine.run(&["merge", "work", "--resolver", &command]);
+    assert_eq!(output.status.code(), Some(3), "{}", output.error_text());
+    assert_eq!(
+        open_in(&tine, "1"),
+        ["data/large.bin", "docs/guide.md", "new.txt"]
+    );
+    let shown = tine.json(&["review", "show", "1"]);
+    let resolution = &shown["conflicts"][2]["resolution"];
+    assert_eq!(
+        resolution["contents"][0]["text"],
+        "1\nzwei\n3\n4\n5\n6\n7\nacht\n9\n"
+    );
+    assert_eq!(resolution["metadata"], json!({"tool": "mine"}));
+}

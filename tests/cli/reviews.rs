@@ -411,3 +411,35 @@ fn executable_bits_and_symlinks_in_conflicts_come_as_the_chosen_side_has_them() 
     assert_eq!(listed, "120000 README.md\n120000 link\n100755 run.sh");
     assert_eq!(content_at(&repo, "main", "link"), "docs");
 }
+
+#[test]
+fn git_remembers_what_was_resolved_and_is_asked() {
+    require_fuse!();
+    let repo = repo_with_list();
+    repo.git(&["config", "rerere.enabled", "true"]);
+    let tine = Tine::new(&repo);
+    conflicting(&repo, &tine);
+    let review = review_of(&tine, &[]);
+    assert_eq!(
+        resolutions(&tine, &review),
+        [("list.txt".to_owned(), "open".to_owned())]
+    );
+    let both = b"1\nboth\n3\n4\n5\n6\n7\nacht\n9\n";
+    resolve_with(&tine, &[&review, "list.txt"], both);
+    tine.ok(&["review", "commit", &review]);
+    repo.git(&["reset", "-q", "--hard", "HEAD~1"]);
+
+    let again = review_of(&tine, &[]);
+    let shown = tine.json(&["review", "show", &again]);
+    let resolution = &shown["conflicts"][0]["resolution"];
+    assert_eq!(resolution["by"], "git rerere");
+    assert_eq!(
+        resolution["contents"][0]["text"],
+        String::from_utf8_lossy(both).as_ref()
+    );
+    tine.ok(&["review", "commit", &again]);
+    assert_eq!(
+        content_at(&repo, "main", "list.txt").as_bytes(),
+        both.trim_ascii_end()
+    );
+}
