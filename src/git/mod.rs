@@ -5,6 +5,7 @@
 //! each thread takes its own handle with [`Repository::local`].
 
 pub mod base;
+mod branches;
 pub mod caller;
 mod checkout;
 mod checksum;
@@ -31,6 +32,7 @@ pub mod worktree;
 pub use base::{
     Base, BaseCache, BaseDir, BaseEntry, BlobContent, CacheFigures, ConversionSettings, Filling, InoHasher,
 };
+pub use branches::{BranchTip, Distance};
 pub use caller::CallerConfig;
 pub use commit::{CommitSpec, CommitTime, Identity, Role, TreeChange};
 pub use error::GitError;
@@ -39,4 +41,4 @@ pub use ignore::{IgnoreRules, MAX_IGNORE_FILE_BYTES};
 pub use merge_tree::{MergeMessage, MergeTreeSpec, MergedTree, Stage, StageSide};
 pub use objects::{CommitInfo, TreeEntry, TreeEntryKind};
 pub use repository::{Head, Repository};
-pub use worktree::LinkedWorktree;
+pub use worktree::{Checkout, LinkedWorktree};

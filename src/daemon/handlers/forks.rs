@@ -12,7 +12,7 @@ use crate::daemon::protocol::{Answer, Deleted, NewRequest, Response};
 use crate::daemon::slots::{Daemon, Turn};
 use crate::daemon::{monitor, place, policy, report};
 use crate::fuse::{self, UnmountMode};
-use crate::git::{GitError, Identity, LinkedWorktree, ObjectId, Repository, program};
+use crate::git::{GitError, Identity, LinkedWorktree, Repository};
 use crate::sys::process::PeerCredentials;
 use crate::workspace::{
     Fork, ForkName, ForkOptions, ForkRecord, MountSettings, ParentOptions, StoreError, Traces,
@@ -331,7 +331,7 @@ fn keep_detached_head(repository: &Repository, record: &ForkRecord) -> Result<Op
     let Some(commit_id) = head.commit_id().filter(|_| head.branch().is_none()) else {
         return Ok(None);
     };
-    if is_reachable_otherwise(repository, commit_id, "")? {
+    if repository.is_reachable_otherwise(commit_id, &[])? {
         return Ok(None);
     }
     Ok(Some(keep_commit(repository, &record.name, commit_id)?))
@@ -352,21 +352,5 @@ fn own_branch_loses_nothing(repository: &Repository, record: &ForkRecord) -> Res
     let (Some(tip), Some(base)) = (repository.branch(branch)?, base_commit(record)?) else {
         return Ok(false);
     };
-    Ok(repository.is_ancestor(tip, base)? && is_reachable_otherwise(repository, tip, branch)?)
-}
-
-/// Whether a branch other than `branch`, a tag or a remote branch reaches `tip`.
-fn is_reachable_otherwise(repository: &Repository, tip: ObjectId, branch: &str) -> Result<bool, GitError> {
-    let dir: &Path = repository.common_dir();
-    let refs = program::run(
-        program::command(dir)
-            .args(["for-each-ref", "--format=%(refname)", "--count=2"])
-            .arg(format!("--contains={tip}"))
-            .args(["refs/heads", "refs/remotes", "refs/tags"]),
-        b"",
-    )?;
-    let own = format!("refs/heads/{branch}");
-    Ok(refs
-        .split(|&byte| byte == b'\n')
-        .any(|name| !name.is_empty() && name != own.as_bytes()))
+    Ok(repository.is_ancestor(tip, base)? && repository.is_reachable_otherwise(tip, &[branch])?)
 }
