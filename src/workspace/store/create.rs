@@ -140,6 +140,7 @@ impl Store {
             parent: beginning.parent.clone(),
             branch: branch.to_owned(),
             from_branch: start.from_branch.clone(),
+            fork_point: start.commit_id.map(|id| id.to_string()),
             advancing: None,
             worktree_id: worktree.id().to_owned(),
             on_unmount: options.on_unmount.clone(),
