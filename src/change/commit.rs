@@ -238,7 +238,10 @@ fn check_landed(
 }
 
 /// What the index has to say of the changed paths. Where a stat cannot be had, git reads the file once.
-pub(super) fn index_changes(fork: &Fork, changes: &[Change]) -> Vec<IndexChange> {
+pub(super) fn index_changes<'c>(
+    fork: &Fork,
+    changes: impl IntoIterator<Item = &'c Change>,
+) -> Vec<IndexChange> {
     let of_change = |change: &Change| {
         let new = match &change.new {
             None => None,
@@ -255,7 +258,7 @@ pub(super) fn index_changes(fork: &Fork, changes: &[Change]) -> Vec<IndexChange>
             new,
         })
     };
-    changes.iter().filter_map(of_change).collect()
+    changes.into_iter().filter_map(of_change).collect()
 }
 
 /// Lets contents leave the layer; HEAD, which has them, was kept from being collected.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::base_nodes::BaseAttrs;
 use super::carry::CarryRecord;
 use super::error::StoreError;
+use super::operations::HeadMove;
 use super::snapshot::SnapshotEvery;
 use crate::git::ConversionSettings;
 use crate::path::text::{host_path, optional_host_path};
@@ -200,12 +201,12 @@ pub struct Parent {
     pub snapshot: Option<ForkName>,
 }
 
-/// A move of HEAD, and the view with it, from one commit to another (in hex). Written down before it begins: whatever of it
+/// A move of HEAD, and the view with it. Written down before it begins: whatever of it
 /// was done when the process died, the rest is done when the fork is opened next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Advancing {
-    pub from: Option<String>,
-    pub to: String,
+    #[serde(flatten)]
+    pub moved: HeadMove,
     pub reflog: String,
     /// The command line.
     pub command: String,
@@ -241,6 +242,10 @@ pub struct ForkRecord {
     /// commit that no branch was named for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_branch: Option<String>,
+    /// Where the fork's own commits begin, in hex: the commit that HEAD was at when it was made, or that it was brought up to by
+    /// an update. Nothing else changes it. Forks of earlier versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fork_point: Option<String>,
     /// A move of HEAD that was begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advancing: Option<Advancing>,

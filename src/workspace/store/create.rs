@@ -141,6 +141,7 @@ impl Store {
             branch: branch.to_owned(),
             head_branch: None,
             from_branch: start.from_branch.clone(),
+            fork_point: start.commit_id.map(|id| id.to_string()),
             advancing: None,
             worktree_id: worktree.id().to_owned(),
             on_unmount: options.on_unmount.clone(),

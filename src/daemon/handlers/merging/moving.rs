@@ -54,6 +54,7 @@ impl Merging<'_> {
         let step = Step {
             from: before.commit_id,
             to,
+            update: None,
             reflog: self.request.command.clone(),
             kind: OperationKind::Merge,
             undoes: None,
