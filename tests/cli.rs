@@ -5,6 +5,8 @@ mod support;
 
 #[path = "cli/bad_input.rs"]
 mod bad_input;
+#[path = "cli/branches.rs"]
+mod branches;
 #[path = "cli/carry.rs"]
 mod carry;
 #[path = "cli/committing.rs"]
@@ -48,7 +50,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 41] = [
+const VERBS: [&[&str]; 46] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -76,6 +78,11 @@ const VERBS: [&[&str]; 41] = [
     &["write", "x", "p"],
     &["mv", "x", "p", "q"],
     &["rm", "x", "p"],
+    &["branch", "list"],
+    &["branch", "create", "x"],
+    &["branch", "delete", "x"],
+    &["branch", "rename", "x", "y"],
+    &["branch", "switch", "x", "y"],
     &["merge", "x"],
     &["review", "list"],
     &["review", "show", "1"],

@@ -16,6 +16,8 @@ mod forks;
 mod merges;
 #[path = "crash/snapshots.rs"]
 mod snapshots;
+#[path = "crash/switches.rs"]
+mod switches;
 #[path = "crash/tree.rs"]
 mod tree;
 #[path = "crash/writers.rs"]

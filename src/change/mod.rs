@@ -4,6 +4,7 @@
 //! contents; one planner serves status, diff, commit and dry runs alike.
 
 pub mod advance;
+pub mod branches;
 pub mod changeset;
 pub mod commit;
 pub mod compare;
@@ -17,6 +18,7 @@ pub mod resolver;
 pub mod revert;
 pub mod review;
 pub mod snapshots;
+pub mod switch;
 #[cfg(test)]
 mod tests;
 

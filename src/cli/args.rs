@@ -7,9 +7,9 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::output::Color;
 use super::{
-    cat, commit, completions, daemon, delete, diff, doctor, exec, gc, list, log, ls, merge, mount, mv, new,
-    op, path, reset, resolve, restore, revert, review, rm, shell, snapshot, snapshots, stat, status, tree,
-    undo, unmount, walk, write,
+    branch, cat, commit, completions, daemon, delete, diff, doctor, exec, gc, list, log, ls, merge, mount,
+    mv, new, op, path, reset, resolve, restore, revert, review, rm, shell, snapshot, snapshots, stat, status,
+    tree, undo, unmount, walk, write,
 };
 
 const MAIN_JOB: &str = "\
@@ -89,6 +89,7 @@ pub enum Verb {
     Revert(revert::Revert),
     #[command(aliases = ["ci"])]
     Commit(commit::Commit),
+    Branch(branch::Branch),
     Merge(merge::Merge),
     Review(review::Review),
     Resolve(resolve::Resolve),

@@ -15,6 +15,7 @@
 //! JSON value; notes, progress and failures in words go to standard error. `docs/json.md` is the contract with scripts.
 
 mod args;
+mod branch;
 mod cat;
 mod checks;
 mod commit;
@@ -127,6 +128,7 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Diff(verb) => diff::run(verb, &context),
         Verb::Revert(verb) => revert::run(verb, &context),
         Verb::Commit(verb) => commit::run(verb, &context),
+        Verb::Branch(verb) => branch::run(verb, &context),
         Verb::Merge(verb) => merge::run(verb, &context),
         Verb::Review(verb) => review::run(verb, &context),
         Verb::Resolve(verb) => resolve::run(verb, &context),

@@ -6,6 +6,7 @@
 //!
 //! Paths need not be UTF-8: those that are travel as strings, others as `{"base64":"…"}` ([`PathText`]).
 
+mod branches;
 mod files;
 mod forks;
 mod merging;
@@ -17,6 +18,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::branches::{
+    BranchCreated, BranchDeleted, BranchInfo, BranchRenamed, Branches, CreateBranchRequest, SwitchRequest,
+    Switched,
+};
 pub use self::files::{
     FileLine, MovedLine, NodeKind, NodeLine, NoteLine, OperationLine, TakenBackLine, TimeLine, WriteRequest,
     WrittenLine,
@@ -140,6 +145,24 @@ pub enum Request {
     },
     /// Answers [`Answer::Merge`], whatever came of it.
     Merge(Box<MergeRequest>),
+    /// Branches of forks, or all. Answers [`Answer::Branches`].
+    Branches {
+        all: bool,
+    },
+    /// Answers [`Answer::BranchCreated`].
+    CreateBranch(CreateBranchRequest),
+    /// All of them, or none. Answers [`Answer::BranchesDeleted`].
+    DeleteBranches {
+        branches: Vec<String>,
+        force: bool,
+    },
+    /// Answers [`Answer::BranchRenamed`].
+    RenameBranch {
+        from: String,
+        to: String,
+    },
+    /// Answers [`Answer::Switched`].
+    SwitchBranch(SwitchRequest),
     /// Open reviews, or all. Answers [`Answer::Reviews`].
     Reviews {
         all: bool,
@@ -260,6 +283,13 @@ pub enum Answer {
     Reverted(Reverted),
     Committed(Committed),
     Merge(Box<Merge>),
+    Branches(Branches),
+    BranchCreated(BranchCreated),
+    BranchesDeleted {
+        branches: Vec<BranchDeleted>,
+    },
+    BranchRenamed(BranchRenamed),
+    Switched(Box<Switched>),
     Reviews {
         reviews: Vec<ReviewInfo>,
         damaged: Vec<Failure>,

@@ -105,6 +105,58 @@ impl Repository {
         program::run(&mut command, b"").map(drop)
     }
 
+    /// The branch (short name) that the worktree with `git_dir` was on before the one that it is on now: what `-` is to `git switch`.
+    pub fn branch_before(&self, git_dir: &Path) -> Result<String, GitError> {
+        let unknown = || GitError::UnknownRevision("-".to_owned());
+        let mut command = program::command(self.common_dir());
+        command.env("GIT_DIR", git_dir).args([
+            "rev-parse",
+            "--quiet",
+            "--verify",
+            "--symbolic-full-name",
+            "@{-1}",
+        ]);
+        let finished = program::finish(&mut command, b"")?;
+        let name = String::from_utf8(finished.stdout).map_err(|_| unknown())?;
+        let short = name.trim_end().strip_prefix("refs/heads/");
+        short
+            .filter(|_| finished.status.success())
+            .map(str::to_owned)
+            .ok_or_else(unknown)
+    }
+
+    /// Has the new branch `name` (short) follow the remote one that it began at, if it did, as `branch.autoSetupMerge` says. The
+    /// branch is what was asked for in any case.
+    pub fn follow_remote_branch(&self, git_dir: &Path, name: &str, start: &str) {
+        let mut full_name = program::command(self.common_dir());
+        full_name
+            .env("GIT_DIR", git_dir)
+            .args([
+                "rev-parse",
+                "--quiet",
+                "--verify",
+                "--symbolic-full-name",
+                "--end-of-options",
+            ])
+            .arg(start);
+        let is_remote =
+            program::run(&mut full_name, b"").is_ok_and(|name| name.starts_with(b"refs/remotes/"));
+        if !is_remote || self.config_bool("branch.autoSetupMerge") == Some(false) {
+            return;
+        }
+        let mut command = program::command(self.common_dir());
+        command.env("GIT_DIR", git_dir).args([
+            "branch",
+            "--quiet",
+            &format!("--set-upstream-to={start}"),
+            "--",
+            name,
+        ]);
+        if let Err(error) = program::run(&mut command, b"") {
+            log::warn!("{name} follows no remote branch: {error}");
+        }
+    }
+
     /// Removes what the configuration says of a branch (short name) that is no more.
     pub fn forget_branch_settings(&self, name: &str) -> Result<(), GitError> {
         let has_settings = {

@@ -13,6 +13,7 @@ pub mod commit;
 pub mod error;
 mod fast_forward;
 pub mod haste;
+mod head;
 pub mod ignore;
 pub mod ignored;
 pub mod index;

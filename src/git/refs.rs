@@ -355,7 +355,7 @@ impl Repository {
 }
 
 /// The full ref name of the branch `name` (short).
-fn branch_ref(name: &str) -> Result<FullName, GitError> {
+pub(super) fn branch_ref(name: &str) -> Result<FullName, GitError> {
     let invalid = || GitError::InvalidBranchName(name.to_owned());
     // `git check-ref-format --branch` takes a leading dash for an option and `@` for HEAD.
     if name.starts_with('-') || name == "@" {

@@ -25,6 +25,8 @@ pub enum SnapshotReason {
     BeforeDiscard,
     /// Before something was merged into it.
     BeforeMerge,
+    /// Before it was put on another branch.
+    BeforeSwitch,
 }
 
 impl SnapshotReason {
@@ -37,6 +39,7 @@ impl SnapshotReason {
             SnapshotReason::BeforeReset => "before-reset",
             SnapshotReason::BeforeDiscard => "before-discard",
             SnapshotReason::BeforeMerge => "before-merge",
+            SnapshotReason::BeforeSwitch => "before-switch",
         }
     }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::work::base_commit;
+use crate::change::branches;
 use crate::change::changeset::{self, Blobs};
 use crate::change::commit::{keep_commit, keep_discarded};
 use crate::daemon::failure::{ErrorCode, Failure};
@@ -170,13 +171,17 @@ pub fn show(daemon: &Arc<Daemon>, name: &ForkName) -> Response {
 pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Option<Identity>) -> Response {
     let slot = daemon.slot(name);
     let turn = daemon.turn(&slot)?;
+    let repository = daemon.repository_now()?;
+    // Its branch may have another name by now.
+    if let Err(error) = branches::follow(&daemon.store, &repository) {
+        log::warn!("{name}: {error}");
+    }
     let record = match turn.record() {
         Err(failure) if force && failure.code == ErrorCode::StoreDamaged => {
             return delete_damaged(&turn, &failure);
         }
         record => record?,
     };
-    let repository = daemon.repository_now()?;
     if !force {
         refuse_uncommitted(&turn, &repository)?;
     }
