@@ -18,14 +18,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
 use std::thread;
 
-use super::changeset::{self, Blobs, Changeset};
+use super::changeset::{self, Blobs};
 use super::commit::{index_changes, joined, keep_head, refuse_work_of_git};
 use super::compare::compare_trees;
 use super::point::damaged;
 use super::revert::{hold_blobs, is_repository, replacements};
 use super::{Change, ChangeError};
 use crate::attr::FileKind;
-use crate::git::index::{IndexTarget, KnownState, prepare_index};
+use crate::git::index::{IndexTarget, IndexTree, KnownState, prepare_index};
 use crate::git::{GitError, Head, ObjectId, Repository};
 use crate::merge::{Level, MergeInput, MergeOptions, merge};
 use crate::path::RepoPath;
@@ -141,6 +141,8 @@ struct Plan {
     new_tree: ObjectId,
     /// The tree of the new commit.
     to_tree: ObjectId,
+    /// The tree that the index will be.
+    index_tree: ObjectId,
 }
 
 /// What moving would change; fails where moving would.
@@ -314,7 +316,7 @@ impl Plan {
         let view_tree = changeset::write_tree(repository, &local)?;
         let (open, new_tree) = match step.update {
             None => {
-                let open = not_followed(&changes, &local)?;
+                let open = not_followed(&changes, &local.changes)?;
                 let edits: Vec<_> = open.iter().map(Change::edit).collect();
                 let new_tree = repository.edit_tree(view_tree, &edits)?;
                 (open, new_tree)
@@ -331,6 +333,16 @@ impl Plan {
                 .into());
             }
         };
+        // As git does: what is staged stays so where HEAD is put elsewhere, but not where it is merged along.
+        let index_tree = match (&step.switch, step.update) {
+            (Some(_), None) => {
+                let staged = staged(repository, fork, from_tree)?;
+                not_followed(&changes, &staged)?;
+                let edits: Vec<_> = staged.iter().map(Change::edit).collect();
+                repository.edit_tree(to_tree, &edits)?
+            }
+            _ => to_tree,
+        };
         // What a submodule stands on is its own affair.
         let open = open
             .into_iter()
@@ -342,6 +354,7 @@ impl Plan {
             from_tree,
             new_tree,
             to_tree,
+            index_tree,
         })
     }
 
@@ -356,6 +369,7 @@ impl Plan {
         let forth = replacements(repository, fork, &self.open, self.new_tree)?;
         // The layer is about to name its blobs, and git does not wait for those that it writes.
         repository.sync_tree(self.to_tree, self.from_tree)?;
+        repository.sync_tree(self.index_tree, self.to_tree)?;
         let uncommitted = match step.update {
             None => BTreeSet::new(),
             Some(_) => {
@@ -404,7 +418,7 @@ impl Plan {
             let applied = put(&forth, step.kind, forward);
             if applied.is_ok() {
                 let _ = give_target.send(IndexTarget {
-                    tree_id: self.to_tree,
+                    tree_id: self.index_tree,
                     changes: index_changes(
                         fork,
                         self.changes.iter().filter(|change| !is_uncommitted(&change.path)),
@@ -468,12 +482,24 @@ impl Plan {
     }
 }
 
+/// What the index has that the tree of HEAD has not.
+pub(super) fn staged(
+    repository: &Repository,
+    fork: &Fork,
+    head_tree: ObjectId,
+) -> Result<Vec<Change>, ChangeError> {
+    match repository.index_tree(&fork.worktree)? {
+        IndexTree::Whole(tree_id) => Ok(compare_trees(repository, head_tree, tree_id)?),
+        IndexTree::Unmerged(paths) => Err(ChangeError::LocalChanges(paths)),
+    }
+}
+
 /// The changes that the view has not followed yet.
 ///
 /// # Errors
 /// [`ChangeError::LocalChanges`] where something uncommitted would be overwritten.
-fn not_followed(changes: &[Change], local: &Changeset) -> Result<Vec<Change>, ChangeError> {
-    let (incoming, uncommitted) = (by_path(changes), by_path(&local.changes));
+fn not_followed(changes: &[Change], local: &[Change]) -> Result<Vec<Change>, ChangeError> {
+    let (incoming, uncommitted) = (by_path(changes), by_path(local));
     let is_there = |change: &&Change| change.new.is_some();
     let mut in_the_way = BTreeSet::new();
     let mut open = Vec::new();
@@ -495,7 +521,7 @@ fn not_followed(changes: &[Change], local: &Changeset) -> Result<Vec<Change>, Ch
             in_the_way.extend(above.map(|local| local.path.clone()));
         }
     }
-    for local in local.changes.iter().filter(is_there) {
+    for local in local.iter().filter(is_there) {
         let is_in_the_way = local
             .path
             .directories_above()

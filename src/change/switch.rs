@@ -1,6 +1,6 @@
 //! Putting a fork on another branch, as `git switch` does: what it takes, before anything moves.
 
-use super::advance::{Step, UpdateStep, preview};
+use super::advance::{Step, UpdateStep, preview, staged};
 use super::changeset::{self, Blobs};
 use super::point::damaged;
 use super::{ChangeError, branches};
@@ -22,7 +22,8 @@ pub struct SwitchWish<'a> {
 /// The step that takes the fork there from `head`; fails where that would.
 ///
 /// # Errors
-/// [`ChangeError::LocalChanges`] where something uncommitted is in the way, with `merge` where both changed the same lines.
+/// [`ChangeError::LocalChanges`] where something uncommitted is in the way, with `merge` where both changed the same lines or
+/// something is staged.
 pub fn plan(
     store: &Store,
     repository: &Repository,
@@ -71,6 +72,13 @@ fn merged_along(
     step: &Step,
 ) -> Result<UpdateStep, ChangeError> {
     let local = changeset::changeset(repository, fork, Blobs::Write)?;
+    // git refuses it, too: what is staged by itself would be lost in one with the rest.
+    let staged = staged(repository, fork, local.head_tree)?;
+    if !staged.is_empty() {
+        return Err(ChangeError::LocalChanges(
+            staged.into_iter().map(|change| change.path).collect(),
+        ));
+    }
     let view_from = changeset::write_tree(repository, &local)?;
     let input = MergeInput {
         base: Some(local.head_tree),

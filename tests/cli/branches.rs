@@ -79,7 +79,7 @@ fn a_switch_is_what_git_makes_of_it() {
             true,
         ),
         ("echo changed >> src/main.rs", true, false),
-        ("rm src/main.rs; git rm -q --cached src/main.rs", true, false),
+        ("rm src/main.rs; git rm -q --cached src/main.rs", true, true),
         ("echo mine >> README.md", false, false),
         ("echo mine > new.txt", false, true),
         ("echo mine >> src/deep/er/still/leaf.txt", false, false),
@@ -227,6 +227,19 @@ fn a_switch_makes_branches_and_merges_what_is_in_the_way() {
         "local-changes",
         3,
     );
+    // What is staged by itself would be lost.
+    assert!(
+        !repo
+            .try_git_in(&plain, &["switch", "-qm", "lines"])
+            .status
+            .success()
+    );
+    let args = ["branch", "switch", "demo", "lines", "--merge"];
+    let failure = merge_refused(&repo, &tine, &args, "local-changes", 3);
+    assert!(text(&failure["message"]).contains("work.txt"), "{failure}");
+    for place in [&dir, &plain] {
+        repo.sh_in(place, "git reset -q");
+    }
     repo.git_in(&plain, &["switch", "-qm", "lines"]);
     let merged = tine.json(&["branch", "switch", "demo", "lines", "--merge"]);
     assert_eq!(

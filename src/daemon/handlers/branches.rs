@@ -350,8 +350,8 @@ fn in_the_way(request: &SwitchRequest, failure: Failure) -> Failure {
              was changed",
         ),
         (ErrorCode::LocalChanges, true) => failure.hint(
-            "the branch has other changes in the same places: commit them (`tine commit`), or take them back (`tine revert`); nothing \
-             was changed",
+            "the branch has other changes in the same places, or they are staged: commit them (`tine commit`), unstage them (`git reset` in \
+             the mount), or take them back (`tine revert`); nothing was changed",
         ),
         _ => failure,
     }
