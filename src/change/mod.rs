@@ -16,6 +16,7 @@ pub mod rerere;
 pub mod resolver;
 pub mod revert;
 pub mod review;
+pub mod sequence;
 pub mod snapshots;
 #[cfg(test)]
 mod tests;

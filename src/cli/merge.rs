@@ -487,5 +487,6 @@ pub fn kind_in_words(conflict: &ConflictRecord) -> String {
         ConflictKind::DirectoryFile => by_side("file here, directory there", "directory here, file there"),
         ConflictKind::DirectoryRenamed => "in a directory that was renamed".to_owned(),
         ConflictKind::Submodule => "submodule moved on both sides".to_owned(),
+        ConflictKind::Rejected => "the patch does not fit".to_owned(),
     }
 }

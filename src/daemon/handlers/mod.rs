@@ -9,6 +9,7 @@ mod paths;
 mod restoring;
 mod reviews;
 mod snapshots;
+pub mod target;
 mod work;
 
 use std::sync::Arc;

@@ -18,7 +18,7 @@ use crate::daemon::report;
 use crate::daemon::slots::Daemon;
 use crate::daemon::transfer::{Arrived, Transfer};
 use crate::git::{GitError, ObjectId, Repository, TreeEntryKind};
-use crate::merge::{MergeOutcome, MergeSide};
+use crate::merge::MergeSide;
 use crate::path::RepoPath;
 use crate::workspace::By;
 use crate::workspace::store::Shelf;
@@ -105,12 +105,12 @@ pub fn judge(daemon: &Arc<Daemon>, by: By<'_>, request: &JudgeRequest) -> Respon
     let repository = daemon.repository_now()?;
     let _turn = daemon.reviews.lock();
     let mut record = open_review(daemon, request.review)?;
-    let merged = record.merged(&repository)?;
+    let (_, merged_tree) = record.trees(&daemon.store, &repository)?;
     let mut amendments = Vec::new();
     for (path, content) in &request.changes {
         let repo_path = RepoPath::parse(path.to_bytes())?;
         let kind = match repository
-            .tree_entry(merged.tree_id, &repo_path)?
+            .tree_entry(merged_tree, &repo_path)?
             .map(|entry| entry.kind)
         {
             Some(TreeEntryKind::Executable) => TreeEntryKind::Executable,
@@ -296,19 +296,8 @@ fn shown(daemon: &Arc<Daemon>, by: By<'_>, record: ReviewRecord) -> Response {
 /// Shows `record`, with the trees of `of`.
 fn shown_as(daemon: &Arc<Daemon>, by: By<'_>, record: ReviewRecord, of: &ReviewRecord) -> Response {
     let repository = daemon.repository_now()?;
-    let outcome = of.merged(&repository);
-    let (old_tree, new_tree) = match (of.state, outcome) {
-        (_, Ok(MergeOutcome { tree_id, .. })) => {
-            let ours = match &of.ours_commit {
-                Some(hex) => {
-                    let id =
-                        ObjectId::from_hex(hex.as_bytes()).map_err(GitError::library("read the review"))?;
-                    repository.commit_info(id)?.tree_id
-                }
-                None => repository.empty_tree_id(),
-            };
-            (ours, tree_id)
-        }
+    let (old_tree, new_tree) = match (of.state, of.trees(&daemon.store, &repository)) {
+        (_, Ok(trees)) => trees,
         (ReviewState::Open, Err(error)) => return Err(error.into()),
         // git has let go of what nobody needs any more.
         (_, Err(ChangeError::Git(_))) => (repository.empty_tree_id(), repository.empty_tree_id()),
