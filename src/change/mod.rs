@@ -20,6 +20,7 @@ pub mod sequence;
 pub mod snapshots;
 #[cfg(test)]
 mod tests;
+pub mod view;
 
 pub use changeset::{Change, ChangeKind, Changeset, Side};
 pub use commit::{CommitOptions, CommitOutcome, SettleOutcome};

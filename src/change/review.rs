@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::ChangeError;
 use super::merge::{FastForward, Tip};
 use super::resolver::{Content, VerdictKind};
-use super::sequence::{self, Need, RunOptions, Sequence, Wish};
+use super::sequence::{self, Need, Ran, RunOptions, Sequence, Wish};
 use crate::git::{CommitSpec, Identity, ObjectId, Repository, TreeChange, TreeEntryKind};
 use crate::merge::conflict::without_what_is_beneath_files;
 use crate::merge::{
@@ -137,6 +137,14 @@ pub struct VersionRecord {
     #[serde(rename = "mode", with = "mode_text")]
     pub kind: TreeEntryKind,
     pub id: String,
+}
+
+/// What comes of resolutions.
+#[derive(Debug, Clone)]
+pub struct Resolved {
+    pub tree_id: ObjectId,
+    pub open: Vec<ConflictRecord>,
+    pub resolved: Vec<ConflictRecord>,
 }
 
 /// What is to become of a conflict, and why.
@@ -337,6 +345,14 @@ impl ReviewRecord {
         self.replace_conflicts(conflicts);
     }
 
+    /// Takes the conflicts of a sequence that was run with these resolutions in the place of those that were known.
+    pub fn take_conflicts(&mut self, ran: &Ran) {
+        self.conflicts = ran.resolved.clone();
+        if let Some(stopped) = &ran.stopped {
+            self.conflicts.extend(stopped.conflicts.iter().cloned());
+        }
+    }
+
     /// How many conflicts have no resolution.
     pub fn open_conflicts(&self) -> usize {
         self.conflicts
@@ -364,7 +380,7 @@ impl ReviewRecord {
         mut outcome: MergeOutcome,
     ) -> Result<MergeOutcome, ChangeError> {
         let records = outcome.conflicts.iter().map(ConflictRecord::of).collect();
-        let (tree_id, open) = self.resolve(repository, outcome.tree_id, records)?;
+        let Resolved { tree_id, open, .. } = self.resolve(repository, outcome.tree_id, records)?;
         let is_open = |conflict: &Conflict| open.iter().any(|open| open.path == (&conflict.path).into());
         let (open, settled): (Vec<_>, Vec<_>) = outcome.conflicts.into_iter().partition(is_open);
         outcome.conflicts = open;
@@ -374,15 +390,15 @@ impl ReviewRecord {
         Ok(outcome)
     }
 
-    /// Puts resolutions into a tree that leaves `conflicts` out: the tree, and the conflicts that stay open.
+    /// Puts resolutions into a tree that leaves `conflicts` out.
     pub fn resolve(
         &self,
         repository: &Repository,
         tree_id: ObjectId,
         conflicts: Vec<ConflictRecord>,
-    ) -> Result<(ObjectId, Vec<ConflictRecord>), ChangeError> {
+    ) -> Result<Resolved, ChangeError> {
         let mut edits: Vec<TreeChange> = Vec::new();
-        let mut open = Vec::new();
+        let (mut open, mut resolved) = (Vec::new(), Vec::new());
         for conflict in conflicts {
             let known = self
                 .conflicts
@@ -397,11 +413,19 @@ impl ReviewRecord {
                         .map(VersionRecord::version)
                         .collect::<Result<_, _>>()?;
                     edits.extend(conflict.conflict()?.edits(&Resolution::Versions(versions)));
+                    resolved.push(ConflictRecord {
+                        resolution: Some(resolution.clone()),
+                        ..conflict
+                    });
                 }
             }
         }
         let edits = without_what_is_beneath_files(edits);
-        Ok((repository.edit_tree(tree_id, &edits)?, open))
+        Ok(Resolved {
+            tree_id: repository.edit_tree(tree_id, &edits)?,
+            open,
+            resolved,
+        })
     }
 
     /// Puts the changes beside the conflicts into a tree.
@@ -539,18 +563,7 @@ impl ReviewRecord {
         let options = self.merge.options();
         if let Some(work) = &self.work {
             let view = work.view.as_ref().map(id).transpose()?;
-            let tip = Tip {
-                commit_id: ours,
-                tree_id: ours_tree,
-            };
-            let options = RunOptions {
-                merge: options,
-                allow_unrelated: self.merge.allow_unrelated,
-                author: Some(Identity::tine()),
-                committer: Some(Identity::tine()),
-                review: Some(self),
-            };
-            let ran = sequence::run(store, repository, &work.sequence, tip, view, &options)?;
+            let ran = self.run_again(store, repository)?;
             return Ok((view.unwrap_or(ours_tree), ran.tree_id()));
         }
         let theirs = self.theirs_commit.as_ref().unwrap_or(&self.theirs_tree);
@@ -565,6 +578,32 @@ impl ReviewRecord {
             &options,
         )?;
         Ok((ours_tree, self.put_into(repository, outcome)?.tree_id))
+    }
+
+    /// Runs the sequence of this review again, of how things were when it was planned, with its resolutions. What it commits is
+    /// signed by tine, and for nobody to see.
+    pub fn run_again(&self, store: &Store, repository: &Repository) -> Result<Ran, ChangeError> {
+        let id = |hex: &String| ObjectId::from_hex(hex.as_bytes()).map_err(|error| damaged(&error));
+        let Some(work) = &self.work else {
+            return Err(damaged(&"it is no review of a sequence"));
+        };
+        let commit_id = self.ours_commit.as_ref().map(id).transpose()?;
+        let tip = Tip {
+            commit_id,
+            tree_id: match commit_id {
+                Some(commit_id) => repository.commit_info(commit_id)?.tree_id,
+                None => repository.empty_tree_id(),
+            },
+        };
+        let view = work.view.as_ref().map(id).transpose()?;
+        let options = RunOptions {
+            merge: self.merge.options(),
+            allow_unrelated: self.merge.allow_unrelated,
+            author: Some(Identity::tine()),
+            committer: Some(Identity::tine()),
+            review: Some(self),
+        };
+        sequence::run(store, repository, &work.sequence, tip, view, &options)
     }
 
     /// What a commit's message says of the resolutions, as trailers.

@@ -6,6 +6,8 @@
 
 mod patches;
 
+pub use patches::of_mailbox;
+
 use serde::{Deserialize, Serialize};
 
 use super::ChangeError;
@@ -213,8 +215,10 @@ pub struct Ran {
     /// What the view is to be, where that was asked about.
     pub view: Option<ObjectId>,
     pub done: Vec<Done>,
-    /// Conflicts that the strategy settled, or the review.
+    /// Conflicts that the strategy settled.
     pub settled: Vec<ConflictRecord>,
+    /// Those of the review's that were met, with their resolutions.
+    pub resolved: Vec<ConflictRecord>,
     pub stopped: Option<Stopped>,
 }
 
@@ -292,6 +296,7 @@ pub fn run(
             view,
             done: Vec::new(),
             settled: Vec::new(),
+            resolved: Vec::new(),
             stopped: None,
         },
     };
@@ -548,9 +553,10 @@ impl Runner<'_> {
         } = outcome;
         self.ran.settled.extend(settled);
         if let Some(review) = self.options.review {
-            let (resolved, open) = review.resolve(self.repository, tree_id, conflicts)?;
-            tree_id = resolved;
-            conflicts = open;
+            let resolved = review.resolve(self.repository, tree_id, conflicts)?;
+            tree_id = resolved.tree_id;
+            conflicts = resolved.open;
+            self.ran.resolved.extend(resolved.resolved);
             if index == self.sequence.amended() {
                 tree_id = review.amend(self.repository, tree_id)?;
             }

@@ -1,13 +1,41 @@
 //! Mails and patches in a sequence.
 
 use std::fs;
+use std::path::Path;
 
 use super::{Author, Item, Outcome, Runner, parse_id};
 use crate::change::ChangeError;
 use crate::change::resolver::Content;
 use crate::change::review::{ConflictRecord, Rejected, VersionRecord};
-use crate::git::{GitError, ObjectId, PatchFile, Patched, RejectedFile, TreeChange};
+use crate::git::{GitError, ObjectId, PatchFile, Patched, RejectedFile, Repository, TreeChange};
 use crate::merge::{ConflictKind, MergeOptions, Strategy};
+use crate::workspace::Store;
+
+/// The mails of a mailbox, as items. What is in them becomes blobs.
+pub fn of_mailbox(
+    store: &Store,
+    repository: &Repository,
+    mailbox: &Path,
+    three_way: bool,
+) -> Result<Vec<Item>, ChangeError> {
+    let scratch = store.scratch_dir()?;
+    let blob = |bytes: &[u8]| repository.write_blob(&mut &*bytes, bytes.len() as u64);
+    let mut items = Vec::new();
+    for file in repository.split_mailbox(mailbox, scratch.path())? {
+        let mail = repository.read_mail(&file)?;
+        items.push(Item::Mail {
+            patch: match mail.patch.is_empty() {
+                true => None,
+                false => Some(blob(&mail.patch)?.to_string()),
+            },
+            subject: mail.subject,
+            message: blob(&mail.message)?.to_string(),
+            author: mail.author.into(),
+            three_way,
+        });
+    }
+    Ok(items)
+}
 
 impl Runner<'_> {
     /// As `git am` does it: the patch as it stands, and a merge of three where it does not fit.
@@ -87,7 +115,7 @@ impl Runner<'_> {
         item: &Item,
         tree_id: ObjectId,
         patch: PatchFile<'_>,
-        scratch: &std::path::Path,
+        scratch: &Path,
     ) -> Result<Option<Outcome>, ChangeError> {
         let Some((old, new)) = self.repository.patch_sides(patch, scratch)? else {
             return Ok(None);

@@ -33,7 +33,7 @@ const ATTEMPTS: usize = 4;
 
 /// Merges what `request` says, or says what would come of it.
 pub fn merge(daemon: &Arc<Daemon>, by: By<'_>, request: &MergeRequest, signers: &Signers) -> Response {
-    merge_with(daemon, by, request, signers, None)
+    merge_with(daemon, by, request, signers, None).map(|merge| Answer::Merge(Box::new(merge)))
 }
 
 /// As [`merge`], with the resolutions of a review.
@@ -43,7 +43,7 @@ pub fn merge_with(
     request: &MergeRequest,
     signers: &Signers,
     review: Option<&ReviewRecord>,
-) -> Response {
+) -> Result<Merge, Failure> {
     let mut attempt = 1;
     loop {
         match Merging::begin(daemon, by, request, signers, review)?.run() {
@@ -51,7 +51,7 @@ pub fn merge_with(
                 log::info!("planned again: {failure}");
                 attempt += 1;
             }
-            outcome => return outcome.map(|merge| Answer::Merge(Box::new(merge))),
+            outcome => return outcome,
         }
     }
 }
@@ -401,7 +401,7 @@ impl<'a> Merging<'a> {
     }
 }
 
-fn outdated(review: &ReviewRecord) -> Failure {
+pub fn outdated(review: &ReviewRecord) -> Failure {
     Failure::new(
         ErrorCode::ReviewOutdated,
         format!(
