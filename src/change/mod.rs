@@ -17,10 +17,12 @@ pub mod rerere;
 pub mod resolver;
 pub mod revert;
 pub mod review;
+pub mod sequence;
 pub mod snapshots;
 pub mod switch;
 #[cfg(test)]
 mod tests;
+pub mod view;
 
 pub use changeset::{Change, ChangeKind, Changeset, Side};
 pub use commit::{CommitOptions, CommitOutcome, SettleOutcome};

@@ -3,7 +3,7 @@
 use super::advance::{Step, UpdateStep, preview, staged};
 use super::changeset::{self, Blobs};
 use super::point::damaged;
-use super::{ChangeError, branches};
+use super::{Change, ChangeError, branches};
 use crate::git::{Head, ObjectId, Repository};
 use crate::merge::{MergeInput, MergeOptions, merge};
 use crate::workspace::{By, Fork, ForkName, OperationKind, Store, SwitchMove};
@@ -19,7 +19,7 @@ pub struct SwitchWish<'a> {
     pub merge: bool,
 }
 
-/// The step that takes the fork there from `head`; fails where that would.
+/// The step that takes the fork there from `head`, and what it changes; fails where that would.
 ///
 /// # Errors
 /// [`ChangeError::LocalChanges`] where something uncommitted is in the way, with `merge` where both changed the same lines or
@@ -32,7 +32,7 @@ pub fn plan(
     by: By<'_>,
     head: &Head,
     wish: &SwitchWish<'_>,
-) -> Result<Step, ChangeError> {
+) -> Result<(Step, Vec<Change>), ChangeError> {
     let to = match &wish.begins {
         Some((commit_id, _)) => {
             repository.check_branch_is_free(wish.branch)?;
@@ -53,14 +53,14 @@ pub fn plan(
         kind: OperationKind::Switch,
         undoes: None,
     };
-    match preview(repository, fork, &step) {
+    let changes = match preview(repository, fork, &step) {
         Err(ChangeError::LocalChanges(_)) if wish.merge => {
             step.update = Some(merged_along(store, repository, name, fork, &step)?);
-            preview(repository, fork, &step)?;
+            preview(repository, fork, &step)?
         }
-        outcome => drop(outcome?),
-    }
-    Ok(step)
+        outcome => outcome?,
+    };
+    Ok((step, changes))
 }
 
 /// What the view becomes where what is uncommitted is merged with what the commit has.

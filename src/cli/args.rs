@@ -7,9 +7,9 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::output::Color;
 use super::{
-    branch, cat, commit, completions, daemon, delete, diff, doctor, exec, gc, list, log, ls, merge, mount,
-    mv, new, op, path, reset, resolve, restore, revert, review, rm, shell, snapshot, snapshots, stat, status,
-    tree, undo, unmount, walk, write,
+    apply, branch, cat, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec, gc, list, log,
+    ls, merge, mount, mv, new, op, path, reset, resolve, restore, revert, review, rm, shell, snapshot,
+    snapshots, stat, status, tree, undo, unmount, update, walk, write,
 };
 
 const MAIN_JOB: &str = "\
@@ -91,6 +91,10 @@ pub enum Verb {
     Commit(commit::Commit),
     Branch(branch::Branch),
     Merge(merge::Merge),
+    #[command(aliases = ["pull"])]
+    Update(update::Update),
+    CherryPick(cherry_pick::CherryPick),
+    Apply(apply::Apply),
     Review(review::Review),
     Resolve(resolve::Resolve),
     Log(log::Log),

@@ -12,6 +12,7 @@ mod forks;
 mod merging;
 mod process;
 mod reviewing;
+mod sequencing;
 mod work;
 
 use std::path::PathBuf;
@@ -35,6 +36,7 @@ pub use self::process::{DaemonInfo, Figures, MountFigures};
 pub use self::reviewing::{
     CommitReviewRequest, JudgeRequest, ResolutionWish, ResolveRequest, ReviewInfo, ReviewShown,
 };
+pub use self::sequencing::{SequenceRequest, SequenceWish, Sequenced, SequencedCommit};
 pub use self::work::{
     ChangeKindText, ChangeLine, Changes, CommitLine, Committed, Difference, PointInfo, PointKind,
     RevertRequest, Reverted,
@@ -163,6 +165,8 @@ pub enum Request {
     },
     /// Answers [`Answer::Switched`].
     SwitchBranch(SwitchRequest),
+    /// Brings a fork up to date, makes commits again or applies a patch. Answers [`Answer::Sequenced`], whatever came of it.
+    Sequence(Box<SequenceRequest>),
     /// Open reviews, or all. Answers [`Answer::Reviews`].
     Reviews {
         all: bool,
@@ -181,7 +185,7 @@ pub enum Request {
     AbortReview {
         review: u64,
     },
-    /// Answers [`Answer::Merge`].
+    /// Answers [`Answer::Merge`] or [`Answer::Sequenced`].
     CommitReview(Box<CommitReviewRequest>),
     /// What changed in the fork that is mounted at `dir`, since the moment that git's index names. Answers
     /// [`Answer::Changed`].
@@ -290,6 +294,7 @@ pub enum Answer {
     },
     BranchRenamed(BranchRenamed),
     Switched(Box<Switched>),
+    Sequenced(Box<Sequenced>),
     Reviews {
         reviews: Vec<ReviewInfo>,
         damaged: Vec<Failure>,

@@ -97,6 +97,8 @@ fn of_git(error: &GitError) -> Errno {
         | GitError::IndexLocked { .. }
         | GitError::RefLocked { .. }
         | GitError::UnrelatedHistories
+        | GitError::BadPatch { .. }
+        | GitError::BadMailbox { .. }
         | GitError::NoIdentity(_)
         | GitError::GitTooOld { .. }
         | GitError::GitMissing(_)

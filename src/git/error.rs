@@ -49,6 +49,10 @@ pub enum GitError {
     /// Nothing to merge over.
     #[error("the histories have no commit in common")]
     UnrelatedHistories,
+    #[error("this is no patch that git can read: {reason}")]
+    BadPatch { reason: String },
+    #[error("this is no mailbox of patches: {reason}")]
+    BadMailbox { reason: String },
     #[error("no identity: {0}")]
     NoIdentity(String),
     #[error("git {wanted} or newer is needed, {found} was found")]

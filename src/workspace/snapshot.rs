@@ -27,6 +27,12 @@ pub enum SnapshotReason {
     BeforeMerge,
     /// Before it was put on another branch.
     BeforeSwitch,
+    /// Before it was brought up to another commit.
+    BeforeUpdate,
+    /// Before commits were made again on it.
+    BeforeCherryPick,
+    /// Before the commits of patches were put on it.
+    BeforeApply,
 }
 
 impl SnapshotReason {
@@ -40,6 +46,9 @@ impl SnapshotReason {
             SnapshotReason::BeforeDiscard => "before-discard",
             SnapshotReason::BeforeMerge => "before-merge",
             SnapshotReason::BeforeSwitch => "before-switch",
+            SnapshotReason::BeforeUpdate => "before-update",
+            SnapshotReason::BeforeCherryPick => "before-cherry-pick",
+            SnapshotReason::BeforeApply => "before-apply",
         }
     }
 

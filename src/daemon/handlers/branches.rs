@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::target::{self, Target};
 use crate::change::branches::{Holder, Known, Start, existing, follow};
 use crate::change::switch::{self, SwitchWish};
-use crate::change::{FoundPoint, Point, PointTree, advance, branches};
+use crate::change::{ChangeError, FoundPoint, Point, PointTree, branches};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{
     Answer, BranchCreated, BranchDeleted, BranchInfo, BranchRenamed, Branches, CreateBranchRequest, Response,
@@ -14,7 +15,7 @@ use crate::daemon::protocol::{
 use crate::daemon::report;
 use crate::daemon::slots::{Daemon, Slot, Turn};
 use crate::git::{GitError, Head, ObjectId, Repository};
-use crate::workspace::{By, ForkName, SnapshotOptions, SnapshotReason, SwitchMove};
+use crate::workspace::{By, ForkName, SnapshotReason, SwitchMove};
 
 pub fn list(daemon: &Arc<Daemon>, all: bool) -> Response {
     let repository = daemon.repository_now()?;
@@ -115,7 +116,7 @@ pub fn rename(daemon: &Arc<Daemon>, old: &str, new: &str) -> Response {
         return Err(GitError::RefMoved { name: old.to_owned() }.into());
     }
     let forks = known.rename(old, new).map_err(|error| match error {
-        crate::change::ChangeError::Git(error) => taken(&repository, error),
+        ChangeError::Git(error) => taken(&repository, error),
         error => error.into(),
     })?;
     log::info!("the branch {old} is called {new} now");
@@ -179,26 +180,24 @@ pub fn switch(daemon: &Arc<Daemon>, by: By<'_>, request: &SwitchRequest) -> Resp
     let _branches = daemon.branches.lock();
     if !request.create {
         existing(&repository, &branch).map_err(|error| match error {
-            crate::change::ChangeError::NoSuchBranch(_) => no_branch_to_go_to(fork, &branch, error.into()),
+            ChangeError::NoSuchBranch(_) => no_branch_to_go_to(fork, &branch, error.into()),
             error => error.into(),
         })?;
         Known::now(store, &repository)?.refuse_held(&branch)?;
     }
-    let step =
+    let (step, changes) =
         switch::plan(store, &repository, fork, &open, by, &head, &wish).map_err(|error| match error {
-            crate::change::ChangeError::Git(error) => taken(&repository, error),
+            ChangeError::Git(error) => taken(&repository, error),
             error => in_the_way(request, error.into()),
         })?;
-    let kept = SnapshotOptions::because(SnapshotReason::BeforeSwitch);
-    let before = store.take_snapshot(fork, &open, &kept)?.name;
-    let changes = match advance::advance(store, &repository, fork, &open, by, &step) {
-        Ok(changes) => changes,
-        Err(error) => {
-            store.remove_snapshot(fork, &before)?;
-            return Err(error.into());
-        }
+    let target = Target {
+        daemon,
+        by,
+        repository: &repository,
+        holder: &target::Holder::Fork(fork.clone()),
+        turn: Some(turn),
     };
-    turn.forget_settled();
+    let snapshot = target.go(&step, SnapshotReason::BeforeSwitch)?;
     if let Some(Start {
         point: Point::Revision(revision),
         ..
@@ -207,10 +206,7 @@ pub fn switch(daemon: &Arc<Daemon>, by: By<'_>, request: &SwitchRequest) -> Resp
         repository.follow_remote_branch(git_dir, &branch, revision);
     }
     note_head(turn, &repository);
-    log::info!(
-        "{fork}: on {branch}, HEAD is {}; what it was is {before}",
-        step.to
-    );
+    log::info!("{fork} is on {branch}");
     Ok(Answer::Switched(Box::new(Switched {
         fork: fork.clone(),
         branch,
@@ -221,7 +217,7 @@ pub fn switch(daemon: &Arc<Daemon>, by: By<'_>, request: &SwitchRequest) -> Resp
         merged: step.update.is_some(),
         uncommitted: start.is_some_and(|start| start.is_uncommitted),
         changes: changes.iter().map(report::change_line).collect(),
-        snapshot: Some(before),
+        snapshot,
     })))
 }
 

@@ -9,7 +9,9 @@ mod operations;
 mod paths;
 mod restoring;
 mod reviews;
+mod sequencing;
 mod snapshots;
+pub mod target;
 mod work;
 
 use std::sync::Arc;
@@ -107,6 +109,10 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
         } => branches::delete(daemon, &names, force),
         Request::RenameBranch { from, to } => branches::rename(daemon, &from, &to),
         Request::SwitchBranch(request) => branches::switch(daemon, by(peer, &request.command), &request),
+        Request::Sequence(request) => {
+            let signers = signers(request.author.clone(), request.committer.clone());
+            sequencing::sequence(daemon, by(peer, &request.command), &request, &signers)
+        }
         Request::Reviews { all } => reviews::list(daemon, by(peer, ""), all),
         Request::Review { review } => reviews::show(daemon, by(peer, ""), review),
         Request::Resolve(request) => reviews::resolve(daemon, by(peer, ""), &request),
