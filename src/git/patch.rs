@@ -163,7 +163,7 @@ impl Repository {
     ) -> Result<BTreeMap<RepoPath, (TreeEntryKind, ObjectId)>, GitError> {
         let mut entries = BTreeMap::new();
         for path in paths {
-            for place in path.directories_above().into_iter().chain([path.clone()]) {
+            for place in path.directories_above().chain([path.clone()]) {
                 let Some(entry) = self.tree_entry(tree_id, &place)? else {
                     continue;
                 };
