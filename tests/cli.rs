@@ -41,6 +41,8 @@ mod revert;
 mod reviews;
 #[path = "cli/snapshots.rs"]
 mod snapshots;
+#[path = "cli/switching.rs"]
+mod switching;
 #[path = "cli/warm.rs"]
 mod warm;
 
