@@ -73,6 +73,11 @@ impl From<GitError> for Failure {
             GitError::RefLocked { lock, .. } => Failure::new(ErrorCode::RefLocked, message).hint(held_lock(&lock)),
             GitError::UnrelatedHistories => Failure::new(ErrorCode::UnrelatedHistories, message)
                 .hint("`--allow-unrelated` merges them nevertheless, `--base REV` names a base"),
+            GitError::NotAMailbox { reason } => {
+                Failure::new(ErrorCode::NotAMailbox, "it is no mailbox of patches")
+                    .cause(reason)
+                    .hint("`git format-patch --stdout BASE..HEAD` makes one")
+            }
             GitError::NoIdentity(reason) => {
                 Failure::new(ErrorCode::NoIdentity, "git does not know who commits")
                     .cause(reason)
@@ -338,6 +343,15 @@ impl From<ChangeError> for Failure {
             )),
             ChangeError::NoSuchReview(_) => {
                 Failure::new(ErrorCode::NoSuchReview, message).hint("`tine review list --all` shows the reviews")
+            }
+            ChangeError::NoSuchHandoff(_) => Failure::new(ErrorCode::NoSuchHandoff, message)
+                .hint("`tine handoff list --all` shows the handoffs"),
+            ChangeError::DamagedHandoff { id, reason } => {
+                Failure::new(ErrorCode::StoreDamaged, format!("the handoff {id} is damaged"))
+                    .cause(reason)
+                    .hint(format!(
+                        "`tine handoff delete {id} --force` lets it go; `tine handoff create FORK` makes another"
+                    ))
             }
             ChangeError::NothingCalled(_) => Failure::new(ErrorCode::NoSuchPoint, message)
                 .hint("`tine list` shows the forks, `git log --all --oneline` the revisions; a snapshot is `fork@snapshot`"),

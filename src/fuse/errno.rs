@@ -98,6 +98,7 @@ fn of_git(error: &GitError) -> Errno {
         | GitError::RefLocked { .. }
         | GitError::UnrelatedHistories
         | GitError::NoIdentity(_)
+        | GitError::NotAMailbox { .. }
         | GitError::GitTooOld { .. }
         | GitError::GitMissing(_)
         | GitError::GitFailed { .. }

@@ -49,6 +49,9 @@ pub enum GitError {
     /// Nothing to merge over.
     #[error("the histories have no commit in common")]
     UnrelatedHistories,
+    /// Or one without a patch.
+    #[error("it is no mailbox of patches: {reason}")]
+    NotAMailbox { reason: String },
     #[error("no identity: {0}")]
     NoIdentity(String),
     #[error("git {wanted} or newer is needed, {found} was found")]

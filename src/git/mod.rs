@@ -15,6 +15,7 @@ pub mod haste;
 pub mod ignore;
 pub mod ignored;
 pub mod index;
+pub mod mailbox;
 pub mod merge_tree;
 pub mod monitor;
 pub mod objects;
