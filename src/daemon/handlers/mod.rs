@@ -1,6 +1,7 @@
 //! What the daemon does for each request: one module for each group of them.
 
 mod forks;
+mod handoffs;
 mod lifecycle;
 mod merging;
 mod mounting;
@@ -15,6 +16,7 @@ mod work;
 
 use std::sync::Arc;
 
+pub use handoffs::{commit_uncommitted, named_parent, of_unmounted_later};
 pub use lifecycle::{Insistence, end_if_displaced, stop};
 pub use merging::merge;
 pub use mounting::recover;
@@ -114,6 +116,7 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
             let signers = signers(request.author.clone(), request.committer.clone());
             reviews::commit(daemon, by(peer, &request.command), &request, &signers)
         }
+        Request::Handoff(request) => handoffs::answer(daemon, *request),
         Request::Changed { fork, dir, token } => monitor::changed_since(daemon, &fork, &dir, &token),
         Request::Log { fork, limit } => work::log(daemon, &fork, limit),
         Request::Stat { fork, path } => paths::stat(daemon, &fork, &path),
