@@ -10,16 +10,17 @@ use std::path::Path;
 use serde::Serialize;
 
 pub use self::arguments::Handoff;
-use self::arguments::{Action, Await, Create, Delete, Diff, Import, List, Show};
+use self::arguments::{Action, Apply, Await, Create, Delete, Diff, Import, List, Show};
 pub use self::telling::told_line;
 use self::telling::{told_shown, told_table};
 use super::context::{Connection, Context, only};
 use super::inside::{sent_content, store_dir};
+use super::sequencing::{carry_out, request};
 use super::{Exit, SUCCESS, identity};
 use crate::change::handoff::HandoffState;
 use crate::daemon::protocol::{
     Answer, ChangeLine, CreateHandoff, HandoffAnswer, HandoffDeleted, HandoffInfo, HandoffRequest,
-    HandoffShown, ImportHandoff, Request,
+    HandoffShown, ImportHandoff, Request, SequenceWish,
 };
 use crate::daemon::{ErrorCode, ExitCode, Failure};
 use crate::git::{CallerConfig, GitError, program};
@@ -30,6 +31,7 @@ pub fn run(verb: &Handoff, context: &Context) -> Result<Exit, Failure> {
         Action::List(verb) => list(verb, context),
         Action::Show(verb) => show(verb, context),
         Action::Diff(verb) => diff(verb, context),
+        Action::Apply(verb) => apply(verb, context),
         Action::Await(verb) => wait(verb, context),
         Action::Delete(verb) => delete(verb, context),
         Action::Import(verb) => import(verb, context),
@@ -70,6 +72,18 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
         HandoffState::Skipped => ExitCode::Nothing.code(),
         HandoffState::Failed => ExitCode::Failure.code(),
     })
+}
+
+fn apply(verb: &Apply, context: &Context) -> Result<Exit, Failure> {
+    let mut connection = context.connect()?;
+    let wish = SequenceWish::Mailbox {
+        handoff: verb.id,
+        three_way: !verb.no_3way,
+        force: verb.force,
+    };
+    let mut request = request(context, None, wish, &verb.conflicts, verb.dry_run)?;
+    request.into.clone_from(&verb.into);
+    carry_out(context, &mut connection, request, &verb.conflicts.resolving)
 }
 
 #[derive(Serialize)]

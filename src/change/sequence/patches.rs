@@ -31,6 +31,7 @@ pub fn of_mailbox(
                 true => None,
                 false => Some(blob(&mail.patch)?.to_string()),
             },
+            commit: mail.commit,
             subject: mail.subject,
             message: blob(&mail.message)?.to_string(),
             author: author.into(),
@@ -120,7 +121,7 @@ impl Runner<'_> {
         patch: PatchFile<'_>,
         scratch: &Path,
     ) -> Result<Option<Outcome>, ChangeError> {
-        let Some((old, new)) = self.repository.patch_sides(patch, scratch)? else {
+        let Some((old, new)) = self.repository.patch_sides(tree_id, patch, scratch)? else {
             return Ok(None);
         };
         // Of the sides nothing is known but some files, so nothing can be said of where directories went.

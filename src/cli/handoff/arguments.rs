@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::cli::sequencing::ConflictArgs;
+
 /// Hand finished work over as a file that outlives its fork
 ///
 /// The commits of a fork, from where it began to its HEAD, become a mailbox of patches with a number. It stays when the fork, its
@@ -28,9 +30,45 @@ pub enum Action {
     Diff(Diff),
     #[command(aliases = ["wait"])]
     Await(Await),
+    Apply(Apply),
     #[command(aliases = ["remove", "rm"])]
     Delete(Delete),
     Import(Import),
+}
+
+/// Apply a handoff to a fork or branch
+///
+/// As `git am --3way` does, all or nothing: authors, dates and messages stay. Patches that are there already are left out. Conflicts
+/// change nothing: they are listed with the commit that they are in, and the exit code is 3.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine handoff apply 3                       to whom it is for
+  tine handoff apply 3 --into main --dry-run
+  tine handoff apply 3 --review              keep conflicts, to be resolved one by one")]
+pub struct Apply {
+    /// Its number
+    #[arg(value_name = "ID")]
+    pub id: u64,
+
+    /// The fork or branch to apply it to [default: whom it is for]
+    #[arg(long, value_name = "TARGET")]
+    pub into: Option<String>,
+
+    /// Show what would come of it, and change nothing
+    #[arg(short = 'n', long, conflicts_with_all = ["review", "resolver"])]
+    pub dry_run: bool,
+
+    /// Do not merge where a patch does not fit as it stands
+    #[arg(long)]
+    pub no_3way: bool,
+
+    /// Apply it even if it was applied, or something is uncommitted there
+    #[arg(long)]
+    pub force: bool,
+
+    #[command(flatten)]
+    pub conflicts: ConflictArgs,
 }
 
 /// Hand over what a fork has committed

@@ -1,15 +1,21 @@
 //! What is in a mailbox, as `git am` takes it apart.
 
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use crate::git::commit::clean_message;
-use crate::git::{GitError, Identity, Repository, Role, program};
+use crate::git::{GitError, Identity, ObjectId, Repository, Role, program};
+
+/// The line that begins a mail is shorter.
+const MAX_BEGINNING_BYTES: u64 = 256;
 
 /// A commit as a mail has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mail {
+    /// What the line that begins the mail says it was made of, in hex.
+    pub commit: Option<String>,
     pub subject: String,
     /// With the subject, in UTF-8 where the mail says how it is written.
     pub message: Vec<u8>,
@@ -71,6 +77,7 @@ pub fn read_mail(file: &Path, subjects: Subjects) -> Result<Mail, GitError> {
     message.extend_from_slice(b"\n\n");
     message.extend_from_slice(&fs::read(&body).map_err(GitError::io("read", &body))?);
     Ok(Mail {
+        commit: commit_of(file)?,
         subject: text("Subject:"),
         message: clean_message(&message),
         author_name: text("Author:"),
@@ -127,6 +134,21 @@ impl Repository {
             ))),
         }
     }
+}
+
+/// As `git format-patch` begins a mail: `From <commit> Mon Sep 17 00:00:00 2001`.
+fn commit_of(file: &Path) -> Result<Option<String>, GitError> {
+    let io = |action| GitError::io(action, file.to_owned());
+    let mut line = Vec::new();
+    BufReader::new(File::open(file).map_err(io("open"))?)
+        .take(MAX_BEGINNING_BYTES)
+        .read_until(b'\n', &mut line)
+        .map_err(io("read"))?;
+    let hex = line
+        .strip_prefix(b"From ")
+        .and_then(|rest| rest.split(|&byte| byte == b' ').next());
+    let id = hex.and_then(|hex| ObjectId::from_hex(hex).ok());
+    Ok(id.filter(|id| !id.is_null()).map(|id| id.to_string()))
 }
 
 fn refused(reason: String) -> GitError {
