@@ -436,7 +436,7 @@ fn by_path(changes: &[Change]) -> BTreeMap<&RepoPath, &Change> {
 
 /// Refuses where something comes to a place that something in no changeset has: an ignored file, a fifo, a repository. The view
 /// refuses it, too; this is for who must know before.
-fn refuse_in_the_way(fork: &Fork, open: &[Change]) -> Result<(), ChangeError> {
+pub(super) fn refuse_in_the_way(fork: &Fork, open: &[Change]) -> Result<(), ChangeError> {
     let going: BTreeSet<&RepoPath> = open
         .iter()
         .filter(|change| change.old.is_some())

@@ -79,7 +79,7 @@ pub fn commit(
         let commit_id = repository.write_commit(&CommitSpec {
             tree_id,
             parent_ids,
-            message: options.message.clone(),
+            message: options.message.clone().into(),
             author: options.author.clone(),
             committer: options.committer.clone(),
         })?;
@@ -181,7 +181,8 @@ pub fn keep_discarded(
              To look at it:    git show {reference}\n\
              To go on with it: tine new <name> --from {reference}\n\
              To let it go:     git update-ref -d {reference}\n"
-        ),
+        )
+        .into(),
         author: committer.clone(),
         committer,
     };

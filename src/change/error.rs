@@ -25,6 +25,8 @@ pub enum ChangeError {
     LocalChanges(Vec<RepoPath>),
     #[error("a tree has no history in which a merge base could be found")]
     NoMergeBase,
+    #[error("{} {what} {}", "the commit", if *was_empty { "changes nothing" } else { "would change nothing any more" })]
+    EmptyPick { what: String, was_empty: bool },
     #[error("both sides have commits that the other has not")]
     NotFastForward,
     #[error("{word} is no snapshot of {fork}, no fork and no revision")]

@@ -17,9 +17,11 @@ pub mod rerere;
 pub mod resolver;
 pub mod revert;
 pub mod review;
+pub mod sequence;
 pub mod snapshots;
 #[cfg(test)]
 mod tests;
+pub mod view;
 
 pub use changeset::{Change, ChangeKind, Changeset, Side};
 pub use commit::{CommitOptions, CommitOutcome, SettleOutcome};

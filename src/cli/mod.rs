@@ -14,9 +14,11 @@
 //! Nothing outside this folder prints. Standard output holds the answer and nothing else: text, or with `--json` one
 //! JSON value; notes, progress and failures in words go to standard error. `docs/json.md` is the contract with scripts.
 
+mod apply;
 mod args;
 mod cat;
 mod checks;
+mod cherry_pick;
 mod commit;
 mod completions;
 mod content;
@@ -51,6 +53,7 @@ mod restore;
 mod revert;
 mod review;
 mod rm;
+mod sequencing;
 mod shell;
 mod snapshot;
 mod snapshots;
@@ -59,6 +62,7 @@ mod status;
 mod tree;
 mod undo;
 mod unmount;
+mod update;
 mod usage;
 mod walk;
 mod write;
@@ -129,6 +133,9 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Revert(verb) => revert::run(verb, &context),
         Verb::Commit(verb) => commit::run(verb, &context),
         Verb::Merge(verb) => merge::run(verb, &context),
+        Verb::Update(verb) => update::run(verb, &context),
+        Verb::CherryPick(verb) => cherry_pick::run(verb, &context),
+        Verb::Apply(verb) => apply::run(verb, &context),
         Verb::Review(verb) => review::run(verb, &context),
         Verb::Resolve(verb) => resolve::run(verb, &context),
         Verb::Handoff(verb) => handoff::run(verb, &context),

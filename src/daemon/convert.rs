@@ -73,6 +73,9 @@ impl From<GitError> for Failure {
             GitError::RefLocked { lock, .. } => Failure::new(ErrorCode::RefLocked, message).hint(held_lock(&lock)),
             GitError::UnrelatedHistories => Failure::new(ErrorCode::UnrelatedHistories, message)
                 .hint("`--allow-unrelated` merges them nevertheless, `--base REV` names a base"),
+            GitError::BadPatch { reason } => Failure::new(ErrorCode::BadPatch, "git cannot read this as a patch")
+                .cause(reason)
+                .hint("a patch is what `git diff --binary` or `diff -u` prints; `-p0` is for one whose paths have no `a/` and `b/`"),
             GitError::NotAMailbox { reason } => {
                 Failure::new(ErrorCode::NotAMailbox, "it is no mailbox of patches")
                     .cause(reason)
@@ -335,6 +338,8 @@ impl From<ChangeError> for Failure {
                 .hint("commit them (`tine commit`), or take them back (`tine revert`); nothing was changed"),
             ChangeError::NoMergeBase => Failure::new(ErrorCode::NoMergeBase, message)
                 .hint("name what both sides began as: `--base REV`"),
+            ChangeError::EmptyPick { .. } => Failure::new(ErrorCode::EmptyPick, message)
+                .hint("`--empty drop` leaves out what became empty, `--empty keep` makes such commits; nothing was changed"),
             ChangeError::NotFastForward => Failure::new(ErrorCode::NotFastForward, message)
                 .hint("without `--ff-only` a merge commit is made"),
             ChangeError::NoSuchPoint { fork, .. } => Failure::new(ErrorCode::NoSuchPoint, message).hint(format!(

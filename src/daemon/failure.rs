@@ -141,6 +141,10 @@ error_codes! {
     /// A side of the review has moved on.
     ReviewOutdated = "review-outdated", Refused;
     NoSuchConflict = "no-such-conflict", NotFound;
+    /// What was given is no patch, or no mailbox of patches.
+    BadPatch = "bad-patch", Usage;
+    /// A commit that is to be made again would change nothing.
+    EmptyPick = "empty-pick", Refused;
     NoMergeBase = "no-merge-base", Usage;
     NotFastForward = "not-fast-forward", Refused;
     NoSuchHandoff = "no-such-handoff", NotFound;

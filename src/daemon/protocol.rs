@@ -12,6 +12,7 @@ mod handoff;
 mod merging;
 mod process;
 mod reviewing;
+mod sequencing;
 mod work;
 
 use std::path::PathBuf;
@@ -35,6 +36,7 @@ pub use self::process::{DaemonInfo, Figures, MountFigures};
 pub use self::reviewing::{
     CommitReviewRequest, JudgeRequest, ResolutionWish, ResolveRequest, ReviewInfo, ReviewShown,
 };
+pub use self::sequencing::{SequenceRequest, SequenceWish, Sequenced, SequencedCommit};
 pub use self::work::{
     ChangeKindText, ChangeLine, Changes, CommitLine, Committed, Difference, PointInfo, PointKind,
     RevertRequest, Reverted,
@@ -145,6 +147,8 @@ pub enum Request {
     },
     /// Answers [`Answer::Merge`], whatever came of it.
     Merge(Box<MergeRequest>),
+    /// Brings a fork up to date, makes commits again or applies a patch. Answers [`Answer::Sequenced`], whatever came of it.
+    Sequence(Box<SequenceRequest>),
     /// Open reviews, or all. Answers [`Answer::Reviews`].
     Reviews {
         all: bool,
@@ -163,7 +167,7 @@ pub enum Request {
     AbortReview {
         review: u64,
     },
-    /// Answers [`Answer::Merge`].
+    /// Answers [`Answer::Merge`] or [`Answer::Sequenced`].
     CommitReview(Box<CommitReviewRequest>),
     /// Answers [`Answer::Handoff`].
     Handoff(Box<HandoffRequest>),
@@ -267,6 +271,7 @@ pub enum Answer {
     Reverted(Reverted),
     Committed(Committed),
     Merge(Box<Merge>),
+    Sequenced(Box<Sequenced>),
     Reviews {
         reviews: Vec<ReviewInfo>,
         damaged: Vec<Failure>,

@@ -97,6 +97,7 @@ fn of_git(error: &GitError) -> Errno {
         | GitError::IndexLocked { .. }
         | GitError::RefLocked { .. }
         | GitError::UnrelatedHistories
+        | GitError::BadPatch { .. }
         | GitError::NoIdentity(_)
         | GitError::NotAMailbox { .. }
         | GitError::GitTooOld { .. }

@@ -49,6 +49,8 @@ pub enum GitError {
     /// Nothing to merge over.
     #[error("the histories have no commit in common")]
     UnrelatedHistories,
+    #[error("this is no patch that git can read: {reason}")]
+    BadPatch { reason: String },
     /// Or one without a patch.
     #[error("it is no mailbox of patches: {reason}")]
     NotAMailbox { reason: String },

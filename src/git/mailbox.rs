@@ -25,7 +25,7 @@ use super::checksum::Checksum;
 use super::program::{self, Finished};
 use super::{GitError, ObjectId, Repository};
 
-pub use reading::{Mail, read_mails};
+pub use reading::{Mail, Subjects, read_mail, read_mails, split_mailbox};
 
 /// What of the configuration changes the mails and has no flag, with the value that git has by itself.
 const SETTINGS: [&str; 6] = [

@@ -9,7 +9,9 @@ mod operations;
 mod paths;
 mod restoring;
 mod reviews;
+mod sequencing;
 mod snapshots;
+pub mod target;
 mod work;
 
 use std::sync::Arc;
@@ -99,6 +101,10 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
         Request::Merge(request) => {
             let signers = signers(request.author.clone(), request.committer.clone());
             merging::merge(daemon, by(peer, &request.command), &request, &signers)
+        }
+        Request::Sequence(request) => {
+            let signers = signers(request.author.clone(), request.committer.clone());
+            sequencing::sequence(daemon, by(peer, &request.command), &request, &signers)
         }
         Request::Reviews { all } => reviews::list(daemon, by(peer, ""), all),
         Request::Review { review } => reviews::show(daemon, by(peer, ""), review),

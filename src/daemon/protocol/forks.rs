@@ -93,6 +93,9 @@ pub struct ForkInfo {
     /// The branch HEAD is on (short name); `None` where it is detached.
     pub branch: Option<String>,
     pub base_commit: Option<String>,
+    /// The branch that it came from (short name).
+    #[serde(default)]
+    pub from_branch: Option<String>,
     /// Where the fork's own commits begin.
     #[serde(default)]
     pub fork_point: Option<String>,
