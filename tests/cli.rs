@@ -13,6 +13,8 @@ mod committing;
 mod diff;
 #[path = "cli/forks.rs"]
 mod forks;
+#[path = "cli/handoffs.rs"]
+mod handoffs;
 #[path = "cli/looking.rs"]
 mod looking;
 #[path = "cli/machines.rs"]
@@ -48,7 +50,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 41] = [
+const VERBS: [&[&str]; 48] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -84,6 +86,13 @@ const VERBS: [&[&str]; 41] = [
     &["review", "refresh", "1"],
     &["review", "abort", "1"],
     &["resolve", "1", "p", "--ours"],
+    &["handoff", "create", "x"],
+    &["handoff", "list"],
+    &["handoff", "show", "1"],
+    &["handoff", "diff", "1"],
+    &["handoff", "await", "1"],
+    &["handoff", "delete", "1"],
+    &["handoff", "import", "f"],
     &["undo", "x"],
     &["redo", "x"],
     &["op", "log", "x"],

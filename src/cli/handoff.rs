@@ -106,13 +106,17 @@ fn list(verb: &List, context: &Context) -> Result<Exit, Failure> {
 }
 
 fn show(verb: &Show, context: &Context) -> Result<Exit, Failure> {
-    let shown = ask_shown(context, verb.id)?;
-    let output = &context.output;
-    match (verb.path, verb.patch) {
-        (true, _) => output.path(mailbox_of(&shown.info)?)?,
-        (_, true) => print_file(mailbox_of(&shown.info)?)?,
+    let (shown, output) = (ask_shown(context, verb.id)?, &context.output);
+    let mailbox = match verb.path || verb.patch {
+        true => Some(mailbox_of(&shown.info)?),
+        false => None,
+    };
+    match mailbox {
+        // It says where the mailbox is.
         _ if output.is_json() => output.json(&shown)?,
-        _ => output.text(&told_shown(&shown, output))?,
+        None => output.text(&told_shown(&shown, output))?,
+        Some(path) if verb.path => output.path(path)?,
+        Some(path) => print_file(path)?,
     }
     Ok(SUCCESS)
 }

@@ -82,17 +82,14 @@ pub fn check(turn: &Turn<'_>, action: &UnmountAction) -> Result<(), Failure> {
         }
         UnmountAction::Discard | UnmountAction::Merge { message: None, .. } => refuse_operation(turn),
         UnmountAction::Handoff {
-            to,
             include_uncommitted,
             message,
-        } => {
-            handlers::named_parent(turn.daemon, to.as_deref())?;
-            match (include_uncommitted, message) {
-                (true, Some(message)) if message.trim().is_empty() => Err(ChangeError::EmptyMessage.into()),
-                (true, _) => refuse_operation(turn),
-                (false, _) => Ok(()),
-            }
-        }
+            ..
+        } => match (include_uncommitted, message) {
+            (true, Some(message)) if message.trim().is_empty() => Err(ChangeError::EmptyMessage.into()),
+            (true, _) => refuse_operation(turn),
+            (false, _) => Ok(()),
+        },
     }
 }
 

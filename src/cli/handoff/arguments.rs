@@ -130,11 +130,11 @@ pub struct Show {
     pub id: u64,
 
     /// Print only where its mailbox is
-    #[arg(long, conflicts_with_all = ["patch", "json"])]
+    #[arg(long, conflicts_with = "patch")]
     pub path: bool,
 
     /// Print the mailbox itself
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long)]
     pub patch: bool,
 }
 

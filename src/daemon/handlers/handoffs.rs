@@ -51,7 +51,15 @@ fn create(daemon: &Arc<Daemon>, request: CreateHandoff) -> Result<HandoffRecord,
         };
         commit_uncommitted(&turn, request.message, &signers)?;
     }
-    begin(&turn, &record, to)
+    let begun = begin(&turn, &record, to)?;
+    if slot
+        .trouble()
+        .is_some_and(|trouble| trouble.code == ErrorCode::HandoffFailed)
+    {
+        // From here on the handoff itself says how it stands.
+        turn.set_trouble(None);
+    }
+    Ok(begun)
 }
 
 /// Commits what is uncommitted in a fork; the commit, if there was something.

@@ -16,7 +16,7 @@ mod work;
 
 use std::sync::Arc;
 
-pub use handoffs::{commit_uncommitted, named_parent, of_unmounted_later};
+pub use handoffs::{commit_uncommitted, of_unmounted_later};
 pub use lifecycle::{Insistence, end_if_displaced, stop};
 pub use merging::merge;
 pub use mounting::recover;

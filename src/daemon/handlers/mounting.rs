@@ -144,6 +144,10 @@ pub fn unmount(
                 .hint(format!("`tine mount {name}` mounts it")),
         );
     }
+    if let Some(UnmountAction::Handoff { to, .. }) = &action {
+        // What a policy names may be gone by now: that keeps nothing mounted.
+        handoffs::named_parent(daemon, to.as_deref())?;
+    }
     let action = action.unwrap_or_else(|| policy::default_action(&record.on_unmount, name));
     let mode = match force {
         true => UnmountMode::Force,
@@ -154,7 +158,15 @@ pub fn unmount(
     if mount_before.is_some() {
         let fork = turn.open()?;
         turn.settle(&daemon.repository, &fork)?;
-        if !matches!(action, UnmountAction::Keep) {
+        let leaves_layer = matches!(
+            action,
+            UnmountAction::Keep
+                | UnmountAction::Handoff {
+                    include_uncommitted: false,
+                    ..
+                }
+        );
+        if !leaves_layer {
             // On a disk that fails it could be neither acted upon nor mounted again.
             fork.workspace.sync()?;
         }
