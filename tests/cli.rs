@@ -15,6 +15,8 @@ mod committing;
 mod diff;
 #[path = "cli/forks.rs"]
 mod forks;
+#[path = "cli/handoffs.rs"]
+mod handoffs;
 #[path = "cli/looking.rs"]
 mod looking;
 #[path = "cli/machines.rs"]
@@ -52,7 +54,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 46] = [
+const VERBS: [&[&str]; 53] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -93,6 +95,13 @@ const VERBS: [&[&str]; 46] = [
     &["review", "refresh", "1"],
     &["review", "abort", "1"],
     &["resolve", "1", "p", "--ours"],
+    &["handoff", "create", "x"],
+    &["handoff", "list"],
+    &["handoff", "show", "1"],
+    &["handoff", "diff", "1"],
+    &["handoff", "await", "1"],
+    &["handoff", "delete", "1"],
+    &["handoff", "import", "f"],
     &["undo", "x"],
     &["redo", "x"],
     &["op", "log", "x"],

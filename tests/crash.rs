@@ -12,6 +12,8 @@ mod calls;
 mod commits;
 #[path = "crash/forks.rs"]
 mod forks;
+#[path = "crash/handoffs.rs"]
+mod handoffs;
 #[path = "crash/merges.rs"]
 mod merges;
 #[path = "crash/snapshots.rs"]

@@ -34,6 +34,10 @@ pub enum ChangeError {
     NoSuchPoint { fork: ForkName, word: String },
     #[error("there is no review {0}")]
     NoSuchReview(u64),
+    #[error("there is no handoff {0}")]
+    NoSuchHandoff(u64),
+    #[error("the handoff {id} is damaged: {reason}")]
+    DamagedHandoff { id: u64, reason: String },
     #[error("{0} is no fork, no snapshot and no revision")]
     NothingCalled(String),
     #[error("there is no branch {0:?}")]

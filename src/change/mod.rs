@@ -10,6 +10,7 @@ pub mod commit;
 pub mod compare;
 mod contents;
 pub mod error;
+pub mod handoff;
 pub mod merge;
 mod nested;
 pub mod point;

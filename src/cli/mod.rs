@@ -32,6 +32,7 @@ mod exec;
 mod failures;
 mod fsmonitor;
 mod gc;
+mod handoff;
 mod hooks;
 mod identity;
 mod inside;
@@ -139,6 +140,7 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Apply(verb) => apply::run(verb, &context),
         Verb::Review(verb) => review::run(verb, &context),
         Verb::Resolve(verb) => resolve::run(verb, &context),
+        Verb::Handoff(verb) => handoff::run(verb, &context),
         Verb::Log(verb) => log::run(verb, &context),
         Verb::Snapshot(verb) => snapshot::run(verb, &context),
         Verb::Snapshots(verb) => snapshots::run(verb, &context),

@@ -162,6 +162,10 @@ pub(super) const WRONG_VERBS: &[(&str, &str)] = &[
         "discard",
         "`tine unmount NAME --discard` throws the changes away and keeps the fork",
     ),
+    (
+        "format-patch",
+        "`tine handoff create NAME` makes patches of a fork's commits",
+    ),
     ("show", "`tine status NAME` or `tine diff NAME`"),
     ("info", "`tine status NAME`"),
     ("version", "`tine --version`"),

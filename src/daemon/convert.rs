@@ -77,9 +77,11 @@ impl From<GitError> for Failure {
             GitError::BadPatch { reason } => Failure::new(ErrorCode::BadPatch, "git cannot read this as a patch")
                 .cause(reason)
                 .hint("a patch is what `git diff --binary` or `diff -u` prints; `-p0` is for one whose paths have no `a/` and `b/`"),
-            GitError::BadMailbox { reason } => Failure::new(ErrorCode::BadPatch, "this is no mailbox of patches")
-                .cause(reason)
-                .hint("a mailbox is what `git format-patch --stdout` prints; `tine apply` takes a mere patch"),
+            GitError::NotAMailbox { reason } => {
+                Failure::new(ErrorCode::NotAMailbox, "it is no mailbox of patches")
+                    .cause(reason)
+                    .hint("`git format-patch --stdout BASE..HEAD` makes one")
+            }
             GitError::NoIdentity(reason) => {
                 Failure::new(ErrorCode::NoIdentity, "git does not know who commits")
                     .cause(reason)
@@ -347,6 +349,15 @@ impl From<ChangeError> for Failure {
             )),
             ChangeError::NoSuchReview(_) => {
                 Failure::new(ErrorCode::NoSuchReview, message).hint("`tine review list --all` shows the reviews")
+            }
+            ChangeError::NoSuchHandoff(_) => Failure::new(ErrorCode::NoSuchHandoff, message)
+                .hint("`tine handoff list --all` shows the handoffs"),
+            ChangeError::DamagedHandoff { id, reason } => {
+                Failure::new(ErrorCode::StoreDamaged, format!("the handoff {id} is damaged"))
+                    .cause(reason)
+                    .hint(format!(
+                        "`tine handoff delete {id} --force` lets it go; `tine handoff create FORK` makes another"
+                    ))
             }
             ChangeError::NothingCalled(_) => Failure::new(ErrorCode::NoSuchPoint, message)
                 .hint("`tine list` shows the forks, `git log --all --oneline` the revisions; a snapshot is `fork@snapshot`"),

@@ -27,6 +27,8 @@ pub enum ExitCode {
     Environment,
     /// There was nothing to do.
     Nothing,
+    /// It was not done in the time that was given.
+    Timeout,
 }
 
 impl ExitCode {
@@ -40,6 +42,7 @@ impl ExitCode {
             ExitCode::Conflict => 5,
             ExitCode::Environment => 6,
             ExitCode::Nothing => 7,
+            ExitCode::Timeout => 8,
         }
     }
 }
@@ -147,6 +150,14 @@ error_codes! {
     EmptyPick = "empty-pick", Refused;
     NoMergeBase = "no-merge-base", Usage;
     NotFastForward = "not-fast-forward", Refused;
+    NoSuchHandoff = "no-such-handoff", NotFound;
+    /// The handoff is being made, or deleting it would lose work.
+    HandoffState = "handoff-state", Refused;
+    /// The handoff could not be made.
+    HandoffFailed = "handoff-failed", Failure;
+    NotAMailbox = "not-a-mailbox", Usage;
+    /// What was waited for did not come in time.
+    Timeout = "timeout", Timeout;
     EmptyMessage = "empty-message", Usage;
     OperationInProgress = "operation-in-progress", Refused;
     HookRefused = "hook-refused", Refused;
@@ -313,6 +324,7 @@ mod tests {
             ExitCode::Conflict,
             ExitCode::Environment,
             ExitCode::Nothing,
+            ExitCode::Timeout,
         ] {
             let name = serde_json::to_value(exit).unwrap();
             let row = format!("| {} | `{}` |", exit.code(), name.as_str().unwrap());

@@ -9,6 +9,7 @@
 mod branches;
 mod files;
 mod forks;
+mod handoff;
 mod merging;
 mod process;
 mod reviewing;
@@ -30,6 +31,10 @@ pub use self::files::{
 pub use self::forks::{
     CarryInfo, Collected, Deleted, ForkInfo, NewRequest, RestoreRequest, Restored, SnapshotInfo,
     SnapshotPolicy, UnmountAction, Unmounted,
+};
+pub use self::handoff::{
+    CreateHandoff, HandoffAnswer, HandoffDeleted, HandoffInfo, HandoffRequest, HandoffShown, ImportHandoff,
+    PatchLine,
 };
 pub use self::merging::{Merge, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, ReviewWish};
 pub use self::process::{DaemonInfo, Figures, MountFigures};
@@ -187,6 +192,8 @@ pub enum Request {
     },
     /// Answers [`Answer::Merge`] or [`Answer::Sequenced`].
     CommitReview(Box<CommitReviewRequest>),
+    /// Answers [`Answer::Handoff`].
+    Handoff(Box<HandoffRequest>),
     /// What changed in the fork that is mounted at `dir`, since the moment that git's index names. Answers
     /// [`Answer::Changed`].
     Changed {
@@ -300,6 +307,7 @@ pub enum Answer {
         damaged: Vec<Failure>,
     },
     Review(Box<ReviewShown>),
+    Handoff(Box<HandoffAnswer>),
     /// Paths that changed, as git takes them: with all beneath those that end in a slash. `token` names this moment.
     Changed {
         token: String,

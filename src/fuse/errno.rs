@@ -98,8 +98,8 @@ fn of_git(error: &GitError) -> Errno {
         | GitError::RefLocked { .. }
         | GitError::UnrelatedHistories
         | GitError::BadPatch { .. }
-        | GitError::BadMailbox { .. }
         | GitError::NoIdentity(_)
+        | GitError::NotAMailbox { .. }
         | GitError::GitTooOld { .. }
         | GitError::GitMissing(_)
         | GitError::GitFailed { .. }

@@ -236,8 +236,8 @@ impl Repository {
         })
     }
 
-    /// Whether a branch other than these (short names), a tag or a remote branch reaches `tip`.
-    pub fn is_reachable_otherwise(&self, tip: ObjectId, without: &[&str]) -> Result<bool, GitError> {
+    /// A branch other than these (short names), a tag or a remote branch that reaches `tip`, in short.
+    pub fn reached_by(&self, tip: ObjectId, without: &[&str]) -> Result<Option<String>, GitError> {
         let refs = program::run(
             program::command(self.common_dir())
                 .args(["for-each-ref", "--format=%(refname)"])
@@ -251,9 +251,13 @@ impl Repository {
             let short = name.strip_prefix(b"refs/heads/");
             !short.is_some_and(|short| without.iter().any(|without| without.as_bytes() == short))
         };
-        Ok(refs
+        let found = refs
             .split(|&byte| byte == b'\n')
-            .any(|name| !name.is_empty() && counts(name)))
+            .find(|name| !name.is_empty() && counts(name));
+        Ok(found.map(|name| {
+            let name = String::from_utf8_lossy(name);
+            name.splitn(3, '/').last().unwrap_or_default().to_owned()
+        }))
     }
 }
 

@@ -51,8 +51,9 @@ pub enum GitError {
     UnrelatedHistories,
     #[error("this is no patch that git can read: {reason}")]
     BadPatch { reason: String },
-    #[error("this is no mailbox of patches: {reason}")]
-    BadMailbox { reason: String },
+    /// Or one without a patch.
+    #[error("it is no mailbox of patches: {reason}")]
+    NotAMailbox { reason: String },
     #[error("no identity: {0}")]
     NoIdentity(String),
     #[error("git {wanted} or newer is needed, {found} was found")]

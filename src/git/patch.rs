@@ -80,10 +80,12 @@ impl Repository {
         ))
     }
 
-    /// The trees that a patch says to lead from and to, of nothing but the files that it changes: for a merge of three. `None`
-    /// where the repository has not got the blobs that it names.
+    /// The trees that a patch says to lead from and to, of nothing but the files that it changes: for a merge of three with
+    /// `tree_id`, which has what a patch does not name because it changes no content. `None` where the repository has not got the
+    /// blobs that it names.
     pub fn patch_sides(
         &self,
+        tree_id: ObjectId,
         patch: PatchFile<'_>,
         scratch: &Path,
     ) -> Result<Option<(ObjectId, ObjectId)>, GitError> {
@@ -92,7 +94,10 @@ impl Repository {
             reverse: false,
             ..patch
         };
-        let mut build = self.on_index(scratch, &index);
+        let current = scratch.join("current");
+        let paths = self.patched_paths(forward, scratch)?;
+        self.write_index(&current, &self.entries_around(tree_id, &paths)?)?;
+        let mut build = self.on_index(scratch, &current);
         let mut option = std::ffi::OsString::from("--build-fake-ancestor=");
         option.push(&index);
         build.arg("apply").arg(option);

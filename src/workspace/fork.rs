@@ -72,7 +72,8 @@ impl From<ForkName> for String {
     }
 }
 
-/// What unmounting does with the layer: in words `keep`, `commit`, `discard`, `merge` or `merge:TARGET`.
+/// What unmounting does with the layer: in words `keep`, `commit`, `discard`, `merge`, `merge:TARGET`, `handoff` or
+/// `handoff:TARGET`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum UnmountPolicy {
@@ -85,6 +86,8 @@ pub enum UnmountPolicy {
     Discard,
     /// What `git add -A` would take is committed and merged into a fork or branch; default: the branch it came from.
     Merge { into: Option<String> },
+    /// The layer stays as it is, and what is committed is handed over to a fork or branch; default: what it came from.
+    Handoff { to: Option<String> },
 }
 
 impl UnmountPolicy {
@@ -94,12 +97,16 @@ impl UnmountPolicy {
             Some(("merge", into)) if !into.is_empty() => Some(UnmountPolicy::Merge {
                 into: Some(into.to_owned()),
             }),
+            Some(("handoff", to)) if !to.is_empty() => Some(UnmountPolicy::Handoff {
+                to: Some(to.to_owned()),
+            }),
             Some(_) => None,
             None => match word {
                 "keep" => Some(UnmountPolicy::Keep),
                 "commit" => Some(UnmountPolicy::Commit),
                 "discard" => Some(UnmountPolicy::Discard),
                 "merge" => Some(UnmountPolicy::Merge { into: None }),
+                "handoff" => Some(UnmountPolicy::Handoff { to: None }),
                 _ => None,
             },
         }
@@ -114,6 +121,8 @@ impl fmt::Display for UnmountPolicy {
             UnmountPolicy::Discard => f.write_str("discard"),
             UnmountPolicy::Merge { into: None } => f.write_str("merge"),
             UnmountPolicy::Merge { into: Some(into) } => write!(f, "merge:{into}"),
+            UnmountPolicy::Handoff { to: None } => f.write_str("handoff"),
+            UnmountPolicy::Handoff { to: Some(to) } => write!(f, "handoff:{to}"),
         }
     }
 }
@@ -123,7 +132,7 @@ impl TryFrom<String> for UnmountPolicy {
 
     fn try_from(word: String) -> Result<UnmountPolicy, String> {
         UnmountPolicy::parse(&word).ok_or_else(|| {
-            format!("{word:?} is none of `keep`, `commit`, `discard`, `merge` and `merge:TARGET`")
+            format!("{word:?} is none of `keep`, `commit`, `discard`, `merge`, `merge:TARGET`, `handoff` and `handoff:TARGET`")
         })
     }
 }

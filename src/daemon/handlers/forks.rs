@@ -10,8 +10,8 @@ use crate::change::changeset::{self, Blobs};
 use crate::change::commit::{keep_commit, keep_discarded};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, Deleted, NewRequest, Response};
-use crate::daemon::slots::{Daemon, Turn};
-use crate::daemon::{monitor, place, policy, report};
+use crate::daemon::slots::{Daemon, Slot, Turn};
+use crate::daemon::{handoffs, monitor, place, policy, report};
 use crate::fuse::{self, UnmountMode};
 use crate::git::{GitError, Identity, LinkedWorktree, Repository};
 use crate::sys::process::PeerCredentials;
@@ -170,7 +170,7 @@ pub fn show(daemon: &Arc<Daemon>, name: &ForkName) -> Response {
 
 pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Option<Identity>) -> Response {
     let slot = daemon.slot(name);
-    let turn = daemon.turn(&slot)?;
+    let turn = turn_without_handoffs(daemon, &slot)?;
     let repository = daemon.repository_now()?;
     // Its branch may have another name by now.
     if let Err(error) = branches::follow(&daemon.store, &repository) {
@@ -227,6 +227,17 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
         kept_as,
         branch_deleted,
     }))
+}
+
+/// The turn of a fork of which no handoff is being made. It is not waited for in the turn, which others may want.
+fn turn_without_handoffs<'a>(daemon: &'a Arc<Daemon>, slot: &'a Arc<Slot>) -> Result<Turn<'a>, Failure> {
+    loop {
+        handoffs::wait_for_fork(daemon, &slot.name)?;
+        let turn = daemon.turn(slot)?;
+        if !handoffs::is_pending_of(daemon, &slot.name)? {
+            return Ok(turn);
+        }
+    }
 }
 
 /// Deletes a fork whose record cannot be read: nothing of it can be kept.
@@ -336,7 +347,7 @@ fn keep_detached_head(repository: &Repository, record: &ForkRecord) -> Result<Op
     let Some(commit_id) = head.commit_id().filter(|_| head.branch().is_none()) else {
         return Ok(None);
     };
-    if repository.is_reachable_otherwise(commit_id, &[])? {
+    if repository.reached_by(commit_id, &[])?.is_some() {
         return Ok(None);
     }
     Ok(Some(keep_commit(repository, &record.name, commit_id)?))
@@ -357,5 +368,5 @@ fn own_branch_loses_nothing(repository: &Repository, record: &ForkRecord) -> Res
     let (Some(tip), Some(base)) = (repository.branch(branch)?, base_commit(record)?) else {
         return Ok(false);
     };
-    Ok(repository.is_ancestor(tip, base)? && repository.is_reachable_otherwise(tip, &[branch])?)
+    Ok(repository.is_ancestor(tip, base)? && repository.reached_by(tip, &[branch])?.is_some())
 }

@@ -2,6 +2,7 @@
 
 mod branches;
 mod forks;
+mod handoffs;
 mod lifecycle;
 mod merging;
 mod mounting;
@@ -16,6 +17,7 @@ mod work;
 
 use std::sync::Arc;
 
+pub use handoffs::{commit_uncommitted, of_unmounted_later};
 pub use lifecycle::{Insistence, end_if_displaced, stop};
 pub use merging::merge;
 pub use mounting::recover;
@@ -123,6 +125,7 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
             let signers = signers(request.author.clone(), request.committer.clone());
             reviews::commit(daemon, by(peer, &request.command), &request, &signers)
         }
+        Request::Handoff(request) => handoffs::answer(daemon, *request),
         Request::Changed { fork, dir, token } => monitor::changed_since(daemon, &fork, &dir, &token),
         Request::Log { fork, limit } => work::log(daemon, &fork, limit),
         Request::Stat { fork, path } => paths::stat(daemon, &fork, &path),

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::Merge;
+use super::{HandoffInfo, Merge};
+use crate::daemon::failure::Failure;
 use crate::path::text::{PathText, host_path, optional_host_path};
 use crate::workspace::{
     CarryWish, ForkName, MountSettings, MountWishes, Parent, SnapshotEvery, SnapshotReason, UnmountPolicy,
@@ -75,6 +76,13 @@ pub enum UnmountAction {
         into: Option<String>,
         message: Option<String>,
     },
+    /// Hands over what is committed.
+    Handoff {
+        to: Option<String>,
+        /// What is not is committed first.
+        include_uncommitted: bool,
+        message: Option<String>,
+    },
 }
 
 /// One fork.
@@ -139,6 +147,12 @@ pub struct Unmounted {
     /// What came of merging it.
     #[serde(default)]
     pub merge: Option<Box<Merge>>,
+    /// What was handed over.
+    #[serde(default)]
+    pub handoff: Option<Box<HandoffInfo>>,
+    /// Why nothing was. The fork is unmounted in any case.
+    #[serde(default)]
+    pub trouble: Option<Failure>,
 }
 
 /// One snapshot.

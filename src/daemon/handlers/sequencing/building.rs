@@ -1,6 +1,6 @@
 //! Sequences, made of wishes and of how things are.
 
-use super::{Asked, Standing};
+use super::{Asked, Standing, mailboxes};
 use crate::change::branches;
 use crate::change::sequence::{Item, Sequence, Wish};
 use crate::daemon::failure::{ErrorCode, Failure};
@@ -39,6 +39,9 @@ pub fn build(target: &Target<'_>, asked: &Asked, now: &Standing) -> Result<Seque
             reverse: *reverse,
             three_way: *three_way,
         }])),
+        Wish::Mailbox { handoff, three_way } => {
+            mailboxes::items(target, *handoff, *three_way).map(Sequence::of)
+        }
     }
 }
 
