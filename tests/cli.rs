@@ -5,6 +5,8 @@ mod support;
 
 #[path = "cli/bad_input.rs"]
 mod bad_input;
+#[path = "cli/branches.rs"]
+mod branches;
 #[path = "cli/carry.rs"]
 mod carry;
 #[path = "cli/committing.rs"]
@@ -50,7 +52,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 48] = [
+const VERBS: [&[&str]; 53] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -78,6 +80,11 @@ const VERBS: [&[&str]; 48] = [
     &["write", "x", "p"],
     &["mv", "x", "p", "q"],
     &["rm", "x", "p"],
+    &["branch", "list"],
+    &["branch", "create", "x"],
+    &["branch", "delete", "x"],
+    &["branch", "rename", "x", "y"],
+    &["branch", "switch", "x", "y"],
     &["merge", "x"],
     &["review", "list"],
     &["review", "show", "1"],

@@ -18,6 +18,8 @@ mod handoffs;
 mod merges;
 #[path = "crash/snapshots.rs"]
 mod snapshots;
+#[path = "crash/switches.rs"]
+mod switches;
 #[path = "crash/tree.rs"]
 mod tree;
 #[path = "crash/writers.rs"]

@@ -2,7 +2,8 @@
 
 use thiserror::Error;
 
-use crate::git::GitError;
+use super::branches::Holder;
+use crate::git::{GitError, ObjectId};
 use crate::path::RepoPath;
 use crate::workspace::{ForkName, FsError, OperationError, StoreError};
 
@@ -39,6 +40,15 @@ pub enum ChangeError {
     DamagedHandoff { id: u64, reason: String },
     #[error("{0} is no fork, no snapshot and no revision")]
     NothingCalled(String),
+    #[error("there is no branch {0:?}")]
+    NoSuchBranch(String),
+    #[error("the branch {branch:?} is checked out {holder}")]
+    BranchHeld { branch: String, holder: Holder },
+    /// Deleting it would leave commits that nothing else reaches.
+    #[error("the branch {branch:?} has commits that no other branch or tag has; the last is {commit_id}")]
+    BranchNotMerged { branch: String, commit_id: ObjectId },
+    #[error("{0} names no commit")]
+    NoCommit(String),
     #[error(transparent)]
     Git(#[from] GitError),
     #[error(transparent)]

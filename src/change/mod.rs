@@ -4,6 +4,7 @@
 //! contents; one planner serves status, diff, commit and dry runs alike.
 
 pub mod advance;
+pub mod branches;
 pub mod changeset;
 pub mod commit;
 pub mod compare;
@@ -19,6 +20,7 @@ pub mod revert;
 pub mod review;
 pub mod sequence;
 pub mod snapshots;
+pub mod switch;
 #[cfg(test)]
 mod tests;
 pub mod view;

@@ -16,6 +16,7 @@
 
 mod apply;
 mod args;
+mod branch;
 mod cat;
 mod checks;
 mod cherry_pick;
@@ -132,6 +133,7 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Diff(verb) => diff::run(verb, &context),
         Verb::Revert(verb) => revert::run(verb, &context),
         Verb::Commit(verb) => commit::run(verb, &context),
+        Verb::Branch(verb) => branch::run(verb, &context),
         Verb::Merge(verb) => merge::run(verb, &context),
         Verb::Update(verb) => update::run(verb, &context),
         Verb::CherryPick(verb) => cherry_pick::run(verb, &context),

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::failure::{self, ErrorCode, Failure};
 use crate::change::ChangeError;
+use crate::change::branches::Holder;
 use crate::fuse::{MountError, RINGS_PARAMETER};
 use crate::git::GitError;
 use crate::layer::LayerError;
@@ -360,6 +361,30 @@ impl From<ChangeError> for Failure {
             }
             ChangeError::NothingCalled(_) => Failure::new(ErrorCode::NoSuchPoint, message)
                 .hint("`tine list` shows the forks, `git log --all --oneline` the revisions; a snapshot is `fork@snapshot`"),
+            ChangeError::NoSuchBranch(branch) => Failure::new(ErrorCode::NoSuchBranch, message).hint(format!(
+                "`tine branch list --all` shows the branches, `tine branch create {branch} --at POINT` makes this one"
+            )),
+            ChangeError::BranchHeld {
+                branch,
+                holder: Holder::Fork(fork, _),
+            } => Failure::new(ErrorCode::BranchCheckedOut, message).hint(format!(
+                "`tine branch switch {fork} OTHER` puts that fork on another branch, `tine delete {fork}` removes it; a rebase or \
+                 bisection of {branch} there must end first"
+            )),
+            ChangeError::BranchHeld { holder, .. } => {
+                let (Holder::Main(dir) | Holder::Worktree(dir) | Holder::Fork(_, dir)) = holder;
+                Failure::new(ErrorCode::BranchCheckedOut, message).hint(format!(
+                    "`git -C {} switch OTHER` puts that checkout on another branch; a rebase or bisection there must end first",
+                    dir.display()
+                ))
+            }
+            ChangeError::BranchNotMerged { branch, commit_id } => {
+                Failure::new(ErrorCode::BranchNotMerged, message).hint(format!(
+                    "`--force` deletes it and keeps the commit under refs/tine/; `git branch {branch} {commit_id}` brings it back then"
+                ))
+            }
+            ChangeError::NoCommit(_) => Failure::new(ErrorCode::UnknownRevision, message)
+                .hint("a branch begins at a commit: a tree has none, and neither has a fork or snapshot on an unborn branch"),
             ChangeError::Git(source) => source.into(),
             ChangeError::Fs(source) => source.into(),
             ChangeError::Operation(source) => source.into(),

@@ -85,6 +85,9 @@ error_codes! {
     UnknownRevision = "unknown-revision", NotFound;
     BranchCheckedOut = "branch-checked-out", Conflict;
     BranchExists = "branch-exists", Conflict;
+    NoSuchBranch = "no-such-branch", NotFound;
+    /// Commits would be left that nothing else reaches.
+    BranchNotMerged = "branch-not-merged", Refused;
     InvalidBranch = "invalid-branch", Usage;
     CorruptObject = "corrupt-object", Failure;
     HostileTree = "hostile-tree", Failure;

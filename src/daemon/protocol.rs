@@ -6,6 +6,7 @@
 //!
 //! Paths need not be UTF-8: those that are travel as strings, others as `{"base64":"…"}` ([`PathText`]).
 
+mod branches;
 mod files;
 mod forks;
 mod handoff;
@@ -19,6 +20,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::branches::{
+    BranchCreated, BranchDeleted, BranchInfo, BranchRenamed, Branches, CreateBranchRequest, SwitchRequest,
+    Switched,
+};
 pub use self::files::{
     FileLine, MovedLine, NodeKind, NodeLine, NoteLine, OperationLine, TakenBackLine, TimeLine, WriteRequest,
     WrittenLine,
@@ -147,6 +152,24 @@ pub enum Request {
     },
     /// Answers [`Answer::Merge`], whatever came of it.
     Merge(Box<MergeRequest>),
+    /// Branches of forks, or all. Answers [`Answer::Branches`].
+    Branches {
+        all: bool,
+    },
+    /// Answers [`Answer::BranchCreated`].
+    CreateBranch(CreateBranchRequest),
+    /// All of them, or none. Answers [`Answer::BranchesDeleted`].
+    DeleteBranches {
+        branches: Vec<String>,
+        force: bool,
+    },
+    /// Answers [`Answer::BranchRenamed`].
+    RenameBranch {
+        from: String,
+        to: String,
+    },
+    /// Answers [`Answer::Switched`].
+    SwitchBranch(SwitchRequest),
     /// Brings a fork up to date, makes commits again or applies a patch. Answers [`Answer::Sequenced`], whatever came of it.
     Sequence(Box<SequenceRequest>),
     /// Open reviews, or all. Answers [`Answer::Reviews`].
@@ -271,6 +294,13 @@ pub enum Answer {
     Reverted(Reverted),
     Committed(Committed),
     Merge(Box<Merge>),
+    Branches(Branches),
+    BranchCreated(BranchCreated),
+    BranchesDeleted {
+        branches: Vec<BranchDeleted>,
+    },
+    BranchRenamed(BranchRenamed),
+    Switched(Box<Switched>),
     Sequenced(Box<Sequenced>),
     Reviews {
         reviews: Vec<ReviewInfo>,

@@ -5,6 +5,7 @@
 //! each thread takes its own handle with [`Repository::local`].
 
 pub mod base;
+mod branches;
 pub mod caller;
 mod checkout;
 mod checksum;
@@ -12,6 +13,7 @@ pub mod commit;
 pub mod error;
 mod fast_forward;
 pub mod haste;
+mod head;
 pub mod history;
 pub mod ignore;
 pub mod ignored;
@@ -34,6 +36,7 @@ pub mod worktree;
 pub use base::{
     Base, BaseCache, BaseDir, BaseEntry, BlobContent, CacheFigures, ConversionSettings, Filling, InoHasher,
 };
+pub use branches::{BranchTip, Distance};
 pub use caller::CallerConfig;
 pub use commit::{CommitSpec, CommitTime, Identity, Message, Role, TreeChange};
 pub use error::GitError;
@@ -44,4 +47,4 @@ pub use merge_tree::{MergeMessage, MergeTreeSpec, MergedTree, Stage, StageSide};
 pub use objects::{CommitInfo, TreeEntry, TreeEntryKind};
 pub use patch::{PatchFile, Patched, RejectedFile};
 pub use repository::{Head, Repository};
-pub use worktree::LinkedWorktree;
+pub use worktree::{Checkout, LinkedWorktree};

@@ -21,7 +21,6 @@ use gix::refs::store::WriteReflog;
 use gix::refs::transaction::{Change, PreviousValue, RefEdit};
 use gix::refs::{FullName, Target};
 
-use super::worktree::{self, registered_checkout_dir};
 use super::{GitError, Repository};
 
 /// How long a locked ref is waited for (`core.filesRefLockTimeout`'s default).
@@ -120,19 +119,9 @@ impl Repository {
     /// being rebased or bisected there counts, as it does for git.
     pub fn checked_out_at(&self, name: &str) -> Result<Option<PathBuf>, GitError> {
         let full_name = format!("refs/heads/{name}");
-        let is_bare = self.local().is_bare();
-        if !is_bare && worktree::uses_branch(self.common_dir(), &full_name)? {
-            return Ok(Some(self.checkout_dir().to_owned()));
-        }
-        for git_dir in worktree::registered_git_dirs(self.common_dir())? {
-            if worktree::uses_branch(&git_dir, &full_name)? {
-                // A registration without a readable `gitdir` is broken: git does not count it either.
-                if let Ok(checkout_dir) = registered_checkout_dir(&git_dir) {
-                    return Ok(Some(checkout_dir));
-                }
-            }
-        }
-        Ok(None)
+        let mut checkouts = self.checkouts()?.into_iter();
+        let found = checkouts.find(|checkout| checkout.uses(full_name.as_bytes()));
+        Ok(found.map(|checkout| checkout.dir))
     }
 
     /// Points `refs/tine/<fork>/<label>` at `id` (a commit, tree or blob), creating or moving it.
@@ -340,7 +329,7 @@ impl Repository {
     }
 
     /// An existing branch that keeps `name` from being created, because one would have to be a directory of the other.
-    fn conflicting_branch(&self, name: &str) -> Result<Option<String>, GitError> {
+    pub(super) fn conflicting_branch(&self, name: &str) -> Result<Option<String>, GitError> {
         for (slash, _) in name.match_indices('/') {
             let above = &name[..slash];
             if self.branch(above)?.is_some() {
@@ -366,7 +355,7 @@ impl Repository {
 }
 
 /// The full ref name of the branch `name` (short).
-fn branch_ref(name: &str) -> Result<FullName, GitError> {
+pub(super) fn branch_ref(name: &str) -> Result<FullName, GitError> {
     let invalid = || GitError::InvalidBranchName(name.to_owned());
     // `git check-ref-format --branch` takes a leading dash for an option and `@` for HEAD.
     if name.starts_with('-') || name == "@" {

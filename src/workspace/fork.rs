@@ -240,8 +240,13 @@ pub struct ForkRecord {
     /// The fork that it began as. It may have been deleted since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
-    /// The branch it was made on (short name), for reference; HEAD of the worktree is what counts.
+    /// The branch it was made on (short name), under the name that this has now, for reference; HEAD of the worktree is what
+    /// counts.
     pub branch: String,
+    /// The branch that HEAD was on when somebody looked last (short name), where that is another: what HEAD is put on should
+    /// the worktree vanish.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head_branch: Option<String>,
     /// The branch that it came from (short name), into which its work goes if nobody says where; `None` where it began at a
     /// commit that no branch was named for.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::work::base_commit;
+use crate::change::branches;
 use crate::change::changeset::{self, Blobs};
 use crate::change::commit::{keep_commit, keep_discarded};
 use crate::daemon::failure::{ErrorCode, Failure};
@@ -12,7 +13,7 @@ use crate::daemon::protocol::{Answer, Deleted, NewRequest, Response};
 use crate::daemon::slots::{Daemon, Slot, Turn};
 use crate::daemon::{handoffs, monitor, place, policy, report};
 use crate::fuse::{self, UnmountMode};
-use crate::git::{GitError, Identity, LinkedWorktree, ObjectId, Repository, program};
+use crate::git::{GitError, Identity, LinkedWorktree, Repository};
 use crate::sys::process::PeerCredentials;
 use crate::workspace::{
     Fork, ForkName, ForkOptions, ForkRecord, MountSettings, ParentOptions, StoreError, Traces,
@@ -170,13 +171,17 @@ pub fn show(daemon: &Arc<Daemon>, name: &ForkName) -> Response {
 pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Option<Identity>) -> Response {
     let slot = daemon.slot(name);
     let turn = turn_without_handoffs(daemon, &slot)?;
+    let repository = daemon.repository_now()?;
+    // Its branch may have another name by now.
+    if let Err(error) = branches::follow(&daemon.store, &repository) {
+        log::warn!("{name}: {error}");
+    }
     let record = match turn.record() {
         Err(failure) if force && failure.code == ErrorCode::StoreDamaged => {
             return delete_damaged(&turn, &failure);
         }
         record => record?,
     };
-    let repository = daemon.repository_now()?;
     if !force {
         refuse_uncommitted(&turn, &repository)?;
     }
@@ -342,7 +347,7 @@ fn keep_detached_head(repository: &Repository, record: &ForkRecord) -> Result<Op
     let Some(commit_id) = head.commit_id().filter(|_| head.branch().is_none()) else {
         return Ok(None);
     };
-    if reached_by(repository, commit_id, "")?.is_some() {
+    if repository.reached_otherwise(commit_id, &[])?.is_some() {
         return Ok(None);
     }
     Ok(Some(keep_commit(repository, &record.name, commit_id)?))
@@ -363,29 +368,5 @@ fn own_branch_loses_nothing(repository: &Repository, record: &ForkRecord) -> Res
     let (Some(tip), Some(base)) = (repository.branch(branch)?, base_commit(record)?) else {
         return Ok(false);
     };
-    Ok(repository.is_ancestor(tip, base)? && reached_by(repository, tip, branch)?.is_some())
-}
-
-/// A branch other than `branch`, a tag or a remote branch that reaches `tip`, in short.
-pub(super) fn reached_by(
-    repository: &Repository,
-    tip: ObjectId,
-    branch: &str,
-) -> Result<Option<String>, GitError> {
-    let dir: &Path = repository.common_dir();
-    let refs = program::run(
-        program::command(dir)
-            .args(["for-each-ref", "--format=%(refname)", "--count=2"])
-            .arg(format!("--contains={tip}"))
-            .args(["refs/heads", "refs/remotes", "refs/tags"]),
-        b"",
-    )?;
-    let own = format!("refs/heads/{branch}");
-    let found = refs
-        .split(|&byte| byte == b'\n')
-        .find(|name| !name.is_empty() && *name != own.as_bytes());
-    Ok(found.map(|name| {
-        let name = String::from_utf8_lossy(name);
-        name.splitn(3, '/').last().unwrap_or_default().to_owned()
-    }))
+    Ok(repository.is_ancestor(tip, base)? && repository.reached_otherwise(tip, &[branch])?.is_some())
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::forks::reached_by;
 use super::{identity_of, merging, work};
 use crate::change::changeset::{self, Blobs};
 use crate::change::compare::compare_trees;
@@ -273,7 +272,7 @@ fn delete(daemon: &Daemon, id: u64, force: bool) -> Result<HandoffDeleted, Failu
 /// A branch or tag that has the commits.
 fn kept_in(repository: &Repository, record: &HandoffRecord) -> Result<Option<String>, Failure> {
     match record.range()? {
-        Some(range) => Ok(reached_by(repository, range.head, "")?),
+        Some(range) => Ok(repository.reached_otherwise(range.head, &[])?),
         None => Ok(None),
     }
 }

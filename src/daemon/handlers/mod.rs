@@ -1,5 +1,6 @@
 //! What the daemon does for each request: one module for each group of them.
 
+mod branches;
 mod forks;
 mod handoffs;
 mod lifecycle;
@@ -102,6 +103,14 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
             let signers = signers(request.author.clone(), request.committer.clone());
             merging::merge(daemon, by(peer, &request.command), &request, &signers)
         }
+        Request::Branches { all } => branches::list(daemon, all),
+        Request::CreateBranch(request) => branches::create(daemon, &request),
+        Request::DeleteBranches {
+            branches: names,
+            force,
+        } => branches::delete(daemon, &names, force),
+        Request::RenameBranch { from, to } => branches::rename(daemon, &from, &to),
+        Request::SwitchBranch(request) => branches::switch(daemon, by(peer, &request.command), &request),
         Request::Sequence(request) => {
             let signers = signers(request.author.clone(), request.committer.clone());
             sequencing::sequence(daemon, by(peer, &request.command), &request, &signers)

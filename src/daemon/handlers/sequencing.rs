@@ -342,6 +342,7 @@ fn go(target: &Target<'_>, asked: &Asked, now: &Standing, ran: &Ran) -> Result<O
         from: now.tip.commit_id,
         to,
         update,
+        switch: None,
         reflog: target.by.command.to_owned(),
         kind,
         undoes: None,

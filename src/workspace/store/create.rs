@@ -139,6 +139,7 @@ impl Store {
             conversions: Some(beginning.base.settings().clone()),
             parent: beginning.parent.clone(),
             branch: branch.to_owned(),
+            head_branch: None,
             from_branch: start.from_branch.clone(),
             fork_point: start.commit_id.map(|id| id.to_string()),
             advancing: None,
@@ -287,10 +288,11 @@ impl Store {
             "the worktree of the fork {} is gone, registering it again",
             record.name
         );
-        let branch = format!("refs/heads/{}", record.branch);
-        let tip = match self.repository.checked_out_at(&record.branch)? {
+        let name = record.head_branch.as_ref().unwrap_or(&record.branch);
+        let branch = format!("refs/heads/{name}");
+        let tip = match self.repository.checked_out_at(name)? {
             Some(_) => None,
-            None => self.repository.branch(&record.branch)?,
+            None => self.repository.branch(name)?,
         };
         let base_commit = record
             .base_commit
