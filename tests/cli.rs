@@ -15,6 +15,8 @@ mod committing;
 mod diff;
 #[path = "cli/forks.rs"]
 mod forks;
+#[path = "cli/handing_over.rs"]
+mod handing_over;
 #[path = "cli/handoffs.rs"]
 mod handoffs;
 #[path = "cli/looking.rs"]
