@@ -155,15 +155,6 @@ fn a_handoff_with_conflicts_leaves_all_as_it_was_and_says_where() {
     assert_eq!(hunk["ours"]["text"], "drei\n");
     assert_eq!(hunk["theirs"]["text"], "three\n");
     assert_eq!(hunk["base"]["text"], "3\n");
-    // git stops at the same commit, with the same paths.
-    let clone = clone_of(&repo, "without-tine");
-    let am = repo.try_git_in(&clone, &["am", "--3way", "--keep", &mailbox(&tine, "1")]);
-    assert!(!am.status.success(), "{}", am.text());
-    assert_eq!(
-        repo.git_in(&clone, &["diff", "--name-only", "--diff-filter=U"]),
-        "lines.txt"
-    );
-    assert_eq!(repo.git_in(&clone, &["log", "-1", "--format=%s"]), "Drei");
     // Without a merge of three the patch does not fit at all.
     let rejected = told(&tine, 3, &["handoff", "apply", "1", "--no-3way"]);
     let conflict = &rejected["conflicts"][0];
@@ -174,6 +165,15 @@ fn a_handoff_with_conflicts_leaves_all_as_it_was_and_says_where() {
     let hunks = conflict["rejected"]["hunks"]["text"].as_str().unwrap();
     assert!(hunks.contains("-3\n+three\n"), "{hunks}");
     assert_eq!(everything(&repo, &tine), before);
+    // git stops at the same commit, with the same paths.
+    let clone = clone_of(&repo, "without-tine");
+    let am = repo.try_git_in(&clone, &["am", "--3way", "--keep", &mailbox(&tine, "1")]);
+    assert!(!am.status.success(), "{}", am.text());
+    assert_eq!(
+        repo.git_in(&clone, &["diff", "--name-only", "--diff-filter=U"]),
+        "lines.txt"
+    );
+    assert_eq!(repo.git_in(&clone, &["log", "-1", "--format=%s"]), "Drei");
 }
 
 #[test]
