@@ -31,6 +31,8 @@ mod origin;
 mod paths;
 #[path = "cli/programs.rs"]
 mod programs;
+#[path = "cli/remotes.rs"]
+mod remotes;
 #[path = "cli/resolvers.rs"]
 mod resolvers;
 #[path = "cli/revert.rs"]
@@ -48,7 +50,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 41] = [
+const VERBS: [&[&str]; 45] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -84,6 +86,10 @@ const VERBS: [&[&str]; 41] = [
     &["review", "refresh", "1"],
     &["review", "abort", "1"],
     &["resolve", "1", "p", "--ours"],
+    &["push", "x"],
+    &["push", "--delete", "x"],
+    &["fetch"],
+    &["new", "x", "--from-remote", "x"],
     &["undo", "x"],
     &["redo", "x"],
     &["op", "log", "x"],

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::git::GitError;
+use crate::git::{GitError, ObjectId};
 use crate::path::RepoPath;
 use crate::workspace::{ForkName, FsError, OperationError, StoreError};
 
@@ -31,6 +31,10 @@ pub enum ChangeError {
     NoSuchPoint { fork: ForkName, word: String },
     #[error("there is no review {0}")]
     NoSuchReview(u64),
+    #[error("{commit_id} is no state of a fork")]
+    NotAState { commit_id: ObjectId },
+    #[error("the state {commit_id} was made by a newer tine")]
+    NewerState { commit_id: ObjectId },
     #[error("{0} is no fork, no snapshot and no revision")]
     NothingCalled(String),
     #[error(transparent)]

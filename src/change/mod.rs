@@ -17,6 +17,7 @@ pub mod resolver;
 pub mod revert;
 pub mod review;
 pub mod snapshots;
+pub mod state;
 #[cfg(test)]
 mod tests;
 

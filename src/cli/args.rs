@@ -7,9 +7,9 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::output::Color;
 use super::{
-    cat, commit, completions, daemon, delete, diff, doctor, exec, gc, list, log, ls, merge, mount, mv, new,
-    op, path, reset, resolve, restore, revert, review, rm, shell, snapshot, snapshots, stat, status, tree,
-    undo, unmount, walk, write,
+    cat, commit, completions, daemon, delete, diff, doctor, exec, fetch, gc, list, log, ls, merge, mount, mv,
+    new, op, path, push, reset, resolve, restore, revert, review, rm, shell, snapshot, snapshots, stat,
+    status, tree, undo, unmount, walk, write,
 };
 
 const MAIN_JOB: &str = "\
@@ -92,6 +92,8 @@ pub enum Verb {
     Merge(merge::Merge),
     Review(review::Review),
     Resolve(resolve::Resolve),
+    Push(push::Push),
+    Fetch(fetch::Fetch),
     Log(log::Log),
     #[command(aliases = ["snap"])]
     Snapshot(snapshot::Snapshot),

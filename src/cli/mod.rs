@@ -27,6 +27,7 @@ mod diff;
 mod doctor;
 mod exec;
 mod failures;
+mod fetch;
 mod fsmonitor;
 mod gc;
 mod hooks;
@@ -43,6 +44,7 @@ mod op;
 mod origin;
 mod output;
 mod path;
+mod push;
 mod reset;
 mod resolve;
 mod resolving;
@@ -130,6 +132,8 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Merge(verb) => merge::run(verb, &context),
         Verb::Review(verb) => review::run(verb, &context),
         Verb::Resolve(verb) => resolve::run(verb, &context),
+        Verb::Push(verb) => push::run(verb, &context),
+        Verb::Fetch(verb) => fetch::run(verb, &context),
         Verb::Log(verb) => log::run(verb, &context),
         Verb::Snapshot(verb) => snapshot::run(verb, &context),
         Verb::Snapshots(verb) => snapshots::run(verb, &context),

@@ -10,6 +10,7 @@ mod files;
 mod forks;
 mod merging;
 mod process;
+mod remotes;
 mod reviewing;
 mod work;
 
@@ -27,6 +28,7 @@ pub use self::forks::{
 };
 pub use self::merging::{Merge, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, ReviewWish};
 pub use self::process::{DaemonInfo, Figures, MountFigures};
+pub use self::remotes::{RemoteFork, StateMade, StateRequest};
 pub use self::reviewing::{
     CommitReviewRequest, JudgeRequest, ResolutionWish, ResolveRequest, ReviewInfo, ReviewShown,
 };
@@ -138,6 +140,8 @@ pub enum Request {
         author: Option<IdentityText>,
         committer: Option<IdentityText>,
     },
+    /// Makes the fork's state, and keeps it. Answers [`Answer::State`].
+    State(Box<StateRequest>),
     /// Answers [`Answer::Merge`], whatever came of it.
     Merge(Box<MergeRequest>),
     /// Open reviews, or all. Answers [`Answer::Reviews`].
@@ -259,6 +263,7 @@ pub enum Answer {
     Difference(Box<Difference>),
     Reverted(Reverted),
     Committed(Committed),
+    State(Box<StateMade>),
     Merge(Box<Merge>),
     Reviews {
         reviews: Vec<ReviewInfo>,

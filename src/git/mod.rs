@@ -21,6 +21,7 @@ pub mod objects;
 pub mod patterns;
 pub mod program;
 pub mod refs;
+pub mod remotes;
 pub mod repository;
 pub mod rerere;
 mod rule_files;

@@ -220,7 +220,7 @@ pub struct ForkRecord {
     /// The commit the fork stands on, in hex; `None` where the repository had none yet. Changes only when the fork is
     /// reset.
     pub base_commit: Option<String>,
-    /// Its tree, in hex.
+    /// Its tree, in hex; of a fork that took up a state the state's tree.
     pub base_tree: String,
     pub base_attrs: BaseAttrs,
     /// What base files are converted by: the settings of the time when the fork was made. Forks of earlier versions have

@@ -6,6 +6,7 @@ mod merging;
 mod mounting;
 mod operations;
 mod paths;
+mod remotes;
 mod restoring;
 mod reviews;
 mod snapshots;
@@ -94,6 +95,10 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
             author.map(identity_of),
             committer.map(identity_of),
         ),
+        Request::State(request) => {
+            let signers = signers(request.author.clone(), request.committer.clone());
+            remotes::make_state(daemon, &request, signers)
+        }
         Request::Merge(request) => {
             let signers = signers(request.author.clone(), request.committer.clone());
             merging::merge(daemon, by(peer, &request.command), &request, &signers)
