@@ -5,7 +5,6 @@ use serde::Serialize;
 use super::context::Context;
 use super::output::{Cell, FailureBody, Output, Tone, human_age, now_secs, one_line, table};
 use super::{Exit, SUCCESS};
-use crate::change::ChangeError;
 use crate::change::state::{self, State};
 use crate::daemon::Failure;
 use crate::git::{Head, ObjectId, Repository};
@@ -68,6 +67,9 @@ struct Line {
 #[derive(Serialize)]
 struct Listing<'a> {
     forks: &'a [Line],
+    /// What is on remotes under the name of a fork and cannot be taken up.
+    damaged: Vec<FailureBody<'a>>,
+    /// Remotes that could not be asked.
     failures: Vec<FailureBody<'a>>,
 }
 
@@ -80,11 +82,13 @@ pub fn run(verb: &Fetch, context: &Context) -> Result<Exit, Failure> {
             vec![repository.fetch_remote(verb.remote.as_deref(), head.short_branch())?]
         }
     };
-    let mut lines = Vec::new();
-    let mut failures = Vec::new();
+    let (mut lines, mut damaged, mut failures) = (Vec::new(), Vec::new(), Vec::new());
     for remote in &remotes {
-        match fetched(context, repository, remote, verb.prune, &mut failures) {
-            Ok(found) => lines.extend(found),
+        match fetched(context, repository, remote, verb.prune) {
+            Ok((found, unreadable)) => {
+                lines.extend(found);
+                damaged.extend(unreadable);
+            }
             Err(failure) if !verb.all => return Err(failure),
             Err(failure) => failures.push(failure),
         }
@@ -93,6 +97,7 @@ pub fn run(verb: &Fetch, context: &Context) -> Result<Exit, Failure> {
     if output.is_json() {
         output.json(&Listing {
             forks: &lines,
+            damaged: damaged.iter().map(FailureBody::from).collect(),
             failures: failures.iter().map(FailureBody::from).collect(),
         })?;
     } else {
@@ -106,7 +111,7 @@ pub fn run(verb: &Fetch, context: &Context) -> Result<Exit, Failure> {
             )),
             false => output.text(&table(&rows(&lines, verb.all, output)))?,
         }
-        for failure in &failures {
+        for failure in damaged.iter().chain(&failures) {
             output.trouble(failure);
         }
     }
@@ -115,7 +120,8 @@ pub fn run(verb: &Fetch, context: &Context) -> Result<Exit, Failure> {
 
 /// HEAD of the worktree that the command runs in.
 pub fn here(context: &Context) -> Result<Head, Failure> {
-    Ok(context.repository()?.head_of(&context.git_dir()?)?)
+    let repository = context.repository()?;
+    Ok(repository.head_of(&Repository::git_dir_at(context.cwd())?)?)
 }
 
 /// Who sent a state, and how long ago: `Ada <ada@example.org> pushed it 3 min ago`.
@@ -139,20 +145,19 @@ pub fn fetch_one(context: &Context, remote: &str, name: &ForkName) -> Result<(),
     Ok(repository.fetch_states(remote, Some(name.as_str()), false, listener)?)
 }
 
-/// Fetches the forks of a remote; what they are now. What is wrong with some goes to `failures`.
+/// Fetches the forks of a remote; what they are now, and what is wrong with those that cannot be read.
 fn fetched(
     context: &Context,
     repository: &Repository,
     remote: &str,
     prune: bool,
-    failures: &mut Vec<Failure>,
-) -> Result<Vec<Line>, Failure> {
+) -> Result<(Vec<Line>, Vec<Failure>), Failure> {
     let before = repository.all_tracked(remote)?;
     let mut progress = context.output.progress();
     let listener = progress.as_mut().map(|told| told as &mut dyn FnMut(&[u8]));
     repository.fetch_states(remote, None, prune, listener)?;
     let after = repository.all_tracked(remote)?;
-    let mut lines = Vec::new();
+    let (mut lines, mut damaged) = (Vec::new(), Vec::new());
     for (name, id) in &after {
         // Others are not tine's.
         let Ok(name) = ForkName::parse(name) else {
@@ -165,10 +170,9 @@ fn fetched(
         };
         match state::read(repository, *id) {
             Ok(state) => lines.push(line(remote, name, news, *id, Some(state))),
-            Err(error @ (ChangeError::NotAState { .. } | ChangeError::NewerState { .. })) => {
-                failures.push(Failure::from(error).context(format!("{name} on {remote} cannot be taken up")));
+            Err(error) => {
+                damaged.push(Failure::from(error).context(format!("{name} on {remote} cannot be taken up")));
             }
-            Err(error) => return Err(error.into()),
         }
     }
     let is_gone = |name: &str| after.iter().all(|(known, _)| known != name);
@@ -178,7 +182,7 @@ fn fetched(
             lines.push(line(remote, name, Some(News::Gone), *id, state));
         }
     }
-    Ok(lines)
+    Ok((lines, damaged))
 }
 
 fn line(remote: &str, name: ForkName, news: Option<News>, id: ObjectId, state: Option<State>) -> Line {

@@ -150,10 +150,12 @@ impl Repository {
     ) -> Result<(), GitError> {
         let mut command = self.fetch_command(remote, name, listener.is_some(), &[("--prune", prune)]);
         let finished = converse(&mut command, listener)?;
-        match (finished.status.success(), name) {
-            (true, _) => Ok(()),
-            (false, Some(name)) => Err(self.why_not_fetched(remote, name, &finished)),
-            (false, None) => Err(not_reached(remote, &finished)),
+        match (finished.status.code(), name) {
+            (Some(0), _) => Ok(()),
+            (_, Some(name)) => Err(why_not_fetched(remote, name, &finished)),
+            // The remote gave them, and some could not be kept.
+            (Some(1), None) => Err(program::failed(&command, &finished)),
+            (_, None) => Err(not_reached(remote, &finished)),
         }
     }
 
@@ -163,7 +165,7 @@ impl Repository {
         let mut command = self.fetch_command(remote, Some(name), false, &modes);
         let finished = converse(&mut command, None)?;
         if !finished.status.success() {
-            return match self.why_not_fetched(remote, name, &finished) {
+            return match why_not_fetched(remote, name, &finished) {
                 GitError::NoSuchState { .. } => Ok(None),
                 error => Err(error),
             };
@@ -295,14 +297,6 @@ impl Repository {
         command.arg("--git-dir").arg(self.common_dir());
         command
     }
-
-    fn why_not_fetched(&self, remote: &str, name: &str, finished: &Finished) -> GitError {
-        let said = String::from_utf8_lossy(&finished.stderr);
-        match said.contains("couldn't find remote ref") {
-            true => no_such_state(remote, name),
-            false => not_reached(remote, finished),
-        }
-    }
 }
 
 fn progress(is_heard: bool) -> &'static str {
@@ -348,8 +342,12 @@ fn outcome(remote: &str, name: &str, finished: &Finished) -> Result<Pushed, GitE
     let Some(rejected) = flagged("!\t") else {
         let has = |text: &str| said.iter().any(|line| line.contains(text));
         return Err(if finished.status.code() == Some(1) && !has("fatal: ") {
-            let name = name.to_owned();
-            GitError::PushHook { name, said }
+            // A hook may say it on standard output, too.
+            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+            GitError::PushHook {
+                name: name.to_owned(),
+                said: lines.map(str::to_owned).chain(said).collect(),
+            }
         } else {
             not_reached(remote, finished)
         });
@@ -388,6 +386,15 @@ fn is_stale(reason: &str) -> bool {
         .any(|how| reason.contains(how));
     let others = ["stale info", "incorrect old value", "reference already exists"];
     met || others.iter().any(|how| reason.contains(how))
+}
+
+/// Why the one fork `name` did not come.
+fn why_not_fetched(remote: &str, name: &str, finished: &Finished) -> GitError {
+    let said = String::from_utf8_lossy(&finished.stderr);
+    match said.contains("couldn't find remote ref") {
+        true => no_such_state(remote, name),
+        false => not_reached(remote, finished),
+    }
 }
 
 /// The remote was not reached, or does not let anybody in.

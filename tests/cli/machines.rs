@@ -160,7 +160,7 @@ fn every_documented_key_is_printed_and_no_other() {
     assert_eq!(
         keys(&tine.json(&["fetch"])["forks"][0]),
         documented(
-            "and with `--delete` `remote`, `name` and `deleted`. `tine fetch` prints `{\"forks\": [fork…], \"failures\": [failure…]}`; of a remote's fork"
+            "`failures` (remotes that could not be asked), the latter as in `tine list`. A fork of a remote has"
         )
     );
     assert_eq!(keys(&tine.json(&["unmount", "demo"])), documented_of("unmount"));

@@ -150,6 +150,8 @@ fn a_fork_goes_there_and_back_again() {
         failure["hint"].as_str().unwrap().contains("another name"),
         "{failure}"
     );
+    tine.ok(&["unmount", "demo"]);
+    tine.ok(&["mount", "demo"]);
     let back = PathBuf::from(tine.ok(&["new", "back", "--from-remote", "demo"]));
     one.assert_same_trees(&taken, &back);
     assert_eq!(fs::read_to_string(back.join("a.txt")).unwrap(), "three\n");
@@ -424,7 +426,15 @@ fn a_remote_that_is_wrong_is_told_and_nothing_changes() {
         &format!("{newer}:refs/tine/forks/newer"),
     ]);
     one.git(&["push", "-q", path_text(&hub), "main:refs/tine/forks/a/b"]);
-    tine.run(&["fetch"]);
+    let listed = tine.json(&["fetch"]);
+    assert_eq!(listed["forks"], serde_json::json!([]));
+    let codes: Vec<_> = listed["damaged"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|failure| &failure["code"])
+        .collect();
+    assert_eq!(codes, ["no-such-state", "newer-format", "no-such-state"]);
     refused(
         &one,
         &tine,
@@ -703,6 +713,72 @@ fn the_remote_is_the_one_that_git_would_take() {
 }
 
 #[test]
+fn repositories_of_all_kinds_send_and_take_up_forks() {
+    require_fuse!();
+    // From a bare one, whose origin is somebody's checkout.
+    let bare = TestRepo::bare();
+    let tine = Tine::new(&bare);
+    let dir = tine.new_fork("demo");
+    fs::write(dir.join("a.txt"), "one\n").unwrap();
+    tine.ok(&["unmount", "demo"]);
+    tine.ok(&["push", "demo"]);
+    fs::write(bare.root().join("repo/b.txt"), "not committed\n").unwrap();
+    bare.git_in(&bare.root().join("repo"), &["status"]);
+    let taken = PathBuf::from(tine.ok(&["new", "again", "--from-remote", "origin/demo"]));
+    assert_eq!(bare.status(&taken), "?? a.txt");
+
+    // Remotes may have slashes in their names; ids may have 256 bits; a command may run in a mount, or at its origin.
+    let one = TestRepo::sha256().without_maintenance();
+    let hub = one.root().join("hub.git");
+    one.git(&["init", "-q", "--bare", "--object-format=sha256", path_text(&hub)]);
+    one.git(&["remote", "add", "team/hub", "../hub.git"]);
+    let tine = Tine::new(&one);
+    let dir = tine.new_fork("demo");
+    change_everything(&dir);
+    tine.ok_in(&dir, &["push", "demo"]);
+    tine.ok_in(&dir.join("docs"), &["fetch"]);
+    let at_origin = ["exec", "demo", "--at-origin", "--", path_text(Tine::program())];
+    tine.ok(&[&at_origin[..], &["fetch"]].concat());
+    let pushed = tine.ok(&[&at_origin[..], &["push", "demo", "--json"]].concat());
+    assert!(pushed.contains("\"changed\":false"), "{pushed}");
+    let taken = PathBuf::from(tine.ok(&["new", "taken", "--from-remote", "team/hub/demo"]));
+    one.assert_same_trees(&dir, &taken);
+    assert_eq!(seen(&one, &taken), seen(&one, &dir));
+}
+
+#[test]
+fn git_looks_at_what_changed_since_and_at_nothing_else() {
+    require_fuse!();
+    let (one, hub) = with_hub();
+    let two = other_machine(&hub);
+    let (tine, there) = (Tine::new(&one), Tine::new(&two));
+    let dir = tine.new_fork("demo");
+    change_everything(&dir);
+    tine.ok(&["push", "demo"]);
+    let taken = PathBuf::from(there.ok(&["new", "demo", "--from-remote", "demo"]));
+    let read = |path: &str| {
+        let listed = two.git_of_fork("demo", &["ls-files", "--debug", "--", path]);
+        !listed.contains("mtime: 0:0")
+    };
+    assert!(read("docs/empty"), "what HEAD says of it holds");
+    assert!(!read("README.md"), "it is not what HEAD says");
+    for _ in 0..2 {
+        assert_eq!(two.status(&taken), one.status(&dir));
+    }
+    for dir in [&dir, &taken] {
+        fs::write(dir.join("docs/empty"), "no more").unwrap();
+        fs::remove_file(dir.join("empty")).unwrap();
+        fs::write(dir.join("later"), "later").unwrap();
+        fs::write(dir.join("README.md"), "# A test\n\nWith two paragraphs.\n").unwrap();
+    }
+    assert_eq!(two.status(&taken), one.status(&dir));
+    two.git_in(&taken, &["add", "-A"]);
+    one.git_in(&dir, &["add", "-A"]);
+    let tree = |repo: &TestRepo, dir: &Path| repo.git_in(dir, &["write-tree"]);
+    assert_eq!(tree(&two, &taken), tree(&one, &dir));
+}
+
+#[test]
 fn what_cannot_travel_is_named() {
     require_fuse!();
     let (one, hub) = with_hub();
@@ -745,7 +821,7 @@ fn fetching_needs_no_fork_and_starts_no_daemon() {
     );
     assert_eq!(
         tine.json(&["fetch"]),
-        serde_json::json!({"forks": [], "failures": []})
+        serde_json::json!({"forks": [], "damaged": [], "failures": []})
     );
     assert_eq!(tine.daemon_pid(), None);
     assert!(!one.common_dir().join("tine").exists());
