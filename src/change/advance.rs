@@ -1,7 +1,7 @@
 //! Moving a fork's HEAD to another commit, and its view with it, while what is uncommitted stays.
 //!
-//! What git would refuse is refused: a path that both the move and an uncommitted change are about, unless they say the same.
-//! Nothing else of the view is touched. The steps, and what a process that dies leaves behind:
+//! What git would refuse is refused: a path that both the move and an uncommitted change are about, unless they say the same, or
+//! somebody says what both come to ([`UpdateStep`]). Nothing else of the view is touched. The steps, and what a process that dies leaves behind:
 //!
 //! | step | found by the next daemon |
 //! |---|---|
@@ -20,15 +20,16 @@ use super::changeset::{self, Blobs, Changeset};
 use super::commit::{index_changes, joined, keep_head, refuse_work_of_git};
 use super::compare::compare_trees;
 use super::point::damaged;
-use super::revert::{is_repository, replacements};
+use super::revert::{hold_blobs, is_repository, replacements};
 use super::{Change, ChangeError};
 use crate::attr::FileKind;
 use crate::git::index::{IndexTarget, KnownState, prepare_index};
 use crate::git::{GitError, ObjectId, Repository};
+use crate::merge::{Level, MergeInput, MergeOptions, merge};
 use crate::path::RepoPath;
 use crate::workspace::{
-    Advance, Advancing, ApplyOptions, By, Caller, Fork, ForkName, FsError, OperationError, OperationKind,
-    Replacement, Store, Undoes,
+    Advance, Advancing, ApplyOptions, By, Caller, Fork, ForkName, ForkRecord, FsError, HeadMove,
+    OperationError, OperationKind, Replacement, Store, Undoes, UpdateMove,
 };
 
 /// Where HEAD goes.
@@ -37,10 +38,49 @@ pub struct Step {
     /// Where it is; `None` on a branch without a commit.
     pub from: Option<ObjectId>,
     pub to: ObjectId,
+    /// Default: what is uncommitted stays as it is.
+    pub update: Option<UpdateStep>,
     pub reflog: String,
     pub kind: OperationKind,
     /// What this takes back, or does again.
     pub undoes: Option<Undoes>,
+}
+
+/// What becomes of uncommitted changes that HEAD's move is about, too.
+#[derive(Debug, Clone, Copy)]
+pub struct UpdateStep {
+    /// The view as whoever merged it saw it: a tree.
+    pub view_from: ObjectId,
+    pub view_to: ObjectId,
+    /// Where the fork's own commits begin, before and after.
+    pub point_from: Option<ObjectId>,
+    pub point_to: Option<ObjectId>,
+}
+
+impl Step {
+    /// What the record says when the move is over.
+    fn note_done(&self, record: &mut ForkRecord, is_done: bool) {
+        record.advancing = None;
+        if let Some(update) = self.update.filter(|_| is_done) {
+            record.fork_point = update.point_to.map(|id| id.to_string());
+        }
+    }
+
+    fn head_move(&self) -> HeadMove {
+        let hex = |id: Option<ObjectId>| id.map(|id| id.to_string());
+        HeadMove {
+            from: hex(self.from),
+            to: Some(self.to.to_string()),
+            update: self.update.map(|update| {
+                Box::new(UpdateMove {
+                    view_from: update.view_from.to_string(),
+                    view_to: update.view_to.to_string(),
+                    point_from: hex(update.point_from),
+                    point_to: hex(update.point_to),
+                })
+            }),
+        }
+    }
 }
 
 /// What follows a move.
@@ -79,15 +119,14 @@ pub fn advance(
     // Before the layer names its blobs.
     keep_head(repository, name, step.to)?;
     let begun = Advancing {
-        from: step.from.map(|id| id.to_string()),
-        to: step.to.to_string(),
+        moved: step.head_move(),
         reflog: step.reflog.clone(),
         command: by.command.to_owned(),
     };
     store.update_record(name, |record| record.advancing = Some(begun))?;
-    let moved = plan.carry_out(repository, fork, by, step);
+    let moved = plan.carry_out(repository, name, fork, by, step);
     // A record that stays leads to nothing worse than looking at it again.
-    if let Err(error) = store.update_record(name, |record| record.advancing = None) {
+    if let Err(error) = store.update_record(name, |record| step.note_done(record, moved.is_ok())) {
         log::warn!("{name}: {error}");
     }
     moved?;
@@ -105,11 +144,28 @@ pub fn finish(
         return Ok(());
     };
     let id = |hex: &String| ObjectId::from_hex(hex.as_bytes()).map_err(damaged(name));
+    let optional = |hex: &Option<String>| hex.as_ref().map(id).transpose();
+    let Some(to) = optional(&begun.moved.to)? else {
+        return Err(damaged(name)("HEAD is to move nowhere"));
+    };
+    let update = match &begun.moved.update {
+        None => None,
+        Some(update) => Some(UpdateStep {
+            view_from: id(&update.view_from)?,
+            view_to: id(&update.view_to)?,
+            point_from: optional(&update.point_from)?,
+            point_to: optional(&update.point_to)?,
+        }),
+    };
     let step = Step {
-        from: begun.from.as_ref().map(id).transpose()?,
-        to: id(&begun.to)?,
+        from: optional(&begun.moved.from)?,
+        to,
+        update,
         reflog: begun.reflog,
-        kind: OperationKind::Merge,
+        kind: match update {
+            Some(_) => OperationKind::Update,
+            None => OperationKind::Merge,
+        },
         undoes: None,
     };
     let head = repository.head_of(fork.worktree.git_dir())?.commit_id();
@@ -120,11 +176,49 @@ pub fn finish(
             caller: Caller::new(attrs.uid, attrs.gid),
             command: &begun.command,
         };
-        plan.carry_out(repository, fork, by, &step)?;
+        plan.carry_out(repository, name, fork, by, &step)?;
         log::info!("{name}: what was begun is done: HEAD is {}", step.to);
     }
-    store.update_record(name, |record| record.advancing = None)?;
+    let is_done = repository.head_of(fork.worktree.git_dir())?.commit_id() == Some(step.to);
+    store.update_record(name, |record| step.note_done(record, is_done))?;
     Ok(())
+}
+
+impl UpdateStep {
+    /// The way back of an update whose view went from one tree to another: what was changed since stays.
+    ///
+    /// # Errors
+    /// [`ChangeError::LocalChanges`] where that is in the way.
+    pub fn back(
+        repository: &Repository,
+        fork: &Fork,
+        (view_from, view_to): (ObjectId, ObjectId),
+        (point_from, point_to): (Option<ObjectId>, Option<ObjectId>),
+    ) -> Result<UpdateStep, ChangeError> {
+        let local = changeset::changeset(repository, fork, Blobs::Write)?;
+        let now = changeset::write_tree(repository, &local)?;
+        let input = MergeInput {
+            base: Some(view_to),
+            ours: now,
+            theirs: view_from,
+            allow_unrelated: false,
+        };
+        let options = MergeOptions {
+            level: Level::Path,
+            ..MergeOptions::default()
+        };
+        let merged = merge(repository, &input, &options)?;
+        if !merged.conflicts.is_empty() {
+            let paths = merged.conflicts.into_iter().map(|conflict| conflict.path);
+            return Err(ChangeError::LocalChanges(paths.collect()));
+        }
+        Ok(UpdateStep {
+            view_from: now,
+            view_to: merged.tree_id,
+            point_from: point_to,
+            point_to: point_from,
+        })
+    }
 }
 
 impl Plan {
@@ -143,9 +237,25 @@ impl Plan {
             .into());
         }
         let view_tree = changeset::write_tree(repository, &local)?;
-        let open = not_followed(&changes, &local)?;
-        let edits: Vec<_> = open.iter().map(Change::edit).collect();
-        let new_tree = repository.edit_tree(view_tree, &edits)?;
+        let (open, new_tree) = match step.update {
+            None => {
+                let open = not_followed(&changes, &local)?;
+                let edits: Vec<_> = open.iter().map(Change::edit).collect();
+                let new_tree = repository.edit_tree(view_tree, &edits)?;
+                (open, new_tree)
+            }
+            // A move that is done again may have come as far as the view.
+            Some(update) if view_tree == update.view_from || view_tree == update.view_to => (
+                compare_trees(repository, view_tree, update.view_to)?,
+                update.view_to,
+            ),
+            Some(_) => {
+                return Err(GitError::RefMoved {
+                    name: "the view".to_owned(),
+                }
+                .into());
+            }
+        };
         // What a submodule stands on is its own affair.
         let open = open
             .into_iter()
@@ -163,6 +273,7 @@ impl Plan {
     fn carry_out(
         &self,
         repository: &Repository,
+        name: &ForkName,
         fork: &Fork,
         by: By<'_>,
         step: &Step,
@@ -170,6 +281,22 @@ impl Plan {
         let forth = replacements(repository, fork, &self.open, self.new_tree)?;
         // The layer is about to name its blobs, and git does not wait for those that it writes.
         repository.sync_tree(self.to_tree, self.from_tree)?;
+        let uncommitted = match step.update {
+            None => BTreeSet::new(),
+            Some(_) => {
+                let uncommitted = compare_trees(repository, self.to_tree, self.new_tree)?;
+                uncommitted.into_iter().map(|change| change.path).collect()
+            }
+        };
+        let is_uncommitted = |path: &RepoPath| uncommitted.contains(path);
+        hold_blobs(
+            repository,
+            name,
+            forth
+                .iter()
+                .filter(|replacement| is_uncommitted(&replacement.path)),
+            None,
+        )?;
         let beginning = KnownState {
             token: fork.workspace.beginning(),
             time: fork.workspace.base_attrs().time,
@@ -177,14 +304,13 @@ impl Plan {
         let put = |replacements: &[Replacement], advance: Advance| {
             let options = ApplyOptions {
                 force: false,
+                kind: Some(step.kind),
                 advance: Some(advance),
             };
             fork.workspace.apply(by, replacements, &options)
         };
         let forward = Advance {
-            from: step.from,
-            to: Some(step.to),
-            kind: step.kind,
+            moved: step.head_move(),
             undoes: step.undoes.clone(),
         };
         thread::scope(|scope| {
@@ -204,7 +330,10 @@ impl Plan {
             if applied.is_ok() {
                 let _ = give_target.send(IndexTarget {
                     tree_id: self.to_tree,
-                    changes: index_changes(fork, &self.changes),
+                    changes: index_changes(
+                        fork,
+                        self.changes.iter().filter(|change| !is_uncommitted(&change.path)),
+                    ),
                 });
             }
             drop(give_target);
@@ -222,10 +351,13 @@ impl Plan {
             });
             if moved.is_err() {
                 let back = self.take_back(repository, fork);
+                let HeadMove { from, to, .. } = step.head_move();
                 let advance = Advance {
-                    from: Some(step.to),
-                    to: step.from,
-                    kind: OperationKind::Undo,
+                    moved: HeadMove {
+                        from: to,
+                        to: from,
+                        update: None,
+                    },
                     undoes: None,
                 };
                 let back = back.and_then(|replacements| Ok(put(&replacements, advance)?));
@@ -304,7 +436,7 @@ fn by_path(changes: &[Change]) -> BTreeMap<&RepoPath, &Change> {
 
 /// Refuses where something comes to a place that something in no changeset has: an ignored file, a fifo, a repository. The view
 /// refuses it, too; this is for who must know before.
-fn refuse_in_the_way(fork: &Fork, open: &[Change]) -> Result<(), ChangeError> {
+pub(super) fn refuse_in_the_way(fork: &Fork, open: &[Change]) -> Result<(), ChangeError> {
     let going: BTreeSet<&RepoPath> = open
         .iter()
         .filter(|change| change.old.is_some())

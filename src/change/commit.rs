@@ -79,7 +79,7 @@ pub fn commit(
         let commit_id = repository.write_commit(&CommitSpec {
             tree_id,
             parent_ids,
-            message: options.message.clone(),
+            message: options.message.clone().into(),
             author: options.author.clone(),
             committer: options.committer.clone(),
         })?;
@@ -181,7 +181,8 @@ pub fn keep_discarded(
              To look at it:    git show {reference}\n\
              To go on with it: tine new <name> --from {reference}\n\
              To let it go:     git update-ref -d {reference}\n"
-        ),
+        )
+        .into(),
         author: committer.clone(),
         committer,
     };
@@ -238,7 +239,10 @@ pub(super) fn check_landed(
 }
 
 /// What the index has to say of the changed paths. Where a stat cannot be had, git reads the file once.
-pub(super) fn index_changes(fork: &Fork, changes: &[Change]) -> Vec<IndexChange> {
+pub(super) fn index_changes<'c>(
+    fork: &Fork,
+    changes: impl IntoIterator<Item = &'c Change>,
+) -> Vec<IndexChange> {
     let of_change = |change: &Change| {
         let new = match &change.new {
             None => None,
@@ -255,7 +259,7 @@ pub(super) fn index_changes(fork: &Fork, changes: &[Change]) -> Vec<IndexChange>
             new,
         })
     };
-    changes.iter().filter_map(of_change).collect()
+    changes.into_iter().filter_map(of_change).collect()
 }
 
 /// Lets contents leave the layer; HEAD, which has them, was kept from being collected.

@@ -25,6 +25,8 @@ pub enum ChangeError {
     LocalChanges(Vec<RepoPath>),
     #[error("a tree has no history in which a merge base could be found")]
     NoMergeBase,
+    #[error("{} {what} {}", "the commit", if *was_empty { "changes nothing" } else { "would change nothing any more" })]
+    EmptyPick { what: String, was_empty: bool },
     #[error("both sides have commits that the other has not")]
     NotFastForward,
     #[error("{word} is no snapshot of {fork}, no fork and no revision")]
@@ -35,6 +37,10 @@ pub enum ChangeError {
     NotAState { commit_id: ObjectId },
     #[error("the state {commit_id} was made by a newer tine")]
     NewerState { commit_id: ObjectId },
+    #[error("there is no handoff {0}")]
+    NoSuchHandoff(u64),
+    #[error("the handoff {id} is damaged: {reason}")]
+    DamagedHandoff { id: u64, reason: String },
     #[error("{0} is no fork, no snapshot and no revision")]
     NothingCalled(String),
     #[error(transparent)]

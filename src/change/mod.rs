@@ -9,6 +9,7 @@ pub mod commit;
 pub mod compare;
 mod contents;
 pub mod error;
+pub mod handoff;
 pub mod merge;
 mod nested;
 pub mod point;
@@ -16,10 +17,12 @@ pub mod rerere;
 pub mod resolver;
 pub mod revert;
 pub mod review;
+pub mod sequence;
 pub mod snapshots;
 pub mod state;
 #[cfg(test)]
 mod tests;
+pub mod view;
 
 pub use changeset::{Change, ChangeKind, Changeset, Side};
 pub use commit::{CommitOptions, CommitOutcome, SettleOutcome};

@@ -61,10 +61,10 @@ pub fn revert(
         if options.dry_run || plan.replacements.is_empty() {
             return Ok(plan.outcome);
         }
-        plan.keep_blobs(repository, name, to)?;
+        hold_blobs(repository, name, &plan.replacements, to.commit_id)?;
         let apply_options = ApplyOptions {
             force: options.force,
-            advance: None,
+            ..ApplyOptions::default()
         };
         let applied = fork.workspace.apply(by, &plan.replacements, &apply_options);
         match applied {
@@ -121,52 +121,57 @@ impl Plan {
             },
         })
     }
+}
 
-    /// Keeps from `git gc` what the layer is about to name, and brings it to the disk: from then on it is all there is of
-    /// these contents. What the base and the fork's own commits have is kept already.
-    fn keep_blobs(&self, repository: &Repository, name: &ForkName, to: RevertTo) -> Result<(), ChangeError> {
-        let named: Vec<(&RepoPath, ObjectId)> = self
-            .replacements
-            .iter()
-            .filter_map(|replacement| match replacement.new {
-                Some(NewEntry::File {
-                    content: FileContent::Blob(id, 1..),
-                    is_base: false,
-                    ..
-                }) => Some((&replacement.path, id)),
-                _ => None,
-            })
-            .collect();
-        if named.is_empty() {
-            return Ok(());
-        }
-        repository.sync_blobs(named.iter().map(|(_, id)| *id))?;
-        let kept = repository.kept(name.as_str())?;
-        if let Some(commit_id) = to.commit_id {
-            for (label, id) in &kept {
-                if is_for_layers(label) && repository.is_ancestor(commit_id, *id)? {
-                    return Ok(());
-                }
+/// Keeps from `git gc` what the layer is about to name, and brings it to the disk: from then on it is all there is of
+/// these contents. What the base and the fork's own commits have is kept already, and so is what `commit_id` has where that
+/// is one of them.
+pub(super) fn hold_blobs<'r>(
+    repository: &Repository,
+    name: &ForkName,
+    replacements: impl IntoIterator<Item = &'r Replacement>,
+    commit_id: Option<ObjectId>,
+) -> Result<(), ChangeError> {
+    let named: Vec<(&RepoPath, ObjectId)> = replacements
+        .into_iter()
+        .filter_map(|replacement| match replacement.new {
+            Some(NewEntry::File {
+                content: FileContent::Blob(id, 1..),
+                is_base: false,
+                ..
+            }) => Some((&replacement.path, id)),
+            _ => None,
+        })
+        .collect();
+    if named.is_empty() {
+        return Ok(());
+    }
+    repository.sync_blobs(named.iter().map(|(_, id)| *id))?;
+    let kept = repository.kept(name.as_str())?;
+    if let Some(commit_id) = commit_id {
+        for (label, id) in &kept {
+            if is_for_layers(label) && repository.is_ancestor(commit_id, *id)? {
+                return Ok(());
             }
         }
-        let edits: Vec<TreeChange> = named
-            .into_iter()
-            .map(|(path, id)| TreeChange {
-                path: path.clone(),
-                new: Some((TreeEntryKind::File, id)),
-            })
-            .collect();
-        let tree_id = repository.edit_tree(repository.empty_tree_id(), &edits)?;
-        if kept
-            .iter()
-            .any(|(label, id)| is_for_layers(label) && *id == tree_id)
-        {
-            return Ok(());
-        }
-        // With the tree, which `keep` does not wait for.
-        repository.sync_blobs(std::iter::once(tree_id))?;
-        Ok(repository.hold(name.as_str(), tree_id)?)
     }
+    let edits: Vec<TreeChange> = named
+        .into_iter()
+        .map(|(path, id)| TreeChange {
+            path: path.clone(),
+            new: Some((TreeEntryKind::File, id)),
+        })
+        .collect();
+    let tree_id = repository.edit_tree(repository.empty_tree_id(), &edits)?;
+    if kept
+        .iter()
+        .any(|(label, id)| is_for_layers(label) && *id == tree_id)
+    {
+        return Ok(());
+    }
+    // With the tree, which `keep` does not wait for.
+    repository.sync_blobs(std::iter::once(tree_id))?;
+    Ok(repository.hold(name.as_str(), tree_id)?)
 }
 
 /// What has to be done to the view for these changes. What is written is converted as the attributes say that are in force

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::ChangeError;
 use super::merge::{FastForward, Tip};
-use super::resolver::VerdictKind;
+use super::resolver::{Content, VerdictKind};
+use super::sequence::{self, Need, Ran, RunOptions, Sequence, Wish};
 use crate::git::{CommitSpec, Identity, ObjectId, Repository, TreeChange, TreeEntryKind};
 use crate::merge::conflict::without_what_is_beneath_files;
 use crate::merge::{
@@ -54,6 +55,25 @@ pub struct ReviewedMerge {
     pub message: Option<String>,
 }
 
+impl ReviewedMerge {
+    pub fn options(&self) -> MergeOptions {
+        MergeOptions {
+            level: self.level,
+            strategy: self.strategy,
+            ..MergeOptions::default()
+        }
+    }
+}
+
+/// A sequence that is reviewed, and what it was made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReviewedWork {
+    pub wish: Wish,
+    pub sequence: Sequence,
+    /// The target's view when it was planned: a tree, in hex. `None` where that does not count.
+    pub view: Option<String>,
+}
+
 /// What the store remembers of a review: one atomically replaced file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReviewRecord {
@@ -62,6 +82,9 @@ pub struct ReviewRecord {
     pub created_secs: i64,
     pub state: ReviewState,
     pub merge: ReviewedMerge,
+    /// What is to be done where that is no merge of a source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work: Option<Box<ReviewedWork>>,
     /// The sides as they were when it was planned, in hex: the target's commit, and the source's commit and tree.
     pub ours_commit: Option<String>,
     pub theirs_commit: Option<String>,
@@ -87,9 +110,24 @@ pub struct ConflictRecord {
     pub base: Vec<VersionRecord>,
     pub ours: Vec<VersionRecord>,
     pub theirs: Vec<VersionRecord>,
+    /// Of several commits that are made one after another: the one it is in, in hex, or a mail's subject.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
+    /// Of a patch that does not fit: why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejected: Option<Rejected>,
     /// `None`: it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolution: Option<ResolutionRecord>,
+}
+
+/// What of a patch does not fit a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rejected {
+    /// In git's words.
+    pub reason: String,
+    /// As git writes them to a `.rej` file; `None` where the file is not there to be patched, or should not be.
+    pub hunks: Option<Content>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,6 +137,14 @@ pub struct VersionRecord {
     #[serde(rename = "mode", with = "mode_text")]
     pub kind: TreeEntryKind,
     pub id: String,
+}
+
+/// What comes of resolutions.
+#[derive(Debug, Clone)]
+pub struct Resolved {
+    pub tree_id: ObjectId,
+    pub open: Vec<ConflictRecord>,
+    pub resolved: Vec<ConflictRecord>,
 }
 
 /// What is to become of a conflict, and why.
@@ -152,23 +198,13 @@ mod mode_text {
 
     use crate::git::TreeEntryKind;
 
-    const KINDS: [TreeEntryKind; 5] = [
-        TreeEntryKind::File,
-        TreeEntryKind::Executable,
-        TreeEntryKind::Symlink,
-        TreeEntryKind::Submodule,
-        TreeEntryKind::Directory,
-    ];
-
     pub fn serialize<S: Serializer>(kind: &TreeEntryKind, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&kind.mode_text())
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<TreeEntryKind, D::Error> {
         let text = String::deserialize(deserializer)?;
-        KINDS
-            .into_iter()
-            .find(|kind| kind.mode_text() == text)
+        TreeEntryKind::of_mode_text(text.as_bytes())
             .ok_or_else(|| D::Error::custom(format!("{text:?} is no mode of git's")))
     }
 }
@@ -201,7 +237,7 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn damaged(error: &dyn std::fmt::Display) -> ChangeError {
+pub(super) fn damaged(error: &dyn std::fmt::Display) -> ChangeError {
     ChangeError::Store(StoreError::Damaged {
         path: "a review".into(),
         reason: error.to_string(),
@@ -219,6 +255,8 @@ impl ConflictRecord {
             base: versions(MergeSide::Base),
             ours: versions(MergeSide::Ours),
             theirs: versions(MergeSide::Theirs),
+            of: None,
+            rejected: None,
             resolution: None,
         }
     }
@@ -270,11 +308,18 @@ impl ConflictRecord {
 }
 
 impl ReviewRecord {
-    /// The conflict of that path; any of the paths that it is about will do.
+    /// The conflict of that path; any of the paths that it is about will do. Of several, in commits one after another, an open one,
+    /// else the last.
     pub fn conflict_at(&mut self, path: &PathText) -> Option<&mut ConflictRecord> {
-        self.conflicts
-            .iter_mut()
-            .find(|conflict| conflict.path == *path || conflict.paths.contains(path))
+        let is_meant = |conflict: &ConflictRecord| conflict.path == *path || conflict.paths.contains(path);
+        let meant = |record: &ReviewRecord, is_open_only: bool| {
+            record
+                .conflicts
+                .iter()
+                .rposition(|conflict| is_meant(conflict) && !(is_open_only && conflict.resolution.is_some()))
+        };
+        let at = meant(self, true).or_else(|| meant(self, false))?;
+        self.conflicts.get_mut(at)
     }
 
     /// The sides that are no longer what was planned. Of a source only the content counts: what is uncommitted in a fork becomes
@@ -298,6 +343,14 @@ impl ReviewRecord {
         self.theirs_commit = theirs.commit_id.map(|id| id.to_string());
         self.theirs_tree = theirs.tree_id.to_string();
         self.replace_conflicts(conflicts);
+    }
+
+    /// Takes the conflicts of a sequence that was run with these resolutions in the place of those that were known.
+    pub fn take_conflicts(&mut self, ran: &Ran) {
+        self.conflicts = ran.resolved.clone();
+        if let Some(stopped) = &ran.stopped {
+            self.conflicts.extend(stopped.conflicts.iter().cloned());
+        }
     }
 
     /// How many conflicts have no resolution.
@@ -326,11 +379,31 @@ impl ReviewRecord {
         repository: &Repository,
         mut outcome: MergeOutcome,
     ) -> Result<MergeOutcome, ChangeError> {
+        let records = outcome.conflicts.iter().map(ConflictRecord::of).collect();
+        let Resolved { tree_id, open, .. } = self.resolve(repository, outcome.tree_id, records)?;
+        let is_open = |conflict: &Conflict| open.iter().any(|open| open.path == (&conflict.path).into());
+        let (open, settled): (Vec<_>, Vec<_>) = outcome.conflicts.into_iter().partition(is_open);
+        outcome.conflicts = open;
+        outcome.settled.extend(settled);
+        outcome.settled.sort_by(|a, b| a.path.cmp(&b.path));
+        outcome.tree_id = self.amend(repository, tree_id)?;
+        Ok(outcome)
+    }
+
+    /// Puts resolutions into a tree that leaves `conflicts` out.
+    pub fn resolve(
+        &self,
+        repository: &Repository,
+        tree_id: ObjectId,
+        conflicts: Vec<ConflictRecord>,
+    ) -> Result<Resolved, ChangeError> {
         let mut edits: Vec<TreeChange> = Vec::new();
-        let mut open = Vec::new();
-        for conflict in outcome.conflicts {
-            let now = ConflictRecord::of(&conflict);
-            let known = self.conflicts.iter().find(|known| known.has_same_inputs(&now));
+        let (mut open, mut resolved) = (Vec::new(), Vec::new());
+        for conflict in conflicts {
+            let known = self
+                .conflicts
+                .iter()
+                .find(|known| known.has_same_inputs(&conflict));
             match known.and_then(|known| known.resolution.as_ref()) {
                 None => open.push(conflict),
                 Some(resolution) => {
@@ -339,12 +412,25 @@ impl ReviewRecord {
                         .iter()
                         .map(VersionRecord::version)
                         .collect::<Result<_, _>>()?;
-                    edits.extend(conflict.edits(&Resolution::Versions(versions)));
-                    outcome.settled.push(conflict);
+                    edits.extend(conflict.conflict()?.edits(&Resolution::Versions(versions)));
+                    resolved.push(ConflictRecord {
+                        resolution: Some(resolution.clone()),
+                        ..conflict
+                    });
                 }
             }
         }
-        let mut edits = without_what_is_beneath_files(edits);
+        let edits = without_what_is_beneath_files(edits);
+        Ok(Resolved {
+            tree_id: repository.edit_tree(tree_id, &edits)?,
+            open,
+            resolved,
+        })
+    }
+
+    /// Puts the changes beside the conflicts into a tree.
+    pub fn amend(&self, repository: &Repository, tree_id: ObjectId) -> Result<ObjectId, ChangeError> {
+        let mut edits = Vec::new();
         for amendment in &self.amendments {
             edits.push(TreeChange {
                 path: parse(&amendment.path)?,
@@ -357,10 +443,7 @@ impl ReviewRecord {
                 },
             });
         }
-        outcome.conflicts = open;
-        outcome.settled.sort_by(|a, b| a.path.cmp(&b.path));
-        outcome.tree_id = repository.edit_tree(outcome.tree_id, &edits)?;
-        Ok(outcome)
+        Ok(repository.edit_tree(tree_id, &edits)?)
     }
 
     /// Puts this on the shelf as a new review; its number.
@@ -407,21 +490,42 @@ impl ReviewRecord {
                 },
             );
         }
-        let edits: Vec<TreeChange> = kept.into_values().collect();
-        repository.sync_blobs(edits.iter().filter_map(|edit| edit.new.map(|(_, id)| id)))?;
-        let tree_id = repository.edit_tree(repository.empty_tree_id(), &edits)?;
-        let parents: BTreeSet<&String> = records()
+        let mut commits: BTreeSet<&String> = records()
             .flat_map(|record| [&record.ours_commit, &record.theirs_commit])
             .flatten()
             .collect();
-        let parent_ids = parents
+        let works = || records().filter_map(|record| record.work.as_deref());
+        let views = works().filter_map(|work| Some((Need::Tree, work.view.as_ref()?)));
+        for (need, hex) in works().flat_map(|work| work.sequence.needs()).chain(views) {
+            let kind = match need {
+                Need::Commit => {
+                    commits.insert(hex);
+                    continue;
+                }
+                Need::Tree => TreeEntryKind::Directory,
+                Need::Blob => TreeEntryKind::File,
+            };
+            let id = ObjectId::from_hex(hex.as_bytes()).map_err(|error| damaged(&error))?;
+            let path = RepoPath::parse(hex.as_bytes()).map_err(|error: PathError| damaged(&error))?;
+            kept.insert(
+                hex.clone(),
+                TreeChange {
+                    path,
+                    new: Some((kind, id)),
+                },
+            );
+        }
+        let edits: Vec<TreeChange> = kept.into_values().collect();
+        repository.sync_blobs(edits.iter().filter_map(|edit| edit.new.map(|(_, id)| id)))?;
+        let tree_id = repository.edit_tree(repository.empty_tree_id(), &edits)?;
+        let parent_ids = commits
             .into_iter()
             .map(|hex| ObjectId::from_hex(hex.as_bytes()).map_err(|error| damaged(&error)))
             .collect::<Result<_, _>>()?;
         let commit_id = repository.write_commit(&CommitSpec {
             tree_id,
             parent_ids,
-            message: format!("tine: what review {} needs\n", self.id),
+            message: format!("tine: what review {} needs\n", self.id).into(),
             author: Some(Identity::tine()),
             committer: Some(Identity::tine()),
         })?;
@@ -447,10 +551,21 @@ impl ReviewRecord {
         versions.chain(resolved).chain(amended)
     }
 
-    /// Makes the merge again, of the sides as they were when it was planned, with resolutions and amendments.
-    pub fn merged(&self, repository: &Repository) -> Result<MergeOutcome, ChangeError> {
+    /// The trees that it leads from and to, made again of the sides as they were when it was planned, with resolutions and
+    /// amendments.
+    pub fn trees(&self, store: &Store, repository: &Repository) -> Result<(ObjectId, ObjectId), ChangeError> {
         let id = |hex: &String| ObjectId::from_hex(hex.as_bytes()).map_err(|error| damaged(&error));
         let ours = self.ours_commit.as_ref().map(id).transpose()?;
+        let ours_tree = match ours {
+            Some(ours) => repository.commit_info(ours)?.tree_id,
+            None => repository.empty_tree_id(),
+        };
+        let options = self.merge.options();
+        if let Some(work) = &self.work {
+            let view = work.view.as_ref().map(id).transpose()?;
+            let ran = self.run_again(store, repository)?;
+            return Ok((view.unwrap_or(ours_tree), ran.tree_id()));
+        }
         let theirs = self.theirs_commit.as_ref().unwrap_or(&self.theirs_tree);
         let outcome = merge(
             repository,
@@ -460,12 +575,35 @@ impl ReviewRecord {
                 theirs: id(theirs)?,
                 allow_unrelated: self.merge.allow_unrelated,
             },
-            &MergeOptions {
-                level: self.merge.level,
-                strategy: self.merge.strategy,
-            },
+            &options,
         )?;
-        self.put_into(repository, outcome)
+        Ok((ours_tree, self.put_into(repository, outcome)?.tree_id))
+    }
+
+    /// Runs the sequence of this review again, of how things were when it was planned, with its resolutions. What it commits is
+    /// signed by tine, and for nobody to see.
+    pub fn run_again(&self, store: &Store, repository: &Repository) -> Result<Ran, ChangeError> {
+        let id = |hex: &String| ObjectId::from_hex(hex.as_bytes()).map_err(|error| damaged(&error));
+        let Some(work) = &self.work else {
+            return Err(damaged(&"it is no review of a sequence"));
+        };
+        let commit_id = self.ours_commit.as_ref().map(id).transpose()?;
+        let tip = Tip {
+            commit_id,
+            tree_id: match commit_id {
+                Some(commit_id) => repository.commit_info(commit_id)?.tree_id,
+                None => repository.empty_tree_id(),
+            },
+        };
+        let view = work.view.as_ref().map(id).transpose()?;
+        let options = RunOptions {
+            merge: self.merge.options(),
+            allow_unrelated: self.merge.allow_unrelated,
+            author: Some(Identity::tine()),
+            committer: Some(Identity::tine()),
+            review: Some(self),
+        };
+        sequence::run(store, repository, &work.sequence, tip, view, &options)
     }
 
     /// What a commit's message says of the resolutions, as trailers.

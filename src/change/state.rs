@@ -4,7 +4,8 @@
 //! tree      the fork's view, as `git add -A` would take it
 //! parent    HEAD's commit, and with it all commits; none on a branch without a commit
 //! message   a subject, and trailers that say what the fork was:
-//!           Tine-Fork, Tine-Branch (unless HEAD is detached), Tine-Base (unless there is none), Tine-Format
+//!           Tine-Fork, Tine-Branch (unless HEAD is detached), Tine-Base and Tine-Fork-Point (unless there is
+//!           none), Tine-Format
 //! ```
 //!
 //! Being one commit, it moves as one ref, whole or not at all. What is staged is not told apart from what is not.
@@ -23,6 +24,7 @@ const FORMAT: &str = "1";
 const FORK: &str = "Tine-Fork: ";
 const BRANCH: &str = "Tine-Branch: ";
 const BASE: &str = "Tine-Base: ";
+const FORK_POINT: &str = "Tine-Fork-Point: ";
 const FORMAT_KEY: &str = "Tine-Format: ";
 
 /// A state, as it is read from its commit.
@@ -38,6 +40,8 @@ pub struct State {
     pub branch: Option<String>,
     /// The commit that the fork stood on. It need not be here.
     pub base: Option<ObjectId>,
+    /// Where its own commits begin; `None` where all are. It need not be here either.
+    pub fork_point: Option<ObjectId>,
     /// Whether its view is not HEAD's tree.
     pub is_uncommitted: bool,
     /// The subject of HEAD's commit.
@@ -53,6 +57,8 @@ pub struct State {
 pub struct StateOptions {
     pub author: Option<Identity>,
     pub committer: Option<Identity>,
+    /// Where the fork's own commits begin.
+    pub fork_point: Option<ObjectId>,
     /// A state that is taken instead, if it says the same.
     pub known: Option<ObjectId>,
 }
@@ -86,17 +92,20 @@ pub fn make(
     )?;
     let tree_id = write_tree(repository, &changeset)?;
     check_landed(repository, &changeset, tree_id)?;
+    let message = message(record, branch.as_deref(), options.fork_point);
     let spec = CommitSpec {
         tree_id,
         parent_ids: head.commit_id().into_iter().collect(),
-        message: message(record, branch.as_deref()),
+        message: message.as_str().into(),
         author: options.author.clone(),
         committer: options.committer.clone(),
     };
     let name = record.name.as_str();
     let last = repository.kept_as(name, STATE)?;
     let known = [options.known, last].into_iter().flatten();
-    let same = known.into_iter().find(|id| says_the_same(repository, *id, &spec));
+    let same = known
+        .into_iter()
+        .find(|id| says_the_same(repository, *id, &spec, &message));
     let commit_id = match same {
         Some(same) => same,
         None => repository.write_commit(&spec)?,
@@ -128,6 +137,7 @@ pub fn read(repository: &Repository, commit_id: ObjectId) -> Result<State, Chang
         fork,
         branch,
         base,
+        fork_point,
     } = trailers(&message);
     match format {
         Some(FORMAT) => {}
@@ -141,6 +151,7 @@ pub fn read(repository: &Repository, commit_id: ObjectId) -> Result<State, Chang
         [head] => Some(*head),
         _ => return Err(not_a_state()),
     };
+    let commit = |hex: &str| ObjectId::from_hex(hex.as_bytes()).ok();
     let (head_tree, summary) = match head {
         Some(head) => {
             let head = repository.commit_info(head)?;
@@ -154,7 +165,8 @@ pub fn read(repository: &Repository, commit_id: ObjectId) -> Result<State, Chang
         head,
         fork,
         branch: branch.map(str::to_owned),
-        base: base.and_then(|hex| ObjectId::from_hex(hex.as_bytes()).ok()),
+        base: base.and_then(commit),
+        fork_point: fork_point.and_then(commit),
         is_uncommitted: head_tree != info.tree_id,
         summary,
         sender_name: info.author_name,
@@ -163,15 +175,14 @@ pub fn read(repository: &Repository, commit_id: ObjectId) -> Result<State, Chang
     })
 }
 
-/// The commit that a fork made of `state` stands on: the one that the state names; where that is not here, where `trunk` (the
-/// commit that work begins at here) and the state's HEAD part, or that HEAD.
+/// The commit that a fork made of `state` counts as made from: the one that the state names; where that is not here, where `trunk`
+/// (the commit that work begins at here) and the state's HEAD part, or that HEAD.
 pub fn base_here(
     repository: &Repository,
     state: &State,
     trunk: Option<ObjectId>,
 ) -> Result<Option<ObjectId>, ChangeError> {
-    let is_commit = |id: &ObjectId| repository.has_object(*id) && repository.commit_info(*id).is_ok();
-    if let Some(base) = state.base.filter(is_commit) {
+    if let Some(base) = state.base.filter(|id| is_commit(repository, *id)) {
         return Ok(Some(base));
     }
     let (Some(_), Some(head), Some(trunk)) = (state.base, state.head, trunk) else {
@@ -185,7 +196,20 @@ pub fn base_here(
     Ok(Some(bases.first().copied().unwrap_or(head)))
 }
 
-fn message(record: &ForkRecord, branch: Option<&str>) -> String {
+/// Where the own commits of a fork made of `state` begin; `base` is the commit that it counts as made from.
+pub fn fork_point_here(repository: &Repository, state: &State, base: Option<ObjectId>) -> Option<ObjectId> {
+    match state.fork_point {
+        Some(point) if is_commit(repository, point) => Some(point),
+        Some(_) => base,
+        None => None,
+    }
+}
+
+fn is_commit(repository: &Repository, id: ObjectId) -> bool {
+    repository.has_object(id) && repository.commit_info(id).is_ok()
+}
+
+fn message(record: &ForkRecord, branch: Option<&str>, fork_point: Option<ObjectId>) -> String {
     let name = &record.name;
     let mut message = format!("tine: state of {name}\n\n{FORK}{name}\n");
     if let Some(branch) = branch {
@@ -194,18 +218,21 @@ fn message(record: &ForkRecord, branch: Option<&str>) -> String {
     if let Some(base) = &record.base_commit {
         message.push_str(&format!("{BASE}{base}\n"));
     }
+    if let Some(point) = fork_point {
+        message.push_str(&format!("{FORK_POINT}{point}\n"));
+    }
     message.push_str(&format!("{FORMAT_KEY}{FORMAT}\n"));
     message
 }
 
 /// Whether the commit `id` differs from the one to be made in nothing but who made it, and when.
-fn says_the_same(repository: &Repository, id: ObjectId, spec: &CommitSpec) -> bool {
-    let (Ok(info), Ok(message)) = (repository.commit_info(id), repository.commit_message(id)) else {
+fn says_the_same(repository: &Repository, id: ObjectId, spec: &CommitSpec, message: &str) -> bool {
+    let (Ok(info), Ok(said)) = (repository.commit_info(id), repository.commit_message(id)) else {
         return false;
     };
     info.tree_id == spec.tree_id
         && info.parent_ids == spec.parent_ids
-        && message == clean_message(&spec.message)
+        && said.as_bytes() == clean_message(message.as_bytes())
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -214,6 +241,7 @@ struct Trailers<'a> {
     fork: Option<&'a str>,
     branch: Option<&'a str>,
     base: Option<&'a str>,
+    fork_point: Option<&'a str>,
 }
 
 /// The trailers of a message: what its last paragraph says.
@@ -227,6 +255,7 @@ fn trailers(message: &str) -> Trailers<'_> {
         fork: value(FORK),
         branch: value(BRANCH),
         base: value(BASE),
+        fork_point: value(FORK_POINT),
     }
 }
 
@@ -242,6 +271,7 @@ mod tests {
             fork: Some("demo"),
             branch: Some("a/b c"),
             base: None,
+            fork_point: None,
         };
         assert_eq!(trailers(message), expected);
         for none in ["", "Tine-Format: 1", "s\n\nTine-Format: 1\n\nmore\n"] {

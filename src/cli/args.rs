@@ -7,9 +7,9 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::output::Color;
 use super::{
-    cat, commit, completions, daemon, delete, diff, doctor, exec, fetch, gc, list, log, ls, merge, mount, mv,
-    new, op, path, push, reset, resolve, restore, revert, review, rm, shell, snapshot, snapshots, stat,
-    status, tree, undo, unmount, walk, write,
+    apply, cat, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec, fetch, gc, handoff,
+    list, log, ls, merge, mount, mv, new, op, path, push, reset, resolve, restore, revert, review, rm, shell,
+    snapshot, snapshots, stat, status, tree, undo, unmount, update, walk, write,
 };
 
 const MAIN_JOB: &str = "\
@@ -90,10 +90,15 @@ pub enum Verb {
     #[command(aliases = ["ci"])]
     Commit(commit::Commit),
     Merge(merge::Merge),
+    #[command(aliases = ["pull"])]
+    Update(update::Update),
+    CherryPick(cherry_pick::CherryPick),
+    Apply(apply::Apply),
     Review(review::Review),
     Resolve(resolve::Resolve),
     Push(push::Push),
     Fetch(fetch::Fetch),
+    Handoff(handoff::Handoff),
     Log(log::Log),
     #[command(aliases = ["snap"])]
     Snapshot(snapshot::Snapshot),

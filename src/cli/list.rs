@@ -93,7 +93,7 @@ fn rows(forks: &[ForkInfo], output: &Output) -> Vec<Vec<Cell>> {
 
 /// What the fork began as: another fork or its snapshot, or a commit.
 fn origin(fork: &ForkInfo) -> String {
-    match (&fork.parent, &fork.base_commit) {
+    match (&fork.parent, &fork.fork_point) {
         (Some(parent), _) => match &parent.snapshot {
             Some(snapshot) => format!("{}@{snapshot}", parent.fork),
             None => parent.fork.to_string(),

@@ -45,7 +45,7 @@ pub fn run(verb: &Log, context: &Context) -> Result<Exit, Failure> {
         context.output.note("there are no commits yet");
         return Ok(SUCCESS);
     };
-    if fork.base_commit.as_ref() == Some(&head) {
+    if fork.fork_point.as_ref() == Some(&head) {
         context.output.note(&format!(
             "there are no commits since the base {}",
             short_id(&head)
@@ -58,7 +58,7 @@ pub fn run(verb: &Log, context: &Context) -> Result<Exit, Failure> {
         git.arg(format!("--max-count={count}"));
     }
     git.arg(&head);
-    if let Some(base) = &fork.base_commit {
+    if let Some(base) = &fork.fork_point {
         git.arg(format!("^{base}"));
     }
     git.arg("--");

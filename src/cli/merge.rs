@@ -10,9 +10,9 @@ use super::resolving::{self, Left, ResolverArgs};
 use super::{Exit, SUCCESS, identity, review};
 use crate::change::merge::FastForward;
 use crate::change::resolver::{Content, QuestionHunk};
-use crate::change::review::{ConflictRecord, ResolutionRecord, VersionRecord};
+use crate::change::review::{ConflictRecord, Rejected, ResolutionRecord, VersionRecord};
 use crate::daemon::protocol::{
-    Merge as Merged, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, Request, ReviewWish,
+    Merge as Merged, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, Request,
 };
 use crate::daemon::{ErrorCode, ExitCode, Failure};
 use crate::git::{CallerConfig, program};
@@ -122,6 +122,26 @@ pub enum StrategyArg {
     Union,
 }
 
+impl From<LevelArg> for Level {
+    fn from(level: LevelArg) -> Level {
+        match level {
+            LevelArg::Text => Level::Text,
+            LevelArg::Path => Level::Path,
+        }
+    }
+}
+
+impl From<StrategyArg> for Strategy {
+    fn from(strategy: StrategyArg) -> Strategy {
+        match strategy {
+            StrategyArg::Abort => Strategy::Abort,
+            StrategyArg::Ours => Strategy::Ours,
+            StrategyArg::Theirs => Strategy::Theirs,
+            StrategyArg::Union => Strategy::Union,
+        }
+    }
+}
+
 /// What conflicts in files look like (`merge.conflictStyle`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum MarkerStyle {
@@ -157,16 +177,8 @@ pub fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
         here,
         git_dir,
         base: verb.base.clone(),
-        level: match verb.level {
-            LevelArg::Text => Level::Text,
-            LevelArg::Path => Level::Path,
-        },
-        strategy: match verb.strategy {
-            StrategyArg::Abort => Strategy::Abort,
-            StrategyArg::Ours => Strategy::Ours,
-            StrategyArg::Theirs => Strategy::Theirs,
-            StrategyArg::Union => Strategy::Union,
-        },
+        level: verb.level.into(),
+        strategy: verb.strategy.into(),
         fast_forward: match (verb.no_ff || verb.resolving.semantic, verb.ff_only) {
             (true, _) => FastForward::Never,
             (_, true) => FastForward::Only,
@@ -176,14 +188,7 @@ pub fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
         all_or_nothing: verb.all_or_nothing,
         delete: verb.delete,
         dry_run: verb.dry_run,
-        review: match (
-            verb.resolving.semantic,
-            verb.review || verb.resolving.resolver.is_some(),
-        ) {
-            (true, _) => ReviewWish::Always,
-            (false, true) => ReviewWish::OnConflict,
-            (false, false) => ReviewWish::Never,
-        },
+        review: verb.resolving.review_wish(verb.review),
         markers: verb.markers.is_some(),
         message: (!verb.message.is_empty()).then(|| verb.message.join("\n\n")),
         author: Some(author),
@@ -316,6 +321,10 @@ struct ConflictDocument<'a> {
     theirs: Vec<VersionDocument<'a>>,
     hunks: Vec<QuestionHunk>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    of: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rejected: Option<&'a Rejected>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     resolution: Option<ResolutionDocument<'a>>,
 }
 
@@ -363,6 +372,8 @@ fn conflicts_with_contents<'a>(
                 ours: versions(&conflict.ours)?,
                 theirs: versions(&conflict.theirs)?,
                 hunks: hunks(context, conflict)?,
+                of: conflict.of.as_deref(),
+                rejected: conflict.rejected.as_ref(),
                 resolution: match &conflict.resolution {
                     Some(resolution) => Some(ResolutionDocument {
                         resolution,
@@ -424,7 +435,8 @@ fn told(merged: &Merged, is_begun: bool, output: &Output) -> String {
     text
 }
 
-fn target_name(target: &MergeTarget) -> String {
+/// How a target is spoken of.
+pub fn target_name(target: &MergeTarget) -> String {
     match (&target.branch, &target.fork) {
         (Some(branch), _) => branch.clone(),
         (None, Some(fork)) => fork.to_string(),
@@ -487,5 +499,6 @@ pub fn kind_in_words(conflict: &ConflictRecord) -> String {
         ConflictKind::DirectoryFile => by_side("file here, directory there", "directory here, file there"),
         ConflictKind::DirectoryRenamed => "in a directory that was renamed".to_owned(),
         ConflictKind::Submodule => "submodule moved on both sides".to_owned(),
+        ConflictKind::Rejected => "the patch does not fit".to_owned(),
     }
 }

@@ -14,9 +14,11 @@
 //! Nothing outside this folder prints. Standard output holds the answer and nothing else: text, or with `--json` one
 //! JSON value; notes, progress and failures in words go to standard error. `docs/json.md` is the contract with scripts.
 
+mod apply;
 mod args;
 mod cat;
 mod checks;
+mod cherry_pick;
 mod commit;
 mod completions;
 mod content;
@@ -30,6 +32,7 @@ mod failures;
 mod fetch;
 mod fsmonitor;
 mod gc;
+mod handoff;
 mod hooks;
 mod identity;
 mod inside;
@@ -52,6 +55,7 @@ mod restore;
 mod revert;
 mod review;
 mod rm;
+mod sequencing;
 mod shell;
 mod snapshot;
 mod snapshots;
@@ -60,6 +64,7 @@ mod status;
 mod tree;
 mod undo;
 mod unmount;
+mod update;
 mod usage;
 mod walk;
 mod write;
@@ -130,10 +135,14 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Revert(verb) => revert::run(verb, &context),
         Verb::Commit(verb) => commit::run(verb, &context),
         Verb::Merge(verb) => merge::run(verb, &context),
+        Verb::Update(verb) => update::run(verb, &context),
+        Verb::CherryPick(verb) => cherry_pick::run(verb, &context),
+        Verb::Apply(verb) => apply::run(verb, &context),
         Verb::Review(verb) => review::run(verb, &context),
         Verb::Resolve(verb) => resolve::run(verb, &context),
         Verb::Push(verb) => push::run(verb, &context),
         Verb::Fetch(verb) => fetch::run(verb, &context),
+        Verb::Handoff(verb) => handoff::run(verb, &context),
         Verb::Log(verb) => log::run(verb, &context),
         Verb::Snapshot(verb) => snapshot::run(verb, &context),
         Verb::Snapshots(verb) => snapshots::run(verb, &context),

@@ -74,7 +74,7 @@ pub struct NewOptions {
     pub no_carry: bool,
 
     /// What unmounting does with uncommitted changes: `keep`, `commit`, `discard` (they are kept as a snapshot), `merge` (into
-    /// the branch that it came from) or `merge:TARGET`
+    /// the branch that it came from) or `merge:TARGET`, `handoff` (hand over what is committed) or `handoff:TARGET`
     #[arg(long, value_parser = parse_policy, value_name = "POLICY", default_value = "keep")]
     pub on_unmount: UnmountPolicy,
 

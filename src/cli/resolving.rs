@@ -70,9 +70,11 @@ pub fn resolve(
         connection,
         by: command,
         shown: None,
+        asked: Vec::new(),
     };
     asking.shown = Some(review::ask(&Request::Review { review }, asking.connection)?);
-    asking.ask_of_conflicts(&resolver)?;
+    // Where commits are made one after another, what is resolved may bring up more.
+    while asking.ask_of_conflicts(&resolver)? > 0 {}
     if asking.shown()?.info.open > 0 {
         return Ok(Left::Open);
     }
@@ -87,6 +89,8 @@ struct Asking<'a> {
     connection: &'a mut Connection,
     by: &'a str,
     shown: Option<ReviewShown>,
+    /// Conflicts that it was asked about.
+    asked: Vec<ConflictRecord>,
 }
 
 impl Asking<'_> {
@@ -96,16 +100,19 @@ impl Asking<'_> {
             .ok_or_else(|| Failure::new(ErrorCode::Internal, "the review was not read"))
     }
 
-    fn ask_of_conflicts(&mut self, resolver: &dyn Resolver) -> Result<(), Failure> {
+    /// Asks about open conflicts that it was not asked about yet; how many those were.
+    fn ask_of_conflicts(&mut self, resolver: &dyn Resolver) -> Result<usize, Failure> {
         let shown = self.shown()?.clone();
         let record = &shown.info.record;
         let ours_commits = self.commits(record.ours_commit.as_deref(), record.theirs_commit.as_deref())?;
         let theirs_commits = self.commits(record.theirs_commit.as_deref(), record.ours_commit.as_deref())?;
-        for conflict in record
+        let open: Vec<&ConflictRecord> = record
             .conflicts
             .iter()
-            .filter(|conflict| conflict.resolution.is_none())
-        {
+            .filter(|conflict| conflict.resolution.is_none() && !self.asked.contains(conflict))
+            .collect();
+        for conflict in &open {
+            self.asked.push((*conflict).clone());
             let question = ConflictQuestion {
                 kind: conflict.kind,
                 path: conflict.path.clone(),
@@ -154,7 +161,7 @@ impl Asking<'_> {
                 }
             }
         }
-        Ok(())
+        Ok(open.len())
     }
 
     fn ask_of_all(&mut self, resolver: &dyn Resolver) -> Result<Left, Failure> {

@@ -8,7 +8,7 @@ use super::context::{Connection, Context};
 use super::inside::command_line;
 use super::merge::{kind_in_words, tell_merge, with_contents};
 use super::output::{Cell, Output, Tone, counted, human_age, now_secs, one_line, quoted, short_id, table};
-use super::{Exit, SUCCESS, identity};
+use super::{Exit, SUCCESS, identity, sequencing};
 use crate::change::review::{ResolvedHow, ReviewState};
 use crate::daemon::Failure;
 use crate::daemon::protocol::{Answer, ChangeLine, CommitReviewRequest, Request, ReviewInfo, ReviewShown};
@@ -343,6 +343,15 @@ pub fn commit(
         committer: Some(identity::committer(dir, config.as_ref())?),
         command: command_line(),
     };
-    let merged = connection.merged(&Request::CommitReview(Box::new(request)))?;
-    tell_merge(context, &merged)
+    let request = Request::CommitReview(Box::new(request));
+    let done = connection.ask(&request, |answer| match answer {
+        Answer::Merge(_) | Answer::Sequenced(_) => Some(answer),
+        _ => None,
+    })?;
+    match done {
+        Answer::Sequenced(done) => sequencing::tell(context, &done),
+        Answer::Merge(merged) => tell_merge(context, &merged),
+        // Nothing else came through.
+        _ => Ok(SUCCESS),
+    }
 }

@@ -62,6 +62,9 @@ fn rows(snapshots: &[SnapshotInfo], output: &Output) -> Vec<Vec<Cell>> {
             SnapshotReason::BeforeReset => "taken before a reset",
             SnapshotReason::BeforeDiscard => "taken before the changes were discarded",
             SnapshotReason::BeforeMerge => "taken before a merge",
+            SnapshotReason::BeforeUpdate => "taken before an update",
+            SnapshotReason::BeforeCherryPick => "taken before a cherry-pick",
+            SnapshotReason::BeforeApply => "taken before patches were applied",
         });
         vec![
             Cell::new(snapshot.name.as_str()).toned(output, Tone::Name),

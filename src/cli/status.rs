@@ -43,7 +43,7 @@ fn told(fork: &ForkInfo, changes: &Changes, output: &Output) -> String {
         Some(branch) => format!("on branch {}", output.paint(Tone::Name, branch)),
         None => "with a detached HEAD".to_owned(),
     };
-    let stand = match (&changes.head_commit, &fork.base_commit) {
+    let stand = match (&changes.head_commit, &fork.fork_point) {
         (None, _) => "no commits yet".to_owned(),
         (Some(head), Some(base)) if head == base => format!("HEAD {}, its base", short_id(head)),
         (Some(head), Some(base)) => format!("HEAD {}, base {}", short_id(head), short_id(base)),

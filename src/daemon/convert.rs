@@ -96,6 +96,14 @@ impl From<GitError> for Failure {
                 .into_iter()
                 .fold(Failure::new(ErrorCode::HookRefused, message), Failure::cause)
                 .hint("do what the hook `pre-push` says; nothing was sent"),
+            GitError::BadPatch { reason } => Failure::new(ErrorCode::BadPatch, "git cannot read this as a patch")
+                .cause(reason)
+                .hint("a patch is what `git diff --binary` or `diff -u` prints; `-p0` is for one whose paths have no `a/` and `b/`"),
+            GitError::NotAMailbox { reason } => {
+                Failure::new(ErrorCode::NotAMailbox, "it is no mailbox of patches")
+                    .cause(reason)
+                    .hint("`git format-patch --stdout BASE..HEAD` makes one")
+            }
             GitError::NoIdentity(reason) => {
                 Failure::new(ErrorCode::NoIdentity, "git does not know who commits")
                     .cause(reason)
@@ -353,6 +361,8 @@ impl From<ChangeError> for Failure {
                 .hint("commit them (`tine commit`), or take them back (`tine revert`); nothing was changed"),
             ChangeError::NoMergeBase => Failure::new(ErrorCode::NoMergeBase, message)
                 .hint("name what both sides began as: `--base REV`"),
+            ChangeError::EmptyPick { .. } => Failure::new(ErrorCode::EmptyPick, message)
+                .hint("`--empty drop` leaves out what became empty, `--empty keep` makes such commits; nothing was changed"),
             ChangeError::NotFastForward => Failure::new(ErrorCode::NotFastForward, message)
                 .hint("without `--ff-only` a merge commit is made"),
             ChangeError::NoSuchPoint { fork, .. } => Failure::new(ErrorCode::NoSuchPoint, message).hint(format!(
@@ -365,6 +375,15 @@ impl From<ChangeError> for Failure {
             ChangeError::NotAState { .. } => Failure::new(ErrorCode::NoSuchState, message)
                 .hint("`tine push` makes states; what else is there may have been put there by another program"),
             ChangeError::NewerState { .. } => newer_format(message),
+            ChangeError::NoSuchHandoff(_) => Failure::new(ErrorCode::NoSuchHandoff, message)
+                .hint("`tine handoff list --all` shows the handoffs"),
+            ChangeError::DamagedHandoff { id, reason } => {
+                Failure::new(ErrorCode::StoreDamaged, format!("the handoff {id} is damaged"))
+                    .cause(reason)
+                    .hint(format!(
+                        "`tine handoff delete {id} --force` lets it go; `tine handoff create FORK` makes another"
+                    ))
+            }
             ChangeError::NothingCalled(_) => Failure::new(ErrorCode::NoSuchPoint, message)
                 .hint("`tine list` shows the forks, `git log --all --oneline` the revisions; a snapshot is `fork@snapshot`"),
             ChangeError::Git(source) => source.into(),

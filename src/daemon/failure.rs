@@ -27,6 +27,8 @@ pub enum ExitCode {
     Environment,
     /// There was nothing to do.
     Nothing,
+    /// It was not done in the time that was given.
+    Timeout,
 }
 
 impl ExitCode {
@@ -40,6 +42,7 @@ impl ExitCode {
             ExitCode::Conflict => 5,
             ExitCode::Environment => 6,
             ExitCode::Nothing => 7,
+            ExitCode::Timeout => 8,
         }
     }
 }
@@ -138,8 +141,20 @@ error_codes! {
     /// A side of the review has moved on.
     ReviewOutdated = "review-outdated", Refused;
     NoSuchConflict = "no-such-conflict", NotFound;
+    /// What was given is no patch, or no mailbox of patches.
+    BadPatch = "bad-patch", Usage;
+    /// A commit that is to be made again would change nothing.
+    EmptyPick = "empty-pick", Refused;
     NoMergeBase = "no-merge-base", Usage;
     NotFastForward = "not-fast-forward", Refused;
+    NoSuchHandoff = "no-such-handoff", NotFound;
+    /// The handoff is being made, or deleting it would lose work.
+    HandoffState = "handoff-state", Refused;
+    /// The handoff could not be made.
+    HandoffFailed = "handoff-failed", Failure;
+    NotAMailbox = "not-a-mailbox", Usage;
+    /// What was waited for did not come in time.
+    Timeout = "timeout", Timeout;
     EmptyMessage = "empty-message", Usage;
     NoSuchRemote = "no-such-remote", NotFound;
     /// No fork of that name is on the remote, or what is there is none.
@@ -315,6 +330,7 @@ mod tests {
             ExitCode::Conflict,
             ExitCode::Environment,
             ExitCode::Nothing,
+            ExitCode::Timeout,
         ] {
             let name = serde_json::to_value(exit).unwrap();
             let row = format!("| {} | `{}` |", exit.code(), name.as_str().unwrap());

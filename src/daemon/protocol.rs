@@ -8,10 +8,12 @@
 
 mod files;
 mod forks;
+mod handoff;
 mod merging;
 mod process;
 mod remotes;
 mod reviewing;
+mod sequencing;
 mod work;
 
 use std::path::PathBuf;
@@ -26,12 +28,17 @@ pub use self::forks::{
     CarryInfo, Collected, Deleted, ForkInfo, NewRequest, RestoreRequest, Restored, SnapshotInfo,
     SnapshotPolicy, UnmountAction, Unmounted,
 };
+pub use self::handoff::{
+    CreateHandoff, HandoffAnswer, HandoffDeleted, HandoffInfo, HandoffRequest, HandoffShown, ImportHandoff,
+    PatchLine,
+};
 pub use self::merging::{Merge, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, ReviewWish};
 pub use self::process::{DaemonInfo, Figures, MountFigures};
 pub use self::remotes::{RemoteFork, StateMade, StateRequest};
 pub use self::reviewing::{
     CommitReviewRequest, JudgeRequest, ResolutionWish, ResolveRequest, ReviewInfo, ReviewShown,
 };
+pub use self::sequencing::{SequenceRequest, SequenceWish, Sequenced, SequencedCommit};
 pub use self::work::{
     ChangeKindText, ChangeLine, Changes, CommitLine, Committed, Difference, PointInfo, PointKind,
     RevertRequest, Reverted,
@@ -144,6 +151,8 @@ pub enum Request {
     State(Box<StateRequest>),
     /// Answers [`Answer::Merge`], whatever came of it.
     Merge(Box<MergeRequest>),
+    /// Brings a fork up to date, makes commits again or applies a patch. Answers [`Answer::Sequenced`], whatever came of it.
+    Sequence(Box<SequenceRequest>),
     /// Open reviews, or all. Answers [`Answer::Reviews`].
     Reviews {
         all: bool,
@@ -162,8 +171,10 @@ pub enum Request {
     AbortReview {
         review: u64,
     },
-    /// Answers [`Answer::Merge`].
+    /// Answers [`Answer::Merge`] or [`Answer::Sequenced`].
     CommitReview(Box<CommitReviewRequest>),
+    /// Answers [`Answer::Handoff`].
+    Handoff(Box<HandoffRequest>),
     /// What changed in the fork that is mounted at `dir`, since the moment that git's index names. Answers
     /// [`Answer::Changed`].
     Changed {
@@ -265,11 +276,13 @@ pub enum Answer {
     Committed(Committed),
     State(Box<StateMade>),
     Merge(Box<Merge>),
+    Sequenced(Box<Sequenced>),
     Reviews {
         reviews: Vec<ReviewInfo>,
         damaged: Vec<Failure>,
     },
     Review(Box<ReviewShown>),
+    Handoff(Box<HandoffAnswer>),
     /// Paths that changed, as git takes them: with all beneath those that end in a slash. `token` names this moment.
     Changed {
         token: String,

@@ -30,6 +30,8 @@ pub fn fork_info(daemon: &Daemon, slot: &Slot, record: &ForkRecord) -> Result<Fo
         created_secs: record.created_secs,
         branch: head.short_branch().map(str::to_owned),
         base_commit: record.base_commit.clone(),
+        from_branch: record.from_branch.clone(),
+        fork_point: record.fork_point.clone().or_else(|| record.base_commit.clone()),
         head_commit: head.commit_id().map(|id| id.to_string()),
         parent: record.parent.clone(),
         mount_dir: record.mount_dir.clone(),

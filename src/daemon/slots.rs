@@ -1,7 +1,7 @@
 //! What the daemon has in memory: one slot for each fork, with its open file system and its mount.
 //!
-//! Lock order: `stopped` → `reviews` → [`Daemon::slots`] (let go of at once) → a slot's `turn` → its `state` → whatever store,
-//! workspace and mount lock themselves. `turn` is held for the whole of a request that changes a fork and is what
+//! Lock order: `stopped` → `reviews` → [`Daemon::slots`] (let go of at once) → a slot's `turn` → that of `handoffs`, or the slot's
+//! `state` → whatever store, workspace and mount lock themselves. `turn` is held for the whole of a request that changes a fork and is what
 //! serialises those; `state` is held for moments only, never while waiting for a mount, a disk or a lock of the left.
 //!
 //! A mount ends for one of two reasons, and [`Ending`] decides which: because the daemon unmounts it, or because
@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::failure::{ErrorCode, Failure};
+use super::handoffs::Handoffs;
 use super::presence::Presence;
 use super::{monitor, place, policy, room};
 use crate::attr::Timestamp;
@@ -48,6 +49,8 @@ pub struct Daemon {
     pub presence: Presence,
     /// Held while a review is changed; taken before any turn.
     pub reviews: Mutex<()>,
+    /// Internally synchronised; what it locks is taken after any turn, and held for moments.
+    pub handoffs: Handoffs,
 }
 
 /// One fork in memory.
@@ -148,6 +151,7 @@ impl Daemon {
             stopped: Mutex::new(false),
             presence: Presence::new(),
             reviews: Mutex::new(()),
+            handoffs: Handoffs::default(),
         }
     }
 
@@ -193,7 +197,10 @@ impl Daemon {
         self.stopping.store(true, Ordering::SeqCst);
         let outcome = unmount_all();
         match &outcome {
-            Ok(()) => *stopped = true,
+            Ok(()) => {
+                *stopped = true;
+                self.handoffs.wake();
+            }
             Err(_) => self.stopping.store(false, Ordering::SeqCst),
         }
         outcome

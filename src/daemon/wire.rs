@@ -37,7 +37,7 @@ enum ReplyOut<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum ReplyIn {
-    Ok(Answer),
+    Ok(Box<Answer>),
     Error(Failure),
 }
 
@@ -113,7 +113,7 @@ pub fn decode_request(line: &[u8]) -> Result<Request, Failure> {
 /// Understands an answer line.
 pub fn decode_response(line: &[u8]) -> Response {
     match serde_json::from_slice(line) {
-        Ok(ReplyIn::Ok(answer)) => Ok(answer),
+        Ok(ReplyIn::Ok(answer)) => Ok(*answer),
         Ok(ReplyIn::Error(failure)) => Err(failure),
         Err(error) => {
             Err(version_mismatch(&PROTOCOL_VERSION.to_string(), "another").cause(error.to_string()))

@@ -97,7 +97,9 @@ fn of_git(error: &GitError) -> Errno {
         | GitError::IndexLocked { .. }
         | GitError::RefLocked { .. }
         | GitError::UnrelatedHistories
+        | GitError::BadPatch { .. }
         | GitError::NoIdentity(_)
+        | GitError::NotAMailbox { .. }
         | GitError::GitTooOld { .. }
         | GitError::GitMissing(_)
         | GitError::GitFailed { .. }

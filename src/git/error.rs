@@ -74,6 +74,11 @@ pub enum GitError {
     RemoteUnreachable { remote: String, said: Vec<String> },
     #[error("a hook kept {name} from being pushed")]
     PushHook { name: String, said: Vec<String> },
+    #[error("this is no patch that git can read: {reason}")]
+    BadPatch { reason: String },
+    /// Or one without a patch.
+    #[error("it is no mailbox of patches: {reason}")]
+    NotAMailbox { reason: String },
     #[error("no identity: {0}")]
     NoIdentity(String),
     #[error("git {wanted} or newer is needed, {found} was found")]

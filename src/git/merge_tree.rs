@@ -21,6 +21,8 @@ pub struct MergeTreeSpec {
     pub theirs: ObjectId,
     /// Whether histories that have nothing in common are merged, over an empty base.
     pub allow_unrelated: bool,
+    /// As `merge.directoryRenames` is `false`, whatever it is.
+    pub ignore_directory_renames: bool,
 }
 
 /// git's answer.
@@ -136,7 +138,11 @@ impl Repository {
             .arg(self.common_dir())
             .arg("--work-tree")
             .arg(self.common_dir())
-            .arg(format!("--attr-source={attributes_id}"))
+            .arg(format!("--attr-source={attributes_id}"));
+        if spec.ignore_directory_renames {
+            command.args(["-c", "merge.directoryRenames=false"]);
+        }
+        command
             .args(["merge-tree", "--write-tree", "-z", "--messages"])
             // With more, what was merged on the way to a base is told as if it were part of this merge.
             .env("GIT_MERGE_VERBOSITY", "2");

@@ -63,6 +63,19 @@ impl TreeEntryKind {
     pub fn mode_text(self) -> String {
         format!("{:06o}", self.mode())
     }
+
+    /// The reverse of [`mode_text`](Self::mode_text).
+    pub fn of_mode_text(text: &[u8]) -> Option<TreeEntryKind> {
+        [
+            TreeEntryKind::File,
+            TreeEntryKind::Executable,
+            TreeEntryKind::Symlink,
+            TreeEntryKind::Submodule,
+            TreeEntryKind::Directory,
+        ]
+        .into_iter()
+        .find(|kind| kind.mode_text().as_bytes() == text)
+    }
 }
 
 impl From<gix::objs::tree::EntryMode> for TreeEntryKind {

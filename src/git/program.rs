@@ -179,6 +179,17 @@ pub fn converse(command: &mut Command, told: &mut dyn FnMut(&[u8])) -> Result<Fi
     })
 }
 
+/// Runs `command` to its end with what `input` gives, however it exits.
+pub fn finish_reading(command: &mut Command, input: Stdio) -> Result<Finished, GitError> {
+    let child = spawn(command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()))?;
+    let output = child.wait_with_output().map_err(GitError::GitMissing)?;
+    Ok(Finished {
+        status: output.status,
+        stdout: output.stdout,
+        stderr: output.stderr,
+    })
+}
+
 /// Starts `command`; tells a missing directory from a missing git.
 pub fn spawn(command: &mut Command) -> Result<Child, GitError> {
     command.spawn().map_err(|source| match command.get_current_dir() {

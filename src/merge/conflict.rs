@@ -42,6 +42,8 @@ pub enum ConflictKind {
     DirectoryRenamed,
     /// Both moved a submodule, and neither commit has the other.
     Submodule,
+    /// A patch does not fit: ours is what is there, theirs that with what fits.
+    Rejected,
 }
 
 /// What one side has.

@@ -158,6 +158,7 @@ fn both(conflict: &Conflict) -> Option<Resolution> {
         | ConflictKind::Binary
         | ConflictKind::DirectoryFile
         | ConflictKind::DirectoryRenamed
-        | ConflictKind::Submodule => None,
+        | ConflictKind::Submodule
+        | ConflictKind::Rejected => None,
     }
 }

@@ -50,7 +50,16 @@ impl Sides {
 
     fn merge(&self, level: Level, strategy: Strategy) -> (Repository, MergeOutcome) {
         let repository = self.test.open();
-        let outcome = merge(&repository, &self.input(), &MergeOptions { level, strategy }).unwrap();
+        let outcome = merge(
+            &repository,
+            &self.input(),
+            &MergeOptions {
+                level,
+                strategy,
+                ..MergeOptions::default()
+            },
+        )
+        .unwrap();
         (repository, outcome)
     }
 
@@ -349,7 +358,11 @@ fn submodules_that_both_moved_are_in_conflict() {
         allow_unrelated: false,
     };
     for level in [Level::Text, Level::Path] {
-        let options = |strategy| MergeOptions { level, strategy };
+        let options = |strategy| MergeOptions {
+            level,
+            strategy,
+            ..MergeOptions::default()
+        };
         let repository = test.open();
         let open = merge(&repository, &input, &options(Strategy::Abort)).unwrap();
         assert_eq!(open.conflicts[0].kind, ConflictKind::Submodule);

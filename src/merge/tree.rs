@@ -51,6 +51,8 @@ pub enum Strategy {
 pub struct MergeOptions {
     pub level: Level,
     pub strategy: Strategy,
+    /// Files that one side adds stay where it has them, even if the other renamed the directory (`merge.directoryRenames`).
+    pub ignore_directory_renames: bool,
 }
 
 /// What a merge gives.
@@ -79,19 +81,24 @@ pub fn merge(
     options: &MergeOptions,
 ) -> Result<MergeOutcome, GitError> {
     let (tree_id, conflicts) = match options.level {
-        Level::Text => merge_texts(repository, input)?,
+        Level::Text => merge_texts(repository, input, options)?,
         Level::Path => merge_paths(repository, input)?,
     };
     settle(repository, tree_id, conflicts, options)
 }
 
 /// As git does.
-fn merge_texts(repository: &Repository, input: &MergeInput) -> Result<(ObjectId, Vec<Conflict>), GitError> {
+fn merge_texts(
+    repository: &Repository,
+    input: &MergeInput,
+    options: &MergeOptions,
+) -> Result<(ObjectId, Vec<Conflict>), GitError> {
     let merged = repository.merge_tree(&MergeTreeSpec {
         base: input.base,
         ours: input.ours,
         theirs: input.theirs,
         allow_unrelated: input.allow_unrelated,
+        ignore_directory_renames: options.ignore_directory_renames,
     })?;
     if merged.is_clean {
         return Ok((merged.tree_id, Vec::new()));

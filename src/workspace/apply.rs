@@ -15,7 +15,7 @@ use super::fs::{Found, Workspace};
 use super::inodes::BaseRef;
 use super::mutate::NewNode;
 use super::operations::doing::{DIRECTORY, Doing, Named};
-use super::operations::{By, Change, OperationKind, Undoes};
+use super::operations::{By, Change, HeadMove, OperationKind, Undoes};
 use super::ops::Caller;
 use crate::attr::{FileKind, Ino};
 use crate::git::{BlobContent, ObjectId, TreeEntryKind};
@@ -66,6 +66,8 @@ pub enum FileContent {
 pub struct ApplyOptions {
     /// What is in their way and in no changeset, such as ignored files, goes. Repositories stay in any case.
     pub force: bool,
+    /// What kind of operation it is told to be; default: [`Revert`](OperationKind::Revert).
+    pub kind: Option<OperationKind>,
     /// HEAD goes with it, or has gone.
     pub advance: Option<Advance>,
 }
@@ -73,9 +75,7 @@ pub struct ApplyOptions {
 /// What is written down of a move of HEAD, in the operation that lets the view follow.
 #[derive(Debug, Clone)]
 pub struct Advance {
-    pub from: Option<ObjectId>,
-    pub to: Option<ObjectId>,
-    pub kind: OperationKind,
+    pub moved: HeadMove,
     /// What this takes back, or does again.
     pub undoes: Option<Undoes>,
 }
@@ -94,16 +94,10 @@ impl Workspace {
         {
             return Err(OperationError::DotGit(refused.path.clone()));
         }
-        let kind = options
-            .advance
-            .as_ref()
-            .map_or(OperationKind::Revert, |advance| advance.kind);
+        let kind = options.kind.unwrap_or(OperationKind::Revert);
         self.operate(by, kind, |doing| {
             if let Some(advance) = &options.advance {
-                doing.note(Change::Advanced {
-                    from: advance.from.map(|id| id.to_string()),
-                    to: advance.to.map(|id| id.to_string()),
-                });
+                doing.note(Change::Advanced(advance.moved.clone()));
                 doing.undoes(advance.undoes.clone());
             }
             let mut applying = Applying {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::fork::ForkName;
-use super::operations::{Direction, Undoes};
+use super::operations::{Direction, HeadMove, Undoes};
 use crate::git::GitError;
 use crate::layer::LayerError;
 use crate::path::{PathError, RepoPath};
@@ -117,13 +117,8 @@ pub enum OperationError {
     },
     #[error("the operation {id} exchanged the whole fork, which was the snapshot {before} before")]
     IsSwitch { id: u64, before: String },
-    /// Commits are in hex.
     #[error("the operation {} moved HEAD as well", .undoes.operation)]
-    IsAdvance {
-        undoes: Undoes,
-        from: Option<String>,
-        to: Option<String>,
-    },
+    IsAdvance { undoes: Undoes, moved: HeadMove },
     #[error("the content for {path} could not be read")]
     Source { path: RepoPath, source: std::io::Error },
     #[error("{}: {source}", shown(path))]

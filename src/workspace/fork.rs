@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::base_nodes::BaseAttrs;
 use super::carry::CarryRecord;
 use super::error::StoreError;
+use super::operations::HeadMove;
 use super::snapshot::SnapshotEvery;
 use crate::git::ConversionSettings;
 use crate::path::text::{host_path, optional_host_path};
@@ -71,7 +72,8 @@ impl From<ForkName> for String {
     }
 }
 
-/// What unmounting does with the layer: in words `keep`, `commit`, `discard`, `merge` or `merge:TARGET`.
+/// What unmounting does with the layer: in words `keep`, `commit`, `discard`, `merge`, `merge:TARGET`, `handoff` or
+/// `handoff:TARGET`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum UnmountPolicy {
@@ -84,6 +86,8 @@ pub enum UnmountPolicy {
     Discard,
     /// What `git add -A` would take is committed and merged into a fork or branch; default: the branch it came from.
     Merge { into: Option<String> },
+    /// The layer stays as it is, and what is committed is handed over to a fork or branch; default: what it came from.
+    Handoff { to: Option<String> },
 }
 
 impl UnmountPolicy {
@@ -93,12 +97,16 @@ impl UnmountPolicy {
             Some(("merge", into)) if !into.is_empty() => Some(UnmountPolicy::Merge {
                 into: Some(into.to_owned()),
             }),
+            Some(("handoff", to)) if !to.is_empty() => Some(UnmountPolicy::Handoff {
+                to: Some(to.to_owned()),
+            }),
             Some(_) => None,
             None => match word {
                 "keep" => Some(UnmountPolicy::Keep),
                 "commit" => Some(UnmountPolicy::Commit),
                 "discard" => Some(UnmountPolicy::Discard),
                 "merge" => Some(UnmountPolicy::Merge { into: None }),
+                "handoff" => Some(UnmountPolicy::Handoff { to: None }),
                 _ => None,
             },
         }
@@ -113,6 +121,8 @@ impl fmt::Display for UnmountPolicy {
             UnmountPolicy::Discard => f.write_str("discard"),
             UnmountPolicy::Merge { into: None } => f.write_str("merge"),
             UnmountPolicy::Merge { into: Some(into) } => write!(f, "merge:{into}"),
+            UnmountPolicy::Handoff { to: None } => f.write_str("handoff"),
+            UnmountPolicy::Handoff { to: Some(to) } => write!(f, "handoff:{to}"),
         }
     }
 }
@@ -122,7 +132,7 @@ impl TryFrom<String> for UnmountPolicy {
 
     fn try_from(word: String) -> Result<UnmountPolicy, String> {
         UnmountPolicy::parse(&word).ok_or_else(|| {
-            format!("{word:?} is none of `keep`, `commit`, `discard`, `merge` and `merge:TARGET`")
+            format!("{word:?} is none of `keep`, `commit`, `discard`, `merge`, `merge:TARGET`, `handoff` and `handoff:TARGET`")
         })
     }
 }
@@ -200,12 +210,12 @@ pub struct Parent {
     pub snapshot: Option<ForkName>,
 }
 
-/// A move of HEAD, and the view with it, from one commit to another (in hex). Written down before it begins: whatever of it
+/// A move of HEAD, and the view with it. Written down before it begins: whatever of it
 /// was done when the process died, the rest is done when the fork is opened next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Advancing {
-    pub from: Option<String>,
-    pub to: String,
+    #[serde(flatten)]
+    pub moved: HeadMove,
     pub reflog: String,
     /// The command line.
     pub command: String,
@@ -236,6 +246,11 @@ pub struct ForkRecord {
     /// commit that no branch was named for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_branch: Option<String>,
+    /// Where the fork's own commits begin, in hex: the commit that HEAD was at when it was made (of one that took up a state: what that
+    /// names), or that it was brought up to by
+    /// an update. Nothing else changes it. Forks of earlier versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fork_point: Option<String>,
     /// A move of HEAD that was begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advancing: Option<Advancing>,

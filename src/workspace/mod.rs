@@ -50,8 +50,8 @@ pub use fork::{
 pub use fs::{Invalidation, Listener, Workspace};
 pub use operate::{MoveOptions, Moved, NewContent, PutOptions, Written};
 pub use operations::{
-    By, Change, Direction, Note, NoteKind, Operation, OperationKind, OperationState, Reachable, TakenBack,
-    Undoes,
+    By, Change, Direction, HeadMove, Note, NoteKind, Operation, OperationKind, OperationState, Reachable,
+    TakenBack, Undoes, UpdateMove,
 };
 pub use ops::{Caller, DirEntry, FallocateMode, RenameMode, SetAttr, SetTime, StatFs, XattrMode};
 pub use snapshot::{SnapshotEvery, SnapshotReason, SnapshotRecord};

@@ -25,6 +25,12 @@ pub enum SnapshotReason {
     BeforeDiscard,
     /// Before something was merged into it.
     BeforeMerge,
+    /// Before it was brought up to another commit.
+    BeforeUpdate,
+    /// Before commits were made again on it.
+    BeforeCherryPick,
+    /// Before the commits of patches were put on it.
+    BeforeApply,
 }
 
 impl SnapshotReason {
@@ -37,6 +43,9 @@ impl SnapshotReason {
             SnapshotReason::BeforeReset => "before-reset",
             SnapshotReason::BeforeDiscard => "before-discard",
             SnapshotReason::BeforeMerge => "before-merge",
+            SnapshotReason::BeforeUpdate => "before-update",
+            SnapshotReason::BeforeCherryPick => "before-cherry-pick",
+            SnapshotReason::BeforeApply => "before-apply",
         }
     }
 

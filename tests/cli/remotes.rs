@@ -111,6 +111,19 @@ fn a_round_trip_through_a_bare_remote_gives_the_identical_view() {
         |tine: &Tine, name: &str| tine.json(&["diff", name, "--against", "pristine"])["changes"].clone();
     assert_eq!(pristine(&there, "copy"), pristine(&tine, "demo"));
     two.git_in(&taken, &["fsck", "--connectivity-only"]);
+    let begins = |tine: &Tine, name: &str| {
+        let fork = tine.json(&["path", name]);
+        [fork["base_commit"].clone(), fork["fork_point"].clone()]
+    };
+    assert_eq!(begins(&there, "copy"), begins(&tine, "demo"));
+
+    // A fork's base may be ahead of where its commits begin.
+    tine.ok(&["reset", "demo"]);
+    tine.ok(&["push", "demo", "--as", "reset"]);
+    there.ok(&["new", "reset", "--from-remote", "reset"]);
+    assert_eq!(begins(&there, "reset"), begins(&tine, "demo"));
+    assert_ne!(begins(&there, "reset")[0], begins(&there, "reset")[1]);
+    assert_eq!(log(&there, "reset"), log(&tine, "demo"));
 }
 
 #[test]

@@ -78,7 +78,11 @@ pub fn input(ours: ObjectId, theirs: ObjectId) -> MergeInput {
 }
 
 pub fn options(level: Level, strategy: Strategy) -> MergeOptions {
-    MergeOptions { level, strategy }
+    MergeOptions {
+        level,
+        strategy,
+        ..MergeOptions::default()
+    }
 }
 
 /// As git merges: trees, unmerged entries, texts with markers.

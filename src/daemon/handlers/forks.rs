@@ -10,8 +10,8 @@ use crate::change::changeset::{self, Blobs};
 use crate::change::commit::{keep_commit, keep_discarded};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, Deleted, NewRequest, Response};
-use crate::daemon::slots::{Daemon, Turn};
-use crate::daemon::{monitor, place, policy, report};
+use crate::daemon::slots::{Daemon, Slot, Turn};
+use crate::daemon::{handoffs, monitor, place, policy, report};
 use crate::fuse::{self, UnmountMode};
 use crate::git::{GitError, Identity, LinkedWorktree, ObjectId, Repository, program};
 use crate::sys::process::PeerCredentials;
@@ -179,7 +179,7 @@ pub fn show(daemon: &Arc<Daemon>, name: &ForkName) -> Response {
 
 pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Option<Identity>) -> Response {
     let slot = daemon.slot(name);
-    let turn = daemon.turn(&slot)?;
+    let turn = turn_without_handoffs(daemon, &slot)?;
     let record = match turn.record() {
         Err(failure) if force && failure.code == ErrorCode::StoreDamaged => {
             return delete_damaged(&turn, &failure);
@@ -232,6 +232,17 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
         kept_as,
         branch_deleted,
     }))
+}
+
+/// The turn of a fork of which no handoff is being made. It is not waited for in the turn, which others may want.
+fn turn_without_handoffs<'a>(daemon: &'a Arc<Daemon>, slot: &'a Arc<Slot>) -> Result<Turn<'a>, Failure> {
+    loop {
+        handoffs::wait_for_fork(daemon, &slot.name)?;
+        let turn = daemon.turn(slot)?;
+        if !handoffs::is_pending_of(daemon, &slot.name)? {
+            return Ok(turn);
+        }
+    }
 }
 
 /// Deletes a fork whose record cannot be read: nothing of it can be kept.
@@ -341,7 +352,7 @@ fn keep_detached_head(repository: &Repository, record: &ForkRecord) -> Result<Op
     let Some(commit_id) = head.commit_id().filter(|_| head.branch().is_none()) else {
         return Ok(None);
     };
-    if is_reachable_otherwise(repository, commit_id, "")? {
+    if reached_by(repository, commit_id, "")?.is_some() {
         return Ok(None);
     }
     Ok(Some(keep_commit(repository, &record.name, commit_id)?))
@@ -362,11 +373,15 @@ fn own_branch_loses_nothing(repository: &Repository, record: &ForkRecord) -> Res
     let (Some(tip), Some(base)) = (repository.branch(branch)?, base_commit(record)?) else {
         return Ok(false);
     };
-    Ok(repository.is_ancestor(tip, base)? && is_reachable_otherwise(repository, tip, branch)?)
+    Ok(repository.is_ancestor(tip, base)? && reached_by(repository, tip, branch)?.is_some())
 }
 
-/// Whether a branch other than `branch`, a tag or a remote branch reaches `tip`.
-fn is_reachable_otherwise(repository: &Repository, tip: ObjectId, branch: &str) -> Result<bool, GitError> {
+/// A branch other than `branch`, a tag or a remote branch that reaches `tip`, in short.
+pub(super) fn reached_by(
+    repository: &Repository,
+    tip: ObjectId,
+    branch: &str,
+) -> Result<Option<String>, GitError> {
     let dir: &Path = repository.common_dir();
     let refs = program::run(
         program::command(dir)
@@ -376,7 +391,11 @@ fn is_reachable_otherwise(repository: &Repository, tip: ObjectId, branch: &str) 
         b"",
     )?;
     let own = format!("refs/heads/{branch}");
-    Ok(refs
+    let found = refs
         .split(|&byte| byte == b'\n')
-        .any(|name| !name.is_empty() && name != own.as_bytes()))
+        .find(|name| !name.is_empty() && *name != own.as_bytes());
+    Ok(found.map(|name| {
+        let name = String::from_utf8_lossy(name);
+        name.splitn(3, '/').last().unwrap_or_default().to_owned()
+    }))
 }

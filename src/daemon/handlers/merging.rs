@@ -9,7 +9,8 @@ mod sides;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use self::sides::{Holder, Source, default_target, find_source, find_target};
+use self::sides::{Source, default_target, find_source};
+use super::target::{Holder, find_target};
 use crate::attr::Timestamp;
 use crate::change::compare::compare_trees;
 use crate::change::merge::{MergeSpec, Planned, Tip, plan};
@@ -32,7 +33,15 @@ const ATTEMPTS: usize = 4;
 
 /// Merges what `request` says, or says what would come of it.
 pub fn merge(daemon: &Arc<Daemon>, by: By<'_>, request: &MergeRequest, signers: &Signers) -> Response {
-    merge_with(daemon, by, request, signers, None)
+    merge_with(daemon, by, request, signers, None).map(|merge| Answer::Merge(Box::new(merge)))
+}
+
+/// The fork or branch that `word` names, so that it means one thing from here on.
+pub fn target_called(daemon: &Arc<Daemon>, word: &str) -> Result<String, Failure> {
+    Ok(match find_target(daemon, &daemon.repository_now()?, word)? {
+        Holder::Fork(fork) => format!("fork:{fork}"),
+        Holder::Branch(branch) | Holder::Checkout(branch, _) => format!("branch:{branch}"),
+    })
 }
 
 /// As [`merge`], with the resolutions of a review.
@@ -42,7 +51,7 @@ pub fn merge_with(
     request: &MergeRequest,
     signers: &Signers,
     review: Option<&ReviewRecord>,
-) -> Response {
+) -> Result<Merge, Failure> {
     let mut attempt = 1;
     loop {
         match Merging::begin(daemon, by, request, signers, review)?.run() {
@@ -50,7 +59,7 @@ pub fn merge_with(
                 log::info!("planned again: {failure}");
                 attempt += 1;
             }
-            outcome => return outcome.map(|merge| Answer::Merge(Box::new(merge))),
+            outcome => return outcome,
         }
     }
 }
@@ -248,6 +257,7 @@ impl<'a> Merging<'a> {
             created_secs: Timestamp::now().secs,
             state: ReviewState::Open,
             merge,
+            work: None,
             ours_commit: ours.commit_id.map(|id| id.to_string()),
             theirs_commit: source.theirs.commit_id.map(|id| id.to_string()),
             theirs_tree: source.theirs.tree_id.to_string(),
@@ -282,6 +292,7 @@ impl<'a> Merging<'a> {
             options: MergeOptions {
                 level: request.level,
                 strategy: request.strategy,
+                ..MergeOptions::default()
             },
             fast_forward: request.fast_forward,
             allow_unrelated: request.allow_unrelated,
@@ -328,7 +339,7 @@ impl<'a> Merging<'a> {
                     commit_id: Some(self.repository.write_commit(&CommitSpec {
                         tree_id: outcome.tree_id,
                         parent_ids: ours.commit_id.into_iter().chain(theirs.commit_id).collect(),
-                        message: self.message(turns, source, theirs)?,
+                        message: self.message(turns, source, theirs)?.into(),
                         author: self.signers.author.clone(),
                         committer: self.signers.committer.clone(),
                     })?),
@@ -398,7 +409,7 @@ impl<'a> Merging<'a> {
     }
 }
 
-fn outdated(review: &ReviewRecord) -> Failure {
+pub fn outdated(review: &ReviewRecord) -> Failure {
     Failure::new(
         ErrorCode::ReviewOutdated,
         format!(

@@ -1,6 +1,7 @@
 //! What the daemon does for each request: one module for each group of them.
 
 mod forks;
+mod handoffs;
 mod lifecycle;
 mod merging;
 mod mounting;
@@ -9,11 +10,14 @@ mod paths;
 mod remotes;
 mod restoring;
 mod reviews;
+mod sequencing;
 mod snapshots;
+pub mod target;
 mod work;
 
 use std::sync::Arc;
 
+pub use handoffs::{commit_uncommitted, named_parent, of_unmounted_later};
 pub use lifecycle::{Insistence, end_if_displaced, stop};
 pub use merging::merge;
 pub use mounting::recover;
@@ -103,6 +107,10 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
             let signers = signers(request.author.clone(), request.committer.clone());
             merging::merge(daemon, by(peer, &request.command), &request, &signers)
         }
+        Request::Sequence(request) => {
+            let signers = signers(request.author.clone(), request.committer.clone());
+            sequencing::sequence(daemon, by(peer, &request.command), &request, &signers)
+        }
         Request::Reviews { all } => reviews::list(daemon, by(peer, ""), all),
         Request::Review { review } => reviews::show(daemon, by(peer, ""), review),
         Request::Resolve(request) => reviews::resolve(daemon, by(peer, ""), &request),
@@ -113,6 +121,7 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
             let signers = signers(request.author.clone(), request.committer.clone());
             reviews::commit(daemon, by(peer, &request.command), &request, &signers)
         }
+        Request::Handoff(request) => handoffs::answer(daemon, *request),
         Request::Changed { fork, dir, token } => monitor::changed_since(daemon, &fork, &dir, &token),
         Request::Log { fork, limit } => work::log(daemon, &fork, limit),
         Request::Stat { fork, path } => paths::stat(daemon, &fork, &path),

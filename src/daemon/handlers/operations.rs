@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::paths::{looking, parse};
 use super::snapshots;
 use crate::attr::Timestamp;
-use crate::change::advance::{self, Step};
+use crate::change::advance::{self, Step, UpdateStep};
 use crate::daemon::convert::REPORT;
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, NoteLine, OperationLine, Response, TakenBackLine};
@@ -14,8 +14,8 @@ use crate::git::ObjectId;
 use crate::path::RepoPath;
 use crate::path::text::PathText;
 use crate::workspace::{
-    By, Change, Direction, ForkName, Note, Operation, OperationError, OperationKind, OperationState,
-    TakenBack, Undoes,
+    By, Change, Direction, ForkName, HeadMove, Note, Operation, OperationError, OperationKind,
+    OperationState, TakenBack, Undoes,
 };
 
 pub fn list(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Response {
@@ -53,9 +53,9 @@ pub fn take_back(
                 notes: Vec::new(),
             }
         }
-        Err(OperationError::IsAdvance { undoes, from, to }) if path.is_none() => {
+        Err(OperationError::IsAdvance { undoes, moved }) if path.is_none() => {
             let id = undoes.operation;
-            let moved = move_back(&turn, by, direction, undoes, (from.as_deref(), to.as_deref()))?;
+            let moved = move_back(&turn, by, direction, undoes, &moved)?;
             let of = before.get(id).map(|of| before.beginning_of(of).clone());
             TakenBack {
                 of: of.unwrap_or_else(|| moved.clone()),
@@ -120,14 +120,14 @@ fn move_back(
     by: By<'_>,
     direction: Direction,
     undoes: Undoes,
-    (from, to): (Option<&str>, Option<&str>),
+    moved: &HeadMove,
 ) -> Result<Operation, Failure> {
-    let id = |hex: &str| {
+    let id = |hex: &String| {
         ObjectId::from_hex(hex.as_bytes()).map_err(|error| {
             Failure::new(ErrorCode::StoreDamaged, "an operation is damaged").cause(error.to_string())
         })
     };
-    let (Some(back_to), Some(stands_on)) = (from, to) else {
+    let (Some(back_to), Some(stands_on)) = (&moved.from, &moved.to) else {
         return Err(
             Failure::new(ErrorCode::CannotUndo, "there was no commit before it")
                 .hint("`git update-ref -d HEAD` in the mount leaves the branch without one"),
@@ -139,14 +139,27 @@ fn move_back(
     let open = turn.open()?;
     if repository.head_of(open.worktree.git_dir())?.commit_id() != Some(stands_on) {
         return Err(
-            Failure::new(ErrorCode::CannotUndo, "HEAD has moved on since the merge").hint(format!(
+            Failure::new(ErrorCode::CannotUndo, "HEAD has moved on since then").hint(format!(
                 "`git revert -m 1 {stands_on}` in the mount takes it back by a commit of its own"
             )),
         );
     }
+    let update = match &moved.update {
+        None => None,
+        Some(update) => Some(UpdateStep::back(
+            &repository,
+            &open,
+            (id(&update.view_from)?, id(&update.view_to)?),
+            (
+                update.point_from.as_ref().map(id).transpose()?,
+                update.point_to.as_ref().map(id).transpose()?,
+            ),
+        )?),
+    };
     let step = Step {
         from: Some(stands_on),
         to: back_to,
+        update,
         reflog: by.command.to_owned(),
         kind: match direction {
             Direction::Undo => OperationKind::Undo,

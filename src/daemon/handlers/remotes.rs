@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::work::fork_point;
 use crate::change::state::{self, StateOptions};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::policy::Signers;
@@ -28,6 +29,10 @@ pub fn make_state(daemon: &Arc<Daemon>, request: &StateRequest, signers: Signers
     let options = StateOptions {
         author: signers.author,
         committer: signers.committer,
+        fork_point: match head.commit_id() {
+            Some(commit_id) => fork_point(&repository, &record, commit_id)?,
+            None => None,
+        },
         known: repository.tracked(&remote, name.as_str())?,
     };
     let made = state::make(&repository, &record, &fork, &options)?;
@@ -61,10 +66,12 @@ pub(super) fn take_up(repository: &Repository, git_dir: &Path, from: &RemoteFork
     })?;
     let state = state::read(repository, commit_id)?;
     let trunk = repository.head_of(git_dir)?.commit_id();
+    let base = state::base_here(repository, &state, trunk)?;
     Ok(TakeUp {
         commit_id,
         head: state.head,
-        base: state::base_here(repository, &state, trunk)?,
+        base,
+        fork_point: state::fork_point_here(repository, &state, base),
         origin: format!("{}/{}", from.remote, from.name),
     })
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::merging;
+use super::sequencing::write_content;
+use super::{merging, sequencing};
 use crate::change::compare::compare_trees;
 use crate::change::review::{
     Amendment, ResolutionRecord, ResolvedHow, ReviewRecord, ReviewState, VersionRecord,
@@ -16,9 +17,8 @@ use crate::daemon::protocol::{
 };
 use crate::daemon::report;
 use crate::daemon::slots::Daemon;
-use crate::daemon::transfer::{Arrived, Transfer};
-use crate::git::{GitError, ObjectId, Repository, TreeEntryKind};
-use crate::merge::{MergeOutcome, MergeSide};
+use crate::git::TreeEntryKind;
+use crate::merge::MergeSide;
 use crate::path::RepoPath;
 use crate::workspace::By;
 use crate::workspace::store::Shelf;
@@ -96,6 +96,7 @@ pub fn resolve(daemon: &Arc<Daemon>, by: By<'_>, request: &ResolveRequest) -> Re
     // What was thought of the whole was thought of another.
     record.verdict = None;
     record.amendments.clear();
+    sequencing::find_more(daemon, &repository, &mut record)?;
     record.save(&daemon.store, &repository)?;
     shown(daemon, by, record)
 }
@@ -105,12 +106,12 @@ pub fn judge(daemon: &Arc<Daemon>, by: By<'_>, request: &JudgeRequest) -> Respon
     let repository = daemon.repository_now()?;
     let _turn = daemon.reviews.lock();
     let mut record = open_review(daemon, request.review)?;
-    let merged = record.merged(&repository)?;
+    let (_, merged_tree) = record.trees(&daemon.store, &repository)?;
     let mut amendments = Vec::new();
     for (path, content) in &request.changes {
         let repo_path = RepoPath::parse(path.to_bytes())?;
         let kind = match repository
-            .tree_entry(merged.tree_id, &repo_path)?
+            .tree_entry(merged_tree, &repo_path)?
             .map(|entry| entry.kind)
         {
             Some(TreeEntryKind::Executable) => TreeEntryKind::Executable,
@@ -146,6 +147,11 @@ pub fn refresh(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Response {
     let repository = daemon.repository_now()?;
     let _turn = daemon.reviews.lock();
     let mut record = open_review(daemon, review)?;
+    if record.work.is_some() {
+        sequencing::refresh(daemon, by, &mut record)?;
+        record.save(&daemon.store, &repository)?;
+        return shown(daemon, by, record);
+    }
     let (ours, theirs, conflicts) = merging::replan(daemon, by, &request_of(&record, by))?;
     let Some(conflicts) = conflicts else {
         return Err(Failure::new(
@@ -200,24 +206,32 @@ pub fn commit(
             record.id
         )));
     }
-    let merge = MergeRequest {
-        dry_run: request.dry_run,
-        message: request.message.clone().or_else(|| record.merge.message.clone()),
-        author: request.author.clone(),
-        committer: request.committer.clone(),
-        ..request_of(&record, by)
+    let (answer, after) = match record.work.is_some() {
+        true => {
+            let done = sequencing::commit_review(daemon, by, &record, request, signers)?;
+            let after = (done.status == MergeStatus::Merged).then(|| done.after.clone());
+            (Answer::Sequenced(Box::new(done)), after)
+        }
+        false => {
+            let merge = MergeRequest {
+                dry_run: request.dry_run,
+                message: request.message.clone().or_else(|| record.merge.message.clone()),
+                author: request.author.clone(),
+                committer: request.committer.clone(),
+                ..request_of(&record, by)
+            };
+            let merged = merging::merge_with(daemon, by, &merge, signers, Some(&record))?;
+            let after = (merged.status == MergeStatus::Merged).then(|| merged.after.clone());
+            (Answer::Merge(Box::new(merged)), after)
+        }
     };
-    let answer = merging::merge_with(daemon, by, &merge, signers, Some(&record))?;
-    if let Answer::Merge(merged) = &answer
-        && merged.status == MergeStatus::Merged
-        && !request.dry_run
-    {
+    if let Some(after) = after.filter(|_| !request.dry_run) {
         if let Err(error) = rerere::remember(&daemon.store, &repository, &record) {
             log::warn!("git does not remember review {}: {error}", record.id);
         }
         record.state = ReviewState::Committed;
-        record.commit = merged.after.clone();
-        // The merge stands.
+        record.commit = after;
+        // It is done.
         if let Err(error) = record.save(&daemon.store, &repository) {
             log::error!("review {}: {error}", record.id);
         }
@@ -256,24 +270,16 @@ fn request_of(record: &ReviewRecord, by: By<'_>) -> MergeRequest {
     }
 }
 
-fn write_content(daemon: &Daemon, repository: &Repository, content: &Transfer) -> Result<ObjectId, Failure> {
-    Ok(match content.take(daemon.store.dir())? {
-        Arrived::Bytes(bytes) => repository.write_blob(&mut bytes.as_slice(), bytes.len() as u64)?,
-        Arrived::File(mut file) => {
-            let len = file
-                .metadata()
-                .map_err(GitError::io("look at", "what was sent"))?
-                .len();
-            repository.write_blob(&mut file, len)?
-        }
-    })
-}
-
 fn info(daemon: &Arc<Daemon>, by: By<'_>, record: ReviewRecord) -> ReviewInfo {
     let mut moved = Vec::new();
     if record.state == ReviewState::Open {
-        match merging::sides(daemon, by, &request_of(&record, by)) {
-            Ok((ours, theirs)) => moved = record.moved(&ours, &theirs),
+        let now = match record.work.is_some() {
+            true => sequencing::moved(daemon, by, &record),
+            false => merging::sides(daemon, by, &request_of(&record, by))
+                .map(|(ours, theirs)| record.moved(&ours, &theirs)),
+        };
+        match now {
+            Ok(sides) => moved = sides,
             // Gone, or not to be read: told by whoever wants to commit it.
             Err(failure) => {
                 log::info!("review {}: {failure}", record.id);
@@ -296,19 +302,8 @@ fn shown(daemon: &Arc<Daemon>, by: By<'_>, record: ReviewRecord) -> Response {
 /// Shows `record`, with the trees of `of`.
 fn shown_as(daemon: &Arc<Daemon>, by: By<'_>, record: ReviewRecord, of: &ReviewRecord) -> Response {
     let repository = daemon.repository_now()?;
-    let outcome = of.merged(&repository);
-    let (old_tree, new_tree) = match (of.state, outcome) {
-        (_, Ok(MergeOutcome { tree_id, .. })) => {
-            let ours = match &of.ours_commit {
-                Some(hex) => {
-                    let id =
-                        ObjectId::from_hex(hex.as_bytes()).map_err(GitError::library("read the review"))?;
-                    repository.commit_info(id)?.tree_id
-                }
-                None => repository.empty_tree_id(),
-            };
-            (ours, tree_id)
-        }
+    let (old_tree, new_tree) = match (of.state, of.trees(&daemon.store, &repository)) {
+        (_, Ok(trees)) => trees,
         (ReviewState::Open, Err(error)) => return Err(error.into()),
         // git has let go of what nobody needs any more.
         (_, Err(ChangeError::Git(_))) => (repository.empty_tree_id(), repository.empty_tree_id()),

@@ -9,7 +9,7 @@ use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, Changes, Committed, Difference, Response};
 use crate::daemon::slots::Daemon;
 use crate::daemon::{points, report};
-use crate::git::{Identity, LinkedWorktree, ObjectId};
+use crate::git::{Identity, LinkedWorktree, ObjectId, Repository};
 use crate::workspace::{ForkName, ForkRecord};
 
 pub fn changes(daemon: &Arc<Daemon>, name: &ForkName, write: bool) -> Response {
@@ -136,7 +136,10 @@ pub fn log(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Response {
     let worktree = LinkedWorktree::open(&daemon.repository, &record.worktree_id)?;
     let head = daemon.repository.head_of(worktree.git_dir())?;
     let commits = match head.commit_id() {
-        Some(tip) => daemon.repository.log(tip, base_commit(&record)?, limit)?,
+        Some(tip) => {
+            let point = fork_point(&daemon.repository, &record, tip)?;
+            daemon.repository.log(tip, point, limit)?
+        }
         None => Vec::new(),
     };
     Ok(Answer::Log {
@@ -149,16 +152,39 @@ pub fn log(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Response {
 
 /// The commit that the fork stands on.
 pub fn base_commit(record: &ForkRecord) -> Result<Option<ObjectId>, Failure> {
-    let Some(hex) = &record.base_commit else {
-        return Ok(None);
-    };
-    match ObjectId::from_hex(hex.as_bytes()) {
-        Ok(id) => Ok(Some(id)),
-        Err(error) => Err(Failure::new(
+    record
+        .base_commit
+        .as_deref()
+        .map(|hex| commit_in(record, hex))
+        .transpose()
+}
+
+/// Where the fork's own commits begin, of which the last is `head`. Of a fork of an earlier version: where `head` and the branch
+/// that it came from parted. `None`: all commits are its own.
+pub fn fork_point(
+    repository: &Repository,
+    record: &ForkRecord,
+    head: ObjectId,
+) -> Result<Option<ObjectId>, Failure> {
+    if let Some(hex) = &record.fork_point {
+        return Ok(Some(commit_in(record, hex)?));
+    }
+    if let Some(branch) = &record.from_branch
+        && let Some(tip) = repository.branch(branch)?
+        && let Some(common) = repository.merge_bases(head, tip)?.first()
+    {
+        return Ok(Some(*common));
+    }
+    base_commit(record)
+}
+
+fn commit_in(record: &ForkRecord, hex: &str) -> Result<ObjectId, Failure> {
+    ObjectId::from_hex(hex.as_bytes()).map_err(|error| {
+        Failure::new(
             ErrorCode::StoreDamaged,
             format!("the record of {} is damaged", record.name),
         )
         .cause(error.to_string())
-        .hint("`tine doctor` shows which forks are whole")),
-    }
+        .hint("`tine doctor` shows which forks are whole")
+    })
 }

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Merge, RemoteFork};
+use super::{HandoffInfo, Merge, RemoteFork};
+use crate::daemon::failure::Failure;
 use crate::path::text::{PathText, host_path, optional_host_path};
 use crate::workspace::{
     CarryWish, ForkName, MountSettings, MountWishes, Parent, SnapshotEvery, SnapshotReason, UnmountPolicy,
@@ -78,6 +79,13 @@ pub enum UnmountAction {
         into: Option<String>,
         message: Option<String>,
     },
+    /// Hands over what is committed.
+    Handoff {
+        to: Option<String>,
+        /// What is not is committed first.
+        include_uncommitted: bool,
+        message: Option<String>,
+    },
 }
 
 /// One fork.
@@ -88,6 +96,12 @@ pub struct ForkInfo {
     /// The branch HEAD is on (short name); `None` where it is detached.
     pub branch: Option<String>,
     pub base_commit: Option<String>,
+    /// The branch that it came from (short name).
+    #[serde(default)]
+    pub from_branch: Option<String>,
+    /// Where the fork's own commits begin.
+    #[serde(default)]
+    pub fork_point: Option<String>,
     pub head_commit: Option<String>,
     /// The fork that it began as.
     #[serde(default)]
@@ -136,6 +150,12 @@ pub struct Unmounted {
     /// What came of merging it.
     #[serde(default)]
     pub merge: Option<Box<Merge>>,
+    /// What was handed over.
+    #[serde(default)]
+    pub handoff: Option<Box<HandoffInfo>>,
+    /// Why nothing was. The fork is unmounted in any case.
+    #[serde(default)]
+    pub trouble: Option<Failure>,
 }
 
 /// One snapshot.

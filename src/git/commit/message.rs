@@ -1,22 +1,52 @@
 //! Commit messages.
 
+/// The message of a commit to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// Cleaned up as `git commit -m` does ([`clean_message`]).
+    Cleaned(String),
+    /// As it stands.
+    Verbatim(Vec<u8>),
+}
+
+impl Message {
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        match self {
+            Message::Cleaned(text) => clean_message(text.as_bytes()),
+            Message::Verbatim(bytes) => bytes.clone(),
+        }
+    }
+}
+
+impl From<String> for Message {
+    fn from(text: String) -> Message {
+        Message::Cleaned(text)
+    }
+}
+
+impl From<&str> for Message {
+    fn from(text: &str) -> Message {
+        Message::Cleaned(text.to_owned())
+    }
+}
+
 /// Cleans a message up as `git commit -m` does (`--cleanup=whitespace`): no white space at the ends of lines, no empty
 /// lines at either end, at most one between paragraphs, one newline at the end. Empty if nothing remains.
-pub fn clean_message(message: &str) -> String {
-    let mut cleaned = String::with_capacity(message.len() + 1);
+pub fn clean_message(message: &[u8]) -> Vec<u8> {
+    let mut cleaned = Vec::with_capacity(message.len() + 1);
     let mut is_paragraph_due = false;
-    for line in message.lines() {
+    for line in message.split(|&byte| byte == b'\n') {
         let line = line.trim_ascii_end();
         if line.is_empty() {
             is_paragraph_due = !cleaned.is_empty();
             continue;
         }
         if is_paragraph_due {
-            cleaned.push('\n');
+            cleaned.push(b'\n');
             is_paragraph_due = false;
         }
-        cleaned.push_str(line);
-        cleaned.push('\n');
+        cleaned.extend_from_slice(line);
+        cleaned.push(b'\n');
     }
     cleaned
 }
@@ -28,10 +58,10 @@ mod tests {
     #[test]
     fn blank_lines_and_trailing_space_go() {
         assert_eq!(
-            clean_message("\n \n  subject \t\n\n\n\nbody\r\n# kept\n\n"),
-            "  subject\n\nbody\n# kept\n"
+            clean_message(b"\n \n  subject \t\n\n\n\nbody\r\n# kept\n\n"),
+            b"  subject\n\nbody\n# kept\n"
         );
-        assert_eq!(clean_message("one"), "one\n");
-        assert_eq!(clean_message(" \n\t\n"), "");
+        assert_eq!(clean_message(b"one"), b"one\n");
+        assert_eq!(clean_message(b" \n\t\n"), b"");
     }
 }

@@ -21,7 +21,7 @@ use gix::{ObjectId, oid};
 
 pub(super) use self::identity::strip_crud;
 pub use self::identity::{CommitTime, Identity, Role};
-pub use self::message::clean_message;
+pub use self::message::{Message, clean_message};
 use super::refs::{lock_of, read_if_there, ref_locked, reflog_message};
 use super::{GitError, LinkedWorktree, Repository, TreeEntryKind, program};
 use crate::path::RepoPath;
@@ -38,8 +38,8 @@ pub struct TreeChange {
 pub struct CommitSpec {
     pub tree_id: ObjectId,
     pub parent_ids: Vec<ObjectId>,
-    /// As given; cleaned up as `git commit -m` does ([`clean_message`]). May be empty.
-    pub message: String,
+    /// May be empty.
+    pub message: Message,
     /// Default: as the configuration and environment say.
     pub author: Option<Identity>,
     /// Default: as the configuration and environment say.
@@ -100,8 +100,8 @@ impl Repository {
     /// # Errors
     /// [`GitError::NoIdentity`] with git's reason where author or committer are neither given nor configured.
     pub fn write_commit(&self, spec: &CommitSpec) -> Result<ObjectId, GitError> {
-        let message = clean_message(&spec.message);
-        if message.contains('\0') {
+        let message = spec.message.bytes();
+        if message.contains(&0) {
             return Err(GitError::Library {
                 action: "write the commit",
                 reason: "the message holds a NUL byte".to_owned(),
@@ -215,7 +215,7 @@ impl Repository {
     fn write_signed_commit(
         &self,
         spec: &CommitSpec,
-        message: &str,
+        message: &[u8],
         author: &Signature,
         committer: &Signature,
     ) -> Result<ObjectId, GitError> {
@@ -234,7 +234,7 @@ impl Repository {
                 .env(format!("GIT_{person}_EMAIL"), signature.email.to_string())
                 .env(format!("GIT_{person}_DATE"), signature.time.to_string());
         }
-        let output = program::run(&mut command, message.as_bytes())?;
+        let output = program::run(&mut command, message)?;
         let id = ObjectId::from_hex(output.trim_ascii()).map_err(GitError::library("sign the commit"))?;
         self.note_unsynced(id);
         Ok(id)

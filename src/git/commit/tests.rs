@@ -28,7 +28,7 @@ fn spec(tree_id: ObjectId, parent_ids: &[ObjectId], message: &str) -> CommitSpec
     CommitSpec {
         tree_id,
         parent_ids: parent_ids.to_vec(),
-        message: message.to_owned(),
+        message: message.into(),
         author: None,
         committer: None,
     }

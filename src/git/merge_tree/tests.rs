@@ -7,6 +7,7 @@ fn spec(ours: ObjectId, theirs: ObjectId) -> MergeTreeSpec {
         ours,
         theirs,
         allow_unrelated: false,
+        ignore_directory_renames: false,
     }
 }
 
@@ -130,6 +131,7 @@ fn unrelated_histories_are_told_from_other_failures() {
     assert!(repository.merge_bases(ours, theirs).unwrap().is_empty());
     let allowed = MergeTreeSpec {
         allow_unrelated: true,
+        ignore_directory_renames: false,
         ..spec(ours, theirs)
     };
     assert!(repository.merge_tree(&allowed).unwrap().is_clean);

@@ -73,6 +73,11 @@ pub enum OperationKind {
     Switch,
     /// HEAD went to a commit that has more, and the view with it.
     Merge,
+    /// The fork was brought up to another commit.
+    Update,
+    CherryPick,
+    /// A patch, or the commits of patches.
+    Apply,
 }
 
 /// Changes of an earlier operation that this one takes back.
@@ -127,11 +132,30 @@ pub enum Change {
     },
     /// All of the fork was another; that state is kept as the snapshot `before`.
     Switched { before: String },
-    /// HEAD went from one commit to another (in hex; `None`: there was none), with what the other changes are about.
-    Advanced {
-        from: Option<String>,
-        to: Option<String>,
-    },
+    /// HEAD went with what the other changes are about.
+    Advanced(HeadMove),
+}
+
+/// HEAD's way from one commit to another. Ids are in hex.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeadMove {
+    /// `None`: there was no commit.
+    pub from: Option<String>,
+    pub to: Option<String>,
+    /// Where what is uncommitted was merged along.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub update: Option<Box<UpdateMove>>,
+}
+
+/// What an update moves beside HEAD. Ids are in hex.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpdateMove {
+    /// The trees of the view before and after, without what is in no changeset.
+    pub view_from: String,
+    pub view_to: String,
+    /// Where the fork's own commits begin, before and after.
+    pub point_from: Option<String>,
+    pub point_to: Option<String>,
 }
 
 impl Change {
@@ -144,7 +168,7 @@ impl Change {
             | Change::Written { path, .. }
             | Change::Mode { path, .. } => (Some(path), None),
             Change::Moved { from, to, .. } => (Some(from), Some(to)),
-            Change::Switched { .. } | Change::Advanced { .. } => (None, None),
+            Change::Switched { .. } | Change::Advanced(_) => (None, None),
         };
         first.into_iter().chain(second)
     }
@@ -282,7 +306,10 @@ impl Reachable {
                     | OperationKind::Remove
                     | OperationKind::Revert
                     | OperationKind::Switch
-                    | OperationKind::Merge,
+                    | OperationKind::Merge
+                    | OperationKind::Update
+                    | OperationKind::CherryPick
+                    | OperationKind::Apply,
                 ) if path
                     .is_none_or(|path| operation.changes.iter().any(|change| change.is_within(path))) =>
                 {

@@ -90,15 +90,15 @@ impl Workspace {
         }) {
             return Err(OperationError::IsSwitch { id: of.id, before });
         }
-        if let Some((from, to)) = of.changes.iter().find_map(|change| match change {
-            Change::Advanced { from, to } => Some((from.clone(), to.clone())),
+        if let Some(moved) = of.changes.iter().find_map(|change| match change {
+            Change::Advanced(moved) => Some(moved.clone()),
             _ => None,
         }) {
             let undoes = Undoes {
                 operation: of.id,
                 changes,
             };
-            return Err(OperationError::IsAdvance { undoes, from, to });
+            return Err(OperationError::IsAdvance { undoes, moved });
         }
         let id = self.next_id(&journal, &state).map_err(at())?;
         let part = self.part(&state, of.id).map_err(at())?;
@@ -166,7 +166,7 @@ impl Back<'_> {
             Change::Moved { from, to, ino } => self.move_back(from, to, *ino),
             Change::Written { path, ino } => self.write_back(index, path, *ino),
             Change::Mode { path, ino, perm } => self.mode_back(path, *ino, *perm),
-            Change::Switched { .. } | Change::Advanced { .. } => Ok(()),
+            Change::Switched { .. } | Change::Advanced(_) => Ok(()),
         }
     }
 

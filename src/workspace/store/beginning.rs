@@ -50,6 +50,8 @@ pub struct TakeUp {
     pub head: Option<ObjectId>,
     /// The commit that the fork counts as made from.
     pub base: Option<ObjectId>,
+    /// Where the fork's own commits begin; `None` where all are.
+    pub fork_point: Option<ObjectId>,
     /// Where it was found, for the reflog.
     pub origin: String,
 }

@@ -137,6 +137,10 @@ impl Store {
         undo.push(move || Ok(registered.remove()?));
         undo.push(|| files::remove_dir(&layer_dir));
 
+        let fork_point = match &options.take_up {
+            Some(take_up) => take_up.fork_point,
+            None => start.commit_id,
+        };
         let record = ForkRecord {
             name: name.clone(),
             created_secs: Timestamp::now().secs,
@@ -147,6 +151,7 @@ impl Store {
             parent: beginning.parent.clone(),
             branch: branch.to_owned(),
             from_branch: start.from_branch.clone(),
+            fork_point: fork_point.map(|id| id.to_string()),
             advancing: None,
             worktree_id: worktree.id().to_owned(),
             on_unmount: options.on_unmount.clone(),

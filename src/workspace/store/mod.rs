@@ -8,6 +8,7 @@
 //! forks/<name>/traces.json    there only while the fork is being made or removed: what it has elsewhere
 //! layers/<id>/                layers; next id in layers/next
 //! bases/                      cached indexes of bases
+//! reviews/, handoffs/         records of what stands above the forks, and files beside them
 //! spool/, scratch/            for the life of a process: large blobs, what is above a snapshot that is looked into
 //! daemon.sock, daemon.log     the daemon's
 //! ```

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::documents::Shelf;
+use super::documents::clean_shelves;
 use super::files;
 use super::{Places, fork_of_lock_reason};
 use crate::git::index::release_stale_lock;
@@ -121,7 +121,7 @@ pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), Stor
     files::remove_dir(&places.scratch())?;
     remove_temporaries(places.root())?;
     remove_temporaries(&places.layers())?;
-    remove_temporaries(&places.root().join(Shelf::Reviews.dir_name()))?;
+    clean_shelves(places)?;
     clean_bases(places)
 }
 

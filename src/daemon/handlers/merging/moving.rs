@@ -2,18 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use super::sides::{Holder, Source};
+use super::sides::Source;
 use super::{Merging, PlannedSource, turn_of};
-use crate::change::advance::{self, Step};
+use crate::change::advance::Step;
 use crate::change::merge::Tip;
 use crate::change::{ChangeError, CommitOptions, Point, commit};
 use crate::daemon::convert::REPORT;
 use crate::daemon::failure::{ErrorCode, Failure};
+use crate::daemon::handlers::target::Holder;
 use crate::daemon::policy::work_message;
 use crate::daemon::protocol::{Merge, MergeStatus, MergedSource};
 use crate::daemon::slots::Turn;
-use crate::git::{GitError, ObjectId, Repository};
-use crate::workspace::{ForkName, OperationKind, SnapshotOptions, SnapshotReason};
+use crate::git::{GitError, ObjectId};
+use crate::workspace::{ForkName, OperationKind, SnapshotReason};
 
 impl Merging<'_> {
     /// Commits what is uncommitted in the source that conflicts with a mounted target, so that git can merge it there.
@@ -54,21 +55,13 @@ impl Merging<'_> {
         let step = Step {
             from: before.commit_id,
             to,
+            update: None,
             reflog: self.request.command.clone(),
             kind: OperationKind::Merge,
             undoes: None,
         };
-        match &self.holder {
-            Holder::Fork(fork) => {
-                let open = turn_of(turns, fork)?.open()?;
-                advance::preview(&self.repository, &open, &step)?;
-            }
-            Holder::Checkout(branch, dir) => {
-                self.check_checkout(branch, dir)?;
-                self.repository.check_fast_forward(dir, to)?;
-            }
-            Holder::Branch(_) => {}
-        }
+        let target = self.target(turns)?;
+        target.check(&step)?;
         if self.request.dry_run {
             return Ok(None);
         }
@@ -76,37 +69,7 @@ impl Merging<'_> {
         for (fork, planned) in merged.filter_map(|source| source.uncommitted.as_ref()) {
             self.commit_source(turn_of(turns, fork)?, *planned)?;
         }
-        match &self.holder {
-            Holder::Branch(branch) => {
-                let Some(from) = before.commit_id else {
-                    return Err(GitError::UnknownRevision(branch.clone()).into());
-                };
-                self.repository.move_branch(branch, from, to, &step.reflog)?;
-                Ok(None)
-            }
-            Holder::Checkout(branch, dir) => {
-                let moved = self.repository.fast_forward_checkout(dir, to, &step.reflog);
-                if moved.is_err() && self.repository.branch(branch)? != before.commit_id {
-                    return Err(GitError::RefMoved { name: branch.clone() }.into());
-                }
-                moved?;
-                Ok(None)
-            }
-            Holder::Fork(fork) => self.advance_fork(turn_of(turns, fork)?, &step).map(Some),
-        }
-    }
-
-    /// What is checked out there may be a rebase of the branch, which no merge must touch.
-    pub(super) fn check_checkout(&self, branch: &str, dir: &std::path::Path) -> Result<(), Failure> {
-        let head = self.repository.head_of(&Repository::git_dir_at(dir)?)?;
-        match head.short_branch() == Some(branch) {
-            true => Ok(()),
-            false => Err(GitError::BranchCheckedOut {
-                branch: branch.to_owned(),
-                at: dir.to_owned(),
-            }
-            .into()),
-        }
+        target.go(&step, SnapshotReason::BeforeMerge)
     }
 
     /// Commits what is uncommitted in a fork. If that is another commit than planned, it is planned again.
@@ -136,22 +99,6 @@ impl Merging<'_> {
             }
             .into()),
         }
-    }
-
-    /// Moves a fork's HEAD and view, after a snapshot, which is given.
-    pub(super) fn advance_fork(&self, turn: &Turn<'_>, step: &Step) -> Result<ForkName, Failure> {
-        let store = &self.daemon.store;
-        let name = turn.name();
-        let open = turn.open()?;
-        let kept = SnapshotOptions::because(SnapshotReason::BeforeMerge);
-        let before = store.take_snapshot(name, &open, &kept)?.name;
-        if let Err(error) = advance::advance(store, &self.repository, name, &open, self.by, step) {
-            store.remove_snapshot(name, &before)?;
-            return Err(error.into());
-        }
-        turn.forget_settled();
-        log::info!("{name}: merged, HEAD is {}; what it was is {before}", step.to);
-        Ok(before)
     }
 
     /// Removes the sources that were merged, where that was asked for. The merge stands in any case.

@@ -1,7 +1,6 @@
 //! The sides of a merge: what words mean, where the target is checked out, and what there is to merge.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use super::{Merging, turn_of};
 use crate::change::changeset::{self, Blobs};
@@ -9,22 +8,12 @@ use crate::change::merge::Tip;
 use crate::change::{ChangeError, FoundPoint, Point, PointTree, snapshots};
 use crate::daemon::convert::REPORT;
 use crate::daemon::failure::{ErrorCode, Failure};
+use crate::daemon::handlers::target::{Holder, Target, fork_called, holder_of, tree_of};
 use crate::daemon::policy::work_message;
 use crate::daemon::protocol::{MergeRequest, MergeTarget};
 use crate::daemon::slots::{Daemon, Turn};
-use crate::git::{CommitSpec, CommitTime, Head, Identity, ObjectId, Repository};
+use crate::git::{CommitSpec, CommitTime, Identity, ObjectId, Repository};
 use crate::workspace::ForkName;
-
-/// Where the target is.
-#[derive(Debug, Clone)]
-pub(super) enum Holder {
-    /// In nobody's checkout.
-    Branch(String),
-    /// In one that is no fork's.
-    Checkout(String, PathBuf),
-    /// A fork, wherever its HEAD is.
-    Fork(ForkName),
-}
 
 /// A source as it was named.
 pub(super) struct Source {
@@ -44,43 +33,29 @@ pub(super) struct Uncommitted {
 }
 
 impl Merging<'_> {
-    /// What the target stands on. What is uncommitted in a fork is no part of it.
-    pub(super) fn target_tip(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Tip, Failure> {
-        let commit_id = match &self.holder {
-            Holder::Fork(fork) => {
-                let open = turn_of(turns, fork)?.open()?;
-                self.repository.head_of(open.worktree.git_dir())?.commit_id()
-            }
-            Holder::Branch(branch) | Holder::Checkout(branch, _) => self.repository.branch(branch)?,
-        };
-        Ok(Tip {
-            commit_id,
-            tree_id: self.tree_of(commit_id)?,
+    /// What is merged into.
+    pub(super) fn target<'t>(
+        &'t self,
+        turns: &'t BTreeMap<ForkName, Turn<'t>>,
+    ) -> Result<Target<'t>, Failure> {
+        Ok(Target {
+            daemon: self.daemon,
+            by: self.by,
+            repository: &self.repository,
+            holder: &self.holder,
+            turn: match &self.holder {
+                Holder::Fork(fork) => Some(turn_of(turns, fork)?),
+                Holder::Branch(_) | Holder::Checkout(..) => None,
+            },
         })
     }
 
+    pub(super) fn target_tip(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Tip, Failure> {
+        self.target(turns)?.tip()
+    }
+
     pub(super) fn target_line(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<MergeTarget, Failure> {
-        Ok(match &self.holder {
-            Holder::Branch(branch) => MergeTarget {
-                branch: Some(branch.clone()),
-                fork: None,
-                checkout: None,
-            },
-            Holder::Checkout(branch, dir) => MergeTarget {
-                branch: Some(branch.clone()),
-                fork: None,
-                checkout: Some(dir.clone()),
-            },
-            Holder::Fork(fork) => {
-                let open = turn_of(turns, fork)?.open()?;
-                let head = self.repository.head_of(open.worktree.git_dir())?;
-                MergeTarget {
-                    branch: head.short_branch().map(str::to_owned),
-                    fork: Some(fork.clone()),
-                    checkout: None,
-                }
-            }
-        })
+        self.target(turns)?.line()
     }
 
     /// What is to be merged. What is uncommitted in a fork or snapshot becomes a commit that no ref leads to yet; of a fork both
@@ -109,7 +84,7 @@ impl Merging<'_> {
         let commit_id = self.repository.write_commit(&CommitSpec {
             tree_id: tip.tree_id,
             parent_ids: head.into_iter().collect(),
-            message,
+            message: message.into(),
             author: at_that_time(&self.signers.author),
             committer: at_that_time(&self.signers.committer),
         })?;
@@ -161,7 +136,7 @@ impl Merging<'_> {
                 let record = store.snapshot(fork, snapshot)?;
                 let tree_id = snapshots::snapshot_tree(store, &self.repository, fork, &record)?;
                 let head = snapshots::head_commit(fork, &record)?;
-                if self.tree_of(head)? == tree_id {
+                if tree_of(&self.repository, head)? == tree_id {
                     let tip = Tip {
                         commit_id: head,
                         tree_id,
@@ -189,13 +164,6 @@ impl Merging<'_> {
                 Err(Failure::new(ErrorCode::Internal, format!("{point} has no tree")).hint(REPORT))
             }
         }
-    }
-
-    pub(super) fn tree_of(&self, commit_id: Option<ObjectId>) -> Result<ObjectId, Failure> {
-        Ok(match commit_id {
-            Some(commit_id) => self.repository.commit_info(commit_id)?.tree_id,
-            None => self.repository.empty_tree_id(),
-        })
     }
 
     pub(super) fn is_branch(&self, word: &str) -> bool {
@@ -237,52 +205,6 @@ pub(super) fn find_source(
             }
         }
         (point, _) => Source { point, tree, others },
-    })
-}
-
-pub(super) fn fork_called(daemon: &Daemon, word: &str) -> Option<ForkName> {
-    let name = ForkName::parse(word.strip_prefix("fork:").unwrap_or(word)).ok()?;
-    daemon.store.record(&name).is_ok().then_some(name)
-}
-
-/// What `word` names: a fork, or a branch.
-pub(super) fn find_target(daemon: &Daemon, repository: &Repository, word: &str) -> Result<Holder, Failure> {
-    if let Some(fork) = word.strip_prefix("fork:") {
-        let fork = ForkName::parse(fork)?;
-        daemon.store.record(&fork)?;
-        return Ok(Holder::Fork(fork));
-    }
-    let (branch, only_branch) = match word.strip_prefix("branch:") {
-        Some(branch) => (branch, true),
-        None => (word.strip_prefix("refs/heads/").unwrap_or(word), false),
-    };
-    if !only_branch && let Some(fork) = fork_called(daemon, word) {
-        return Ok(Holder::Fork(fork));
-    }
-    holder_of(daemon, repository, branch)
-}
-
-/// Who has the branch checked out.
-pub(super) fn holder_of(daemon: &Daemon, repository: &Repository, branch: &str) -> Result<Holder, Failure> {
-    if repository.branch(branch)?.is_none() {
-        return Err(Failure::new(
-            ErrorCode::UnknownRevision,
-            format!("{branch} is no fork and no branch"),
-        )
-        .hint("`tine list` shows the forks, `git branch` the branches; `git branch NAME` makes one"));
-    }
-    let (records, _) = daemon.store.records();
-    for record in records {
-        let worktree = daemon.store.worktree_of(&record.name)?;
-        if let Head::Branch { name, .. } = repository.head_of(worktree.git_dir())?
-            && name.strip_prefix("refs/heads/") == Some(branch)
-        {
-            return Ok(Holder::Fork(record.name));
-        }
-    }
-    Ok(match repository.checked_out_at(branch)? {
-        Some(dir) => Holder::Checkout(branch.to_owned(), dir),
-        None => Holder::Branch(branch.to_owned()),
     })
 }
 

@@ -1,0 +1,593 @@
+//! Sequences: changes that are made on a commit one after another. Commits are merged or made again, mails and patches applied,
+//! and what is uncommitted comes along.
+//!
+//! A sequence is a value that names all it needs, so that it can be run as often as anybody likes: for a dry run, for what is really
+//! done, and once more when somebody has said what is to become of its conflicts. Running one adds objects and moves nothing.
+
+mod patches;
+
+pub use patches::of_mailbox;
+
+use serde::{Deserialize, Serialize};
+
+use super::ChangeError;
+use super::merge::{FastForward, MergeSpec, Planned, Tip, plan};
+use super::review::{ConflictRecord, ReviewRecord};
+use crate::git::{CommitContent, CommitSpec, CommitTime, Identity, Message, ObjectId, Repository, program};
+use crate::merge::{Conflict, MergeInput, MergeOptions, MergeOutcome, merge};
+use crate::workspace::Store;
+
+/// What somebody asks for. A sequence is made of it, of how things are then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "wish", rename_all = "kebab-case")]
+pub enum Wish {
+    /// A fork is brought up to a revision, or to where the branch is that it came from.
+    Update { from: Option<String>, rebase: bool },
+    CherryPick {
+        /// Revisions and ranges.
+        commits: Vec<String>,
+        /// Of merges: against which parent, counted from 1.
+        mainline: Option<usize>,
+        says_origin: bool,
+        emptied: Emptied,
+    },
+    /// A patch, kept as a blob (its id in hex), is applied to a fork's view.
+    Patch {
+        patch: String,
+        strip: u8,
+        reverse: bool,
+        three_way: bool,
+    },
+}
+
+/// What is to be done, from the first to the last. Ids are in hex.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sequence {
+    /// The commit that it begins on; default: the target's.
+    pub onto: Option<String>,
+    pub items: Vec<Item>,
+    /// What becomes of commits of whose changes nothing is left.
+    pub emptied: Emptied,
+    /// Whether commits that change nothing by themselves are made again.
+    pub keep_empty: bool,
+    /// Whether a commit that stands where it is to be made is taken as it is.
+    pub reuse: bool,
+}
+
+/// What becomes of a commit that would change nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Emptied {
+    /// It is an error.
+    #[default]
+    Stop,
+    /// It is left out.
+    Drop,
+    /// It is made.
+    Keep,
+}
+
+/// One thing to be done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "item", rename_all = "kebab-case")]
+pub enum Item {
+    /// A commit is merged; where nothing but it is there, HEAD moves to it.
+    Merge { commit: String, message: String },
+    /// What a commit changed against its parent (`None`: it has none) is done again, as a commit.
+    Pick {
+        commit: String,
+        parent: Option<String>,
+        /// Whether the message says where it is from.
+        says_origin: bool,
+    },
+    /// What a mail has is applied, as a commit.
+    Mail {
+        /// A blob; `None` of a commit that changes nothing.
+        patch: Option<String>,
+        subject: String,
+        /// A blob.
+        message: String,
+        author: Author,
+        three_way: bool,
+    },
+    /// A patch is applied to the view.
+    Patch {
+        /// A blob.
+        patch: String,
+        strip: u8,
+        reverse: bool,
+        three_way: bool,
+    },
+    /// What is uncommitted comes along.
+    Uncommitted { head_tree: String, view_tree: String },
+}
+
+/// Who wrote a mail, and when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Author {
+    pub name: String,
+    pub email: String,
+    pub time: Option<CommitTime>,
+}
+
+impl From<Identity> for Author {
+    fn from(identity: Identity) -> Author {
+        Author {
+            name: identity.name,
+            email: identity.email,
+            time: identity.time,
+        }
+    }
+}
+
+impl From<&Author> for Identity {
+    fn from(author: &Author) -> Identity {
+        Identity {
+            name: author.name.clone(),
+            email: author.email.clone(),
+            time: author.time,
+        }
+    }
+}
+
+impl Sequence {
+    /// Of commits that are made again; the rest as `git rebase` has it.
+    pub fn of(items: Vec<Item>) -> Sequence {
+        Sequence {
+            onto: None,
+            items,
+            emptied: Emptied::Drop,
+            keep_empty: true,
+            reuse: false,
+        }
+    }
+
+    /// The ids of all blobs and commits that it needs.
+    pub fn needs(&self) -> impl Iterator<Item = (Need, &String)> {
+        let of_items = self.items.iter().flat_map(|item| {
+            let (first, second) = match item {
+                Item::Merge { commit, .. } | Item::Pick { commit, .. } => {
+                    (Some((Need::Commit, commit)), None)
+                }
+                Item::Mail { patch, message, .. } => (
+                    Some((Need::Blob, message)),
+                    patch.as_ref().map(|patch| (Need::Blob, patch)),
+                ),
+                Item::Patch { patch, .. } => (Some((Need::Blob, patch)), None),
+                Item::Uncommitted { head_tree, view_tree } => {
+                    (Some((Need::Tree, head_tree)), Some((Need::Tree, view_tree)))
+                }
+            };
+            first.into_iter().chain(second)
+        });
+        self.onto.iter().map(|onto| (Need::Commit, onto)).chain(of_items)
+    }
+
+    /// The item to whose tree changes beside the conflicts are added: the last that makes a commit.
+    fn amended(&self) -> usize {
+        let last = self.items.len().saturating_sub(1);
+        self.items.iter().rposition(Item::makes_commit).unwrap_or(last)
+    }
+}
+
+/// What kind of object is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    Commit,
+    Tree,
+    Blob,
+}
+
+impl Item {
+    fn makes_commit(&self) -> bool {
+        match self {
+            Item::Merge { .. } | Item::Pick { .. } | Item::Mail { .. } => true,
+            Item::Patch { .. } | Item::Uncommitted { .. } => false,
+        }
+    }
+
+    /// How it is spoken of in a conflict: a commit in hex, a mail's subject; `None` of what is no commit.
+    fn name(&self) -> Option<String> {
+        match self {
+            Item::Pick { commit, .. } | Item::Merge { commit, .. } => Some(commit.clone()),
+            Item::Mail { subject, .. } => Some(subject.clone()),
+            Item::Patch { .. } | Item::Uncommitted { .. } => None,
+        }
+    }
+}
+
+/// How a sequence is run.
+#[derive(Debug, Clone, Default)]
+pub struct RunOptions<'a> {
+    pub merge: MergeOptions,
+    pub allow_unrelated: bool,
+    pub author: Option<Identity>,
+    pub committer: Option<Identity>,
+    /// What is to become of conflicts.
+    pub review: Option<&'a ReviewRecord>,
+}
+
+/// What came of a sequence.
+#[derive(Debug, Clone)]
+pub struct Ran {
+    /// The last commit, and its tree.
+    pub tip: Tip,
+    /// What the view is to be, where that was asked about.
+    pub view: Option<ObjectId>,
+    pub done: Vec<Done>,
+    /// Conflicts that the strategy settled.
+    pub settled: Vec<ConflictRecord>,
+    /// Those of the review's that were met, with their resolutions.
+    pub resolved: Vec<ConflictRecord>,
+    pub stopped: Option<Stopped>,
+}
+
+impl Ran {
+    /// The tree that all of it leads to, or, where it stopped, what could be made without the conflicts.
+    pub fn tree_id(&self) -> ObjectId {
+        match &self.stopped {
+            Some(stopped) => stopped.tree_id,
+            None => self.view.unwrap_or(self.tip.tree_id),
+        }
+    }
+}
+
+/// An item that is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Done {
+    /// Its place in the sequence.
+    pub item: usize,
+    pub how: DoneHow,
+    /// The commit that it came to.
+    pub commit_id: Option<ObjectId>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DoneHow {
+    /// A commit was made.
+    Committed,
+    /// HEAD moves to a commit that was there.
+    FastForward,
+    /// Nothing was to be done.
+    Contained,
+    /// Nothing was left of its changes.
+    LeftOut,
+    /// The view has it.
+    Applied,
+}
+
+/// Where a sequence has conflicts.
+#[derive(Debug, Clone)]
+pub struct Stopped {
+    /// Its place in the sequence.
+    pub item: usize,
+    /// Open ones, sorted by path.
+    pub conflicts: Vec<ConflictRecord>,
+    pub tree_id: ObjectId,
+}
+
+/// Runs `sequence` on `ours`; what is uncommitted there is `view`, if that is asked about.
+pub fn run(
+    store: &Store,
+    repository: &Repository,
+    sequence: &Sequence,
+    ours: Tip,
+    view: Option<ObjectId>,
+    options: &RunOptions<'_>,
+) -> Result<Ran, ChangeError> {
+    let tip = match &sequence.onto {
+        None => ours,
+        Some(hex) => {
+            let commit_id = parse_id(hex)?;
+            Tip {
+                commit_id: Some(commit_id),
+                tree_id: repository.commit_info(commit_id)?.tree_id,
+            }
+        }
+    };
+    let mut runner = Runner {
+        store,
+        repository,
+        sequence,
+        options,
+        ran: Ran {
+            tip,
+            view,
+            done: Vec::new(),
+            settled: Vec::new(),
+            resolved: Vec::new(),
+            stopped: None,
+        },
+    };
+    for (index, item) in sequence.items.iter().enumerate() {
+        runner.run_item(index, item)?;
+        if runner.ran.stopped.is_some() {
+            break;
+        }
+    }
+    Ok(runner.ran)
+}
+
+struct Runner<'a> {
+    store: &'a Store,
+    repository: &'a Repository,
+    sequence: &'a Sequence,
+    options: &'a RunOptions<'a>,
+    ran: Ran,
+}
+
+/// A tree with conflicts that may be open.
+struct Outcome {
+    tree_id: ObjectId,
+    conflicts: Vec<ConflictRecord>,
+    settled: Vec<ConflictRecord>,
+}
+
+impl Outcome {
+    fn of(outcome: MergeOutcome, item: &Item) -> Outcome {
+        let record = |conflict: &Conflict| ConflictRecord {
+            of: item.name(),
+            ..ConflictRecord::of(conflict)
+        };
+        Outcome {
+            tree_id: outcome.tree_id,
+            conflicts: outcome.conflicts.iter().map(record).collect(),
+            settled: outcome.settled.iter().map(record).collect(),
+        }
+    }
+}
+
+impl Runner<'_> {
+    fn run_item(&mut self, index: usize, item: &Item) -> Result<(), ChangeError> {
+        match item {
+            Item::Merge { commit, message } => self.merge(index, item, parse_id(commit)?, message),
+            Item::Pick {
+                commit,
+                parent,
+                says_origin,
+            } => {
+                let parent_id = parent.as_deref().map(parse_id).transpose()?;
+                self.pick(index, item, parse_id(commit)?, parent_id, *says_origin)
+            }
+            Item::Mail {
+                patch,
+                message,
+                author,
+                three_way,
+                ..
+            } => self.apply_mail(index, item, patch.as_deref(), message, author, *three_way),
+            Item::Patch {
+                patch,
+                strip,
+                reverse,
+                three_way,
+            } => {
+                let view = self.ran.view.unwrap_or(self.ran.tip.tree_id);
+                let outcome =
+                    self.patched(item, view, parse_id(patch)?, (*strip, *reverse), *three_way, true)?;
+                if let Some(tree_id) = self.resolved(index, outcome)? {
+                    self.ran.view = Some(tree_id);
+                    self.done(index, DoneHow::Applied, None);
+                }
+                Ok(())
+            }
+            Item::Uncommitted { head_tree, view_tree } => {
+                let (head_tree, view_tree) = (parse_id(head_tree)?, parse_id(view_tree)?);
+                let tree_id = if head_tree == view_tree {
+                    Some(self.ran.tip.tree_id)
+                } else {
+                    let outcome = self.merged(head_tree, self.ran.tip.tree_id, view_tree)?;
+                    self.resolved(index, Outcome::of(outcome, item))?
+                };
+                if let Some(tree_id) = tree_id {
+                    self.ran.view = Some(tree_id);
+                    self.done(index, DoneHow::Applied, None);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn done(&mut self, item: usize, how: DoneHow, commit_id: Option<ObjectId>) {
+        self.ran.done.push(Done { item, how, commit_id });
+    }
+
+    fn merged(&self, base: ObjectId, ours: ObjectId, theirs: ObjectId) -> Result<MergeOutcome, ChangeError> {
+        self.merged_with(base, ours, theirs, &self.options.merge)
+    }
+
+    fn merged_with(
+        &self,
+        base: ObjectId,
+        ours: ObjectId,
+        theirs: ObjectId,
+        options: &MergeOptions,
+    ) -> Result<MergeOutcome, ChangeError> {
+        let input = MergeInput {
+            base: Some(base),
+            ours,
+            theirs,
+            allow_unrelated: false,
+        };
+        Ok(merge(self.repository, &input, options)?)
+    }
+
+    fn merge(
+        &mut self,
+        index: usize,
+        item: &Item,
+        commit_id: ObjectId,
+        message: &str,
+    ) -> Result<(), ChangeError> {
+        let theirs = Tip {
+            commit_id: Some(commit_id),
+            tree_id: self.repository.commit_info(commit_id)?.tree_id,
+        };
+        let spec = MergeSpec {
+            base: None,
+            options: self.options.merge,
+            fast_forward: FastForward::WherePossible,
+            allow_unrelated: self.options.allow_unrelated,
+        };
+        match plan(self.repository, &self.ran.tip, &theirs, &spec)? {
+            Planned::Contained => self.done(index, DoneHow::Contained, self.ran.tip.commit_id),
+            Planned::FastForward(_) => {
+                self.ran.tip = theirs;
+                self.done(index, DoneHow::FastForward, Some(commit_id));
+            }
+            Planned::Merged(outcome) => {
+                let Some(tree_id) = self.resolved(index, Outcome::of(outcome, item))? else {
+                    return Ok(());
+                };
+                let message = match self.options.review.map(ReviewRecord::trailers) {
+                    Some(trailers) if !trailers.is_empty() => format!("{message}\n\n{trailers}\n"),
+                    _ => message.to_owned(),
+                };
+                let author = self.options.author.clone();
+                self.commit(index, tree_id, &[commit_id], message.into(), author)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn pick(
+        &mut self,
+        index: usize,
+        item: &Item,
+        commit_id: ObjectId,
+        parent_id: Option<ObjectId>,
+        says_origin: bool,
+    ) -> Result<(), ChangeError> {
+        let repository = self.repository;
+        let Some(content) = repository.commit_contents(&[commit_id])?.pop() else {
+            return Ok(());
+        };
+        if self.sequence.reuse && parent_id.is_some() && self.ran.tip.commit_id == parent_id {
+            self.ran.tip = Tip {
+                commit_id: Some(commit_id),
+                tree_id: content.tree_id,
+            };
+            self.done(index, DoneHow::FastForward, Some(commit_id));
+            return Ok(());
+        }
+        let base = match parent_id {
+            Some(parent_id) => parent_id,
+            None => repository.empty_tree_id(),
+        };
+        let was_empty = repository.peel_to_tree(base)? == content.tree_id;
+        let ours = self.ran.tip.commit_id.unwrap_or(self.ran.tip.tree_id);
+        let outcome = self.merged(base, ours, commit_id)?;
+        let Some(tree_id) = self.resolved(index, Outcome::of(outcome, item))? else {
+            return Ok(());
+        };
+        let message = match says_origin {
+            false => content.message,
+            true => with_origin(repository, &content)?,
+        };
+        self.commit_unless_empty(index, tree_id, was_empty, message, content.author)
+    }
+
+    /// Makes a commit of `tree_id`, or does not, where nothing would change.
+    fn commit_unless_empty(
+        &mut self,
+        index: usize,
+        tree_id: ObjectId,
+        was_empty: bool,
+        message: Vec<u8>,
+        author: Identity,
+    ) -> Result<(), ChangeError> {
+        if tree_id == self.ran.tip.tree_id {
+            let what = self
+                .sequence
+                .items
+                .get(index)
+                .and_then(Item::name)
+                .unwrap_or_default();
+            match (was_empty, self.sequence.emptied) {
+                (_, Emptied::Keep) => {}
+                (true, _) if self.sequence.keep_empty => {}
+                (false, Emptied::Drop) => {
+                    self.done(index, DoneHow::LeftOut, None);
+                    return Ok(());
+                }
+                (was_empty, _) => return Err(ChangeError::EmptyPick { what, was_empty }),
+            }
+        }
+        self.commit(index, tree_id, &[], Message::Verbatim(message), Some(author))
+    }
+
+    fn commit(
+        &mut self,
+        index: usize,
+        tree_id: ObjectId,
+        others: &[ObjectId],
+        message: Message,
+        author: Option<Identity>,
+    ) -> Result<(), ChangeError> {
+        let before = self.ran.tip;
+        // git has written some of it, and waits for no disk.
+        self.repository.sync_tree(tree_id, before.tree_id)?;
+        let parent_ids = before.commit_id.into_iter().chain(others.iter().copied());
+        let commit_id = self.repository.write_commit(&CommitSpec {
+            tree_id,
+            parent_ids: parent_ids.collect(),
+            message,
+            author,
+            committer: self.options.committer.clone(),
+        })?;
+        self.ran.tip = Tip {
+            commit_id: Some(commit_id),
+            tree_id,
+        };
+        self.done(index, DoneHow::Committed, Some(commit_id));
+        Ok(())
+    }
+
+    /// Puts in what the review says. Where conflicts stay open the sequence stops.
+    fn resolved(&mut self, index: usize, outcome: Outcome) -> Result<Option<ObjectId>, ChangeError> {
+        let Outcome {
+            mut tree_id,
+            mut conflicts,
+            settled,
+        } = outcome;
+        self.ran.settled.extend(settled);
+        if let Some(review) = self.options.review {
+            let resolved = review.resolve(self.repository, tree_id, conflicts)?;
+            tree_id = resolved.tree_id;
+            conflicts = resolved.open;
+            self.ran.resolved.extend(resolved.resolved);
+            if index == self.sequence.amended() {
+                tree_id = review.amend(self.repository, tree_id)?;
+            }
+        }
+        if conflicts.is_empty() {
+            return Ok(Some(tree_id));
+        }
+        self.ran.stopped = Some(Stopped {
+            item: index,
+            conflicts,
+            tree_id,
+        });
+        Ok(None)
+    }
+}
+
+/// The message, and where the commit is from: as `git cherry-pick -x` has it.
+fn with_origin(repository: &Repository, content: &CommitContent) -> Result<Vec<u8>, ChangeError> {
+    let mut message = content.message.clone();
+    if !message.ends_with(b"\n") {
+        message.push(b'\n');
+    }
+    let mut parse = program::command(repository.common_dir());
+    parse.args(["interpret-trailers", "--parse", "--no-divider"]);
+    if program::run(&mut parse, &message)?.is_empty() {
+        message.push(b'\n');
+    }
+    message.extend_from_slice(format!("(cherry picked from commit {})\n", content.commit_id).as_bytes());
+    Ok(message)
+}
+
+pub(super) fn parse_id(hex: &str) -> Result<ObjectId, ChangeError> {
+    ObjectId::from_hex(hex.as_bytes()).map_err(|error| super::review::damaged(&error))
+}

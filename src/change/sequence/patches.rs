@@ -1,0 +1,184 @@
+//! Mails and patches in a sequence.
+
+use std::fs;
+use std::path::Path;
+
+use super::{Author, Item, Outcome, Runner, parse_id};
+use crate::change::ChangeError;
+use crate::change::resolver::Content;
+use crate::change::review::{ConflictRecord, Rejected, VersionRecord};
+use crate::git::mailbox::{Subjects, read_mail, split_mailbox};
+use crate::git::{GitError, ObjectId, PatchFile, Patched, RejectedFile, Repository, TreeChange};
+use crate::merge::{ConflictKind, MergeOptions, Strategy};
+use crate::workspace::Store;
+
+/// The mails of a mailbox, as items. What is in them becomes blobs.
+pub fn of_mailbox(
+    store: &Store,
+    repository: &Repository,
+    mailbox: &Path,
+    subjects: Subjects,
+    three_way: bool,
+) -> Result<Vec<Item>, ChangeError> {
+    let scratch = store.scratch_dir()?;
+    let blob = |bytes: &[u8]| repository.write_blob(&mut &*bytes, bytes.len() as u64);
+    let mut items = Vec::new();
+    for file in split_mailbox(mailbox, scratch.path())? {
+        let mail = read_mail(&file, subjects)?;
+        let author = repository.author_of(&mail)?;
+        items.push(Item::Mail {
+            patch: match mail.patch.is_empty() {
+                true => None,
+                false => Some(blob(&mail.patch)?.to_string()),
+            },
+            subject: mail.subject,
+            message: blob(&mail.message)?.to_string(),
+            author: author.into(),
+            three_way,
+        });
+    }
+    Ok(items)
+}
+
+impl Runner<'_> {
+    /// As `git am` does it: the patch as it stands, and a merge of three where it does not fit.
+    pub(super) fn apply_mail(
+        &mut self,
+        index: usize,
+        item: &Item,
+        patch: Option<&str>,
+        message: &str,
+        author: &Author,
+        three_way: bool,
+    ) -> Result<(), ChangeError> {
+        let before = self.ran.tip.tree_id;
+        let tree_id = match patch {
+            None => Some(before),
+            Some(patch) => {
+                let outcome = self.patched(item, before, parse_id(patch)?, (1, false), three_way, false)?;
+                self.resolved(index, outcome)?
+            }
+        };
+        let Some(tree_id) = tree_id else {
+            return Ok(());
+        };
+        let message = self.repository.read_blob(parse_id(message)?)?;
+        self.commit_unless_empty(index, tree_id, patch.is_none(), message, author.into())
+    }
+
+    /// What a patch makes of a tree. A merge of three is tried first, or only where the patch does not fit.
+    pub(super) fn patched(
+        &self,
+        item: &Item,
+        tree_id: ObjectId,
+        patch_id: ObjectId,
+        (strip, reverse): (u8, bool),
+        three_way: bool,
+        three_way_first: bool,
+    ) -> Result<Outcome, ChangeError> {
+        let repository = self.repository;
+        let scratch = self.store.scratch_dir()?;
+        let path = scratch.path().join("patch");
+        fs::write(&path, repository.read_blob(patch_id)?).map_err(GitError::io("write", &path))?;
+        let patch = PatchFile {
+            path: &path,
+            strip,
+            reverse,
+        };
+        if three_way_first
+            && three_way
+            && let Some(outcome) = self.merged_patch(item, tree_id, patch, scratch.path())?
+        {
+            return Ok(outcome);
+        }
+        match repository.patch_tree(tree_id, patch, scratch.path())? {
+            Patched::Applied(tree_id) => Ok(Outcome {
+                tree_id,
+                conflicts: Vec::new(),
+                settled: Vec::new(),
+            }),
+            Patched::Rejected {
+                tree_id: fitted,
+                files,
+            } => {
+                if three_way
+                    && !three_way_first
+                    && let Some(outcome) = self.merged_patch(item, tree_id, patch, scratch.path())?
+                {
+                    return Ok(outcome);
+                }
+                self.rejected(item, fitted, &files)
+            }
+        }
+    }
+
+    /// Merges what the patch says to lead from, and to; `None` where the repository has not got that.
+    fn merged_patch(
+        &self,
+        item: &Item,
+        tree_id: ObjectId,
+        patch: PatchFile<'_>,
+        scratch: &Path,
+    ) -> Result<Option<Outcome>, ChangeError> {
+        let Some((old, new)) = self.repository.patch_sides(patch, scratch)? else {
+            return Ok(None);
+        };
+        // Of the sides nothing is known but some files, so nothing can be said of where directories went.
+        let options = MergeOptions {
+            ignore_directory_renames: true,
+            ..self.options.merge
+        };
+        let outcome = self.merged_with(old, tree_id, new, &options)?;
+        Ok(Some(Outcome::of(outcome, item)))
+    }
+
+    /// Files that a patch does not fit, as conflicts.
+    fn rejected(
+        &self,
+        item: &Item,
+        tree_id: ObjectId,
+        files: &[RejectedFile],
+    ) -> Result<Outcome, ChangeError> {
+        let mut outcome = Outcome {
+            tree_id,
+            conflicts: Vec::new(),
+            settled: Vec::new(),
+        };
+        let mut edits = Vec::new();
+        for file in files {
+            let versions = |entry: Option<_>| -> Vec<VersionRecord> {
+                let version = entry.map(|(kind, id): (_, ObjectId)| VersionRecord {
+                    path: (&file.path).into(),
+                    kind,
+                    id: id.to_string(),
+                });
+                version.into_iter().collect()
+            };
+            let record = ConflictRecord {
+                kind: ConflictKind::Rejected,
+                path: (&file.path).into(),
+                paths: vec![(&file.path).into()],
+                base: Vec::new(),
+                ours: versions(file.before),
+                theirs: versions(file.after),
+                of: item.name(),
+                rejected: Some(Rejected {
+                    reason: file.reason.clone(),
+                    hunks: file.hunks.clone().map(Content::from),
+                }),
+                resolution: None,
+            };
+            if self.options.merge.strategy == Strategy::Ours {
+                edits.push(TreeChange {
+                    path: file.path.clone(),
+                    new: file.before,
+                });
+                outcome.settled.push(record);
+            } else {
+                outcome.conflicts.push(record);
+            }
+        }
+        outcome.tree_id = self.repository.edit_tree(tree_id, &edits)?;
+        Ok(outcome)
+    }
+}

@@ -1,0 +1,60 @@
+//! Letting a fork's view become another tree while HEAD stays where it is.
+
+use super::ChangeError;
+use super::advance::refuse_in_the_way;
+use super::changeset::{self, Blobs, Change};
+use super::compare::compare_trees;
+use super::revert::{hold_blobs, is_repository, replacements};
+use crate::git::{GitError, ObjectId, Repository};
+use crate::workspace::{ApplyOptions, By, Fork, ForkName, OperationKind};
+
+/// The view as a tree: HEAD's, with all that `git add -A` would take. It is written.
+pub fn view_tree(repository: &Repository, fork: &Fork) -> Result<ObjectId, ChangeError> {
+    let local = changeset::changeset(repository, fork, Blobs::Write)?;
+    changeset::write_tree(repository, &local)
+}
+
+/// Refuses where something in no changeset is in the way of that move.
+pub fn check_move(
+    repository: &Repository,
+    fork: &Fork,
+    (from, to): (ObjectId, ObjectId),
+) -> Result<(), ChangeError> {
+    let mut changes = compare_trees(repository, from, to)?;
+    changes.retain(|change| !is_repository(fork, change));
+    refuse_in_the_way(fork, &changes)
+}
+
+/// Takes the view from the tree `from` to the tree `to`, in one operation; what changed. What submodules stand on is their own
+/// affair.
+///
+/// # Errors
+/// [`GitError::RefMoved`] where the view is `from` no more.
+pub fn move_view(
+    repository: &Repository,
+    name: &ForkName,
+    fork: &Fork,
+    by: By<'_>,
+    (from, to): (ObjectId, ObjectId),
+    kind: OperationKind,
+) -> Result<Vec<Change>, ChangeError> {
+    if view_tree(repository, fork)? != from {
+        return Err(GitError::RefMoved {
+            name: format!("the view of {name}"),
+        }
+        .into());
+    }
+    let mut changes = compare_trees(repository, from, to)?;
+    changes.retain(|change| !is_repository(fork, change));
+    if changes.is_empty() {
+        return Ok(changes);
+    }
+    let replacements = replacements(repository, fork, &changes, to)?;
+    hold_blobs(repository, name, &replacements, None)?;
+    let options = ApplyOptions {
+        kind: Some(kind),
+        ..ApplyOptions::default()
+    };
+    fork.workspace.apply(by, &replacements, &options)?;
+    Ok(changes)
+}

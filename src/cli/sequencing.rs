@@ -1,0 +1,193 @@
+//! What updating, making commits again and applying patches have in common: what becomes of conflicts, and what is told.
+
+use super::context::{Connection, Context, only};
+use super::inside::command_line;
+use super::merge::{LevelArg, StrategyArg, kind_in_words, target_name, with_contents};
+use super::output::{Cell, Output, Tone, counted, quoted, short_id, table};
+use super::resolving::{self, Left, ResolverArgs};
+use super::{Exit, SUCCESS, identity, review};
+use crate::change::sequence::DoneHow;
+use crate::daemon::protocol::{
+    Answer, MergeStatus, Request, ReviewWish, SequenceRequest, SequenceWish, Sequenced, SequencedCommit,
+};
+use crate::daemon::{ExitCode, Failure};
+use crate::git::CallerConfig;
+use crate::workspace::ForkName;
+
+// What becomes of conflicts. (A doc comment here would become a verb's help.)
+#[derive(Debug, Clone, clap::Args)]
+pub struct ConflictArgs {
+    /// Merge lines and follow renames, or only whole files
+    #[arg(
+        long,
+        value_enum,
+        value_name = "LEVEL",
+        default_value = "text",
+        help_heading = "Conflicts"
+    )]
+    pub level: LevelArg,
+
+    /// What becomes of conflicts: `ours` is what the fork would have, `theirs` what comes
+    #[arg(
+        long,
+        value_enum,
+        value_name = "HOW",
+        default_value = "abort",
+        help_heading = "Conflicts"
+    )]
+    pub strategy: StrategyArg,
+
+    /// Keep conflicts as a review, to be resolved one by one
+    #[arg(long, help_heading = "Conflicts")]
+    pub review: bool,
+
+    #[command(flatten)]
+    pub resolving: ResolverArgs,
+}
+
+/// A request for the fork, as the flags say.
+pub fn request(
+    context: &Context,
+    fork: &ForkName,
+    wish: SequenceWish,
+    conflicts: &ConflictArgs,
+    dry_run: bool,
+) -> Result<SequenceRequest, Failure> {
+    let dir = context.repository()?.common_dir();
+    let config = CallerConfig::of(dir);
+    Ok(SequenceRequest {
+        into: format!("fork:{fork}"),
+        wish,
+        git_dir: context.git_dir()?,
+        level: conflicts.level.into(),
+        strategy: conflicts.strategy.into(),
+        allow_unrelated: false,
+        dry_run,
+        review: conflicts.resolving.review_wish(conflicts.review),
+        message: None,
+        author: Some(identity::author(dir, config.as_ref(), None)?),
+        committer: Some(identity::committer(dir, config.as_ref())?),
+        command: command_line(),
+    })
+}
+
+/// Sends it, lets a resolver look at conflicts, and tells what came of it.
+pub fn carry_out(
+    context: &Context,
+    connection: &mut Connection,
+    request: SequenceRequest,
+    resolving: &ResolverArgs,
+) -> Result<Exit, Failure> {
+    let request = Request::Sequence(Box::new(request));
+    let done = connection.ask(&request, only!(Answer::Sequenced(done) => *done))?;
+    let Some(review) = done.review.filter(|_| resolving.resolver.is_some()) else {
+        return tell(context, &done);
+    };
+    let left = resolving::resolve(resolving, context, connection, review)?;
+    if left == Left::Resolved && resolving.auto_commit {
+        return review::commit(context, connection, review, None, false);
+    }
+    review::show(&Request::Review { review }, context, connection)?;
+    Ok(ExitCode::Refused.code())
+}
+
+impl ResolverArgs {
+    /// When a review is to be made.
+    pub fn review_wish(&self, is_asked_for: bool) -> ReviewWish {
+        match (self.semantic, is_asked_for || self.resolver.is_some()) {
+            (true, _) => ReviewWish::Always,
+            (false, true) => ReviewWish::OnConflict,
+            (false, false) => ReviewWish::Never,
+        }
+    }
+}
+
+/// Shows what came of it; the exit code that says it.
+pub fn tell(context: &Context, done: &Sequenced) -> Result<Exit, Failure> {
+    match context.output.is_json() {
+        true => context
+            .output
+            .json(&with_contents(context, done, &done.conflicts)?)?,
+        false => context.output.text(&told(done, &context.output))?,
+    }
+    Ok(match done.status {
+        MergeStatus::Merged => SUCCESS,
+        MergeStatus::NothingToMerge => ExitCode::Nothing.code(),
+        MergeStatus::Conflicts | MergeStatus::Reviewed => ExitCode::Refused.code(),
+    })
+}
+
+fn told(done: &Sequenced, output: &Output) -> String {
+    let target = match &done.target.fork {
+        Some(fork) => fork.to_string(),
+        None => target_name(&done.target),
+    };
+    let mut text: String = done.commits.iter().map(told_of).collect();
+    let would = if done.dry_run { "would be" } else { "is" };
+    let changed = counted(done.changes.len(), "path");
+    match done.status {
+        MergeStatus::NothingToMerge => text.push_str(&format!("nothing to do: {target} has all of it\n")),
+        MergeStatus::Merged if done.before != done.after => {
+            let short = |id: &Option<String>| short_id(id.as_deref().unwrap_or_default()).to_owned();
+            text.push_str(&format!(
+                "{target} {would} at {}, was at {}; {changed} changed\n",
+                short(&done.after),
+                short(&done.before)
+            ));
+        }
+        MergeStatus::Merged => text.push_str(&match done.dry_run {
+            true => format!("{changed} would change in {target}\n"),
+            false => format!("{changed} changed in {target}; `tine undo {target}` takes that back\n"),
+        }),
+        MergeStatus::Conflicts | MergeStatus::Reviewed => {}
+    }
+    if let (Some(fork), Some(snapshot)) = (&done.target.fork, &done.snapshot) {
+        text.push_str(&format!(
+            "`tine undo {fork}` takes that back; what it was is the snapshot {snapshot}\n"
+        ));
+    }
+    if !done.conflicts.is_empty() {
+        let rows: Vec<Vec<Cell>> = done
+            .conflicts
+            .iter()
+            .map(|conflict| {
+                let mut row = vec![
+                    Cell::new(format!("  {}", kind_in_words(conflict))).toned(output, Tone::Bad),
+                    Cell::new(quoted(&conflict.path)),
+                ];
+                row.extend(
+                    conflict
+                        .rejected
+                        .as_ref()
+                        .map(|rejected| Cell::new(rejected.reason.as_str())),
+                );
+                row
+            })
+            .collect();
+        text.push_str(&table(&rows));
+    }
+    if done.status == MergeStatus::Conflicts || done.status == MergeStatus::Reviewed {
+        text.push_str(&match done.review {
+            Some(review) => {
+                format!("nothing was changed; `tine review show {review}` is where to go on\n")
+            }
+            None => {
+                "nothing was changed; `--review` keeps it for resolving, `--strategy` settles it, `--json` shows it whole\n"
+                    .to_owned()
+            }
+        });
+    }
+    text
+}
+
+fn told_of(commit: &SequencedCommit) -> String {
+    let made = short_id(commit.commit.as_deref().unwrap_or_default());
+    let what = match commit.how {
+        None => "conflicts".to_owned(),
+        Some(DoneHow::Committed) => made.to_owned(),
+        Some(DoneHow::FastForward) => format!("{made} (as it is)"),
+        Some(DoneHow::Contained | DoneHow::LeftOut) => "nothing left".to_owned(),
+        Some(DoneHow::Applied) => return String::new(),
+    };
+    format!("{what}  {}\n", commit.subject)
+}

@@ -1,0 +1,148 @@
+//! `tine update`: brings a fork up to where the branch is that it came from.
+
+use super::Exit;
+use super::context::Context;
+use super::sequencing::{ConflictArgs, carry_out, request};
+use crate::daemon::protocol::SequenceWish;
+use crate::daemon::{ErrorCode, Failure};
+use crate::git::program;
+use crate::workspace::ForkName;
+
+/// Bring a fork up to date with the branch that it came from
+///
+/// The fork moves to where that branch is now, or to --from, and its own changes are merged onto it: commits by a merge commit, or
+/// with --rebase made again one by one, and what is uncommitted stays uncommitted. A fork without commits of its own merely moves.
+/// Mounted or not, it is one step, and only files that differ are touched.
+///
+/// Conflicts change nothing: they are listed, and the exit code is 3. It is 7 where there is nothing new.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine update fix-parser                   to where its branch is now
+  tine update fix-parser --fetch --rebase  ask the remote first, and make its commits again
+  tine update fix-parser --from v2.0       to a tag
+  tine update fix-parser --review          keep conflicts, to be resolved one by one")]
+pub struct Update {
+    /// The fork [default: the one you stand in]
+    #[arg(value_name = "FORK")]
+    pub name: Option<String>,
+
+    /// What to bring it up to: a revision, or another fork's HEAD [default: the branch that it came from]
+    #[arg(long, value_name = "REV")]
+    pub from: Option<String>,
+
+    /// Fetch from the remote first, and go to what the branch follows there
+    #[arg(long)]
+    pub fetch: bool,
+
+    /// Make the fork's commits again, instead of merging
+    #[arg(long)]
+    pub rebase: bool,
+
+    /// The merge commit's message
+    #[arg(short, long, value_name = "MSG", conflicts_with = "rebase")]
+    pub message: Vec<String>,
+
+    /// Show what would come of it, and change nothing
+    #[arg(short = 'n', long, conflicts_with_all = ["review", "resolver"])]
+    pub dry_run: bool,
+
+    #[command(flatten)]
+    pub conflicts: ConflictArgs,
+}
+
+pub fn run(verb: &Update, context: &Context) -> Result<Exit, Failure> {
+    let (mut connection, name) = context.connect_to_fork(verb.name.as_deref())?;
+    let from = match verb.fetch {
+        false => verb.from.clone(),
+        true => {
+            let branch = match &verb.from {
+                Some(from) => from.clone(),
+                None => connection
+                    .show(&name)?
+                    .from_branch
+                    .ok_or_else(|| no_branch(&name))?,
+            };
+            Some(fetched(context, &branch)?)
+        }
+    };
+    let wish = SequenceWish::Update {
+        from,
+        rebase: verb.rebase,
+    };
+    let mut request = request(context, &name, wish, &verb.conflicts, verb.dry_run)?;
+    request.message = (!verb.message.is_empty()).then(|| verb.message.join("\n\n"));
+    carry_out(context, &mut connection, request, &verb.conflicts.resolving)
+}
+
+fn no_branch(name: &ForkName) -> Failure {
+    Failure::new(
+        ErrorCode::Usage,
+        format!("{name} began at a commit, and on no branch"),
+    )
+    .hint("name what it is to be brought up to: `--from REV`")
+}
+
+/// Fetches what `branch` follows, by git as the user has set it up; what is to be gone to then.
+fn fetched(context: &Context, branch: &str) -> Result<String, Failure> {
+    let git_dir = context.git_dir()?;
+    let git = |words: &[&str]| -> Result<Option<String>, Failure> {
+        let mut command = program::command(context.cwd());
+        command.arg("--git-dir").arg(&git_dir).args(words);
+        let finished = program::finish(&mut command, b"")?;
+        let answer = String::from_utf8_lossy(&finished.stdout).trim().to_owned();
+        Ok((finished.status.success() && !answer.is_empty()).then_some(answer))
+    };
+    let full_name = |revision: &str| {
+        git(&[
+            "rev-parse",
+            "--quiet",
+            "--verify",
+            "--symbolic-full-name",
+            revision,
+        ])
+    };
+    let named = full_name(branch)?.unwrap_or_default();
+    let followed = match named.starts_with("refs/remotes/") {
+        true => Some(named.clone()),
+        false => full_name(&format!("{branch}@{{upstream}}"))?,
+    };
+    let Some((followed, remote)) = followed.and_then(|followed| {
+        let remote = followed
+            .strip_prefix("refs/remotes/")?
+            .split('/')
+            .next()?
+            .to_owned();
+        Some((followed, remote))
+    }) else {
+        return Err(Failure::new(ErrorCode::Usage, format!("{branch} follows no branch of a remote"))
+            .hint(format!(
+                "`git branch --set-upstream-to REMOTE/BRANCH {branch}` lets it; or name one: `--from REMOTE/BRANCH`"
+            )));
+    };
+    // By its own hands: it may ask for a password.
+    let mut fetch = program::command(context.cwd());
+    fetch.env_remove("GIT_TERMINAL_PROMPT");
+    fetch.arg("--git-dir").arg(&git_dir).args(["fetch", &remote]);
+    let status = fetch
+        .stdout(std::io::stderr())
+        .status()
+        .map_err(crate::git::GitError::GitMissing)?;
+    if !status.success() {
+        return Err(
+            Failure::new(ErrorCode::GitFailed, format!("`git fetch {remote}` failed"))
+                .hint("what git says of it is above; without `--fetch` nothing is asked of the remote"),
+        );
+    }
+    // A branch may be ahead of what it follows.
+    let is_ahead = !named.starts_with("refs/remotes/")
+        && git(&[
+            "rev-list",
+            "--count",
+            "--max-count=1",
+            &format!("{named}..{followed}"),
+        ])?
+        .as_deref()
+            == Some("0");
+    Ok(if is_ahead { named } else { followed })
+}

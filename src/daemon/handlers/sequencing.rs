@@ -1,0 +1,378 @@
+//! Bringing forks up to date, making commits again on them, and applying patches.
+//!
+//! A wish becomes a [sequence](crate::change::sequence), of how things are; the sequence is run over objects, and what it comes to is
+//! where the target goes, in one step. With conflicts nothing moves; a review keeps the sequence, and runs it again.
+
+mod building;
+mod reviewing;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use self::building::build;
+pub use self::reviewing::{commit_review, find_more, moved, refresh};
+use super::merging::outdated;
+use super::target::{Holder, Target, find_target};
+use crate::change::ChangeError;
+use crate::change::advance::{Step, UpdateStep};
+use crate::change::compare::compare_trees;
+use crate::change::merge::Tip;
+use crate::change::review::ReviewRecord;
+use crate::change::sequence::{Item, Ran, RunOptions, Sequence, Wish, run};
+use crate::change::view::{check_move, move_view, view_tree};
+use crate::daemon::failure::{ErrorCode, Failure};
+use crate::daemon::handlers::work::fork_point;
+use crate::daemon::policy::Signers;
+use crate::daemon::protocol::{
+    Answer, MergeStatus, Response, ReviewWish, SequenceRequest, SequenceWish, Sequenced, SequencedCommit,
+};
+use crate::daemon::report;
+use crate::daemon::slots::Daemon;
+use crate::daemon::transfer::{Arrived, Transfer};
+use crate::git::{GitError, ObjectId, Repository};
+use crate::merge::MergeOptions;
+use crate::workspace::{By, ForkName, OperationKind, SnapshotReason};
+
+/// How often it is planned again where somebody else moves the target meanwhile.
+const ATTEMPTS: usize = 4;
+
+/// What was asked for, whoever asked.
+pub struct Asked {
+    /// A fork or branch.
+    pub into: String,
+    pub wish: Wish,
+    /// Where revisions are understood.
+    pub git_dir: PathBuf,
+    pub merge: MergeOptions,
+    pub allow_unrelated: bool,
+    pub message: Option<String>,
+    pub dry_run: bool,
+    pub review: ReviewWish,
+}
+
+/// The target as it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Standing {
+    pub tip: Tip,
+    /// The view, where uncommitted changes play a part: a tree.
+    pub view: Option<ObjectId>,
+}
+
+/// Does what `request` says, or says what would come of it.
+pub fn sequence(daemon: &Arc<Daemon>, by: By<'_>, request: &SequenceRequest, signers: &Signers) -> Response {
+    let asked = Asked {
+        into: request.into.clone(),
+        wish: wish_of(daemon, &request.wish)?,
+        git_dir: request.git_dir.clone(),
+        merge: MergeOptions {
+            level: request.level,
+            strategy: request.strategy,
+            ..MergeOptions::default()
+        },
+        allow_unrelated: request.allow_unrelated,
+        message: request.message.clone(),
+        dry_run: request.dry_run,
+        review: request.review,
+    };
+    let done = carry_out(daemon, by, &asked, signers, None)?;
+    Ok(Answer::Sequenced(Box::new(done)))
+}
+
+fn wish_of(daemon: &Daemon, wish: &SequenceWish) -> Result<Wish, Failure> {
+    Ok(match wish {
+        SequenceWish::Update { from, rebase } => Wish::Update {
+            from: from.clone(),
+            rebase: *rebase,
+        },
+        SequenceWish::CherryPick {
+            commits,
+            mainline,
+            says_origin,
+            emptied,
+        } => Wish::CherryPick {
+            commits: commits.clone(),
+            mainline: *mainline,
+            says_origin: *says_origin,
+            emptied: *emptied,
+        },
+        SequenceWish::Patch {
+            content,
+            strip,
+            reverse,
+            three_way,
+        } => Wish::Patch {
+            patch: write_content(daemon, &daemon.repository_now()?, content)?.to_string(),
+            strip: *strip,
+            reverse: *reverse,
+            three_way: *three_way,
+        },
+    })
+}
+
+/// What was sent, as a blob.
+pub fn write_content(
+    daemon: &Daemon,
+    repository: &Repository,
+    content: &Transfer,
+) -> Result<ObjectId, Failure> {
+    Ok(match content.take(daemon.store.dir())? {
+        Arrived::Bytes(bytes) => repository.write_blob(&mut bytes.as_slice(), bytes.len() as u64)?,
+        Arrived::File(mut file) => {
+            let len = file
+                .metadata()
+                .map_err(GitError::io("look at", "what was sent"))?
+                .len();
+            repository.write_blob(&mut file, len)?
+        }
+    })
+}
+
+/// Plans it, and does it; planned again where the target moves meanwhile. With a review: with its resolutions, and of what it was
+/// planned of.
+pub fn carry_out(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    asked: &Asked,
+    signers: &Signers,
+    review: Option<&ReviewRecord>,
+) -> Result<Sequenced, Failure> {
+    let mut attempt = 1;
+    loop {
+        let outcome = on_target(daemon, by, asked, |target| {
+            let now = standing(target, asked)?;
+            let sequence = match review.and_then(|review| Some((review, review.work.as_ref()?))) {
+                Some((review, _)) if !reviewing::moved_from(review, &now).is_empty() => {
+                    return Err(outdated(review));
+                }
+                Some((_, work)) => work.sequence.clone(),
+                None => build(target, asked, &now)?,
+            };
+            let options = options(asked, signers, review);
+            let ran = run(
+                &daemon.store,
+                target.repository,
+                &sequence,
+                now.tip,
+                now.view,
+                &options,
+            )?;
+            finish(target, asked, &now, sequence, &ran)
+        });
+        match outcome {
+            Err(failure) if failure.code == ErrorCode::RefMoved && attempt < ATTEMPTS => {
+                log::info!("planned again: {failure}");
+                attempt += 1;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+fn options<'a>(asked: &Asked, signers: &Signers, review: Option<&'a ReviewRecord>) -> RunOptions<'a> {
+    RunOptions {
+        merge: asked.merge,
+        allow_unrelated: asked.allow_unrelated,
+        author: signers.author.clone(),
+        committer: signers.committer.clone(),
+        review,
+    }
+}
+
+/// Calls `work` with the target, in the turn of the fork that it is.
+fn on_target<T>(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    asked: &Asked,
+    work: impl FnOnce(&Target<'_>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let repository = daemon.repository_now()?;
+    let holder = find_target(daemon, &repository, &asked.into)?;
+    let slot = match &holder {
+        Holder::Fork(fork) => Some(daemon.slot(fork)),
+        Holder::Branch(_) | Holder::Checkout(..) => None,
+    };
+    let turn = slot.as_ref().map(|slot| daemon.turn(slot)).transpose()?;
+    if let Some(turn) = &turn {
+        let open = turn.open_existing()?;
+        turn.settle(&repository, &open)?;
+        if let Some(operation) = open.worktree.operation_in_progress() {
+            return Err(ChangeError::OperationInProgress(operation).into());
+        }
+    }
+    work(&Target {
+        daemon,
+        by,
+        repository: &repository,
+        holder: &holder,
+        turn: turn.as_ref(),
+    })
+}
+
+fn standing(target: &Target<'_>, asked: &Asked) -> Result<Standing, Failure> {
+    let view = match (&asked.wish, target.turn) {
+        (Wish::Update { .. } | Wish::Patch { .. }, Some(turn)) => {
+            Some(view_tree(target.repository, &*turn.open()?)?)
+        }
+        _ => None,
+    };
+    Ok(Standing {
+        tip: target.tip()?,
+        view,
+    })
+}
+
+/// Moves the target to where the sequence led, or keeps its conflicts; says what came of it.
+fn finish(
+    target: &Target<'_>,
+    asked: &Asked,
+    now: &Standing,
+    sequence: Sequence,
+    ran: &Ran,
+) -> Result<Sequenced, Failure> {
+    let old_tree = now.view.unwrap_or(now.tip.tree_id);
+    let is_looked_at = asked.review == ReviewWish::Always && ran.tree_id() != old_tree;
+    let is_same = ran.tip == now.tip && ran.view == now.view;
+    let status = match (&ran.stopped, is_looked_at, is_same) {
+        (Some(_), ..) => MergeStatus::Conflicts,
+        (None, true, _) => MergeStatus::Reviewed,
+        (None, false, true) => MergeStatus::NothingToMerge,
+        (None, false, false) => MergeStatus::Merged,
+    };
+    let mut snapshot = None;
+    match status {
+        MergeStatus::Merged => snapshot = go(target, asked, now, ran)?,
+        MergeStatus::NothingToMerge if !asked.dry_run => note_fork_point(target, asked, ran)?,
+        _ => {}
+    }
+    let review = match status {
+        MergeStatus::Conflicts if asked.review != ReviewWish::Never => {
+            Some(reviewing::keep(target, asked, now, &sequence, ran)?)
+        }
+        MergeStatus::Reviewed => Some(reviewing::keep(target, asked, now, &sequence, ran)?),
+        _ => None,
+    };
+    let moves = status == MergeStatus::Merged;
+    let (after, new_tree) = match moves {
+        true => (ran.tip, ran.tree_id()),
+        false => (now.tip, old_tree),
+    };
+    let changes = compare_trees(target.repository, old_tree, new_tree)?;
+    let hex = |tip: Tip| tip.commit_id.map(|id| id.to_string());
+    Ok(Sequenced {
+        status,
+        dry_run: asked.dry_run,
+        target: target.line()?,
+        before: hex(now.tip),
+        after: hex(after),
+        commits: commits(target.repository, &sequence, ran)?,
+        conflicts: ran
+            .stopped
+            .as_ref()
+            .map(|stopped| stopped.conflicts.clone())
+            .unwrap_or_default(),
+        review,
+        changes: changes.iter().map(report::change_line).collect(),
+        snapshot,
+    })
+}
+
+/// Moves the target; the snapshot of what it was. In a dry run looks only whether that would do.
+fn go(target: &Target<'_>, asked: &Asked, now: &Standing, ran: &Ran) -> Result<Option<ForkName>, Failure> {
+    let (kind, reason) = match &asked.wish {
+        Wish::Update { .. } => (OperationKind::Update, SnapshotReason::BeforeUpdate),
+        Wish::CherryPick { .. } => (OperationKind::CherryPick, SnapshotReason::BeforeCherryPick),
+        Wish::Patch { .. } => (OperationKind::Apply, SnapshotReason::BeforeApply),
+    };
+    if let (Wish::Patch { .. }, Some(turn), Some(from), Some(to)) =
+        (&asked.wish, target.turn, now.view, ran.view)
+    {
+        let open = turn.open()?;
+        match asked.dry_run {
+            true => check_move(target.repository, &open, (from, to))?,
+            false => {
+                move_view(target.repository, turn.name(), &open, target.by, (from, to), kind)?;
+                if !turn.is_mounted() {
+                    open.workspace.sync()?;
+                }
+            }
+        }
+        return Ok(None);
+    }
+    let Some(to) = ran.tip.commit_id else {
+        return Err(GitError::UnknownRevision("HEAD".to_owned()).into());
+    };
+    let update = match (&asked.wish, target.turn, now.view, ran.view) {
+        (Wish::Update { .. }, Some(turn), Some(view_from), Some(view_to)) => {
+            let record = turn.record()?;
+            Some(UpdateStep {
+                view_from,
+                view_to,
+                point_from: match now.tip.commit_id {
+                    Some(head) => fork_point(target.repository, &record, head)?,
+                    None => None,
+                },
+                point_to: building::upstream(target, asked)?,
+            })
+        }
+        _ => None,
+    };
+    let step = Step {
+        from: now.tip.commit_id,
+        to,
+        update,
+        reflog: target.by.command.to_owned(),
+        kind,
+        undoes: None,
+    };
+    target.check(&step)?;
+    match asked.dry_run {
+        true => Ok(None),
+        false => target.go(&step, reason),
+    }
+}
+
+/// A fork that has all of what it was to be brought up to begins there from now on.
+fn note_fork_point(target: &Target<'_>, asked: &Asked, ran: &Ran) -> Result<(), Failure> {
+    let (Wish::Update { .. }, Some(turn), Some(head)) = (&asked.wish, target.turn, ran.tip.commit_id) else {
+        return Ok(());
+    };
+    let Some(upstream) = building::upstream(target, asked)? else {
+        return Ok(());
+    };
+    let point = fork_point(target.repository, &turn.record()?, head)?;
+    let is_further = match point {
+        Some(point) => point != upstream && target.repository.is_ancestor(point, upstream)?,
+        None => true,
+    };
+    if is_further {
+        turn.update_record(|record| record.fork_point = Some(upstream.to_string()))?;
+    }
+    Ok(())
+}
+
+/// What became of each commit.
+fn commits(repository: &Repository, sequence: &Sequence, ran: &Ran) -> Result<Vec<SequencedCommit>, Failure> {
+    let stopped = ran.stopped.as_ref().map(|stopped| stopped.item);
+    let mut lines = Vec::new();
+    for (index, item) in sequence.items.iter().enumerate() {
+        let done = ran.done.iter().find(|done| done.item == index);
+        if done.is_none() && stopped != Some(index) {
+            continue;
+        }
+        let (source, subject) = match item {
+            Item::Merge { commit, .. } | Item::Pick { commit, .. } => {
+                let id = ObjectId::from_hex(commit.as_bytes()).map_err(GitError::library("read an id"))?;
+                (Some(commit.clone()), repository.commit_info(id)?.summary)
+            }
+            Item::Mail { subject, .. } => (None, subject.clone()),
+            Item::Patch { .. } | Item::Uncommitted { .. } => continue,
+        };
+        lines.push(SequencedCommit {
+            source,
+            subject,
+            how: done.map(|done| done.how),
+            commit: done.and_then(|done| done.commit_id).map(|id| id.to_string()),
+        });
+    }
+    Ok(lines)
+}

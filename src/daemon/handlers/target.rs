@@ -1,0 +1,198 @@
+//! What is merged into, or has commits put on it: a fork, a branch, or another checkout; and moving it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::change::advance::{self, Step};
+use crate::change::merge::Tip;
+use crate::daemon::convert::REPORT;
+use crate::daemon::failure::{ErrorCode, Failure};
+use crate::daemon::protocol::MergeTarget;
+use crate::daemon::slots::{Daemon, Turn};
+use crate::git::{GitError, Head, ObjectId, Repository};
+use crate::workspace::{By, ForkName, SnapshotOptions, SnapshotReason};
+
+/// Where the target is.
+#[derive(Debug, Clone)]
+pub enum Holder {
+    /// In nobody's checkout.
+    Branch(String),
+    /// In one that is no fork's.
+    Checkout(String, PathBuf),
+    /// A fork, wherever its HEAD is.
+    Fork(ForkName),
+}
+
+/// A target, with the turn of the fork that it is.
+pub struct Target<'a> {
+    pub daemon: &'a Arc<Daemon>,
+    pub by: By<'a>,
+    pub repository: &'a Repository,
+    pub holder: &'a Holder,
+    pub turn: Option<&'a Turn<'a>>,
+}
+
+impl Target<'_> {
+    /// What it stands on. What is uncommitted in a fork is no part of it.
+    pub fn tip(&self) -> Result<Tip, Failure> {
+        let commit_id = match self.holder {
+            Holder::Fork(_) => self.head()?.commit_id(),
+            Holder::Branch(branch) | Holder::Checkout(branch, _) => self.repository.branch(branch)?,
+        };
+        Ok(Tip {
+            commit_id,
+            tree_id: tree_of(self.repository, commit_id)?,
+        })
+    }
+
+    pub fn line(&self) -> Result<MergeTarget, Failure> {
+        Ok(match self.holder {
+            Holder::Branch(branch) => MergeTarget {
+                branch: Some(branch.clone()),
+                fork: None,
+                checkout: None,
+            },
+            Holder::Checkout(branch, dir) => MergeTarget {
+                branch: Some(branch.clone()),
+                fork: None,
+                checkout: Some(dir.clone()),
+            },
+            Holder::Fork(fork) => MergeTarget {
+                branch: self.head()?.short_branch().map(str::to_owned),
+                fork: Some(fork.clone()),
+                checkout: None,
+            },
+        })
+    }
+
+    /// Of a fork.
+    fn head(&self) -> Result<Head, Failure> {
+        Ok(self.repository.head_of(self.turn()?.open()?.worktree.git_dir())?)
+    }
+
+    fn turn(&self) -> Result<&Turn<'_>, Failure> {
+        self.turn
+            .ok_or_else(|| Failure::new(ErrorCode::Internal, "a fork is changed out of turn").hint(REPORT))
+    }
+
+    /// Whether it could move so.
+    pub fn check(&self, step: &Step) -> Result<(), Failure> {
+        match self.holder {
+            Holder::Fork(_) => {
+                advance::preview(self.repository, &*self.turn()?.open()?, step)?;
+            }
+            Holder::Checkout(branch, dir) => {
+                self.check_checkout(branch, dir)?;
+                self.repository.check_fast_forward(dir, step.to)?;
+            }
+            Holder::Branch(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Moves it; the snapshot of what it was, where it is a fork.
+    pub fn go(&self, step: &Step, reason: SnapshotReason) -> Result<Option<ForkName>, Failure> {
+        match self.holder {
+            Holder::Branch(branch) => {
+                let Some(from) = step.from else {
+                    return Err(GitError::UnknownRevision(branch.clone()).into());
+                };
+                self.repository.move_branch(branch, from, step.to, &step.reflog)?;
+                Ok(None)
+            }
+            Holder::Checkout(branch, dir) => {
+                let moved = self.repository.fast_forward_checkout(dir, step.to, &step.reflog);
+                if moved.is_err() && self.repository.branch(branch)? != step.from {
+                    return Err(GitError::RefMoved { name: branch.clone() }.into());
+                }
+                moved?;
+                Ok(None)
+            }
+            Holder::Fork(_) => self.advance(self.turn()?, step, reason).map(Some),
+        }
+    }
+
+    /// What is checked out there may be a rebase of the branch, which nothing must touch.
+    fn check_checkout(&self, branch: &str, dir: &Path) -> Result<(), Failure> {
+        let head = self.repository.head_of(&Repository::git_dir_at(dir)?)?;
+        match head.short_branch() == Some(branch) {
+            true => Ok(()),
+            false => Err(GitError::BranchCheckedOut {
+                branch: branch.to_owned(),
+                at: dir.to_owned(),
+            }
+            .into()),
+        }
+    }
+
+    /// Moves a fork's HEAD and view, after a snapshot, which is given.
+    fn advance(&self, turn: &Turn<'_>, step: &Step, reason: SnapshotReason) -> Result<ForkName, Failure> {
+        let store = &self.daemon.store;
+        let name = turn.name();
+        let open = turn.open()?;
+        let before = store
+            .take_snapshot(name, &open, &SnapshotOptions::because(reason))?
+            .name;
+        if let Err(error) = advance::advance(store, self.repository, name, &open, self.by, step) {
+            store.remove_snapshot(name, &before)?;
+            return Err(error.into());
+        }
+        turn.forget_settled();
+        log::info!("{name}: HEAD is {}; what it was is {before}", step.to);
+        Ok(before)
+    }
+}
+
+/// The commit's tree; without a commit the empty one.
+pub fn tree_of(repository: &Repository, commit_id: Option<ObjectId>) -> Result<ObjectId, Failure> {
+    Ok(match commit_id {
+        Some(commit_id) => repository.commit_info(commit_id)?.tree_id,
+        None => repository.empty_tree_id(),
+    })
+}
+
+pub fn fork_called(daemon: &Daemon, word: &str) -> Option<ForkName> {
+    let name = ForkName::parse(word.strip_prefix("fork:").unwrap_or(word)).ok()?;
+    daemon.store.record(&name).is_ok().then_some(name)
+}
+
+/// What `word` names: a fork, or a branch.
+pub fn find_target(daemon: &Daemon, repository: &Repository, word: &str) -> Result<Holder, Failure> {
+    if let Some(fork) = word.strip_prefix("fork:") {
+        let fork = ForkName::parse(fork)?;
+        daemon.store.record(&fork)?;
+        return Ok(Holder::Fork(fork));
+    }
+    let (branch, only_branch) = match word.strip_prefix("branch:") {
+        Some(branch) => (branch, true),
+        None => (word.strip_prefix("refs/heads/").unwrap_or(word), false),
+    };
+    if !only_branch && let Some(fork) = fork_called(daemon, word) {
+        return Ok(Holder::Fork(fork));
+    }
+    holder_of(daemon, repository, branch)
+}
+
+/// Who has the branch checked out.
+pub fn holder_of(daemon: &Daemon, repository: &Repository, branch: &str) -> Result<Holder, Failure> {
+    if repository.branch(branch)?.is_none() {
+        return Err(Failure::new(
+            ErrorCode::UnknownRevision,
+            format!("{branch} is no fork and no branch"),
+        )
+        .hint("`tine list` shows the forks, `git branch` the branches; `git branch NAME` makes one"));
+    }
+    let (records, _) = daemon.store.records();
+    for record in records {
+        let worktree = daemon.store.worktree_of(&record.name)?;
+        if let Head::Branch { name, .. } = repository.head_of(worktree.git_dir())?
+            && name.strip_prefix("refs/heads/") == Some(branch)
+        {
+            return Ok(Holder::Fork(record.name));
+        }
+    }
+    Ok(match repository.checked_out_at(branch)? {
+        Some(dir) => Holder::Checkout(branch.to_owned(), dir),
+        None => Holder::Branch(branch.to_owned()),
+    })
+}

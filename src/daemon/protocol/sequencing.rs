@@ -1,0 +1,88 @@
+//! What is asked and answered about bringing forks up to date, making commits again and applying patches.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::{ChangeLine, IdentityText, MergeStatus, MergeTarget, ReviewWish};
+use crate::change::review::ConflictRecord;
+use crate::change::sequence::{DoneHow, Emptied};
+use crate::daemon::transfer::Transfer;
+use crate::merge::{Level, Strategy};
+use crate::path::text::host_path;
+use crate::workspace::ForkName;
+
+/// What is to be done on a fork or branch.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SequenceRequest {
+    /// A fork, or where that has a meaning a branch.
+    pub into: String,
+    pub wish: SequenceWish,
+    /// Where revisions are understood: the private git directory of a worktree.
+    #[serde(with = "host_path")]
+    pub git_dir: PathBuf,
+    pub level: Level,
+    pub strategy: Strategy,
+    pub allow_unrelated: bool,
+    pub dry_run: bool,
+    pub review: ReviewWish,
+    /// Of a merge commit.
+    pub message: Option<String>,
+    pub author: Option<IdentityText>,
+    pub committer: Option<IdentityText>,
+    pub command: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SequenceWish {
+    Update {
+        /// Default: where the branch is now that it came from.
+        from: Option<String>,
+        rebase: bool,
+    },
+    CherryPick {
+        commits: Vec<String>,
+        mainline: Option<usize>,
+        says_origin: bool,
+        emptied: Emptied,
+    },
+    Patch {
+        content: Transfer,
+        strip: u8,
+        reverse: bool,
+        three_way: bool,
+    },
+}
+
+/// What came of it, or would.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Sequenced {
+    pub status: MergeStatus,
+    pub dry_run: bool,
+    pub target: MergeTarget,
+    /// The target's commit before and after; the same where no commit was put on it.
+    pub before: Option<String>,
+    pub after: Option<String>,
+    /// In order, up to the one that has conflicts.
+    pub commits: Vec<SequencedCommit>,
+    pub conflicts: Vec<ConflictRecord>,
+    /// The review that keeps them.
+    pub review: Option<u64>,
+    /// From the target's tree before to that after; where uncommitted changes come into it, from view to view.
+    pub changes: Vec<ChangeLine>,
+    /// The snapshot of what the target was, where that is a fork and HEAD moved.
+    pub snapshot: Option<ForkName>,
+}
+
+/// A commit that was merged, made again, or applied from a mail.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SequencedCommit {
+    /// Where it is from; `None` of a mail.
+    pub source: Option<String>,
+    pub subject: String,
+    /// `None` of one with conflicts.
+    pub how: Option<DoneHow>,
+    /// The commit that the target came to with it.
+    pub commit: Option<String>,
+}

@@ -1,0 +1,169 @@
+//! Commits to be made again: which they are, and what is in them.
+
+use std::path::Path;
+
+use super::{CommitTime, GitError, Identity, ObjectId, Repository, program};
+
+/// What a commit holds, read to be made again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitContent {
+    pub commit_id: ObjectId,
+    pub tree_id: ObjectId,
+    pub parent_ids: Vec<ObjectId>,
+    pub author: Identity,
+    /// In UTF-8 where the commit says how it is written.
+    pub message: Vec<u8>,
+}
+
+impl Repository {
+    /// The commits that `words` name, in the order in which `git cherry-pick` takes them: as they stand, or, where a range is among
+    /// them, from the oldest on. Understood in the worktree with `git_dir`.
+    ///
+    /// # Errors
+    /// [`GitError::UnknownRevision`].
+    pub fn named_commits(&self, git_dir: &Path, words: &[String]) -> Result<Vec<ObjectId>, GitError> {
+        let git = |arguments: &[&str]| {
+            let mut command = program::command(self.common_dir());
+            command.arg("--git-dir").arg(git_dir).args(arguments);
+            command
+        };
+        for word in words {
+            let mut parse = git(&["rev-parse", "--quiet", "--revs-only", "--end-of-options"]);
+            let parsed = program::finish(parse.arg(word), b"")?;
+            if word.starts_with('-') || !parsed.status.success() || parsed.stdout.trim_ascii().is_empty() {
+                return Err(GitError::UnknownRevision(word.clone()));
+            }
+        }
+        let mut parse = git(&["rev-parse", "--revs-only"]);
+        let parsed = program::run(parse.args(words), b"")?;
+        let is_range = parsed
+            .split(|&byte| byte == b'\n')
+            .any(|line| line.starts_with(b"^"));
+        let mut list = match is_range {
+            true => git(&["rev-list", "--reverse"]),
+            false => git(&["rev-list", "--no-walk=unsorted"]),
+        };
+        ids(&program::run(list.args(words).arg("--"), b"")?)
+    }
+
+    /// The commits of `tip` that are neither in `onto` nor in `point`, from the oldest on, without merges and without those whose
+    /// change is in `onto` by another commit: what `git rebase` takes.
+    pub fn commits_to_rebase(
+        &self,
+        tip: ObjectId,
+        onto: ObjectId,
+        point: Option<ObjectId>,
+    ) -> Result<Vec<ObjectId>, GitError> {
+        let mut list = program::command(self.common_dir());
+        list.arg("--git-dir").arg(self.common_dir()).args([
+            "rev-list",
+            "--reverse",
+            "--topo-order",
+            "--no-merges",
+            "--right-only",
+            "--cherry-pick",
+        ]);
+        list.arg(format!("{onto}...{tip}"));
+        if let Some(point) = point {
+            list.arg(format!("^{point}"));
+        }
+        ids(&program::run(list.arg("--"), b"")?)
+    }
+
+    /// Reads commits, in this order.
+    pub fn commit_contents(&self, commit_ids: &[ObjectId]) -> Result<Vec<CommitContent>, GitError> {
+        if commit_ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut log = program::command(self.common_dir());
+        log.arg("--git-dir")
+            .arg(self.common_dir())
+            .args([
+                "-c",
+                "log.showSignature=false",
+                "log",
+                "--no-walk=unsorted",
+                "-z",
+                "--stdin",
+            ])
+            .args([
+                "--encoding=UTF-8",
+                "--date=raw",
+                "--no-show-signature",
+                "--no-mailmap",
+                "--no-notes",
+            ])
+            .arg("--format=%H%n%T%n%P%n%an%n%ae%n%ad%n%B");
+        let wanted: Vec<String> = commit_ids.iter().map(|id| format!("{id}\n")).collect();
+        let output = program::run(&mut log, wanted.concat().as_bytes())?;
+        let commits: Vec<CommitContent> = output
+            .split(|&byte| byte == 0)
+            .filter(|record| !record.is_empty())
+            .map(content)
+            .collect::<Result<_, _>>()?;
+        match commits
+            .iter()
+            .map(|commit| commit.commit_id)
+            .eq(commit_ids.iter().copied())
+        {
+            true => Ok(commits),
+            false => Err(unexpected("the commits are not those that were asked for")),
+        }
+    }
+}
+
+fn ids(lines: &[u8]) -> Result<Vec<ObjectId>, GitError> {
+    lines
+        .split(|&byte| byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(|hex| ObjectId::from_hex(hex).map_err(GitError::library("read a commit's id")))
+        .collect()
+}
+
+fn content(record: &[u8]) -> Result<CommitContent, GitError> {
+    let mut fields = record.splitn(7, |&byte| byte == b'\n');
+    let mut next = || fields.next().ok_or_else(|| unexpected("a commit ends early"));
+    let id = |hex: &[u8]| ObjectId::from_hex(hex).map_err(GitError::library("read a commit's id"));
+    let (commit_id, tree_id) = (id(next()?)?, id(next()?)?);
+    let parent_ids = next()?
+        .split(|&byte| byte == b' ')
+        .filter(|hex| !hex.is_empty())
+        .map(id)
+        .collect::<Result<_, _>>()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (name, email, date) = (text(next()?), text(next()?), text(next()?));
+    let message = next()?;
+    Ok(CommitContent {
+        commit_id,
+        tree_id,
+        parent_ids,
+        author: Identity {
+            name,
+            email,
+            time: Some(raw_time(&date).ok_or_else(|| unexpected(&date))?),
+        },
+        message: message.to_vec(),
+    })
+}
+
+/// `<seconds> <zone>`
+fn raw_time(text: &str) -> Option<CommitTime> {
+    let (secs, zone) = text.trim().split_once(' ')?;
+    let (sign, digits) = match zone.split_at_checked(1)? {
+        ("+", digits) => (1, digits),
+        ("-", digits) => (-1, digits),
+        _ => return None,
+    };
+    let number: i32 = digits.parse().ok()?;
+    Some(CommitTime {
+        secs: secs.parse().ok()?,
+        offset_secs: sign * (number / 100 * 60 + number % 100) * 60,
+    })
+}
+
+fn unexpected(what: &str) -> GitError {
+    GitError::Library {
+        action: "read what git says of commits",
+        reason: what.to_owned(),
+    }
+}

@@ -1,0 +1,450 @@
+//! Patches put on trees by the git program, without a checkout.
+//!
+//! Only the paths that a patch is about are looked at, in an index of their own: the cost is that of the patch, not of the tree.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use gix::ObjectId;
+
+use super::{GitError, Repository, TreeChange, TreeEntry, TreeEntryKind, program};
+use crate::path::RepoPath;
+
+/// A patch, and how it is to be read.
+#[derive(Debug, Clone, Copy)]
+pub struct PatchFile<'a> {
+    pub path: &'a Path,
+    /// How many leading parts are taken from its paths.
+    pub strip: u8,
+    pub reverse: bool,
+}
+
+/// What comes of a patch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Patched {
+    /// The tree with all of it.
+    Applied(ObjectId),
+    Rejected {
+        /// With the files that could be patched, and without those that could not.
+        tree_id: ObjectId,
+        /// Sorted by path.
+        files: Vec<RejectedFile>,
+    },
+}
+
+/// A file that a patch does not fit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RejectedFile {
+    pub path: RepoPath,
+    pub before: Option<(TreeEntryKind, ObjectId)>,
+    /// With those hunks that fit.
+    pub after: Option<(TreeEntryKind, ObjectId)>,
+    /// Those that do not, as git writes them to a `.rej` file; `None` where it is not about hunks.
+    pub hunks: Option<Vec<u8>>,
+    /// git's own words.
+    pub reason: String,
+}
+
+type Entry = Option<(TreeEntryKind, ObjectId)>;
+
+impl Repository {
+    /// Puts a patch on a tree. Blobs and trees are added to the object database. `scratch` is an empty directory.
+    ///
+    /// # Errors
+    /// [`GitError::BadPatch`] for what is no patch.
+    pub fn patch_tree(
+        &self,
+        tree_id: ObjectId,
+        patch: PatchFile<'_>,
+        scratch: &Path,
+    ) -> Result<Patched, GitError> {
+        let paths = self.patched_paths(patch, scratch)?;
+        let before = self.entries_around(tree_id, &paths)?;
+        let index = scratch.join("index");
+        self.write_index(&index, &before)?;
+        let mut apply = self.on_index(scratch, &index);
+        apply.args(["apply", "--cached"]);
+        let applied = program::finish(patch.arguments(&mut apply), b"")?;
+        if !applied.status.success() {
+            let reasons = String::from_utf8_lossy(&applied.stderr).into_owned();
+            return self.patch_what_fits(tree_id, patch, &paths, &reasons, scratch);
+        }
+        let after = self.read_index(scratch, &index)?;
+        Ok(Patched::Applied(
+            self.edit_tree(tree_id, &differences(&before, &after))?,
+        ))
+    }
+
+    /// The trees that a patch says to lead from and to, of nothing but the files that it changes: for a merge of three. `None`
+    /// where the repository has not got the blobs that it names.
+    pub fn patch_sides(
+        &self,
+        patch: PatchFile<'_>,
+        scratch: &Path,
+    ) -> Result<Option<(ObjectId, ObjectId)>, GitError> {
+        let index = scratch.join("ancestor");
+        let forward = PatchFile {
+            reverse: false,
+            ..patch
+        };
+        let mut build = self.on_index(scratch, &index);
+        let mut option = std::ffi::OsString::from("--build-fake-ancestor=");
+        option.push(&index);
+        build.arg("apply").arg(option);
+        if !program::finish(forward.arguments(&mut build), b"")?
+            .status
+            .success()
+        {
+            return Ok(None);
+        }
+        let old = self.write_index_as_tree(scratch, &index)?;
+        let mut apply = self.on_index(scratch, &index);
+        apply.args(["apply", "--cached"]);
+        if !program::finish(forward.arguments(&mut apply), b"")?
+            .status
+            .success()
+        {
+            return Ok(None);
+        }
+        let new = self.write_index_as_tree(scratch, &index)?;
+        Ok(Some(match patch.reverse {
+            false => (old, new),
+            true => (new, old),
+        }))
+    }
+
+    /// All paths that the patch may be about; possibly more.
+    fn patched_paths(&self, patch: PatchFile<'_>, scratch: &Path) -> Result<BTreeSet<RepoPath>, GitError> {
+        let mut numstat = self.on_index(scratch, &scratch.join("none"));
+        numstat.args(["apply", "--numstat", "-z"]);
+        let listed = program::finish(patch.arguments(&mut numstat), b"")?;
+        if !listed.status.success() {
+            return Err(GitError::BadPatch {
+                reason: first_error(&String::from_utf8_lossy(&listed.stderr)),
+            });
+        }
+        let hostile = |source| GitError::BadPatch {
+            reason: format!("it names a path that no checkout may have: {source}"),
+        };
+        let mut paths = BTreeSet::new();
+        for line in listed
+            .stdout
+            .split(|&byte| byte == 0)
+            .filter(|line| !line.is_empty())
+        {
+            let path = line.splitn(3, |&byte| byte == b'\t').nth(2).unwrap_or_default();
+            paths.insert(RepoPath::parse(path).map_err(hostile)?);
+        }
+        // Where renames and copies come from is not listed. In a hunk no line begins so; elsewhere it would be one path more.
+        let text = fs::read(patch.path).map_err(GitError::io("read", patch.path))?;
+        for line in text.split(|&byte| byte == b'\n') {
+            let from = [&b"rename from "[..], b"copy from ", b"rename to ", b"copy to "]
+                .iter()
+                .find_map(|prefix| line.strip_prefix(*prefix));
+            if let Some(path) = from.and_then(|name| unquoted(name).ok())
+                && let Ok(path) = RepoPath::parse(&path)
+            {
+                paths.insert(path);
+            }
+        }
+        Ok(paths)
+    }
+
+    /// What the tree has at these paths, above them where that is no directory, and one file beneath where it is.
+    fn entries_around(
+        &self,
+        tree_id: ObjectId,
+        paths: &BTreeSet<RepoPath>,
+    ) -> Result<BTreeMap<RepoPath, (TreeEntryKind, ObjectId)>, GitError> {
+        let mut entries = BTreeMap::new();
+        for path in paths {
+            for place in path.directories_above().chain([path.clone()]) {
+                let Some(entry) = self.tree_entry(tree_id, &place)? else {
+                    continue;
+                };
+                if entry.kind != TreeEntryKind::Directory {
+                    entries.insert(place, (entry.kind, entry.id));
+                } else if place == *path
+                    && let Some((beneath, entry)) = self.first_file_in(&place, entry)?
+                {
+                    entries.insert(beneath, (entry.kind, entry.id));
+                }
+            }
+        }
+        Ok(entries)
+    }
+
+    fn first_file_in(
+        &self,
+        dir: &RepoPath,
+        mut entry: TreeEntry,
+    ) -> Result<Option<(RepoPath, TreeEntry)>, GitError> {
+        let mut place = dir.clone();
+        while entry.kind == TreeEntryKind::Directory {
+            let Some(first) = self.read_tree(entry.id)?.into_iter().next() else {
+                return Ok(None);
+            };
+            place = place.join(&first.name);
+            entry = first;
+        }
+        Ok(Some((place, entry)))
+    }
+
+    /// Patches what fits, file by file, in a directory that git takes for no repository.
+    fn patch_what_fits(
+        &self,
+        tree_id: ObjectId,
+        patch: PatchFile<'_>,
+        paths: &BTreeSet<RepoPath>,
+        reasons: &str,
+        scratch: &Path,
+    ) -> Result<Patched, GitError> {
+        let dir = scratch.join("files");
+        let io = |action: &'static str, path: &Path| GitError::io(action, path.to_owned());
+        fs::create_dir(&dir).map_err(io("create", &dir))?;
+        let before = self.entries_around(tree_id, paths)?;
+        for (path, (kind, id)) in &before {
+            self.write_raw(&dir.join(path.as_path()), *kind, *id)?;
+        }
+        let mut apply = program::command(&dir);
+        apply
+            .env("GIT_CEILING_DIRECTORIES", scratch)
+            .args(["apply", "--reject"]);
+        let applied = program::finish(patch.arguments(&mut apply), b"")?;
+        let mut reasons = reasons.to_owned();
+        reasons.push_str(&String::from_utf8_lossy(&applied.stderr));
+        let mut edits = Vec::new();
+        let mut files = Vec::new();
+        for path in paths {
+            let was: Entry = before.get(path).copied();
+            let is: Entry = self.read_raw(&dir.join(path.as_path()))?;
+            let rejected = dir.join(rejects_of(path));
+            let hunks = match fs::read(&rejected) {
+                Ok(hunks) => Some(hunks),
+                Err(error) if error.kind() == ErrorKind::NotFound => None,
+                Err(error) => return Err(io("read", &rejected)(error)),
+            };
+            if hunks.is_none() && was != is {
+                edits.push(TreeChange {
+                    path: path.clone(),
+                    new: is,
+                });
+                continue;
+            }
+            let reason = reason_for(&reasons, path);
+            if hunks.is_none() && reason.is_none() {
+                // Named on the way, and not meant.
+                continue;
+            }
+            edits.push(TreeChange {
+                path: path.clone(),
+                new: None,
+            });
+            files.push(RejectedFile {
+                path: path.clone(),
+                before: was,
+                after: is,
+                hunks,
+                reason: reason.unwrap_or_else(|| "the patch does not fit".to_owned()),
+            });
+        }
+        if files.is_empty() {
+            return Err(GitError::BadPatch {
+                reason: first_error(&reasons),
+            });
+        }
+        // A directory is in the way of one of them, and stays.
+        edits.retain(|edit| edit.new.is_some() || before.contains_key(&edit.path));
+        Ok(Patched::Rejected {
+            tree_id: self.edit_tree(tree_id, &edits)?,
+            files,
+        })
+    }
+
+    /// Writes a blob's own bytes.
+    fn write_raw(&self, path: &Path, kind: TreeEntryKind, id: ObjectId) -> Result<(), GitError> {
+        let io = |action: &'static str| GitError::io(action, path.to_owned());
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(io("create the directory of"))?;
+        }
+        match kind {
+            TreeEntryKind::Directory | TreeEntryKind::Submodule => {
+                fs::create_dir_all(path).map_err(io("create"))
+            }
+            TreeEntryKind::Symlink => {
+                let target = self.read_blob(id)?;
+                symlink(std::ffi::OsStr::from_bytes(&target), path).map_err(io("create"))
+            }
+            TreeEntryKind::File | TreeEntryKind::Executable => {
+                fs::write(path, self.read_blob(id)?).map_err(io("write"))?;
+                let mode = match kind {
+                    TreeEntryKind::Executable => 0o755,
+                    _ => 0o644,
+                };
+                fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(io("set the mode of"))
+            }
+        }
+    }
+
+    /// What is there, as a blob; nothing of a directory.
+    fn read_raw(&self, path: &Path) -> Result<Entry, GitError> {
+        let io = |action: &'static str| GitError::io(action, path.to_owned());
+        let metadata = match fs::symlink_metadata(path) {
+            Ok(metadata) => metadata,
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(io("look at")(error)),
+        };
+        let (kind, bytes) = if metadata.is_symlink() {
+            let target = fs::read_link(path).map_err(io("read"))?;
+            (TreeEntryKind::Symlink, target.as_os_str().as_bytes().to_vec())
+        } else if metadata.is_file() {
+            let kind = match metadata.permissions().mode() & 0o100 {
+                0 => TreeEntryKind::File,
+                _ => TreeEntryKind::Executable,
+            };
+            (kind, fs::read(path).map_err(io("read"))?)
+        } else {
+            return Ok(None);
+        };
+        let id = self.write_blob(&mut bytes.as_slice(), bytes.len() as u64)?;
+        Ok(Some((kind, id)))
+    }
+
+    /// A git command on an index of its own, in an empty work tree.
+    fn on_index(&self, scratch: &Path, index: &Path) -> Command {
+        let mut command = program::command(scratch);
+        command
+            .arg("--git-dir")
+            .arg(self.common_dir())
+            .arg("--work-tree")
+            .arg(scratch)
+            .env("GIT_INDEX_FILE", index);
+        command
+    }
+
+    fn write_index(
+        &self,
+        index: &Path,
+        entries: &BTreeMap<RepoPath, (TreeEntryKind, ObjectId)>,
+    ) -> Result<(), GitError> {
+        let mut input = Vec::new();
+        for (path, (kind, id)) in entries {
+            input.extend_from_slice(format!("{} {id} 0\t", kind.mode_text()).as_bytes());
+            input.extend_from_slice(path.as_bytes());
+            input.push(0);
+        }
+        let scratch = index.parent().unwrap_or(index);
+        let mut update = self.on_index(scratch, index);
+        update.args(["update-index", "-z", "--index-info"]);
+        program::run(&mut update, &input).map(drop)
+    }
+
+    fn read_index(
+        &self,
+        scratch: &Path,
+        index: &Path,
+    ) -> Result<BTreeMap<RepoPath, (TreeEntryKind, ObjectId)>, GitError> {
+        let mut list = self.on_index(scratch, index);
+        let listed = program::run(list.args(["ls-files", "-s", "-z"]), b"")?;
+        let mut entries = BTreeMap::new();
+        for line in listed.split(|&byte| byte == 0).filter(|line| !line.is_empty()) {
+            let failed = || GitError::Library {
+                action: "read what git made of a patch",
+                reason: String::from_utf8_lossy(line).into_owned(),
+            };
+            let tab = line.iter().position(|&byte| byte == b'\t').ok_or_else(failed)?;
+            let (head, path) = line.split_at(tab);
+            let mut words = head.split(|&byte| byte == b' ');
+            let kind = words
+                .next()
+                .and_then(TreeEntryKind::of_mode_text)
+                .ok_or_else(failed)?;
+            let id = words
+                .next()
+                .and_then(|hex| ObjectId::from_hex(hex).ok())
+                .ok_or_else(failed)?;
+            let path =
+                RepoPath::parse(path.get(1..).unwrap_or_default()).map_err(|source| GitError::BadPatch {
+                    reason: format!("it makes a path that no checkout may have: {source}"),
+                })?;
+            entries.insert(path, (kind, id));
+        }
+        Ok(entries)
+    }
+
+    fn write_index_as_tree(&self, scratch: &Path, index: &Path) -> Result<ObjectId, GitError> {
+        let written = program::run(self.on_index(scratch, index).arg("write-tree"), b"")?;
+        ObjectId::from_hex(written.trim_ascii()).map_err(GitError::library("read a tree's id"))
+    }
+}
+
+impl PatchFile<'_> {
+    fn arguments<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        command.arg(format!("-p{}", self.strip));
+        if self.reverse {
+            command.arg("--reverse");
+        }
+        command.arg("--").arg(self.path)
+    }
+}
+
+/// What leads from one state of an index to another.
+fn differences(
+    before: &BTreeMap<RepoPath, (TreeEntryKind, ObjectId)>,
+    after: &BTreeMap<RepoPath, (TreeEntryKind, ObjectId)>,
+) -> Vec<TreeChange> {
+    let gone = before
+        .keys()
+        .filter(|path| !after.contains_key(path))
+        .map(|path| TreeChange {
+            path: path.clone(),
+            new: None,
+        });
+    let come = after
+        .iter()
+        .filter(|(path, entry)| before.get(path) != Some(entry))
+        .map(|(path, entry)| TreeChange {
+            path: path.clone(),
+            new: Some(*entry),
+        });
+    gone.chain(come).collect()
+}
+
+/// Where git puts the hunks that do not fit.
+fn rejects_of(path: &RepoPath) -> PathBuf {
+    let mut name = path.as_path().as_os_str().to_owned();
+    name.push(".rej");
+    PathBuf::from(name)
+}
+
+/// What git says of the path.
+fn reason_for(errors: &str, path: &RepoPath) -> Option<String> {
+    let path = path.to_string();
+    errors
+        .lines()
+        .filter_map(|line| line.strip_prefix("error: "))
+        .find(|line| line.contains(path.as_str()))
+        .map(str::to_owned)
+}
+
+/// The first thing that git complains of.
+fn first_error(errors: &str) -> String {
+    let line = errors.lines().find_map(|line| {
+        line.strip_prefix("error: ")
+            .or_else(|| line.strip_prefix("fatal: "))
+    });
+    line.unwrap_or("git gives no reason").trim().to_owned()
+}
+
+/// A name as git writes it in a patch, quoted where it must be.
+fn unquoted(name: &[u8]) -> Result<Vec<u8>, GitError> {
+    let unquoted = gix::quote::ansi_c::undo(name.into()).map_err(GitError::library("read a quoted name"))?;
+    Ok(unquoted.0.to_vec())
+}
