@@ -15,6 +15,8 @@ mod committing;
 mod diff;
 #[path = "cli/forks.rs"]
 mod forks;
+#[path = "cli/handing_over.rs"]
+mod handing_over;
 #[path = "cli/handoffs.rs"]
 mod handoffs;
 #[path = "cli/looking.rs"]
@@ -35,6 +37,8 @@ mod origin;
 mod paths;
 #[path = "cli/programs.rs"]
 mod programs;
+#[path = "cli/remotes.rs"]
+mod remotes;
 #[path = "cli/resolvers.rs"]
 mod resolvers;
 #[path = "cli/revert.rs"]
@@ -54,7 +58,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 53] = [
+const VERBS: [&[&str]; 61] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -102,6 +106,14 @@ const VERBS: [&[&str]; 53] = [
     &["handoff", "await", "1"],
     &["handoff", "delete", "1"],
     &["handoff", "import", "f"],
+    &["handoff", "apply", "1"],
+    &["update", "x"],
+    &["cherry-pick", "x", "HEAD"],
+    &["apply", "x", "Cargo.toml"],
+    &["push", "x"],
+    &["push", "--delete", "x"],
+    &["fetch"],
+    &["new", "x", "--from-remote", "x"],
     &["undo", "x"],
     &["redo", "x"],
     &["op", "log", "x"],

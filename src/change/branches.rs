@@ -181,7 +181,7 @@ impl<'s> Known<'s> {
         let without: Vec<&str> = going.keys().copied().collect();
         let mut lost = BTreeSet::new();
         for (name, tip) in &going {
-            if self.repository.reached_by(*tip, &without)?.is_some() {
+            if self.repository.reached_otherwise(*tip, &without)?.is_some() {
                 continue;
             }
             if !force {

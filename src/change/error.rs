@@ -34,6 +34,10 @@ pub enum ChangeError {
     NoSuchPoint { fork: ForkName, word: String },
     #[error("there is no review {0}")]
     NoSuchReview(u64),
+    #[error("{commit_id} is no state of a fork")]
+    NotAState { commit_id: ObjectId },
+    #[error("the state {commit_id} was made by a newer tine")]
+    NewerState { commit_id: ObjectId },
     #[error("there is no handoff {0}")]
     NoSuchHandoff(u64),
     #[error("the handoff {id} is damaged: {reason}")]

@@ -20,6 +20,7 @@ pub mod revert;
 pub mod review;
 pub mod sequence;
 pub mod snapshots;
+pub mod state;
 pub mod switch;
 #[cfg(test)]
 mod tests;

@@ -30,6 +30,7 @@ mod diff;
 mod doctor;
 mod exec;
 mod failures;
+mod fetch;
 mod fsmonitor;
 mod gc;
 mod handoff;
@@ -47,6 +48,7 @@ mod op;
 mod origin;
 mod output;
 mod path;
+mod push;
 mod reset;
 mod resolve;
 mod resolving;
@@ -140,6 +142,8 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Apply(verb) => apply::run(verb, &context),
         Verb::Review(verb) => review::run(verb, &context),
         Verb::Resolve(verb) => resolve::run(verb, &context),
+        Verb::Push(verb) => push::run(verb, &context),
+        Verb::Fetch(verb) => fetch::run(verb, &context),
         Verb::Handoff(verb) => handoff::run(verb, &context),
         Verb::Log(verb) => log::run(verb, &context),
         Verb::Snapshot(verb) => snapshot::run(verb, &context),

@@ -74,6 +74,29 @@ impl From<GitError> for Failure {
             GitError::RefLocked { lock, .. } => Failure::new(ErrorCode::RefLocked, message).hint(held_lock(&lock)),
             GitError::UnrelatedHistories => Failure::new(ErrorCode::UnrelatedHistories, message)
                 .hint("`--allow-unrelated` merges them nevertheless, `--base REV` names a base"),
+            GitError::NoSuchRemote { .. } => Failure::new(ErrorCode::NoSuchRemote, message)
+                .hint("`git remote -v` lists the remotes, `git remote add NAME URL` makes one"),
+            GitError::NoSuchState { remote, .. } => Failure::new(ErrorCode::NoSuchState, message)
+                .hint(format!("`tine fetch {remote}` shows the forks that it has, `tine push` sends one")),
+            GitError::RemoteMoved { remote, .. } => Failure::new(ErrorCode::RemoteMoved, message).hint(format!(
+                "`tine fetch {remote}` shows what it is now, and from then on counts as seen; `--force` does not look"
+            )),
+            GitError::RemoteRefused { said, .. } => said
+                .into_iter()
+                .fold(Failure::new(ErrorCode::RemoteRefused, message), Failure::cause)
+                .hint("do what the remote says; nothing was changed there"),
+            GitError::RemoteDenied { remote, said } => said
+                .into_iter()
+                .fold(Failure::new(ErrorCode::RemoteDenied, message), Failure::cause)
+                .hint(format!("see that `git ls-remote {remote}` works, and that you may push there")),
+            GitError::RemoteUnreachable { remote, said } => said
+                .into_iter()
+                .fold(Failure::new(ErrorCode::RemoteUnreachable, message), Failure::cause)
+                .hint(format!("`git ls-remote {remote}` shows whether git reaches it, `git remote -v` where it is")),
+            GitError::PushHook { said, .. } => said
+                .into_iter()
+                .fold(Failure::new(ErrorCode::HookRefused, message), Failure::cause)
+                .hint("do what the hook `pre-push` says; nothing was sent"),
             GitError::BadPatch { reason } => Failure::new(ErrorCode::BadPatch, "git cannot read this as a patch")
                 .cause(reason)
                 .hint("a patch is what `git diff --binary` or `diff -u` prints; `-p0` is for one whose paths have no `a/` and `b/`"),
@@ -350,6 +373,9 @@ impl From<ChangeError> for Failure {
             ChangeError::NoSuchReview(_) => {
                 Failure::new(ErrorCode::NoSuchReview, message).hint("`tine review list --all` shows the reviews")
             }
+            ChangeError::NotAState { .. } => Failure::new(ErrorCode::NoSuchState, message)
+                .hint("`tine push` makes states; what else is there may have been put there by another program"),
+            ChangeError::NewerState { .. } => newer_format(message),
             ChangeError::NoSuchHandoff(_) => Failure::new(ErrorCode::NoSuchHandoff, message)
                 .hint("`tine handoff list --all` shows the handoffs"),
             ChangeError::DamagedHandoff { id, reason } => {

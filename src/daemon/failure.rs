@@ -159,6 +159,15 @@ error_codes! {
     /// What was waited for did not come in time.
     Timeout = "timeout", Timeout;
     EmptyMessage = "empty-message", Usage;
+    NoSuchRemote = "no-such-remote", NotFound;
+    /// No fork of that name is on the remote, or what is there is none.
+    NoSuchState = "no-such-state", NotFound;
+    /// The remote's fork is not what was last seen of it.
+    RemoteMoved = "remote-moved", Refused;
+    /// The remote, or a hook there, does not take it.
+    RemoteRefused = "remote-refused", Refused;
+    RemoteDenied = "remote-denied", Environment;
+    RemoteUnreachable = "remote-unreachable", Failure;
     OperationInProgress = "operation-in-progress", Refused;
     HookRefused = "hook-refused", Refused;
     NoSpace = "no-space", Failure;

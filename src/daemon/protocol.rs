@@ -12,6 +12,7 @@ mod forks;
 mod handoff;
 mod merging;
 mod process;
+mod remotes;
 mod reviewing;
 mod sequencing;
 mod work;
@@ -38,6 +39,7 @@ pub use self::handoff::{
 };
 pub use self::merging::{Merge, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, ReviewWish};
 pub use self::process::{DaemonInfo, Figures, MountFigures};
+pub use self::remotes::{RemoteFork, StateMade, StateRequest};
 pub use self::reviewing::{
     CommitReviewRequest, JudgeRequest, ResolutionWish, ResolveRequest, ReviewInfo, ReviewShown,
 };
@@ -150,6 +152,8 @@ pub enum Request {
         author: Option<IdentityText>,
         committer: Option<IdentityText>,
     },
+    /// Makes the fork's state, and keeps it. Answers [`Answer::State`].
+    State(Box<StateRequest>),
     /// Answers [`Answer::Merge`], whatever came of it.
     Merge(Box<MergeRequest>),
     /// Branches of forks, or all. Answers [`Answer::Branches`].
@@ -293,6 +297,7 @@ pub enum Answer {
     Difference(Box<Difference>),
     Reverted(Reverted),
     Committed(Committed),
+    State(Box<StateMade>),
     Merge(Box<Merge>),
     Branches(Branches),
     BranchCreated(BranchCreated),

@@ -1,7 +1,7 @@
 //! What the daemon has in memory: one slot for each fork, with its open file system and its mount.
 //!
-//! Lock order: `stopped` → `reviews` → [`Daemon::slots`] (let go of at once) → a slot's `turn` → `branches` → that of `handoffs`, or the
-//! slot's `state` → whatever store, workspace and mount lock themselves. `turn` is held for the whole of a request that changes a fork and is what
+//! Lock order: `stopped` → `reviews` → [`Daemon::slots`] (let go of at once) → a slot's `turn` → `branches` → that of `handoffs`, or
+//! the slot's `state` → whatever store, workspace and mount lock themselves. `turn` is held for the whole of a request that changes a fork and is what
 //! serialises those; `state` is held for moments only, never while waiting for a mount, a disk or a lock of the left.
 //!
 //! A mount ends for one of two reasons, and [`Ending`] decides which: because the daemon unmounts it, or because
@@ -50,10 +50,10 @@ pub struct Daemon {
     pub presence: Presence,
     /// Held while a review is changed; taken before any turn.
     pub reviews: Mutex<()>,
-    /// Held from the look at who has a branch to what is done with it; taken after turns.
-    pub branches: Mutex<()>,
     /// Internally synchronised; what it locks is taken after any turn, and held for moments.
     pub handoffs: Handoffs,
+    /// Held from the look at who has a branch to what is done with it; taken after turns.
+    pub branches: Mutex<()>,
 }
 
 /// One fork in memory.
@@ -156,8 +156,8 @@ impl Daemon {
             stopped: Mutex::new(false),
             presence: Presence::new(),
             reviews: Mutex::new(()),
-            branches: Mutex::new(()),
             handoffs: Handoffs::default(),
+            branches: Mutex::new(()),
         }
     }
 

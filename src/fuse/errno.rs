@@ -105,6 +105,13 @@ fn of_git(error: &GitError) -> Errno {
         | GitError::GitFailed { .. }
         | GitError::DamagedHead { .. }
         | GitError::TakesLong
+        | GitError::NoSuchRemote { .. }
+        | GitError::NoSuchState { .. }
+        | GitError::RemoteMoved { .. }
+        | GitError::RemoteRefused { .. }
+        | GitError::RemoteDenied { .. }
+        | GitError::RemoteUnreachable { .. }
+        | GitError::PushHook { .. }
         | GitError::Library { .. } => Errno::EIO,
     }
 }

@@ -237,7 +237,7 @@ impl Repository {
     }
 
     /// A branch other than these (short names), a tag or a remote branch that reaches `tip`, in short.
-    pub fn reached_by(&self, tip: ObjectId, without: &[&str]) -> Result<Option<String>, GitError> {
+    pub fn reached_otherwise(&self, tip: ObjectId, without: &[&str]) -> Result<Option<String>, GitError> {
         let refs = program::run(
             program::command(self.common_dir())
                 .args(["for-each-ref", "--format=%(refname)"])
@@ -247,13 +247,12 @@ impl Repository {
                 .args(["refs/heads", "refs/remotes", "refs/tags"]),
             b"",
         )?;
-        let counts = |name: &[u8]| {
+        let counts = |name: &&[u8]| {
             let short = name.strip_prefix(b"refs/heads/");
-            !short.is_some_and(|short| without.iter().any(|without| without.as_bytes() == short))
+            !name.is_empty()
+                && !short.is_some_and(|short| without.iter().any(|without| without.as_bytes() == short))
         };
-        let found = refs
-            .split(|&byte| byte == b'\n')
-            .find(|name| !name.is_empty() && counts(name));
+        let found = refs.split(|&byte| byte == b'\n').find(counts);
         Ok(found.map(|name| {
             let name = String::from_utf8_lossy(name);
             name.splitn(3, '/').last().unwrap_or_default().to_owned()

@@ -26,6 +26,7 @@ pub mod patch;
 pub mod patterns;
 pub mod program;
 pub mod refs;
+pub mod remotes;
 pub mod repository;
 pub mod rerere;
 mod rule_files;

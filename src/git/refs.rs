@@ -36,6 +36,9 @@ const PACKED_REFS_LOCK_TIMEOUT: Duration = Duration::from_millis(1000);
 /// How labels begin of what layers may hold beside the fork's base and head.
 pub const HELD: &str = "held-";
 
+/// The label of the state of a fork that was made last to be sent to a remote.
+pub const STATE: &str = "state";
+
 /// Whether what `refs/tine/<fork>/<label>` keeps is kept for the fork's layers, and goes with it.
 pub fn is_for_layers(label: &str) -> bool {
     label == "base" || label == "head" || label.starts_with(HELD)
@@ -129,6 +132,16 @@ impl Repository {
         let (full_name, path) = self.keeping_ref(fork, label)?;
         let edit = RefEdit::update(full_name, id, PreviousValue::Any, "");
         self.apply_ref_edit(&self.keeping_store(), edit, &path).map(drop)
+    }
+
+    /// What `refs/tine/<fork>/<label>` keeps, if it is there.
+    pub fn kept_as(&self, fork: &str, label: &str) -> Result<Option<ObjectId>, GitError> {
+        let (full_name, _) = self.keeping_ref(fork, label)?;
+        let found = self
+            .keeping_store()
+            .try_find(full_name.as_ref().as_partial_name())
+            .map_err(GitError::library("read a ref of the fork"))?;
+        Ok(found.and_then(|reference| reference.target.try_into_id().ok()))
     }
 
     /// The refs beneath `refs/tine/<fork>/`, sorted by label: label and target.

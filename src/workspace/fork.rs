@@ -230,7 +230,7 @@ pub struct ForkRecord {
     /// The commit the fork stands on, in hex; `None` where the repository had none yet. Changes only when the fork is
     /// reset.
     pub base_commit: Option<String>,
-    /// Its tree, in hex.
+    /// Its tree, in hex; of a fork that took up a state the state's tree.
     pub base_tree: String,
     pub base_attrs: BaseAttrs,
     /// What base files are converted by: the settings of the time when the fork was made. Forks of earlier versions have
@@ -251,7 +251,8 @@ pub struct ForkRecord {
     /// commit that no branch was named for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_branch: Option<String>,
-    /// Where the fork's own commits begin, in hex: the commit that HEAD was at when it was made, or that it was brought up to by
+    /// Where the fork's own commits begin, in hex: the commit that HEAD was at when it was made (of one that took up a state: what that
+    /// names), or that it was brought up to by
     /// an update. Nothing else changes it. Forks of earlier versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fork_point: Option<String>,

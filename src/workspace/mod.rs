@@ -56,4 +56,4 @@ pub use operations::{
 pub use ops::{Caller, DirEntry, FallocateMode, RenameMode, SetAttr, SetTime, StatFs, XattrMode};
 pub use snapshot::{SnapshotEvery, SnapshotReason, SnapshotRecord};
 pub use standing::{Exclusive, Standing};
-pub use store::{Fork, ForkOptions, ParentOptions, SnapshotOptions, Store};
+pub use store::{Fork, ForkOptions, ParentOptions, SnapshotOptions, Store, TakeUp};

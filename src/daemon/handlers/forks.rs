@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::remotes;
 use super::work::base_commit;
 use crate::change::branches;
 use crate::change::changeset::{self, Blobs};
@@ -56,6 +57,10 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
         (Some((parent, _)), None) => return Err(StoreError::NoSuchFork(parent.to_string()).into()),
         (None, _) => None,
     };
+    let from_remote = request.from_remote.as_ref();
+    let take_up = from_remote
+        .map(|from| remotes::take_up(&repository, &request.git_dir, from))
+        .transpose()?;
     let dir = match request.dir {
         Some(dir) => dir,
         None => place::default_dir(&repository, name)?,
@@ -69,11 +74,12 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
     repository.check_branch_name(&branch)?;
     let branch_existed = repository.branch(&branch)?.is_some();
     let settings = MountSettings::default().with(request.wishes);
-    let record = daemon.store.create_fork(&ForkOptions {
+    let created = daemon.store.create_fork(&ForkOptions {
         name: name.clone(),
         git_dir: request.git_dir,
         from: request.from,
         parent,
+        take_up: take_up.clone(),
         branch: request.branch,
         mount_dir: dir.clone(),
         // Should the daemon die before it is, the next one mounts it.
@@ -85,6 +91,10 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
         gid: peer.gid,
         umask: request.umask,
         carry: request.carry,
+    });
+    let record = created.map_err(|error| match &take_up {
+        Some(take_up) => remotes::other_branch(take_up, error.into()),
+        None => error.into(),
     })?;
     monitor::set_up(&turn, &repository);
     if !request.mount {
@@ -347,7 +357,7 @@ fn keep_detached_head(repository: &Repository, record: &ForkRecord) -> Result<Op
     let Some(commit_id) = head.commit_id().filter(|_| head.branch().is_none()) else {
         return Ok(None);
     };
-    if repository.reached_by(commit_id, &[])?.is_some() {
+    if repository.reached_otherwise(commit_id, &[])?.is_some() {
         return Ok(None);
     }
     Ok(Some(keep_commit(repository, &record.name, commit_id)?))
@@ -368,5 +378,5 @@ fn own_branch_loses_nothing(repository: &Repository, record: &ForkRecord) -> Res
     let (Some(tip), Some(base)) = (repository.branch(branch)?, base_commit(record)?) else {
         return Ok(false);
     };
-    Ok(repository.is_ancestor(tip, base)? && repository.reached_by(tip, &[branch])?.is_some())
+    Ok(repository.is_ancestor(tip, base)? && repository.reached_otherwise(tip, &[branch])?.is_some())
 }

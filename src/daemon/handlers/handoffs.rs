@@ -272,7 +272,7 @@ fn delete(daemon: &Daemon, id: u64, force: bool) -> Result<HandoffDeleted, Failu
 /// A branch or tag that has the commits.
 fn kept_in(repository: &Repository, record: &HandoffRecord) -> Result<Option<String>, Failure> {
     match record.range()? {
-        Some(range) => Ok(repository.reached_by(range.head, &[])?),
+        Some(range) => Ok(repository.reached_otherwise(range.head, &[])?),
         None => Ok(None),
     }
 }

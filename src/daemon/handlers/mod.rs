@@ -8,6 +8,7 @@ mod merging;
 mod mounting;
 mod operations;
 mod paths;
+mod remotes;
 mod restoring;
 mod reviews;
 mod sequencing;
@@ -99,6 +100,10 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
             author.map(identity_of),
             committer.map(identity_of),
         ),
+        Request::State(request) => {
+            let signers = signers(request.author.clone(), request.committer.clone());
+            remotes::make_state(daemon, &request, signers)
+        }
         Request::Merge(request) => {
             let signers = signers(request.author.clone(), request.committer.clone());
             merging::merge(daemon, by(peer, &request.command), &request, &signers)

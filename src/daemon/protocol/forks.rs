@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{HandoffInfo, Merge};
+use super::{HandoffInfo, Merge, RemoteFork};
 use crate::daemon::failure::Failure;
 use crate::path::text::{PathText, host_path, optional_host_path};
 use crate::workspace::{
@@ -38,6 +38,9 @@ pub struct NewRequest {
     /// The fork to begin as, or `fork@snapshot`.
     #[serde(default)]
     pub from_fork: Option<String>,
+    /// The fork on a remote to take up, as it was last fetched or sent.
+    #[serde(default)]
+    pub from_remote: Option<RemoteFork>,
     pub branch: Option<String>,
     /// Default: `<repository>.forks/<fork>`, or beneath `tine.mountRoot`.
     /// Absolute.
