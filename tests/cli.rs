@@ -3,10 +3,14 @@
 
 mod support;
 
+#[path = "cli/applying.rs"]
+mod applying;
 #[path = "cli/bad_input.rs"]
 mod bad_input;
 #[path = "cli/carry.rs"]
 mod carry;
+#[path = "cli/cherry_picking.rs"]
+mod cherry_picking;
 #[path = "cli/committing.rs"]
 mod committing;
 #[path = "cli/diff.rs"]
@@ -39,6 +43,8 @@ mod revert;
 mod reviews;
 #[path = "cli/snapshots.rs"]
 mod snapshots;
+#[path = "cli/updating.rs"]
+mod updating;
 #[path = "cli/warm.rs"]
 mod warm;
 
@@ -48,7 +54,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 41] = [
+const VERBS: [&[&str]; 44] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -77,6 +83,9 @@ const VERBS: [&[&str]; 41] = [
     &["mv", "x", "p", "q"],
     &["rm", "x", "p"],
     &["merge", "x"],
+    &["update", "x"],
+    &["cherry-pick", "x", "main"],
+    &["apply", "x", "p"],
     &["review", "list"],
     &["review", "show", "1"],
     &["review", "diff", "1"],
