@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use gix::objs::Kind;
+
 use super::{CommitTime, GitError, Identity, ObjectId, Repository, program};
 
 /// What a commit holds, read to be made again.
@@ -30,8 +32,17 @@ impl Repository {
         for word in words {
             let mut parse = git(&["rev-parse", "--quiet", "--revs-only", "--end-of-options"]);
             let parsed = program::finish(parse.arg(word), b"")?;
-            if word.starts_with('-') || !parsed.status.success() || parsed.stdout.trim_ascii().is_empty() {
+            let named = parsed.stdout.trim_ascii();
+            if word.starts_with('-') || !parsed.status.success() || named.is_empty() {
                 return Err(GitError::UnknownRevision(word.clone()));
+            }
+            for line in named.split(|&byte| byte == b'\n') {
+                let id = ids(line.strip_prefix(b"^").unwrap_or(line))?;
+                if let [id] = *id
+                    && !matches!(self.object_header(id)?.0, Kind::Commit | Kind::Tag)
+                {
+                    return Err(GitError::UnknownRevision(word.clone()));
+                }
             }
         }
         let mut parse = git(&["rev-parse", "--revs-only"]);

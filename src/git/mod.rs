@@ -35,7 +35,7 @@ pub use base::{
     Base, BaseCache, BaseDir, BaseEntry, BlobContent, CacheFigures, ConversionSettings, Filling, InoHasher,
 };
 pub use caller::CallerConfig;
-pub use commit::{CommitSpec, CommitTime, Identity, Message, Role, TreeChange};
+pub use commit::{CommitSpec, CommitTime, Identity, Message, Role, TreeChange, clean_message};
 pub use error::GitError;
 pub use gix::ObjectId;
 pub use history::CommitContent;

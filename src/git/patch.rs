@@ -50,6 +50,9 @@ pub struct RejectedFile {
     pub reason: String,
 }
 
+/// What git says of a path that no checkout may have.
+const INVALID_PATH: &str = "error: invalid path ";
+
 type Entry = Option<(TreeEntryKind, ObjectId)>;
 
 impl Repository {
@@ -81,22 +84,47 @@ impl Repository {
     }
 
     /// The trees that a patch says to lead from and to, of nothing but the files that it changes: for a merge of three. `None`
-    /// where the repository has not got the blobs that it names.
+    /// where the repository has not got the blobs that it names. What it only renames, or gives another mode, is taken from
+    /// `tree_id`. `scratch` is an empty directory.
     pub fn patch_sides(
         &self,
+        tree_id: ObjectId,
         patch: PatchFile<'_>,
         scratch: &Path,
     ) -> Result<Option<(ObjectId, ObjectId)>, GitError> {
-        let index = scratch.join("ancestor");
+        let paths = self.patched_paths(patch, scratch)?;
+        let now = scratch.join("now");
+        self.write_index(&now, &self.entries_around(tree_id, &paths)?)?;
         let forward = PatchFile {
             reverse: false,
             ..patch
         };
-        let mut build = self.on_index(scratch, &index);
+        if let Some((old, new)) = self.sides_on(&now, forward, scratch)? {
+            return Ok(Some(match patch.reverse {
+                false => (old, new),
+                true => (new, old),
+            }));
+        }
+        // Where it leads to may be what is known.
+        match patch.reverse {
+            true => self.sides_on(&now, patch, scratch),
+            false => Ok(None),
+        }
+    }
+
+    /// What the patch says to lead from, and what it makes of that.
+    fn sides_on(
+        &self,
+        now: &Path,
+        patch: PatchFile<'_>,
+        scratch: &Path,
+    ) -> Result<Option<(ObjectId, ObjectId)>, GitError> {
+        let index = scratch.join("ancestor");
         let mut option = std::ffi::OsString::from("--build-fake-ancestor=");
         option.push(&index);
+        let mut build = self.on_index(scratch, now);
         build.arg("apply").arg(option);
-        if !program::finish(forward.arguments(&mut build), b"")?
+        if !program::finish(patch.arguments(&mut build), b"")?
             .status
             .success()
         {
@@ -105,17 +133,13 @@ impl Repository {
         let old = self.write_index_as_tree(scratch, &index)?;
         let mut apply = self.on_index(scratch, &index);
         apply.args(["apply", "--cached"]);
-        if !program::finish(forward.arguments(&mut apply), b"")?
+        if !program::finish(patch.arguments(&mut apply), b"")?
             .status
             .success()
         {
             return Ok(None);
         }
-        let new = self.write_index_as_tree(scratch, &index)?;
-        Ok(Some(match patch.reverse {
-            false => (old, new),
-            true => (new, old),
-        }))
+        Ok(Some((old, self.write_index_as_tree(scratch, &index)?)))
     }
 
     /// All paths that the patch may be about; possibly more.
@@ -152,10 +176,18 @@ impl Repository {
                 paths.insert(path);
             }
         }
-        Ok(paths)
+        match paths
+            .iter()
+            .find(|path| path.components().any(|name| name.is_dot_git()))
+        {
+            Some(path) => Err(GitError::BadPatch {
+                reason: format!("it names {path}, which is git's own"),
+            }),
+            None => Ok(paths),
+        }
     }
 
-    /// What the tree has at these paths, above them where that is no directory, and one file beneath where it is.
+    /// What the tree has at these paths, above them where that is no directory, and one other file beneath where it is.
     fn entries_around(
         &self,
         tree_id: ObjectId,
@@ -170,7 +202,7 @@ impl Repository {
                 if entry.kind != TreeEntryKind::Directory {
                     entries.insert(place, (entry.kind, entry.id));
                 } else if place == *path
-                    && let Some((beneath, entry)) = self.first_file_in(&place, entry)?
+                    && let Some((beneath, entry)) = self.first_other_in(&place, entry.id, paths)?
                 {
                     entries.insert(beneath, (entry.kind, entry.id));
                 }
@@ -179,20 +211,25 @@ impl Repository {
         Ok(entries)
     }
 
-    fn first_file_in(
+    /// A file in the directory that the patch is not about: what it is about may go, and leave room.
+    fn first_other_in(
         &self,
         dir: &RepoPath,
-        mut entry: TreeEntry,
+        tree_id: ObjectId,
+        paths: &BTreeSet<RepoPath>,
     ) -> Result<Option<(RepoPath, TreeEntry)>, GitError> {
-        let mut place = dir.clone();
-        while entry.kind == TreeEntryKind::Directory {
-            let Some(first) = self.read_tree(entry.id)?.into_iter().next() else {
-                return Ok(None);
-            };
-            place = place.join(&first.name);
-            entry = first;
+        let mut rest = vec![(dir.clone(), tree_id)];
+        while let Some((dir, tree_id)) = rest.pop() {
+            for entry in self.read_tree(tree_id)? {
+                let place = dir.join(&entry.name);
+                if entry.kind == TreeEntryKind::Directory {
+                    rest.push((place, entry.id));
+                } else if !paths.contains(&place) {
+                    return Ok(Some((place, entry)));
+                }
+            }
         }
-        Ok(Some((place, entry)))
+        Ok(None)
     }
 
     /// Patches what fits, file by file, in a directory that git takes for no repository.
@@ -217,15 +254,27 @@ impl Repository {
             .args(["apply", "--reject"]);
         let applied = program::finish(patch.arguments(&mut apply), b"")?;
         let mut reasons = reasons.to_owned();
+        if let Some(line) = reasons.lines().find(|line| line.starts_with(INVALID_PATH)) {
+            return Err(GitError::BadPatch {
+                reason: first_error(line),
+            });
+        }
         reasons.push_str(&String::from_utf8_lossy(&applied.stderr));
         let mut edits = Vec::new();
         let mut files = Vec::new();
         for path in paths {
             let was: Entry = before.get(path).copied();
-            let is: Entry = self.read_raw(&dir.join(path.as_path()))?;
+            // Beyond a symlink nothing is the tree's.
+            let is_within = path.directories_above().all(|above| {
+                fs::symlink_metadata(dir.join(above.as_path())).is_ok_and(|metadata| metadata.is_dir())
+            });
+            let is: Entry = match is_within {
+                true => self.read_raw(&dir.join(path.as_path()))?,
+                false => None,
+            };
             let rejected = dir.join(rejects_of(path));
-            let hunks = match fs::read(&rejected) {
-                Ok(hunks) => Some(hunks),
+            let hunks = match is_within.then(|| fs::read(&rejected)).transpose() {
+                Ok(hunks) => hunks,
                 Err(error) if error.kind() == ErrorKind::NotFound => None,
                 Err(error) => return Err(io("read", &rejected)(error)),
             };

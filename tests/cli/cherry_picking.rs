@@ -26,7 +26,13 @@ fn by_git(repo: &TestRepo, base: &str, name: &str, args: &[&str]) -> String {
 }
 
 fn log_of(repo: &TestRepo, range: &str) -> String {
-    repo.git(&["log", "--reverse", "--encoding=UTF-8", &format!("--format={FORMAT}"), range])
+    repo.git(&[
+        "log",
+        "--reverse",
+        "--encoding=UTF-8",
+        &format!("--format={FORMAT}"),
+        range,
+    ])
 }
 
 #[track_caller]
@@ -89,7 +95,11 @@ many lines
         assert_as_git(&repo, &tine, number, args);
         assert_agreement(&repo, &tine, "work", "A\tbeside.txt");
     }
-    // git wants a word for a message that says nothing.
+    // Twice from elsewhere, and each says so.
+    tine.ok(&["cherry-pick", "-x", "work", "main~5", "main~2"]);
+    repo.git(&["branch", "told", "tine/work"]);
+    tine.ok(&["undo", "work"]);
+    assert_as_git(&repo, &tine, 8, &["-x", "told~1", "told"]);
     let stood = standing(&repo, &tine, "work");
     let dry = told(&tine, 0, &["cherry-pick", "work", "main~5", "--dry-run"]);
     assert_eq!(standing(&repo, &tine, "work"), stood);
@@ -98,7 +108,10 @@ many lines
     assert_eq!(done["commits"][0]["subject"], "change 1");
     assert_eq!(done["commits"][0]["how"], "committed");
     let text = tine.ok(&["cherry-pick", "work", "main~4"]);
-    assert!(text.contains("change 2") && text.contains("tine undo work"), "{text}");
+    assert!(
+        text.contains("change 2") && text.contains("tine undo work"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -120,8 +133,20 @@ fn merges_roots_and_other_encodings_are_picked() {
     );
     let failure = merge_refused(&repo, &tine, &["cherry-pick", "work", "main"], "usage", 2);
     assert!(failure["hint"].as_str().unwrap().contains("--mainline 1"));
-    merge_refused(&repo, &tine, &["cherry-pick", "work", "main", "-m", "3"], "usage", 2);
-    merge_refused(&repo, &tine, &["cherry-pick", "work", "main", "-m", "0"], "usage", 2);
+    merge_refused(
+        &repo,
+        &tine,
+        &["cherry-pick", "work", "main", "-m", "3"],
+        "usage",
+        2,
+    );
+    merge_refused(
+        &repo,
+        &tine,
+        &["cherry-pick", "work", "main", "-m", "0"],
+        "usage",
+        2,
+    );
     let cases: [&[&str]; 5] = [
         &["-m", "1", "main"],
         &["-m", "2", "main"],
@@ -132,8 +157,20 @@ fn merges_roots_and_other_encodings_are_picked() {
     for (number, args) in cases.into_iter().enumerate() {
         assert_as_git(&repo, &tine, number, args);
     }
-    merge_refused(&repo, &tine, &["cherry-pick", "work", "nothing"], "unknown-revision", 4);
-    merge_refused(&repo, &tine, &["cherry-pick", "work", "main^{tree}"], "unknown-revision", 4);
+    merge_refused(
+        &repo,
+        &tine,
+        &["cherry-pick", "work", "nothing"],
+        "unknown-revision",
+        4,
+    );
+    merge_refused(
+        &repo,
+        &tine,
+        &["cherry-pick", "work", "main^{tree}"],
+        "unknown-revision",
+        4,
+    );
 }
 
 #[test]
@@ -148,16 +185,30 @@ fn commits_that_change_nothing_stop_go_or_stay() {
          echo b > b.txt; git add -A; git commit -qm b",
     );
     told(&tine, 0, &["cherry-pick", "work", "main~2"]);
-    let failure = merge_refused(&repo, &tine, &["cherry-pick", "work", "main~3..main"], "empty-pick", 3);
+    let failure = merge_refused(
+        &repo,
+        &tine,
+        &["cherry-pick", "work", "main~3..main"],
+        "empty-pick",
+        3,
+    );
     assert!(failure["hint"].as_str().unwrap().contains("--empty"), "{failure}");
     merge_refused(&repo, &tine, &["cherry-pick", "work", "main~1"], "empty-pick", 3);
     let count = |range: &str| repo.git(&["rev-list", "--count", range]);
     let base = repo.git(&["rev-parse", "tine/work"]);
-    let done = told(&tine, 0, &["cherry-pick", "work", "main~3..main", "--empty", "keep"]);
+    let done = told(
+        &tine,
+        0,
+        &["cherry-pick", "work", "main~3..main", "--empty", "keep"],
+    );
     assert_eq!(each(&done["commits"], "how"), ["committed"; 3]);
     assert_eq!(count(&format!("{base}..tine/work")), "3");
     tine.ok(&["undo", "work"]);
-    let done = told(&tine, 0, &["cherry-pick", "work", "main~2", "main", "--empty", "drop"]);
+    let done = told(
+        &tine,
+        0,
+        &["cherry-pick", "work", "main~2", "main", "--empty", "drop"],
+    );
     assert_eq!(each(&done["commits"], "how"), ["left-out", "committed"]);
     assert_eq!(content_at(&repo, "tine/work", "b.txt"), "b");
     told(&tine, 7, &["cherry-pick", "work", "main~2", "--empty", "drop"]);
@@ -174,8 +225,17 @@ fn what_is_uncommitted_stays_or_is_in_the_way() {
         "sed -i 2s/.*/zwei/ list.txt; git commit -qam two; echo n > new.txt; git add -A; git commit -qm new
          git mv docs/guide.md guide; git commit -qm moved",
     );
-    repo.sh_in(&dir, "sed -i 8s/.*/eight/ list.txt; echo mine > other.txt; echo o > o.log");
-    let failure = merge_refused(&repo, &tine, &["cherry-pick", "work", "main~2"], "local-changes", 3);
+    repo.sh_in(
+        &dir,
+        "sed -i 8s/.*/eight/ list.txt; echo mine > other.txt; echo o > o.log",
+    );
+    let failure = merge_refused(
+        &repo,
+        &tine,
+        &["cherry-pick", "work", "main~2"],
+        "local-changes",
+        3,
+    );
     assert!(failure.to_string().contains("list.txt"), "{failure}");
     merge_refused(
         &repo,
@@ -185,13 +245,25 @@ fn what_is_uncommitted_stays_or_is_in_the_way() {
         3,
     );
     repo.sh_in(&dir, "echo untracked > new.txt");
-    merge_refused(&repo, &tine, &["cherry-pick", "work", "main~1"], "local-changes", 3);
+    merge_refused(
+        &repo,
+        &tine,
+        &["cherry-pick", "work", "main~1"],
+        "local-changes",
+        3,
+    );
     repo.sh_in(&dir, "rm new.txt");
     told(&tine, 0, &["cherry-pick", "work", "main~2..main"]);
     assert_agreement(&repo, &tine, "work", "M\tlist.txt\nA\tother.txt");
-    assert_eq!(repo.sh_in(&dir, "cat guide new.txt o.log"), "one\ntwo\nthree\nn\no");
+    assert_eq!(
+        repo.sh_in(&dir, "cat guide new.txt o.log"),
+        "one\ntwo\nthree\nn\no"
+    );
     // git is in the middle of something of its own.
-    repo.sh_in(&dir, "git commit -qam mine; ! git cherry-pick main~2 > /dev/null 2>&1 || git reset -q --hard");
+    repo.sh_in(
+        &dir,
+        "git commit -qam mine; ! git cherry-pick main~2 > /dev/null 2>&1 || git reset -q --hard",
+    );
 }
 
 #[test]
@@ -206,7 +278,10 @@ fn conflicts_of_several_commits_are_resolved_one_after_another() {
          echo clean > clean.txt; git add -A; git commit -qm clean
          sed -i 2s/.*/deux/ list.txt; git rm -q docs/guide.md; git commit -qam second",
     );
-    repo.sh_in(&dir, "sed -i 2s/.*/two/ list.txt; echo four >> docs/guide.md; git commit -qam own");
+    repo.sh_in(
+        &dir,
+        "sed -i 2s/.*/two/ list.txt; echo four >> docs/guide.md; git commit -qam own",
+    );
     let stood = standing(&repo, &tine, "work");
     let first = repo.git(&["rev-parse", "main~2"]);
     let done = told(&tine, 3, &["cherry-pick", "work", "main~3..main"]);
@@ -234,9 +309,18 @@ fn conflicts_of_several_commits_are_resolved_one_after_another() {
         repo.git(&["log", "-3", "--format=%s", "tine/work"]),
         "second\nclean\nfirst"
     );
-    assert_eq!(content_at(&repo, "tine/work~2", "list.txt"), "1\nzwei\n3\n4\n5\n6\n7\n8\n9");
-    assert_eq!(content_at(&repo, "tine/work", "list.txt"), "1\ndeux\n3\n4\n5\n6\n7\n8\n9");
-    assert_eq!(content_at(&repo, "tine/work", "docs/guide.md"), "one\ntwo\nthree\nfour");
+    assert_eq!(
+        content_at(&repo, "tine/work~2", "list.txt"),
+        "1\nzwei\n3\n4\n5\n6\n7\n8\n9"
+    );
+    assert_eq!(
+        content_at(&repo, "tine/work", "list.txt"),
+        "1\ndeux\n3\n4\n5\n6\n7\n8\n9"
+    );
+    assert_eq!(
+        content_at(&repo, "tine/work", "docs/guide.md"),
+        "one\ntwo\nthree\nfour"
+    );
     assert_agreement(&repo, &tine, "work", "");
     tine.ok(&["undo", "work"]);
     assert_eq!(standing(&repo, &tine, "work"), stood);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::merging::{
-    content_at, each, fork_with_work, main_goes_on, merge_refused, parents, repo_with_list, set_line, told,
+    each, fork_with_work, main_goes_on, merge_refused, parents, repo_with_list, set_line, told,
 };
 use crate::support::{OutputExt, TestRepo, Tine, assert_agreement, path_text, require_fuse};
 
@@ -69,7 +69,15 @@ fn a_fork_without_commits_moves_and_takes_what_is_uncommitted_along() {
         assert_eq!((&dry["dry_run"], &dry["snapshot"]), (&json!(true), &Value::Null));
         assert_eq!(standing(&repo, &tine, "work"), stood, "a dry run changes nothing");
         let done = told(&tine, 0, &["update", "work"]);
-        for field in ["status", "before", "after", "commits", "changes", "target", "conflicts"] {
+        for field in [
+            "status",
+            "before",
+            "after",
+            "commits",
+            "changes",
+            "target",
+            "conflicts",
+        ] {
             assert_eq!(dry[field], done[field], "{field}");
         }
         assert_eq!(
@@ -105,7 +113,11 @@ fn a_fork_without_commits_moves_and_takes_what_is_uncommitted_along() {
                 "what does not differ keeps its time"
             );
         }
-        assert!(!after.iter().any(|line| before.contains(line) && line.starts_with("list.txt ")));
+        assert!(
+            !after
+                .iter()
+                .any(|line| before.contains(line) && line.starts_with("list.txt "))
+        );
     }
 }
 
@@ -117,7 +129,10 @@ fn own_commits_are_merged_as_git_merges_them() {
     let dir = tine.new_fork("work");
     let own = commit_in(&repo, &dir, "sed -i 2s/.*/two/ list.txt", "own");
     let main = main_goes_on(&repo, "acht");
-    repo.sh_in(&dir, "sed -i 5s/.*/five/ list.txt; rm docs/guide.md; echo new > new.txt");
+    repo.sh_in(
+        &dir,
+        "sed -i 5s/.*/five/ list.txt; rm docs/guide.md; echo new > new.txt",
+    );
     let stood = standing(&repo, &tine, "work");
     let done = told(&tine, 0, &["update", "work"]);
     assert_eq!(how_of(&done), ["committed"]);
@@ -156,7 +171,10 @@ fn own_commits_are_merged_as_git_merges_them() {
     // And with one that is in the way: nothing happens.
     repo.sh_in(&dir, "echo more >> list.txt");
     merge_refused(&repo, &tine, &["undo", "work"], "local-changes", 3);
-    repo.sh_in(&dir, "git checkout -q HEAD -- list.txt; sed -i 5s/.*/five/ list.txt");
+    repo.sh_in(
+        &dir,
+        "git checkout -q HEAD -- list.txt; sed -i 5s/.*/five/ list.txt",
+    );
     tine.ok(&["undo", "work"]);
     assert_eq!(standing(&repo, &tine, "work"), stood);
 }
@@ -197,7 +215,10 @@ fn a_rebase_makes_own_commits_again_as_git_does() {
     assert_eq!(repo.git(&["merge-base", "main", "tine/work"]), main);
     assert_agreement(&repo, &tine, "work", "M\tlist.txt\nA\tu.txt");
     let log = tine.json(&["log", "work"]);
-    assert_eq!(each(&log["commits"], "summary"), ["last", "empty by intent", "first"]);
+    assert_eq!(
+        each(&log["commits"], "summary"),
+        ["last", "empty by intent", "first"]
+    );
     tine.ok(&["undo", "work"]);
     assert_eq!(standing(&repo, &tine, "work"), stood);
     tine.ok(&["redo", "work"]);
@@ -216,8 +237,14 @@ fn conflicts_of_what_is_uncommitted_change_nothing_and_are_resolved_in_a_review(
     assert_eq!(done["status"], "conflicts");
     assert_eq!(each(&done["conflicts"], "path"), ["list.txt"]);
     assert_eq!(done["conflicts"][0]["kind"], "both_modified");
-    assert_eq!(done["conflicts"][0]["hunks"][0]["ours"], json!({"text": "zwei\n"}));
-    assert_eq!(done["conflicts"][0]["hunks"][0]["theirs"], json!({"text": "two\n"}));
+    assert_eq!(
+        done["conflicts"][0]["hunks"][0]["ours"],
+        json!({"text": "zwei\n"})
+    );
+    assert_eq!(
+        done["conflicts"][0]["hunks"][0]["theirs"],
+        json!({"text": "two\n"})
+    );
     assert_eq!(done["review"], Value::Null);
     assert_eq!(standing(&repo, &tine, "work"), stood);
 
@@ -276,8 +303,19 @@ fn a_fork_goes_to_whatever_is_named() {
     let failure = merge_refused(&repo, &tine, &["update", "work"], "usage", 2);
     assert!(failure["hint"].as_str().unwrap().contains("--from"), "{failure}");
     merge_refused(&repo, &tine, &["update", "work", "--fetch"], "usage", 2);
-    merge_refused(&repo, &tine, &["update", "work", "--from", "nothing"], "unknown-revision", 4);
-    for (from, at) in [("v1", &one), ("main", &two), ("main~2", &base), (two.as_str(), &two)] {
+    merge_refused(
+        &repo,
+        &tine,
+        &["update", "work", "--from", "nothing"],
+        "unknown-revision",
+        4,
+    );
+    for (from, at) in [
+        ("v1", &one),
+        ("main", &two),
+        ("main~2", &base),
+        (two.as_str(), &two),
+    ] {
         let done = told(&tine, 0, &["update", "work", "--from", from]);
         assert_eq!(done["after"], json!(at), "{from}");
         assert_eq!(repo.git(&["rev-parse", "tine/work"]), *at);
@@ -289,7 +327,10 @@ fn a_fork_goes_to_whatever_is_named() {
     tine.ok(&["new", "child", "--from-fork", "parent", "--no-mount"]);
     let at = commit_in(&repo, &parent, "echo parent > parent.txt", "parent");
     assert_eq!(told(&tine, 0, &["update", "child"])["after"], json!(at));
-    assert_eq!(told(&tine, 0, &["update", "work", "--from", "parent"])["after"], json!(at));
+    assert_eq!(
+        told(&tine, 0, &["update", "work", "--from", "parent"])["after"],
+        json!(at)
+    );
     assert_eq!(tine.ok(&["cat", "work", "parent.txt"]), "parent");
     merge_refused(&repo, &tine, &["update", "none"], "no-such-fork", 4);
 }
