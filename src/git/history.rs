@@ -58,7 +58,7 @@ impl Repository {
     }
 
     /// The commits of `tip` that are neither in `onto` nor in `point`, from the oldest on, without merges and without those whose
-    /// change is in `onto` by another commit: what `git rebase` takes.
+    /// change is in `onto` by another commit: what `git rebase` takes. Such as change nothing are among them.
     pub fn commits_to_rebase(
         &self,
         tip: ObjectId,
@@ -72,13 +72,36 @@ impl Repository {
             "--topo-order",
             "--no-merges",
             "--right-only",
-            "--cherry-pick",
+            "--cherry-mark",
         ]);
         list.arg(format!("{onto}...{tip}"));
         if let Some(point) = point {
             list.arg(format!("^{point}"));
         }
-        ids(&program::run(list.arg("--"), b"")?)
+        let mut commit_ids = Vec::new();
+        for line in program::run(list.arg("--"), b"")?.split(|&byte| byte == b'\n') {
+            let (is_there, hex) = match line {
+                [b'=', hex @ ..] => (true, hex),
+                [b'+' | b'>', hex @ ..] => (false, hex),
+                hex => (false, hex),
+            };
+            for id in ids(hex)? {
+                // One that changes nothing is there for its message, whatever else changes nothing.
+                if !is_there || self.changes_nothing(id)? {
+                    commit_ids.push(id);
+                }
+            }
+        }
+        Ok(commit_ids)
+    }
+
+    fn changes_nothing(&self, commit_id: ObjectId) -> Result<bool, GitError> {
+        let info = self.commit_info(commit_id)?;
+        let before = match info.parent_ids.first() {
+            Some(parent_id) => self.commit_info(*parent_id)?.tree_id,
+            None => self.empty_tree_id(),
+        };
+        Ok(info.tree_id == before)
     }
 
     /// Reads commits, in this order.
