@@ -14,6 +14,8 @@ mod commits;
 mod forks;
 #[path = "crash/merges.rs"]
 mod merges;
+#[path = "crash/sequences.rs"]
+mod sequences;
 #[path = "crash/snapshots.rs"]
 mod snapshots;
 #[path = "crash/tree.rs"]

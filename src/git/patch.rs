@@ -51,7 +51,7 @@ pub struct RejectedFile {
 }
 
 /// What git says of a path that no checkout may have.
-const INVALID_PATH: &str = "error: invalid path ";
+const INVALID_PATH: &[u8] = b"error: invalid path ";
 
 type Entry = Option<(TreeEntryKind, ObjectId)>;
 
@@ -74,8 +74,7 @@ impl Repository {
         apply.args(["apply", "--cached"]);
         let applied = program::finish(patch.arguments(&mut apply), b"")?;
         if !applied.status.success() {
-            let reasons = String::from_utf8_lossy(&applied.stderr).into_owned();
-            return self.patch_what_fits(tree_id, patch, &paths, &reasons, scratch);
+            return self.patch_what_fits(tree_id, patch, &paths, &applied.stderr, scratch);
         }
         let after = self.read_index(scratch, &index)?;
         Ok(Patched::Applied(
@@ -238,9 +237,14 @@ impl Repository {
         tree_id: ObjectId,
         patch: PatchFile<'_>,
         paths: &BTreeSet<RepoPath>,
-        reasons: &str,
+        errors: &[u8],
         scratch: &Path,
     ) -> Result<Patched, GitError> {
+        if let Some(line) = lines(errors).find(|line| line.starts_with(INVALID_PATH)) {
+            return Err(GitError::BadPatch {
+                reason: first_error(&String::from_utf8_lossy(line)),
+            });
+        }
         let dir = scratch.join("files");
         let io = |action: &'static str, path: &Path| GitError::io(action, path.to_owned());
         fs::create_dir(&dir).map_err(io("create", &dir))?;
@@ -253,13 +257,7 @@ impl Repository {
             .env("GIT_CEILING_DIRECTORIES", scratch)
             .args(["apply", "--reject"]);
         let applied = program::finish(patch.arguments(&mut apply), b"")?;
-        let mut reasons = reasons.to_owned();
-        if let Some(line) = reasons.lines().find(|line| line.starts_with(INVALID_PATH)) {
-            return Err(GitError::BadPatch {
-                reason: first_error(line),
-            });
-        }
-        reasons.push_str(&String::from_utf8_lossy(&applied.stderr));
+        let errors = [errors, &applied.stderr].concat();
         let mut edits = Vec::new();
         let mut files = Vec::new();
         for path in paths {
@@ -278,14 +276,15 @@ impl Repository {
                 Err(error) if error.kind() == ErrorKind::NotFound => None,
                 Err(error) => return Err(io("read", &rejected)(error)),
             };
-            if hunks.is_none() && was != is {
+            // Of a file that becomes a symlink, a patch of two parts, one may fit and the other not.
+            if hunks.is_none() && was != is && !is_refused(&applied.stderr, path) {
                 edits.push(TreeChange {
                     path: path.clone(),
                     new: is,
                 });
                 continue;
             }
-            let reason = reason_for(&reasons, path);
+            let reason = reason_for(&errors, path);
             if hunks.is_none() && reason.is_none() {
                 // Named on the way, and not meant.
                 continue;
@@ -304,7 +303,7 @@ impl Repository {
         }
         if files.is_empty() {
             return Err(GitError::BadPatch {
-                reason: first_error(&reasons),
+                reason: first_error(&String::from_utf8_lossy(&errors)),
             });
         }
         // A directory is in the way of one of them, and stays.
@@ -473,14 +472,32 @@ fn rejects_of(path: &RepoPath) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// Lines of errors, without what they begin with.
+fn complaints(errors: &[u8]) -> impl Iterator<Item = &[u8]> {
+    lines(errors).filter_map(|line| line.strip_prefix(b"error: "))
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|&byte| byte == b'\n')
+}
+
+/// Whether git left out a part of the patch that is about the path.
+fn is_refused(errors: &[u8], path: &RepoPath) -> bool {
+    let name = [path.as_bytes(), b": "].concat();
+    complaints(errors).any(|line| line.starts_with(&name))
+}
+
 /// What git says of the path.
-fn reason_for(errors: &str, path: &RepoPath) -> Option<String> {
-    let path = path.to_string();
-    errors
-        .lines()
-        .filter_map(|line| line.strip_prefix("error: "))
-        .find(|line| line.contains(path.as_str()))
-        .map(str::to_owned)
+fn reason_for(errors: &[u8], path: &RepoPath) -> Option<String> {
+    let path = path.as_bytes();
+    let beginnings = [[path, b": "].concat(), [b"patch failed: ", path, b":"].concat()];
+    let parts = [[b"'", path, b"'"].concat(), [b" of ", path, b" "].concat()];
+    complaints(errors)
+        .find(|line| {
+            let holds = |part: &Vec<u8>| line.windows(part.len()).any(|window| window == part);
+            beginnings.iter().any(|beginning| line.starts_with(beginning)) || parts.iter().any(holds)
+        })
+        .map(|line| String::from_utf8_lossy(line).into_owned())
 }
 
 /// The first thing that git complains of.

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use crate::merging::{
     each, fork_with_work, main_goes_on, merge_refused, parents, repo_with_list, set_line, told,
 };
-use crate::support::{OutputExt, TestRepo, Tine, assert_agreement, path_text, require_fuse};
+use crate::resolvers::resolver;
+use crate::support::{OutputExt, TestRepo, Tine, assert_agreement, path_text, require_fuse, require_program};
 
 /// All that an update may change of a fork: HEAD, view, index, and where its own commits begin.
 pub fn standing(repo: &TestRepo, tine: &Tine, fork: &str) -> String {
@@ -368,4 +369,184 @@ fn what_the_remote_has_is_fetched_first() {
     assert_eq!(output.status.code(), Some(1), "{}", output.error_text());
     assert!(output.text().contains("\"git-failed\""), "{}", output.text());
     origin.sh_in(origin.root(), "mv gone repo");
+}
+
+#[test]
+fn a_resolver_is_asked_of_each_commit_that_is_made_again() {
+    require_fuse!();
+    require_program!("python3");
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("work");
+    commit_in(&repo, &dir, "sed -i 2s/.*/first/ list.txt", "first");
+    commit_in(
+        &repo,
+        &dir,
+        "sed -i 2s/.*/second/ list.txt; echo b > b.txt",
+        "second",
+    );
+    repo.sh_in(&dir, "sed -i 2s/.*/third/ list.txt");
+    repo.sh_in(repo.dir(), "sed -i 2s/.*/zwei/ list.txt; git commit -qam zwei");
+    let command = resolver(
+        &repo,
+        "text = lambda side: ask[side][0]['content']['text']\n\
+         if ask['ask'] == 'resolve': answer(content=text('ours').replace('zwei', 'zwei+').replace('+\\n', '+' + ask['theirs'][0]['content']['text'].split('\\n')[1] + '\\n'), reasoning='both')\n\
+         else: answer(verdict='accept')",
+    );
+    let args = [
+        "update",
+        "work",
+        "--rebase",
+        "--resolver",
+        &command,
+        "--auto-commit",
+        "--semantic",
+    ];
+    let done = told(&tine, 0, &args);
+    assert_eq!(how_of(&done), ["committed", "committed"]);
+    assert_eq!(
+        repo.git(&["log", "--format=%s", "main..tine/work"]),
+        "second\nfirst"
+    );
+    let second_line = |revision: &str| {
+        let text = repo.git(&["show", &format!("{revision}:list.txt")]);
+        text.lines().nth(1).unwrap_or_default().to_owned()
+    };
+    assert!(
+        second_line("tine/work~1").contains("first"),
+        "{}",
+        second_line("tine/work~1")
+    );
+    assert!(
+        second_line("tine/work").contains("second"),
+        "{}",
+        second_line("tine/work")
+    );
+    assert!(repo.sh_in(&dir, "cat list.txt").contains("third"));
+    assert_agreement(&repo, &tine, "work", "M\tlist.txt");
+}
+
+#[test]
+fn what_a_resolver_amends_is_there_also_without_a_commit() {
+    require_fuse!();
+    require_program!("python3");
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("work");
+    main_goes_on(&repo, "acht");
+    let command = resolver(
+        &repo,
+        "answer(verdict='amend', changes=[{'path': 'amended.txt', 'content': 'amended\\n'}])",
+    );
+    let args = [
+        "update",
+        "work",
+        "--resolver",
+        &command,
+        "--semantic",
+        "--auto-commit",
+    ];
+    told(&tine, 0, &args);
+    assert_eq!(repo.git(&["rev-parse", "tine/work"]), repo.head());
+    assert_eq!(repo.sh_in(&dir, "cat amended.txt"), "amended");
+    assert_agreement(&repo, &tine, "work", "A\tamended.txt");
+}
+
+#[test]
+fn what_submodules_stand_on_is_their_own_affair() {
+    require_fuse!();
+    let inner = TestRepo::new();
+    let repo = repo_with_list();
+    repo.git(&["config", "protocol.file.allow", "always"]);
+    repo.git(&[
+        "-c",
+        "protocol.file.allow=always",
+        "submodule",
+        "add",
+        "-q",
+        path_text(inner.dir()),
+        "sub",
+    ]);
+    repo.commit_all("sub");
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("work");
+    repo.git_in(
+        &dir,
+        &[
+            "-c",
+            "protocol.file.allow=always",
+            "submodule",
+            "update",
+            "-q",
+            "--init",
+        ],
+    );
+    let stood = repo.git_in(&dir.join("sub"), &["rev-parse", "HEAD"]);
+    repo.sh_in(&dir, "echo uncommitted > u.txt");
+    repo.sh_in(&repo.dir().join("sub"), "git commit -q --allow-empty -m on");
+    let main = main_goes_on(&repo, "acht");
+    let before = standing(&repo, &tine, "work");
+    let done = told(&tine, 0, &["update", "work"]);
+    assert_eq!(done["after"], json!(main));
+    assert_eq!(repo.git_in(&dir.join("sub"), &["rev-parse", "HEAD"]), stood);
+    assert_eq!(repo.status(&dir), " M sub\n?? u.txt");
+    assert_agreement(&repo, &tine, "work", "M\tsub\nA\tu.txt");
+    tine.ok(&["undo", "work"]);
+    assert_eq!(standing(&repo, &tine, "work"), before);
+    tine.ok(&["redo", "work"]);
+    assert_eq!(repo.git(&["rev-parse", "tine/work"]), main);
+    tine.ok(&["undo", "work"]);
+    told(&tine, 0, &["update", "work"]);
+    // The one that is not checked out follows.
+    tine.ok(&["new", "other", "--from", "main~1"]);
+    told(&tine, 0, &["update", "other", "--from", "main"]);
+    assert_agreement(&repo, &tine, "other", "");
+}
+
+#[test]
+fn an_update_is_taken_back_when_nothing_else_keeps_what_was() {
+    require_fuse!();
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    let dir = fork_with_work(&repo, &tine);
+    repo.sh_in(&dir, "mkdir -p deep/er; echo deep > deep/er/file");
+    commit_in(&repo, &dir, "git add deep; git stash -q -- list.txt", "own");
+    repo.sh_in(&dir, "git stash pop -q; mkdir new; echo new > new/file");
+    main_goes_on(&repo, "acht");
+    let stood = standing(&repo, &tine, "work");
+    told(&tine, 0, &["update", "work", "--rebase"]);
+    let came = standing(&repo, &tine, "work");
+    let expire = "find .git/objects -type f -exec touch -d '3 weeks ago' {} +
+         git reflog expire --expire=now --all; git gc -q --prune=now";
+    repo.sh_in(repo.dir(), expire);
+    tine.ok(&["undo", "work"]);
+    assert_eq!(standing(&repo, &tine, "work"), stood);
+    repo.sh_in(repo.dir(), expire);
+    tine.ok(&["redo", "work"]);
+    assert_eq!(standing(&repo, &tine, "work"), came);
+}
+
+#[test]
+fn where_own_commits_begin_is_known_after_git_has_merged() {
+    require_fuse!();
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("work");
+    commit_in(&repo, &dir, "echo own > own.txt", "own");
+    let main = main_goes_on(&repo, "acht");
+    repo.git_in(&dir, &["rebase", "-q", "main"]);
+    told(&tine, 7, &["update", "work", "--dry-run"]);
+    told(&tine, 7, &["update", "work"]);
+    assert_eq!(each(&tine.json(&["log", "work"])["commits"], "summary"), ["own"]);
+    // The branch is rewritten: its old commits are not the fork's.
+    repo.sh_in(repo.dir(), "git commit -q --amend -m 'said otherwise'");
+    told(&tine, 0, &["update", "work", "--rebase"]);
+    assert_eq!(repo.git(&["rev-list", "--count", "main..tine/work"]), "1");
+    assert!(!repo.git(&["rev-list", "tine/work"]).contains(&main));
+    // Git is in the middle of something.
+    repo.sh_in(&dir, "git bisect start -q");
+    main_goes_on(&repo, "neun");
+    merge_refused(&repo, &tine, &["update", "work"], "operation-in-progress", 3);
+    repo.sh_in(&dir, "git bisect reset -q");
+    told(&tine, 0, &["update", "work"]);
 }

@@ -14,14 +14,14 @@ use crate::support::{
 };
 
 /// When the daemon is killed.
-enum Moment<'a> {
+pub enum Moment<'a> {
     Within(Duration),
     /// A little while after this holds, or when the command has ended.
     After(&'a (dyn Fn() -> bool + Sync), Duration),
 }
 
 /// Runs `command` with `input` and kills the daemon at the moment.
-fn run_and_kill(
+pub fn run_and_kill(
     tine: &Tine,
     random: &mut Random,
     moment: Moment<'_>,
