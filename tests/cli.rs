@@ -3,12 +3,16 @@
 
 mod support;
 
+#[path = "cli/applying.rs"]
+mod applying;
 #[path = "cli/bad_input.rs"]
 mod bad_input;
 #[path = "cli/branches.rs"]
 mod branches;
 #[path = "cli/carry.rs"]
 mod carry;
+#[path = "cli/cherry_picking.rs"]
+mod cherry_picking;
 #[path = "cli/committing.rs"]
 mod committing;
 #[path = "cli/diff.rs"]
@@ -49,6 +53,8 @@ mod reviews;
 mod snapshots;
 #[path = "cli/switching.rs"]
 mod switching;
+#[path = "cli/updating.rs"]
+mod updating;
 #[path = "cli/warm.rs"]
 mod warm;
 
@@ -92,6 +98,9 @@ const VERBS: [&[&str]; 61] = [
     &["branch", "rename", "x", "y"],
     &["branch", "switch", "x", "y"],
     &["merge", "x"],
+    &["update", "x"],
+    &["cherry-pick", "x", "main"],
+    &["apply", "x", "p"],
     &["review", "list"],
     &["review", "show", "1"],
     &["review", "diff", "1"],
@@ -107,9 +116,6 @@ const VERBS: [&[&str]; 61] = [
     &["handoff", "delete", "1"],
     &["handoff", "import", "f"],
     &["handoff", "apply", "1"],
-    &["update", "x"],
-    &["cherry-pick", "x", "HEAD"],
-    &["apply", "x", "Cargo.toml"],
     &["push", "x"],
     &["push", "--delete", "x"],
     &["fetch"],

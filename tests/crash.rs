@@ -16,6 +16,8 @@ mod forks;
 mod handoffs;
 #[path = "crash/merges.rs"]
 mod merges;
+#[path = "crash/sequences.rs"]
+mod sequences;
 #[path = "crash/snapshots.rs"]
 mod snapshots;
 #[path = "crash/switches.rs"]

@@ -14,3 +14,5 @@ mod listing;
 mod random;
 #[path = "merge/real.rs"]
 mod real;
+#[path = "merge/sequences.rs"]
+mod sequences;

@@ -22,7 +22,7 @@ use super::changeset::{self, Blobs};
 use super::commit::{index_changes, joined, keep_head, refuse_work_of_git};
 use super::compare::compare_trees;
 use super::point::damaged;
-use super::revert::{hold_blobs, is_repository, replacements};
+use super::revert::{hold_blobs, hold_trees, is_repository, replacements};
 use super::{Change, ChangeError};
 use crate::attr::FileKind;
 use crate::git::index::{IndexTarget, IndexTree, KnownState, prepare_index};
@@ -164,8 +164,15 @@ pub fn advance(
 ) -> Result<Vec<Change>, ChangeError> {
     refuse_work_of_git(repository, fork)?;
     let plan = Plan::make(repository, fork, step)?;
-    // Before the layer names its blobs.
+    // Before the layer names its blobs, and an operation its trees.
     keep_head(repository, name, step.to)?;
+    if let Some(update) = step.update {
+        hold_trees(
+            repository,
+            name,
+            [(update.view_from, plan.from_tree), (update.view_to, plan.to_tree)],
+        )?;
+    }
     let begun = Advancing {
         moved: step.head_move(),
         reflog: step.reflog.clone(),

@@ -162,7 +162,35 @@ pub(super) fn hold_blobs<'r>(
             new: Some((TreeEntryKind::File, id)),
         })
         .collect();
-    let tree_id = repository.edit_tree(repository.empty_tree_id(), &edits)?;
+    hold_tree_of(repository, name, &kept, &edits)
+}
+
+/// Keeps trees from `git gc`, and brings them to the disk. Each comes with one that is there for good.
+pub(super) fn hold_trees(
+    repository: &Repository,
+    name: &ForkName,
+    trees: [(ObjectId, ObjectId); 2],
+) -> Result<(), ChangeError> {
+    let mut edits = Vec::new();
+    for (tree_id, known) in trees {
+        repository.sync_tree(tree_id, known)?;
+        edits.push(TreeChange {
+            path: RepoPath::parse(tree_id.to_string().as_bytes())
+                .map_err(GitError::library("name a tree"))?,
+            new: Some((TreeEntryKind::Directory, tree_id)),
+        });
+    }
+    hold_tree_of(repository, name, &repository.kept(name.as_str())?, &edits)
+}
+
+/// Holds a tree of these entries, if none of those that are `kept` is the same.
+fn hold_tree_of(
+    repository: &Repository,
+    name: &ForkName,
+    kept: &[(String, ObjectId)],
+    edits: &[TreeChange],
+) -> Result<(), ChangeError> {
+    let tree_id = repository.edit_tree(repository.empty_tree_id(), edits)?;
     if kept
         .iter()
         .any(|(label, id)| is_for_layers(label) && *id == tree_id)

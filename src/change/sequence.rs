@@ -13,7 +13,9 @@ use serde::{Deserialize, Serialize};
 use super::ChangeError;
 use super::merge::{FastForward, MergeSpec, Planned, Tip, plan};
 use super::review::{ConflictRecord, ReviewRecord};
-use crate::git::{CommitContent, CommitSpec, CommitTime, Identity, Message, ObjectId, Repository, program};
+use crate::git::{
+    CommitContent, CommitSpec, CommitTime, Identity, Message, ObjectId, Repository, clean_message, program,
+};
 use crate::merge::{Conflict, MergeInput, MergeOptions, MergeOutcome, merge};
 use crate::workspace::Store;
 
@@ -303,6 +305,7 @@ pub fn run(
             resolved: Vec::new(),
             stopped: None,
         },
+        is_amended: false,
     };
     for (index, item) in sequence.items.iter().enumerate() {
         runner.run_item(index, item)?;
@@ -319,6 +322,8 @@ struct Runner<'a> {
     sequence: &'a Sequence,
     options: &'a RunOptions<'a>,
     ran: Ran,
+    /// Whether the review's changes beside the conflicts are in. The commit that they were for may be taken as it is, or left out.
+    is_amended: bool,
 }
 
 /// A tree with conflicts that may be open.
@@ -329,6 +334,14 @@ struct Outcome {
 }
 
 impl Outcome {
+    fn clean(tree_id: ObjectId) -> Outcome {
+        Outcome {
+            tree_id,
+            conflicts: Vec::new(),
+            settled: Vec::new(),
+        }
+    }
+
     fn of(outcome: MergeOutcome, item: &Item) -> Outcome {
         let record = |conflict: &Conflict| ConflictRecord {
             of: item.name(),
@@ -378,13 +391,14 @@ impl Runner<'_> {
             }
             Item::Uncommitted { head_tree, view_tree } => {
                 let (head_tree, view_tree) = (parse_id(head_tree)?, parse_id(view_tree)?);
-                let tree_id = if head_tree == view_tree {
-                    Some(self.ran.tip.tree_id)
-                } else {
-                    let outcome = self.merged(head_tree, self.ran.tip.tree_id, view_tree)?;
-                    self.resolved(index, Outcome::of(outcome, item))?
+                let outcome = match head_tree == view_tree {
+                    true => Outcome::clean(self.ran.tip.tree_id),
+                    false => {
+                        let merged = self.merged(head_tree, self.ran.tip.tree_id, view_tree)?;
+                        Outcome::of(merged, item)
+                    }
                 };
-                if let Some(tree_id) = tree_id {
+                if let Some(tree_id) = self.resolved(index, outcome)? {
                     self.ran.view = Some(tree_id);
                     self.done(index, DoneHow::Applied, None);
                 }
@@ -486,7 +500,7 @@ impl Runner<'_> {
             return Ok(());
         };
         let message = match says_origin {
-            false => content.message,
+            false => from_subject(&content.message).to_vec(),
             true => with_origin(repository, &content)?,
         };
         self.commit_unless_empty(index, tree_id, was_empty, message, content.author)
@@ -561,7 +575,9 @@ impl Runner<'_> {
             tree_id = resolved.tree_id;
             conflicts = resolved.open;
             self.ran.resolved.extend(resolved.resolved);
-            if index == self.sequence.amended() {
+            let is_last = index + 1 == self.sequence.items.len();
+            if index == self.sequence.amended() || is_last && !self.is_amended {
+                self.is_amended = true;
                 tree_id = review.amend(self.repository, tree_id)?;
             }
         }
@@ -577,19 +593,43 @@ impl Runner<'_> {
     }
 }
 
-/// The message, and where the commit is from: as `git cherry-pick -x` has it.
+/// The message without blank lines before its subject, as git reads it.
+fn from_subject(mut message: &[u8]) -> &[u8] {
+    while let Some(end) = message.iter().position(|&byte| byte == b'\n') {
+        let (line, rest) = message.split_at(end + 1);
+        if !line.trim_ascii().is_empty() {
+            break;
+        }
+        message = rest;
+    }
+    message
+}
+
+/// The message, and where the commit is from: as `git cherry-pick -x` has it, which tidies it up then.
 fn with_origin(repository: &Repository, content: &CommitContent) -> Result<Vec<u8>, ChangeError> {
     let mut message = content.message.clone();
     if !message.ends_with(b"\n") {
         message.push(b'\n');
     }
-    let mut parse = program::command(repository.common_dir());
-    parse.args(["interpret-trailers", "--parse", "--no-divider"]);
-    if program::run(&mut parse, &message)?.is_empty() {
+    // Where git would put a trailer tells whether the message ends with some, or with another such line.
+    let mut ask = program::command(repository.common_dir());
+    ask.args([
+        "-c",
+        "trailer.where=end",
+        "interpret-trailers",
+        "--no-divider",
+        "--where=end",
+        "--if-exists=add",
+        "--if-missing=add",
+        "--trailer",
+    ]);
+    let trailer = "Picked-from: tine";
+    let asked = program::run(ask.arg(trailer), &message)?;
+    if !asked.starts_with(&message) || asked.get(message.len()) == Some(&b'\n') {
         message.push(b'\n');
     }
     message.extend_from_slice(format!("(cherry picked from commit {})\n", content.commit_id).as_bytes());
-    Ok(message)
+    Ok(clean_message(&message))
 }
 
 pub(super) fn parse_id(hex: &str) -> Result<ObjectId, ChangeError> {

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use gix::objs::Kind;
+
 use super::{CommitTime, GitError, Identity, ObjectId, Repository, program};
 
 /// What a commit holds, read to be made again.
@@ -30,8 +32,17 @@ impl Repository {
         for word in words {
             let mut parse = git(&["rev-parse", "--quiet", "--revs-only", "--end-of-options"]);
             let parsed = program::finish(parse.arg(word), b"")?;
-            if word.starts_with('-') || !parsed.status.success() || parsed.stdout.trim_ascii().is_empty() {
+            let named = parsed.stdout.trim_ascii();
+            if word.starts_with('-') || !parsed.status.success() || named.is_empty() {
                 return Err(GitError::UnknownRevision(word.clone()));
+            }
+            for line in named.split(|&byte| byte == b'\n') {
+                let id = ids(line.strip_prefix(b"^").unwrap_or(line))?;
+                if let [id] = *id
+                    && !matches!(self.object_header(id)?.0, Kind::Commit | Kind::Tag)
+                {
+                    return Err(GitError::UnknownRevision(word.clone()));
+                }
             }
         }
         let mut parse = git(&["rev-parse", "--revs-only"]);
@@ -47,7 +58,7 @@ impl Repository {
     }
 
     /// The commits of `tip` that are neither in `onto` nor in `point`, from the oldest on, without merges and without those whose
-    /// change is in `onto` by another commit: what `git rebase` takes.
+    /// change is in `onto` by another commit: what `git rebase` takes. Such as change nothing are among them.
     pub fn commits_to_rebase(
         &self,
         tip: ObjectId,
@@ -61,13 +72,36 @@ impl Repository {
             "--topo-order",
             "--no-merges",
             "--right-only",
-            "--cherry-pick",
+            "--cherry-mark",
         ]);
         list.arg(format!("{onto}...{tip}"));
         if let Some(point) = point {
             list.arg(format!("^{point}"));
         }
-        ids(&program::run(list.arg("--"), b"")?)
+        let mut commit_ids = Vec::new();
+        for line in program::run(list.arg("--"), b"")?.split(|&byte| byte == b'\n') {
+            let (is_there, hex) = match line {
+                [b'=', hex @ ..] => (true, hex),
+                [b'+' | b'>', hex @ ..] => (false, hex),
+                hex => (false, hex),
+            };
+            for id in ids(hex)? {
+                // One that changes nothing is there for its message, whatever else changes nothing.
+                if !is_there || self.changes_nothing(id)? {
+                    commit_ids.push(id);
+                }
+            }
+        }
+        Ok(commit_ids)
+    }
+
+    fn changes_nothing(&self, commit_id: ObjectId) -> Result<bool, GitError> {
+        let info = self.commit_info(commit_id)?;
+        let before = match info.parent_ids.first() {
+            Some(parent_id) => self.commit_info(*parent_id)?.tree_id,
+            None => self.empty_tree_id(),
+        };
+        Ok(info.tree_id == before)
     }
 
     /// Reads commits, in this order.

@@ -39,7 +39,7 @@ pub use base::{
 };
 pub use branches::{BranchTip, Distance};
 pub use caller::CallerConfig;
-pub use commit::{CommitSpec, CommitTime, Identity, Message, Role, TreeChange};
+pub use commit::{CommitSpec, CommitTime, Identity, Message, Role, TreeChange, clean_message};
 pub use error::GitError;
 pub use gix::ObjectId;
 pub use history::CommitContent;

@@ -50,6 +50,9 @@ pub struct RejectedFile {
     pub reason: String,
 }
 
+/// What git says of a path that no checkout may have.
+const INVALID_PATH: &[u8] = b"error: invalid path ";
+
 type Entry = Option<(TreeEntryKind, ObjectId)>;
 
 impl Repository {
@@ -71,8 +74,7 @@ impl Repository {
         apply.args(["apply", "--cached"]);
         let applied = program::finish(patch.arguments(&mut apply), b"")?;
         if !applied.status.success() {
-            let reasons = String::from_utf8_lossy(&applied.stderr).into_owned();
-            return self.patch_what_fits(tree_id, patch, &paths, &reasons, scratch);
+            return self.patch_what_fits(tree_id, patch, &paths, &applied.stderr, scratch);
         }
         let after = self.read_index(scratch, &index)?;
         Ok(Patched::Applied(
@@ -80,28 +82,48 @@ impl Repository {
         ))
     }
 
-    /// The trees that a patch says to lead from and to, of nothing but the files that it changes: for a merge of three with
-    /// `tree_id`, which has what a patch does not name because it changes no content. `None` where the repository has not got the
-    /// blobs that it names.
+    /// The trees that a patch says to lead from and to, of nothing but the files that it changes: for a merge of three. `None`
+    /// where the repository has not got the blobs that it names. What it only renames, or gives another mode, is taken from
+    /// `tree_id`. `scratch` is an empty directory.
     pub fn patch_sides(
         &self,
         tree_id: ObjectId,
         patch: PatchFile<'_>,
         scratch: &Path,
     ) -> Result<Option<(ObjectId, ObjectId)>, GitError> {
-        let index = scratch.join("ancestor");
+        let paths = self.patched_paths(patch, scratch)?;
+        let now = scratch.join("now");
+        self.write_index(&now, &self.entries_around(tree_id, &paths)?)?;
         let forward = PatchFile {
             reverse: false,
             ..patch
         };
-        let current = scratch.join("current");
-        let paths = self.patched_paths(forward, scratch)?;
-        self.write_index(&current, &self.entries_around(tree_id, &paths)?)?;
-        let mut build = self.on_index(scratch, &current);
+        if let Some((old, new)) = self.sides_on(&now, forward, scratch)? {
+            return Ok(Some(match patch.reverse {
+                false => (old, new),
+                true => (new, old),
+            }));
+        }
+        // Where it leads to may be what is known.
+        match patch.reverse {
+            true => self.sides_on(&now, patch, scratch),
+            false => Ok(None),
+        }
+    }
+
+    /// What the patch says to lead from, and what it makes of that.
+    fn sides_on(
+        &self,
+        now: &Path,
+        patch: PatchFile<'_>,
+        scratch: &Path,
+    ) -> Result<Option<(ObjectId, ObjectId)>, GitError> {
+        let index = scratch.join("ancestor");
         let mut option = std::ffi::OsString::from("--build-fake-ancestor=");
         option.push(&index);
+        let mut build = self.on_index(scratch, now);
         build.arg("apply").arg(option);
-        if !program::finish(forward.arguments(&mut build), b"")?
+        if !program::finish(patch.arguments(&mut build), b"")?
             .status
             .success()
         {
@@ -110,17 +132,13 @@ impl Repository {
         let old = self.write_index_as_tree(scratch, &index)?;
         let mut apply = self.on_index(scratch, &index);
         apply.args(["apply", "--cached"]);
-        if !program::finish(forward.arguments(&mut apply), b"")?
+        if !program::finish(patch.arguments(&mut apply), b"")?
             .status
             .success()
         {
             return Ok(None);
         }
-        let new = self.write_index_as_tree(scratch, &index)?;
-        Ok(Some(match patch.reverse {
-            false => (old, new),
-            true => (new, old),
-        }))
+        Ok(Some((old, self.write_index_as_tree(scratch, &index)?)))
     }
 
     /// All paths that the patch may be about; possibly more.
@@ -157,10 +175,18 @@ impl Repository {
                 paths.insert(path);
             }
         }
-        Ok(paths)
+        match paths
+            .iter()
+            .find(|path| path.components().any(|name| name.is_dot_git()))
+        {
+            Some(path) => Err(GitError::BadPatch {
+                reason: format!("it names {path}, which is git's own"),
+            }),
+            None => Ok(paths),
+        }
     }
 
-    /// What the tree has at these paths, above them where that is no directory, and one file beneath where it is.
+    /// What the tree has at these paths, above them where that is no directory, and one other file beneath where it is.
     fn entries_around(
         &self,
         tree_id: ObjectId,
@@ -175,7 +201,7 @@ impl Repository {
                 if entry.kind != TreeEntryKind::Directory {
                     entries.insert(place, (entry.kind, entry.id));
                 } else if place == *path
-                    && let Some((beneath, entry)) = self.first_file_in(&place, entry)?
+                    && let Some((beneath, entry)) = self.first_other_in(&place, entry.id, paths)?
                 {
                     entries.insert(beneath, (entry.kind, entry.id));
                 }
@@ -184,20 +210,25 @@ impl Repository {
         Ok(entries)
     }
 
-    fn first_file_in(
+    /// A file in the directory that the patch is not about: what it is about may go, and leave room.
+    fn first_other_in(
         &self,
         dir: &RepoPath,
-        mut entry: TreeEntry,
+        tree_id: ObjectId,
+        paths: &BTreeSet<RepoPath>,
     ) -> Result<Option<(RepoPath, TreeEntry)>, GitError> {
-        let mut place = dir.clone();
-        while entry.kind == TreeEntryKind::Directory {
-            let Some(first) = self.read_tree(entry.id)?.into_iter().next() else {
-                return Ok(None);
-            };
-            place = place.join(&first.name);
-            entry = first;
+        let mut rest = vec![(dir.clone(), tree_id)];
+        while let Some((dir, tree_id)) = rest.pop() {
+            for entry in self.read_tree(tree_id)? {
+                let place = dir.join(&entry.name);
+                if entry.kind == TreeEntryKind::Directory {
+                    rest.push((place, entry.id));
+                } else if !paths.contains(&place) {
+                    return Ok(Some((place, entry)));
+                }
+            }
         }
-        Ok(Some((place, entry)))
+        Ok(None)
     }
 
     /// Patches what fits, file by file, in a directory that git takes for no repository.
@@ -206,9 +237,14 @@ impl Repository {
         tree_id: ObjectId,
         patch: PatchFile<'_>,
         paths: &BTreeSet<RepoPath>,
-        reasons: &str,
+        errors: &[u8],
         scratch: &Path,
     ) -> Result<Patched, GitError> {
+        if let Some(line) = lines(errors).find(|line| line.starts_with(INVALID_PATH)) {
+            return Err(GitError::BadPatch {
+                reason: first_error(&String::from_utf8_lossy(line)),
+            });
+        }
         let dir = scratch.join("files");
         let io = |action: &'static str, path: &Path| GitError::io(action, path.to_owned());
         fs::create_dir(&dir).map_err(io("create", &dir))?;
@@ -221,27 +257,34 @@ impl Repository {
             .env("GIT_CEILING_DIRECTORIES", scratch)
             .args(["apply", "--reject"]);
         let applied = program::finish(patch.arguments(&mut apply), b"")?;
-        let mut reasons = reasons.to_owned();
-        reasons.push_str(&String::from_utf8_lossy(&applied.stderr));
+        let errors = [errors, &applied.stderr].concat();
         let mut edits = Vec::new();
         let mut files = Vec::new();
         for path in paths {
             let was: Entry = before.get(path).copied();
-            let is: Entry = self.read_raw(&dir.join(path.as_path()))?;
+            // Beyond a symlink nothing is the tree's.
+            let is_within = path.directories_above().all(|above| {
+                fs::symlink_metadata(dir.join(above.as_path())).is_ok_and(|metadata| metadata.is_dir())
+            });
+            let is: Entry = match is_within {
+                true => self.read_raw(&dir.join(path.as_path()))?,
+                false => None,
+            };
             let rejected = dir.join(rejects_of(path));
-            let hunks = match fs::read(&rejected) {
-                Ok(hunks) => Some(hunks),
+            let hunks = match is_within.then(|| fs::read(&rejected)).transpose() {
+                Ok(hunks) => hunks,
                 Err(error) if error.kind() == ErrorKind::NotFound => None,
                 Err(error) => return Err(io("read", &rejected)(error)),
             };
-            if hunks.is_none() && was != is {
+            // Of a file that becomes a symlink, a patch of two parts, one may fit and the other not.
+            if hunks.is_none() && was != is && !is_refused(&applied.stderr, path) {
                 edits.push(TreeChange {
                     path: path.clone(),
                     new: is,
                 });
                 continue;
             }
-            let reason = reason_for(&reasons, path);
+            let reason = reason_for(&errors, path);
             if hunks.is_none() && reason.is_none() {
                 // Named on the way, and not meant.
                 continue;
@@ -260,7 +303,7 @@ impl Repository {
         }
         if files.is_empty() {
             return Err(GitError::BadPatch {
-                reason: first_error(&reasons),
+                reason: first_error(&String::from_utf8_lossy(&errors)),
             });
         }
         // A directory is in the way of one of them, and stays.
@@ -429,14 +472,32 @@ fn rejects_of(path: &RepoPath) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// Lines of errors, without what they begin with.
+fn complaints(errors: &[u8]) -> impl Iterator<Item = &[u8]> {
+    lines(errors).filter_map(|line| line.strip_prefix(b"error: "))
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|&byte| byte == b'\n')
+}
+
+/// Whether git left out a part of the patch that is about the path.
+fn is_refused(errors: &[u8], path: &RepoPath) -> bool {
+    let name = [path.as_bytes(), b": "].concat();
+    complaints(errors).any(|line| line.starts_with(&name))
+}
+
 /// What git says of the path.
-fn reason_for(errors: &str, path: &RepoPath) -> Option<String> {
-    let path = path.to_string();
-    errors
-        .lines()
-        .filter_map(|line| line.strip_prefix("error: "))
-        .find(|line| line.contains(path.as_str()))
-        .map(str::to_owned)
+fn reason_for(errors: &[u8], path: &RepoPath) -> Option<String> {
+    let path = path.as_bytes();
+    let beginnings = [[path, b": "].concat(), [b"patch failed: ", path, b":"].concat()];
+    let parts = [[b"'", path, b"'"].concat(), [b" of ", path, b" "].concat()];
+    complaints(errors)
+        .find(|line| {
+            let holds = |part: &Vec<u8>| line.windows(part.len()).any(|window| window == part);
+            beginnings.iter().any(|beginning| line.starts_with(beginning)) || parts.iter().any(holds)
+        })
+        .map(|line| String::from_utf8_lossy(line).into_owned())
 }
 
 /// The first thing that git complains of.

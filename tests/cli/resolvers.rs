@@ -14,7 +14,7 @@ use crate::support::{OutputExt, TestRepo, Tine, path_text, require_fuse, require
 
 /// Writes the resolver `script`, in Python, with the question as `ask`; the command that runs it. Each question is appended to
 /// `<home>/asked`.
-fn resolver(repo: &TestRepo, script: &str) -> String {
+pub fn resolver(repo: &TestRepo, script: &str) -> String {
     let path = repo.home().join("resolver");
     let asked = repo.home().join("asked");
     let text = format!(

@@ -76,6 +76,42 @@ pub fn write(repo: &TestRepo, random: &mut Random, count: usize) -> Vec<Pair> {
         .collect()
 }
 
+/// Writes `count` histories of two branches of `length` commits each, of which now and then one is on both, or changes nothing.
+pub fn write_lines(repo: &TestRepo, random: &mut Random, count: usize, length: usize) -> Vec<Pair> {
+    let mut stream = Stream::default();
+    let mut marks = Vec::new();
+    for _ in 0..count {
+        let files = first_files(random);
+        let base = stream.commit(&files, &[]);
+        let shared = changed(random, &files, 1);
+        let tips = [(); 2].map(|()| {
+            let (mut files, mut tip) = (files.clone(), base);
+            for number in 0..length {
+                files = match random.below(8) {
+                    0 if number == 0 => shared.clone(),
+                    1 => files,
+                    _ => {
+                        let changes = 1 + random.below(2);
+                        changed(random, &files, changes)
+                    }
+                };
+                tip = stream.commit(&files, &[tip]);
+            }
+            tip
+        });
+        marks.push((tips, base));
+    }
+    let ids = stream.import(repo);
+    marks
+        .into_iter()
+        .map(|([ours, theirs], base)| Pair {
+            ours: ids[&ours],
+            theirs: ids[&theirs],
+            base: Some(ids[&base]),
+        })
+        .collect()
+}
+
 fn first_files(random: &mut Random) -> Files {
     let mut files = Files::new();
     for _ in 0..4 + random.below(6) {
@@ -209,7 +245,12 @@ impl Stream {
         // A branch of its own each, so that no first parent is taken for granted.
         self.line(&format!("commit refs/heads/b{}", self.marks));
         self.line(&format!("mark :{}", self.marks));
-        self.line(&format!("committer T <t@example.org> {time} +0000\ndata 0"));
+        let message = format!("change {time}\n\nWhy it is.\n");
+        self.line(&format!("author Ö <o@example.org> {} +0130", time - 5000));
+        self.line(&format!(
+            "committer T <t@example.org> {time} +0000\ndata {}\n{message}",
+            message.len()
+        ));
         for (index, parent) in parents.iter().enumerate() {
             let word = if index == 0 { "from" } else { "merge" };
             self.line(&format!("{word} :{parent}"));

@@ -53,14 +53,11 @@ impl Runner<'_> {
         three_way: bool,
     ) -> Result<(), ChangeError> {
         let before = self.ran.tip.tree_id;
-        let tree_id = match patch {
-            None => Some(before),
-            Some(patch) => {
-                let outcome = self.patched(item, before, parse_id(patch)?, (1, false), three_way, false)?;
-                self.resolved(index, outcome)?
-            }
+        let outcome = match patch {
+            None => Outcome::clean(before),
+            Some(patch) => self.patched(item, before, parse_id(patch)?, (1, false), three_way, false)?,
         };
-        let Some(tree_id) = tree_id else {
+        let Some(tree_id) = self.resolved(index, outcome)? else {
             return Ok(());
         };
         let message = self.repository.read_blob(parse_id(message)?)?;
@@ -93,11 +90,7 @@ impl Runner<'_> {
             return Ok(outcome);
         }
         match repository.patch_tree(tree_id, patch, scratch.path())? {
-            Patched::Applied(tree_id) => Ok(Outcome {
-                tree_id,
-                conflicts: Vec::new(),
-                settled: Vec::new(),
-            }),
+            Patched::Applied(tree_id) => Ok(Outcome::clean(tree_id)),
             Patched::Rejected {
                 tree_id: fitted,
                 files,
@@ -140,11 +133,7 @@ impl Runner<'_> {
         tree_id: ObjectId,
         files: &[RejectedFile],
     ) -> Result<Outcome, ChangeError> {
-        let mut outcome = Outcome {
-            tree_id,
-            conflicts: Vec::new(),
-            settled: Vec::new(),
-        };
+        let mut outcome = Outcome::clean(tree_id);
         let mut edits = Vec::new();
         for file in files {
             let versions = |entry: Option<_>| -> Vec<VersionRecord> {
