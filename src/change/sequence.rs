@@ -6,7 +6,7 @@
 
 mod patches;
 
-pub use patches::of_mailbox;
+pub use patches::{of_mailbox, take_messages};
 
 use serde::{Deserialize, Serialize};
 

@@ -41,6 +41,42 @@ pub fn of_mailbox(
     Ok(items)
 }
 
+/// Gives mails the messages and authors of the commits that they were made of, where those are here: a mail cannot carry all that a
+/// message may hold.
+pub fn take_messages(repository: &Repository, items: &mut [Item]) -> Result<(), ChangeError> {
+    let mut commit_ids = Vec::new();
+    for item in &*items {
+        if let Item::Mail {
+            commit: Some(hex), ..
+        } = item
+        {
+            let commit_id = parse_id(hex)?;
+            if repository.has_object(commit_id) {
+                commit_ids.push(commit_id);
+            }
+        }
+    }
+    let contents = repository.commit_contents(&commit_ids)?;
+    for item in items {
+        let Item::Mail {
+            commit: Some(hex),
+            message,
+            author,
+            ..
+        } = item
+        else {
+            continue;
+        };
+        let commit_id = parse_id(hex)?;
+        if let Some(content) = contents.iter().find(|content| content.commit_id == commit_id) {
+            let id = repository.write_blob(&mut content.message.as_slice(), content.message.len() as u64)?;
+            *message = id.to_string();
+            *author = content.author.clone().into();
+        }
+    }
+    Ok(())
+}
+
 impl Runner<'_> {
     /// As `git am` does it: the patch as it stands, and a merge of three where it does not fit.
     pub(super) fn apply_mail(
