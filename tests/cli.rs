@@ -7,6 +7,8 @@ mod support;
 mod applying;
 #[path = "cli/bad_input.rs"]
 mod bad_input;
+#[path = "cli/branches.rs"]
+mod branches;
 #[path = "cli/carry.rs"]
 mod carry;
 #[path = "cli/cherry_picking.rs"]
@@ -17,6 +19,10 @@ mod committing;
 mod diff;
 #[path = "cli/forks.rs"]
 mod forks;
+#[path = "cli/handing_over.rs"]
+mod handing_over;
+#[path = "cli/handoffs.rs"]
+mod handoffs;
 #[path = "cli/looking.rs"]
 mod looking;
 #[path = "cli/machines.rs"]
@@ -35,6 +41,8 @@ mod origin;
 mod paths;
 #[path = "cli/programs.rs"]
 mod programs;
+#[path = "cli/remotes.rs"]
+mod remotes;
 #[path = "cli/resolvers.rs"]
 mod resolvers;
 #[path = "cli/revert.rs"]
@@ -43,6 +51,8 @@ mod revert;
 mod reviews;
 #[path = "cli/snapshots.rs"]
 mod snapshots;
+#[path = "cli/switching.rs"]
+mod switching;
 #[path = "cli/updating.rs"]
 mod updating;
 #[path = "cli/warm.rs"]
@@ -54,7 +64,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 44] = [
+const VERBS: [&[&str]; 61] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -82,6 +92,11 @@ const VERBS: [&[&str]; 44] = [
     &["write", "x", "p"],
     &["mv", "x", "p", "q"],
     &["rm", "x", "p"],
+    &["branch", "list"],
+    &["branch", "create", "x"],
+    &["branch", "delete", "x"],
+    &["branch", "rename", "x", "y"],
+    &["branch", "switch", "x", "y"],
     &["merge", "x"],
     &["update", "x"],
     &["cherry-pick", "x", "main"],
@@ -93,6 +108,18 @@ const VERBS: [&[&str]; 44] = [
     &["review", "refresh", "1"],
     &["review", "abort", "1"],
     &["resolve", "1", "p", "--ours"],
+    &["handoff", "create", "x"],
+    &["handoff", "list"],
+    &["handoff", "show", "1"],
+    &["handoff", "diff", "1"],
+    &["handoff", "await", "1"],
+    &["handoff", "delete", "1"],
+    &["handoff", "import", "f"],
+    &["handoff", "apply", "1"],
+    &["push", "x"],
+    &["push", "--delete", "x"],
+    &["fetch"],
+    &["new", "x", "--from-remote", "x"],
     &["undo", "x"],
     &["redo", "x"],
     &["op", "log", "x"],

@@ -12,12 +12,16 @@ mod calls;
 mod commits;
 #[path = "crash/forks.rs"]
 mod forks;
+#[path = "crash/handoffs.rs"]
+mod handoffs;
 #[path = "crash/merges.rs"]
 mod merges;
 #[path = "crash/sequences.rs"]
 mod sequences;
 #[path = "crash/snapshots.rs"]
 mod snapshots;
+#[path = "crash/switches.rs"]
+mod switches;
 #[path = "crash/tree.rs"]
 mod tree;
 #[path = "crash/writers.rs"]

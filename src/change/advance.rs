@@ -1,4 +1,5 @@
-//! Moving a fork's HEAD to another commit, and its view with it, while what is uncommitted stays.
+//! Moving a fork's HEAD to another commit, and its view with it, while what is uncommitted stays. The branch that HEAD is on moves
+//! along, or stays where it is while HEAD is put on another one.
 //!
 //! What git would refuse is refused: a path that both the move and an uncommitted change are about, unless they say the same, or
 //! somebody says what both come to ([`UpdateStep`]). Nothing else of the view is touched. The steps, and what a process that dies leaves behind:
@@ -8,7 +9,8 @@
 //! | the record says what is about to be done | HEAD at the old commit, the old view: it does the rest |
 //! | the view follows, in one operation | the new view: it does the rest |
 //! | the index follows | likewise |
-//! | HEAD moves | HEAD at the new commit: nothing is left but to say so in the record |
+//! | a branch that is to be made is made | likewise |
+//! | HEAD moves | HEAD at the new commit, or on the new branch: nothing is left but to say so in the record |
 //!
 //! Git's lock of the index is held over all of it.
 
@@ -16,20 +18,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
 use std::thread;
 
-use super::changeset::{self, Blobs, Changeset, Side};
+use super::changeset::{self, Blobs, Side};
 use super::commit::{index_changes, joined, keep_head, refuse_work_of_git};
 use super::compare::compare_trees;
 use super::point::damaged;
 use super::revert::{hold_blobs, hold_trees, is_repository, replacements};
 use super::{Change, ChangeError};
 use crate::attr::FileKind;
-use crate::git::index::{IndexTarget, KnownState, prepare_index};
-use crate::git::{GitError, ObjectId, Repository, TreeEntryKind};
+use crate::git::index::{IndexTarget, IndexTree, KnownState, prepare_index};
+use crate::git::{GitError, Head, ObjectId, Repository, TreeEntryKind};
 use crate::merge::{Level, MergeInput, MergeOptions, merge};
 use crate::path::RepoPath;
 use crate::workspace::{
     Advance, Advancing, ApplyOptions, By, Caller, Fork, ForkName, ForkRecord, FsError, HeadMove,
-    OperationError, OperationKind, Replacement, Store, Undoes, UpdateMove,
+    OperationError, OperationKind, Replacement, Store, SwitchMove, Undoes, UpdateMove,
 };
 
 /// Where HEAD goes.
@@ -40,6 +42,8 @@ pub struct Step {
     pub to: ObjectId,
     /// Default: what is uncommitted stays as it is.
     pub update: Option<UpdateStep>,
+    /// Default: the branch that HEAD is on moves. Else HEAD is put on another one, which is at `to`.
+    pub switch: Option<SwitchMove>,
     pub reflog: String,
     pub kind: OperationKind,
     /// What this takes back, or does again.
@@ -79,7 +83,49 @@ impl Step {
                     point_to: hex(update.point_to),
                 })
             }),
+            switch: self.switch.clone().map(Box::new),
         }
+    }
+
+    /// Whether HEAD is where the move begins, or where it ends.
+    fn is_at(&self, head: &Head, branch: impl Fn(&SwitchMove) -> Option<&str>, id: Option<ObjectId>) -> bool {
+        let is_on = |switch| head.short_branch() == branch(switch);
+        head.commit_id() == id && self.switch.as_ref().is_none_or(is_on)
+    }
+
+    fn is_ahead_of(&self, head: &Head) -> bool {
+        self.is_at(head, |switch| switch.from.as_deref(), self.from)
+    }
+
+    fn is_done_at(&self, head: &Head) -> bool {
+        self.is_at(head, |switch| switch.to.as_deref(), Some(self.to))
+    }
+
+    fn move_head(&self, repository: &Repository, fork: &Fork) -> Result<(), GitError> {
+        let Some(switch) = &self.switch else {
+            return repository.advance_head(&fork.worktree, self.from, self.to, &self.reflog);
+        };
+        let head = repository.head_of(fork.worktree.git_dir())?;
+        if !self.is_ahead_of(&head) {
+            return Err(GitError::RefMoved {
+                name: "HEAD".to_owned(),
+            });
+        }
+        let mut is_new = false;
+        if let (Some(branch), Some(reflog)) = (&switch.to, &switch.begins)
+            // One that is there was made by a process that died then.
+            && repository.branch(branch)? != Some(self.to)
+        {
+            repository.create_branch(branch, self.to, reflog)?;
+            is_new = true;
+        }
+        let moved = repository.switch_head(&fork.worktree, &head, switch.to.as_deref(), self.to);
+        if let (Err(_), true, Some(branch)) = (&moved, is_new, &switch.to)
+            && let Err(error) = repository.delete_branch(branch, self.to)
+        {
+            log::warn!("the branch {branch} stays: {error}");
+        }
+        moved
     }
 }
 
@@ -95,6 +141,8 @@ struct Plan {
     new_tree: ObjectId,
     /// The tree of the new commit.
     to_tree: ObjectId,
+    /// The tree that the index will be.
+    index_tree: ObjectId,
 }
 
 /// What moving would change; fails where moving would.
@@ -164,19 +212,24 @@ pub fn finish(
             point_to: optional(&update.point_to)?,
         }),
     };
-    let step = Step {
+    let mut step = Step {
         from: optional(&begun.moved.from)?,
         to,
         update,
         reflog: begun.reflog,
-        kind: match update {
-            Some(_) => OperationKind::Update,
-            None => OperationKind::Merge,
+        kind: match (&begun.moved.switch, update) {
+            (Some(_), _) => OperationKind::Switch,
+            (None, Some(_)) => OperationKind::Update,
+            (None, None) => OperationKind::Merge,
         },
+        switch: begun.moved.switch.map(|switch| *switch),
         undoes: None,
     };
-    let head = repository.head_of(fork.worktree.git_dir())?.commit_id();
-    if head == step.from && head != Some(step.to) {
+    let head = repository.head_of(fork.worktree.git_dir())?;
+    if step.is_ahead_of(&head) && !step.is_done_at(&head) {
+        if let Some(switch) = &mut step.switch {
+            stand_by_itself_if_taken(repository, switch, to)?;
+        }
         let plan = Plan::make(repository, fork, &step)?;
         let attrs = fork.workspace.base_attrs();
         let by = By {
@@ -186,8 +239,32 @@ pub fn finish(
         plan.carry_out(repository, name, fork, by, &step)?;
         log::info!("{name}: what was begun is done: HEAD is {}", step.to);
     }
-    let is_done = repository.head_of(fork.worktree.git_dir())?.commit_id() == Some(step.to);
+    let is_done = step.is_done_at(&repository.head_of(fork.worktree.git_dir())?);
     store.update_record(name, |record| step.note_done(record, is_done))?;
+    Ok(())
+}
+
+/// A branch that somebody moved or checked out since is not HEAD's to be on any more: the commit is.
+fn stand_by_itself_if_taken(
+    repository: &Repository,
+    switch: &mut SwitchMove,
+    to: ObjectId,
+) -> Result<(), ChangeError> {
+    let Some(branch) = &switch.to else {
+        return Ok(());
+    };
+    if switch.begins.is_some() {
+        // The process may have died with it.
+        repository.release_stale_branch_lock(branch)?;
+    }
+    let is_there = match repository.branch(branch)? {
+        None => switch.begins.is_some(),
+        Some(tip) => tip == to,
+    };
+    if !is_there || repository.checked_out_at(branch)?.is_some() {
+        log::warn!("the branch {branch} is elsewhere by now: HEAD is detached at {to}");
+        switch.to = None;
+    }
     Ok(())
 }
 
@@ -246,7 +323,7 @@ impl Plan {
         let view_tree = changeset::write_tree(repository, &local)?;
         let (open, new_tree) = match step.update {
             None => {
-                let open = not_followed(&changes, &local)?;
+                let open = not_followed(&changes, &local.changes)?;
                 let edits: Vec<_> = open.iter().map(Change::edit).collect();
                 let new_tree = repository.edit_tree(view_tree, &edits)?;
                 (open, new_tree)
@@ -266,6 +343,16 @@ impl Plan {
                 (open, update.view_to)
             }
         };
+        // As git does: what is staged stays so where HEAD is put elsewhere, but not where it is merged along.
+        let index_tree = match (&step.switch, step.update) {
+            (Some(_), None) => {
+                let staged = staged(repository, fork, from_tree)?;
+                not_followed(&changes, &staged)?;
+                let edits: Vec<_> = staged.iter().map(Change::edit).collect();
+                repository.edit_tree(to_tree, &edits)?
+            }
+            _ => to_tree,
+        };
         // What a submodule stands on is its own affair.
         let open = open
             .into_iter()
@@ -277,6 +364,7 @@ impl Plan {
             from_tree,
             new_tree,
             to_tree,
+            index_tree,
         })
     }
 
@@ -291,6 +379,7 @@ impl Plan {
         let forth = replacements(repository, fork, &self.open, self.new_tree)?;
         // The layer is about to name its blobs, and git does not wait for those that it writes.
         repository.sync_tree(self.to_tree, self.from_tree)?;
+        repository.sync_tree(self.index_tree, self.to_tree)?;
         let uncommitted = match step.update {
             None => BTreeSet::new(),
             Some(_) => {
@@ -311,10 +400,10 @@ impl Plan {
             token: fork.workspace.beginning(),
             time: fork.workspace.base_attrs().time,
         };
-        let put = |replacements: &[Replacement], advance: Advance| {
+        let put = |replacements: &[Replacement], kind: OperationKind, advance: Advance| {
             let options = ApplyOptions {
                 force: false,
-                kind: Some(step.kind),
+                kind: Some(kind),
                 advance: Some(advance),
             };
             fork.workspace.apply(by, replacements, &options)
@@ -336,10 +425,10 @@ impl Plan {
                 // It ends without having asked for the target only where it failed.
                 return joined(index).map(drop).map_err(ChangeError::from);
             }
-            let applied = put(&forth, forward);
+            let applied = put(&forth, step.kind, forward);
             if applied.is_ok() {
                 let _ = give_target.send(IndexTarget {
-                    tree_id: self.to_tree,
+                    tree_id: self.index_tree,
                     changes: index_changes(
                         fork,
                         self.changes.iter().filter(|change| !is_uncommitted(&change.path)),
@@ -352,8 +441,7 @@ impl Plan {
             let moved = prepared.map_err(ChangeError::from).and_then(|prepared| {
                 fork.workspace.sync()?;
                 let updated = prepared.put_in_place()?;
-                if let Err(error) = repository.advance_head(&fork.worktree, step.from, step.to, &step.reflog)
-                {
+                if let Err(error) = step.move_head(repository, fork) {
                     updated.undo();
                     return Err(error.into());
                 }
@@ -361,16 +449,23 @@ impl Plan {
             });
             if moved.is_err() {
                 let back = self.take_back(repository, fork);
-                let HeadMove { from, to, .. } = step.head_move();
-                let advance = Advance {
-                    moved: HeadMove {
-                        from: to,
-                        to: from,
-                        update: None,
-                    },
-                    undoes: None,
+                // What is taken back here is not to be taken back once more.
+                let undoes = fork.workspace.operations(1).ok().and_then(|newest| {
+                    let (operation, _) = newest.into_iter().next()?;
+                    Some(Undoes {
+                        operation: operation.id,
+                        changes: (0_u32..).zip(&operation.changes).map(|(n, _)| n).collect(),
+                    })
+                });
+                let kind = match step.kind {
+                    OperationKind::Undo => OperationKind::Redo,
+                    _ => OperationKind::Undo,
                 };
-                let back = back.and_then(|replacements| Ok(put(&replacements, advance)?));
+                let advance = Advance {
+                    moved: step.head_move().reversed(),
+                    undoes,
+                };
+                let back = back.and_then(|replacements| Ok(put(&replacements, kind, advance)?));
                 if let Err(error) = back {
                     log::error!("the view is ahead of HEAD: {error}");
                 }
@@ -408,12 +503,24 @@ fn is_there_as_directory(fork: &Fork, change: &Change) -> bool {
     is_repository(fork, change) || change.new.as_ref().is_some_and(is_gitlink) && is_directory()
 }
 
+/// What the index has that the tree of HEAD has not.
+pub(super) fn staged(
+    repository: &Repository,
+    fork: &Fork,
+    head_tree: ObjectId,
+) -> Result<Vec<Change>, ChangeError> {
+    match repository.index_tree(&fork.worktree)? {
+        IndexTree::Whole(tree_id) => Ok(compare_trees(repository, head_tree, tree_id)?),
+        IndexTree::Unmerged(paths) => Err(ChangeError::LocalChanges(paths)),
+    }
+}
+
 /// The changes that the view has not followed yet.
 ///
 /// # Errors
 /// [`ChangeError::LocalChanges`] where something uncommitted would be overwritten.
-fn not_followed(changes: &[Change], local: &Changeset) -> Result<Vec<Change>, ChangeError> {
-    let (incoming, uncommitted) = (by_path(changes), by_path(&local.changes));
+fn not_followed(changes: &[Change], local: &[Change]) -> Result<Vec<Change>, ChangeError> {
+    let (incoming, uncommitted) = (by_path(changes), by_path(local));
     let is_there = |change: &&Change| change.new.is_some();
     let mut in_the_way = BTreeSet::new();
     let mut open = Vec::new();
@@ -435,7 +542,7 @@ fn not_followed(changes: &[Change], local: &Changeset) -> Result<Vec<Change>, Ch
             in_the_way.extend(above.map(|local| local.path.clone()));
         }
     }
-    for local in local.changes.iter().filter(is_there) {
+    for local in local.iter().filter(is_there) {
         let is_in_the_way = local
             .path
             .directories_above()

@@ -217,7 +217,7 @@ fn next_discarded(repository: &Repository, name: &ForkName) -> Result<(String, S
 }
 
 /// Checks that `tree_id` differs from HEAD's tree where the changeset says, in what it says, and nowhere else.
-fn check_landed(
+pub(super) fn check_landed(
     repository: &Repository,
     changeset: &Changeset,
     tree_id: ObjectId,

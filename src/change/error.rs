@@ -2,7 +2,8 @@
 
 use thiserror::Error;
 
-use crate::git::GitError;
+use super::branches::Holder;
+use crate::git::{GitError, ObjectId};
 use crate::path::RepoPath;
 use crate::workspace::{ForkName, FsError, OperationError, StoreError};
 
@@ -33,8 +34,25 @@ pub enum ChangeError {
     NoSuchPoint { fork: ForkName, word: String },
     #[error("there is no review {0}")]
     NoSuchReview(u64),
+    #[error("{commit_id} is no state of a fork")]
+    NotAState { commit_id: ObjectId },
+    #[error("the state {commit_id} was made by a newer tine")]
+    NewerState { commit_id: ObjectId },
+    #[error("there is no handoff {0}")]
+    NoSuchHandoff(u64),
+    #[error("the handoff {id} is damaged: {reason}")]
+    DamagedHandoff { id: u64, reason: String },
     #[error("{0} is no fork, no snapshot and no revision")]
     NothingCalled(String),
+    #[error("there is no branch {0:?}")]
+    NoSuchBranch(String),
+    #[error("the branch {branch:?} is checked out {holder}")]
+    BranchHeld { branch: String, holder: Holder },
+    /// Deleting it would leave commits that nothing else reaches.
+    #[error("the branch {branch:?} has commits that no other branch or tag has; the last is {commit_id}")]
+    BranchNotMerged { branch: String, commit_id: ObjectId },
+    #[error("{0} names no commit")]
+    NoCommit(String),
     #[error(transparent)]
     Git(#[from] GitError),
     #[error(transparent)]

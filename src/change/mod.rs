@@ -4,11 +4,13 @@
 //! contents; one planner serves status, diff, commit and dry runs alike.
 
 pub mod advance;
+pub mod branches;
 pub mod changeset;
 pub mod commit;
 pub mod compare;
 mod contents;
 pub mod error;
+pub mod handoff;
 pub mod merge;
 mod nested;
 pub mod point;
@@ -18,6 +20,8 @@ pub mod revert;
 pub mod review;
 pub mod sequence;
 pub mod snapshots;
+pub mod state;
+pub mod switch;
 #[cfg(test)]
 mod tests;
 pub mod view;

@@ -210,7 +210,7 @@ impl Point {
             Point::Pristine => {
                 let id = |hex: &str| ObjectId::from_hex(hex.as_bytes()).map_err(damaged(&record.name));
                 Ok(PointTree::Known {
-                    tree_id: id(&record.base_tree)?,
+                    tree_id: store.pristine_tree(record)?,
                     commit_id: record.base_commit.as_deref().map(id).transpose()?,
                 })
             }

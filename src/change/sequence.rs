@@ -40,6 +40,8 @@ pub enum Wish {
         reverse: bool,
         three_way: bool,
     },
+    /// The commits of a handoff are made again.
+    Mailbox { handoff: u64, three_way: bool },
 }
 
 /// What is to be done, from the first to the last. Ids are in hex.
@@ -84,6 +86,8 @@ pub enum Item {
     },
     /// What a mail has is applied, as a commit.
     Mail {
+        /// The commit that it was made of, where the mail says so; it need not be known here.
+        commit: Option<String>,
         /// A blob; `None` of a commit that changes nothing.
         patch: Option<String>,
         subject: String,
@@ -192,7 +196,7 @@ impl Item {
     fn name(&self) -> Option<String> {
         match self {
             Item::Pick { commit, .. } | Item::Merge { commit, .. } => Some(commit.clone()),
-            Item::Mail { subject, .. } => Some(subject.clone()),
+            Item::Mail { commit, subject, .. } => Some(commit.as_ref().unwrap_or(subject).clone()),
             Item::Patch { .. } | Item::Uncommitted { .. } => None,
         }
     }

@@ -70,6 +70,7 @@ impl Fixture {
             git_dir: store.repository().common_dir().to_owned(),
             from: None,
             parent: None,
+            take_up: None,
             branch: None,
             mount_dir: repository.dir().join("../forks/demo"),
             mounted: false,

@@ -54,12 +54,15 @@ pub fn run(verb: &Apply, context: &Context) -> Result<Exit, Failure> {
     // Before anything is read: the fork may not be there.
     connection.show(&name)?;
     let file = (verb.file.as_os_str() != "-").then_some(verb.file.as_path());
+    let store_dir = store_dir(context)?;
+    let content = sent_content(&store_dir, file)?;
     let wish = SequenceWish::Patch {
-        content: sent_content(&store_dir(context)?, file)?,
+        content: content.clone(),
         strip: verb.strip,
         reverse: verb.reverse,
         three_way: verb.three_way,
     };
-    let request = request(context, &name, wish, &verb.conflicts, verb.check)?;
+    let request = request(context, Some(&name), wish, &verb.conflicts, verb.check)?;
     carry_out(context, &mut connection, request, &verb.conflicts.resolving)
+        .inspect_err(|_| content.withdraw(&store_dir))
 }

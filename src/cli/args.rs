@@ -7,9 +7,9 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::output::Color;
 use super::{
-    apply, cat, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec, gc, list, log, ls,
-    merge, mount, mv, new, op, path, reset, resolve, restore, revert, review, rm, shell, snapshot, snapshots,
-    stat, status, tree, undo, unmount, update, walk, write,
+    apply, branch, cat, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec, fetch, gc,
+    handoff, list, log, ls, merge, mount, mv, new, op, path, push, reset, resolve, restore, revert, review,
+    rm, shell, snapshot, snapshots, stat, status, tree, undo, unmount, update, walk, write,
 };
 
 const MAIN_JOB: &str = "\
@@ -89,6 +89,7 @@ pub enum Verb {
     Revert(revert::Revert),
     #[command(aliases = ["ci"])]
     Commit(commit::Commit),
+    Branch(branch::Branch),
     Merge(merge::Merge),
     #[command(aliases = ["pull"])]
     Update(update::Update),
@@ -96,6 +97,9 @@ pub enum Verb {
     Apply(apply::Apply),
     Review(review::Review),
     Resolve(resolve::Resolve),
+    Push(push::Push),
+    Fetch(fetch::Fetch),
+    Handoff(handoff::Handoff),
     Log(log::Log),
     #[command(aliases = ["snap"])]
     Snapshot(snapshot::Snapshot),

@@ -71,6 +71,6 @@ pub fn run(verb: &CherryPick, context: &Context) -> Result<Exit, Failure> {
             EmptyArg::Keep => Emptied::Keep,
         },
     };
-    let request = request(context, &name, wish, &verb.conflicts, verb.dry_run)?;
+    let request = request(context, Some(&name), wish, &verb.conflicts, verb.dry_run)?;
     carry_out(context, &mut connection, request, &verb.conflicts.resolving)
 }

@@ -16,6 +16,7 @@
 
 mod apply;
 mod args;
+mod branch;
 mod cat;
 mod checks;
 mod cherry_pick;
@@ -29,8 +30,10 @@ mod diff;
 mod doctor;
 mod exec;
 mod failures;
+mod fetch;
 mod fsmonitor;
 mod gc;
+mod handoff;
 mod hooks;
 mod identity;
 mod inside;
@@ -45,6 +48,7 @@ mod op;
 mod origin;
 mod output;
 mod path;
+mod push;
 mod reset;
 mod resolve;
 mod resolving;
@@ -131,12 +135,16 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Diff(verb) => diff::run(verb, &context),
         Verb::Revert(verb) => revert::run(verb, &context),
         Verb::Commit(verb) => commit::run(verb, &context),
+        Verb::Branch(verb) => branch::run(verb, &context),
         Verb::Merge(verb) => merge::run(verb, &context),
         Verb::Update(verb) => update::run(verb, &context),
         Verb::CherryPick(verb) => cherry_pick::run(verb, &context),
         Verb::Apply(verb) => apply::run(verb, &context),
         Verb::Review(verb) => review::run(verb, &context),
         Verb::Resolve(verb) => resolve::run(verb, &context),
+        Verb::Push(verb) => push::run(verb, &context),
+        Verb::Fetch(verb) => fetch::run(verb, &context),
+        Verb::Handoff(verb) => handoff::run(verb, &context),
         Verb::Log(verb) => log::run(verb, &context),
         Verb::Snapshot(verb) => snapshot::run(verb, &context),
         Verb::Snapshots(verb) => snapshots::run(verb, &context),

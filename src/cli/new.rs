@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use super::context::{Connection, Context};
+use super::fetch::{fetch_one, here, sent};
 use super::{Exit, SUCCESS};
+use crate::change::state;
 use crate::daemon::Failure;
-use crate::daemon::protocol::{ForkInfo, NewRequest, Request};
+use crate::daemon::protocol::{ForkInfo, NewRequest, RemoteFork, Request};
 use crate::workspace::{CarryWish, ForkName, MountProfile, MountWishes, SnapshotEvery, UnmountPolicy};
 
 /// Make a fork, mount it and print its path
@@ -21,6 +23,7 @@ Examples:
   cd \"$(tine new fix-parser)\"                   make it and go there
   tine new other --from-fork fix-parser         from all that another fork has, committed or not
   tine new again --from-fork other@before       from one of its snapshots
+  tine new ada --from-remote fix-parser         from what was pushed to a git remote
   tine new try --on-unmount discard             throw the changes away when it is unmounted
   tine new warm --carry target                  see what was built in the main checkout")]
 pub struct New {
@@ -48,6 +51,11 @@ pub struct NewOptions {
     #[arg(long, value_name = "FORK[@SNAPSHOT]", conflicts_with = "from")]
     pub from_fork: Option<String>,
 
+    /// Take up a fork that was pushed to a remote, uncommitted changes and all, as it was last fetched (which is done where it
+    /// never was)
+    #[arg(long, value_name = "[REMOTE/]FORK", conflicts_with_all = ["from", "from_fork"])]
+    pub from_remote: Option<String>,
+
     /// The branch to be on; made where it does not exist [default: tine/NAME]
     #[arg(short, long, value_name = "BRANCH")]
     pub branch: Option<String>,
@@ -66,7 +74,7 @@ pub struct NewOptions {
     pub no_carry: bool,
 
     /// What unmounting does with uncommitted changes: `keep`, `commit`, `discard` (they are kept as a snapshot), `merge` (into
-    /// the branch that it came from) or `merge:TARGET`
+    /// the branch that it came from) or `merge:TARGET`, `handoff` (hand over what is committed) or `handoff:TARGET`
     #[arg(long, value_parser = parse_policy, value_name = "POLICY", default_value = "keep")]
     pub on_unmount: UnmountPolicy,
 
@@ -172,11 +180,17 @@ pub fn make(
 ) -> Result<(Connection, ForkInfo), Failure> {
     // What is wrong with the repository is told before anything is started.
     context.repository()?;
+    let from_remote = options.from_remote.as_deref();
+    let from_remote = from_remote
+        .map(|word| find_on_remote(context, word))
+        .transpose()?;
+    let taken_up = from_remote.clone();
     let request = Request::New(NewRequest {
         fork: name,
         git_dir: context.git_dir()?,
         from: options.from.clone(),
         from_fork: options.from_fork.clone(),
+        from_remote,
         branch: options.branch.clone(),
         dir: options.at.as_deref().map(|dir| context.absolute(dir)),
         mount,
@@ -190,8 +204,45 @@ pub fn make(
     let fork = connection.fork(&request)?;
     if !context.output.is_json() {
         note_carried(context, options, &fork);
+        if let Some(from) = taken_up {
+            note_taken_up(context, &from)?;
+        }
     }
     Ok((connection, fork))
+}
+
+/// The fork on a remote that `word` names, `[REMOTE/]FORK`. It is fetched where it was never seen here.
+fn find_on_remote(context: &Context, word: &str) -> Result<RemoteFork, Failure> {
+    // Names of remotes may have slashes in them, those of forks may not.
+    let (remote, name) = match word.rsplit_once('/') {
+        Some((remote, name)) => (Some(remote), name),
+        None => (None, word),
+    };
+    let name = ForkName::parse(name)?;
+    let repository = context.repository()?;
+    let remote = repository.fetch_remote(remote, here(context)?.short_branch())?;
+    if repository.tracked(&remote, name.as_str())?.is_none() {
+        fetch_one(context, &remote, &name)?;
+    }
+    Ok(RemoteFork { remote, name })
+}
+
+/// Says whose work was taken up, and what there is not of it.
+fn note_taken_up(context: &Context, from: &RemoteFork) -> Result<(), Failure> {
+    let repository = context.repository()?;
+    let Some(commit_id) = repository.tracked(&from.remote, from.name.as_str())? else {
+        return Ok(());
+    };
+    let state = state::read(repository, commit_id)?;
+    let uncommitted = match state.is_uncommitted {
+        true => "with what was uncommitted",
+        false => "with nothing uncommitted",
+    };
+    context.output.note(&format!(
+        "{}; taken up {uncommitted}, and without what git ignores, staging, times and extended attributes",
+        sent(&state, &format!("{} to {}", from.name, from.remote))
+    ));
+    Ok(())
 }
 
 /// Says what was not carried though somebody may have expected it.

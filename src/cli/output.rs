@@ -160,6 +160,15 @@ impl Output {
         Ok(())
     }
 
+    /// What passes on what another program says of its progress, where somebody watches.
+    pub fn progress(&self) -> Option<impl FnMut(&[u8]) + use<>> {
+        let is_watched = !self.json && std::io::stderr().is_terminal();
+        is_watched.then_some(|said: &[u8]| {
+            // Nobody may be listening any more: that is no reason to stop.
+            let _ = std::io::stderr().write_all(said);
+        })
+    }
+
     /// Says something on standard error that is no answer and no failure.
     pub fn note(&self, text: &str) {
         self.say(Tone::Careful, "note", text);

@@ -45,10 +45,10 @@ pub struct ConflictArgs {
     pub resolving: ResolverArgs,
 }
 
-/// A request for the fork, as the flags say.
+/// A request for the fork, as the flags say; without one the wish says where it goes.
 pub fn request(
     context: &Context,
-    fork: &ForkName,
+    fork: Option<&ForkName>,
     wish: SequenceWish,
     conflicts: &ConflictArgs,
     dry_run: bool,
@@ -56,7 +56,7 @@ pub fn request(
     let dir = context.repository()?.common_dir();
     let config = CallerConfig::of(dir);
     Ok(SequenceRequest {
-        into: format!("fork:{fork}"),
+        into: fork.map(|fork| format!("fork:{fork}")),
         wish,
         git_dir: context.git_dir()?,
         level: conflicts.level.into(),

@@ -62,6 +62,7 @@ fn rows(snapshots: &[SnapshotInfo], output: &Output) -> Vec<Vec<Cell>> {
             SnapshotReason::BeforeReset => "taken before a reset",
             SnapshotReason::BeforeDiscard => "taken before the changes were discarded",
             SnapshotReason::BeforeMerge => "taken before a merge",
+            SnapshotReason::BeforeSwitch => "taken before it went to another branch",
             SnapshotReason::BeforeUpdate => "taken before an update",
             SnapshotReason::BeforeCherryPick => "taken before a cherry-pick",
             SnapshotReason::BeforeApply => "taken before patches were applied",

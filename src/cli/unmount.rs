@@ -1,6 +1,7 @@
 //! `tine unmount`: takes a fork's mount away and does with its layer what is asked for, or what the fork's policy says.
 
 use super::context::Context;
+use super::handoff::told_line;
 use super::output::short_id;
 use super::{Exit, SUCCESS, identity};
 use crate::daemon::protocol::{Merge, MergeStatus, Request, UnmountAction, Unmounted};
@@ -18,6 +19,7 @@ Examples:
   tine unmount fix-parser
   tine unmount fix-parser --commit -m 'Fix the parser'
   tine unmount fix-parser --merge=main
+  tine unmount fix-parser --handoff --include-uncommitted
   tine unmount fix-parser --discard")]
 pub struct Unmount {
     /// The fork [default: the one whose mount this is]
@@ -41,6 +43,18 @@ pub struct Unmount {
     #[arg(long, group = "action", value_name = "TARGET", num_args = 0..=1, default_missing_value = "", require_equals = true)]
     pub merge: Option<String>,
 
+    /// Hand over what is committed, as `tine handoff create` does
+    #[arg(long, group = "action")]
+    pub handoff: bool,
+
+    /// The fork or branch that is to apply it [default: what the fork came from]
+    #[arg(long, value_name = "PARENT", requires = "handoff")]
+    pub to: Option<String>,
+
+    /// Commit what is not committed before it is handed over
+    #[arg(long, requires = "handoff")]
+    pub include_uncommitted: bool,
+
     /// The commit's message
     #[arg(short, long, value_name = "MSG", requires = "action", conflicts_with_all = ["keep", "discard"])]
     pub message: Option<String>,
@@ -52,6 +66,13 @@ pub struct Unmount {
 
 impl Unmount {
     fn action(&self) -> Option<UnmountAction> {
+        if self.handoff {
+            return Some(UnmountAction::Handoff {
+                to: self.to.clone(),
+                include_uncommitted: self.include_uncommitted,
+                message: self.message.clone(),
+            });
+        }
         match (&self.merge, &self.message, self.keep, self.discard) {
             (Some(into), message, ..) => Some(UnmountAction::Merge {
                 into: (!into.is_empty()).then(|| into.clone()),
@@ -84,7 +105,12 @@ pub fn run(verb: &Unmount, context: &Context) -> Result<Exit, Failure> {
     })?;
     match context.output.is_json() {
         true => context.output.json(&unmounted)?,
-        false => context.output.text(&told(&unmounted))?,
+        false => {
+            context.output.text(&told(&unmounted))?;
+            if let Some(trouble) = &unmounted.trouble {
+                context.output.trouble(trouble);
+            }
+        }
     }
     Ok(match &unmounted.merge {
         Some(merge) if merge.status == MergeStatus::Conflicts => ExitCode::Refused.code(),
@@ -101,6 +127,10 @@ fn told(unmounted: &Unmounted) -> String {
         (UnmountPolicy::Discard, _, Some(kept)) => {
             format!("its changes are discarded (`tine restore {fork} {kept}` brings them back)")
         }
+        (UnmountPolicy::Handoff { .. }, ..) => match &unmounted.handoff {
+            Some(handoff) => format!("its work is {}", told_line(handoff).trim_end()),
+            None => "its work was not handed over".to_owned(),
+        },
         (UnmountPolicy::Merge { .. }, ..) => told_of_merge(unmounted),
         (UnmountPolicy::Discard, _, None) => "there was nothing to discard".to_owned(),
     };

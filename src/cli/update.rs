@@ -70,7 +70,7 @@ pub fn run(verb: &Update, context: &Context) -> Result<Exit, Failure> {
         from,
         rebase: verb.rebase,
     };
-    let mut request = request(context, &name, wish, &verb.conflicts, verb.dry_run)?;
+    let mut request = request(context, Some(&name), wish, &verb.conflicts, verb.dry_run)?;
     request.message = (!verb.message.is_empty()).then(|| verb.message.join("\n\n"));
     carry_out(context, &mut connection, request, &verb.conflicts.resolving)
 }

@@ -76,6 +76,41 @@ pub(super) const WRONG_FLAGS: &[(&str, &str, &str)] = &[
         "the patch is what `tine diff` shows without a flag",
     ),
     ("diff", "-p", "the patch is what `tine diff` shows without a flag"),
+    ("branch", "-a", "`tine branch list --all` lists all branches"),
+    ("branch", "-d", "`tine branch delete NAME` deletes a branch"),
+    (
+        "branch",
+        "-D",
+        "`tine branch delete NAME --force` deletes a branch, and keeps its commits",
+    ),
+    ("branch", "-m", "`tine branch rename OLD NEW` renames a branch"),
+    (
+        "branch create",
+        "-f",
+        "`git branch -f NAME COMMIT` moves a branch",
+    ),
+    (
+        "branch create",
+        "--force",
+        "`git branch -f NAME COMMIT` moves a branch",
+    ),
+    ("branch create", "--from", "say where it begins with `--at POINT`"),
+    ("branch switch", "--from", "say where it begins with `--at POINT`"),
+    (
+        "branch switch",
+        "--detach",
+        "`git switch --detach` works inside the mount",
+    ),
+    (
+        "branch switch",
+        "--discard-changes",
+        "`tine reset FORK` takes the fork back to HEAD first; what it was becomes a snapshot",
+    ),
+    (
+        "branch switch",
+        "--force",
+        "`tine reset FORK` takes the fork back to HEAD first; what it was becomes a snapshot",
+    ),
     ("status", "--short", "the output is short already"),
     ("status", "-s", "the output is short already"),
     ("status", "--porcelain", "`--json` is the form for scripts"),
@@ -92,9 +127,13 @@ pub(super) const WRONG_VERBS: &[(&str, &str)] = &[
     ("enter", "`tine shell NAME` opens a shell in the fork"),
     (
         "checkout",
-        "`tine new NAME --from REV` makes a fork of a revision",
+        "`tine new NAME --from REV` makes a fork of a revision, `tine branch switch FORK BRANCH` puts one on a branch",
     ),
-    ("switch", "`tine shell NAME` opens a shell in a fork"),
+    (
+        "switch",
+        "`tine branch switch FORK BRANCH` puts a fork on a branch, `tine shell NAME` opens a shell in one",
+    ),
+    ("branches", "`tine branch list` shows the branches of forks"),
     ("fork", "`tine new NAME` makes a fork"),
     ("clone", "`tine new NAME` makes a fork"),
     (
@@ -122,6 +161,10 @@ pub(super) const WRONG_VERBS: &[(&str, &str)] = &[
     (
         "discard",
         "`tine unmount NAME --discard` throws the changes away and keeps the fork",
+    ),
+    (
+        "format-patch",
+        "`tine handoff create NAME` makes patches of a fork's commits",
     ),
     ("show", "`tine status NAME` or `tine diff NAME`"),
     ("info", "`tine status NAME`"),
@@ -234,6 +277,11 @@ fn own_hint(error: &clap::Error, verb: &str) -> Option<String> {
     };
     if error.kind() == ErrorKind::InvalidSubcommand {
         let given = text(ContextKind::InvalidSubcommand)?;
+        if verb == "branch" {
+            return Some(format!(
+                "`tine branch create {given}` makes a branch, `tine branch switch FORK {given}` puts a fork on one"
+            ));
+        }
         return match WRONG_VERBS.iter().find(|(wrong, _)| *wrong == given) {
             Some((_, hint)) => Some((*hint).to_owned()),
             None => similar_verbs(error),

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::failure::{self, ErrorCode, Failure};
 use crate::change::ChangeError;
+use crate::change::branches::Holder;
 use crate::fuse::{MountError, RINGS_PARAMETER};
 use crate::git::GitError;
 use crate::layer::LayerError;
@@ -73,12 +74,37 @@ impl From<GitError> for Failure {
             GitError::RefLocked { lock, .. } => Failure::new(ErrorCode::RefLocked, message).hint(held_lock(&lock)),
             GitError::UnrelatedHistories => Failure::new(ErrorCode::UnrelatedHistories, message)
                 .hint("`--allow-unrelated` merges them nevertheless, `--base REV` names a base"),
+            GitError::NoSuchRemote { .. } => Failure::new(ErrorCode::NoSuchRemote, message)
+                .hint("`git remote -v` lists the remotes, `git remote add NAME URL` makes one"),
+            GitError::NoSuchState { remote, .. } => Failure::new(ErrorCode::NoSuchState, message)
+                .hint(format!("`tine fetch {remote}` shows the forks that it has, `tine push` sends one")),
+            GitError::RemoteMoved { remote, .. } => Failure::new(ErrorCode::RemoteMoved, message).hint(format!(
+                "`tine fetch {remote}` shows what it is now, and from then on counts as seen; `--force` does not look"
+            )),
+            GitError::RemoteRefused { said, .. } => said
+                .into_iter()
+                .fold(Failure::new(ErrorCode::RemoteRefused, message), Failure::cause)
+                .hint("do what the remote says; nothing was changed there"),
+            GitError::RemoteDenied { remote, said } => said
+                .into_iter()
+                .fold(Failure::new(ErrorCode::RemoteDenied, message), Failure::cause)
+                .hint(format!("see that `git ls-remote {remote}` works, and that you may push there")),
+            GitError::RemoteUnreachable { remote, said } => said
+                .into_iter()
+                .fold(Failure::new(ErrorCode::RemoteUnreachable, message), Failure::cause)
+                .hint(format!("`git ls-remote {remote}` shows whether git reaches it, `git remote -v` where it is")),
+            GitError::PushHook { said, .. } => said
+                .into_iter()
+                .fold(Failure::new(ErrorCode::HookRefused, message), Failure::cause)
+                .hint("do what the hook `pre-push` says; nothing was sent"),
             GitError::BadPatch { reason } => Failure::new(ErrorCode::BadPatch, "git cannot read this as a patch")
                 .cause(reason)
                 .hint("a patch is what `git diff --binary` or `diff -u` prints; `-p0` is for one whose paths have no `a/` and `b/`"),
-            GitError::BadMailbox { reason } => Failure::new(ErrorCode::BadPatch, "this is no mailbox of patches")
-                .cause(reason)
-                .hint("a mailbox is what `git format-patch --stdout` prints; `tine apply` takes a mere patch"),
+            GitError::NotAMailbox { reason } => {
+                Failure::new(ErrorCode::NotAMailbox, "it is no mailbox of patches")
+                    .cause(reason)
+                    .hint("`git format-patch --stdout BASE..HEAD` makes one")
+            }
             GitError::NoIdentity(reason) => {
                 Failure::new(ErrorCode::NoIdentity, "git does not know who commits")
                     .cause(reason)
@@ -347,8 +373,44 @@ impl From<ChangeError> for Failure {
             ChangeError::NoSuchReview(_) => {
                 Failure::new(ErrorCode::NoSuchReview, message).hint("`tine review list --all` shows the reviews")
             }
+            ChangeError::NotAState { .. } => Failure::new(ErrorCode::NoSuchState, message)
+                .hint("`tine push` makes states; what else is there may have been put there by another program"),
+            ChangeError::NewerState { .. } => newer_format(message),
+            ChangeError::NoSuchHandoff(_) => Failure::new(ErrorCode::NoSuchHandoff, message)
+                .hint("`tine handoff list --all` shows the handoffs"),
+            ChangeError::DamagedHandoff { id, reason } => {
+                Failure::new(ErrorCode::StoreDamaged, format!("the handoff {id} is damaged"))
+                    .cause(reason)
+                    .hint(format!(
+                        "`tine handoff delete {id} --force` lets it go; `tine handoff create FORK` makes another"
+                    ))
+            }
             ChangeError::NothingCalled(_) => Failure::new(ErrorCode::NoSuchPoint, message)
                 .hint("`tine list` shows the forks, `git log --all --oneline` the revisions; a snapshot is `fork@snapshot`"),
+            ChangeError::NoSuchBranch(branch) => Failure::new(ErrorCode::NoSuchBranch, message).hint(format!(
+                "`tine branch list --all` shows the branches, `tine branch create {branch} --at POINT` makes this one"
+            )),
+            ChangeError::BranchHeld {
+                branch,
+                holder: Holder::Fork(fork, _),
+            } => Failure::new(ErrorCode::BranchCheckedOut, message).hint(format!(
+                "`tine branch switch {fork} OTHER` puts that fork on another branch, `tine delete {fork}` removes it; a rebase or \
+                 bisection of {branch} there must end first"
+            )),
+            ChangeError::BranchHeld { holder, .. } => {
+                let (Holder::Main(dir) | Holder::Worktree(dir) | Holder::Fork(_, dir)) = holder;
+                Failure::new(ErrorCode::BranchCheckedOut, message).hint(format!(
+                    "`git -C {} switch OTHER` puts that checkout on another branch; a rebase or bisection there must end first",
+                    dir.display()
+                ))
+            }
+            ChangeError::BranchNotMerged { branch, commit_id } => {
+                Failure::new(ErrorCode::BranchNotMerged, message).hint(format!(
+                    "`--force` deletes it and keeps the commit under refs/tine/; `git branch {branch} {commit_id}` brings it back then"
+                ))
+            }
+            ChangeError::NoCommit(_) => Failure::new(ErrorCode::UnknownRevision, message)
+                .hint("a branch begins at a commit: a tree has none, and neither has a fork or snapshot on an unborn branch"),
             ChangeError::Git(source) => source.into(),
             ChangeError::Fs(source) => source.into(),
             ChangeError::Operation(source) => source.into(),

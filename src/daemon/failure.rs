@@ -27,6 +27,8 @@ pub enum ExitCode {
     Environment,
     /// There was nothing to do.
     Nothing,
+    /// It was not done in the time that was given.
+    Timeout,
 }
 
 impl ExitCode {
@@ -40,6 +42,7 @@ impl ExitCode {
             ExitCode::Conflict => 5,
             ExitCode::Environment => 6,
             ExitCode::Nothing => 7,
+            ExitCode::Timeout => 8,
         }
     }
 }
@@ -82,6 +85,9 @@ error_codes! {
     UnknownRevision = "unknown-revision", NotFound;
     BranchCheckedOut = "branch-checked-out", Conflict;
     BranchExists = "branch-exists", Conflict;
+    NoSuchBranch = "no-such-branch", NotFound;
+    /// Commits would be left that nothing else reaches.
+    BranchNotMerged = "branch-not-merged", Refused;
     InvalidBranch = "invalid-branch", Usage;
     CorruptObject = "corrupt-object", Failure;
     HostileTree = "hostile-tree", Failure;
@@ -144,7 +150,24 @@ error_codes! {
     EmptyPick = "empty-pick", Refused;
     NoMergeBase = "no-merge-base", Usage;
     NotFastForward = "not-fast-forward", Refused;
+    NoSuchHandoff = "no-such-handoff", NotFound;
+    /// The handoff is being made, or deleting it would lose work.
+    HandoffState = "handoff-state", Refused;
+    /// The handoff could not be made.
+    HandoffFailed = "handoff-failed", Failure;
+    NotAMailbox = "not-a-mailbox", Usage;
+    /// What was waited for did not come in time.
+    Timeout = "timeout", Timeout;
     EmptyMessage = "empty-message", Usage;
+    NoSuchRemote = "no-such-remote", NotFound;
+    /// No fork of that name is on the remote, or what is there is none.
+    NoSuchState = "no-such-state", NotFound;
+    /// The remote's fork is not what was last seen of it.
+    RemoteMoved = "remote-moved", Refused;
+    /// The remote, or a hook there, does not take it.
+    RemoteRefused = "remote-refused", Refused;
+    RemoteDenied = "remote-denied", Environment;
+    RemoteUnreachable = "remote-unreachable", Failure;
     OperationInProgress = "operation-in-progress", Refused;
     HookRefused = "hook-refused", Refused;
     NoSpace = "no-space", Failure;
@@ -310,6 +333,7 @@ mod tests {
             ExitCode::Conflict,
             ExitCode::Environment,
             ExitCode::Nothing,
+            ExitCode::Timeout,
         ] {
             let name = serde_json::to_value(exit).unwrap();
             let row = format!("| {} | `{}` |", exit.code(), name.as_str().unwrap());

@@ -15,6 +15,7 @@ mod convert;
 pub mod ending;
 pub mod failure;
 mod handlers;
+mod handoffs;
 mod journal;
 mod killed;
 mod launch;

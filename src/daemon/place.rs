@@ -208,6 +208,7 @@ mod tests {
                 git_dir: repository.common_dir().to_owned(),
                 from: None,
                 parent: None,
+                take_up: None,
                 branch: None,
                 mount_dir: root.join("one"),
                 mounted: false,

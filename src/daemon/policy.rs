@@ -42,6 +42,11 @@ pub fn default_action(policy: &UnmountPolicy, name: &ForkName) -> UnmountAction 
             into: into.clone(),
             message: None,
         },
+        UnmountPolicy::Handoff { to } => UnmountAction::Handoff {
+            to: to.clone(),
+            include_uncommitted: false,
+            message: None,
+        },
     }
 }
 
@@ -57,6 +62,7 @@ pub fn policy_of(action: &UnmountAction) -> UnmountPolicy {
         UnmountAction::Commit { .. } => UnmountPolicy::Commit,
         UnmountAction::Discard => UnmountPolicy::Discard,
         UnmountAction::Merge { into, .. } => UnmountPolicy::Merge { into: into.clone() },
+        UnmountAction::Handoff { to, .. } => UnmountPolicy::Handoff { to: to.clone() },
     }
 }
 
@@ -75,6 +81,15 @@ pub fn check(turn: &Turn<'_>, action: &UnmountAction) -> Result<(), Failure> {
             refuse_operation(turn)
         }
         UnmountAction::Discard | UnmountAction::Merge { message: None, .. } => refuse_operation(turn),
+        UnmountAction::Handoff {
+            include_uncommitted,
+            message,
+            ..
+        } => match (include_uncommitted, message) {
+            (true, Some(message)) if message.trim().is_empty() => Err(ChangeError::EmptyMessage.into()),
+            (true, _) => refuse_operation(turn),
+            (false, _) => Ok(()),
+        },
     }
 }
 
@@ -85,12 +100,28 @@ fn refuse_operation(turn: &Turn<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Does `action` with a fork that is not mounted; a [merge](merge) is left to be done.
+/// Does `action` with a fork that is not mounted; a [merge](merge), or a handoff, is left to be done.
 pub fn apply(turn: &Turn<'_>, action: &UnmountAction, signers: &Signers) -> Result<Outcome, Failure> {
     let repository = turn.daemon.repository_now()?;
     match action {
         // A merge takes the turns of other forks: it is for who has let go of this one.
-        UnmountAction::Keep | UnmountAction::Merge { .. } => Ok(Outcome::default()),
+        UnmountAction::Keep
+        | UnmountAction::Merge { .. }
+        | UnmountAction::Handoff {
+            include_uncommitted: false,
+            ..
+        } => Ok(Outcome::default()),
+        UnmountAction::Handoff {
+            include_uncommitted: true,
+            message,
+            ..
+        } => {
+            let commit_id = handlers::commit_uncommitted(turn, message.clone(), signers)?;
+            Ok(Outcome {
+                commit: commit_id.map(|id| id.to_string()),
+                snapshot: None,
+            })
+        }
         UnmountAction::Commit { message } => {
             let fork = turn.open()?;
             let options = CommitOptions {
@@ -162,8 +193,10 @@ pub fn after_outside_unmount(turn: &Turn<'_>) -> Result<(), Failure> {
     if let Some(snapshot) = &outcome.snapshot {
         log::info!("{}: discarded, kept as the snapshot {snapshot}", turn.name());
     }
-    if let UnmountAction::Merge { into, message } = action {
-        merge_later(turn, into, message)?;
+    match action {
+        UnmountAction::Merge { into, message } => merge_later(turn, into, message)?,
+        UnmountAction::Handoff { to, .. } => handlers::of_unmounted_later(turn, to)?,
+        UnmountAction::Keep | UnmountAction::Commit { .. } | UnmountAction::Discard => {}
     }
     Ok(())
 }

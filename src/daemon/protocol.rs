@@ -6,10 +6,13 @@
 //!
 //! Paths need not be UTF-8: those that are travel as strings, others as `{"base64":"…"}` ([`PathText`]).
 
+mod branches;
 mod files;
 mod forks;
+mod handoff;
 mod merging;
 mod process;
+mod remotes;
 mod reviewing;
 mod sequencing;
 mod work;
@@ -18,6 +21,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::branches::{
+    BranchCreated, BranchDeleted, BranchInfo, BranchRenamed, Branches, CreateBranchRequest, SwitchRequest,
+    Switched,
+};
 pub use self::files::{
     FileLine, MovedLine, NodeKind, NodeLine, NoteLine, OperationLine, TakenBackLine, TimeLine, WriteRequest,
     WrittenLine,
@@ -26,8 +33,13 @@ pub use self::forks::{
     CarryInfo, Collected, Deleted, ForkInfo, NewRequest, RestoreRequest, Restored, SnapshotInfo,
     SnapshotPolicy, UnmountAction, Unmounted,
 };
+pub use self::handoff::{
+    CreateHandoff, HandoffAnswer, HandoffDeleted, HandoffInfo, HandoffRequest, HandoffShown, ImportHandoff,
+    PatchLine,
+};
 pub use self::merging::{Merge, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, ReviewWish};
 pub use self::process::{DaemonInfo, Figures, MountFigures};
+pub use self::remotes::{RemoteFork, StateMade, StateRequest};
 pub use self::reviewing::{
     CommitReviewRequest, JudgeRequest, ResolutionWish, ResolveRequest, ReviewInfo, ReviewShown,
 };
@@ -140,8 +152,28 @@ pub enum Request {
         author: Option<IdentityText>,
         committer: Option<IdentityText>,
     },
+    /// Makes the fork's state, and keeps it. Answers [`Answer::State`].
+    State(Box<StateRequest>),
     /// Answers [`Answer::Merge`], whatever came of it.
     Merge(Box<MergeRequest>),
+    /// Branches of forks, or all. Answers [`Answer::Branches`].
+    Branches {
+        all: bool,
+    },
+    /// Answers [`Answer::BranchCreated`].
+    CreateBranch(CreateBranchRequest),
+    /// All of them, or none. Answers [`Answer::BranchesDeleted`].
+    DeleteBranches {
+        branches: Vec<String>,
+        force: bool,
+    },
+    /// Answers [`Answer::BranchRenamed`].
+    RenameBranch {
+        from: String,
+        to: String,
+    },
+    /// Answers [`Answer::Switched`].
+    SwitchBranch(SwitchRequest),
     /// Brings a fork up to date, makes commits again or applies a patch. Answers [`Answer::Sequenced`], whatever came of it.
     Sequence(Box<SequenceRequest>),
     /// Open reviews, or all. Answers [`Answer::Reviews`].
@@ -164,6 +196,8 @@ pub enum Request {
     },
     /// Answers [`Answer::Merge`] or [`Answer::Sequenced`].
     CommitReview(Box<CommitReviewRequest>),
+    /// Answers [`Answer::Handoff`].
+    Handoff(Box<HandoffRequest>),
     /// What changed in the fork that is mounted at `dir`, since the moment that git's index names. Answers
     /// [`Answer::Changed`].
     Changed {
@@ -263,13 +297,22 @@ pub enum Answer {
     Difference(Box<Difference>),
     Reverted(Reverted),
     Committed(Committed),
+    State(Box<StateMade>),
     Merge(Box<Merge>),
+    Branches(Branches),
+    BranchCreated(BranchCreated),
+    BranchesDeleted {
+        branches: Vec<BranchDeleted>,
+    },
+    BranchRenamed(BranchRenamed),
+    Switched(Box<Switched>),
     Sequenced(Box<Sequenced>),
     Reviews {
         reviews: Vec<ReviewInfo>,
         damaged: Vec<Failure>,
     },
     Review(Box<ReviewShown>),
+    Handoff(Box<HandoffAnswer>),
     /// Paths that changed, as git takes them: with all beneath those that end in a slash. `token` names this moment.
     Changed {
         token: String,

@@ -13,7 +13,7 @@ use super::failure::{ErrorCode, Failure};
 use super::handlers::{self, Insistence};
 use super::launch::Reporter;
 use super::slots::Daemon;
-use super::{connection, journal, socket, transfer};
+use super::{connection, handoffs, journal, socket, transfer};
 use crate::git::{Repository, program};
 use crate::sys::{mapping, memory, process};
 use crate::workspace::Store;
@@ -78,6 +78,7 @@ pub fn run_with(common_dir: &Path, options: &ServerOptions) -> Result<(), Failur
         log::warn!("the limit of open files stays: {error}");
     }
     handlers::recover(&daemon);
+    handoffs::recover(&daemon);
     serve(&daemon, listener)?;
     upkeep(&daemon, options);
     if daemon.store.is_in_place() {
@@ -149,7 +150,9 @@ fn upkeep(daemon: &Arc<Daemon>, options: &ServerOptions) {
         }
         heap.give_back();
         let alone_for = daemon.presence.alone_for();
-        let is_idle = alone_for.is_some_and(|time| time >= options.idle_limit) && daemon.mounts() == 0;
+        let is_idle = alone_for.is_some_and(|time| time >= options.idle_limit)
+            && daemon.mounts() == 0
+            && !daemon.handoffs.is_busy();
         if is_idle {
             log::info!("nothing is mounted and nobody asked for {:?}", options.idle_limit);
             match handlers::stop(daemon, Insistence::Refuse) {

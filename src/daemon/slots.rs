@@ -1,7 +1,7 @@
 //! What the daemon has in memory: one slot for each fork, with its open file system and its mount.
 //!
-//! Lock order: `stopped` → `reviews` → [`Daemon::slots`] (let go of at once) → a slot's `turn` → its `state` → whatever store,
-//! workspace and mount lock themselves. `turn` is held for the whole of a request that changes a fork and is what
+//! Lock order: `stopped` → `reviews` → [`Daemon::slots`] (let go of at once) → a slot's `turn` → `branches` → that of `handoffs`, or
+//! the slot's `state` → whatever store, workspace and mount lock themselves. `turn` is held for the whole of a request that changes a fork and is what
 //! serialises those; `state` is held for moments only, never while waiting for a mount, a disk or a lock of the left.
 //!
 //! A mount ends for one of two reasons, and [`Ending`] decides which: because the daemon unmounts it, or because
@@ -18,11 +18,13 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::failure::{ErrorCode, Failure};
+use super::handoffs::Handoffs;
 use super::presence::Presence;
 use super::{monitor, place, policy, room};
 use crate::attr::Timestamp;
+use crate::change::branches;
 use crate::fuse::{self, Mount, MountError, MountOptions, Transport, UnmountMode};
-use crate::git::{ObjectId, Repository};
+use crate::git::{Head, ObjectId, Repository};
 use crate::workspace::{
     Fork, ForkName, ForkRecord, MountSettings, SnapshotEvery, SnapshotOptions, SnapshotReason, Store,
 };
@@ -48,6 +50,10 @@ pub struct Daemon {
     pub presence: Presence,
     /// Held while a review is changed; taken before any turn.
     pub reviews: Mutex<()>,
+    /// Internally synchronised; what it locks is taken after any turn, and held for moments.
+    pub handoffs: Handoffs,
+    /// Held from the look at who has a branch to what is done with it; taken after turns.
+    pub branches: Mutex<()>,
 }
 
 /// One fork in memory.
@@ -65,6 +71,8 @@ struct State {
     fork: Option<Arc<Fork>>,
     mounted: Option<Mounted>,
     settled: Settled,
+    /// The branch that the record was told last.
+    branch: Option<String>,
     /// When a snapshot was last taken by policy, or could have been first.
     snapshot_at: Option<Instant>,
     /// The HEAD for which settling without being asked failed.
@@ -148,6 +156,8 @@ impl Daemon {
             stopped: Mutex::new(false),
             presence: Presence::new(),
             reviews: Mutex::new(()),
+            handoffs: Handoffs::default(),
+            branches: Mutex::new(()),
         }
     }
 
@@ -193,7 +203,10 @@ impl Daemon {
         self.stopping.store(true, Ordering::SeqCst);
         let outcome = unmount_all();
         match &outcome {
-            Ok(()) => *stopped = true,
+            Ok(()) => {
+                *stopped = true;
+                self.handoffs.wake();
+            }
             Err(_) => self.stopping.store(false, Ordering::SeqCst),
         }
         outcome
@@ -341,7 +354,9 @@ impl Turn<'_> {
 
     /// Lets contents leave the layer that git has by now, if HEAD moved since the last time.
     pub fn settle(&self, repository: &Repository, fork: &Fork) -> Result<(), Failure> {
-        let head = repository.head_of(fork.worktree.git_dir())?.commit_id();
+        let head = repository.head_of(fork.worktree.git_dir())?;
+        self.note_branch(repository, &head);
+        let head = head.commit_id();
         let settled = self.slot.state.lock().settled;
         if settled == Settled::At(head) {
             return Ok(());
@@ -354,6 +369,18 @@ impl Turn<'_> {
         log::debug!("{}: {} contents left the layer", self.name(), outcome.adopted);
         self.slot.state.lock().settled = Settled::At(head);
         Ok(())
+    }
+
+    /// Has the record name the branch that HEAD is on, which git may have exchanged or renamed in the mount.
+    fn note_branch(&self, repository: &Repository, head: &Head) {
+        let branch = head.short_branch().map(str::to_owned);
+        if self.slot.state.lock().branch == branch {
+            return;
+        }
+        match branches::note_head(&self.daemon.store, repository, self.name(), head) {
+            Ok(()) => self.slot.state.lock().branch = branch,
+            Err(error) => log::warn!("{}: {error}", self.name()),
+        }
     }
 
     /// As [`Turn::settle`] where nobody asked: not amid a rebase or the like, whose every step would be kept, and not

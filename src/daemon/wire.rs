@@ -152,6 +152,7 @@ mod tests {
                 git_dir: PathBuf::from("/r/.git"),
                 from: Some("HEAD~2".into()),
                 from_fork: None,
+                from_remote: None,
                 branch: None,
                 dir: None,
                 mount: true,

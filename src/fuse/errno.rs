@@ -98,13 +98,20 @@ fn of_git(error: &GitError) -> Errno {
         | GitError::RefLocked { .. }
         | GitError::UnrelatedHistories
         | GitError::BadPatch { .. }
-        | GitError::BadMailbox { .. }
         | GitError::NoIdentity(_)
+        | GitError::NotAMailbox { .. }
         | GitError::GitTooOld { .. }
         | GitError::GitMissing(_)
         | GitError::GitFailed { .. }
         | GitError::DamagedHead { .. }
         | GitError::TakesLong
+        | GitError::NoSuchRemote { .. }
+        | GitError::NoSuchState { .. }
+        | GitError::RemoteMoved { .. }
+        | GitError::RemoteRefused { .. }
+        | GitError::RemoteDenied { .. }
+        | GitError::RemoteUnreachable { .. }
+        | GitError::PushHook { .. }
         | GitError::Library { .. } => Errno::EIO,
     }
 }

@@ -49,10 +49,36 @@ pub enum GitError {
     /// Nothing to merge over.
     #[error("the histories have no commit in common")]
     UnrelatedHistories,
+    /// `name` is `None` where none was named.
+    #[error("{}", match name { Some(name) => format!("there is no remote called {name}"), None => "no remote is named, and none is the one to take".to_owned() })]
+    NoSuchRemote { name: Option<String> },
+    #[error("the remote {remote} has no fork called {name}")]
+    NoSuchState { remote: String, name: String },
+    /// `found` is what it is there, if it is there and could be looked at.
+    #[error("{name} on the remote {remote} is not what was last seen of it")]
+    RemoteMoved {
+        remote: String,
+        name: String,
+        found: Option<ObjectId>,
+    },
+    /// What git, or a hook of the remote's, said.
+    #[error("the remote {remote} refused {name}")]
+    RemoteRefused {
+        remote: String,
+        name: String,
+        said: Vec<String>,
+    },
+    #[error("the remote {remote} does not let you in")]
+    RemoteDenied { remote: String, said: Vec<String> },
+    #[error("the remote {remote} cannot be reached")]
+    RemoteUnreachable { remote: String, said: Vec<String> },
+    #[error("a hook kept {name} from being pushed")]
+    PushHook { name: String, said: Vec<String> },
     #[error("this is no patch that git can read: {reason}")]
     BadPatch { reason: String },
-    #[error("this is no mailbox of patches: {reason}")]
-    BadMailbox { reason: String },
+    /// Or one without a patch.
+    #[error("it is no mailbox of patches: {reason}")]
+    NotAMailbox { reason: String },
     #[error("no identity: {0}")]
     NoIdentity(String),
     #[error("git {wanted} or newer is needed, {found} was found")]

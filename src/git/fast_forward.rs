@@ -6,6 +6,18 @@ use super::program::{self, Finished};
 use super::{GitError, ObjectId, Repository};
 
 impl Repository {
+    /// Whether nothing that git tracks is changed in the checkout, staged or not.
+    pub fn is_checkout_clean(&self, checkout_dir: &Path) -> Result<bool, GitError> {
+        let mut command = program::command(checkout_dir);
+        command.args([
+            "status",
+            "--porcelain",
+            "--untracked-files=no",
+            "--ignore-submodules=dirty",
+        ]);
+        Ok(program::run(&mut command, b"")?.is_empty())
+    }
+
     /// Fails where [`Repository::fast_forward_checkout`] would, as far as that can be known; refreshes the index of the checkout.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 //! each thread takes its own handle with [`Repository::local`].
 
 pub mod base;
+mod branches;
 pub mod caller;
 mod checkout;
 mod checksum;
@@ -12,11 +13,12 @@ pub mod commit;
 pub mod error;
 mod fast_forward;
 pub mod haste;
+mod head;
 pub mod history;
 pub mod ignore;
 pub mod ignored;
 pub mod index;
-pub mod mail;
+pub mod mailbox;
 pub mod merge_tree;
 pub mod monitor;
 pub mod objects;
@@ -24,6 +26,7 @@ pub mod patch;
 pub mod patterns;
 pub mod program;
 pub mod refs;
+pub mod remotes;
 pub mod repository;
 pub mod rerere;
 mod rule_files;
@@ -34,15 +37,15 @@ pub mod worktree;
 pub use base::{
     Base, BaseCache, BaseDir, BaseEntry, BlobContent, CacheFigures, ConversionSettings, Filling, InoHasher,
 };
+pub use branches::{BranchTip, Distance};
 pub use caller::CallerConfig;
 pub use commit::{CommitSpec, CommitTime, Identity, Message, Role, TreeChange, clean_message};
 pub use error::GitError;
 pub use gix::ObjectId;
 pub use history::CommitContent;
 pub use ignore::{IgnoreRules, MAX_IGNORE_FILE_BYTES};
-pub use mail::Mail;
 pub use merge_tree::{MergeMessage, MergeTreeSpec, MergedTree, Stage, StageSide};
 pub use objects::{CommitInfo, TreeEntry, TreeEntryKind};
 pub use patch::{PatchFile, Patched, RejectedFile};
 pub use repository::{Head, Repository};
-pub use worktree::LinkedWorktree;
+pub use worktree::{Checkout, LinkedWorktree};

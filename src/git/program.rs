@@ -68,6 +68,22 @@ pub fn command(dir: &Path) -> Command {
     command
 }
 
+/// What of the [`LOCAL_VARIABLES`] holds settings and no place: git itself hands these on to other repositories.
+const SETTING_VARIABLES: [&str; 2] = ["GIT_CONFIG_COUNT", "GIT_CONFIG_PARAMETERS"];
+
+/// As [`command`], for who talks to a remote in the process of the user: git may ask that user for a password, and what the
+/// environment says of the configuration counts (`GIT_CONFIG_COUNT` …). Messages come untranslated, as they are looked into.
+pub fn command_of_user(dir: &Path) -> Command {
+    let mut command = Command::new("git");
+    command.current_dir(dir).env("LANGUAGE", "en");
+    for variable in LOCAL_VARIABLES {
+        if !SETTING_VARIABLES.contains(&variable) {
+            command.env_remove(variable);
+        }
+    }
+    command
+}
+
 /// How a git command ended.
 #[derive(Debug)]
 pub struct Finished {
@@ -120,6 +136,46 @@ pub fn finish(command: &mut Command, input: &[u8]) -> Result<Finished, GitError>
         status,
         stdout,
         stderr: errors,
+    })
+}
+
+/// Runs `command` to its end, however it exits, with the input of this process. What it says on standard error goes to `told`
+/// as it comes, too.
+pub fn converse(command: &mut Command, told: &mut dyn FnMut(&[u8])) -> Result<Finished, GitError> {
+    command
+        .stdin(Stdio::inherit())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = spawn(command)?;
+    let (stdout_pipe, stderr_pipe) = (child.stdout.take(), child.stderr.take());
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let stdout_end = &mut stdout;
+    thread::scope(|scope| {
+        if let Some(mut pipe) = stdout_pipe {
+            scope.spawn(move || pipe.read_to_end(stdout_end).ok());
+        }
+        let Some(mut pipe) = stderr_pipe else {
+            return;
+        };
+        let mut buffer = [0; 4096];
+        loop {
+            match pipe.read(&mut buffer) {
+                Ok(0) => return,
+                Ok(len) => {
+                    let said = buffer.get(..len).unwrap_or_default();
+                    told(said);
+                    stderr.extend_from_slice(said);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return,
+            }
+        }
+    });
+    let status = child.wait().map_err(GitError::GitMissing)?;
+    Ok(Finished {
+        status,
+        stdout,
+        stderr,
     })
 }
 

@@ -21,7 +21,6 @@ use gix::refs::store::WriteReflog;
 use gix::refs::transaction::{Change, PreviousValue, RefEdit};
 use gix::refs::{FullName, Target};
 
-use super::worktree::{self, registered_checkout_dir};
 use super::{GitError, Repository};
 
 /// How long a locked ref is waited for (`core.filesRefLockTimeout`'s default).
@@ -36,6 +35,9 @@ const PACKED_REFS_LOCK_TIMEOUT: Duration = Duration::from_millis(1000);
 
 /// How labels begin of what layers may hold beside the fork's base and head.
 pub const HELD: &str = "held-";
+
+/// The label of the state of a fork that was made last to be sent to a remote.
+pub const STATE: &str = "state";
 
 /// Whether what `refs/tine/<fork>/<label>` keeps is kept for the fork's layers, and goes with it.
 pub fn is_for_layers(label: &str) -> bool {
@@ -120,19 +122,9 @@ impl Repository {
     /// being rebased or bisected there counts, as it does for git.
     pub fn checked_out_at(&self, name: &str) -> Result<Option<PathBuf>, GitError> {
         let full_name = format!("refs/heads/{name}");
-        let is_bare = self.local().is_bare();
-        if !is_bare && worktree::uses_branch(self.common_dir(), &full_name)? {
-            return Ok(Some(self.checkout_dir().to_owned()));
-        }
-        for git_dir in worktree::registered_git_dirs(self.common_dir())? {
-            if worktree::uses_branch(&git_dir, &full_name)? {
-                // A registration without a readable `gitdir` is broken: git does not count it either.
-                if let Ok(checkout_dir) = registered_checkout_dir(&git_dir) {
-                    return Ok(Some(checkout_dir));
-                }
-            }
-        }
-        Ok(None)
+        let mut checkouts = self.checkouts()?.into_iter();
+        let found = checkouts.find(|checkout| checkout.uses(full_name.as_bytes()));
+        Ok(found.map(|checkout| checkout.dir))
     }
 
     /// Points `refs/tine/<fork>/<label>` at `id` (a commit, tree or blob), creating or moving it.
@@ -140,6 +132,16 @@ impl Repository {
         let (full_name, path) = self.keeping_ref(fork, label)?;
         let edit = RefEdit::update(full_name, id, PreviousValue::Any, "");
         self.apply_ref_edit(&self.keeping_store(), edit, &path).map(drop)
+    }
+
+    /// What `refs/tine/<fork>/<label>` keeps, if it is there.
+    pub fn kept_as(&self, fork: &str, label: &str) -> Result<Option<ObjectId>, GitError> {
+        let (full_name, _) = self.keeping_ref(fork, label)?;
+        let found = self
+            .keeping_store()
+            .try_find(full_name.as_ref().as_partial_name())
+            .map_err(GitError::library("read a ref of the fork"))?;
+        Ok(found.and_then(|reference| reference.target.try_into_id().ok()))
     }
 
     /// The refs beneath `refs/tine/<fork>/`, sorted by label: label and target.
@@ -340,7 +342,7 @@ impl Repository {
     }
 
     /// An existing branch that keeps `name` from being created, because one would have to be a directory of the other.
-    fn conflicting_branch(&self, name: &str) -> Result<Option<String>, GitError> {
+    pub(super) fn conflicting_branch(&self, name: &str) -> Result<Option<String>, GitError> {
         for (slash, _) in name.match_indices('/') {
             let above = &name[..slash];
             if self.branch(above)?.is_some() {
@@ -366,7 +368,7 @@ impl Repository {
 }
 
 /// The full ref name of the branch `name` (short).
-fn branch_ref(name: &str) -> Result<FullName, GitError> {
+pub(super) fn branch_ref(name: &str) -> Result<FullName, GitError> {
     let invalid = || GitError::InvalidBranchName(name.to_owned());
     // `git check-ref-format --branch` takes a leading dash for an option and `@` for HEAD.
     if name.starts_with('-') || name == "@" {

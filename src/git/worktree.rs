@@ -360,36 +360,72 @@ pub(super) fn registered_checkout_dir(git_dir: &Path) -> Result<PathBuf, GitErro
     })
 }
 
-/// Whether the worktree with the private directory `git_dir` has the branch `full_name` checked out, or will come back
-/// to it or move it when the rebase or bisection there ends.
-pub(super) fn uses_branch(git_dir: &Path, full_name: &str) -> Result<bool, GitError> {
-    let full_name = full_name.as_bytes();
-    let short_name = full_name.strip_prefix(b"refs/heads/").unwrap_or(full_name);
-    let read = |name: &str| read_if_there(&git_dir.join(name));
+/// A worktree, main or linked, and the branches that no other may check out meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checkout {
+    pub git_dir: PathBuf,
+    pub dir: PathBuf,
+    /// The branch that HEAD is on (full name, in bytes); `None` where it is detached.
+    pub branch: Option<Vec<u8>>,
+    /// Those that it comes back to, or moves, when the rebase or bisection there ends.
+    pub pending: Vec<Vec<u8>>,
+}
 
-    let head = read("HEAD")?.unwrap_or_default();
-    if let Some(target) = head.strip_prefix(b"ref:")
-        && target.trim_ascii() == full_name
-    {
-        return Ok(true);
-    }
-    for name in ["rebase-merge/head-name", "rebase-apply/head-name"] {
-        if read(name)?.is_some_and(|content| content.trim_ascii_end() == full_name) {
-            return Ok(true);
+impl Checkout {
+    /// Reads what stands in the private directory `git_dir`.
+    fn read(git_dir: &Path, dir: PathBuf) -> Result<Checkout, GitError> {
+        let read = |name: &str| read_if_there(&git_dir.join(name));
+        let head = read("HEAD")?.unwrap_or_default();
+        let branch = head.strip_prefix(b"ref:").map(|name| name.trim_ascii().to_vec());
+        let mut pending = Vec::new();
+        for name in ["rebase-merge/head-name", "rebase-apply/head-name"] {
+            pending.extend(read(name)?.map(|content| content.trim_ascii_end().to_vec()));
         }
-    }
-    if let Some(content) = read("BISECT_START")? {
-        let start = content.trim_ascii_end();
-        if start == short_name || start == full_name {
-            return Ok(true);
+        if let Some(content) = read("BISECT_START")? {
+            let start = content.trim_ascii_end();
+            // A branch is there by its short name.
+            pending.push(match start.starts_with(b"refs/heads/") {
+                true => start.to_vec(),
+                false => [b"refs/heads/", start].concat(),
+            });
         }
+        // Three lines for each ref that `rebase --update-refs` will move: its name, and the ids before and after.
+        let update_refs = read("rebase-merge/update-refs")?.unwrap_or_default();
+        let moved = update_refs.split(|&b| b == b'\n').step_by(3);
+        pending.extend(moved.filter(|name| !name.is_empty()).map(<[u8]>::to_vec));
+        Ok(Checkout {
+            git_dir: git_dir.to_owned(),
+            dir,
+            branch,
+            pending,
+        })
     }
-    // Three lines for each ref that `rebase --update-refs` will move: its name, and the ids before and after.
-    let update_refs = read("rebase-merge/update-refs")?.unwrap_or_default();
-    Ok(update_refs
-        .split(|&b| b == b'\n')
-        .step_by(3)
-        .any(|line| line == full_name))
+
+    /// Whether the branch `full_name` is checked out there, or in use by what is under way.
+    pub fn uses(&self, full_name: &[u8]) -> bool {
+        self.branch.as_deref() == Some(full_name) || self.is_pending(full_name)
+    }
+
+    pub fn is_pending(&self, full_name: &[u8]) -> bool {
+        self.pending.iter().any(|pending| pending == full_name)
+    }
+}
+
+impl Repository {
+    /// All worktrees, the main one first unless the repository is bare.
+    pub fn checkouts(&self) -> Result<Vec<Checkout>, GitError> {
+        let mut checkouts = Vec::new();
+        if !self.local().is_bare() {
+            checkouts.push(Checkout::read(self.common_dir(), self.checkout_dir().to_owned())?);
+        }
+        for git_dir in registered_git_dirs(self.common_dir())? {
+            // A registration without a readable `gitdir` is broken: git does not count it either.
+            if let Ok(dir) = registered_checkout_dir(&git_dir) {
+                checkouts.push(Checkout::read(&git_dir, dir)?);
+            }
+        }
+        Ok(checkouts)
+    }
 }
 
 #[cfg(test)]

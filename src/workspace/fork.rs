@@ -72,7 +72,8 @@ impl From<ForkName> for String {
     }
 }
 
-/// What unmounting does with the layer: in words `keep`, `commit`, `discard`, `merge` or `merge:TARGET`.
+/// What unmounting does with the layer: in words `keep`, `commit`, `discard`, `merge`, `merge:TARGET`, `handoff` or
+/// `handoff:TARGET`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum UnmountPolicy {
@@ -85,6 +86,8 @@ pub enum UnmountPolicy {
     Discard,
     /// What `git add -A` would take is committed and merged into a fork or branch; default: the branch it came from.
     Merge { into: Option<String> },
+    /// The layer stays as it is, and what is committed is handed over to a fork or branch; default: what it came from.
+    Handoff { to: Option<String> },
 }
 
 impl UnmountPolicy {
@@ -94,12 +97,16 @@ impl UnmountPolicy {
             Some(("merge", into)) if !into.is_empty() => Some(UnmountPolicy::Merge {
                 into: Some(into.to_owned()),
             }),
+            Some(("handoff", to)) if !to.is_empty() => Some(UnmountPolicy::Handoff {
+                to: Some(to.to_owned()),
+            }),
             Some(_) => None,
             None => match word {
                 "keep" => Some(UnmountPolicy::Keep),
                 "commit" => Some(UnmountPolicy::Commit),
                 "discard" => Some(UnmountPolicy::Discard),
                 "merge" => Some(UnmountPolicy::Merge { into: None }),
+                "handoff" => Some(UnmountPolicy::Handoff { to: None }),
                 _ => None,
             },
         }
@@ -114,6 +121,8 @@ impl fmt::Display for UnmountPolicy {
             UnmountPolicy::Discard => f.write_str("discard"),
             UnmountPolicy::Merge { into: None } => f.write_str("merge"),
             UnmountPolicy::Merge { into: Some(into) } => write!(f, "merge:{into}"),
+            UnmountPolicy::Handoff { to: None } => f.write_str("handoff"),
+            UnmountPolicy::Handoff { to: Some(to) } => write!(f, "handoff:{to}"),
         }
     }
 }
@@ -123,7 +132,7 @@ impl TryFrom<String> for UnmountPolicy {
 
     fn try_from(word: String) -> Result<UnmountPolicy, String> {
         UnmountPolicy::parse(&word).ok_or_else(|| {
-            format!("{word:?} is none of `keep`, `commit`, `discard`, `merge` and `merge:TARGET`")
+            format!("{word:?} is none of `keep`, `commit`, `discard`, `merge`, `merge:TARGET`, `handoff` and `handoff:TARGET`")
         })
     }
 }
@@ -221,7 +230,7 @@ pub struct ForkRecord {
     /// The commit the fork stands on, in hex; `None` where the repository had none yet. Changes only when the fork is
     /// reset.
     pub base_commit: Option<String>,
-    /// Its tree, in hex.
+    /// Its tree, in hex; of a fork that took up a state the state's tree.
     pub base_tree: String,
     pub base_attrs: BaseAttrs,
     /// What base files are converted by: the settings of the time when the fork was made. Forks of earlier versions have
@@ -231,13 +240,19 @@ pub struct ForkRecord {
     /// The fork that it began as. It may have been deleted since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
-    /// The branch it was made on (short name), for reference; HEAD of the worktree is what counts.
+    /// The branch it was made on (short name), under the name that this has now, for reference; HEAD of the worktree is what
+    /// counts.
     pub branch: String,
+    /// The branch that HEAD was on when somebody looked last (short name), where that is another: what HEAD is put on should
+    /// the worktree vanish.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head_branch: Option<String>,
     /// The branch that it came from (short name), into which its work goes if nobody says where; `None` where it began at a
     /// commit that no branch was named for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_branch: Option<String>,
-    /// Where the fork's own commits begin, in hex: the commit that HEAD was at when it was made, or that it was brought up to by
+    /// Where the fork's own commits begin, in hex: the commit that HEAD was at when it was made (of one that took up a state: what that
+    /// names), or that it was brought up to by
     /// an update. Nothing else changes it. Forks of earlier versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fork_point: Option<String>,

@@ -51,9 +51,9 @@ pub use fs::{Invalidation, Listener, Workspace};
 pub use operate::{MoveOptions, Moved, NewContent, PutOptions, Written};
 pub use operations::{
     By, Change, Direction, HeadMove, Note, NoteKind, Operation, OperationKind, OperationState, Reachable,
-    TakenBack, Undoes, UpdateMove,
+    SwitchMove, TakenBack, Undoes, UpdateMove,
 };
 pub use ops::{Caller, DirEntry, FallocateMode, RenameMode, SetAttr, SetTime, StatFs, XattrMode};
 pub use snapshot::{SnapshotEvery, SnapshotReason, SnapshotRecord};
 pub use standing::{Exclusive, Standing};
-pub use store::{Fork, ForkOptions, ParentOptions, SnapshotOptions, Store};
+pub use store::{Fork, ForkOptions, ParentOptions, SnapshotOptions, Store, TakeUp};

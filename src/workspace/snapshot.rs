@@ -25,6 +25,8 @@ pub enum SnapshotReason {
     BeforeDiscard,
     /// Before something was merged into it.
     BeforeMerge,
+    /// Before it was put on another branch.
+    BeforeSwitch,
     /// Before it was brought up to another commit.
     BeforeUpdate,
     /// Before commits were made again on it.
@@ -43,6 +45,7 @@ impl SnapshotReason {
             SnapshotReason::BeforeReset => "before-reset",
             SnapshotReason::BeforeDiscard => "before-discard",
             SnapshotReason::BeforeMerge => "before-merge",
+            SnapshotReason::BeforeSwitch => "before-switch",
             SnapshotReason::BeforeUpdate => "before-update",
             SnapshotReason::BeforeCherryPick => "before-cherry-pick",
             SnapshotReason::BeforeApply => "before-apply",

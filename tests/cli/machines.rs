@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::{OutputExt, TestRepo, Tine, require_fuse};
+use crate::support::{OutputExt, TestRepo, Tine, path_text, require_fuse};
 
 /// The keys that the table after `heading` in `docs/json.md` lists, those of a JSON value in its second column left out.
 fn documented(heading: &str) -> BTreeSet<String> {
@@ -149,6 +149,19 @@ fn every_documented_key_is_printed_and_no_other() {
     assert_eq!(
         keys(&tine.json(&["daemon", "start"])),
         documented_of("daemon start")
+    );
+    let hub = repo.root().join("hub.git");
+    repo.git(&["init", "-q", "--bare", path_text(&hub)]);
+    repo.git(&["remote", "add", "origin", path_text(&hub)]);
+    assert_eq!(
+        keys(&tine.json(&["push", "demo"])),
+        documented("`tine push` prints")
+    );
+    assert_eq!(
+        keys(&tine.json(&["fetch"])["forks"][0]),
+        documented(
+            "`failures` (remotes that could not be asked), the latter as in `tine list`. A fork of a remote has"
+        )
     );
     assert_eq!(keys(&tine.json(&["unmount", "demo"])), documented_of("unmount"));
     assert_eq!(keys(&tine.json(&["delete", "demo"])), documented_of("delete"));

@@ -8,6 +8,7 @@ use std::process::Output;
 use tine::change::ChangeError;
 use tine::change::merge::Tip;
 use tine::change::sequence::{Emptied, Item, Ran, RunOptions, Sequence, of_mailbox, run};
+use tine::git::mailbox::Subjects;
 use tine::git::{GitError, ObjectId, Repository};
 use tine::workspace::Store;
 
@@ -222,10 +223,7 @@ fn commits_are_made_again_as_git_rebase_makes_them() {
             reuse: true,
             ..Sequence::of(items.map(|id| place.pick(id)).collect())
         };
-        let (onto, base) = (
-            pair.theirs.to_string(),
-            pair.base.expect("there is one").to_string(),
-        );
+        let onto = pair.theirs.to_string();
         let output = place.came_of_git(pair.ours, &["rebase", "-q", "--no-fork-point", &onto]);
         // What stands on the other branch is told from there on.
         let git = match output {
@@ -272,7 +270,8 @@ fn mails_are_applied_as_git_am_applies_them() {
         .expect_success("git format-patch");
         fs::write(&mailbox, &patches.stdout).expect("it can be written");
         let file = mailbox.to_str().expect("test directories are UTF-8");
-        let items = of_mailbox(&place.store, &place.repository, &mailbox, true).expect("they are mails");
+        let items = of_mailbox(&place.store, &place.repository, &mailbox, Subjects::Cut, true)
+            .expect("they are mails");
         assert_eq!(items.len(), 3);
         let git = place.came_of_git(pair.ours, &["am", "-q", "--3way", "--empty=keep", file]);
         let tine = place.run(&Sequence::of(items), pair.ours, None);

@@ -241,6 +241,7 @@ impl<'r> Family<'r> {
             name: name.clone(),
             git_dir: self.repo.git_dir(),
             from: None,
+            take_up: None,
             parent,
             branch: None,
             mount_dir: self.repo.root().join("repo.forks").join(name.as_str()),

@@ -67,6 +67,7 @@ impl TestFork {
             git_dir: repo.git_dir(),
             from: None,
             parent: None,
+            take_up: None,
             branch: None,
             mount_dir: mount_dir.clone(),
             mounted: false,

@@ -117,7 +117,7 @@ impl<'r> Tine<'r> {
     }
 
     /// Every process of this test that runs the binary.
-    fn processes(&self) -> Vec<u32> {
+    pub fn processes(&self) -> Vec<u32> {
         let program = Tine::program()
             .canonicalize()
             .unwrap_or_else(|_| Tine::program().to_owned());

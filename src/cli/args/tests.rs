@@ -256,7 +256,11 @@ fn a_wrong_flag_or_verb_gets_a_hint_that_fits() {
 #[test]
 fn every_wrong_flag_of_the_list_is_one_that_clap_refuses() {
     for (verb, flag, hint) in usage::WRONG_FLAGS {
-        let name = if *verb == "list" { "" } else { "x" };
+        let name = if matches!(*verb, "list" | "branch") {
+            ""
+        } else {
+            "x"
+        };
         let (_, hinted) = refused(&format!("{verb} {name} {flag}"));
         assert!(hinted.contains(hint), "{verb} {flag}: {hinted}");
     }

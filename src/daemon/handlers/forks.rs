@@ -4,15 +4,17 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::remotes;
 use super::work::base_commit;
+use crate::change::branches;
 use crate::change::changeset::{self, Blobs};
 use crate::change::commit::{keep_commit, keep_discarded};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, Deleted, NewRequest, Response};
-use crate::daemon::slots::{Daemon, Turn};
-use crate::daemon::{monitor, place, policy, report};
+use crate::daemon::slots::{Daemon, Slot, Turn};
+use crate::daemon::{handoffs, monitor, place, policy, report};
 use crate::fuse::{self, UnmountMode};
-use crate::git::{GitError, Identity, LinkedWorktree, ObjectId, Repository, program};
+use crate::git::{GitError, Identity, LinkedWorktree, Repository};
 use crate::sys::process::PeerCredentials;
 use crate::workspace::{
     Fork, ForkName, ForkOptions, ForkRecord, MountSettings, ParentOptions, StoreError, Traces,
@@ -55,6 +57,10 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
         (Some((parent, _)), None) => return Err(StoreError::NoSuchFork(parent.to_string()).into()),
         (None, _) => None,
     };
+    let from_remote = request.from_remote.as_ref();
+    let take_up = from_remote
+        .map(|from| remotes::take_up(&repository, &request.git_dir, from))
+        .transpose()?;
     let dir = match request.dir {
         Some(dir) => dir,
         None => place::default_dir(&repository, name)?,
@@ -68,11 +74,12 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
     repository.check_branch_name(&branch)?;
     let branch_existed = repository.branch(&branch)?.is_some();
     let settings = MountSettings::default().with(request.wishes);
-    let record = daemon.store.create_fork(&ForkOptions {
+    let created = daemon.store.create_fork(&ForkOptions {
         name: name.clone(),
         git_dir: request.git_dir,
         from: request.from,
         parent,
+        take_up: take_up.clone(),
         branch: request.branch,
         mount_dir: dir.clone(),
         // Should the daemon die before it is, the next one mounts it.
@@ -84,6 +91,10 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
         gid: peer.gid,
         umask: request.umask,
         carry: request.carry,
+    });
+    let record = created.map_err(|error| match &take_up {
+        Some(take_up) => remotes::other_branch(take_up, error.into()),
+        None => error.into(),
     })?;
     monitor::set_up(&turn, &repository);
     if !request.mount {
@@ -169,14 +180,18 @@ pub fn show(daemon: &Arc<Daemon>, name: &ForkName) -> Response {
 
 pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Option<Identity>) -> Response {
     let slot = daemon.slot(name);
-    let turn = daemon.turn(&slot)?;
+    let turn = turn_without_handoffs(daemon, &slot)?;
+    let repository = daemon.repository_now()?;
+    // Its branch may have another name by now.
+    if let Err(error) = branches::follow(&daemon.store, &repository) {
+        log::warn!("{name}: {error}");
+    }
     let record = match turn.record() {
         Err(failure) if force && failure.code == ErrorCode::StoreDamaged => {
             return delete_damaged(&turn, &failure);
         }
         record => record?,
     };
-    let repository = daemon.repository_now()?;
     if !force {
         refuse_uncommitted(&turn, &repository)?;
     }
@@ -222,6 +237,17 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
         kept_as,
         branch_deleted,
     }))
+}
+
+/// The turn of a fork of which no handoff is being made. It is not waited for in the turn, which others may want.
+fn turn_without_handoffs<'a>(daemon: &'a Arc<Daemon>, slot: &'a Arc<Slot>) -> Result<Turn<'a>, Failure> {
+    loop {
+        handoffs::wait_for_fork(daemon, &slot.name)?;
+        let turn = daemon.turn(slot)?;
+        if !handoffs::is_pending_of(daemon, &slot.name)? {
+            return Ok(turn);
+        }
+    }
 }
 
 /// Deletes a fork whose record cannot be read: nothing of it can be kept.
@@ -331,7 +357,7 @@ fn keep_detached_head(repository: &Repository, record: &ForkRecord) -> Result<Op
     let Some(commit_id) = head.commit_id().filter(|_| head.branch().is_none()) else {
         return Ok(None);
     };
-    if is_reachable_otherwise(repository, commit_id, "")? {
+    if repository.reached_otherwise(commit_id, &[])?.is_some() {
         return Ok(None);
     }
     Ok(Some(keep_commit(repository, &record.name, commit_id)?))
@@ -352,21 +378,5 @@ fn own_branch_loses_nothing(repository: &Repository, record: &ForkRecord) -> Res
     let (Some(tip), Some(base)) = (repository.branch(branch)?, base_commit(record)?) else {
         return Ok(false);
     };
-    Ok(repository.is_ancestor(tip, base)? && is_reachable_otherwise(repository, tip, branch)?)
-}
-
-/// Whether a branch other than `branch`, a tag or a remote branch reaches `tip`.
-fn is_reachable_otherwise(repository: &Repository, tip: ObjectId, branch: &str) -> Result<bool, GitError> {
-    let dir: &Path = repository.common_dir();
-    let refs = program::run(
-        program::command(dir)
-            .args(["for-each-ref", "--format=%(refname)", "--count=2"])
-            .arg(format!("--contains={tip}"))
-            .args(["refs/heads", "refs/remotes", "refs/tags"]),
-        b"",
-    )?;
-    let own = format!("refs/heads/{branch}");
-    Ok(refs
-        .split(|&byte| byte == b'\n')
-        .any(|name| !name.is_empty() && name != own.as_bytes()))
+    Ok(repository.is_ancestor(tip, base)? && repository.reached_otherwise(tip, &[branch])?.is_some())
 }

@@ -36,6 +36,14 @@ pub fn merge(daemon: &Arc<Daemon>, by: By<'_>, request: &MergeRequest, signers: 
     merge_with(daemon, by, request, signers, None).map(|merge| Answer::Merge(Box::new(merge)))
 }
 
+/// The fork or branch that `word` names, so that it means one thing from here on.
+pub fn target_called(daemon: &Arc<Daemon>, word: &str) -> Result<String, Failure> {
+    Ok(match find_target(daemon, &daemon.repository_now()?, word)? {
+        Holder::Fork(fork) => format!("fork:{fork}"),
+        Holder::Branch(branch) | Holder::Checkout(branch, _) => format!("branch:{branch}"),
+    })
+}
+
 /// As [`merge`], with the resolutions of a review.
 pub fn merge_with(
     daemon: &Arc<Daemon>,

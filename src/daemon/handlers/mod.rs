@@ -1,11 +1,14 @@
 //! What the daemon does for each request: one module for each group of them.
 
+mod branches;
 mod forks;
+mod handoffs;
 mod lifecycle;
 mod merging;
 mod mounting;
 mod operations;
 mod paths;
+mod remotes;
 mod restoring;
 mod reviews;
 mod sequencing;
@@ -15,6 +18,7 @@ mod work;
 
 use std::sync::Arc;
 
+pub use handoffs::{commit_uncommitted, of_unmounted_later};
 pub use lifecycle::{Insistence, end_if_displaced, stop};
 pub use merging::merge;
 pub use mounting::recover;
@@ -96,10 +100,22 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
             author.map(identity_of),
             committer.map(identity_of),
         ),
+        Request::State(request) => {
+            let signers = signers(request.author.clone(), request.committer.clone());
+            remotes::make_state(daemon, &request, signers)
+        }
         Request::Merge(request) => {
             let signers = signers(request.author.clone(), request.committer.clone());
             merging::merge(daemon, by(peer, &request.command), &request, &signers)
         }
+        Request::Branches { all } => branches::list(daemon, all),
+        Request::CreateBranch(request) => branches::create(daemon, &request),
+        Request::DeleteBranches {
+            branches: names,
+            force,
+        } => branches::delete(daemon, &names, force),
+        Request::RenameBranch { from, to } => branches::rename(daemon, &from, &to),
+        Request::SwitchBranch(request) => branches::switch(daemon, by(peer, &request.command), &request),
         Request::Sequence(request) => {
             let signers = signers(request.author.clone(), request.committer.clone());
             sequencing::sequence(daemon, by(peer, &request.command), &request, &signers)
@@ -114,6 +130,7 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
             let signers = signers(request.author.clone(), request.committer.clone());
             reviews::commit(daemon, by(peer, &request.command), &request, &signers)
         }
+        Request::Handoff(request) => handoffs::answer(daemon, *request),
         Request::Changed { fork, dir, token } => monitor::changed_since(daemon, &fork, &dir, &token),
         Request::Log { fork, limit } => work::log(daemon, &fork, limit),
         Request::Stat { fork, path } => paths::stat(daemon, &fork, &path),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::handoffs;
 use crate::change::advance;
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::policy::Signers;
@@ -130,13 +131,22 @@ pub fn unmount(
     // The policy belongs to the end of a mount: without one only what was asked for is done.
     let asked_to_act = matches!(
         action,
-        Some(UnmountAction::Commit { .. } | UnmountAction::Discard | UnmountAction::Merge { .. })
+        Some(
+            UnmountAction::Commit { .. }
+                | UnmountAction::Discard
+                | UnmountAction::Merge { .. }
+                | UnmountAction::Handoff { .. }
+        )
     );
     if !turn.is_mounted() && !record.mounted && !asked_to_act {
         return Err(
             Failure::new(ErrorCode::NotMounted, format!("{name} is not mounted"))
                 .hint(format!("`tine mount {name}` mounts it")),
         );
+    }
+    if let Some(UnmountAction::Handoff { to, .. }) = &action {
+        // What a policy names may be gone by now: that keeps nothing mounted.
+        handoffs::named_parent(daemon, to.as_deref())?;
     }
     let action = action.unwrap_or_else(|| policy::default_action(&record.on_unmount, name));
     let mode = match force {
@@ -148,7 +158,15 @@ pub fn unmount(
     if mount_before.is_some() {
         let fork = turn.open()?;
         turn.settle(&daemon.repository, &fork)?;
-        if !matches!(action, UnmountAction::Keep) {
+        let leaves_layer = matches!(
+            action,
+            UnmountAction::Keep
+                | UnmountAction::Handoff {
+                    include_uncommitted: false,
+                    ..
+                }
+        );
+        if !leaves_layer {
             // On a disk that fails it could be neither acted upon nor mounted again.
             fork.workspace.sync()?;
         }
@@ -178,17 +196,28 @@ pub fn unmount(
     }
     drop(turn);
     let policy = policy::policy_of(&action);
-    let merge = match action {
+    let (mut merge, mut handoff, mut trouble) = (None, None, None);
+    match action {
         UnmountAction::Merge { into, message } => {
-            Some(policy::merge(daemon, by, name, into, message, &signers)?)
+            merge = Some(policy::merge(daemon, by, name, into, message, &signers)?);
         }
-        UnmountAction::Keep | UnmountAction::Commit { .. } | UnmountAction::Discard => None,
-    };
+        UnmountAction::Handoff { to, .. } => match handoffs::of_unmounted(daemon, name, to.as_deref()) {
+            Ok(record) => handoff = Some(Box::new(handoffs::info(daemon, record))),
+            Err(failure) => {
+                log::error!("{failure}");
+                slot.set_trouble(Some(failure.clone()));
+                trouble = Some(failure);
+            }
+        },
+        UnmountAction::Keep | UnmountAction::Commit { .. } | UnmountAction::Discard => {}
+    }
     Ok(Answer::Unmounted(Unmounted {
         fork: name.clone(),
         policy,
         commit: outcome.commit,
         snapshot: outcome.snapshot,
         merge,
+        handoff,
+        trouble,
     }))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::paths::{looking, parse};
-use super::snapshots;
+use super::{branches, snapshots};
 use crate::attr::Timestamp;
 use crate::change::advance::{self, Step, UpdateStep};
 use crate::daemon::convert::REPORT;
@@ -137,7 +137,17 @@ fn move_back(
     let daemon = turn.daemon;
     let repository = daemon.repository_now()?;
     let open = turn.open()?;
-    if repository.head_of(open.worktree.git_dir())?.commit_id() != Some(stands_on) {
+    let head = repository.head_of(open.worktree.git_dir())?;
+    let _branches = daemon.branches.lock();
+    if let Some(switch) = &moved.switch {
+        branches::check_way_back(
+            daemon,
+            &repository,
+            turn.name(),
+            &head,
+            (switch, back_to, stands_on),
+        )?;
+    } else if head.commit_id() != Some(stands_on) {
         return Err(
             Failure::new(ErrorCode::CannotUndo, "HEAD has moved on since then").hint(format!(
                 "`git revert -m 1 {stands_on}` in the mount takes it back by a commit of its own"
@@ -160,6 +170,7 @@ fn move_back(
         from: Some(stands_on),
         to: back_to,
         update,
+        switch: moved.switch.as_ref().map(|switch| switch.reversed()),
         reflog: by.command.to_owned(),
         kind: match direction {
             Direction::Undo => OperationKind::Undo,

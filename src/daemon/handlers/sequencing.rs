@@ -4,6 +4,7 @@
 //! where the target goes, in one step. With conflicts nothing moves; a review keeps the sequence, and runs it again.
 
 mod building;
+mod mailboxes;
 mod reviewing;
 
 use std::path::PathBuf;
@@ -40,6 +41,8 @@ const ATTEMPTS: usize = 4;
 pub struct Asked {
     /// A fork or branch.
     pub into: String,
+    /// Whether anything uncommitted is in the way.
+    pub is_clean: bool,
     pub wish: Wish,
     /// Where revisions are understood.
     pub git_dir: PathBuf,
@@ -60,8 +63,17 @@ pub struct Standing {
 
 /// Does what `request` says, or says what would come of it.
 pub fn sequence(daemon: &Arc<Daemon>, by: By<'_>, request: &SequenceRequest, signers: &Signers) -> Response {
+    let (default_into, is_clean) = match &request.wish {
+        SequenceWish::Mailbox { handoff, force, .. } => (mailboxes::check(daemon, *handoff, *force)?, !force),
+        _ => (None, false),
+    };
+    let Some(into) = request.into.clone().or(default_into) else {
+        return Err(Failure::new(ErrorCode::Usage, "no target is named")
+            .hint("name a fork or branch: `--into TARGET`"));
+    };
     let asked = Asked {
-        into: request.into.clone(),
+        into,
+        is_clean,
         wish: wish_of(daemon, &request.wish)?,
         git_dir: request.git_dir.clone(),
         merge: MergeOptions {
@@ -75,6 +87,7 @@ pub fn sequence(daemon: &Arc<Daemon>, by: By<'_>, request: &SequenceRequest, sig
         review: request.review,
     };
     let done = carry_out(daemon, by, &asked, signers, None)?;
+    mailboxes::note_applied(daemon, &asked, &done);
     Ok(Answer::Sequenced(Box::new(done)))
 }
 
@@ -104,6 +117,12 @@ fn wish_of(daemon: &Daemon, wish: &SequenceWish) -> Result<Wish, Failure> {
             patch: write_content(daemon, &daemon.repository_now()?, content)?.to_string(),
             strip: *strip,
             reverse: *reverse,
+            three_way: *three_way,
+        },
+        SequenceWish::Mailbox {
+            handoff, three_way, ..
+        } => Wish::Mailbox {
+            handoff: *handoff,
             three_way: *three_way,
         },
     })
@@ -139,6 +158,9 @@ pub fn carry_out(
     let mut attempt = 1;
     loop {
         let outcome = on_target(daemon, by, asked, |target| {
+            if asked.is_clean {
+                target.refuse_uncommitted()?;
+            }
             let now = standing(target, asked)?;
             let sequence = match review.and_then(|review| Some((review, review.work.as_ref()?))) {
                 Some((review, _)) if !reviewing::moved_from(review, &now).is_empty() => {
@@ -281,7 +303,7 @@ fn go(target: &Target<'_>, asked: &Asked, now: &Standing, ran: &Ran) -> Result<O
     let (kind, reason) = match &asked.wish {
         Wish::Update { .. } => (OperationKind::Update, SnapshotReason::BeforeUpdate),
         Wish::CherryPick { .. } => (OperationKind::CherryPick, SnapshotReason::BeforeCherryPick),
-        Wish::Patch { .. } => (OperationKind::Apply, SnapshotReason::BeforeApply),
+        Wish::Patch { .. } | Wish::Mailbox { .. } => (OperationKind::Apply, SnapshotReason::BeforeApply),
     };
     if let (Wish::Patch { .. }, Some(turn), Some(from), Some(to)) =
         (&asked.wish, target.turn, now.view, ran.view)
@@ -320,6 +342,7 @@ fn go(target: &Target<'_>, asked: &Asked, now: &Standing, ran: &Ran) -> Result<O
         from: now.tip.commit_id,
         to,
         update,
+        switch: None,
         reflog: target.by.command.to_owned(),
         kind,
         undoes: None,
@@ -364,7 +387,7 @@ fn commits(repository: &Repository, sequence: &Sequence, ran: &Ran) -> Result<Ve
                 let id = ObjectId::from_hex(commit.as_bytes()).map_err(GitError::library("read an id"))?;
                 (Some(commit.clone()), repository.commit_info(id)?.summary)
             }
-            Item::Mail { subject, .. } => (None, subject.clone()),
+            Item::Mail { commit, subject, .. } => (commit.clone(), subject.clone()),
             Item::Patch { .. } | Item::Uncommitted { .. } => continue,
         };
         lines.push(SequencedCommit {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::change::advance::{self, Step};
+use crate::change::changeset::{self, Blobs};
 use crate::change::merge::Tip;
 use crate::daemon::convert::REPORT;
 use crate::daemon::failure::{ErrorCode, Failure};
@@ -73,6 +74,29 @@ impl Target<'_> {
     fn turn(&self) -> Result<&Turn<'_>, Failure> {
         self.turn
             .ok_or_else(|| Failure::new(ErrorCode::Internal, "a fork is changed out of turn").hint(REPORT))
+    }
+
+    /// Refuses where something is uncommitted in it.
+    pub fn refuse_uncommitted(&self) -> Result<(), Failure> {
+        let (what, is_clean) = match self.holder {
+            Holder::Branch(_) => return Ok(()),
+            Holder::Checkout(_, dir) => (
+                format!("the checkout at {}", dir.display()),
+                self.repository.is_checkout_clean(dir)?,
+            ),
+            Holder::Fork(fork) => {
+                let changeset = changeset::changeset(self.repository, &*self.turn()?.open()?, Blobs::Hash)?;
+                (fork.to_string(), changeset.changes.is_empty())
+            }
+        };
+        match is_clean {
+            true => Ok(()),
+            false => Err(Failure::new(
+                ErrorCode::UncommittedChanges,
+                format!("{what} has changes that are not committed"),
+            )
+            .hint("commit them first; with `--force` they stay as they are, where nothing comes to their places")),
+        }
     }
 
     /// Whether it could move so.

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::Merge;
+use super::{HandoffInfo, Merge, RemoteFork};
+use crate::daemon::failure::Failure;
 use crate::path::text::{PathText, host_path, optional_host_path};
 use crate::workspace::{
     CarryWish, ForkName, MountSettings, MountWishes, Parent, SnapshotEvery, SnapshotReason, UnmountPolicy,
@@ -37,6 +38,9 @@ pub struct NewRequest {
     /// The fork to begin as, or `fork@snapshot`.
     #[serde(default)]
     pub from_fork: Option<String>,
+    /// The fork on a remote to take up, as it was last fetched or sent.
+    #[serde(default)]
+    pub from_remote: Option<RemoteFork>,
     pub branch: Option<String>,
     /// Default: `<repository>.forks/<fork>`, or beneath `tine.mountRoot`.
     /// Absolute.
@@ -73,6 +77,13 @@ pub enum UnmountAction {
     /// Commits and merges; conflicts become a review.
     Merge {
         into: Option<String>,
+        message: Option<String>,
+    },
+    /// Hands over what is committed.
+    Handoff {
+        to: Option<String>,
+        /// What is not is committed first.
+        include_uncommitted: bool,
         message: Option<String>,
     },
 }
@@ -139,6 +150,12 @@ pub struct Unmounted {
     /// What came of merging it.
     #[serde(default)]
     pub merge: Option<Box<Merge>>,
+    /// What was handed over.
+    #[serde(default)]
+    pub handoff: Option<Box<HandoffInfo>>,
+    /// Why nothing was. The fork is unmounted in any case.
+    #[serde(default)]
+    pub trouble: Option<Failure>,
 }
 
 /// One snapshot.

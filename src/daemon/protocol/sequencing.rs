@@ -15,8 +15,8 @@ use crate::workspace::ForkName;
 /// What is to be done on a fork or branch.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SequenceRequest {
-    /// A fork, or where that has a meaning a branch.
-    pub into: String,
+    /// A fork, or of a handoff a branch; default: whom the handoff is for.
+    pub into: Option<String>,
     pub wish: SequenceWish,
     /// Where revisions are understood: the private git directory of a worktree.
     #[serde(with = "host_path")]
@@ -52,6 +52,13 @@ pub enum SequenceWish {
         strip: u8,
         reverse: bool,
         three_way: bool,
+    },
+    /// A handoff is applied.
+    Mailbox {
+        handoff: u64,
+        three_way: bool,
+        /// Again, or where something is uncommitted.
+        force: bool,
     },
 }
 

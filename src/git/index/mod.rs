@@ -7,6 +7,7 @@
 mod base;
 mod lock;
 mod removed;
+mod staged;
 mod update;
 mod writer;
 
@@ -16,6 +17,7 @@ mod tests;
 pub use self::base::{BaseStat, write_base_index};
 pub use self::lock::{PreparedIndex, UpdatedIndex, release_stale_lock};
 pub use self::removed::{RemovedPath, removed_paths};
+pub use self::staged::IndexTree;
 #[cfg(test)]
 use self::update::update_index;
 pub use self::update::{IndexChange, IndexTarget, KnownState, prepare_index};

@@ -69,7 +69,7 @@ pub enum OperationKind {
     Revert,
     Undo,
     Redo,
-    /// The whole fork went to another state.
+    /// The whole fork went to another state, or its HEAD to another branch.
     Switch,
     /// HEAD went to a commit that has more, and the view with it.
     Merge,
@@ -145,6 +145,49 @@ pub struct HeadMove {
     /// Where what is uncommitted was merged along.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update: Option<Box<UpdateMove>>,
+    /// Where HEAD is put on another branch, and no branch moves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switch: Option<Box<SwitchMove>>,
+}
+
+/// The branches (short names) that HEAD is on before and after; `None` where it is detached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchMove {
+    pub from: Option<String>,
+    pub to: Option<String>,
+    /// Where `to` is made for it: what its reflog says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begins: Option<String>,
+}
+
+impl SwitchMove {
+    /// The way back; a branch that was made stays.
+    pub fn reversed(&self) -> SwitchMove {
+        SwitchMove {
+            from: self.to.clone(),
+            to: self.from.clone(),
+            begins: None,
+        }
+    }
+}
+
+impl HeadMove {
+    /// The way back.
+    pub fn reversed(self) -> HeadMove {
+        HeadMove {
+            from: self.to,
+            to: self.from,
+            update: self.update.map(|update| {
+                Box::new(UpdateMove {
+                    view_from: update.view_to,
+                    view_to: update.view_from,
+                    point_from: update.point_to,
+                    point_to: update.point_from,
+                })
+            }),
+            switch: self.switch.map(|switch| Box::new(switch.reversed())),
+        }
+    }
 }
 
 /// What an update moves beside HEAD. Ids are in hex.

@@ -42,6 +42,20 @@ pub struct ParentOptions {
     pub snapshot: Option<SnapshotRecord>,
 }
 
+/// A commit whose tree a new fork's view is, uncommitted where HEAD's is another.
+#[derive(Debug, Clone)]
+pub struct TakeUp {
+    pub commit_id: ObjectId,
+    /// Where HEAD is; `None` on a branch without a commit.
+    pub head: Option<ObjectId>,
+    /// The commit that the fork counts as made from.
+    pub base: Option<ObjectId>,
+    /// Where the fork's own commits begin; `None` where all are.
+    pub fork_point: Option<ObjectId>,
+    /// Where it was found, for the reflog.
+    pub origin: String,
+}
+
 /// What a new fork begins with.
 pub(super) struct Beginning {
     pub base: Arc<Base>,
@@ -62,6 +76,11 @@ pub(super) enum IndexSource {
     File { path: PathBuf, is_base: bool },
     /// git makes it from the tree of this commit.
     Commit(ObjectId),
+    /// A copy of this one, which is the base's, as far as it says what HEAD's commit says; the rest of that is unread.
+    Head {
+        path: PathBuf,
+        commit_id: Option<ObjectId>,
+    },
 }
 
 impl Beginning {
@@ -91,6 +110,19 @@ impl Beginning {
                 let mut git = program::command(worktree.git_dir());
                 git.arg("--git-dir").arg(worktree.git_dir());
                 program::run(git.arg("read-tree").arg(commit_id.to_string()), b"")?;
+            }
+            IndexSource::Head { path, commit_id } => {
+                let mut git = program::command(worktree.git_dir());
+                git.arg("--git-dir").arg(worktree.git_dir()).arg("read-tree");
+                match commit_id {
+                    // What is the same keeps what is known of the file.
+                    Some(commit_id) => {
+                        copy_index(path, &worktree.index_path())?;
+                        git.args(["-i", "-m"]).arg(commit_id.to_string());
+                    }
+                    None => drop(git.arg("--empty")),
+                }
+                program::run(&mut git, b"")?;
             }
         }
         files::sync_files_in(worktree.git_dir())
@@ -186,6 +218,29 @@ impl Store {
                 snapshot: parent.snapshot.as_ref().map(|snapshot| snapshot.name.clone()),
             }),
         })
+    }
+
+    /// A state: its view is the base, with nothing over it, whatever HEAD's tree is.
+    pub(super) fn beginning_with(
+        &self,
+        prepared: PreparedBase,
+        take_up: &TakeUp,
+        carry: Option<CarryRecord>,
+    ) -> Result<Beginning, StoreError> {
+        let head_tree = match take_up.head {
+            Some(commit_id) => self.repository.commit_info(commit_id)?.tree_id,
+            None => self.repository.empty_tree_id(),
+        };
+        let is_committed = head_tree == prepared.base.tree_id();
+        let path = prepared.index.clone();
+        let mut beginning = Beginning::at(prepared, take_up.base, carry);
+        if !is_committed {
+            beginning.index = IndexSource::Head {
+                path,
+                commit_id: take_up.head,
+            };
+        }
+        Ok(beginning)
     }
 
     /// The base of `commit_id`, with the settings of now.

@@ -83,11 +83,15 @@ impl Store {
         // Outside the lock: a large tree's first index takes a while, and other forks go on meanwhile.
         let prepared = match options.parent {
             None => {
-                let base = self.base_at(start.commit_id)?;
+                let stands_on = match &options.take_up {
+                    Some(take_up) => Some(take_up.commit_id),
+                    None => start.commit_id,
+                };
+                let base = self.base_at(stands_on)?;
                 let chosen = self.choose_carried(&options.carry, &base)?;
                 let from = chosen.as_ref().and_then(CarryRecord::shows_files_of);
                 let ForkOptions { uid, gid, umask, .. } = *options;
-                let prepared = self.prepare_base(start.commit_id, uid, gid, umask, None, from)?;
+                let prepared = self.prepare_base(stands_on, uid, gid, umask, None, from)?;
                 Some((prepared, chosen))
             }
             Some(_) => None,
@@ -97,7 +101,10 @@ impl Store {
         self.check_is_free(name)?;
         let beginning = match (&options.parent, prepared) {
             (Some(parent), _) => self.beginning_in(parent, start.commit_id, &options.carry)?,
-            (None, Some((prepared, chosen))) => Beginning::at(prepared, start.commit_id, chosen),
+            (None, Some((prepared, chosen))) => match &options.take_up {
+                Some(take_up) => self.beginning_with(prepared, take_up, chosen)?,
+                None => Beginning::at(prepared, start.commit_id, chosen),
+            },
             (None, None) => return Err(StoreError::NoSuchFork(name.to_string())),
         };
         let fork_dir = self.places.fork(name);
@@ -117,8 +124,8 @@ impl Store {
                 true => Ok(self.repository.delete_branch(branch, commit_id)?),
                 false => Ok(()),
             });
-            undo.push(|| release_refs(&self.repository, name.as_str()));
         }
+        undo.push(|| release_refs(&self.repository, name.as_str()));
         let worktree = LinkedWorktree::register(
             &self.repository,
             name.as_str(),
@@ -130,6 +137,10 @@ impl Store {
         undo.push(move || Ok(registered.remove()?));
         undo.push(|| files::remove_dir(&layer_dir));
 
+        let fork_point = match &options.take_up {
+            Some(take_up) => take_up.fork_point,
+            None => start.commit_id,
+        };
         let record = ForkRecord {
             name: name.clone(),
             created_secs: Timestamp::now().secs,
@@ -139,8 +150,9 @@ impl Store {
             conversions: Some(beginning.base.settings().clone()),
             parent: beginning.parent.clone(),
             branch: branch.to_owned(),
+            head_branch: None,
             from_branch: start.from_branch.clone(),
-            fork_point: start.commit_id.map(|id| id.to_string()),
+            fork_point: fork_point.map(|id| id.to_string()),
             advancing: None,
             worktree_id: worktree.id().to_owned(),
             on_unmount: options.on_unmount.clone(),
@@ -170,6 +182,12 @@ impl Store {
         if let Some(parent) = &beginning.parent {
             // Its layers may hold blobs of every HEAD that it had.
             steps.push(Box::new(|| self.hold_kept(&parent.fork, name)));
+        }
+        if let Some(take_up) = &options.take_up {
+            // The base's tree is the commit's, which nothing else may reach.
+            steps.push(Box::new(|| {
+                Ok(self.repository.hold(name.as_str(), take_up.commit_id)?)
+            }));
         }
         let base_commit = beginning
             .base_commit
@@ -287,10 +305,11 @@ impl Store {
             "the worktree of the fork {} is gone, registering it again",
             record.name
         );
-        let branch = format!("refs/heads/{}", record.branch);
-        let tip = match self.repository.checked_out_at(&record.branch)? {
+        let name = record.head_branch.as_ref().unwrap_or(&record.branch);
+        let branch = format!("refs/heads/{name}");
+        let tip = match self.repository.checked_out_at(name)? {
             Some(_) => None,
-            None => self.repository.branch(&record.branch)?,
+            None => self.repository.branch(name)?,
         };
         let base_commit = record
             .base_commit
@@ -347,9 +366,10 @@ impl Store {
         if let Some(at) = repository.checked_out_at(&branch)? {
             return Err(GitError::BranchCheckedOut { branch, at }.into());
         }
-        let wanted = match &options.from {
-            Some(revision) => Some(repository.resolve_commit(&options.git_dir, revision)?),
-            None => None,
+        let wanted = match (&options.take_up, &options.from) {
+            (Some(take_up), _) => take_up.head,
+            (None, Some(revision)) => Some(repository.resolve_commit(&options.git_dir, revision)?),
+            (None, None) => None,
         };
         let tip = repository.branch(&branch)?;
         if let Some(tip) = tip {
@@ -358,12 +378,17 @@ impl Store {
                 Some(parent) => self.head_of_parent(parent)?,
                 None => wanted,
             };
-            let is_asked_for = options.branch.is_some() && wanted.is_none_or(|wanted| wanted == tip);
+            let is_asked_for = match &options.take_up {
+                // Its commits are those of the state, or others.
+                Some(_) => wanted == Some(tip),
+                None => options.branch.is_some() && wanted.is_none_or(|wanted| wanted == tip),
+            };
             if !is_asked_for {
                 return Err(GitError::BranchExists(branch).into());
             }
         }
         let commit_id = match (&options.parent, tip.or(wanted)) {
+            (None, None) if options.take_up.is_some() => None,
             (None, Some(commit_id)) => Some(commit_id),
             (None, None) => repository.head_of(&options.git_dir)?.commit_id(),
             (Some(parent), _) => self.head_of_parent(parent)?,
@@ -385,6 +410,7 @@ impl Store {
         };
         match (&options.parent, options.from.as_deref()) {
             (Some(parent), _) => head_of(parent.fork.worktree.git_dir()),
+            _ if options.take_up.is_some() => head_of(&options.git_dir),
             (None, None | Some("HEAD" | "@")) => head_of(&options.git_dir),
             (None, Some(revision)) => {
                 let name = revision.strip_prefix("refs/heads/").unwrap_or(revision);
@@ -414,9 +440,10 @@ impl Store {
         commit_id: ObjectId,
         options: &ForkOptions,
     ) -> Result<(), StoreError> {
-        let origin = match &options.parent {
-            Some(parent) => parent.name.as_str(),
-            None => options.from.as_deref().unwrap_or("HEAD"),
+        let origin = match (&options.parent, &options.take_up) {
+            (Some(parent), _) => parent.name.as_str(),
+            (None, Some(take_up)) => &take_up.origin,
+            (None, None) => options.from.as_deref().unwrap_or("HEAD"),
         };
         let reflog = format!("branch: Created from {origin}");
         Ok(self.repository.create_branch(branch, commit_id, &reflog)?)

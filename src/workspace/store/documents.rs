@@ -1,13 +1,16 @@
-//! Small records of what stands above the forks: one atomically replaced file each, `<store>/<shelf>/<id>.json`.
+//! Small records of what stands above the forks: one atomically replaced file each, `<store>/<shelf>/<id>.json`. A record may
+//! have a file of any size beside it, which comes and goes whole: `<store>/<shelf>/<id>.<kind>`.
 
+use std::ffi::OsStr;
 use std::fs::DirBuilder;
+use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Store, files};
+use super::{Places, Store, files};
 use crate::workspace::StoreError;
 
 /// A kind of records.
@@ -15,18 +18,23 @@ use crate::workspace::StoreError;
 pub enum Shelf {
     /// Merges with conflicts that are being resolved.
     Reviews,
+    /// Finished work of forks, to be applied.
+    Handoffs,
 }
 
 impl Shelf {
+    pub(super) const ALL: [Shelf; 2] = [Shelf::Reviews, Shelf::Handoffs];
+
     pub(super) fn dir_name(self) -> &'static str {
         match self {
             Shelf::Reviews => "reviews",
+            Shelf::Handoffs => "handoffs",
         }
     }
 }
 
 impl Store {
-    /// Puts a new record on the shelf, made for its number: one past the highest there. Whatever else it needs is there when
+    /// Puts a new record on the shelf, made for its number: one past the highest that one ever had. Whatever else it needs is there when
     /// `make` is done.
     pub fn add_document<T: Serialize, E: From<StoreError>>(
         &self,
@@ -40,8 +48,7 @@ impl Store {
             .mode(0o700)
             .create(&dir)
             .map_err(StoreError::io("create", &dir))?;
-        let highest = self.document_ids(shelf)?.last().copied().unwrap_or(0);
-        let id = highest.saturating_add(1);
+        let id = self.highest_id(shelf)?.saturating_add(1);
         let document = make(id)?;
         files::write_json(&self.document(shelf, id), &document)?;
         Ok(document)
@@ -77,8 +84,56 @@ impl Store {
         Ok((documents, damaged))
     }
 
-    /// Sorted.
-    fn document_ids(&self, shelf: Shelf) -> Result<Vec<u64>, StoreError> {
+    /// Removes the record of that number, and the file beside it. The number is not used again.
+    pub fn remove_document(&self, shelf: Shelf, id: u64, attachment: &str) -> Result<(), StoreError> {
+        let _admin = self.admin.lock();
+        files::write_json(&self.highest(shelf), &self.highest_id(shelf)?)?;
+        let path = self.document(shelf, id);
+        files::remove_file(&path)?;
+        // Found without its record it is removed when the store is opened.
+        files::remove_file(&self.attachment(shelf, id, attachment))?;
+        files::sync_parent(&path)
+    }
+
+    /// Puts the file, which `fill` makes at the path that it is given, beside the record of that number: whole, durably, in the
+    /// place of what was there.
+    pub fn attach<T, E: From<StoreError>>(
+        &self,
+        shelf: Shelf,
+        id: u64,
+        attachment: &str,
+        fill: impl FnOnce(&Path) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut filled = None;
+        files::replace_atomically(&self.attachment(shelf, id, attachment), |path| {
+            filled = Some(fill(path)?);
+            Ok::<_, E>(())
+        })?;
+        filled.ok_or_else(|| {
+            let path = self.attachment(shelf, id, attachment);
+            E::from(StoreError::io("write", &path)(ErrorKind::WriteZero.into()))
+        })
+    }
+
+    /// Where the file beside the record of that number is, if it is.
+    pub fn attachment(&self, shelf: Shelf, id: u64, attachment: &str) -> PathBuf {
+        self.shelf_dir(shelf).join(format!("{id}.{attachment}"))
+    }
+
+    /// The highest number that a record ever had.
+    fn highest_id(&self, shelf: Shelf) -> Result<u64, StoreError> {
+        let noted: Option<u64> = files::read_json(&self.highest(shelf))?;
+        let there = self.document_ids(shelf)?.last().copied();
+        Ok(noted.max(there).unwrap_or(0))
+    }
+
+    /// Notes the highest number where the record that had it may be gone.
+    fn highest(&self, shelf: Shelf) -> PathBuf {
+        self.shelf_dir(shelf).join("highest")
+    }
+
+    /// The numbers of all records, sorted.
+    pub fn document_ids(&self, shelf: Shelf) -> Result<Vec<u64>, StoreError> {
         let mut ids: Vec<u64> = files::list(&self.shelf_dir(shelf))?
             .iter()
             .filter_map(|path| path.file_name()?.to_str()?.strip_suffix(".json")?.parse().ok())
@@ -94,4 +149,20 @@ impl Store {
     fn document(&self, shelf: Shelf, id: u64) -> PathBuf {
         self.shelf_dir(shelf).join(format!("{id}.json"))
     }
+}
+
+/// Removes what a process that died has left: half-written files, and those beside no record.
+pub(super) fn clean_shelves(places: &Places) -> Result<(), StoreError> {
+    for shelf in Shelf::ALL {
+        let dir = places.root().join(shelf.dir_name());
+        for path in files::list(&dir)? {
+            let text = |part: Option<&OsStr>| part.and_then(OsStr::to_str).unwrap_or_default().to_owned();
+            let is_numbered = text(path.file_stem()).parse::<u64>().is_ok();
+            let is_temporary = text(path.file_name()).ends_with(files::TEMPORARY_SUFFIX);
+            if is_temporary || is_numbered && !path.with_extension("json").exists() {
+                files::remove_file(&path)?;
+            }
+        }
+    }
+    Ok(())
 }

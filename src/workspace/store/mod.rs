@@ -8,6 +8,7 @@
 //! forks/<name>/traces.json    there only while the fork is being made or removed: what it has elsewhere
 //! layers/<id>/                layers; next id in layers/next
 //! bases/                      cached indexes of bases
+//! reviews/, handoffs/         records of what stands above the forks, and files beside them
 //! spool/, scratch/            for the life of a process: large blobs, what is above a snapshot that is looked into
 //! daemon.sock, daemon.log     the daemon's
 //! ```
@@ -59,7 +60,7 @@ use crate::git::{
 use crate::layer::{FrozenLayer, Layer, LayerError, LayerId, LayerStack};
 use crate::path::{EntryName, RepoPath};
 
-pub use beginning::ParentOptions;
+pub use beginning::{ParentOptions, TakeUp};
 pub use collect::Collection;
 pub use documents::Shelf;
 pub use files::ScratchDir;
@@ -94,6 +95,8 @@ pub struct ForkOptions {
     pub from: Option<String>,
     /// The fork to begin as, uncommitted changes and all; then `from` says nothing.
     pub parent: Option<ParentOptions>,
+    /// The state to take up; then `from` says nothing either.
+    pub take_up: Option<TakeUp>,
     /// The branch (short name) to be on; default `tine/<name>`. Made where it does not exist.
     pub branch: Option<String>,
     pub mount_dir: PathBuf,

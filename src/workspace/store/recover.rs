@@ -8,11 +8,11 @@ use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::documents::Shelf;
+use super::documents::clean_shelves;
 use super::files;
 use super::{Places, fork_of_lock_reason};
 use crate::git::index::release_stale_lock;
-use crate::git::refs::is_for_layers;
+use crate::git::refs::{STATE, is_for_layers};
 use crate::git::worktree::remove_unfinished;
 use crate::git::{LinkedWorktree, ObjectId, Repository};
 use crate::workspace::StoreError;
@@ -24,7 +24,7 @@ const MAX_CACHED_INDEXES: usize = 16;
 /// The labels beneath `refs/tine/<fork>/` that live and die with the fork; `discarded-<n>` outlive it.
 pub(super) fn release_refs(repository: &Repository, fork: &str) -> Result<(), StoreError> {
     for (label, _) in repository.kept(fork)? {
-        if is_for_layers(&label) || label.starts_with("snapshot-") {
+        if is_for_layers(&label) || label == STATE || label.starts_with("snapshot-") {
             repository.release(fork, &label)?;
         }
     }
@@ -121,7 +121,7 @@ pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), Stor
     files::remove_dir(&places.scratch())?;
     remove_temporaries(places.root())?;
     remove_temporaries(&places.layers())?;
-    remove_temporaries(&places.root().join(Shelf::Reviews.dir_name()))?;
+    clean_shelves(places)?;
     clean_bases(places)
 }
 

@@ -25,6 +25,7 @@ fn options(repository: &TestRepository, fork: &str) -> ForkOptions {
         git_dir: repository.open().common_dir().to_owned(),
         from: None,
         parent: None,
+        take_up: None,
         branch: None,
         mount_dir: repository.dir().join("../forks").join(fork),
         mounted: false,

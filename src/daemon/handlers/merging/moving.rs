@@ -56,6 +56,7 @@ impl Merging<'_> {
             from: before.commit_id,
             to,
             update: None,
+            switch: None,
             reflog: self.request.command.clone(),
             kind: OperationKind::Merge,
             undoes: None,

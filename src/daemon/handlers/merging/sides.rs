@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Merging, turn_of};
+use crate::change::branches;
 use crate::change::changeset::{self, Blobs};
 use crate::change::merge::Tip;
 use crate::change::{ChangeError, FoundPoint, Point, PointTree, snapshots};
@@ -221,6 +222,7 @@ pub(super) fn default_target(
                 .hint("name a fork or branch: `--into TARGET`"));
         }
     };
+    branches::follow(&daemon.store, repository)?;
     match daemon.store.record(fork)?.from_branch {
         Some(branch) => holder_of(daemon, repository, &branch),
         None => Err(Failure::new(

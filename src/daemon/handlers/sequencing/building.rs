@@ -1,6 +1,7 @@
 //! Sequences, made of wishes and of how things are.
 
-use super::{Asked, Standing};
+use super::{Asked, Standing, mailboxes};
+use crate::change::branches;
 use crate::change::sequence::{Item, Sequence, Wish};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::handlers::target::{Target, fork_called};
@@ -38,6 +39,9 @@ pub fn build(target: &Target<'_>, asked: &Asked, now: &Standing) -> Result<Seque
             reverse: *reverse,
             three_way: *three_way,
         }])),
+        Wish::Mailbox { handoff, three_way } => {
+            mailboxes::items(target, *handoff, *three_way).map(Sequence::of)
+        }
     }
 }
 
@@ -58,7 +62,10 @@ pub fn upstream(target: &Target<'_>, asked: &Asked) -> Result<Option<ObjectId>, 
             }
             return Ok(Some(repository.resolve_commit(&asked.git_dir, word)?));
         }
-        (None, Some(turn)) => turn.record()?.from_branch,
+        (None, Some(turn)) => {
+            branches::follow(&daemon.store, repository)?;
+            turn.record()?.from_branch
+        }
         (None, None) => None,
     };
     let Some(branch) = branch else {

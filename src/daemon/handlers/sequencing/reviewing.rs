@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{Asked, Standing, build, carry_out, on_target, options, standing};
+use super::{Asked, Standing, build, carry_out, mailboxes, on_target, options, standing};
 use crate::attr::Timestamp;
 use crate::change::merge::FastForward;
 use crate::change::rerere;
@@ -83,6 +83,7 @@ fn what(wish: &Wish) -> String {
         }
         Wish::CherryPick { commits, .. } => format!("cherry-pick of {}", commits.join(" ")),
         Wish::Patch { .. } => "a patch".to_owned(),
+        Wish::Mailbox { handoff, .. } => format!("handoff {handoff}"),
     }
 }
 
@@ -183,7 +184,9 @@ pub fn commit_review(
     if request.message.is_some() {
         asked.message.clone_from(&request.message);
     }
-    carry_out(daemon, by, &asked, signers, Some(record))
+    let done = carry_out(daemon, by, &asked, signers, Some(record))?;
+    mailboxes::note_applied(daemon, &asked, &done);
+    Ok(done)
 }
 
 /// What the review came from.
@@ -193,6 +196,8 @@ fn asked_of(record: &ReviewRecord) -> Result<Asked, Failure> {
     };
     Ok(Asked {
         into: record.merge.into.clone(),
+        // Nobody changed it since it was planned.
+        is_clean: false,
         wish: work.wish.clone(),
         git_dir: record.merge.git_dir.clone(),
         merge: record.merge.options(),

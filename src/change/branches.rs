@@ -1,0 +1,426 @@
+//! The repository's branches as forks have to do with them: who has one checked out, which fork one was made for, and what forks
+//! remember of one that is renamed or deleted.
+//!
+//! HEAD of a fork's worktree says which branch the fork is on. Its record names the branch that it was made on and the one that
+//! it came from; both follow a renaming, by tine at once, by git when somebody looks ([`follow`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::PathBuf;
+
+use super::changeset::{self, Blobs};
+use super::{ChangeError, FoundPoint, Point, PointTree, snapshots};
+use crate::git::{BranchTip, Checkout, Distance, Head, ObjectId, Repository};
+use crate::workspace::{ForkName, ForkRecord, Store};
+
+/// Who has a branch checked out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Holder {
+    Fork(ForkName, PathBuf),
+    /// The main checkout.
+    Main(PathBuf),
+    /// Another worktree of git's.
+    Worktree(PathBuf),
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Holder::Fork(fork, dir) => write!(f, "in the fork {fork}, at {}", dir.display()),
+            Holder::Main(dir) => write!(f, "in the main checkout, at {}", dir.display()),
+            Holder::Worktree(dir) => write!(f, "in the worktree at {}", dir.display()),
+        }
+    }
+}
+
+/// One branch.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    pub tip: BranchTip,
+    pub holder: Option<Holder>,
+    /// The fork that it was made for.
+    pub made_for: Option<ForkName>,
+    /// The branch (short name) or commit (in hex) that it came from, and how far it is from there.
+    pub came_from: Option<(String, Distance)>,
+}
+
+/// What a branch begins at.
+#[derive(Debug, Clone)]
+pub struct Start {
+    pub point: Point,
+    pub others: Vec<Point>,
+    pub commit_id: ObjectId,
+    /// Whether the view there has something that the commit has not.
+    pub is_uncommitted: bool,
+}
+
+/// A branch that was deleted.
+#[derive(Debug, Clone)]
+pub struct DeletedBranch {
+    pub branch: String,
+    pub commit_id: ObjectId,
+    /// The ref that keeps the commit, where nothing else does.
+    pub kept_as: Option<String>,
+}
+
+/// What a fork cannot be called, and so no fork's: the refs beneath keep what was reached by branches alone.
+const KEPT_OF_BRANCHES: &str = "_branches";
+
+/// How the numbers begin of what is kept there.
+const KEPT_LABEL: &str = "deleted-";
+
+/// Everybody's branches.
+pub struct Known<'s> {
+    store: &'s Store,
+    repository: &'s Repository,
+    checkouts: Vec<Checkout>,
+    /// Those that can be read.
+    pub records: Vec<ForkRecord>,
+}
+
+impl<'s> Known<'s> {
+    pub fn now(store: &'s Store, repository: &'s Repository) -> Result<Known<'s>, ChangeError> {
+        Ok(Known {
+            store,
+            repository,
+            checkouts: repository.checkouts()?,
+            records: store.records().0,
+        })
+    }
+
+    /// Who has the branch `name` (short) checked out, or comes back to it when a rebase or bisection ends.
+    pub fn holder(&self, name: &str) -> Option<Holder> {
+        let full_name = full_name(name.as_bytes());
+        let checkout = self.checkouts.iter().find(|checkout| checkout.uses(&full_name))?;
+        Some(self.holder_at(checkout))
+    }
+
+    /// The forks that have the branch checked out, or are in the middle of something with it.
+    pub fn forks_on(&self, name: &str) -> Vec<ForkName> {
+        let full_name = full_name(name.as_bytes());
+        let used = self.checkouts.iter().filter(|checkout| checkout.uses(&full_name));
+        used.filter_map(|checkout| match self.holder_at(checkout) {
+            Holder::Fork(fork, _) => Some(fork),
+            Holder::Main(_) | Holder::Worktree(_) => None,
+        })
+        .collect()
+    }
+
+    fn holder_at(&self, checkout: &Checkout) -> Holder {
+        let is_its = |record: &&ForkRecord| {
+            checkout.git_dir.file_name().and_then(|id| id.to_str()) == Some(&record.worktree_id)
+                && checkout.git_dir != self.repository.common_dir()
+        };
+        let dir = checkout.dir.clone();
+        match self.records.iter().find(is_its) {
+            Some(record) => Holder::Fork(record.name.clone(), dir),
+            None if checkout.git_dir == self.repository.common_dir() => Holder::Main(dir),
+            None => Holder::Worktree(dir),
+        }
+    }
+
+    /// Branches of forks, or all; sorted by name.
+    pub fn list(&self, all: bool) -> Result<Vec<Listed>, ChangeError> {
+        let mut made_for: BTreeMap<Vec<u8>, &ForkRecord> = BTreeMap::new();
+        for record in &self.records {
+            made_for
+                .entry(record.branch.clone().into_bytes())
+                .or_insert(record);
+        }
+        let mut holders: BTreeMap<&[u8], Holder> = BTreeMap::new();
+        for checkout in &self.checkouts {
+            for name in checkout.branch.iter().chain(&checkout.pending) {
+                let short = name.strip_prefix(b"refs/heads/").unwrap_or(name);
+                holders.entry(short).or_insert_with(|| self.holder_at(checkout));
+            }
+        }
+        let of_forks = holders
+            .iter()
+            .filter(|(_, holder)| matches!(holder, Holder::Fork(..)))
+            .map(|(name, _)| name.to_vec())
+            .chain(made_for.keys().cloned());
+        let of_forks: BTreeSet<String> = of_forks.filter_map(|name| String::from_utf8(name).ok()).collect();
+        let only: Vec<String> = of_forks.into_iter().collect();
+        let tips = self.repository.branch_tips((!all).then_some(&only))?;
+        let mut origins = Origins::of(self.repository);
+        tips.into_iter()
+            .map(|tip| {
+                let record = made_for.get(&tip.name);
+                Ok(Listed {
+                    holder: holders.get(tip.name.as_slice()).cloned(),
+                    made_for: record.map(|record| record.name.clone()),
+                    came_from: match record {
+                        Some(record) => origins.distance(record, tip.commit_id)?,
+                        None => None,
+                    },
+                    tip,
+                })
+            })
+            .collect()
+    }
+
+    /// Fails where the branch is checked out.
+    pub fn refuse_held(&self, name: &str) -> Result<(), ChangeError> {
+        match self.holder(name) {
+            None => Ok(()),
+            Some(holder) => Err(ChangeError::BranchHeld {
+                branch: name.to_owned(),
+                holder,
+            }),
+        }
+    }
+
+    /// Deletes branches (short names), all or none. Without `force` those alone that nothing is lost with; with it what nothing
+    /// else reaches is kept.
+    pub fn delete(&self, names: &[String], force: bool) -> Result<Vec<DeletedBranch>, ChangeError> {
+        let mut going: BTreeMap<&str, ObjectId> = BTreeMap::new();
+        for name in names {
+            going.insert(name, existing(self.repository, name)?);
+            self.refuse_held(name)?;
+        }
+        let without: Vec<&str> = going.keys().copied().collect();
+        let mut lost = BTreeSet::new();
+        for (name, tip) in &going {
+            if self.repository.reached_otherwise(*tip, &without)?.is_some() {
+                continue;
+            }
+            if !force {
+                return Err(ChangeError::BranchNotMerged {
+                    branch: (*name).to_owned(),
+                    commit_id: *tip,
+                });
+            }
+            lost.insert(*tip);
+        }
+        let mut kept: BTreeMap<ObjectId, String> = BTreeMap::new();
+        for commit_id in lost {
+            let label = self.repository.next_label(KEPT_OF_BRANCHES, KEPT_LABEL)?;
+            self.repository.keep(KEPT_OF_BRANCHES, &label, commit_id)?;
+            kept.insert(commit_id, format!("refs/tine/{KEPT_OF_BRANCHES}/{label}"));
+        }
+        let mut deleted = Vec::new();
+        for (name, commit_id) in going {
+            self.repository.delete_branch(name, commit_id)?;
+            // Nobody is misled by settings that stay but a branch of that name that is made later.
+            if let Err(error) = self.repository.forget_branch_settings(name) {
+                log::warn!("what is configured for the branch {name} stays: {error}");
+            }
+            deleted.push(DeletedBranch {
+                branch: name.to_owned(),
+                commit_id,
+                kept_as: kept.get(&commit_id).cloned(),
+            });
+        }
+        Ok(deleted)
+    }
+
+    /// Renames a branch (short names), with what forks remember of it; the forks whose HEAD follows. The caller has the turns of
+    /// [`Known::forks_on`] it.
+    pub fn rename(&self, old: &str, new: &str) -> Result<Vec<ForkName>, ChangeError> {
+        let old_name = full_name(old.as_bytes());
+        let is_unborn = || {
+            let mut checkouts = self.checkouts.iter();
+            checkouts.any(|checkout| checkout.branch.as_deref() == Some(&old_name))
+        };
+        self.repository.check_branch_name(old)?;
+        if self.repository.branch(old)?.is_none() && !is_unborn() {
+            return Err(ChangeError::NoSuchBranch(old.to_owned()));
+        }
+        // git refuses it, too: what is under way would come back to the old name.
+        if let Some(checkout) = self
+            .checkouts
+            .iter()
+            .find(|checkout| checkout.is_pending(&old_name))
+        {
+            return Err(ChangeError::BranchHeld {
+                branch: old.to_owned(),
+                holder: self.holder_at(checkout),
+            });
+        }
+        self.repository.rename_branch(old, new)?;
+        for record in &self.records {
+            note_renamed(self.store, record, old, new)?;
+        }
+        Ok(self.forks_on(old))
+    }
+}
+
+/// Where branches came from, and how far they are from there.
+struct Origins<'r> {
+    repository: &'r Repository,
+    /// Branches that forks came from, by short name.
+    tips: BTreeMap<String, Option<ObjectId>>,
+    /// Of many forks that began together most are as far.
+    known: BTreeMap<(ObjectId, ObjectId), Distance>,
+}
+
+impl<'r> Origins<'r> {
+    fn of(repository: &'r Repository) -> Origins<'r> {
+        Origins {
+            repository,
+            tips: BTreeMap::new(),
+            known: BTreeMap::new(),
+        }
+    }
+
+    fn distance(
+        &mut self,
+        record: &ForkRecord,
+        tip: ObjectId,
+    ) -> Result<Option<(String, Distance)>, ChangeError> {
+        let Some((origin, from)) = self.origin(record)? else {
+            return Ok(None);
+        };
+        let distance = match self.known.get(&(tip, from)) {
+            Some(known) => *known,
+            None => {
+                let distance = self.repository.distance(tip, from)?;
+                self.known.insert((tip, from), distance);
+                distance
+            }
+        };
+        Ok(Some((origin, distance)))
+    }
+
+    /// The branch that the fork came from where that is still there, else the commit.
+    fn origin(&mut self, record: &ForkRecord) -> Result<Option<(String, ObjectId)>, ChangeError> {
+        if let Some(branch) = &record.from_branch {
+            let tip = match self.tips.get(branch) {
+                Some(tip) => *tip,
+                None => {
+                    let tip = self.repository.branch(branch)?;
+                    self.tips.insert(branch.clone(), tip);
+                    tip
+                }
+            };
+            if let Some(tip) = tip {
+                return Ok(Some((branch.clone(), tip)));
+            }
+        }
+        let hex = record.fork_point.as_ref().or(record.base_commit.as_ref());
+        let id = |hex: &String| Some((hex.clone(), ObjectId::from_hex(hex.as_bytes()).ok()?));
+        Ok(hex.and_then(id))
+    }
+}
+
+impl Start {
+    /// The commit of a point that was found for the fork `spoken_of`, if for one. Of a view that is HEAD, of a snapshot the HEAD of
+    /// that time. The fork that it is of must not change meanwhile.
+    pub fn at(
+        store: &Store,
+        repository: &Repository,
+        spoken_of: Option<&ForkName>,
+        FoundPoint { point, tree, others }: FoundPoint,
+    ) -> Result<Start, ChangeError> {
+        let no_commit = || ChangeError::NoCommit(point.to_string());
+        let (commit_id, is_uncommitted) = match (&point, spoken_of, tree) {
+            (Point::Fork(name), ..) => {
+                let changeset = changeset::changeset(repository, &*store.open_fork(name)?, Blobs::Hash)?;
+                let commit_id = changeset.head_commit.ok_or_else(no_commit)?;
+                (commit_id, !changeset.changes.is_empty())
+            }
+            (Point::SnapshotOf(name, snapshot), ..) | (Point::Snapshot(snapshot), Some(name), _) => {
+                let record = store.snapshot(name, snapshot)?;
+                let commit_id = snapshots::head_commit(name, &record)?.ok_or_else(no_commit)?;
+                let tree_id = snapshots::snapshot_tree(store, repository, name, &record)?;
+                (commit_id, tree_id != repository.commit_info(commit_id)?.tree_id)
+            }
+            (_, _, PointTree::Known { commit_id, .. }) => (commit_id.ok_or_else(no_commit)?, false),
+            (_, _, PointTree::Unwritten) => return Err(no_commit()),
+        };
+        Ok(Start {
+            point,
+            others,
+            commit_id,
+            is_uncommitted,
+        })
+    }
+
+    /// As git is to be told of it.
+    pub fn revision(&self) -> String {
+        match &self.point {
+            Point::Revision(revision) => revision.clone(),
+            _ => self.commit_id.to_string(),
+        }
+    }
+}
+
+/// The commit of a branch (short name) that must be there.
+pub fn existing(repository: &Repository, name: &str) -> Result<ObjectId, ChangeError> {
+    repository.check_branch_name(name)?;
+    repository
+        .branch(name)?
+        .ok_or_else(|| ChangeError::NoSuchBranch(name.to_owned()))
+}
+
+/// Has records name the branches that git has renamed.
+pub fn follow(store: &Store, repository: &Repository) -> Result<(), ChangeError> {
+    let mut is_there: BTreeMap<String, bool> = BTreeMap::new();
+    for record in store.records().0 {
+        for name in [Some(&record.branch), record.from_branch.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            let there = match is_there.get(name) {
+                Some(there) => *there,
+                None => {
+                    let there = repository.branch(name)?.is_some();
+                    is_there.insert(name.clone(), there);
+                    there
+                }
+            };
+            if !there && let Some(now) = repository.renamed_to(name, record.created_secs)? {
+                log::info!("{}: the branch {name} is called {now} now", record.name);
+                note_renamed(store, &record, name, &now)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Has the record of a fork say which branch its HEAD is on.
+pub fn note_head(
+    store: &Store,
+    repository: &Repository,
+    name: &ForkName,
+    head: &Head,
+) -> Result<(), ChangeError> {
+    let Some(branch) = head.short_branch() else {
+        // Where it is detached it comes back to what it was on, if to anything.
+        return Ok(());
+    };
+    let record = store.record(name)?;
+    if record.branch != branch && repository.branch(&record.branch)?.is_none() {
+        follow(store, repository)?;
+    }
+    store.update_record(name, |record| {
+        record.head_branch = (record.branch != branch).then(|| branch.to_owned());
+    })?;
+    Ok(())
+}
+
+fn note_renamed(store: &Store, record: &ForkRecord, old: &str, new: &str) -> Result<(), ChangeError> {
+    let names = |record: &ForkRecord| {
+        record.branch == old
+            || record.head_branch.as_deref() == Some(old)
+            || record.from_branch.as_deref() == Some(old)
+    };
+    if !names(record) {
+        return Ok(());
+    }
+    store.update_record(&record.name, |record| {
+        if record.branch == old {
+            new.clone_into(&mut record.branch);
+        }
+        for branch in [&mut record.head_branch, &mut record.from_branch] {
+            if branch.as_deref() == Some(old) {
+                *branch = Some(new.to_owned());
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn full_name(short: &[u8]) -> Vec<u8> {
+    [b"refs/heads/", short].concat()
+}

@@ -1,0 +1,281 @@
+//! The state of a fork as one commit: what travels to other machines.
+//!
+//! ```text
+//! tree      the fork's view, as `git add -A` would take it
+//! parent    HEAD's commit, and with it all commits; none on a branch without a commit
+//! message   a subject, and trailers that say what the fork was:
+//!           Tine-Fork, Tine-Branch (unless HEAD is detached), Tine-Base and Tine-Fork-Point (unless there is
+//!           none), Tine-Format
+//! ```
+//!
+//! Being one commit, it moves as one ref, whole or not at all. What is staged is not told apart from what is not.
+
+use super::changeset::{Blobs, Examined, Scope, examine, write_tree};
+use super::commit::check_landed;
+use super::{ChangeError, Changeset};
+use crate::git::commit::clean_message;
+use crate::git::refs::STATE;
+use crate::git::{CommitSpec, GitError, Identity, ObjectId, Repository};
+use crate::workspace::{Fork, ForkName, ForkRecord};
+
+/// The version of the trailers.
+const FORMAT: &str = "1";
+
+const FORK: &str = "Tine-Fork: ";
+const BRANCH: &str = "Tine-Branch: ";
+const BASE: &str = "Tine-Base: ";
+const FORK_POINT: &str = "Tine-Fork-Point: ";
+const FORMAT_KEY: &str = "Tine-Format: ";
+
+/// A state, as it is read from its commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    pub commit_id: ObjectId,
+    pub tree_id: ObjectId,
+    /// The fork's HEAD; `None` on a branch without a commit.
+    pub head: Option<ObjectId>,
+    /// What the fork was called where it was made.
+    pub fork: ForkName,
+    /// The branch it was on (short name); `None` where HEAD was detached.
+    pub branch: Option<String>,
+    /// The commit that the fork stood on. It need not be here.
+    pub base: Option<ObjectId>,
+    /// Where its own commits begin; `None` where all are. It need not be here either.
+    pub fork_point: Option<ObjectId>,
+    /// Whether its view is not HEAD's tree.
+    pub is_uncommitted: bool,
+    /// The subject of HEAD's commit.
+    pub summary: Option<String>,
+    /// Who sent it, and when.
+    pub sender_name: String,
+    pub sender_email: String,
+    pub sent_secs: i64,
+}
+
+/// Who makes a state, and what need not be made again.
+#[derive(Debug, Clone, Default)]
+pub struct StateOptions {
+    pub author: Option<Identity>,
+    pub committer: Option<Identity>,
+    /// Where the fork's own commits begin.
+    pub fork_point: Option<ObjectId>,
+    /// A state that is taken instead, if it says the same.
+    pub known: Option<ObjectId>,
+}
+
+/// A state that was made.
+#[derive(Debug, Clone)]
+pub struct MadeState {
+    pub commit_id: ObjectId,
+    pub tree_id: ObjectId,
+    /// The branch that HEAD is on (short name).
+    pub branch: Option<String>,
+    pub changeset: Changeset,
+}
+
+/// Makes the state of a fork, and keeps it from `git gc` until the next one is made or the fork goes. One that says the same as
+/// the last one, or as `options.known`, is that.
+pub fn make(
+    repository: &Repository,
+    record: &ForkRecord,
+    fork: &Fork,
+    options: &StateOptions,
+) -> Result<MadeState, ChangeError> {
+    let head = repository.head_of(fork.worktree.git_dir())?;
+    let branch = head.short_branch().map(str::to_owned);
+    let Examined { changeset, .. } = examine(
+        repository,
+        fork,
+        head.commit_id(),
+        Blobs::Write,
+        Scope::Everything,
+    )?;
+    let tree_id = write_tree(repository, &changeset)?;
+    check_landed(repository, &changeset, tree_id)?;
+    let message = message(record, branch.as_deref(), options.fork_point);
+    let spec = CommitSpec {
+        tree_id,
+        parent_ids: head.commit_id().into_iter().collect(),
+        message: message.as_str().into(),
+        author: options.author.clone(),
+        committer: options.committer.clone(),
+    };
+    let name = record.name.as_str();
+    let last = repository.kept_as(name, STATE)?;
+    let known = [options.known, last].into_iter().flatten();
+    let same = known
+        .into_iter()
+        .find(|id| says_the_same(repository, *id, &spec, &message));
+    let commit_id = match same {
+        Some(same) => same,
+        None => repository.write_commit(&spec)?,
+    };
+    if last != Some(commit_id) {
+        repository.keep(name, STATE, commit_id)?;
+    }
+    Ok(MadeState {
+        commit_id,
+        tree_id,
+        branch,
+        changeset,
+    })
+}
+
+/// Reads the state `commit_id`.
+///
+/// # Errors
+/// [`ChangeError::NotAState`] where it is something else, [`ChangeError::NewerState`].
+pub fn read(repository: &Repository, commit_id: ObjectId) -> Result<State, ChangeError> {
+    let not_a_state = || ChangeError::NotAState { commit_id };
+    let info = repository.commit_info(commit_id).map_err(|error| match error {
+        GitError::CorruptObject { .. } => not_a_state(),
+        error => error.into(),
+    })?;
+    let message = repository.commit_message(commit_id)?;
+    let Trailers {
+        format,
+        fork,
+        branch,
+        base,
+        fork_point,
+    } = trailers(&message);
+    match format {
+        Some(FORMAT) => {}
+        Some(_) => return Err(ChangeError::NewerState { commit_id }),
+        None => return Err(not_a_state()),
+    }
+    let fork = fork.and_then(|fork| ForkName::parse(fork).ok());
+    let fork = fork.ok_or_else(not_a_state)?;
+    let head = match info.parent_ids.as_slice() {
+        [] => None,
+        [head] => Some(*head),
+        _ => return Err(not_a_state()),
+    };
+    let commit = |hex: &str| ObjectId::from_hex(hex.as_bytes()).ok();
+    let (head_tree, summary) = match head {
+        Some(head) => {
+            let head = repository.commit_info(head)?;
+            (head.tree_id, Some(head.summary))
+        }
+        None => (repository.empty_tree_id(), None),
+    };
+    Ok(State {
+        commit_id,
+        tree_id: info.tree_id,
+        head,
+        fork,
+        branch: branch.map(str::to_owned),
+        base: base.and_then(commit),
+        fork_point: fork_point.and_then(commit),
+        is_uncommitted: head_tree != info.tree_id,
+        summary,
+        sender_name: info.author_name,
+        sender_email: info.author_email,
+        sent_secs: info.author_time_secs,
+    })
+}
+
+/// The commit that a fork made of `state` counts as made from: the one that the state names; where that is not here, where `trunk`
+/// (the commit that work begins at here) and the state's HEAD part, or that HEAD.
+pub fn base_here(
+    repository: &Repository,
+    state: &State,
+    trunk: Option<ObjectId>,
+) -> Result<Option<ObjectId>, ChangeError> {
+    if let Some(base) = state.base.filter(|id| is_commit(repository, *id)) {
+        return Ok(Some(base));
+    }
+    let (Some(_), Some(head), Some(trunk)) = (state.base, state.head, trunk) else {
+        // Begun on a branch without a commit: all commits are its own.
+        return Ok(match state.base {
+            Some(_) => state.head,
+            None => None,
+        });
+    };
+    let bases = repository.merge_bases(head, trunk)?;
+    Ok(Some(bases.first().copied().unwrap_or(head)))
+}
+
+/// Where the own commits of a fork made of `state` begin; `base` is the commit that it counts as made from.
+pub fn fork_point_here(repository: &Repository, state: &State, base: Option<ObjectId>) -> Option<ObjectId> {
+    match state.fork_point {
+        Some(point) if is_commit(repository, point) => Some(point),
+        Some(_) => base,
+        None => None,
+    }
+}
+
+fn is_commit(repository: &Repository, id: ObjectId) -> bool {
+    repository.has_object(id) && repository.commit_info(id).is_ok()
+}
+
+fn message(record: &ForkRecord, branch: Option<&str>, fork_point: Option<ObjectId>) -> String {
+    let name = &record.name;
+    let mut message = format!("tine: state of {name}\n\n{FORK}{name}\n");
+    if let Some(branch) = branch {
+        message.push_str(&format!("{BRANCH}{branch}\n"));
+    }
+    if let Some(base) = &record.base_commit {
+        message.push_str(&format!("{BASE}{base}\n"));
+    }
+    if let Some(point) = fork_point {
+        message.push_str(&format!("{FORK_POINT}{point}\n"));
+    }
+    message.push_str(&format!("{FORMAT_KEY}{FORMAT}\n"));
+    message
+}
+
+/// Whether the commit `id` differs from the one to be made in nothing but who made it, and when.
+fn says_the_same(repository: &Repository, id: ObjectId, spec: &CommitSpec, message: &str) -> bool {
+    let (Ok(info), Ok(said)) = (repository.commit_info(id), repository.commit_message(id)) else {
+        return false;
+    };
+    info.tree_id == spec.tree_id
+        && info.parent_ids == spec.parent_ids
+        && said.as_bytes() == clean_message(message.as_bytes())
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Trailers<'a> {
+    format: Option<&'a str>,
+    fork: Option<&'a str>,
+    branch: Option<&'a str>,
+    base: Option<&'a str>,
+    fork_point: Option<&'a str>,
+}
+
+/// The trailers of a message: what its last paragraph says.
+fn trailers(message: &str) -> Trailers<'_> {
+    let Some((_, last)) = message.trim_end().rsplit_once("\n\n") else {
+        return Trailers::default();
+    };
+    let value = |key: &str| last.lines().find_map(|line| line.strip_prefix(key));
+    Trailers {
+        format: value(FORMAT_KEY),
+        fork: value(FORK),
+        branch: value(BRANCH),
+        base: value(BASE),
+        fork_point: value(FORK_POINT),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trailers_are_the_last_paragraph() {
+        let message = "tine: state of demo\n\nTine-Fork: demo\nTine-Branch: a/b c\nTine-Format: 1\n";
+        let expected = Trailers {
+            format: Some("1"),
+            fork: Some("demo"),
+            branch: Some("a/b c"),
+            base: None,
+            fork_point: None,
+        };
+        assert_eq!(trailers(message), expected);
+        for none in ["", "Tine-Format: 1", "s\n\nTine-Format: 1\n\nmore\n"] {
+            assert_eq!(trailers(none), Trailers::default(), "{none:?}");
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! `tine handoff`: finished work as files that outlive their forks.
+
+mod arguments;
+mod telling;
+
+use std::io::{self, ErrorKind};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+
+use serde::Serialize;
+
+pub use self::arguments::Handoff;
+use self::arguments::{Action, Apply, Await, Create, Delete, Diff, Import, List, Show};
+pub use self::telling::told_line;
+use self::telling::{told_shown, told_table};
+use super::context::{Connection, Context, only};
+use super::inside::{sent_content, store_dir};
+use super::sequencing::{carry_out, request};
+use super::{Exit, SUCCESS, identity};
+use crate::change::handoff::HandoffState;
+use crate::daemon::protocol::{
+    Answer, ChangeLine, CreateHandoff, HandoffAnswer, HandoffDeleted, HandoffInfo, HandoffRequest,
+    HandoffShown, ImportHandoff, Request, SequenceWish,
+};
+use crate::daemon::{ErrorCode, ExitCode, Failure};
+use crate::git::{CallerConfig, GitError, program};
+
+pub fn run(verb: &Handoff, context: &Context) -> Result<Exit, Failure> {
+    match &verb.action {
+        Action::Create(verb) => create(verb, context),
+        Action::List(verb) => list(verb, context),
+        Action::Show(verb) => show(verb, context),
+        Action::Diff(verb) => diff(verb, context),
+        Action::Apply(verb) => apply(verb, context),
+        Action::Await(verb) => wait(verb, context),
+        Action::Delete(verb) => delete(verb, context),
+        Action::Import(verb) => import(verb, context),
+    }
+}
+
+fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
+    let (mut connection, fork) = context.connect_to_fork(verb.fork.as_deref())?;
+    let dir = context.repository()?.common_dir();
+    let config = CallerConfig::of(dir);
+    let request = HandoffRequest::Create(CreateHandoff {
+        fork,
+        to: verb.to.clone(),
+        include_uncommitted: verb.include_uncommitted,
+        message: (!verb.message.is_empty()).then(|| verb.message.join("\n\n")),
+        // Where something is committed and there is no identity, the daemon says so.
+        author: identity::author(dir, config.as_ref(), None).ok(),
+        committer: identity::committer(dir, config.as_ref()).ok(),
+    });
+    let mut handoff = one(&mut connection, request)?;
+    if !verb.background && handoff.record.state == HandoffState::Pending {
+        let ids = vec![handoff.record.id];
+        let waited = many(
+            &mut connection,
+            HandoffRequest::Await {
+                ids,
+                timeout_secs: None,
+            },
+        )?;
+        handoff = waited.0.into_iter().next().unwrap_or(handoff);
+    }
+    match context.output.is_json() {
+        true => context.output.json(&handoff)?,
+        false => context.output.text(&told_line(&handoff))?,
+    }
+    Ok(match handoff.record.state {
+        HandoffState::Pending | HandoffState::Ready => SUCCESS,
+        HandoffState::Skipped => ExitCode::Nothing.code(),
+        HandoffState::Failed => ExitCode::Failure.code(),
+    })
+}
+
+fn apply(verb: &Apply, context: &Context) -> Result<Exit, Failure> {
+    let mut connection = context.connect()?;
+    let wish = SequenceWish::Mailbox {
+        handoff: verb.id,
+        three_way: !verb.no_3way,
+        force: verb.force,
+    };
+    let mut request = request(context, None, wish, &verb.conflicts, verb.dry_run)?;
+    request.into.clone_from(&verb.into);
+    carry_out(context, &mut connection, request, &verb.conflicts.resolving)
+}
+
+#[derive(Serialize)]
+struct Handoffs {
+    handoffs: Vec<HandoffInfo>,
+    damaged: Vec<Failure>,
+}
+
+fn list(verb: &List, context: &Context) -> Result<Exit, Failure> {
+    let (handoffs, damaged) = many(&mut context.connect()?, HandoffRequest::List { all: verb.all })?;
+    if context.output.is_json() {
+        context.output.json(&Handoffs { handoffs, damaged })?;
+        return Ok(SUCCESS);
+    }
+    for failure in &damaged {
+        context.output.trouble(failure);
+    }
+    context.output.text(&told_table(&handoffs, &context.output))?;
+    Ok(SUCCESS)
+}
+
+fn show(verb: &Show, context: &Context) -> Result<Exit, Failure> {
+    let (shown, output) = (ask_shown(context, verb.id)?, &context.output);
+    let mailbox = match verb.path || verb.patch {
+        true => Some(mailbox_of(&shown.info)?),
+        false => None,
+    };
+    match mailbox {
+        // It says where the mailbox is.
+        _ if output.is_json() => output.json(&shown)?,
+        None => output.text(&told_shown(&shown, output))?,
+        Some(path) if verb.path => output.path(path)?,
+        Some(path) => print_file(path)?,
+    }
+    Ok(SUCCESS)
+}
+
+/// The mailbox, where it is ready.
+fn mailbox_of(handoff: &HandoffInfo) -> Result<&Path, Failure> {
+    let record = &handoff.record;
+    handoff.mailbox.as_deref().ok_or_else(|| {
+        let (id, word) = (record.id, record.state.word());
+        Failure::new(
+            ErrorCode::HandoffState,
+            format!("the handoff {id} is {word}: it has no mailbox"),
+        )
+        .hint(match record.state {
+            HandoffState::Pending => format!("`tine handoff await {id}` waits for it"),
+            _ => format!("`tine handoff show {id}` says why"),
+        })
+    })
+}
+
+/// Prints a file, however large it is.
+fn print_file(path: &Path) -> Result<(), Failure> {
+    let mut file = std::fs::File::open(path).map_err(|error| Failure::io("open", path, &error))?;
+    match io::copy(&mut file, &mut io::stdout().lock()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::new(ErrorCode::Io, "the mailbox could not be printed").cause(error.to_string()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn diff(verb: &Diff, context: &Context) -> Result<Exit, Failure> {
+    let shown = ask_shown(context, verb.id)?;
+    let (Some(old_tree), Some(new_tree)) = (&shown.old_tree, &shown.new_tree) else {
+        let id = verb.id;
+        return Err(Failure::new(
+            ErrorCode::HandoffState,
+            format!("the commits of handoff {id} are not in this repository"),
+        )
+        .hint(format!("`tine handoff show {id} --patch` prints its patches")));
+    };
+    if context.output.is_json() {
+        #[derive(Serialize)]
+        struct Difference<'a> {
+            old_tree: &'a str,
+            new_tree: &'a str,
+            changes: &'a [ChangeLine],
+        }
+        context.output.json(&Difference {
+            old_tree,
+            new_tree,
+            changes: &shown.changes,
+        })?;
+        return Ok(SUCCESS);
+    }
+    let mut git = program::command(context.repository()?.common_dir());
+    git.arg(format!("--attr-source={new_tree}")).arg("diff");
+    git.args(context.output.color_flag());
+    git.args(verb.stat.then_some("--stat"));
+    git.args(verb.name_only.then_some("--name-only"));
+    if verb.name_status {
+        git.args(["--name-status", "--no-renames"]);
+    }
+    git.args([old_tree, new_tree]);
+    Err(GitError::GitMissing(git.exec()).into())
+}
+
+fn wait(verb: &Await, context: &Context) -> Result<Exit, Failure> {
+    let request = HandoffRequest::Await {
+        ids: verb.ids.clone(),
+        timeout_secs: verb.timeout,
+    };
+    let (handoffs, damaged) = many(&mut context.connect()?, request)?;
+    let is_failed = |handoff: &HandoffInfo| handoff.record.state == HandoffState::Failed;
+    let exit = match handoffs.iter().any(is_failed) {
+        true => ExitCode::Failure.code(),
+        false => SUCCESS,
+    };
+    match context.output.is_json() {
+        true => context.output.json(&Handoffs { handoffs, damaged })?,
+        false => context
+            .output
+            .text(&handoffs.iter().map(told_line).collect::<String>())?,
+    }
+    Ok(exit)
+}
+
+fn delete(verb: &Delete, context: &Context) -> Result<Exit, Failure> {
+    let request = HandoffRequest::Delete {
+        id: verb.id,
+        force: verb.force,
+    };
+    let deleted = ask(
+        &mut context.connect()?,
+        request,
+        only!(HandoffAnswer::Deleted(deleted) => deleted),
+    )?;
+    match context.output.is_json() {
+        true => context.output.json(&deleted)?,
+        false => context.output.text(&told_deleted(&deleted))?,
+    }
+    Ok(SUCCESS)
+}
+
+fn told_deleted(deleted: &HandoffDeleted) -> String {
+    let rest = match (&deleted.kept_in, &deleted.head_commit) {
+        (Some(branch), _) => format!("; its commits are in {branch}"),
+        (None, Some(head)) => {
+            format!("; `git branch NAME {head}` brings its commits back until git lets go of them")
+        }
+        (None, None) => String::new(),
+    };
+    format!("deleted handoff {}{rest}\n", deleted.id)
+}
+
+fn import(verb: &Import, context: &Context) -> Result<Exit, Failure> {
+    let mut connection = context.connect()?;
+    let is_file = verb.file.as_os_str() != "-";
+    let store_dir = store_dir(context)?;
+    let content = sent_content(&store_dir, is_file.then_some(verb.file.as_path()))?;
+    let request = HandoffRequest::Import(ImportHandoff {
+        content: content.clone(),
+        from: verb.file.display().to_string(),
+        to: verb.to.clone(),
+    });
+    let handoff = one(&mut connection, request).inspect_err(|_| content.withdraw(&store_dir))?;
+    match context.output.is_json() {
+        true => context.output.json(&handoff)?,
+        false => context.output.text(&told_line(&handoff))?,
+    }
+    Ok(SUCCESS)
+}
+
+fn ask_shown(context: &Context, id: u64) -> Result<HandoffShown, Failure> {
+    ask(
+        &mut context.connect()?,
+        HandoffRequest::Show { id },
+        only!(HandoffAnswer::Shown(shown) => shown),
+    )
+}
+
+fn one(connection: &mut Connection, request: HandoffRequest) -> Result<HandoffInfo, Failure> {
+    ask(connection, request, only!(HandoffAnswer::One(handoff) => handoff))
+}
+
+fn many(
+    connection: &mut Connection,
+    request: HandoffRequest,
+) -> Result<(Vec<HandoffInfo>, Vec<Failure>), Failure> {
+    ask(
+        connection,
+        request,
+        only!(HandoffAnswer::Many { handoffs, damaged } => (handoffs, damaged)),
+    )
+}
+
+fn ask<T>(
+    connection: &mut Connection,
+    request: HandoffRequest,
+    take: impl FnOnce(HandoffAnswer) -> Option<T>,
+) -> Result<T, Failure> {
+    connection.ask(&Request::Handoff(Box::new(request)), |answer| match answer {
+        Answer::Handoff(answer) => take(*answer),
+        _ => None,
+    })
+}

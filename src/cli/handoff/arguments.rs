@@ -1,0 +1,255 @@
+//! The arguments of `tine handoff`.
+
+use std::path::PathBuf;
+
+use crate::cli::sequencing::ConflictArgs;
+
+/// Hand finished work over as a file that outlives its fork
+///
+/// The commits of a fork, from where it began to its HEAD, become a mailbox of patches with a number. It stays when the fork, its
+/// branch or the daemon go, until it is deleted. `git am --keep --empty=keep` takes the file anywhere, without tine.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine handoff create fix-parser
+  tine handoff await 3 4 --timeout 60s
+  tine handoff show 3
+  git am --keep \"$(tine handoff show 3 --path)\"
+  tine handoff import fixes.mbox")]
+pub struct Handoff {
+    #[command(subcommand)]
+    pub action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Action {
+    Create(Create),
+    #[command(aliases = ["ls"])]
+    List(List),
+    Show(Show),
+    Diff(Diff),
+    #[command(aliases = ["wait"])]
+    Await(Await),
+    Apply(Apply),
+    #[command(aliases = ["remove", "rm"])]
+    Delete(Delete),
+    Import(Import),
+}
+
+/// Apply a handoff to a fork or branch
+///
+/// As `git am --3way` does, all or nothing: authors, dates and messages stay. Patches that are there already are left out. Conflicts
+/// change nothing: they are listed with the commit that they are in, and the exit code is 3.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine handoff apply 3                       to whom it is for
+  tine handoff apply 3 --into main --dry-run
+  tine handoff apply 3 --review              keep conflicts, to be resolved one by one")]
+pub struct Apply {
+    /// Its number
+    #[arg(value_name = "ID")]
+    pub id: u64,
+
+    /// The fork or branch to apply it to [default: whom it is for]
+    #[arg(long, value_name = "TARGET")]
+    pub into: Option<String>,
+
+    /// Show what would come of it, and change nothing
+    #[arg(short = 'n', long, conflicts_with_all = ["review", "resolver"])]
+    pub dry_run: bool,
+
+    /// Do not merge where a patch does not fit as it stands
+    #[arg(long)]
+    pub no_3way: bool,
+
+    /// Apply it even if it was applied, or something is uncommitted there
+    #[arg(long)]
+    pub force: bool,
+
+    #[command(flatten)]
+    pub conflicts: ConflictArgs,
+}
+
+/// Hand over what a fork has committed
+///
+/// The same commits are handed over once: asked again, the same handoff is told. One that failed is tried again. Where nothing
+/// was committed the handoff is skipped, and the exit code is 7; where it failed it is 1. Merges are left out, as `git
+/// format-patch` does: what they bring besides their parents is in no patch.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine handoff create fix-parser
+  tine handoff create fix-parser --to main --background
+  tine handoff create fix-parser --include-uncommitted -m 'Fix the parser'")]
+pub struct Create {
+    /// The fork [default: the one whose mount this is]
+    #[arg(value_name = "FORK")]
+    pub fork: Option<String>,
+
+    /// The fork or branch that is to apply it [default: what the fork came from]
+    #[arg(long, value_name = "PARENT")]
+    pub to: Option<String>,
+
+    /// Commit what is not committed first
+    #[arg(long)]
+    pub include_uncommitted: bool,
+
+    /// The message of that commit; given again, another paragraph of it
+    #[arg(short, long, value_name = "MSG", requires = "include_uncommitted")]
+    pub message: Vec<String>,
+
+    /// Do not wait until it is made
+    #[arg(long)]
+    pub background: bool,
+}
+
+/// List handoffs
+///
+/// Those that wait to be applied, that are being made, or that failed.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Example:
+  tine handoff list --all")]
+pub struct List {
+    /// Those too that are applied, or were skipped
+    #[arg(short, long)]
+    pub all: bool,
+}
+
+/// Show a handoff: how it stands, and its commits
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine handoff show 3
+  git am --keep \"$(tine handoff show 3 --path)\"
+  tine handoff show 3 --patch | less")]
+pub struct Show {
+    /// Its number
+    #[arg(value_name = "ID")]
+    pub id: u64,
+
+    /// Print only where its mailbox is
+    #[arg(long, conflicts_with = "patch")]
+    pub path: bool,
+
+    /// Print the mailbox itself
+    #[arg(long)]
+    pub patch: bool,
+}
+
+/// Show what a handoff changes as a whole
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Example:
+  tine handoff diff 3 --stat")]
+pub struct Diff {
+    /// Its number
+    #[arg(value_name = "ID")]
+    pub id: u64,
+
+    /// Show how many lines change in each file
+    #[arg(long, group = "form")]
+    pub stat: bool,
+
+    /// Show only the names of changed files
+    #[arg(long, group = "form")]
+    pub name_only: bool,
+
+    /// Show the names of changed files and what happened to each
+    #[arg(long, group = "form")]
+    pub name_status: bool,
+}
+
+/// Wait until handoffs are made
+///
+/// Tells all of them. The exit code is 1 where one failed, and 8 where one is still being made when the time is up.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine handoff await 3
+  tine handoff await 3 4 5 --timeout 2m --json")]
+pub struct Await {
+    /// Their numbers
+    #[arg(value_name = "ID", required = true)]
+    pub ids: Vec<u64>,
+
+    /// How long, in seconds, or as 30s, 5m, 2h
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    pub timeout: Option<u64>,
+}
+
+/// Delete a handoff
+///
+/// One that was not applied, and whose commits no branch or tag has, is deleted with --force only.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Example:
+  tine handoff delete 3")]
+pub struct Delete {
+    /// Its number
+    #[arg(value_name = "ID")]
+    pub id: u64,
+
+    /// Delete it even if nothing else has its work
+    #[arg(short, long)]
+    pub force: bool,
+}
+
+/// Take a mailbox of patches from elsewhere as a handoff
+///
+/// As `git format-patch --stdout` writes it, or another tine.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine handoff import fixes.mbox
+  git -C ../other format-patch --stdout main.. | tine handoff import - --to main")]
+pub struct Import {
+    /// The file; `-` is standard input
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub file: PathBuf,
+
+    /// The fork or branch that is to apply it
+    #[arg(long, value_name = "PARENT")]
+    pub to: Option<String>,
+}
+
+fn seconds(word: &str) -> Result<u64, String> {
+    let (number, unit) = match word.strip_suffix(['s', 'm', 'h']) {
+        Some(number) => (number, word.as_bytes().last().copied()),
+        None => (word, None),
+    };
+    let factor = match unit {
+        Some(b'm') => 60,
+        Some(b'h') => 3600,
+        _ => 1,
+    };
+    let seconds: Option<u64> = number.parse().ok();
+    seconds
+        .and_then(|seconds| seconds.checked_mul(factor))
+        .ok_or_else(|| format!("{word:?} is no time: `30`, `30s`, `5m` and `2h` are"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seconds;
+
+    #[test]
+    fn times_are_seconds_minutes_or_hours() {
+        assert_eq!(
+            ["0", "30", "30s", "5m", "2h"].map(|word| seconds(word).unwrap()),
+            [0, 30, 30, 300, 7200]
+        );
+        for wrong in [
+            "",
+            "s",
+            "-1",
+            "1d",
+            "1.5",
+            "99999999999999999999",
+            "9999999999999999999h",
+        ] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Branches: listed, made, renamed, deleted, and forks put on others.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::target::{self, Target};
+use crate::change::branches::{Holder, Known, Start, existing, follow};
+use crate::change::switch::{self, SwitchWish};
+use crate::change::{ChangeError, FoundPoint, Point, PointTree, branches};
+use crate::daemon::failure::{ErrorCode, Failure};
+use crate::daemon::protocol::{
+    Answer, BranchCreated, BranchDeleted, BranchInfo, BranchRenamed, Branches, CreateBranchRequest, Response,
+    SwitchRequest, Switched,
+};
+use crate::daemon::report;
+use crate::daemon::slots::{Daemon, Slot, Turn};
+use crate::git::{GitError, Head, ObjectId, Repository};
+use crate::workspace::{By, ForkName, SnapshotReason, SwitchMove};
+
+pub fn list(daemon: &Arc<Daemon>, all: bool) -> Response {
+    let repository = daemon.repository_now()?;
+    follow(&daemon.store, &repository)?;
+    let known = Known::now(&daemon.store, &repository)?;
+    let listed = known.list(all)?;
+    let branches = listed.into_iter().map(|listed| {
+        let (fork, checkout, is_main) = match listed.holder {
+            None => (None, None, false),
+            Some(Holder::Fork(fork, dir)) => (Some(fork), Some(dir), false),
+            Some(Holder::Main(dir)) => (None, Some(dir), true),
+            Some(Holder::Worktree(dir)) => (None, Some(dir), false),
+        };
+        let (from, distance) = listed.came_from.unzip();
+        BranchInfo {
+            name: listed.tip.name.as_slice().into(),
+            commit: listed.tip.commit_id.to_string(),
+            subject: listed.tip.subject,
+            fork,
+            checkout,
+            is_main,
+            made_for: listed.made_for,
+            from,
+            ahead: distance.map(|distance| distance.ahead),
+            behind: distance.map(|distance| distance.behind),
+        }
+    });
+    Ok(Answer::Branches(Branches {
+        branches: branches.collect(),
+        damaged: daemon.store.records().1.into_iter().map(Failure::from).collect(),
+    }))
+}
+
+pub fn create(daemon: &Arc<Daemon>, request: &CreateBranchRequest) -> Response {
+    let repository = daemon.repository_now()?;
+    let branch = &request.branch;
+    repository
+        .check_branch_is_free(branch)
+        .map_err(|error| taken(&repository, error))?;
+    let spoken_of = request.fork.as_ref();
+    let found = match (&request.at, spoken_of) {
+        (Some(word), Some(fork)) => Point::find(&daemon.store, fork, word)?,
+        (Some(word), None) => Point::find_anywhere(&daemon.store, &request.git_dir, word)?,
+        (None, Some(fork)) => head_of_fork(daemon, fork)?,
+        (None, None) => {
+            let (tree_id, commit_id) = repository.resolve_tree(&request.git_dir, "HEAD")?;
+            FoundPoint {
+                point: Point::Revision("HEAD".to_owned()),
+                tree: PointTree::Known { tree_id, commit_id },
+                others: Vec::new(),
+            }
+        }
+    };
+    let slots = slots(daemon, fork_of(&found.point, spoken_of));
+    let _turns = turns(daemon, &slots)?;
+    let start = Start::at(&daemon.store, &repository, spoken_of, found)?;
+    let git_dir = match spoken_of {
+        Some(fork) => daemon.store.worktree_of(fork)?.git_dir().to_owned(),
+        None => request.git_dir.clone(),
+    };
+    repository
+        .begin_branch(&git_dir, branch, &start.revision())
+        .map_err(|error| taken(&repository, error))?;
+    Ok(Answer::BranchCreated(BranchCreated {
+        branch: branch.clone(),
+        commit: start.commit_id.to_string(),
+        at: start.point.to_string(),
+        also: start.others.iter().map(Point::to_string).collect(),
+        uncommitted: start.is_uncommitted,
+    }))
+}
+
+pub fn delete(daemon: &Arc<Daemon>, names: &[String], force: bool) -> Response {
+    let repository = daemon.repository_now()?;
+    let _branches = daemon.branches.lock();
+    let deleted = Known::now(&daemon.store, &repository)?.delete(names, force)?;
+    Ok(Answer::BranchesDeleted {
+        branches: deleted
+            .into_iter()
+            .map(|deleted| BranchDeleted {
+                branch: deleted.branch,
+                commit: deleted.commit_id.to_string(),
+                kept_as: deleted.kept_as,
+            })
+            .collect(),
+    })
+}
+
+pub fn rename(daemon: &Arc<Daemon>, old: &str, new: &str) -> Response {
+    let repository = daemon.repository_now()?;
+    follow(&daemon.store, &repository)?;
+    let forks = Known::now(&daemon.store, &repository)?.forks_on(old);
+    let slots = slots(daemon, forks.clone());
+    let _turns = turns(daemon, &slots)?;
+    let _branches = daemon.branches.lock();
+    let known = Known::now(&daemon.store, &repository)?;
+    if known.forks_on(old) != forks {
+        return Err(GitError::RefMoved { name: old.to_owned() }.into());
+    }
+    let forks = known.rename(old, new).map_err(|error| match error {
+        ChangeError::Git(error) => taken(&repository, error),
+        error => error.into(),
+    })?;
+    log::info!("the branch {old} is called {new} now");
+    Ok(Answer::BranchRenamed(BranchRenamed {
+        from: old.to_owned(),
+        branch: new.to_owned(),
+        forks,
+    }))
+}
+
+pub fn switch(daemon: &Arc<Daemon>, by: By<'_>, request: &SwitchRequest) -> Response {
+    let fork = &request.fork;
+    let repository = daemon.repository_now()?;
+    daemon.store.record(fork)?;
+    let found = match (request.create, &request.at) {
+        (true, Some(word)) => Some(Point::find(&daemon.store, fork, word)?),
+        (true, None) | (false, _) => None,
+    };
+    let mut forks = vec![fork.clone()];
+    forks.extend(found.as_ref().and_then(|found| fork_of(&found.point, Some(fork))));
+    let slots = slots(daemon, forks);
+    let turns = turns(daemon, &slots)?;
+    let Some(turn) = turns.get(fork) else {
+        return Err(Failure::new(ErrorCode::Internal, "a fork has no turn"));
+    };
+    let open = turn.open_existing()?;
+    turn.settle(&repository, &open)?;
+    let git_dir = open.worktree.git_dir();
+    let head = repository.head_of(git_dir)?;
+    let branch = match request.branch.as_str() {
+        "-" if !request.create => repository.branch_before(git_dir)?,
+        branch => branch.to_owned(),
+    };
+    if !request.create && head.short_branch() == Some(&branch) {
+        return Ok(Answer::Switched(Box::new(stays(fork, &head, branch))));
+    }
+    let start = match (request.create, found) {
+        (false, _) => None,
+        (true, Some(found)) => Some(Start::at(&daemon.store, &repository, Some(fork), found)?),
+        // What is uncommitted comes along, and the branch begins at HEAD.
+        (true, None) => Some(Start {
+            point: Point::Revision("HEAD".to_owned()),
+            others: Vec::new(),
+            commit_id: head
+                .commit_id()
+                .ok_or_else(|| GitError::UnknownRevision("HEAD".to_owned()))?,
+            is_uncommitted: false,
+        }),
+    };
+    let wish = SwitchWish {
+        branch: &branch,
+        begins: start.as_ref().map(|start| {
+            (
+                start.commit_id,
+                format!("branch: Created from {}", start.revision()),
+            )
+        }),
+        merge: request.merge,
+    };
+    let store = &daemon.store;
+    let _branches = daemon.branches.lock();
+    if !request.create {
+        existing(&repository, &branch).map_err(|error| match error {
+            ChangeError::NoSuchBranch(_) => no_branch_to_go_to(fork, &branch, error.into()),
+            error => error.into(),
+        })?;
+        Known::now(store, &repository)?.refuse_held(&branch)?;
+    }
+    let (step, changes) =
+        switch::plan(store, &repository, fork, &open, by, &head, &wish).map_err(|error| match error {
+            ChangeError::Git(error) => taken(&repository, error),
+            error => in_the_way(request, error.into()),
+        })?;
+    let target = Target {
+        daemon,
+        by,
+        repository: &repository,
+        holder: &target::Holder::Fork(fork.clone()),
+        turn: Some(turn),
+    };
+    let snapshot = target.go(&step, SnapshotReason::BeforeSwitch)?;
+    if let Some(Start {
+        point: Point::Revision(revision),
+        ..
+    }) = &start
+    {
+        repository.follow_remote_branch(git_dir, &branch, revision);
+    }
+    note_head(turn, &repository);
+    log::info!("{fork} is on {branch}");
+    Ok(Answer::Switched(Box::new(Switched {
+        fork: fork.clone(),
+        branch,
+        commit: Some(step.to.to_string()),
+        from_branch: head.short_branch().map(str::to_owned),
+        from_commit: head.commit_id().map(|id| id.to_string()),
+        created: start.is_some(),
+        merged: step.update.is_some(),
+        uncommitted: start.is_some_and(|start| start.is_uncommitted),
+        changes: changes.iter().map(report::change_line).collect(),
+        snapshot,
+    })))
+}
+
+/// Fails where HEAD cannot be put back on the branch that it was on before it was switched: it, or the branch, is elsewhere now.
+/// The caller holds the mutex of branches.
+pub fn check_way_back(
+    daemon: &Daemon,
+    repository: &Repository,
+    fork: &ForkName,
+    head: &Head,
+    (switch, back_to, stands_on): (&SwitchMove, ObjectId, ObjectId),
+) -> Result<(), Failure> {
+    let cannot = |message: String| Failure::new(ErrorCode::CannotUndo, message);
+    let way = |failure: Failure| match &switch.from {
+        Some(branch) => failure.hint(format!(
+            "`tine branch switch {fork} {branch}` goes to that branch"
+        )),
+        None => failure.hint(format!("`git switch --detach {back_to}` in the mount goes there")),
+    };
+    if head.short_branch() != switch.to.as_deref() || head.commit_id() != Some(stands_on) {
+        return Err(way(cannot("HEAD has moved on since then".to_owned())));
+    }
+    let Some(branch) = &switch.from else {
+        return Ok(());
+    };
+    match repository.branch(branch)? {
+        None => Err(
+            cannot(format!("the branch {branch:?} is gone since then")).hint(format!(
+                "`git branch {branch} {back_to}` brings it back; then take it back"
+            )),
+        ),
+        Some(tip) if tip != back_to => Err(way(cannot(format!(
+            "the branch {branch:?} has moved on since then"
+        )))),
+        Some(_) => Ok(Known::now(&daemon.store, repository)?.refuse_held(branch)?),
+    }
+}
+
+/// Has the fork's record say where HEAD is. HEAD itself does in any case.
+pub fn note_head(turn: &Turn<'_>, repository: &Repository) {
+    let noted = turn.open().and_then(|open| {
+        let head = repository.head_of(open.worktree.git_dir())?;
+        branches::note_head(&turn.daemon.store, repository, turn.name(), &head)?;
+        Ok(())
+    });
+    if let Err(failure) = noted {
+        log::warn!("{}: {failure}", turn.name());
+    }
+}
+
+/// HEAD of the fork, and whether something is uncommitted there.
+fn head_of_fork(daemon: &Daemon, fork: &ForkName) -> Result<FoundPoint, Failure> {
+    Ok(Point::Fork(fork.clone()).found(&daemon.store, fork)?)
+}
+
+/// The fork whose view, or snapshot, a point is.
+fn fork_of(point: &Point, spoken_of: Option<&ForkName>) -> Option<ForkName> {
+    match point {
+        Point::Fork(fork) | Point::SnapshotOf(fork, _) => Some(fork.clone()),
+        Point::Snapshot(_) => spoken_of.cloned(),
+        Point::Pristine | Point::Revision(_) => None,
+    }
+}
+
+fn slots(daemon: &Daemon, forks: impl IntoIterator<Item = ForkName>) -> BTreeMap<ForkName, Arc<Slot>> {
+    let with_slot = |fork: ForkName| {
+        let slot = daemon.slot(&fork);
+        (fork, slot)
+    };
+    forks.into_iter().map(with_slot).collect()
+}
+
+/// Turns are taken in the order of the names, so that two requests never wait for each other.
+fn turns<'a>(
+    daemon: &'a Arc<Daemon>,
+    slots: &'a BTreeMap<ForkName, Arc<Slot>>,
+) -> Result<BTreeMap<ForkName, Turn<'a>>, Failure> {
+    slots
+        .iter()
+        .map(|(fork, slot)| Ok((fork.clone(), daemon.turn(slot)?)))
+        .collect()
+}
+
+fn stays(fork: &ForkName, head: &Head, branch: String) -> Switched {
+    let commit = head.commit_id().map(|id| id.to_string());
+    Switched {
+        fork: fork.clone(),
+        from_branch: Some(branch.clone()),
+        from_commit: commit.clone(),
+        branch,
+        commit,
+        created: false,
+        merged: false,
+        uncommitted: false,
+        changes: Vec::new(),
+        snapshot: None,
+    }
+}
+
+/// A branch that exists already, told with what can be done about it here.
+fn taken(repository: &Repository, error: GitError) -> Failure {
+    let GitError::BranchExists(branch) = &error else {
+        return error.into();
+    };
+    let hint = match repository.branch(branch) {
+        Ok(Some(tip)) => format!(
+            "it is at {tip}: `git branch -f {branch} COMMIT` moves it, `tine branch delete {branch}` removes it; or choose another name"
+        ),
+        _ => "choose another name".to_owned(),
+    };
+    Failure::from(error).hint(hint)
+}
+
+/// Where a branch of that name is somewhere else only, what makes one here.
+fn no_branch_to_go_to(fork: &ForkName, branch: &str, failure: Failure) -> Failure {
+    failure.hint(format!(
+        "`tine branch list --all` shows the branches; `tine branch switch {fork} {branch} --create` makes it, with `--at \
+         origin/{branch}` from a remote one"
+    ))
+}
+
+fn in_the_way(request: &SwitchRequest, failure: Failure) -> Failure {
+    match (failure.code, request.merge) {
+        (ErrorCode::LocalChanges, false) => failure.hint(
+            "commit them (`tine commit`), take them back (`tine revert`), or merge them with what the branch has (`--merge`); nothing \
+             was changed",
+        ),
+        (ErrorCode::LocalChanges, true) => failure.hint(
+            "the branch has other changes in the same places, or they are staged: commit them (`tine commit`), unstage them (`git reset` in \
+             the mount), or take them back (`tine revert`); nothing was changed",
+        ),
+        _ => failure,
+    }
+}

@@ -1,0 +1,286 @@
+//! Handoffs: finished work of forks, made durable, shown, imported and deleted.
+
+use std::io::{Cursor, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{identity_of, merging, work};
+use crate::change::changeset::{self, Blobs};
+use crate::change::compare::compare_trees;
+use crate::change::handoff::{HandoffRecord, HandoffSpec, HandoffState};
+use crate::change::{ChangeError, CommitOptions, commit};
+use crate::daemon::failure::{ErrorCode, Failure};
+use crate::daemon::policy::{Signers, work_message};
+use crate::daemon::protocol::{
+    Answer, CreateHandoff, HandoffAnswer, HandoffDeleted, HandoffInfo, HandoffRequest, HandoffShown,
+    ImportHandoff, PatchLine, Response,
+};
+use crate::daemon::slots::{Daemon, Turn};
+use crate::daemon::transfer::Arrived;
+use crate::daemon::{handoffs, report};
+use crate::git::{ObjectId, Repository};
+use crate::workspace::store::Shelf;
+use crate::workspace::{ForkName, ForkRecord};
+
+/// Answers a request about handoffs.
+pub fn answer(daemon: &Arc<Daemon>, request: HandoffRequest) -> Response {
+    let answer = match request {
+        HandoffRequest::Create(request) => HandoffAnswer::One(info(daemon, create(daemon, request)?)),
+        HandoffRequest::List { all } => list(daemon, all)?,
+        HandoffRequest::Show { id } => HandoffAnswer::Shown(show(daemon, id)?),
+        HandoffRequest::Await { ids, timeout_secs } => wait(daemon, &ids, timeout_secs)?,
+        HandoffRequest::Delete { id, force } => HandoffAnswer::Deleted(delete(daemon, id, force)?),
+        HandoffRequest::Import(request) => HandoffAnswer::One(import(daemon, request)?),
+    };
+    Ok(Answer::Handoff(Box::new(answer)))
+}
+
+/// Writes down what is handed over, and lets its mailbox be made.
+fn create(daemon: &Arc<Daemon>, request: CreateHandoff) -> Result<HandoffRecord, Failure> {
+    let record = daemon.store.record(&request.fork)?;
+    let to = named_parent(daemon, request.to.as_deref())?;
+    let slot = daemon.slot(&request.fork);
+    let turn = daemon.turn(&slot)?;
+    if request.include_uncommitted {
+        let signers = Signers {
+            author: request.author.map(identity_of),
+            committer: request.committer.map(identity_of),
+        };
+        commit_uncommitted(&turn, request.message, &signers)?;
+    }
+    let begun = begin(&turn, &record, to)?;
+    if slot
+        .trouble()
+        .is_some_and(|trouble| trouble.code == ErrorCode::HandoffFailed)
+    {
+        // From here on the handoff itself says how it stands.
+        turn.set_trouble(None);
+    }
+    Ok(begun)
+}
+
+/// Commits what is uncommitted in a fork; the commit, if there was something.
+pub fn commit_uncommitted(
+    turn: &Turn<'_>,
+    message: Option<String>,
+    signers: &Signers,
+) -> Result<Option<ObjectId>, Failure> {
+    let fork = turn.open_existing()?;
+    let repository = turn.daemon.repository_now()?;
+    turn.settle(&repository, &fork)?;
+    let options = CommitOptions {
+        message: message.unwrap_or_else(|| work_message(turn.name())),
+        author: signers.author.clone(),
+        committer: signers.committer.clone(),
+    };
+    match commit::commit(&repository, turn.name(), &fork, &options) {
+        Ok(made) => {
+            turn.note_settled(made.commit_id);
+            Ok(Some(made.commit_id))
+        }
+        Err(ChangeError::NothingToCommit) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Hands over the commits that the fork has now.
+fn begin(turn: &Turn<'_>, record: &ForkRecord, to: Option<String>) -> Result<HandoffRecord, Failure> {
+    let daemon = turn.daemon;
+    let repository = daemon.repository_now()?;
+    let fork = turn.open_existing()?;
+    turn.settle(&repository, &fork)?;
+    let uncommitted = changeset::changeset(&repository, &fork, Blobs::Hash)?;
+    let head = repository.head_of(fork.worktree.git_dir())?;
+    let base = match head.commit_id() {
+        Some(commit_id) => work::fork_point(&repository, record, commit_id)?,
+        None => None,
+    };
+    let spec = HandoffSpec {
+        fork: turn.name().clone(),
+        branch: head.short_branch().map(str::to_owned),
+        to,
+        base,
+        head: head.commit_id(),
+        uncommitted: !uncommitted.changes.is_empty(),
+    };
+    handoffs::begin(daemon, &repository, &spec, parent_of(daemon, record))
+}
+
+/// What `word` names, so that it means one thing.
+pub fn named_parent(daemon: &Arc<Daemon>, word: Option<&str>) -> Result<Option<String>, Failure> {
+    word.map(|word| merging::target_called(daemon, word)).transpose()
+}
+
+/// Who a fork's work is for: the fork that it began as, while that is there, else the branch that it came from.
+fn parent_of(daemon: &Daemon, record: &ForkRecord) -> Option<String> {
+    let fork = record.parent.as_ref().map(|parent| &parent.fork);
+    match fork.filter(|fork| daemon.store.record(fork).is_ok()) {
+        Some(fork) => Some(format!("fork:{fork}")),
+        None => record
+            .from_branch
+            .as_ref()
+            .map(|branch| format!("branch:{branch}")),
+    }
+}
+
+/// Hands over the commits of a fork that was unmounted, and waits until that is done. The caller has no turn.
+pub fn of_unmounted(
+    daemon: &Arc<Daemon>,
+    name: &ForkName,
+    to: Option<&str>,
+) -> Result<HandoffRecord, Failure> {
+    let begun = || -> Result<HandoffRecord, Failure> {
+        let to = named_parent(daemon, to)?;
+        let slot = daemon.slot(name);
+        let turn = daemon.turn(&slot)?;
+        begin(&turn, &turn.record()?, to)
+    };
+    let record = begun().map_err(|failure| not_made(name, failure))?;
+    let made = handoffs::wait(daemon, &[record.id], None)?;
+    let record = made.into_iter().next().unwrap_or(record);
+    match record.state {
+        HandoffState::Failed => {
+            let reason = record.reason.clone().unwrap_or_default();
+            let failure = Failure::new(ErrorCode::HandoffFailed, format!("handoff {} failed", record.id));
+            Err(not_made(name, failure.cause(reason)))
+        }
+        _ => Ok(record),
+    }
+}
+
+fn not_made(name: &ForkName, failure: Failure) -> Failure {
+    failure
+        .context(format!(
+            "{name} is unmounted and whole, but its work was not handed over"
+        ))
+        .hint(format!("`tine handoff create {name}` tries again"))
+}
+
+/// As [`of_unmounted`] when the fork's turn is over, in a thread of its own: nobody waits for it.
+pub fn of_unmounted_later(turn: &Turn<'_>, to: Option<String>) -> Result<(), Failure> {
+    let (daemon, name) = (turn.daemon.clone(), turn.name().clone());
+    let work = move || {
+        if let Err(failure) = of_unmounted(&daemon, &name, to.as_deref()) {
+            log::error!("{failure}");
+            daemon.slot(&name).set_trouble(Some(failure));
+        }
+    };
+    thread::Builder::new()
+        .name(format!("handoff-{}", turn.name()))
+        .spawn(work)
+        .map(drop)
+        .map_err(|error| Failure::io("start a thread for", Path::new("the handoff"), &error))
+}
+
+fn list(daemon: &Daemon, all: bool) -> Result<HandoffAnswer, Failure> {
+    let (records, damaged) = daemon.store.documents::<HandoffRecord>(Shelf::Handoffs)?;
+    let is_open =
+        |record: &HandoffRecord| record.applied_secs.is_none() && record.state != HandoffState::Skipped;
+    Ok(HandoffAnswer::Many {
+        handoffs: records
+            .into_iter()
+            .filter(|record| all || is_open(record))
+            .map(|record| info(daemon, record))
+            .collect(),
+        damaged: damaged.into_iter().map(Failure::from).collect(),
+    })
+}
+
+fn wait(daemon: &Daemon, ids: &[u64], timeout_secs: Option<u64>) -> Result<HandoffAnswer, Failure> {
+    // A time too far away to be told is none.
+    let deadline = timeout_secs.and_then(|secs| Instant::now().checked_add(Duration::from_secs(secs)));
+    let records = handoffs::wait(daemon, ids, deadline)?;
+    Ok(HandoffAnswer::Many {
+        handoffs: records.into_iter().map(|record| info(daemon, record)).collect(),
+        damaged: Vec::new(),
+    })
+}
+
+fn show(daemon: &Daemon, id: u64) -> Result<HandoffShown, Failure> {
+    let record = HandoffRecord::load(&daemon.store, id)?;
+    let repository = daemon.repository_now()?;
+    let Some(range) = record.range()? else {
+        let patches = record.mails.iter().map(|mail| PatchLine {
+            commit: None,
+            summary: mail.summary.clone(),
+            author_name: mail.author_name.clone(),
+            author_email: mail.author_email.clone(),
+        });
+        return Ok(HandoffShown {
+            patches: patches.collect(),
+            old_tree: None,
+            new_tree: None,
+            changes: Vec::new(),
+            info: info(daemon, record),
+        });
+    };
+    let commits = repository.commits_in(&range)?.plain;
+    let patches = commits
+        .into_iter()
+        .rev()
+        .map(|id| Ok(report::commit_line(id, &repository.commit_info(id)?).into()))
+        .collect::<Result<_, Failure>>()?;
+    let old_tree = match range.base {
+        Some(base) => repository.commit_info(base)?.tree_id,
+        None => repository.empty_tree_id(),
+    };
+    let new_tree = repository.commit_info(range.head)?.tree_id;
+    let changes = compare_trees(&repository, old_tree, new_tree)?;
+    Ok(HandoffShown {
+        info: info(daemon, record),
+        patches,
+        old_tree: Some(old_tree.to_string()),
+        new_tree: Some(new_tree.to_string()),
+        changes: changes.iter().map(report::change_line).collect(),
+    })
+}
+
+fn import(daemon: &Arc<Daemon>, request: ImportHandoff) -> Result<HandoffInfo, Failure> {
+    let mut input: Box<dyn Read> = match request.content.take(daemon.store.dir())? {
+        Arrived::Bytes(bytes) => Box::new(Cursor::new(bytes)),
+        Arrived::File(file) => Box::new(file),
+    };
+    let to = named_parent(daemon, request.to.as_deref())?;
+    let record = HandoffRecord::import(&mut input, request.from, to, &daemon.store)?;
+    Ok(info(daemon, record))
+}
+
+/// Removes a handoff. Refused without `force` where that would lose work that nobody has applied.
+fn delete(daemon: &Daemon, id: u64, force: bool) -> Result<HandoffDeleted, Failure> {
+    let repository = daemon.repository_now()?;
+    let kept_in = kept_in(&repository, &HandoffRecord::load(&daemon.store, id)?)?;
+    let record = handoffs::remove(daemon, &repository, id, |record| {
+        let is_work = record.state == HandoffState::Ready && record.applied_secs.is_none();
+        match is_work && kept_in.is_none() && !force {
+            false => Ok(()),
+            true => Err(Failure::new(
+                ErrorCode::HandoffState,
+                format!("the handoff {id} was not applied, and nothing else has its work"),
+            )
+            .hint("`--force` deletes it nevertheless")),
+        }
+    })?;
+    Ok(HandoffDeleted {
+        id,
+        head_commit: record.head_commit,
+        kept_in,
+    })
+}
+
+/// A branch or tag that has the commits.
+fn kept_in(repository: &Repository, record: &HandoffRecord) -> Result<Option<String>, Failure> {
+    match record.range()? {
+        Some(range) => Ok(repository.reached_otherwise(range.head, &[])?),
+        None => Ok(None),
+    }
+}
+
+/// A record with the place of its mailbox.
+pub fn info(daemon: &Daemon, record: HandoffRecord) -> HandoffInfo {
+    HandoffInfo {
+        mailbox: (record.state == HandoffState::Ready).then(|| record.mailbox(&daemon.store)),
+        record,
+    }
+}

@@ -1,0 +1,88 @@
+//! Forks that travel through remotes: the state that is sent, and the one that is taken up. Talking to remotes is the caller's.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::work::fork_point;
+use crate::change::state::{self, StateOptions};
+use crate::daemon::failure::{ErrorCode, Failure};
+use crate::daemon::policy::Signers;
+use crate::daemon::protocol::{Answer, RemoteFork, Response, StateMade, StateRequest};
+use crate::daemon::slots::Daemon;
+use crate::git::{GitError, Repository};
+use crate::workspace::TakeUp;
+
+pub fn make_state(daemon: &Arc<Daemon>, request: &StateRequest, signers: Signers) -> Response {
+    let slot = daemon.slot(&request.fork);
+    let turn = daemon.turn(&slot)?;
+    let record = turn.record()?;
+    let fork = turn.open()?;
+    let repository = daemon.repository_now()?;
+    let head = repository.head_of(fork.worktree.git_dir())?;
+    let branches: Vec<&str> = [head.short_branch(), record.from_branch.as_deref()]
+        .into_iter()
+        .flatten()
+        .collect();
+    let remote = repository.push_remote(request.remote.as_deref(), &branches)?;
+    let name = request.name.clone().unwrap_or_else(|| request.fork.clone());
+    turn.settle(&repository, &fork)?;
+    let options = StateOptions {
+        author: signers.author,
+        committer: signers.committer,
+        fork_point: match head.commit_id() {
+            Some(commit_id) => fork_point(&repository, &record, commit_id)?,
+            None => None,
+        },
+        known: repository.tracked(&remote, name.as_str())?,
+    };
+    let made = state::make(&repository, &record, &fork, &options)?;
+    let changeset = &made.changeset;
+    let submodules = changeset
+        .repositories
+        .iter()
+        .filter(|path| !changeset.left_out.contains(path));
+    Ok(Answer::State(Box::new(StateMade {
+        fork: record.name,
+        remote,
+        name,
+        commit: made.commit_id.to_string(),
+        tree: made.tree_id.to_string(),
+        head_commit: changeset.head_commit.map(|id| id.to_string()),
+        branch: made.branch,
+        base_commit: record.base_commit,
+        uncommitted: changeset.changes.len(),
+        left_out: changeset.left_out.iter().map(Into::into).collect(),
+        submodules: submodules.map(Into::into).collect(),
+        operation: fork.worktree.operation_in_progress().map(str::to_owned),
+    })))
+}
+
+/// What a fork begins with that takes up `from`. Work begins here at the HEAD of the worktree with `git_dir`.
+pub(super) fn take_up(repository: &Repository, git_dir: &Path, from: &RemoteFork) -> Result<TakeUp, Failure> {
+    let commit_id = repository.tracked(&from.remote, from.name.as_str())?;
+    let commit_id = commit_id.ok_or_else(|| GitError::NoSuchState {
+        remote: from.remote.clone(),
+        name: from.name.to_string(),
+    })?;
+    let state = state::read(repository, commit_id)?;
+    let trunk = repository.head_of(git_dir)?.commit_id();
+    let base = state::base_here(repository, &state, trunk)?;
+    Ok(TakeUp {
+        commit_id,
+        head: state.head,
+        base,
+        fork_point: state::fork_point_here(repository, &state, base),
+        origin: format!("{}/{}", from.remote, from.name),
+    })
+}
+
+/// A branch that is in the way of a fork that takes something up.
+pub(super) fn other_branch(take_up: &TakeUp, failure: Failure) -> Failure {
+    match failure.code {
+        ErrorCode::BranchExists => failure.hint(format!(
+            "it has other commits than {}: take another with `--branch NAME`, or remove it where nobody needs it",
+            take_up.origin
+        )),
+        _ => failure,
+    }
+}

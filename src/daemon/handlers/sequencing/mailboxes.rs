@@ -1,0 +1,82 @@
+//! Handoffs that are applied.
+
+use super::Asked;
+use crate::attr::Timestamp;
+use crate::change::handoff::{HandoffRecord, HandoffState};
+use crate::change::sequence::{Item, Wish, of_mailbox};
+use crate::daemon::failure::{ErrorCode, Failure};
+use crate::daemon::handlers::target::Target;
+use crate::daemon::handoffs;
+use crate::daemon::protocol::{MergeStatus, MergeTarget, Sequenced};
+use crate::daemon::slots::Daemon;
+use crate::git::mailbox::Subjects;
+
+/// Refuses a handoff that is not ready, or, without `force`, is applied already; whom it is for.
+pub fn check(daemon: &Daemon, id: u64, force: bool) -> Result<Option<String>, Failure> {
+    let record = HandoffRecord::load(&daemon.store, id)?;
+    let refused = |message: String| Failure::new(ErrorCode::HandoffState, message);
+    match record.state {
+        HandoffState::Ready => {}
+        HandoffState::Pending => {
+            return Err(refused(format!("the handoff {id} is still being made"))
+                .hint(format!("`tine handoff await {id}` waits until it is ready")));
+        }
+        HandoffState::Failed | HandoffState::Skipped => {
+            let failure = refused(format!("the handoff {id} is {}", record.state.word()));
+            let failure = record.reason.into_iter().fold(failure, Failure::cause);
+            return Err(failure.hint("`tine handoff create FORK` hands over what there is by now"));
+        }
+    }
+    if record.applied_secs.is_some() && !force {
+        let to = record.applied_to.unwrap_or_default();
+        return Err(refused(format!("the handoff {id} was applied to {to} already"))
+            .hint("`--force` applies it once more; what is there already is left out"));
+    }
+    Ok(record.to)
+}
+
+/// The commits of a handoff, as its mailbox has them.
+pub fn items(target: &Target<'_>, id: u64, three_way: bool) -> Result<Vec<Item>, Failure> {
+    let store = &target.daemon.store;
+    let record = HandoffRecord::load(store, id)?;
+    record.verify(store)?;
+    let subjects = match record.keeps_subjects() {
+        true => Subjects::Kept,
+        false => Subjects::Cut,
+    };
+    Ok(of_mailbox(
+        store,
+        target.repository,
+        &record.mailbox(store),
+        subjects,
+        three_way,
+    )?)
+}
+
+/// Writes down that it was applied. The target has moved in any case.
+pub fn note_applied(daemon: &Daemon, asked: &Asked, done: &Sequenced) {
+    let is_there = matches!(done.status, MergeStatus::Merged | MergeStatus::NothingToMerge);
+    let Wish::Mailbox { handoff, .. } = asked.wish else {
+        return;
+    };
+    if asked.dry_run || !is_there {
+        return;
+    }
+    let noted = handoffs::update(daemon, handoff, |record| {
+        record.applied_secs = Some(Timestamp::now().secs);
+        record.applied_to = Some(word(&done.target));
+        record.applied_head.clone_from(&done.after);
+        Ok(())
+    });
+    if let Err(failure) = noted {
+        log::error!("the handoff {handoff} is applied, which could not be written down: {failure}");
+    }
+}
+
+fn word(target: &MergeTarget) -> String {
+    match (&target.fork, &target.branch) {
+        (Some(fork), _) => format!("fork:{fork}"),
+        (None, Some(branch)) => format!("branch:{branch}"),
+        (None, None) => "HEAD".to_owned(),
+    }
+}

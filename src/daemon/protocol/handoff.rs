@@ -1,0 +1,126 @@
+//! What is asked and answered about handoffs.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::{ChangeLine, CommitLine, IdentityText};
+use crate::change::handoff::HandoffRecord;
+use crate::daemon::failure::Failure;
+use crate::daemon::transfer::Transfer;
+use crate::path::text::optional_host_path;
+use crate::workspace::ForkName;
+
+/// What a client asks about handoffs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "handoff", rename_all = "kebab-case")]
+pub enum HandoffRequest {
+    /// Answered with one as soon as it is written down, pending as it may be.
+    Create(CreateHandoff),
+    /// Those that are still of interest, or all. Answered with many.
+    List {
+        all: bool,
+    },
+    /// Answered with what is in it.
+    Show {
+        id: u64,
+    },
+    /// Answered with many, in the order of `ids`, when none of them is pending.
+    Await {
+        ids: Vec<u64>,
+        timeout_secs: Option<u64>,
+    },
+    Delete {
+        id: u64,
+        force: bool,
+    },
+    /// Answered with one.
+    Import(ImportHandoff),
+}
+
+/// `tine handoff create`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CreateHandoff {
+    pub fork: ForkName,
+    /// A fork or branch; default: what the fork came from.
+    pub to: Option<String>,
+    pub include_uncommitted: bool,
+    /// Of the commit of what is uncommitted; default: one of tine's own.
+    pub message: Option<String>,
+    pub author: Option<IdentityText>,
+    pub committer: Option<IdentityText>,
+}
+
+/// `tine handoff import`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ImportHandoff {
+    pub content: Transfer,
+    /// Where it comes from, in words.
+    pub from: String,
+    pub to: Option<String>,
+}
+
+/// What the daemon answers about handoffs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "handoff", rename_all = "kebab-case")]
+pub enum HandoffAnswer {
+    One(HandoffInfo),
+    Many {
+        handoffs: Vec<HandoffInfo>,
+        damaged: Vec<Failure>,
+    },
+    Shown(HandoffShown),
+    Deleted(HandoffDeleted),
+}
+
+/// One handoff.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct HandoffInfo {
+    #[serde(flatten)]
+    pub record: HandoffRecord,
+    /// The file, where it is ready.
+    #[serde(with = "optional_host_path", default)]
+    pub mailbox: Option<PathBuf>,
+}
+
+/// A handoff with what is in it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct HandoffShown {
+    #[serde(flatten)]
+    pub info: HandoffInfo,
+    /// The commits that are patches in it, the oldest first. Of what was imported they have no ids.
+    pub patches: Vec<PatchLine>,
+    /// What lies before and after all of them; `None` where the commits are not known.
+    pub old_tree: Option<String>,
+    pub new_tree: Option<String>,
+    pub changes: Vec<ChangeLine>,
+}
+
+/// One patch of a handoff.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PatchLine {
+    pub commit: Option<String>,
+    pub summary: String,
+    pub author_name: String,
+    pub author_email: String,
+}
+
+impl From<CommitLine> for PatchLine {
+    fn from(line: CommitLine) -> PatchLine {
+        PatchLine {
+            commit: Some(line.commit),
+            summary: line.summary,
+            author_name: line.author_name,
+            author_email: line.author_email,
+        }
+    }
+}
+
+/// The answer to a delete.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct HandoffDeleted {
+    pub id: u64,
+    pub head_commit: Option<String>,
+    /// A branch or tag that has its commits, if one does.
+    pub kept_in: Option<String>,
+}

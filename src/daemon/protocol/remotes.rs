@@ -1,0 +1,48 @@
+//! What is asked and answered about forks that travel through remotes.
+
+use serde::{Deserialize, Serialize};
+
+use super::IdentityText;
+use crate::path::text::PathText;
+use crate::workspace::ForkName;
+
+/// Makes the state of a fork, for `tine push`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StateRequest {
+    pub fork: ForkName,
+    /// Default: as git finds it for the fork's branch, or else for the one that it came from.
+    pub remote: Option<String>,
+    /// What it is to be called on the remote; default: as it is here.
+    pub name: Option<ForkName>,
+    pub author: Option<IdentityText>,
+    pub committer: Option<IdentityText>,
+}
+
+/// A state that was made. Sending it is the caller's.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StateMade {
+    pub fork: ForkName,
+    pub remote: String,
+    pub name: ForkName,
+    pub commit: String,
+    pub tree: String,
+    pub head_commit: Option<String>,
+    /// Short name; `None` where HEAD is detached.
+    pub branch: Option<String>,
+    pub base_commit: Option<String>,
+    /// How many paths are uncommitted in it.
+    pub uncommitted: usize,
+    /// What git cannot hold.
+    pub left_out: Vec<PathText>,
+    /// Of each the commit that it stands on is in the state, and nothing of its own.
+    pub submodules: Vec<PathText>,
+    /// What of git's is under way in the fork, which the state does not tell.
+    pub operation: Option<String>,
+}
+
+/// A fork as it was last seen on a remote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteFork {
+    pub remote: String,
+    pub name: ForkName,
+}

@@ -1,0 +1,334 @@
+//! Branches as `git branch` has them: listed in one go, begun, renamed, and forgotten with their settings.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::program;
+use super::refs::read_if_there;
+use super::{GitError, ObjectId, Repository};
+
+/// A branch, and what its tip is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BranchTip {
+    /// Short; bytes, as git has it.
+    pub name: Vec<u8>,
+    pub commit_id: ObjectId,
+    /// The first paragraph of the commit's message, in one line.
+    pub subject: String,
+}
+
+/// How far two histories are apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Distance {
+    /// Commits that the first has and the second has not.
+    pub ahead: usize,
+    pub behind: usize,
+}
+
+impl Repository {
+    /// All branches, or those of these (short) names that there are; sorted by name. One process, however many.
+    pub fn branch_tips(&self, only: Option<&[String]>) -> Result<Vec<BranchTip>, GitError> {
+        let mut command = program::command(self.common_dir());
+        command.args([
+            "for-each-ref",
+            "--format=%(refname)%00%(objectname)%00%(contents:subject)",
+        ]);
+        let wanted: Vec<Vec<u8>> = match only {
+            // Without a pattern everything would be listed.
+            Some([]) => return Ok(Vec::new()),
+            Some(names) => names.iter().map(|name| name.clone().into_bytes()).collect(),
+            None => Vec::new(),
+        };
+        let mut patterns = Vec::new();
+        match only {
+            Some(_) => {
+                command.arg("--stdin");
+                for name in &wanted {
+                    patterns.extend([b"refs/heads/", name.as_slice(), b"\n"].concat());
+                }
+            }
+            None => {
+                command.arg("refs/heads");
+            }
+        }
+        let output = program::run(&mut command, &patterns)?;
+        let mut tips = Vec::new();
+        for line in output
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+        {
+            let mut fields = line.splitn(3, |byte| *byte == 0);
+            let (Some(name), Some(id), Some(subject)) = (fields.next(), fields.next(), fields.next()) else {
+                continue;
+            };
+            let name = name.strip_prefix(b"refs/heads/").unwrap_or(name);
+            // A pattern also means what is beneath it.
+            if only.is_some() && !wanted.iter().any(|wanted| wanted == name) {
+                continue;
+            }
+            tips.push(BranchTip {
+                name: name.to_vec(),
+                commit_id: ObjectId::from_hex(id).map_err(GitError::library("list branches"))?,
+                subject: String::from_utf8_lossy(subject).into_owned(),
+            });
+        }
+        Ok(tips)
+    }
+
+    /// Begins the branch `name` (short) at `start`, a commit or whatever names one in the worktree with `git_dir`: a branch that
+    /// begins at a remote one follows that, as `branch.autoSetupMerge` says.
+    pub fn begin_branch(&self, git_dir: &Path, name: &str, start: &str) -> Result<(), GitError> {
+        self.check_branch_is_free(name)?;
+        let mut command = program::command(self.common_dir());
+        command
+            .env("GIT_DIR", git_dir)
+            .args(["branch", "--quiet", "--", name, start]);
+        program::run(&mut command, b"").map(drop)
+    }
+
+    /// Renames a branch (short names): its reflog and its settings go with it, and every HEAD that is on it follows.
+    pub fn rename_branch(&self, old: &str, new: &str) -> Result<(), GitError> {
+        self.check_branch_name(new)?;
+        if self.branch(new)?.is_some() {
+            return Err(GitError::BranchExists(new.to_owned()));
+        }
+        // It makes way itself, as `a` does for `a/b`.
+        if let Some(in_the_way) = self.conflicting_branch(new)?.filter(|found| found != old) {
+            return Err(GitError::BranchExists(in_the_way));
+        }
+        let mut command = program::command(self.common_dir());
+        command
+            .arg("--git-dir")
+            .arg(self.common_dir())
+            .args(["branch", "-m", "--", old, new]);
+        program::run(&mut command, b"").map(drop)
+    }
+
+    /// The branch (short name) that the worktree with `git_dir` was on before the one that it is on now: what `-` is to `git switch`.
+    pub fn branch_before(&self, git_dir: &Path) -> Result<String, GitError> {
+        let unknown = || GitError::UnknownRevision("-".to_owned());
+        let mut command = program::command(self.common_dir());
+        command.env("GIT_DIR", git_dir).args([
+            "rev-parse",
+            "--quiet",
+            "--verify",
+            "--symbolic-full-name",
+            "@{-1}",
+        ]);
+        let finished = program::finish(&mut command, b"")?;
+        let name = String::from_utf8(finished.stdout).map_err(|_| unknown())?;
+        let short = name.trim_end().strip_prefix("refs/heads/");
+        short
+            .filter(|_| finished.status.success())
+            .map(str::to_owned)
+            .ok_or_else(unknown)
+    }
+
+    /// Has the new branch `name` (short) follow the remote one that it began at, if it did, as `branch.autoSetupMerge` says. The
+    /// branch is what was asked for in any case.
+    pub fn follow_remote_branch(&self, git_dir: &Path, name: &str, start: &str) {
+        let mut full_name = program::command(self.common_dir());
+        full_name
+            .env("GIT_DIR", git_dir)
+            .args([
+                "rev-parse",
+                "--quiet",
+                "--verify",
+                "--symbolic-full-name",
+                "--end-of-options",
+            ])
+            .arg(start);
+        let is_remote =
+            program::run(&mut full_name, b"").is_ok_and(|name| name.starts_with(b"refs/remotes/"));
+        if !is_remote || self.config_bool("branch.autoSetupMerge") == Some(false) {
+            return;
+        }
+        let mut command = program::command(self.common_dir());
+        command.env("GIT_DIR", git_dir).args([
+            "branch",
+            "--quiet",
+            &format!("--set-upstream-to={start}"),
+            "--",
+            name,
+        ]);
+        if let Err(error) = program::run(&mut command, b"") {
+            log::warn!("{name} follows no remote branch: {error}");
+        }
+    }
+
+    /// Removes what the configuration says of a branch (short name) that is no more.
+    pub fn forget_branch_settings(&self, name: &str) -> Result<(), GitError> {
+        let has_settings = {
+            let local = self.local_with_fresh_config()?;
+            let config = local.config_snapshot();
+            config.plumbing().section("branch", name).is_ok()
+        };
+        if !has_settings {
+            return Ok(());
+        }
+        let mut command = program::command(self.common_dir());
+        command
+            .args(["config", "--file"])
+            .arg(self.common_dir().join("config"))
+            .args(["--remove-section", &format!("branch.{name}")]);
+        program::run(&mut command, b"").map(drop)
+    }
+
+    /// Fails where no branch can be made under this (short) name.
+    pub fn check_branch_is_free(&self, name: &str) -> Result<(), GitError> {
+        self.check_branch_name(name)?;
+        if self.branch(name)?.is_some() {
+            return Err(GitError::BranchExists(name.to_owned()));
+        }
+        match self.conflicting_branch(name)? {
+            Some(in_the_way) => Err(GitError::BranchExists(in_the_way)),
+            None => Ok(()),
+        }
+    }
+
+    /// What the branch `name` (short), which is no more, was renamed to at `since_secs` or later, as the reflogs have it.
+    pub fn renamed_to(&self, name: &str, since_secs: i64) -> Result<Option<String>, GitError> {
+        let root = self.common_dir().join("logs/refs/heads");
+        let mut open = vec![root.clone()];
+        while let Some(dir) = open.pop() {
+            for (path, is_dir) in entries(&dir)? {
+                if is_dir {
+                    open.push(path);
+                    continue;
+                }
+                let Some(found) = path.strip_prefix(&root).ok().and_then(Path::to_str) else {
+                    continue;
+                };
+                let log = read_if_there(&path)?.unwrap_or_default();
+                if was_renamed(&log, name, found, since_secs) && self.branch(found)?.is_some() {
+                    return Ok(Some(found.to_owned()));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// How far `tip` is from `from`.
+    pub fn distance(&self, tip: ObjectId, from: ObjectId) -> Result<Distance, GitError> {
+        if tip == from {
+            return Ok(Distance { ahead: 0, behind: 0 });
+        }
+        let failed = "walk the history";
+        let count = |of: ObjectId, without: ObjectId| {
+            self.with_local(|local| {
+                let walk = local
+                    .rev_walk([of])
+                    .with_hidden([without])
+                    .all()
+                    .map_err(GitError::library(failed))?;
+                let mut count: usize = 0;
+                for found in walk {
+                    found.map_err(GitError::library(failed))?;
+                    count = count.saturating_add(1);
+                }
+                Ok(count)
+            })
+        };
+        Ok(Distance {
+            ahead: count(tip, from)?,
+            behind: count(from, tip)?,
+        })
+    }
+
+    /// A branch other than these (short names), a tag or a remote branch that reaches `tip`, in short.
+    pub fn reached_otherwise(&self, tip: ObjectId, without: &[&str]) -> Result<Option<String>, GitError> {
+        let refs = program::run(
+            program::command(self.common_dir())
+                .args(["for-each-ref", "--format=%(refname)"])
+                // One more than those that do not count.
+                .arg(format!("--count={}", without.len().saturating_add(1)))
+                .arg(format!("--contains={tip}"))
+                .args(["refs/heads", "refs/remotes", "refs/tags"]),
+            b"",
+        )?;
+        let counts = |name: &&[u8]| {
+            let short = name.strip_prefix(b"refs/heads/");
+            !name.is_empty()
+                && !short.is_some_and(|short| without.iter().any(|without| without.as_bytes() == short))
+        };
+        let found = refs.split(|&byte| byte == b'\n').find(counts);
+        Ok(found.map(|name| {
+            let name = String::from_utf8_lossy(name);
+            name.splitn(3, '/').last().unwrap_or_default().to_owned()
+        }))
+    }
+}
+
+/// Whether the reflog of the branch `now` says that it was called `before`, and has not been copied since.
+fn was_renamed(log: &[u8], before: &str, now: &str, since_secs: i64) -> bool {
+    let renamed = format!("Branch: renamed refs/heads/{before} to refs/heads/");
+    let to_now = format!(" to refs/heads/{now}");
+    let mut is_found = false;
+    let mut last_name = None;
+    for line in log.split(|byte| *byte == b'\n') {
+        let Some(tab) = line.iter().position(|byte| *byte == b'\t') else {
+            continue;
+        };
+        let (who, message) = line.split_at(tab);
+        let Some(message) = message
+            .get(1..)
+            .filter(|message| message.starts_with(b"Branch: "))
+        else {
+            continue;
+        };
+        last_name = Some(message);
+        // `… <address> 1700000000 +0100`
+        let secs = std::str::from_utf8(who)
+            .ok()
+            .and_then(|who| who.rsplit(' ').nth(1)?.parse::<i64>().ok());
+        is_found |= message.starts_with(renamed.as_bytes()) && secs.is_some_and(|secs| secs >= since_secs);
+    }
+    is_found
+        && last_name.is_some_and(|message| {
+            message.starts_with(b"Branch: renamed ") && message.ends_with(to_now.as_bytes())
+        })
+}
+
+/// What is in a directory, and whether that is one, too; nothing where it is none.
+fn entries(dir: &Path) -> Result<Vec<(PathBuf, bool)>, GitError> {
+    let listing = match fs::read_dir(dir) {
+        Ok(listing) => listing,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(GitError::io("list", dir)(error)),
+    };
+    let mut entries = Vec::new();
+    for entry in listing {
+        let entry = entry.map_err(GitError::io("list", dir))?;
+        let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        entries.push((entry.path(), is_dir));
+    }
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reflog_tells_what_a_branch_was_called() {
+        let line = |secs: u32, message: &str| {
+            format!("0 1 A U Thor <a@example.org> {secs} +0100\t{message}\n").into_bytes()
+        };
+        let first = line(10, "Branch: renamed refs/heads/a to refs/heads/b");
+        let both = [
+            first.clone(),
+            line(20, "Branch: renamed refs/heads/b to refs/heads/c"),
+        ]
+        .concat();
+        assert!(was_renamed(&first, "a", "b", 10));
+        assert!(!was_renamed(&first, "a", "b", 11), "another branch of that name");
+        assert!(was_renamed(&both, "a", "c", 10), "twice");
+        assert!(!was_renamed(&both, "a", "b", 10));
+        let copied = [first, line(30, "Branch: copied refs/heads/b to refs/heads/d")].concat();
+        assert!(!was_renamed(&copied, "a", "d", 10));
+        assert!(!was_renamed(b"damaged", "a", "b", 0));
+    }
+}

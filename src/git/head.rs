@@ -1,0 +1,110 @@
+//! HEAD of a worktree put on another branch, or on a commit by itself, as `git switch` does when the files are there.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+
+use gix::refs::store::WriteReflog;
+use gix::refs::transaction::{Change, LogChange, PreviousValue, RefEdit, RefLog};
+use gix::refs::{FullName, Target};
+
+use super::refs::{branch_ref, reflog_message};
+use super::{GitError, Head, LinkedWorktree, ObjectId, Repository};
+
+impl Repository {
+    /// Puts the HEAD of `worktree`, which is `from`, on the branch `to` (short name) at `commit_id`, or with `None` on that commit by
+    /// itself. No branch moves. When it returns, the move is on disk.
+    ///
+    /// # Errors
+    /// [`GitError::RefMoved`] where HEAD is not `from` or the branch is elsewhere, [`GitError::RefLocked`]; nothing has changed then.
+    pub fn switch_head(
+        &self,
+        worktree: &LinkedWorktree,
+        from: &Head,
+        to: Option<&str>,
+        commit_id: ObjectId,
+    ) -> Result<(), GitError> {
+        if self.head_of(worktree.git_dir())? != *from {
+            return Err(moved("HEAD"));
+        }
+        let new = match to {
+            Some(branch) if self.branch(branch)? != Some(commit_id) => return Err(moved(branch)),
+            Some(branch) => Target::Symbolic(branch_ref(branch)?),
+            None => Target::Object(commit_id),
+        };
+        let expected = match from {
+            Head::Branch { name, .. } | Head::Unborn { name } => {
+                Target::Symbolic(FullName::try_from(name.as_str()).map_err(GitError::library("read HEAD"))?)
+            }
+            Head::Detached { commit_id } => Target::Object(*commit_id),
+        };
+        let mut store = self.ref_store(Some(worktree.git_dir()));
+        let is_logged = store.write_reflog != WriteReflog::Disable;
+        // The library logs no change of what HEAD names: that follows.
+        store.write_reflog = WriteReflog::Disable;
+        let edit = RefEdit {
+            name: FullName::try_from("HEAD").map_err(GitError::library("name HEAD"))?,
+            change: Change::Update {
+                log: LogChange {
+                    mode: RefLog::AndReference,
+                    force_create_reflog: false,
+                    message: Default::default(),
+                },
+                expected: PreviousValue::MustExistAndMatch(expected),
+                new,
+            },
+            deref: false,
+        };
+        self.apply_ref_edit(&store, edit, &worktree.git_dir().join("HEAD"))?;
+        if is_logged {
+            let name = |head: Option<&str>, id: Option<ObjectId>| match (head, id) {
+                (Some(branch), _) => branch.to_owned(),
+                (None, Some(id)) => id.to_string(),
+                (None, None) => "HEAD".to_owned(),
+            };
+            // What `git switch -` and `@{-1}` look for.
+            let message = format!(
+                "checkout: moving from {} to {}",
+                name(from.short_branch(), from.commit_id()),
+                name(to, Some(commit_id))
+            );
+            if let Err(error) = self.log_head(worktree.git_dir(), from.commit_id(), commit_id, &message) {
+                log::warn!("HEAD is moved, and its reflog does not say so: {error}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a line to the reflog of the worktree's HEAD.
+    fn log_head(
+        &self,
+        git_dir: &Path,
+        from: Option<ObjectId>,
+        to: ObjectId,
+        message: &str,
+    ) -> Result<(), GitError> {
+        let path = git_dir.join("logs/HEAD");
+        let from = from.unwrap_or(ObjectId::null(to.kind()));
+        let mut line = format!("{from} {to} ").into_bytes();
+        self.reflog_signature()
+            .write_to(&mut line)
+            .and_then(|()| {
+                line.extend_from_slice(format!("\t{}\n", reflog_message(message)).as_bytes());
+                if let Some(dir) = path.parent() {
+                    std::fs::create_dir_all(dir)?;
+                }
+                OpenOptions::new()
+                    .append(true)
+                    .create(true)
+                    .open(&path)?
+                    .write_all(&line)
+            })
+            .map_err(GitError::io("write", path))
+    }
+}
+
+fn moved(name: &str) -> GitError {
+    GitError::RefMoved {
+        name: name.to_owned(),
+    }
+}
