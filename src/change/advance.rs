@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
 use std::thread;
 
-use super::changeset::{self, Blobs};
+use super::changeset::{self, Blobs, Side};
 use super::commit::{index_changes, joined, keep_head, refuse_work_of_git};
 use super::compare::compare_trees;
 use super::point::damaged;
@@ -26,7 +26,7 @@ use super::revert::{hold_blobs, hold_trees, is_repository, replacements};
 use super::{Change, ChangeError};
 use crate::attr::FileKind;
 use crate::git::index::{IndexTarget, IndexTree, KnownState, prepare_index};
-use crate::git::{GitError, Head, ObjectId, Repository};
+use crate::git::{GitError, Head, ObjectId, Repository, TreeEntryKind};
 use crate::merge::{Level, MergeInput, MergeOptions, merge};
 use crate::path::RepoPath;
 use crate::workspace::{
@@ -328,16 +328,19 @@ impl Plan {
                 let new_tree = repository.edit_tree(view_tree, &edits)?;
                 (open, new_tree)
             }
-            // A move that is done again may have come as far as the view.
-            Some(update) if view_tree == update.view_from || view_tree == update.view_to => (
-                compare_trees(repository, view_tree, update.view_to)?,
-                update.view_to,
-            ),
-            Some(_) => {
-                return Err(GitError::RefMoved {
-                    name: "the view".to_owned(),
+            Some(update) => {
+                let mut open = compare_trees(repository, view_tree, update.view_to)?;
+                if view_tree != update.view_from {
+                    // A move that is done again may have come as far as the view.
+                    open.retain(|change| !is_there_as_directory(fork, change));
+                    if !open.is_empty() {
+                        return Err(GitError::RefMoved {
+                            name: "the view".to_owned(),
+                        }
+                        .into());
+                    }
                 }
-                .into());
+                (open, update.view_to)
             }
         };
         // As git does: what is staged stays so where HEAD is put elsewhere, but not where it is merged along.
@@ -487,6 +490,17 @@ impl Plan {
         let old_tree = repository.edit_tree(self.new_tree, &edits)?;
         replacements(repository, fork, &back, old_tree)
     }
+}
+
+/// Whether the change is one of a submodule, of which the view shows no more than a directory: which commit that stands on HEAD says,
+/// or its own repository.
+fn is_there_as_directory(fork: &Fork, change: &Change) -> bool {
+    let is_gitlink = |side: &Side| side.kind == TreeEntryKind::Submodule;
+    let is_directory = || {
+        let attr = fork.workspace.resolve(&change.path);
+        attr.is_ok_and(|attr| attr.kind == FileKind::Directory)
+    };
+    is_repository(fork, change) || change.new.as_ref().is_some_and(is_gitlink) && is_directory()
 }
 
 /// What the index has that the tree of HEAD has not.

@@ -102,6 +102,47 @@ fn invariant_13_an_update_that_is_killed_happened_or_not() {
 }
 
 #[test]
+fn invariant_13_an_update_that_moves_submodules_and_is_killed_happened_or_not() {
+    require_fuse!();
+    let repo = forked();
+    let inner = repo.root().join("inner");
+    repo.sh_in(
+        repo.root(),
+        "git init -q inner; git -C inner commit -q --allow-empty -m one; git -C inner commit -q --allow-empty -m two",
+    );
+    let [one, two] = ["HEAD~1", "HEAD"].map(|revision| repo.git_in(&inner, &["rev-parse", revision]));
+    let link = |path: &str, id: &str| {
+        repo.sh_in(
+            repo.dir(),
+            &format!("mkdir -p {path}; git update-index --add --cacheinfo 160000,{id},{path}"),
+        );
+    };
+    link("empty", &one);
+    link("there", &one);
+    link("gone", &one);
+    repo.git(&["commit", "-qm", "submodules"]);
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("work");
+    repo.sh_in(
+        &dir,
+        &format!("git clone -q ../../inner there; git -C there checkout -q {one}; echo new > new.txt"),
+    );
+    link("empty", &two);
+    link("there", &two);
+    link("come", &one);
+    repo.sh_in(
+        repo.dir(),
+        "git rm -q --cached gone; rmdir gone; echo main > main.txt; git add main.txt; git commit -qm main",
+    );
+    happens_or_not(
+        &repo,
+        &tine,
+        &["update", "work"],
+        ["A\tnew.txt", "A\tnew.txt\nM\tthere"],
+    );
+}
+
+#[test]
 fn invariant_13_a_rebase_that_is_killed_happened_or_not() {
     require_fuse!();
     let repo = forked();

@@ -91,7 +91,7 @@ impl Place {
                     sides.map(|version| version.path.to_bytes())
                 });
                 let made = done.iter().filter(|done| done.commit_id.is_some()).count();
-                Some(Came::Conflicts(made, versions.collect()))
+                Some(Came::Conflicts(made, Place::files_only(versions.collect())))
             }
             Ok(ran) if view.is_some() => ran.view.map(|id| Came::Tree(id.to_string())),
             Ok(ran) => {
@@ -145,13 +145,25 @@ impl Place {
             .repo
             .git(&["rev-list", "--count", &format!("{on}..{}", self.head())]);
         match (paths.is_empty(), output.error_text()) {
-            (false, _) => Some(Came::Conflicts(made.parse().expect("a number"), paths)),
+            (false, _) => Some(Came::Conflicts(
+                made.parse().expect("a number"),
+                Place::files_only(paths),
+            )),
             (true, text) if text.contains("is now empty") => Some(Came::Empty),
             (true, text) => {
                 println!("git {args:?}: {text}");
                 None
             }
         }
+    }
+
+    /// Without those that are directories of others: which of the two is in the way of the other is a matter of view.
+    fn files_only(paths: BTreeSet<Vec<u8>>) -> BTreeSet<Vec<u8>> {
+        let is_above = |path: &[u8]| {
+            let dir = [path, b"/"].concat();
+            paths.iter().any(|other| other.starts_with(&dir))
+        };
+        paths.iter().filter(|path| !is_above(path)).cloned().collect()
     }
 
     fn head(&self) -> String {

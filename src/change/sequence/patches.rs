@@ -123,7 +123,19 @@ impl Runner<'_> {
             && three_way
             && let Some(outcome) = self.merged_patch(item, tree_id, patch, scratch.path())?
         {
-            return Ok(outcome);
+            // git merges texts, and asks less of what has another mode, is renamed or goes.
+            let is_text = |conflict: &ConflictRecord| {
+                use ConflictKind::{Binary, BothAdded, BothModified};
+                matches!(conflict.kind, Binary | BothAdded | BothModified)
+            };
+            if outcome.conflicts.is_empty() || outcome.conflicts.iter().any(is_text) {
+                return Ok(outcome);
+            }
+            let scratch = self.store.scratch_dir()?;
+            return Ok(match repository.patch_tree(tree_id, patch, scratch.path())? {
+                Patched::Applied(tree_id) => Outcome::clean(tree_id),
+                Patched::Rejected { .. } => outcome,
+            });
         }
         match repository.patch_tree(tree_id, patch, scratch.path())? {
             Patched::Applied(tree_id) => Ok(Outcome::clean(tree_id)),
