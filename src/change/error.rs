@@ -42,6 +42,13 @@ pub enum ChangeError {
     NoSuchHandoff(u64),
     #[error("the handoff {id} is damaged: {reason}")]
     DamagedHandoff { id: u64, reason: String },
+    #[error("there is no session {0} of rounds")]
+    NoSuchSession(ForkName),
+    /// Sorted by path.
+    #[error("{} changed in the directory, too", shown(.0))]
+    DirectoryChanged(Vec<RepoPath>),
+    #[error("the session {session} has no agent {agent}")]
+    NoSuchAgent { session: ForkName, agent: ForkName },
     #[error("{0} is no fork, no snapshot and no revision")]
     NothingCalled(String),
     #[error("there is no branch {0:?}")]

@@ -230,7 +230,7 @@ impl HandoffRecord {
 
     /// Removes record and mailbox, and lets go of the commits.
     pub fn remove(&self, store: &Store, repository: &Repository) -> Result<(), ChangeError> {
-        store.remove_document(Shelf::Handoffs, self.id, MAILBOX)?;
+        store.remove_document(Shelf::Handoffs, self.id, Some(MAILBOX))?;
         Ok(release(repository, self.id)?)
     }
 

@@ -18,6 +18,8 @@ pub mod rerere;
 pub mod resolver;
 pub mod revert;
 pub mod review;
+pub mod round;
+pub mod scratch;
 pub mod sequence;
 pub mod snapshots;
 pub mod state;
@@ -25,6 +27,7 @@ pub mod switch;
 #[cfg(test)]
 mod tests;
 pub mod view;
+pub mod write_back;
 
 pub use changeset::{Change, ChangeKind, Changeset, Side};
 pub use commit::{CommitOptions, CommitOutcome, SettleOutcome};

@@ -72,6 +72,7 @@ impl Fixture {
             parent: None,
             take_up: None,
             branch: None,
+            detached: false,
             mount_dir: repository.dir().join("../forks/demo"),
             mounted: false,
             settings: MountSettings::default(),

@@ -9,7 +9,7 @@ use super::output::Color;
 use super::{
     apply, branch, cat, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec, fetch, gc,
     handoff, list, log, ls, merge, mount, mv, new, op, path, push, reset, resolve, restore, revert, review,
-    rm, shell, snapshot, snapshots, stat, status, tree, undo, unmount, update, walk, write,
+    rm, round, shell, snapshot, snapshots, stat, status, tree, undo, unmount, update, walk, write,
 };
 
 const MAIN_JOB: &str = "\
@@ -100,6 +100,8 @@ pub enum Verb {
     Push(push::Push),
     Fetch(fetch::Fetch),
     Handoff(handoff::Handoff),
+    #[command(aliases = ["rounds"])]
+    Round(round::Round),
     Log(log::Log),
     #[command(aliases = ["snap"])]
     Snapshot(snapshot::Snapshot),

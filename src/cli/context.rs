@@ -43,6 +43,15 @@ impl Context {
         })
     }
 
+    /// As if the command ran in another directory.
+    pub fn in_dir(&self, dir: PathBuf) -> Context {
+        Context {
+            output: self.output,
+            cwd: dir,
+            repository: OnceCell::new(),
+        }
+    }
+
     /// The directory the command runs in.
     pub fn cwd(&self) -> &Path {
         &self.cwd

@@ -15,6 +15,7 @@ use super::{Exit, SUCCESS};
 use crate::change::resolver::Content;
 use crate::daemon::Failure;
 use crate::daemon::protocol::{ChangeLine, Difference, PointInfo, Request};
+use crate::git::line_counts::{self, NUMSTAT_FLAGS};
 use crate::git::{GitError, program};
 use crate::path::text::PathText;
 use crate::workspace::ForkName;
@@ -166,7 +167,7 @@ struct Contents {
 
 fn tell_json(verb: &Diff, context: &Context, difference: &Difference, place: &Path) -> Result<Exit, Failure> {
     let counts = match verb.stat || !verb.paths.is_empty() {
-        true => Some(line_counts(difference, place, &verb.paths)?),
+        true => Some(counts_of(difference, place, &verb.paths)?),
         false => None,
     };
     let mut lines = Vec::new();
@@ -208,41 +209,20 @@ fn tell_json(verb: &Diff, context: &Context, difference: &Difference, place: &Pa
 }
 
 /// How many lines git says were added and removed in each of `paths` (all, where none is named).
-fn line_counts(
+fn counts_of(
     difference: &Difference,
     place: &Path,
     paths: &[OsString],
 ) -> Result<BTreeMap<Vec<u8>, Counts>, Failure> {
     let mut git = git_diff(difference, place);
-    git.args([
-        "--numstat",
-        "-z",
-        "--no-renames",
-        "--no-ext-diff",
-        "--no-textconv",
-        "--no-relative",
-    ]);
+    git.args(NUMSTAT_FLAGS);
     add_sides(&mut git, difference, paths);
-    let printed = program::run(&mut git, b"")?;
-    let mut counts: BTreeMap<Vec<u8>, Counts> = BTreeMap::new();
-    for record in printed
-        .split(|&byte| byte == 0)
-        .filter(|record| !record.is_empty())
-    {
-        let mut fields = record.splitn(3, |&byte| byte == b'\t');
-        let mut number = || {
-            let field = std::str::from_utf8(fields.next()?).ok()?;
-            field.parse::<u64>().ok()
+    let counts = line_counts::ask(&mut git)?.into_iter().map(|(path, lines)| {
+        let counts = Counts {
+            added_lines: lines.added,
+            removed_lines: lines.removed,
         };
-        let (added, removed) = (number(), number());
-        let Some(path) = fields.next() else { continue };
-        // A path whose type changed has a record for each side.
-        let entry = counts.entry(path.to_vec()).or_insert(Counts {
-            added_lines: Some(0),
-            removed_lines: Some(0),
-        });
-        entry.added_lines = entry.added_lines.zip(added).map(|(a, b)| a.saturating_add(b));
-        entry.removed_lines = entry.removed_lines.zip(removed).map(|(a, b)| a.saturating_add(b));
-    }
-    Ok(counts)
+        (path, counts)
+    });
+    Ok(counts.collect())
 }

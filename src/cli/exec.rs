@@ -11,6 +11,7 @@ use super::Exit;
 use super::context::Context;
 use super::new::{self, NewOptions};
 use super::origin;
+use super::round;
 use crate::daemon::protocol::{ForkInfo, Request};
 use crate::daemon::{ErrorCode, Failure};
 use crate::workspace::{ForkName, MountWishes};
@@ -51,6 +52,10 @@ pub struct Exec {
     #[arg(long)]
     pub at_origin: bool,
 
+    /// Count it as a verification attempt of the agent whose fork it is, and do not run it when its budget is spent (`tine round`)
+    #[arg(long, conflicts_with = "new")]
+    pub attempt: bool,
+
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD", value_hint = clap::ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
@@ -68,6 +73,9 @@ pub fn run(verb: &Exec, context: &Context) -> Result<Exit, Failure> {
         (true, Some(name)) => new::make(context, ForkName::parse(name)?, &verb.options, true)?.1,
         _ => mounted(context, verb.name.as_deref())?,
     };
+    if verb.attempt {
+        round::count_attempt(context, &fork.name)?;
+    }
     if context.output.is_json() {
         // Standard output is the command's.
         context.output.json_aside(&fork)?;

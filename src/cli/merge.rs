@@ -165,7 +165,25 @@ impl MarkerStyle {
 
 pub fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
     let mut connection = context.connect()?;
-    let here = context.fork_if_here(&mut connection)?;
+    let merged = ask(verb, context, &mut connection)?;
+    if let Some(style) = verb.markers.filter(|_| merged.status == MergeStatus::Conflicts) {
+        tell(context, &merged, true)?;
+        return begin_in_mount(verb, style, &merged, context, &mut connection);
+    }
+    let Some(review) = merged.review.filter(|_| verb.resolving.resolver.is_some()) else {
+        return tell_merge(context, &merged);
+    };
+    let left = resolving::resolve(&verb.resolving, context, &mut connection, review)?;
+    if left == Left::Resolved && verb.resolving.auto_commit {
+        return review::commit(context, &mut connection, review, None, false);
+    }
+    review::show(&Request::Review { review }, context, &mut connection)?;
+    Ok(ExitCode::Refused.code())
+}
+
+/// Has the daemon merge; what came of it.
+pub fn ask(verb: &Merge, context: &Context, connection: &mut Connection) -> Result<Merged, Failure> {
+    let here = context.fork_if_here(connection)?;
     let git_dir = context.git_dir()?;
     let dir = context.repository()?.common_dir();
     let config = CallerConfig::of(dir);
@@ -202,19 +220,7 @@ pub fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
             context.output.trouble(failure);
         }
     }
-    if let Some(style) = verb.markers.filter(|_| merged.status == MergeStatus::Conflicts) {
-        tell(context, &merged, true)?;
-        return begin_in_mount(verb, style, &merged, context, &mut connection);
-    }
-    let Some(review) = merged.review.filter(|_| verb.resolving.resolver.is_some()) else {
-        return tell_merge(context, &merged);
-    };
-    let left = resolving::resolve(&verb.resolving, context, &mut connection, review)?;
-    if left == Left::Resolved && verb.resolving.auto_commit {
-        return review::commit(context, &mut connection, review, None, false);
-    }
-    review::show(&Request::Review { review }, context, &mut connection)?;
-    Ok(ExitCode::Refused.code())
+    Ok(merged)
 }
 
 /// Begins a merge with conflicts in the mount of the target, by git.
@@ -270,11 +276,16 @@ fn tell(context: &Context, merged: &Merged, is_begun: bool) -> Result<Exit, Fail
             .json(&with_contents(context, merged, &merged.conflicts)?)?,
         false => context.output.text(&told(merged, is_begun, &context.output))?,
     }
-    Ok(match merged.status {
+    Ok(exit_of(merged.status))
+}
+
+/// The exit code that says how a merge ended.
+pub fn exit_of(status: MergeStatus) -> Exit {
+    match status {
         MergeStatus::Merged => SUCCESS,
         MergeStatus::NothingToMerge => ExitCode::Nothing.code(),
         MergeStatus::Conflicts | MergeStatus::Reviewed => ExitCode::Refused.code(),
-    })
+    }
 }
 
 /// What conflicts in a text; nothing of what is no text.
@@ -391,7 +402,7 @@ fn conflicts_with_contents<'a>(
 }
 
 /// In words. What `is_begun` git goes on with.
-fn told(merged: &Merged, is_begun: bool, output: &Output) -> String {
+pub fn told(merged: &Merged, is_begun: bool, output: &Output) -> String {
     let target = target_name(&merged.target);
     let mut text = String::new();
     for source in &merged.sources {

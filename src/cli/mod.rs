@@ -56,6 +56,7 @@ mod restore;
 mod revert;
 mod review;
 mod rm;
+mod round;
 mod sequencing;
 mod shell;
 mod snapshot;
@@ -145,6 +146,7 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Push(verb) => push::run(verb, &context),
         Verb::Fetch(verb) => fetch::run(verb, &context),
         Verb::Handoff(verb) => handoff::run(verb, &context),
+        Verb::Round(verb) => round::run(verb, &context),
         Verb::Log(verb) => log::run(verb, &context),
         Verb::Snapshot(verb) => snapshot::run(verb, &context),
         Verb::Snapshots(verb) => snapshots::run(verb, &context),

@@ -192,6 +192,7 @@ pub fn make(
         from_fork: options.from_fork.clone(),
         from_remote,
         branch: options.branch.clone(),
+        detached: false,
         dir: options.at.as_deref().map(|dir| context.absolute(dir)),
         mount,
         wishes: (&options.settings).into(),
@@ -271,7 +272,7 @@ fn note_carried(context: &Context, options: &NewOptions, fork: &ForkInfo) {
 }
 
 /// The process's umask; the usual one where the kernel does not tell.
-fn umask() -> u16 {
+pub fn umask() -> u16 {
     // umask(2) tells it only by changing it.
     std::fs::read_to_string("/proc/self/status")
         .ok()

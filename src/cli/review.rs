@@ -333,6 +333,22 @@ pub fn commit(
     message: Option<String>,
     dry_run: bool,
 ) -> Result<Exit, Failure> {
+    match ask_commit(context, connection, review, message, dry_run)? {
+        Answer::Sequenced(done) => sequencing::tell(context, &done),
+        Answer::Merge(merged) => tell_merge(context, &merged),
+        // Nothing else came through.
+        _ => Ok(SUCCESS),
+    }
+}
+
+/// Has the daemon commit a review; what came of it, a merge or a sequence.
+pub fn ask_commit(
+    context: &Context,
+    connection: &mut Connection,
+    review: u64,
+    message: Option<String>,
+    dry_run: bool,
+) -> Result<Answer, Failure> {
     let dir = context.repository()?.common_dir();
     let config = CallerConfig::of(dir);
     let request = CommitReviewRequest {
@@ -344,14 +360,8 @@ pub fn commit(
         command: command_line(),
     };
     let request = Request::CommitReview(Box::new(request));
-    let done = connection.ask(&request, |answer| match answer {
+    connection.ask(&request, |answer| match answer {
         Answer::Merge(_) | Answer::Sequenced(_) => Some(answer),
         _ => None,
-    })?;
-    match done {
-        Answer::Sequenced(done) => sequencing::tell(context, &done),
-        Answer::Merge(merged) => tell_merge(context, &merged),
-        // Nothing else came through.
-        _ => Ok(SUCCESS),
-    }
+    })
 }

@@ -36,6 +36,8 @@ impl From<GitError> for Failure {
             )),
             GitError::UnknownRevision(_) => Failure::new(ErrorCode::UnknownRevision, message)
                 .hint("`git log --all --oneline` lists commits, `git branch -a` branches; fetch what is missing first"),
+            GitError::NestedRepository(_) => Failure::new(ErrorCode::Usage, message)
+                .hint("a directory without git must be so with all that is in it: move the repository away"),
             GitError::BranchCheckedOut { .. } => Failure::new(ErrorCode::BranchCheckedOut, message)
                 .hint("choose another branch with `--branch NAME`"),
             GitError::BranchExists(branch) => Failure::new(ErrorCode::BranchExists, message).hint(format!(
@@ -384,6 +386,16 @@ impl From<ChangeError> for Failure {
                     .hint(format!(
                         "`tine handoff delete {id} --force` lets it go; `tine handoff create FORK` makes another"
                     ))
+            }
+            ChangeError::NoSuchSession(_) => Failure::new(ErrorCode::NoSuchSession, message)
+                .hint("`tine round start --agents A,B` begins one; `--session` names another"),
+            ChangeError::DirectoryChanged(paths) => {
+                let failure = Failure::new(ErrorCode::DirectoryChanged, message)
+                    .hint("move them away, or bring them into the result; nothing was written");
+                paths.iter().map(ToString::to_string).fold(failure, Failure::cause)
+            }
+            ChangeError::NoSuchAgent { .. } => {
+                Failure::new(ErrorCode::NoSuchAgent, message).hint("`tine round show` lists the agents")
             }
             ChangeError::NothingCalled(_) => Failure::new(ErrorCode::NoSuchPoint, message)
                 .hint("`tine list` shows the forks, `git log --all --oneline` the revisions; a snapshot is `fork@snapshot`"),

@@ -29,6 +29,8 @@ pub enum ExitCode {
     Nothing,
     /// It was not done in the time that was given.
     Timeout,
+    /// What may be tried so often has been tried as often.
+    Spent,
 }
 
 impl ExitCode {
@@ -43,6 +45,7 @@ impl ExitCode {
             ExitCode::Environment => 6,
             ExitCode::Nothing => 7,
             ExitCode::Timeout => 8,
+            ExitCode::Spent => 9,
         }
     }
 }
@@ -158,6 +161,13 @@ error_codes! {
     NotAMailbox = "not-a-mailbox", Usage;
     /// What was waited for did not come in time.
     Timeout = "timeout", Timeout;
+    NoSuchSession = "no-such-session", NotFound;
+    NoSuchAgent = "no-such-agent", NotFound;
+    /// The session's round is at another step, or its result would be lost.
+    RoundState = "round-state", Refused;
+    /// The directory that a session's result is to be written to has other changes.
+    DirectoryChanged = "directory-changed", Refused;
+    BudgetSpent = "budget-spent", Spent;
     EmptyMessage = "empty-message", Usage;
     NoSuchRemote = "no-such-remote", NotFound;
     /// No fork of that name is on the remote, or what is there is none.
@@ -334,6 +344,7 @@ mod tests {
             ExitCode::Environment,
             ExitCode::Nothing,
             ExitCode::Timeout,
+            ExitCode::Spent,
         ] {
             let name = serde_json::to_value(exit).unwrap();
             let row = format!("| {} | `{}` |", exit.code(), name.as_str().unwrap());

@@ -210,6 +210,7 @@ mod tests {
                 parent: None,
                 take_up: None,
                 branch: None,
+                detached: false,
                 mount_dir: root.join("one"),
                 mounted: false,
                 settings: MountSettings::default(),

@@ -14,6 +14,7 @@ mod merging;
 mod process;
 mod remotes;
 mod reviewing;
+mod rounds;
 mod sequencing;
 mod work;
 
@@ -42,6 +43,12 @@ pub use self::process::{DaemonInfo, Figures, MountFigures};
 pub use self::remotes::{RemoteFork, StateMade, StateRequest};
 pub use self::reviewing::{
     CommitReviewRequest, JudgeRequest, ResolutionWish, ResolveRequest, ReviewInfo, ReviewShown,
+};
+pub use self::rounds::{
+    AgentShown, ArchiveShown, AttemptCounted, AttemptOf, CleanRounds, DirectoryWritten, FinishRound,
+    FinishedSeat, OtherShown, PairCompared, PresentRound, ReaderShown, ResultLine, RoundAnswer,
+    RoundCompared, RoundFinished, RoundPresented, RoundRequest, RoundsCleaned, SeatCleaned, SeatShown,
+    SessionShown, StartRound, WorkShown,
 };
 pub use self::sequencing::{SequenceRequest, SequenceWish, Sequenced, SequencedCommit};
 pub use self::work::{
@@ -198,6 +205,8 @@ pub enum Request {
     CommitReview(Box<CommitReviewRequest>),
     /// Answers [`Answer::Handoff`].
     Handoff(Box<HandoffRequest>),
+    /// Answers [`Answer::Round`].
+    Round(Box<RoundRequest>),
     /// What changed in the fork that is mounted at `dir`, since the moment that git's index names. Answers
     /// [`Answer::Changed`].
     Changed {
@@ -313,6 +322,7 @@ pub enum Answer {
     },
     Review(Box<ReviewShown>),
     Handoff(Box<HandoffAnswer>),
+    Round(Box<RoundAnswer>),
     /// Paths that changed, as git takes them: with all beneath those that end in a slash. `token` names this moment.
     Changed {
         token: String,

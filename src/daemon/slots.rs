@@ -1,6 +1,6 @@
 //! What the daemon has in memory: one slot for each fork, with its open file system and its mount.
 //!
-//! Lock order: `stopped` → `reviews` → [`Daemon::slots`] (let go of at once) → a slot's `turn` → `branches` → that of `handoffs`, or
+//! Lock order: `stopped` → `rounds` → `reviews` → [`Daemon::slots`] (let go of at once) → a slot's `turn` → `branches` → that of `handoffs`, or
 //! the slot's `state` → whatever store, workspace and mount lock themselves. `turn` is held for the whole of a request that changes a fork and is what
 //! serialises those; `state` is held for moments only, never while waiting for a mount, a disk or a lock of the left.
 //!
@@ -48,6 +48,8 @@ pub struct Daemon {
     stopped: Mutex<bool>,
     /// Internally synchronised.
     pub presence: Presence,
+    /// Held while a session of rounds is looked at or changed; taken before any turn.
+    pub rounds: Mutex<()>,
     /// Held while a review is changed; taken before any turn.
     pub reviews: Mutex<()>,
     /// Internally synchronised; what it locks is taken after any turn, and held for moments.
@@ -155,6 +157,7 @@ impl Daemon {
             stopping: AtomicBool::new(false),
             stopped: Mutex::new(false),
             presence: Presence::new(),
+            rounds: Mutex::new(()),
             reviews: Mutex::new(()),
             handoffs: Handoffs::default(),
             branches: Mutex::new(()),

@@ -154,6 +154,7 @@ mod tests {
                 from_fork: None,
                 from_remote: None,
                 branch: None,
+                detached: false,
                 dir: None,
                 mount: true,
                 wishes: MountWishes {

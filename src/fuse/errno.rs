@@ -83,6 +83,7 @@ fn of_git(error: &GitError) -> Errno {
         GitError::NotARepository(_)
         | GitError::UnsupportedRepository { .. }
         | GitError::UntrustedRepository { .. }
+        | GitError::NestedRepository(_)
         | GitError::UnknownRevision(_)
         | GitError::BranchCheckedOut { .. }
         | GitError::BranchExists(_)

@@ -17,6 +17,9 @@ pub enum GitError {
     /// git would refuse it as well (`safe.directory`); `dir` is what it wants to be told.
     #[error("the repository at {dir} belongs to another user")]
     UntrustedRepository { dir: PathBuf },
+    /// It has files that no commit of another repository could have.
+    #[error("{0} is a repository of its own")]
+    NestedRepository(PathBuf),
     #[error("the revision {0:?} does not exist")]
     UnknownRevision(String),
     #[error("the branch {branch:?} is checked out at {at}")]

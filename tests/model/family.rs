@@ -244,6 +244,7 @@ impl<'r> Family<'r> {
             take_up: None,
             parent,
             branch: None,
+            detached: false,
             mount_dir: self.repo.root().join("repo.forks").join(name.as_str()),
             mounted: false,
             settings: MountSettings::default(),

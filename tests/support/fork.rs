@@ -69,6 +69,7 @@ impl TestFork {
             parent: None,
             take_up: None,
             branch: None,
+            detached: false,
             mount_dir: mount_dir.clone(),
             mounted: false,
             settings: MountSettings::default(),

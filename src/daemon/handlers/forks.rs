@@ -81,6 +81,7 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
         parent,
         take_up: take_up.clone(),
         branch: request.branch,
+        detached: request.detached,
         mount_dir: dir.clone(),
         // Should the daemon die before it is, the next one mounts it.
         mounted: request.mount,

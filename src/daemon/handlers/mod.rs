@@ -11,6 +11,7 @@ mod paths;
 mod remotes;
 mod restoring;
 mod reviews;
+mod rounds;
 mod sequencing;
 mod snapshots;
 pub mod target;
@@ -131,6 +132,7 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
             reviews::commit(daemon, by(peer, &request.command), &request, &signers)
         }
         Request::Handoff(request) => handoffs::answer(daemon, *request),
+        Request::Round(request) => rounds::answer(daemon, peer, *request),
         Request::Changed { fork, dir, token } => monitor::changed_since(daemon, &fork, &dir, &token),
         Request::Log { fork, limit } => work::log(daemon, &fork, limit),
         Request::Stat { fork, path } => paths::stat(daemon, &fork, &path),

@@ -42,6 +42,9 @@ pub struct NewRequest {
     #[serde(default)]
     pub from_remote: Option<RemoteFork>,
     pub branch: Option<String>,
+    /// HEAD is on no branch.
+    #[serde(default)]
+    pub detached: bool,
     /// Default: `<repository>.forks/<fork>`, or beneath `tine.mountRoot`.
     /// Absolute.
     #[serde(with = "optional_host_path", default)]

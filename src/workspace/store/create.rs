@@ -48,6 +48,8 @@ struct Start {
     branch: String,
     /// Whether the branch is to be made.
     is_new: bool,
+    /// Whether HEAD is to be on no branch.
+    is_detached: bool,
     /// `None` in a repository without a commit.
     commit_id: Option<ObjectId>,
     /// The branch that it comes from (short name).
@@ -67,6 +69,7 @@ impl Start {
     fn head(&self) -> Head {
         let name = format!("refs/heads/{}", self.branch);
         match self.commit_id {
+            Some(commit_id) if self.is_detached => Head::Detached { commit_id },
             Some(commit_id) => Head::Branch { name, commit_id },
             None => Head::Unborn { name },
         }
@@ -371,7 +374,10 @@ impl Store {
             (None, Some(revision)) => Some(repository.resolve_commit(&options.git_dir, revision)?),
             (None, None) => None,
         };
-        let tip = repository.branch(&branch)?;
+        let tip = match options.detached {
+            true => None,
+            false => repository.branch(&branch)?,
+        };
         if let Some(tip) = tip {
             // What a parent has is relative to its HEAD: a branch that is elsewhere cannot be its.
             let wanted = match &options.parent {
@@ -393,10 +399,14 @@ impl Store {
             (None, None) => repository.head_of(&options.git_dir)?.commit_id(),
             (Some(parent), _) => self.head_of_parent(parent)?,
         };
+        if options.detached && commit_id.is_none() {
+            return Err(GitError::UnknownRevision("HEAD".to_owned()).into());
+        }
         Ok(Start {
             from_branch: self.branch_it_comes_from(options)?.filter(|from| *from != branch),
             branch,
-            is_new: tip.is_none(),
+            is_new: tip.is_none() && !options.detached,
+            is_detached: options.detached,
             commit_id,
         })
     }

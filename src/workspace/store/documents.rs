@@ -20,15 +20,19 @@ pub enum Shelf {
     Reviews,
     /// Finished work of forks, to be applied.
     Handoffs,
+    /// Sessions of rounds.
+    Rounds,
 }
 
 impl Shelf {
-    pub(super) const ALL: [Shelf; 2] = [Shelf::Reviews, Shelf::Handoffs];
+    pub(super) const ALL: [Shelf; 3] = [Shelf::Reviews, Shelf::Handoffs, Shelf::Rounds];
 
     pub(super) fn dir_name(self) -> &'static str {
         match self {
             Shelf::Reviews => "reviews",
             Shelf::Handoffs => "handoffs",
+            // Beside it are directories that bear the names of sessions, none of which begins with a dot.
+            Shelf::Rounds => "rounds/.records",
         }
     }
 }
@@ -84,14 +88,16 @@ impl Store {
         Ok((documents, damaged))
     }
 
-    /// Removes the record of that number, and the file beside it. The number is not used again.
-    pub fn remove_document(&self, shelf: Shelf, id: u64, attachment: &str) -> Result<(), StoreError> {
+    /// Removes the record of that number, and the file beside it, if it may have one. The number is not used again.
+    pub fn remove_document(&self, shelf: Shelf, id: u64, attachment: Option<&str>) -> Result<(), StoreError> {
         let _admin = self.admin.lock();
         files::write_json(&self.highest(shelf), &self.highest_id(shelf)?)?;
         let path = self.document(shelf, id);
         files::remove_file(&path)?;
         // Found without its record it is removed when the store is opened.
-        files::remove_file(&self.attachment(shelf, id, attachment))?;
+        if let Some(attachment) = attachment {
+            files::remove_file(&self.attachment(shelf, id, attachment))?;
+        }
         files::sync_parent(&path)
     }
 

@@ -9,6 +9,7 @@
 //! layers/<id>/                layers; next id in layers/next
 //! bases/                      cached indexes of bases
 //! reviews/, handoffs/         records of what stands above the forks, and files beside them
+//! rounds/.records/            sessions of rounds; rounds/<session>/scratch/ what their agents have noted
 //! spool/, scratch/            for the life of a process: large blobs, what is above a snapshot that is looked into
 //! daemon.sock, daemon.log     the daemon's
 //! ```
@@ -99,6 +100,8 @@ pub struct ForkOptions {
     pub take_up: Option<TakeUp>,
     /// The branch (short name) to be on; default `tine/<name>`. Made where it does not exist.
     pub branch: Option<String>,
+    /// HEAD is on no branch; then `branch` says nothing.
+    pub detached: bool,
     pub mount_dir: PathBuf,
     /// Whether it is about to be mounted, for the record.
     pub mounted: bool,

@@ -27,6 +27,7 @@ fn options(repository: &TestRepository, fork: &str) -> ForkOptions {
         parent: None,
         take_up: None,
         branch: None,
+        detached: false,
         mount_dir: repository.dir().join("../forks").join(fork),
         mounted: false,
         settings: MountSettings::default(),

@@ -1,0 +1,344 @@
+//! `tine round`: several agents, several turns.
+
+mod arguments;
+mod merging;
+mod private;
+mod telling;
+
+use std::os::unix::process::CommandExt;
+
+use serde::Serialize;
+
+pub use self::arguments::Round;
+use self::arguments::{Action, Attempt, Clean, Compare, Diff, Finish, Present, Show, Start};
+use self::telling::{
+    told_attempt, told_cleaned, told_comparison, told_finished, told_prompt, told_reader, told_session,
+};
+use super::context::{Connection, Context, only};
+use super::new::umask;
+use super::{Exit, SUCCESS, identity};
+use crate::change::round::Mode;
+use crate::daemon::protocol::{
+    Answer, AttemptCounted, AttemptOf, CleanRounds, FinishRound, PresentRound, Request, ResultLine,
+    RoundAnswer, RoundRequest, StartRound,
+};
+use crate::daemon::{ErrorCode, Failure};
+use crate::git::{CallerConfig, GitError, program};
+use crate::workspace::ForkName;
+
+pub fn run(verb: &Round, context: &Context) -> Result<Exit, Failure> {
+    let place = match &verb.no_git {
+        Some(dir) => Some(private::find(
+            context,
+            dir,
+            matches!(verb.action, Action::Start(_)),
+        )?),
+        None => None,
+    };
+    let elsewhere = place
+        .as_ref()
+        .map(|place| context.in_dir(place.common_dir.clone()));
+    let round = Rounds {
+        session: &verb.session,
+        place: place.as_ref(),
+        context: elsewhere.as_ref().unwrap_or(context),
+    };
+    match &verb.action {
+        Action::Start(verb) => round.start(verb),
+        Action::Finish(verb) => round.finish(verb),
+        Action::Show(verb) => round.show(verb),
+        Action::Diff(verb) => round.diff(verb),
+        Action::Compare(verb) => round.compare(verb),
+        Action::Present(verb) => round.present(verb),
+        Action::Merge(verb) => merging::merge(verb, &round),
+        Action::Attempt(verb) => round.attempt(verb),
+        Action::Clean(verb) => round.clean(verb),
+    }
+}
+
+/// The session that a command is about, and where it is.
+struct Rounds<'a> {
+    session: &'a ForkName,
+    /// Of a directory without git.
+    place: Option<&'a private::Place>,
+    context: &'a Context,
+}
+
+impl Rounds<'_> {
+    /// Connects for a command that needs a session to be there: where the repository has no store, nothing is started.
+    fn connect(&self) -> Result<Connection, Failure> {
+        self.context.connect_to_forks()?.ok_or_else(|| {
+            Failure::new(
+                ErrorCode::NoSuchSession,
+                format!("there is no session {} of rounds", self.session),
+            )
+            .hint("`tine round start --agents A,B` begins one; `--session` names another")
+        })
+    }
+
+    fn start(&self, verb: &Start) -> Result<Exit, Failure> {
+        let context = self.context;
+        context.repository()?;
+        let mut connection = context.connect()?;
+        if let Some(place) = self.place {
+            place.take_in_unless_begun(&mut connection, self.session)?;
+        }
+        let request = RoundRequest::Start(StartRound {
+            session: self.session.clone(),
+            round: verb.round,
+            agents: verb.agents.clone(),
+            labels: verb.labels.clone(),
+            from: verb.from.clone(),
+            from_agent: verb.from_agent.clone(),
+            git_dir: context.git_dir()?,
+            mode: verb.no_branch.then_some(Mode::Layers),
+            directory: self.place.map(|place| place.directory.clone()),
+            scratch: verb.scratch.clone(),
+            budget: verb.budget,
+            umask: umask(),
+        });
+        let shown = ask(
+            &mut connection,
+            request,
+            only!(RoundAnswer::Session(shown) => shown),
+        )?;
+        match context.output.is_json() {
+            true => context.output.json(&shown)?,
+            false => context.output.text(&told_session(&shown, &context.output))?,
+        }
+        Ok(SUCCESS)
+    }
+
+    fn finish(&self, verb: &Finish) -> Result<Exit, Failure> {
+        let context = self.context;
+        let mut connection = self.connect()?;
+        // A mount in which this process stands would be in use.
+        context.step_out();
+        let dir = context.repository()?.common_dir();
+        let config = CallerConfig::of(dir);
+        let request = RoundRequest::Finish(FinishRound {
+            session: self.session.clone(),
+            agent: verb.agent.clone(),
+            label: verb.label.clone(),
+            force: verb.force,
+            // Where something is committed and there is no identity, the daemon says so.
+            author: identity::author(dir, config.as_ref(), None).ok(),
+            committer: identity::committer(dir, config.as_ref()).ok(),
+        });
+        let finished = ask(
+            &mut connection,
+            request,
+            only!(RoundAnswer::Finished(done) => done),
+        )?;
+        match context.output.is_json() {
+            true => context.output.json(&finished)?,
+            false => context.output.text(&told_finished(&finished))?,
+        }
+        Ok(SUCCESS)
+    }
+
+    fn show(&self, verb: &Show) -> Result<Exit, Failure> {
+        let output = &self.context.output;
+        let mut connection = self.connect()?;
+        let request = RoundRequest::Show {
+            session: self.session.clone(),
+            reader: verb.reader.clone(),
+        };
+        if verb.reader.is_none() {
+            let shown = ask(
+                &mut connection,
+                request,
+                only!(RoundAnswer::Session(shown) => shown),
+            )?;
+            match output.is_json() {
+                true => output.json(&shown)?,
+                false => output.text(&told_session(&shown, output))?,
+            }
+            return Ok(SUCCESS);
+        }
+        let shown = ask(
+            &mut connection,
+            request,
+            only!(RoundAnswer::Reader(shown) => shown),
+        )?;
+        match (output.is_json(), verb.prompt) {
+            (true, true) => {
+                #[derive(Serialize)]
+                struct Prompt {
+                    prompt: String,
+                }
+                output.json(&Prompt {
+                    prompt: told_prompt(&shown),
+                })?;
+            }
+            (true, false) => output.json(&shown)?,
+            (false, true) => output.text(&told_prompt(&shown))?,
+            (false, false) => output.text(&told_reader(&shown, output))?,
+        }
+        Ok(SUCCESS)
+    }
+
+    /// What agents have.
+    fn results(
+        &self,
+        connection: &mut Connection,
+        agents: &[ForkName],
+        finished: bool,
+    ) -> Result<Vec<ResultLine>, Failure> {
+        let request = RoundRequest::Results {
+            session: self.session.clone(),
+            agents: agents.to_vec(),
+            finished,
+        };
+        ask(
+            connection,
+            request,
+            only!(RoundAnswer::Results { results } => results),
+        )
+    }
+
+    fn diff(&self, verb: &Diff) -> Result<Exit, Failure> {
+        let context = self.context;
+        let agents = [verb.a.clone(), verb.b.clone()];
+        let results = self.results(&mut self.connect()?, &agents, false)?;
+        let [a, b] = results.as_slice() else {
+            return Err(Failure::new(ErrorCode::Internal, "two results were asked for"));
+        };
+        if context.output.is_json() {
+            #[derive(Serialize)]
+            struct Difference<'a> {
+                a: &'a ResultLine,
+                b: &'a ResultLine,
+                old_tree: &'a str,
+                new_tree: &'a str,
+            }
+            context.output.json(&Difference {
+                a,
+                b,
+                old_tree: &a.work.tree,
+                new_tree: &b.work.tree,
+            })?;
+            return Ok(SUCCESS);
+        }
+        let mut git = program::command(context.repository()?.common_dir());
+        git.arg(format!("--attr-source={}", b.work.tree)).arg("diff");
+        git.args(context.output.color_flag());
+        git.args(verb.stat.then_some("--stat"));
+        git.args(verb.name_only.then_some("--name-only"));
+        if verb.name_status {
+            git.args(["--name-status", "--no-renames"]);
+        }
+        git.args([&a.work.tree, &b.work.tree]);
+        Err(GitError::GitMissing(git.exec()).into())
+    }
+
+    fn compare(&self, verb: &Compare) -> Result<Exit, Failure> {
+        let output = &self.context.output;
+        let request = RoundRequest::Compare {
+            session: self.session.clone(),
+            agents: verb.agents.clone(),
+        };
+        let compared = ask(
+            &mut self.connect()?,
+            request,
+            only!(RoundAnswer::Compared(compared) => compared),
+        )?;
+        match output.is_json() {
+            true => output.json(&compared)?,
+            false => output.text(&told_comparison(&compared, output))?,
+        }
+        Ok(SUCCESS)
+    }
+
+    fn present(&self, verb: &Present) -> Result<Exit, Failure> {
+        let context = self.context;
+        let mut connection = self.connect()?;
+        let request = RoundRequest::Present(PresentRound {
+            session: self.session.clone(),
+            winner: verb.winner.clone(),
+            label: verb.label.clone(),
+            git_dir: context.git_dir()?,
+            umask: umask(),
+        });
+        let presented = ask(
+            &mut connection,
+            request,
+            only!(RoundAnswer::Presented(presented) => presented),
+        )?;
+        match context.output.is_json() {
+            true => context.output.json(&presented)?,
+            false => context.output.path(&presented.fork.mount_dir)?,
+        }
+        Ok(SUCCESS)
+    }
+
+    fn attempt(&self, verb: &Attempt) -> Result<Exit, Failure> {
+        let output = &self.context.output;
+        let of = AttemptOf::Agent {
+            session: self.session.clone(),
+            agent: verb.agent.clone(),
+        };
+        let counted = count(&mut self.connect()?, of, verb.budget)?;
+        match output.is_json() {
+            true => output.json(&counted)?,
+            false => output.text(&format!("{}\n", told_attempt(&counted)))?,
+        }
+        Ok(SUCCESS)
+    }
+
+    fn clean(&self, verb: &Clean) -> Result<Exit, Failure> {
+        let output = &self.context.output;
+        let mut connection = self.connect()?;
+        self.context.repository()?;
+        self.context.step_out();
+        let request = RoundRequest::Clean(CleanRounds {
+            session: self.session.clone(),
+            force: verb.force,
+            archives: verb.archives,
+        });
+        let cleaned = ask(
+            &mut connection,
+            request,
+            only!(RoundAnswer::Cleaned(cleaned) => cleaned),
+        )?;
+        if let Some(place) = self.place {
+            place.remove_if_unused(connection)?;
+        }
+        match output.is_json() {
+            true => output.json(&cleaned)?,
+            false => output.text(&told_cleaned(&cleaned))?,
+        }
+        Ok(SUCCESS)
+    }
+}
+
+/// Asks about rounds.
+fn ask<T>(
+    connection: &mut Connection,
+    request: RoundRequest,
+    take: impl FnOnce(RoundAnswer) -> Option<T>,
+) -> Result<T, Failure> {
+    connection.ask(&Request::Round(Box::new(request)), |answer| match answer {
+        Answer::Round(answer) => take(*answer),
+        _ => None,
+    })
+}
+
+fn count(connection: &mut Connection, of: AttemptOf, budget: Option<u64>) -> Result<AttemptCounted, Failure> {
+    let request = RoundRequest::Attempt { of, budget };
+    ask(
+        connection,
+        request,
+        only!(RoundAnswer::Attempt(counted) => counted),
+    )
+}
+
+/// Counts an attempt of the agent whose fork it is, before a command is run there.
+pub fn count_attempt(context: &Context, fork: &ForkName) -> Result<(), Failure> {
+    let of = AttemptOf::Fork { fork: fork.clone() };
+    let counted = count(&mut context.connect()?, of, None)?;
+    if !context.output.is_json() {
+        context.output.note(&told_attempt(&counted));
+    }
+    Ok(())
+}

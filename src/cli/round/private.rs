@@ -1,0 +1,121 @@
+//! The repository that tine keeps for a directory without git: where it is, and when it comes and goes. It lies beneath
+//! `$XDG_DATA_HOME/tine/directories/`, under a name made of the directory's path, and its forks beside it.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::change::round;
+use crate::cli::context::{Connection, Context};
+use crate::cli::failures;
+use crate::daemon::protocol::RoundRequest;
+use crate::daemon::{ErrorCode, Failure, ending};
+use crate::git::{Repository, program};
+use crate::workspace::{ForkName, Store};
+
+/// A directory without git.
+pub struct Place {
+    /// Without symlinks.
+    pub directory: PathBuf,
+    pub common_dir: PathBuf,
+    repository: Repository,
+}
+
+/// The place of `dir`, which is made where `create` says so.
+pub fn find(context: &Context, dir: &Path, create: bool) -> Result<Place, Failure> {
+    let dir = context.absolute(dir);
+    let directory = dir
+        .canonicalize()
+        .map_err(|error| failures::named("find", &dir, &error))?;
+    if let Ok(repository) = Repository::discover(&directory) {
+        return Err(Failure::new(
+            ErrorCode::Usage,
+            format!(
+                "{} is in the git repository {}",
+                directory.display(),
+                repository.common_dir().display()
+            ),
+        )
+        .hint("`tine round` without `--no-git` works in repositories"));
+    }
+    let common_dir = home(&directory)?.join("repo.git");
+    if !create && !common_dir.is_dir() {
+        return Err(Failure::new(
+            ErrorCode::NoSuchSession,
+            format!("there is no session of {}", directory.display()),
+        )
+        .hint("`tine round start --agents A,B --no-git DIR` begins one"));
+    }
+    let repository = Repository::open_for_directory(&common_dir)?;
+    Ok(Place {
+        common_dir: repository.common_dir().to_owned(),
+        directory,
+        repository,
+    })
+}
+
+/// What belongs to the directory of tine's.
+fn home(directory: &Path) -> Result<PathBuf, Failure> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let data = variable("XDG_DATA_HOME")
+        .map(PathBuf::from)
+        .filter(|dir| dir.is_absolute())
+        .or_else(|| Some(PathBuf::from(variable("HOME")?).join(".local/share")))
+        .ok_or_else(|| {
+            Failure::new(ErrorCode::Usage, "no place for tine's own repositories is known")
+                .hint("set HOME or XDG_DATA_HOME")
+        })?;
+    let mut hash = program::command(Path::new("/"));
+    let path = directory.as_os_str().as_bytes();
+    let id = program::run(hash.args(["hash-object", "--stdin"]), path)?;
+    let id = String::from_utf8_lossy(&id);
+    Ok(data.join("tine/directories").join(id.get(..16).unwrap_or("0")))
+}
+
+impl Place {
+    /// Takes the directory's files in where no session of that name works on them yet.
+    pub fn take_in_unless_begun(
+        &self,
+        connection: &mut Connection,
+        session: &ForkName,
+    ) -> Result<(), Failure> {
+        let request = RoundRequest::Show {
+            session: session.clone(),
+            reader: None,
+        };
+        match super::ask(connection, request, Some) {
+            Ok(_) => Ok(()),
+            Err(failure) if failure.code == ErrorCode::NoSuchSession => {
+                self.repository.take_in(&self.directory)?;
+                Ok(())
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Removes all of it where no session, fork or archive is left.
+    pub fn remove_if_unused(&self, mut connection: Connection) -> Result<(), Failure> {
+        let store = Store::dir_of(&self.repository);
+        let rounds = round::session_dir(&store, &ForkName::parse("x")?);
+        let is_used = rounds.parent().is_some_and(holds_anything) || !connection.forks()?.0.is_empty();
+        if is_used {
+            return Ok(());
+        }
+        drop(connection);
+        ending::stop(&self.repository, false)?;
+        let home = self.common_dir.parent().unwrap_or(&self.common_dir);
+        fs::remove_dir_all(home).map_err(|error| Failure::io("remove", home, &error))
+    }
+}
+
+/// Whether there is a session or an archive.
+fn holds_anything(rounds: &Path) -> bool {
+    let names = |dir: &Path| {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name()).collect::<Vec<_>>()
+    };
+    let has_record = names(&rounds.join(".records"))
+        .iter()
+        .any(|name| name.as_bytes().ends_with(b".json"));
+    has_record || names(rounds).iter().any(|name| name != ".records")
+}

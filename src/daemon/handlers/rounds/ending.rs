@@ -1,0 +1,247 @@
+//! Letting go: of seats that a later round has replaced, and of whole sessions.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::state;
+use crate::change::round::{self, KEPT, RoundRecord, Seat, Stage};
+use crate::daemon::failure::Failure;
+use crate::daemon::handlers::forks;
+use crate::daemon::protocol::{CleanRounds, RoundsCleaned, SeatCleaned};
+use crate::daemon::slots::Daemon;
+use crate::git::{GitError, Identity, ObjectId, Repository};
+use crate::workspace::{ForkName, StoreError};
+
+/// How the labels begin of what a fork leaves that is deleted with something uncommitted in it.
+const DISCARDED: &str = "discarded-";
+
+/// Lets go of a seat. What it had stays beneath `refs/tine/+rounds/` as long as its session.
+pub fn retire(
+    daemon: &Arc<Daemon>,
+    repository: &Repository,
+    record: &RoundRecord,
+    seat: &Seat,
+) -> Result<(), Failure> {
+    let label = format!("{}-{}", record.id, seat.fork);
+    delete_fork(daemon, seat, true)?;
+    // The fork is gone: what it left is looked for here, also where this was interrupted before.
+    for (discarded, commit_id) in discarded(repository, &seat.fork)? {
+        repository.keep(KEPT, &format!("{label}-{discarded}"), commit_id)?;
+        repository.release(seat.fork.as_str(), &discarded)?;
+    }
+    let Some((branch, tip)) = branch_of(repository, seat)? else {
+        return Ok(());
+    };
+    repository.keep(KEPT, &label, tip)?;
+    match repository.checked_out_at(&branch)? {
+        None => delete_branch(repository, &branch, tip),
+        // Somebody works on it: it is theirs now.
+        Some(dir) => {
+            log::warn!(
+                "the branch {branch} stays: it is checked out at {}",
+                dir.display()
+            );
+            Ok(())
+        }
+    }
+}
+
+/// Lets go of a seat and all that it had.
+pub fn discard(daemon: &Arc<Daemon>, repository: &Repository, seat: &Seat) -> Result<(), Failure> {
+    delete_fork(daemon, seat, true)?;
+    for (label, _) in discarded(repository, &seat.fork)? {
+        repository.release(seat.fork.as_str(), &label)?;
+    }
+    match branch_of(repository, seat)? {
+        Some((branch, tip)) => delete_branch(repository, &branch, tip),
+        None => Ok(()),
+    }
+}
+
+fn delete_fork(daemon: &Arc<Daemon>, seat: &Seat, force: bool) -> Result<(), Failure> {
+    match daemon.store.record(&seat.fork) {
+        Err(StoreError::NoSuchFork(_)) => Ok(()),
+        _ => forks::delete(daemon, &seat.fork, force, Some(Identity::tine())).map(drop),
+    }
+}
+
+fn delete_branch(repository: &Repository, branch: &str, tip: ObjectId) -> Result<(), Failure> {
+    repository.delete_branch(branch, tip)?;
+    Ok(repository.forget_branch_settings(branch)?)
+}
+
+fn branch_of(repository: &Repository, seat: &Seat) -> Result<Option<(String, ObjectId)>, Failure> {
+    let Some(branch) = &seat.branch else {
+        return Ok(None);
+    };
+    Ok(repository.branch(branch)?.map(|tip| (branch.clone(), tip)))
+}
+
+fn discarded(repository: &Repository, fork: &ForkName) -> Result<Vec<(String, ObjectId)>, Failure> {
+    let mut kept = repository.kept(fork.as_str())?;
+    kept.retain(|(label, _)| label.starts_with(DISCARDED));
+    Ok(kept)
+}
+
+/// Takes back that git ignores scratch directories, where no session has any.
+pub fn include_again(daemon: &Daemon, repository: &Repository, name: &str) -> Result<(), Failure> {
+    let all = RoundRecord::all(&daemon.store)?;
+    match all.iter().any(|record| record.scratch == name) {
+        true => Ok(()),
+        false => Ok(repository.include_at_top(name)?),
+    }
+}
+
+/// What a session would lose with a seat.
+struct Left {
+    agent: ForkName,
+    seat: Seat,
+    /// Its last commit.
+    tip: Option<ObjectId>,
+    /// How many paths are not committed.
+    uncommitted: usize,
+    unmerged: bool,
+}
+
+pub fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<RoundsCleaned, Failure> {
+    let repository = daemon.repository_now()?;
+    let mut record = RoundRecord::load(&daemon.store, &request.session)?;
+    let branches = record.branches();
+    let branches: Vec<&str> = branches.iter().map(String::as_str).collect();
+    let mut left = Vec::new();
+    for (agent, seat) in record.seats() {
+        refuse_held(daemon, &repository, &seat)?;
+        left.push(look(daemon, &repository, &record, agent, seat, &branches)?);
+    }
+    if !request.force {
+        refuse_loss(&record, &left)?;
+    }
+    record.stage = Stage::Cleaning;
+    record.save(&daemon.store)?;
+    let mut seats = Vec::new();
+    for Left {
+        agent,
+        seat,
+        tip,
+        unmerged,
+        uncommitted,
+    } in left
+    {
+        delete_fork(daemon, &seat, request.force)?;
+        let uncommitted_as = discarded(&repository, &seat.fork)?.pop();
+        discard(daemon, &repository, &seat)?;
+        seats.push(SeatCleaned {
+            agent,
+            round: seat.round,
+            fork: seat.fork,
+            branch: seat.branch,
+            commit: uncommitted_as.map(|(_, id)| id).or(tip).map(|id| id.to_string()),
+            unmerged: unmerged || uncommitted > 0,
+        });
+    }
+    let prefix = format!("{}-", record.id);
+    for (label, _) in repository.kept(KEPT)? {
+        if label.starts_with(&prefix) {
+            repository.release(KEPT, &label)?;
+        }
+    }
+    let archives = remains(daemon, &record, request.archives)?;
+    record.remove(&daemon.store)?;
+    include_again(daemon, &repository, &record.scratch)?;
+    daemon.store.collect()?;
+    log::info!("the session {} is cleaned away", record.session);
+    Ok(RoundsCleaned {
+        session: record.session,
+        seats,
+        archives,
+    })
+}
+
+/// A branch that somebody else works on cannot go.
+fn refuse_held(daemon: &Daemon, repository: &Repository, seat: &Seat) -> Result<(), Failure> {
+    let Some((branch, _)) = branch_of(repository, seat)? else {
+        return Ok(());
+    };
+    let Some(at) = repository.checked_out_at(&branch)? else {
+        return Ok(());
+    };
+    let own = daemon.store.record(&seat.fork).map(|fork| fork.mount_dir);
+    match own.is_ok_and(|dir| dir == at) {
+        true => Ok(()),
+        false => Err(GitError::BranchCheckedOut { branch, at }.into()),
+    }
+}
+
+fn look(
+    daemon: &Arc<Daemon>,
+    repository: &Repository,
+    record: &RoundRecord,
+    agent: ForkName,
+    seat: Seat,
+    branches: &[&str],
+) -> Result<Left, Failure> {
+    let found = super::looking::find_work(daemon, repository, record, &seat)?;
+    let tip = found.as_ref().and_then(|work| work.commit);
+    let uncommitted = found.as_ref().map_or(0, |work| work.uncommitted);
+    let is_written = match (&record.written_commit, tip) {
+        (Some(written), Some(tip)) => {
+            repository.is_ancestor(tip, super::commit_in_books(record, written)?)?
+        }
+        _ => false,
+    };
+    let unmerged = match tip {
+        Some(tip) => !is_written && repository.reached_otherwise(tip, branches)?.is_none(),
+        None => false,
+    };
+    Ok(Left {
+        agent,
+        seat,
+        tip,
+        uncommitted,
+        unmerged,
+    })
+}
+
+/// Names what would be lost.
+fn refuse_loss(record: &RoundRecord, left: &[Left]) -> Result<(), Failure> {
+    let mut causes = Vec::new();
+    for Left {
+        agent,
+        seat,
+        tip,
+        uncommitted,
+        unmerged,
+    } in left
+    {
+        let what = seat.branch.clone().unwrap_or_else(|| seat.fork.to_string());
+        if *uncommitted > 0 {
+            let paths = if *uncommitted == 1 { "path" } else { "paths" };
+            causes.push(format!("{what} of {agent}: {uncommitted} {paths} not committed"));
+        }
+        if let (true, Some(tip)) = (unmerged, tip) {
+            causes.push(format!("{what} of {agent}: {tip} is merged nowhere"));
+        }
+    }
+    if causes.is_empty() {
+        return Ok(());
+    }
+    let failure = state(format!("work of the session {} would be lost", record.session))
+        .hint("`tine round merge` keeps it, `--force` lets it go; nothing was changed");
+    Err(causes.into_iter().fold(failure, Failure::cause))
+}
+
+/// Removes what the session left on the disk, or tells where it is.
+fn remains(daemon: &Daemon, record: &RoundRecord, with_archives: bool) -> Result<Option<PathBuf>, Failure> {
+    let dir = round::session_dir(daemon.store.dir(), &record.session);
+    let archives = round::archive_dir(daemon.store.dir(), &record.session);
+    let has_archives = fs::read_dir(&archives).is_ok_and(|mut entries| entries.next().is_some());
+    if has_archives && !with_archives {
+        return Ok(Some(archives));
+    }
+    match fs::remove_dir_all(&dir) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Failure::io("remove", &dir, &error)),
+        _ => Ok(None),
+    }
+}

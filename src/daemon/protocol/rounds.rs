@@ -1,0 +1,338 @@
+//! What is asked and answered about rounds.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::{ForkInfo, IdentityText};
+use crate::change::round::{Mode, SeatState, Stage};
+use crate::path::text::{PathText, host_path, optional_host_path};
+use crate::workspace::ForkName;
+
+/// What a client asks about rounds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "rounds", rename_all = "kebab-case")]
+pub enum RoundRequest {
+    /// Begins the next round, or goes on beginning it. Answered with the session.
+    Start(StartRound),
+    /// Answered with what is finished.
+    Finish(FinishRound),
+    /// With `reader` as that agent may see it. Answered with the session, or what the reader sees.
+    Show {
+        session: ForkName,
+        reader: Option<ForkName>,
+    },
+    /// What agents have, all where none is named. Answered with results.
+    Results {
+        session: ForkName,
+        agents: Vec<ForkName>,
+        /// Refused where one has not finished.
+        finished: bool,
+    },
+    /// The same, each with each. Answered with a comparison.
+    Compare {
+        session: ForkName,
+        agents: Vec<ForkName>,
+    },
+    /// Makes a fork of what the winner has. Answered with the presenter.
+    Present(PresentRound),
+    /// Counts an attempt. Answered with the count.
+    Attempt {
+        of: AttemptOf,
+        /// Replaces the budget.
+        budget: Option<u64>,
+    },
+    /// Ends the session. Answered with what went.
+    Clean(CleanRounds),
+}
+
+/// `tine round start`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StartRound {
+    pub session: ForkName,
+    /// The number that the round is to have: one that is under way already is told, and not begun again.
+    pub round: Option<u64>,
+    /// In their order; none: those of the round before.
+    pub agents: Vec<ForkName>,
+    /// As many as agents, or none.
+    pub labels: Vec<ForkName>,
+    pub from: Option<String>,
+    pub from_agent: Option<ForkName>,
+    /// The private git directory of the worktree in which `from` is understood.
+    #[serde(with = "host_path")]
+    pub git_dir: PathBuf,
+    pub mode: Option<Mode>,
+    /// The directory without git that the session stands on.
+    #[serde(with = "optional_host_path", default)]
+    pub directory: Option<PathBuf>,
+    pub scratch: Option<String>,
+    pub budget: Option<u64>,
+    pub umask: u16,
+}
+
+/// `tine round finish`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FinishRound {
+    pub session: ForkName,
+    /// An agent, or the presenter; `None`: everybody.
+    pub agent: Option<ForkName>,
+    /// With an agent: what others are to know it by.
+    pub label: Option<ForkName>,
+    /// Programs that use the forks are cut off.
+    pub force: bool,
+    pub author: Option<IdentityText>,
+    pub committer: Option<IdentityText>,
+}
+
+/// `tine round present`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PresentRound {
+    pub session: ForkName,
+    pub winner: ForkName,
+    /// The fork's name.
+    pub label: ForkName,
+    #[serde(with = "host_path")]
+    pub git_dir: PathBuf,
+    pub umask: u16,
+}
+
+/// `tine round clean`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CleanRounds {
+    pub session: ForkName,
+    /// What is merged nowhere goes, too.
+    pub force: bool,
+    /// And so do the archives.
+    pub archives: bool,
+}
+
+/// Whose attempt it is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "by", rename_all = "kebab-case")]
+pub enum AttemptOf {
+    Agent { session: ForkName, agent: ForkName },
+    Fork { fork: ForkName },
+}
+
+/// What the daemon answers about rounds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "rounds", rename_all = "kebab-case")]
+pub enum RoundAnswer {
+    Session(SessionShown),
+    Finished(RoundFinished),
+    Reader(ReaderShown),
+    Results { results: Vec<ResultLine> },
+    Compared(RoundCompared),
+    Presented(RoundPresented),
+    Attempt(AttemptCounted),
+    Cleaned(RoundsCleaned),
+}
+
+/// A session as its orchestrator sees it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SessionShown {
+    pub session: ForkName,
+    pub round: u64,
+    pub stage: Stage,
+    pub mode: Mode,
+    #[serde(with = "optional_host_path", default)]
+    pub directory: Option<PathBuf>,
+    pub base_commit: String,
+    pub from_branch: Option<String>,
+    /// The name of the scratch directories.
+    pub scratch: String,
+    pub agents: Vec<AgentShown>,
+    pub presenter: Option<SeatShown>,
+    pub archives: Vec<ArchiveShown>,
+}
+
+/// One agent.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AgentShown {
+    pub agent: ForkName,
+    pub budget: Option<u64>,
+    pub seat: Option<SeatShown>,
+    pub before: Option<SeatShown>,
+}
+
+/// A seat.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SeatShown {
+    pub round: u64,
+    pub label: ForkName,
+    pub fork: ForkName,
+    pub branch: Option<String>,
+    /// `None` where the fork is gone.
+    #[serde(with = "optional_host_path", default)]
+    pub mount_dir: Option<PathBuf>,
+    pub mounted: bool,
+    pub state: SeatState,
+    pub attempts: u64,
+    #[serde(flatten)]
+    pub work: WorkShown,
+}
+
+/// What was changed, from the commit that a seat began at.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct WorkShown {
+    pub base_commit: String,
+    /// The last commit.
+    pub commit: Option<String>,
+    /// Its tree, or the fork's where something is not committed.
+    pub tree: String,
+    pub uncommitted: bool,
+    pub files_changed: usize,
+    /// Lines of texts.
+    pub insertions: u64,
+    pub deletions: u64,
+}
+
+/// An archived scratch directory.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ArchiveShown {
+    pub agent: ForkName,
+    pub label: ForkName,
+    pub round: u64,
+    #[serde(with = "host_path")]
+    pub path: PathBuf,
+}
+
+/// A session as one agent may see it: nothing in it says who anybody is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ReaderShown {
+    pub round: u64,
+    pub fork: Option<ForkName>,
+    pub branch: Option<String>,
+    #[serde(with = "optional_host_path", default)]
+    pub mount_dir: Option<PathBuf>,
+    pub work: Option<WorkShown>,
+    /// Its branch of the round before.
+    pub previous_branch: Option<String>,
+    pub scratch: String,
+    pub attempts: u64,
+    pub budget: Option<u64>,
+    /// Sorted by label.
+    pub others: Vec<OtherShown>,
+}
+
+/// What another agent has finished last.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OtherShown {
+    pub label: ForkName,
+    pub round: u64,
+    pub fork: ForkName,
+    pub branch: Option<String>,
+    #[serde(flatten)]
+    pub work: WorkShown,
+    /// Its archived scratch of that round.
+    #[serde(with = "optional_host_path", default)]
+    pub archive: Option<PathBuf>,
+}
+
+/// The answer to a finish.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RoundFinished {
+    pub session: ForkName,
+    pub round: u64,
+    pub finished: Vec<FinishedSeat>,
+    /// What was brought to the directory of a session without git.
+    pub written: Option<DirectoryWritten>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FinishedSeat {
+    pub agent: ForkName,
+    pub label: ForkName,
+    pub fork: ForkName,
+    pub branch: Option<String>,
+    /// The commit that was made of what was not committed.
+    pub committed: Option<String>,
+    /// Where its scratch is now, if there was something in it.
+    #[serde(with = "optional_host_path", default)]
+    pub archive: Option<PathBuf>,
+}
+
+/// What came of writing a result back.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DirectoryWritten {
+    #[serde(with = "host_path")]
+    pub directory: PathBuf,
+    /// What the directory was, and what it is now.
+    pub before: String,
+    pub after: String,
+    pub written: Vec<PathText>,
+    pub deleted: Vec<PathText>,
+}
+
+/// What an agent has.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ResultLine {
+    pub agent: ForkName,
+    pub label: ForkName,
+    pub branch: Option<String>,
+    /// What `tine merge` takes.
+    pub point: String,
+    #[serde(flatten)]
+    pub work: WorkShown,
+}
+
+/// The answer to a comparison.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RoundCompared {
+    pub session: ForkName,
+    pub round: u64,
+    pub results: Vec<ResultLine>,
+    pub pairs: Vec<PairCompared>,
+}
+
+/// Two agents' results.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PairCompared {
+    pub a: ForkName,
+    pub b: ForkName,
+    /// Paths that both have changed.
+    pub overlap: Vec<PathText>,
+    /// Paths in which merging them would conflict.
+    pub conflicts: Vec<PathText>,
+}
+
+/// The answer to `tine round present`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RoundPresented {
+    pub winner: ForkName,
+    pub label: ForkName,
+    pub commit: Option<String>,
+    pub fork: ForkInfo,
+}
+
+/// The answer to an attempt.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AttemptCounted {
+    pub fork: ForkName,
+    pub round: u64,
+    pub attempts: u64,
+    pub budget: Option<u64>,
+}
+
+/// The answer to a clean.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RoundsCleaned {
+    pub session: ForkName,
+    pub seats: Vec<SeatCleaned>,
+    /// Where the archives are, where there are some.
+    #[serde(with = "optional_host_path", default)]
+    pub archives: Option<PathBuf>,
+}
+
+/// A seat that went.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SeatCleaned {
+    pub agent: ForkName,
+    pub round: u64,
+    pub fork: ForkName,
+    pub branch: Option<String>,
+    /// Its last commit, what was not committed included.
+    pub commit: Option<String>,
+    /// Whether nothing else reached that.
+    pub unmerged: bool,
+}
