@@ -49,6 +49,8 @@ mod resolvers;
 mod revert;
 #[path = "cli/reviews.rs"]
 mod reviews;
+#[path = "cli/rounds.rs"]
+mod rounds;
 #[path = "cli/snapshots.rs"]
 mod snapshots;
 #[path = "cli/switching.rs"]
@@ -64,7 +66,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 61] = [
+const VERBS: [&[&str]; 70] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -98,6 +100,15 @@ const VERBS: [&[&str]; 61] = [
     &["branch", "rename", "x", "y"],
     &["branch", "switch", "x", "y"],
     &["merge", "x"],
+    &["round", "start", "--agents", "a"],
+    &["round", "finish"],
+    &["round", "show"],
+    &["round", "diff", "a", "b"],
+    &["round", "compare"],
+    &["round", "present", "--winner", "a"],
+    &["round", "merge", "--into", "main"],
+    &["round", "attempt", "--agent", "a"],
+    &["round", "clean"],
     &["update", "x"],
     &["cherry-pick", "x", "main"],
     &["apply", "x", "p"],

@@ -12,14 +12,20 @@ use std::path::Path;
 use super::ChangeError;
 use crate::attr::{Attr, FileKind, Ino};
 use crate::path::{EntryName, RepoPath};
-use crate::workspace::{Caller, FsError, StoreError, Workspace};
+use crate::workspace::{By, FsError, StoreError, Workspace};
 
 /// Bytes that are copied at a time.
 const CHUNK: usize = 1 << 20;
 
-/// Makes the directory, if nothing is there.
-pub fn make(workspace: &Workspace, caller: Caller, name: &EntryName) -> Result<(), ChangeError> {
-    match workspace.mkdir(caller, Ino::ROOT, name.as_bytes(), 0o755) {
+/// Makes the directory, in the place of one that came along from another fork.
+pub fn make(workspace: &Workspace, by: By<'_>, name: &EntryName) -> Result<(), ChangeError> {
+    let path = RepoPath::root().join(name);
+    match workspace.resolve(&path) {
+        Ok(_) => drop(workspace.remove_paths(by, &[path], true)?),
+        Err(FsError::NotFound) => {}
+        Err(error) => return Err(error.into()),
+    }
+    match workspace.mkdir(by.caller, Ino::ROOT, name.as_bytes(), 0o755) {
         Ok(made) => {
             workspace.forget(made.ino, 1);
             Ok(())
@@ -37,6 +43,9 @@ pub fn copy_out(workspace: &Workspace, name: &EntryName, into: &Path) -> Result<
         Ok(entries) if !entries.is_empty() => {}
         Ok(_) | Err(FsError::NotFound | FsError::NotADirectory) => return Ok(false),
         Err(error) => return Err(error.into()),
+    }
+    if let Some(parent) = into.parent() {
+        fs::create_dir_all(parent).map_err(io_at("create", parent))?;
     }
     let dir = workspace.resolve(&path)?;
     Copying { workspace }.directory(dir, &path, into)?;

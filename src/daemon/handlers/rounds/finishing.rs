@@ -70,7 +70,10 @@ fn give_label(record: &mut RoundRecord, name: &ForkName, label: &ForkName) -> Re
         return Err(state(format!("{name} is known as {} already", seat.label()))
             .hint("labels are given before an agent has finished"));
     }
-    let is_presenter = record.presenter.as_ref().is_some_and(|seat| seat.label() == name);
+    let is_presenter = record
+        .presenter
+        .as_ref()
+        .is_some_and(|seat| seat.label() == name || seat.label() == label);
     if is_presenter || !record.is_label_free(name, label) {
         return Err(
             Failure::new(ErrorCode::Usage, format!("{label} cannot be the label of {name}"))
@@ -184,14 +187,12 @@ fn archive(daemon: &Arc<Daemon>, record: &RoundRecord, seat: &Seat) -> Result<bo
         return Ok(false);
     }
     let dir = round::archive_dir(daemon.store.dir(), &record.session);
-    fs::create_dir_all(&dir).map_err(|error| Failure::io("create", &dir, &error))?;
     let place = dir.join(seat.label().as_str());
     let new = dir.join(format!("{}~new", seat.label()));
     remove(&new)?;
     let slot = daemon.slot(&seat.fork);
     let turn = daemon.turn(&slot)?;
-    let copied = scratch::copy_out(&turn.open()?.workspace, &scratch_name(record)?, &new)?;
-    if !copied {
+    if !scratch::copy_out(&turn.open()?.workspace, &scratch_name(record)?, &new)? {
         return Ok(false);
     }
     // What an earlier round has left under this label gets the round's number. It may have it already.

@@ -31,9 +31,12 @@ pub fn present(
             )),
         );
     }
-    if record.agent(label).is_ok() {
-        return Err(Failure::new(ErrorCode::Usage, format!("{label} is an agent"))
-            .hint("`--label NAME` names the presenter"));
+    let is_taken = record.presenter.is_none() && !record.is_label_free(label, label);
+    if record.agent(label).is_ok() || is_taken {
+        return Err(
+            Failure::new(ErrorCode::Usage, format!("{label} is an agent, or its label"))
+                .hint("`--label NAME` names the presenter"),
+        );
     }
     let winner = record
         .agent(&request.winner)?

@@ -18,7 +18,7 @@ use crate::git::Repository;
 use crate::path::{EntryName, RepoPath};
 use crate::sys::process::PeerCredentials;
 use crate::workspace::Caller;
-use crate::workspace::{CarryWish, ForkName, MountWishes, StoreError, UnmountPolicy};
+use crate::workspace::{By, CarryWish, ForkName, MountWishes, StoreError, UnmountPolicy};
 
 /// What scratch directories are called where nobody says otherwise.
 const SCRATCH: &str = ".scratch";
@@ -147,11 +147,11 @@ fn next_round(
         ));
     }
     if let Some(presenter) = &record.presenter
-        && agents.contains(presenter.label())
+        && (agents.contains(presenter.label()) || request.labels.contains(presenter.label()))
     {
         return Err(usage(
             format!("{} is the presenter", presenter.label()),
-            "choose another name for the agent",
+            "choose another name for the agent, or its label",
         ));
     }
     let (base, from_branch, from_fork) = match &request.from_agent {
@@ -311,7 +311,11 @@ pub fn make(
             umask,
             ..Caller::new(peer.uid, peer.gid)
         };
-        scratch::make(&turn.open()?.workspace, caller, &scratch_name(record)?)?;
+        let by = By {
+            caller,
+            command: "tine round start",
+        };
+        scratch::make(&turn.open()?.workspace, by, &scratch_name(record)?)?;
     }
     mounting::mount(daemon, &seat.fork, None, MountWishes::default(), None)?;
     Ok(())
