@@ -6,6 +6,8 @@
 
 mod support;
 
+#[path = "crash/agents.rs"]
+mod agents;
 #[path = "crash/calls.rs"]
 mod calls;
 #[path = "crash/commits.rs"]

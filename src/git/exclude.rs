@@ -23,7 +23,13 @@ impl Repository {
         if found.as_ref().is_some_and(|text| find(text, name).is_some()) {
             return Ok(());
         }
-        let block = block(name, found.is_none());
+        // One that was made for another name goes with the last of them.
+        let is_file_ours = found.as_ref().is_none_or(|text| {
+            let end_of_line = format!("{MADE_FOR_IT}\n");
+            text.windows(end_of_line.len())
+                .any(|window| window == end_of_line.as_bytes())
+        });
+        let block = block(name, is_file_ours);
         replace(
             &path,
             &[block.as_bytes(), found.as_deref().unwrap_or_default()].concat(),

@@ -254,10 +254,14 @@ fn a_round_of_which_a_fork_cannot_be_made_leaves_nothing() {
     let tine = Tine::new(&repo);
     let exclude = repo.common_dir().join("info/exclude");
     let before = fs::read(&exclude).ok();
-    // Somebody's file is where forks are mounted.
-    fs::write(repo.root().join("repo.forks"), "").unwrap();
-    let output = tine.run(&["round", "start", "--agents", "a,b", "--json"]);
-    failure_of(&output, "start");
+    repo.git(&["config", "tine.mountRoot", "inside"]);
+    refused(
+        &repo,
+        &tine,
+        &["round", "start", "--agents", "a,b"],
+        "mount-dir-refused",
+        2,
+    );
     assert_eq!(fs::read(&exclude).ok(), before);
     assert_eq!(
         repo.git(&["for-each-ref", "--format=%(refname)"]),
@@ -265,7 +269,7 @@ fn a_round_of_which_a_fork_cannot_be_made_leaves_nothing() {
     );
     assert_eq!(repo.git(&["worktree", "list"]).lines().count(), 1);
     refused(&repo, &tine, &["round", "show"], "no-such-session", 4);
-    fs::remove_file(repo.root().join("repo.forks")).unwrap();
+    repo.git(&["config", "--unset", "tine.mountRoot"]);
     assert_eq!(start(&tine, &["--agents", "a,b"])["round"], 1);
 }
 
@@ -522,13 +526,16 @@ fn a_directory_without_git_gets_the_result_back_unless_it_changed() {
     require_fuse!();
     let repo = TestRepo::new().without_maintenance();
     let tine = Tine::new(&repo);
-    let place = repo.root().join("notes");
+    // Outside of all repositories.
+    let outside = tempfile::tempdir().unwrap();
+    let place = outside.path().join("notes");
     repo.sh_in(
-        repo.root(),
+        outside.path(),
         "mkdir -p notes/sub notes/gone; cd notes; printf 'a\\r\\n' > windows; echo two > sub/two; echo old > gone/file; \
          printf '#!/bin/sh\\n' > run; chmod 755 run; ln -s sub link; printf '*.o\\n' > .gitignore; echo o > built.o",
     );
-    let round = |args: &[&str]| tine.run_in(repo.root(), &[&["round", "--no-git", "notes"], args].concat());
+    let round =
+        |args: &[&str]| tine.run_in(outside.path(), &[&["round", "--no-git", "notes"], args].concat());
     let ok = |args: &[&str]| round(args).expect_success(&format!("{args:?}")).text();
     let listing = || {
         repo.sh_in(
