@@ -59,10 +59,10 @@ pub enum Action {
 #[command(after_long_help = "\
 Examples:
   tine round start --agents planner,coder,tester
-  tine round start --from-agent coder            the next round, from what coder has finished
-  tine round start --round 2                     the same, given twice, is one round
-  tine round start --agents a,b --no-branch      layers alone, nothing in refs
-  tine round start --agents a,b --no-git ~/notes a directory without git")]
+  tine round start --from-agent coder             the next round, from what coder has finished
+  tine round start --round 2                      the same, given twice, is one round
+  tine round start --agents a,b --no-branch       layers alone, nothing in refs
+  tine round start --agents a,b --no-git notes    a directory without git")]
 pub struct Start {
     /// The agents, in their order [default: those of the round before]
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = name)]
@@ -97,9 +97,9 @@ pub struct Start {
     pub budget: Option<u64>,
 }
 
-/// Finish the round of an agent, or of all: commit, archive the scratch directory, unmount
+/// Finish the round of an agent, or of all
 ///
-/// What is uncommitted becomes the commit `[round N] auto-commit`, the branch stays. Repeated, it does what is left. Without git the
+/// The fork is unmounted, its scratch directory archived. What is uncommitted becomes the commit `[round N] auto-commit`, the branch stays. Repeated, it does what is left. Without git the
 /// result goes back to the directory: the presenter's, else what was merged, else the only agent's.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
@@ -147,9 +147,11 @@ Examples:
   tine round diff planner coder
   tine round diff planner coder --stat")]
 pub struct Diff {
+    /// The agent whose work it leads from
     #[arg(value_name = "A", value_parser = name)]
     pub a: ForkName,
 
+    /// The agent whose work it leads to
     #[arg(value_name = "B", value_parser = name)]
     pub b: ForkName,
 
@@ -180,7 +182,7 @@ pub struct Compare {
     pub agents: Vec<ForkName>,
 }
 
-/// Make a fork that goes on from the winner's work, under a name of its own
+/// Make a fork of the winner's work, under a name of its own
 ///
 /// The fork and its branch (tine/NAME) bear the label; its path is printed. It goes with the session.
 #[derive(Debug, clap::Args)]
@@ -259,6 +261,7 @@ Examples:
   tine round attempt --agent coder --budget 3
   tine exec \"$TINE_FORK\" --attempt -- make test")]
 pub struct Attempt {
+    /// The agent
     #[arg(long, value_name = "A", value_parser = name)]
     pub agent: ForkName,
 
