@@ -18,10 +18,10 @@ use crate::workspace::ForkName;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  tine update fix-parser                   to where its branch is now
-  tine update fix-parser --fetch --rebase  ask the remote first, and make its commits again
-  tine update fix-parser --from v2.0       to a tag
-  tine update fix-parser --review          keep conflicts, to be resolved one by one")]
+  tine update fix-parser                    to where its branch is now
+  tine update fix-parser --fetch --rebase   ask the remote first, and make its commits again
+  tine update fix-parser --from v2.0        to a tag
+  tine update fix-parser --review           keep conflicts, to be resolved one by one")]
 pub struct Update {
     /// The fork [default: the one you stand in]
     #[arg(value_name = "FORK")]
