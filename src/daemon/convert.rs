@@ -78,8 +78,8 @@ impl From<GitError> for Failure {
                 .hint("`git remote -v` lists the remotes, `git remote add NAME URL` makes one"),
             GitError::NoSuchState { remote, .. } => Failure::new(ErrorCode::NoSuchState, message)
                 .hint(format!("`tine fetch {remote}` shows the forks that it has, `tine push` sends one")),
-            GitError::RemoteMoved { remote, .. } => Failure::new(ErrorCode::RemoteMoved, message).hint(format!(
-                "`tine fetch {remote}` shows what it is now, and from then on counts as seen; `--force` does not look"
+            GitError::RemoteMoved { remote, name, .. } => Failure::new(ErrorCode::RemoteMoved, message).hint(format!(
+                "`tine fetch {remote}`, then `tine new OTHER --from-remote {name}` takes it up; `--as NAME` pushes as another; `--force` overwrites it"
             )),
             GitError::RemoteRefused { said, .. } => said
                 .into_iter()

@@ -162,7 +162,7 @@ error_codes! {
     NoSuchRemote = "no-such-remote", NotFound;
     /// No fork of that name is on the remote, or what is there is none.
     NoSuchState = "no-such-state", NotFound;
-    /// The remote's fork is not what was last seen of it.
+    /// The remote's fork is not what was last pushed or taken up here.
     RemoteMoved = "remote-moved", Refused;
     /// The remote, or a hook there, does not take it.
     RemoteRefused = "remote-refused", Refused;

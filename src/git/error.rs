@@ -55,7 +55,7 @@ pub enum GitError {
     #[error("the remote {remote} has no fork called {name}")]
     NoSuchState { remote: String, name: String },
     /// `found` is what it is there, if it is there and could be looked at.
-    #[error("{name} on the remote {remote} is not what was last seen of it")]
+    #[error("{name} on the remote {remote} is not what was last pushed or taken up here")]
     RemoteMoved {
         remote: String,
         name: String,

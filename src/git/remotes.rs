@@ -2,8 +2,8 @@
 //! credentials, agents, proxies and prompts are those that `git push` has.
 //!
 //! On a remote a fork is one ref, `refs/tine/forks/<name>`. What was last seen of it is remembered here as
-//! `refs/tine/+remotes/<remote>/<name>`, the lease under which it is changed: what somebody else put there since is not
-//! overwritten.
+//! `refs/tine/+remotes/<remote>/<name>`; what was last put there or taken up from here as `refs/tine/+leases/<remote>/<name>`, the
+//! lease under which it is changed: what somebody else put there since is not overwritten, whether it was seen or not.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,6 +18,9 @@ const FORKS: &str = "refs/tine/forks/";
 
 /// Beneath `refs/tine/`; no fork can be called so.
 const TRACKING: &str = "+remotes";
+
+/// Likewise.
+const LEASES: &str = "+leases";
 
 /// What git calls a remote if nobody names one.
 const ORIGIN: &str = "origin";
@@ -46,6 +49,11 @@ enum Pushed {
 /// The name beneath `refs/tine/` of what is remembered of a remote.
 fn tracking(remote: &str) -> String {
     format!("{TRACKING}/{remote}")
+}
+
+/// The name beneath `refs/tine/` of the leases of a remote.
+fn leases(remote: &str) -> String {
+    format!("{LEASES}/{remote}")
 }
 
 impl Repository {
@@ -128,12 +136,23 @@ impl Repository {
         self.kept(&tracking(remote))
     }
 
-    /// Remembers what the fork `name` is on a remote; `None`: that it is not there.
-    fn track(&self, remote: &str, name: &str, id: Option<ObjectId>) -> Result<(), GitError> {
+    /// Remembers what was put there as the fork `name`, or removed (`None`).
+    fn note_sent(&self, remote: &str, name: &str, id: Option<ObjectId>) -> Result<(), GitError> {
         match id {
-            Some(id) => self.keep(&tracking(remote), name, id),
-            None => self.release(&tracking(remote), name),
+            Some(id) => {
+                self.keep(&tracking(remote), name, id)?;
+                self.lease(remote, name, id)
+            }
+            None => {
+                self.release(&tracking(remote), name)?;
+                self.release(&leases(remote), name)
+            }
         }
+    }
+
+    /// Remembers that work goes on here from what the fork `name` is on a remote: it may be replaced from here.
+    pub fn lease(&self, remote: &str, name: &str, id: ObjectId) -> Result<(), GitError> {
+        self.keep(&leases(remote), name, id)
     }
 
     /// Fetches the forks of a remote, or one of them, and remembers what they are; with `prune` forgets those that are there no
@@ -179,7 +198,7 @@ impl Repository {
     }
 
     /// Lets the fork `name` on a remote be `commit_id`, or, with `None`, not be there, and remembers it. Whether anything changed
-    /// there. What is there must be what was last seen, or nothing, unless `force` is on.
+    /// there. What is there must be what was last put there or taken up from here, or nothing, unless `force` is on.
     ///
     /// # Errors
     /// [`GitError::RemoteMoved`]; [`GitError::NoSuchState`] where what was to go is not there; [`GitError::RemoteRefused`],
@@ -192,9 +211,9 @@ impl Repository {
         force: bool,
         mut listener: Listener<'_>,
     ) -> Result<bool, GitError> {
-        let lease = match (force, self.tracked(remote, name)?) {
+        let lease = match (force, self.kept_as(&leases(remote), name)?) {
             (true, _) => Lease::Anything,
-            (false, Some(seen)) => Lease::At(seen),
+            (false, Some(leased)) => Lease::At(leased),
             (false, None) => Lease::Absent,
         };
         if commit_id.is_none() && !matches!(lease, Lease::At(_)) {
@@ -229,7 +248,7 @@ impl Repository {
                 return Err(moved(remote, name, found));
             }
         }
-        self.track(remote, name, commit_id)?;
+        self.note_sent(remote, name, commit_id)?;
         Ok(pushed == Pushed::Moved)
     }
 

@@ -240,6 +240,27 @@ fn a_handoff_is_applied_once_and_where_nothing_is_uncommitted() {
 }
 
 #[test]
+fn messages_come_as_they_were_written() {
+    require_fuse!();
+    let repo = TestRepo::new().without_maintenance();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("work");
+    let message = "[WIP] Re: subject\n\nBody\n---\nafter the line\ndiff -u a b\n";
+    fs::write(repo.root().join("message"), message).unwrap();
+    repo.sh_in(
+        &dir,
+        "echo new > new.txt; git add -A; git commit -q --cleanup=verbatim -F ../../message",
+    );
+    tine.ok(&["handoff", "create", "work"]);
+    repo.commit_files(&[("other.txt", b"other")], "Go on");
+    told(&tine, 0, &["handoff", "apply", "1"]);
+    assert_eq!(
+        repo.git(&["log", "-1", "--format=%B"]).trim_end(),
+        message.trim_end()
+    );
+}
+
+#[test]
 fn what_is_no_work_cannot_be_applied() {
     require_fuse!();
     let repo = TestRepo::new().without_maintenance();

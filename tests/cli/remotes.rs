@@ -280,7 +280,7 @@ fn what_somebody_else_pushed_is_not_overwritten() {
     let before = refs(&two, &hub);
     let said = there.fails(3, &["push", "demo"]);
     assert!(
-        said.contains("demo on the remote origin is not what was last seen of it"),
+        said.contains("demo on the remote origin is not what was last pushed or taken up here"),
         "{said}"
     );
     assert!(
@@ -296,9 +296,12 @@ fn what_somebody_else_pushed_is_not_overwritten() {
     );
     assert_eq!(failure["code"], "remote-moved");
     assert_eq!(refs(&two, &hub), before);
-    // That it was looked at for the message does not count.
-    there.fails(3, &["push", "demo"]);
+    // That it was looked at is not enough.
     there.ok(&["fetch"]);
+    there.fails(3, &["push", "demo"]);
+    assert_eq!(refs(&two, &hub), before);
+    // Where it is taken up, nothing of it is lost.
+    there.ok(&["new", "theirs", "--from-remote", "demo"]);
     assert_eq!(there.json(&["push", "demo"])["changed"], true);
 
     let failure = failure_of(&tine.run(&["push", "demo", "--json"]), "push");

@@ -97,6 +97,12 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
         None => error.into(),
     })?;
     monitor::set_up(&turn, &repository);
+    if let (Some(from), Some(take_up)) = (from_remote, &take_up)
+        && let Err(error) = repository.lease(&from.remote, from.name.as_str(), take_up.commit_id)
+    {
+        // It will have to be pushed with force.
+        log::warn!("{name}: {error}");
+    }
     if !request.mount {
         return Ok(Answer::Fork(report::fork_info(daemon, &slot, &record)?));
     }

@@ -3,7 +3,7 @@
 use super::Asked;
 use crate::attr::Timestamp;
 use crate::change::handoff::{HandoffRecord, HandoffState};
-use crate::change::sequence::{Item, Wish, of_mailbox};
+use crate::change::sequence::{Item, Wish, of_mailbox, take_messages};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::handlers::target::Target;
 use crate::daemon::handoffs;
@@ -44,13 +44,12 @@ pub fn items(target: &Target<'_>, id: u64, three_way: bool) -> Result<Vec<Item>,
         true => Subjects::Kept,
         false => Subjects::Cut,
     };
-    Ok(of_mailbox(
-        store,
-        target.repository,
-        &record.mailbox(store),
-        subjects,
-        three_way,
-    )?)
+    let mailbox = record.mailbox(store);
+    let mut items = of_mailbox(store, target.repository, &mailbox, subjects, three_way)?;
+    if record.range()?.is_some() {
+        take_messages(target.repository, &mut items)?;
+    }
+    Ok(items)
 }
 
 /// Writes down that it was applied. The target has moved in any case.

@@ -3,43 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use super::{Author, Item, Outcome, Runner, parse_id};
+use super::{Outcome, Runner, parse_id};
 use crate::change::ChangeError;
 use crate::change::resolver::Content;
 use crate::change::review::{ConflictRecord, Rejected, VersionRecord};
-use crate::git::mailbox::{Subjects, read_mail, split_mailbox};
-use crate::git::{GitError, ObjectId, PatchFile, Patched, RejectedFile, Repository, TreeChange};
+use crate::change::sequence::{Author, Item};
+use crate::git::{GitError, ObjectId, PatchFile, Patched, RejectedFile, TreeChange};
 use crate::merge::{ConflictKind, MergeOptions, Strategy};
-use crate::workspace::Store;
-
-/// The mails of a mailbox, as items. What is in them becomes blobs.
-pub fn of_mailbox(
-    store: &Store,
-    repository: &Repository,
-    mailbox: &Path,
-    subjects: Subjects,
-    three_way: bool,
-) -> Result<Vec<Item>, ChangeError> {
-    let scratch = store.scratch_dir()?;
-    let blob = |bytes: &[u8]| repository.write_blob(&mut &*bytes, bytes.len() as u64);
-    let mut items = Vec::new();
-    for file in split_mailbox(mailbox, scratch.path())? {
-        let mail = read_mail(&file, subjects)?;
-        let author = repository.author_of(&mail)?;
-        items.push(Item::Mail {
-            patch: match mail.patch.is_empty() {
-                true => None,
-                false => Some(blob(&mail.patch)?.to_string()),
-            },
-            commit: mail.commit,
-            subject: mail.subject,
-            message: blob(&mail.message)?.to_string(),
-            author: author.into(),
-            three_way,
-        });
-    }
-    Ok(items)
-}
 
 impl Runner<'_> {
     /// As `git am` does it: the patch as it stands, and a merge of three where it does not fit.
