@@ -104,7 +104,13 @@ pub enum Item {
         three_way: bool,
     },
     /// What is uncommitted comes along.
-    Uncommitted { head_tree: String, view_tree: String },
+    Uncommitted {
+        head_tree: String,
+        view_tree: String,
+        /// Whether that is `ours` in conflicts, as the fork's commits are in a merge; else it is put on what there is by then, as
+        /// commits are in a rebase.
+        is_ours: bool,
+    },
 }
 
 /// Who wrote a mail, and when.
@@ -159,9 +165,9 @@ impl Sequence {
                     patch.as_ref().map(|patch| (Need::Blob, patch)),
                 ),
                 Item::Patch { patch, .. } => (Some((Need::Blob, patch)), None),
-                Item::Uncommitted { head_tree, view_tree } => {
-                    (Some((Need::Tree, head_tree)), Some((Need::Tree, view_tree)))
-                }
+                Item::Uncommitted {
+                    head_tree, view_tree, ..
+                } => (Some((Need::Tree, head_tree)), Some((Need::Tree, view_tree))),
             };
             first.into_iter().chain(second)
         });

@@ -127,13 +127,21 @@ impl Runner<'_> {
                 }
                 Ok(())
             }
-            Item::Uncommitted { head_tree, view_tree } => {
+            Item::Uncommitted {
+                head_tree,
+                view_tree,
+                is_ours,
+            } => {
                 let (head_tree, view_tree) = (parse_id(head_tree)?, parse_id(view_tree)?);
                 let outcome = match head_tree == view_tree {
                     true => Outcome::clean(self.ran.tip.tree_id),
                     false => {
-                        let merged = self.merged(head_tree, self.ran.tip.tree_id, view_tree)?;
-                        Outcome::of(merged, item)
+                        let tip_tree = self.ran.tip.tree_id;
+                        let (ours, theirs) = match is_ours {
+                            true => (view_tree, tip_tree),
+                            false => (tip_tree, view_tree),
+                        };
+                        Outcome::of(self.merged(head_tree, ours, theirs)?, item)
                     }
                 };
                 if let Some(tree_id) = self.resolved(index, outcome)? {
