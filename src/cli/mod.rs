@@ -63,6 +63,7 @@ mod snapshots;
 mod stat;
 mod status;
 mod tree;
+mod trees;
 mod undo;
 mod unmount;
 mod update;
