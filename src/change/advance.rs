@@ -346,15 +346,15 @@ impl Plan {
                 (open, update.view_to)
             }
         };
-        // As git does: what is staged stays so where HEAD is put elsewhere, but not where it is merged along.
-        let index_tree = match (&step.switch, step.update) {
-            (Some(_), None) => {
+        // What is staged stays so, but not where what is uncommitted is merged along.
+        let index_tree = match step.update {
+            None => {
                 let staged = staged(repository, fork, from_tree)?;
                 not_followed(&changes, &staged)?;
                 let edits: Vec<_> = staged.iter().map(Change::edit).collect();
                 repository.edit_tree(to_tree, &edits)?
             }
-            _ => to_tree,
+            Some(_) => to_tree,
         };
         // What a submodule stands on is its own affair.
         let open = open
