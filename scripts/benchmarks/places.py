@@ -89,6 +89,16 @@ class Workspace:
         """The command that merges the branch, as one would there."""
         return ("git", "merge", "--quiet", "--no-edit", branch)
 
+    def rebase(self, branch):
+        """The command that makes the work again on the branch, with what is not committed on top."""
+        return ("git", "rebase", "--quiet", "--autostash", branch)
+
+    def pick(self, commit):
+        return ("git", "cherry-pick", commit)
+
+    def apply(self, patch):
+        return ("git", "apply", patch)
+
     def scratch(self, name):
         """A new directory that git ignores: what is in it need not be kept when the workspace goes."""
         path = os.path.join(self.dir, "target", name)
@@ -202,6 +212,15 @@ class Fork(Workspace):
 
     def merge(self, branch):
         return (self.repository.tine, "-C", self.main_dir, "merge", branch, "--into", self.name)
+
+    def rebase(self, branch):
+        return (self.repository.tine, "-C", self.main_dir, "update", self.name, "--rebase", "--from", branch)
+
+    def pick(self, commit):
+        return (self.repository.tine, "-C", self.main_dir, "cherry-pick", self.name, commit)
+
+    def apply(self, patch):
+        return (self.repository.tine, "-C", self.main_dir, "apply", self.name, patch)
 
 
 def without_rings(_tine):

@@ -133,6 +133,38 @@ def merge(workspace, _sources):
     return seconds
 
 
+def update(workspace, _sources):
+    """A commit and a change that is not committed, brought onto a branch that changed ten others; a commit made again; a patch."""
+    files = sources_in(workspace)
+    record = ("sh", "-c", "git add -A && git commit -qm bench")
+    side = f"upstream-{os.path.basename(workspace.dir)}"
+    here = run("git", "rev-parse", "HEAD", cwd=workspace.dir).strip()
+    run("git", "checkout", "--quiet", "-b", side, cwd=workspace.dir)
+    change(workspace, files[:10])
+    run(*record, cwd=workspace.dir)
+    change(workspace, files[20:30])
+    run(*record, cwd=workspace.dir)
+    run("git", "checkout", "--quiet", "-", cwd=workspace.dir)
+    change(workspace, files[10:20])
+    run(*record, cwd=workspace.dir)
+    change(workspace, files[30:31])
+    run(*STATUS, cwd=workspace.dir)
+    seconds = {"rebase of a commit with 10 files and a change": timed(*workspace.rebase(f"{side}~1"), cwd=workspace.dir)}
+    left = run(*STATUS, cwd=workspace.dir)
+    if left != f" M {files[30]}\n":
+        raise Failure(f"the update left {left!r}")
+    seconds["cherry-pick of a commit with 10 files"] = timed(*workspace.pick(side), cwd=workspace.dir)
+    patch = os.path.join(workspace.scratch("patch"), "patch")
+    with open(patch, "w", encoding="utf-8") as file:
+        file.write(run("git", "diff", "HEAD~1", "HEAD", cwd=workspace.dir))
+    run("git", "reset", "--quiet", "--hard", "HEAD~1", cwd=workspace.dir)
+    run(*STATUS, cwd=workspace.dir)
+    seconds["patch of 10 files"] = timed(*workspace.apply(patch), cwd=workspace.dir)
+    run("git", "reset", "--quiet", "--hard", here, cwd=workspace.dir)
+    run("git", "branch", "--quiet", "--delete", "--force", side, cwd=workspace.dir)
+    return seconds
+
+
 def change(workspace, files):
     for path in files:
         with open(os.path.join(workspace.dir, path), "ab") as file:
@@ -203,6 +235,7 @@ STEPS = [
     Step("second", "tree", second_fork, needs="rg", only_tine=True),
     Step("commit", "tree", commit),
     Step("merge", "tree", merge),
+    Step("update", "tree", update),
     Step("small", "small", small),
     Step("tar", "small", tar),
     Step("large", "small", large, needs="fio"),

@@ -14,24 +14,27 @@
 //!
 //! Git's lock of the index is held over all of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod in_the_way;
+
+use std::collections::BTreeSet;
 use std::sync::mpsc;
 use std::thread;
 
-use super::changeset::{self, Blobs, Side};
+use self::in_the_way::{is_there_as_directory, not_followed};
+pub(super) use self::in_the_way::{refuse_in_the_way, staged};
+use super::changeset::{self, Blobs};
 use super::commit::{index_changes, joined, keep_head, refuse_work_of_git};
 use super::compare::compare_trees;
 use super::point::damaged;
 use super::revert::{hold_blobs, hold_trees, is_repository, replacements};
 use super::{Change, ChangeError};
-use crate::attr::FileKind;
-use crate::git::index::{IndexTarget, IndexTree, KnownState, prepare_index};
-use crate::git::{GitError, Head, ObjectId, Repository, TreeEntryKind};
+use crate::git::index::{IndexTarget, KnownState, prepare_index};
+use crate::git::{GitError, Head, ObjectId, Repository};
 use crate::merge::{Level, MergeInput, MergeOptions, merge};
 use crate::path::RepoPath;
 use crate::workspace::{
-    Advance, Advancing, ApplyOptions, By, Caller, Fork, ForkName, ForkRecord, FsError, HeadMove,
-    OperationError, OperationKind, Replacement, Store, SwitchMove, Undoes, UpdateMove,
+    Advance, Advancing, ApplyOptions, By, Caller, Fork, ForkName, ForkRecord, HeadMove, OperationKind,
+    Replacement, Store, SwitchMove, Undoes, UpdateMove,
 };
 
 /// Where HEAD goes.
@@ -343,15 +346,15 @@ impl Plan {
                 (open, update.view_to)
             }
         };
-        // As git does: what is staged stays so where HEAD is put elsewhere, but not where it is merged along.
-        let index_tree = match (&step.switch, step.update) {
-            (Some(_), None) => {
+        // What is staged stays so, but not where what is uncommitted is merged along.
+        let index_tree = match step.update {
+            None => {
                 let staged = staged(repository, fork, from_tree)?;
                 not_followed(&changes, &staged)?;
                 let edits: Vec<_> = staged.iter().map(Change::edit).collect();
                 repository.edit_tree(to_tree, &edits)?
             }
-            _ => to_tree,
+            Some(_) => to_tree,
         };
         // What a submodule stands on is its own affair.
         let open = open
@@ -490,119 +493,4 @@ impl Plan {
         let old_tree = repository.edit_tree(self.new_tree, &edits)?;
         replacements(repository, fork, &back, old_tree)
     }
-}
-
-/// Whether the change is one of a submodule, of which the view shows no more than a directory: which commit that stands on HEAD says,
-/// or its own repository.
-fn is_there_as_directory(fork: &Fork, change: &Change) -> bool {
-    let is_gitlink = |side: &Side| side.kind == TreeEntryKind::Submodule;
-    let is_directory = || {
-        let attr = fork.workspace.resolve(&change.path);
-        attr.is_ok_and(|attr| attr.kind == FileKind::Directory)
-    };
-    is_repository(fork, change) || change.new.as_ref().is_some_and(is_gitlink) && is_directory()
-}
-
-/// What the index has that the tree of HEAD has not.
-pub(super) fn staged(
-    repository: &Repository,
-    fork: &Fork,
-    head_tree: ObjectId,
-) -> Result<Vec<Change>, ChangeError> {
-    match repository.index_tree(&fork.worktree)? {
-        IndexTree::Whole(tree_id) => Ok(compare_trees(repository, head_tree, tree_id)?),
-        IndexTree::Unmerged(paths) => Err(ChangeError::LocalChanges(paths)),
-    }
-}
-
-/// The changes that the view has not followed yet.
-///
-/// # Errors
-/// [`ChangeError::LocalChanges`] where something uncommitted would be overwritten.
-fn not_followed(changes: &[Change], local: &[Change]) -> Result<Vec<Change>, ChangeError> {
-    let (incoming, uncommitted) = (by_path(changes), by_path(local));
-    let is_there = |change: &&Change| change.new.is_some();
-    let mut in_the_way = BTreeSet::new();
-    let mut open = Vec::new();
-    for change in changes {
-        match uncommitted.get(&change.path) {
-            Some(local) if local.new == change.new => continue,
-            Some(_) => {
-                in_the_way.insert(change.path.clone());
-            }
-            None => open.push(change.clone()),
-        }
-        // A file where a directory is to be.
-        if change.new.is_some() {
-            let above = change
-                .path
-                .directories_above()
-                .filter_map(|path| uncommitted.get(&path).copied())
-                .filter(is_there);
-            in_the_way.extend(above.map(|local| local.path.clone()));
-        }
-    }
-    for local in local.iter().filter(is_there) {
-        let is_in_the_way = local
-            .path
-            .directories_above()
-            .filter_map(|path| incoming.get(&path))
-            .any(|change| change.new.is_some());
-        if is_in_the_way {
-            in_the_way.insert(local.path.clone());
-        }
-    }
-    match in_the_way.is_empty() {
-        true => Ok(open),
-        false => Err(ChangeError::LocalChanges(in_the_way.into_iter().collect())),
-    }
-}
-
-fn by_path(changes: &[Change]) -> BTreeMap<&RepoPath, &Change> {
-    changes.iter().map(|change| (&change.path, change)).collect()
-}
-
-/// Refuses where something comes to a place that something in no changeset has: an ignored file, a fifo, a repository. The view
-/// refuses it, too; this is for who must know before.
-pub(super) fn refuse_in_the_way(fork: &Fork, open: &[Change]) -> Result<(), ChangeError> {
-    let going: BTreeSet<&RepoPath> = open
-        .iter()
-        .filter(|change| change.old.is_some())
-        .map(|change| &change.path)
-        .collect();
-    for change in open.iter().filter(|change| change.new.is_some()) {
-        let is_taken = |path: &RepoPath, kind| kind != FileKind::Directory && !going.contains(path);
-        let above = change.path.directories_above().map(|path| (false, path));
-        for (is_place, path) in above.chain([(true, change.path.clone())]) {
-            let kind = match fork.workspace.resolve(&path) {
-                Ok(attr) => attr.kind,
-                Err(FsError::NotFound | FsError::NotADirectory) => continue,
-                Err(error) => return Err(error.into()),
-            };
-            let is_in_the_way = match (is_place, kind) {
-                (true, FileKind::Directory) => !is_left_hollow(fork, &path, &going)?,
-                _ => is_taken(&path, kind),
-            };
-            if is_in_the_way {
-                return Err(OperationError::InTheWay(path).into());
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Whether nothing but directories is in the directory when all of `going` has gone.
-fn is_left_hollow(fork: &Fork, dir: &RepoPath, going: &BTreeSet<&RepoPath>) -> Result<bool, ChangeError> {
-    let mut rest = vec![dir.clone()];
-    while let Some(dir) = rest.pop() {
-        for (name, kind, _) in fork.workspace.list_path(&dir)? {
-            let path = dir.join(&name);
-            match kind {
-                FileKind::Directory => rest.push(path),
-                _ if going.contains(&path) => {}
-                _ => return Ok(false),
-            }
-        }
-    }
-    Ok(true)
 }

@@ -4,19 +4,22 @@
 //! were and what is to become of them; committing it makes the merge once more and puts the resolutions in. One whose conflict
 //! has other contents by then is not used.
 
+mod conflicts;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use self::conflicts::parse;
+pub use self::conflicts::{ConflictRecord, Rejected, ResolutionRecord, ResolvedHow, VersionRecord};
 use super::ChangeError;
 use super::merge::{FastForward, Tip};
-use super::resolver::{Content, VerdictKind};
+use super::resolver::VerdictKind;
 use super::sequence::{self, Need, Ran, RunOptions, Sequence, Wish};
 use crate::git::{CommitSpec, Identity, ObjectId, Repository, TreeChange, TreeEntryKind};
 use crate::merge::conflict::without_what_is_beneath_files;
 use crate::merge::{
-    Conflict, ConflictKind, Level, MergeInput, MergeOptions, MergeOutcome, MergeSide, Resolution, Strategy,
-    Version, merge,
+    Conflict, Level, MergeInput, MergeOptions, MergeOutcome, MergeSide, Resolution, Strategy, merge,
 };
 use crate::path::text::{PathText, host_path};
 use crate::path::{PathError, RepoPath};
@@ -101,75 +104,12 @@ pub struct ReviewRecord {
     pub commit: Option<String>,
 }
 
-/// A conflict, and what is to become of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ConflictRecord {
-    pub kind: ConflictKind,
-    pub path: PathText,
-    pub paths: Vec<PathText>,
-    pub base: Vec<VersionRecord>,
-    pub ours: Vec<VersionRecord>,
-    pub theirs: Vec<VersionRecord>,
-    /// Of several commits that are made one after another: the one it is in, in hex, or a mail's subject.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub of: Option<String>,
-    /// Of a patch that does not fit: why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rejected: Option<Rejected>,
-    /// `None`: it is open.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resolution: Option<ResolutionRecord>,
-}
-
-/// What of a patch does not fit a file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rejected {
-    /// In git's words.
-    pub reason: String,
-    /// As git writes them to a `.rej` file; `None` where the file is not there to be patched, or should not be.
-    pub hunks: Option<Content>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VersionRecord {
-    pub path: PathText,
-    /// git's octal mode.
-    #[serde(rename = "mode", with = "mode_text")]
-    pub kind: TreeEntryKind,
-    pub id: String,
-}
-
 /// What comes of resolutions.
 #[derive(Debug, Clone)]
 pub struct Resolved {
     pub tree_id: ObjectId,
     pub open: Vec<ConflictRecord>,
     pub resolved: Vec<ConflictRecord>,
-}
-
-/// What is to become of a conflict, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ResolutionRecord {
-    pub how: ResolvedHow,
-    /// Exactly these come to the conflict's place.
-    pub versions: Vec<VersionRecord>,
-    /// Who did it: a person's command, or a resolver's.
-    pub by: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reasoning: Option<String>,
-    /// Whatever a resolver wants to have remembered.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<serde_json::Value>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ResolvedHow {
-    Base,
-    Ours,
-    Theirs,
-    Content,
-    Delete,
 }
 
 /// What somebody thought of a merge as a whole.
@@ -191,48 +131,6 @@ pub struct Amendment {
     pub new: Option<VersionRecord>,
 }
 
-/// A mode as git writes it: `100644`.
-mod mode_text {
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    use crate::git::TreeEntryKind;
-
-    pub fn serialize<S: Serializer>(kind: &TreeEntryKind, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&kind.mode_text())
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<TreeEntryKind, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        TreeEntryKind::of_mode_text(text.as_bytes())
-            .ok_or_else(|| D::Error::custom(format!("{text:?} is no mode of git's")))
-    }
-}
-
-impl From<&Version> for VersionRecord {
-    fn from(version: &Version) -> VersionRecord {
-        VersionRecord {
-            path: (&version.path).into(),
-            kind: version.kind,
-            id: version.id.to_string(),
-        }
-    }
-}
-
-impl VersionRecord {
-    fn version(&self) -> Result<Version, ChangeError> {
-        Ok(Version {
-            path: parse(&self.path)?,
-            kind: self.kind,
-            id: ObjectId::from_hex(self.id.as_bytes()).map_err(|error| damaged(&error))?,
-        })
-    }
-}
-
-fn parse(path: &PathText) -> Result<RepoPath, ChangeError> {
-    RepoPath::parse(path.to_bytes()).map_err(|error: PathError| damaged(&error))
-}
-
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -242,69 +140,6 @@ pub(super) fn damaged(error: &dyn std::fmt::Display) -> ChangeError {
         path: "a review".into(),
         reason: error.to_string(),
     })
-}
-
-impl ConflictRecord {
-    /// An open one.
-    pub fn of(conflict: &Conflict) -> ConflictRecord {
-        let versions = |side| conflict.versions(side).iter().map(VersionRecord::from).collect();
-        ConflictRecord {
-            kind: conflict.kind,
-            path: (&conflict.path).into(),
-            paths: conflict.paths.iter().map(Into::into).collect(),
-            base: versions(MergeSide::Base),
-            ours: versions(MergeSide::Ours),
-            theirs: versions(MergeSide::Theirs),
-            of: None,
-            rejected: None,
-            resolution: None,
-        }
-    }
-
-    pub fn versions(&self, side: MergeSide) -> &[VersionRecord] {
-        match side {
-            MergeSide::Base => &self.base,
-            MergeSide::Ours => &self.ours,
-            MergeSide::Theirs => &self.theirs,
-        }
-    }
-
-    /// The conflict as the merge had it.
-    pub fn conflict(&self) -> Result<Conflict, ChangeError> {
-        let versions = |records: &[VersionRecord]| -> Result<Vec<Version>, ChangeError> {
-            records.iter().map(VersionRecord::version).collect()
-        };
-        let paths: Result<Vec<RepoPath>, ChangeError> = self.paths.iter().map(parse).collect();
-        Ok(Conflict {
-            kind: self.kind,
-            path: parse(&self.path)?,
-            paths: paths?,
-            base: versions(&self.base)?,
-            ours: versions(&self.ours)?,
-            theirs: versions(&self.theirs)?,
-        })
-    }
-
-    /// Whether it is about the same contents at the same places.
-    fn has_same_inputs(&self, other: &ConflictRecord) -> bool {
-        (&self.path, &self.paths) == (&other.path, &other.paths)
-            && (&self.base, &self.ours, &self.theirs) == (&other.base, &other.ours, &other.theirs)
-    }
-
-    /// Where content for it goes, and whether it is executable there: as the target has it, else the source.
-    pub fn content_place(&self) -> (PathText, TreeEntryKind) {
-        let version = [&self.ours, &self.theirs, &self.base]
-            .into_iter()
-            .find_map(|versions| versions.first());
-        let kind = match version.map(|version| version.kind) {
-            Some(TreeEntryKind::Executable) => TreeEntryKind::Executable,
-            _ => TreeEntryKind::File,
-        };
-        match version {
-            Some(version) => (version.path.clone(), kind),
-            None => (self.path.clone(), kind),
-        }
-    }
 }
 
 impl ReviewRecord {

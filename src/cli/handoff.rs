@@ -4,7 +4,6 @@ mod arguments;
 mod telling;
 
 use std::io::{self, ErrorKind};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 
 use serde::Serialize;
@@ -16,14 +15,15 @@ use self::telling::{told_shown, told_table};
 use super::context::{Connection, Context, only};
 use super::inside::{sent_content, store_dir};
 use super::sequencing::{carry_out, request};
+use super::trees::Difference;
 use super::{Exit, SUCCESS, identity};
 use crate::change::handoff::HandoffState;
 use crate::daemon::protocol::{
-    Answer, ChangeLine, CreateHandoff, HandoffAnswer, HandoffDeleted, HandoffInfo, HandoffRequest,
-    HandoffShown, ImportHandoff, Request, SequenceWish,
+    Answer, CreateHandoff, HandoffAnswer, HandoffDeleted, HandoffInfo, HandoffRequest, HandoffShown,
+    ImportHandoff, Request, SequenceWish,
 };
 use crate::daemon::{ErrorCode, ExitCode, Failure};
-use crate::git::{CallerConfig, GitError, program};
+use crate::git::CallerConfig;
 
 pub fn run(verb: &Handoff, context: &Context) -> Result<Exit, Failure> {
     match &verb.action {
@@ -158,30 +158,18 @@ fn diff(verb: &Diff, context: &Context) -> Result<Exit, Failure> {
         )
         .hint(format!("`tine handoff show {id} --patch` prints its patches")));
     };
-    if context.output.is_json() {
-        #[derive(Serialize)]
-        struct Difference<'a> {
-            old_tree: &'a str,
-            new_tree: &'a str,
-            changes: &'a [ChangeLine],
-        }
-        context.output.json(&Difference {
-            old_tree,
-            new_tree,
-            changes: &shown.changes,
-        })?;
-        return Ok(SUCCESS);
-    }
-    let mut git = program::command(context.repository()?.common_dir());
-    git.arg(format!("--attr-source={new_tree}")).arg("diff");
-    git.args(context.output.color_flag());
-    git.args(verb.stat.then_some("--stat"));
-    git.args(verb.name_only.then_some("--name-only"));
+    let mut flags = Vec::new();
+    flags.extend(verb.stat.then_some("--stat"));
+    flags.extend(verb.name_only.then_some("--name-only"));
     if verb.name_status {
-        git.args(["--name-status", "--no-renames"]);
+        flags.extend(["--name-status", "--no-renames"]);
     }
-    git.args([old_tree, new_tree]);
-    Err(GitError::GitMissing(git.exec()).into())
+    let difference = Difference {
+        old_tree,
+        new_tree,
+        changes: &shown.changes,
+    };
+    difference.show(context, &flags)
 }
 
 fn wait(verb: &Await, context: &Context) -> Result<Exit, Failure> {

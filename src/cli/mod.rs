@@ -64,6 +64,7 @@ mod snapshots;
 mod stat;
 mod status;
 mod tree;
+mod trees;
 mod undo;
 mod unmount;
 mod update;

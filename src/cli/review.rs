@@ -1,18 +1,17 @@
 //! `tine review`: merges with conflicts that are being resolved.
 
-use std::os::unix::process::CommandExt;
-
 use serde::Serialize;
 
 use super::context::{Connection, Context};
 use super::inside::command_line;
 use super::merge::{kind_in_words, tell_merge, with_contents};
 use super::output::{Cell, Output, Tone, counted, human_age, now_secs, one_line, quoted, short_id, table};
+use super::trees::Difference;
 use super::{Exit, SUCCESS, identity, sequencing};
 use crate::change::review::{ResolvedHow, ReviewState};
 use crate::daemon::Failure;
-use crate::daemon::protocol::{Answer, ChangeLine, CommitReviewRequest, Request, ReviewInfo, ReviewShown};
-use crate::git::{CallerConfig, GitError, program};
+use crate::daemon::protocol::{Answer, CommitReviewRequest, Request, ReviewInfo, ReviewShown};
+use crate::git::CallerConfig;
 use crate::merge::MergeSide;
 
 /// Look at merges with conflicts, and commit or abort them
@@ -301,28 +300,12 @@ fn told(shown: &ReviewShown, output: &Output) -> String {
 
 fn diff(verb: &Diff, context: &Context, connection: &mut Connection) -> Result<Exit, Failure> {
     let shown = ask(&Request::Review { review: verb.review }, connection)?;
-    if context.output.is_json() {
-        #[derive(Serialize)]
-        struct Difference<'a> {
-            old_tree: &'a str,
-            new_tree: &'a str,
-            changes: &'a [ChangeLine],
-        }
-        context.output.json(&Difference {
-            old_tree: &shown.old_tree,
-            new_tree: &shown.new_tree,
-            changes: &shown.changes,
-        })?;
-        return Ok(SUCCESS);
-    }
-    let mut git = program::command(context.repository()?.common_dir());
-    git.arg(format!("--attr-source={}", shown.new_tree)).arg("diff");
-    git.args(context.output.color_flag());
-    if verb.stat {
-        git.arg("--stat");
-    }
-    git.args([&shown.old_tree, &shown.new_tree]);
-    Err(GitError::GitMissing(git.exec()).into())
+    let difference = Difference {
+        old_tree: &shown.old_tree,
+        new_tree: &shown.new_tree,
+        changes: &shown.changes,
+    };
+    difference.show(context, if verb.stat { &["--stat"] } else { &[] })
 }
 
 /// Merges with a review's resolutions.

@@ -27,7 +27,7 @@ pub struct ConflictArgs {
     )]
     pub level: LevelArg,
 
-    /// What becomes of conflicts: `ours` is what the fork would have, `theirs` what comes
+    /// What becomes of conflicts: `ours` is what the fork has, `theirs` what comes
     #[arg(
         long,
         value_enum,

@@ -14,14 +14,15 @@ use crate::workspace::ForkName;
 /// with --rebase made again one by one, and what is uncommitted stays uncommitted. A fork without commits of its own merely moves.
 /// Mounted or not, it is one step, and only files that differ are touched.
 ///
-/// Conflicts change nothing: they are listed, and the exit code is 3. It is 7 where there is nothing new.
+/// Conflicts change nothing: they are listed, and the exit code is 3. It is 7 where there is nothing new. `ours` is the fork's, `theirs`
+/// what comes; with --rebase it is the other way round, as with git.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  tine update fix-parser                   to where its branch is now
-  tine update fix-parser --fetch --rebase  ask the remote first, and make its commits again
-  tine update fix-parser --from v2.0       to a tag
-  tine update fix-parser --review          keep conflicts, to be resolved one by one")]
+  tine update fix-parser                    to where its branch is now
+  tine update fix-parser --fetch --rebase   ask the remote first, and make its commits again
+  tine update fix-parser --from v2.0        to a tag
+  tine update fix-parser --review           keep conflicts, to be resolved one by one")]
 pub struct Update {
     /// The fork [default: the one you stand in]
     #[arg(value_name = "FORK")]

@@ -91,6 +91,16 @@ pub enum UnmountPolicy {
 }
 
 impl UnmountPolicy {
+    /// The fork or branch that it names.
+    pub fn target(&self) -> Option<&str> {
+        match self {
+            UnmountPolicy::Merge { into: target } | UnmountPolicy::Handoff { to: target } => {
+                target.as_deref()
+            }
+            UnmountPolicy::Keep | UnmountPolicy::Commit | UnmountPolicy::Discard => None,
+        }
+    }
+
     /// `None` for what is no such word.
     pub fn parse(word: &str) -> Option<UnmountPolicy> {
         match word.split_once(':') {

@@ -699,6 +699,10 @@ fn unmounting_hands_over_and_is_never_kept_from_it() {
         2,
     );
     refused(&repo, &tine, &["unmount", "work", "--to", "other"], "usage", 2);
+    for policy in ["handoff:nowhere", "merge:nowhere"] {
+        let args = ["new", "x", "--on-unmount", policy];
+        refused(&repo, &tine, &args, "unknown-revision", 4);
+    }
     // By the policy alone the fork is unmounted in any case.
     repo.git(&["branch", "gone"]);
     let policy = PathBuf::from(tine.ok(&["new", "policy", "--on-unmount", "handoff:gone"]));

@@ -555,6 +555,29 @@ fn a_fork_is_not_merged_into_itself() {
 }
 
 #[test]
+fn what_is_staged_in_the_target_stays_staged() {
+    require_fuse!();
+    let repo = TestRepo::new().without_maintenance();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("work");
+    let script = "echo staged > staged.txt; echo x >> README.md; git add -A; echo more >> staged.txt; echo y >> docs/guide.md";
+    repo.sh_in(&dir, script);
+    let before = repo.status(&dir);
+    assert_eq!(before, "M  README.md\n M docs/guide.md\nAM staged.txt");
+    repo.commit_files(&[("new.txt", b"new")], "Go on");
+    tine.ok(&["merge", "main", "--into", "work"]);
+    assert_eq!(repo.status(&dir), before);
+    assert_eq!(repo.git_in(&dir, &["show", ":staged.txt"]), "staged");
+    assert_eq!(repo.git_in(&dir, &["rev-parse", "HEAD"]), repo.head());
+    tine.ok(&["undo", "work"]);
+    assert_eq!(repo.status(&dir), before);
+    // What is staged is in the way as what is not.
+    repo.commit_files(&[("README.md", b"other")], "Change it");
+    tine.fails(3, &["merge", "main", "--into", "work"]);
+    assert_eq!(repo.status(&dir), before);
+}
+
+#[test]
 fn markers_begin_the_merge_in_the_mount_where_git_goes_on() {
     require_fuse!();
     let repo = repo_with_list();

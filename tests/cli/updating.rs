@@ -238,13 +238,10 @@ fn conflicts_of_what_is_uncommitted_change_nothing_and_are_resolved_in_a_review(
     assert_eq!(done["status"], "conflicts");
     assert_eq!(each(&done["conflicts"], "path"), ["list.txt"]);
     assert_eq!(done["conflicts"][0]["kind"], "both_modified");
-    assert_eq!(
-        done["conflicts"][0]["hunks"][0]["ours"],
-        json!({"text": "zwei\n"})
-    );
+    assert_eq!(done["conflicts"][0]["hunks"][0]["ours"], json!({"text": "two\n"}));
     assert_eq!(
         done["conflicts"][0]["hunks"][0]["theirs"],
-        json!({"text": "two\n"})
+        json!({"text": "zwei\n"})
     );
     assert_eq!(done["review"], Value::Null);
     assert_eq!(standing(&repo, &tine, "work"), stood);
@@ -275,8 +272,14 @@ fn strategies_settle_what_is_uncommitted() {
     let repo = repo_with_list();
     let tine = Tine::new(&repo);
     at_odds(&repo, &tine);
-    for (strategy, line) in [("ours", "zwei"), ("theirs", "two"), ("union", "zwei\ntwo")] {
-        told(&tine, 0, &["update", "work", "--strategy", strategy]);
+    for (how, strategy, line) in [
+        (None, "ours", "two"),
+        (None, "theirs", "zwei"),
+        (None, "union", "two\nzwei"),
+        (Some("--rebase"), "union", "zwei\ntwo"),
+    ] {
+        let args = ["update", "work", "--strategy", strategy];
+        told(&tine, 0, &args.into_iter().chain(how).collect::<Vec<_>>());
         assert_eq!(
             tine.ok(&["cat", "work", "list.txt"]),
             format!("1\n{line}\n3\n4\n5\n6\n7\nacht\n9")

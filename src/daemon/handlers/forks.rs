@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::remotes;
+use super::target::find_target;
 use super::work::base_commit;
 use crate::change::branches;
 use crate::change::changeset::{self, Blobs};
@@ -46,6 +47,9 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
     }
     let repository = daemon.repository_now()?;
     check_git_dir(&repository, &request.git_dir)?;
+    if let Some(target) = request.on_unmount.target() {
+        find_target(daemon, &repository, target)?;
+    }
     let parent = match (parent_name, turns.first()) {
         (Some((parent, snapshot)), Some(parents_turn)) => Some(ParentOptions {
             fork: parents_turn.open_existing()?,

@@ -101,6 +101,7 @@ fn update(target: &Target<'_>, asked: &Asked, now: &Standing, rebase: bool) -> R
     let uncommitted = Item::Uncommitted {
         head_tree: now.tip.tree_id.to_string(),
         view_tree: view.to_string(),
+        is_ours: !rebase,
     };
     let Some(head) = now.tip.commit_id else {
         return Ok(onto(upstream, vec![uncommitted]));

@@ -3,79 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use super::{Author, Item, Outcome, Runner, parse_id};
+use super::{Outcome, Runner, parse_id};
 use crate::change::ChangeError;
 use crate::change::resolver::Content;
 use crate::change::review::{ConflictRecord, Rejected, VersionRecord};
-use crate::git::mailbox::{Subjects, read_mail, split_mailbox};
-use crate::git::{GitError, ObjectId, PatchFile, Patched, RejectedFile, Repository, TreeChange};
+use crate::change::sequence::{Author, Item};
+use crate::git::{GitError, ObjectId, PatchFile, Patched, RejectedFile, TreeChange};
 use crate::merge::{ConflictKind, MergeOptions, Strategy};
-use crate::workspace::Store;
-
-/// The mails of a mailbox, as items. What is in them becomes blobs.
-pub fn of_mailbox(
-    store: &Store,
-    repository: &Repository,
-    mailbox: &Path,
-    subjects: Subjects,
-    three_way: bool,
-) -> Result<Vec<Item>, ChangeError> {
-    let scratch = store.scratch_dir()?;
-    let blob = |bytes: &[u8]| repository.write_blob(&mut &*bytes, bytes.len() as u64);
-    let mut items = Vec::new();
-    for file in split_mailbox(mailbox, scratch.path())? {
-        let mail = read_mail(&file, subjects)?;
-        let author = repository.author_of(&mail)?;
-        items.push(Item::Mail {
-            patch: match mail.patch.is_empty() {
-                true => None,
-                false => Some(blob(&mail.patch)?.to_string()),
-            },
-            commit: mail.commit,
-            subject: mail.subject,
-            message: blob(&mail.message)?.to_string(),
-            author: author.into(),
-            three_way,
-        });
-    }
-    Ok(items)
-}
-
-/// Gives mails the messages and authors of the commits that they were made of, where those are here: a mail cannot carry all that a
-/// message may hold.
-pub fn take_messages(repository: &Repository, items: &mut [Item]) -> Result<(), ChangeError> {
-    let mut commit_ids = Vec::new();
-    for item in &*items {
-        if let Item::Mail {
-            commit: Some(hex), ..
-        } = item
-        {
-            let commit_id = parse_id(hex)?;
-            if repository.has_object(commit_id) {
-                commit_ids.push(commit_id);
-            }
-        }
-    }
-    let contents = repository.commit_contents(&commit_ids)?;
-    for item in items {
-        let Item::Mail {
-            commit: Some(hex),
-            message,
-            author,
-            ..
-        } = item
-        else {
-            continue;
-        };
-        let commit_id = parse_id(hex)?;
-        if let Some(content) = contents.iter().find(|content| content.commit_id == commit_id) {
-            let id = repository.write_blob(&mut content.message.as_slice(), content.message.len() as u64)?;
-            *message = id.to_string();
-            *author = content.author.clone().into();
-        }
-    }
-    Ok(())
-}
 
 impl Runner<'_> {
     /// As `git am` does it: the patch as it stands, and a merge of three where it does not fit.

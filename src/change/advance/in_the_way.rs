@@ -1,0 +1,128 @@
+//! What keeps a fork from moving: uncommitted changes, and what is in no changeset.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::attr::FileKind;
+use crate::change::changeset::Side;
+use crate::change::compare::compare_trees;
+use crate::change::revert::is_repository;
+use crate::change::{Change, ChangeError};
+use crate::git::index::IndexTree;
+use crate::git::{ObjectId, Repository, TreeEntryKind};
+use crate::path::RepoPath;
+use crate::workspace::{Fork, FsError, OperationError};
+
+/// Whether the change is one of a submodule, of which the view shows no more than a directory: which commit that stands on HEAD says,
+/// or its own repository.
+pub(super) fn is_there_as_directory(fork: &Fork, change: &Change) -> bool {
+    let is_gitlink = |side: &Side| side.kind == TreeEntryKind::Submodule;
+    let is_directory = || {
+        let attr = fork.workspace.resolve(&change.path);
+        attr.is_ok_and(|attr| attr.kind == FileKind::Directory)
+    };
+    is_repository(fork, change) || change.new.as_ref().is_some_and(is_gitlink) && is_directory()
+}
+
+/// What the index has that the tree of HEAD has not.
+pub(in crate::change) fn staged(
+    repository: &Repository,
+    fork: &Fork,
+    head_tree: ObjectId,
+) -> Result<Vec<Change>, ChangeError> {
+    match repository.index_tree(&fork.worktree)? {
+        IndexTree::Whole(tree_id) => Ok(compare_trees(repository, head_tree, tree_id)?),
+        IndexTree::Unmerged(paths) => Err(ChangeError::LocalChanges(paths)),
+    }
+}
+
+/// The changes that the view has not followed yet.
+///
+/// # Errors
+/// [`ChangeError::LocalChanges`] where something uncommitted would be overwritten.
+pub(super) fn not_followed(changes: &[Change], local: &[Change]) -> Result<Vec<Change>, ChangeError> {
+    let (incoming, uncommitted) = (by_path(changes), by_path(local));
+    let is_there = |change: &&Change| change.new.is_some();
+    let mut in_the_way = BTreeSet::new();
+    let mut open = Vec::new();
+    for change in changes {
+        match uncommitted.get(&change.path) {
+            Some(local) if local.new == change.new => continue,
+            Some(_) => {
+                in_the_way.insert(change.path.clone());
+            }
+            None => open.push(change.clone()),
+        }
+        // A file where a directory is to be.
+        if change.new.is_some() {
+            let above = change
+                .path
+                .directories_above()
+                .filter_map(|path| uncommitted.get(&path).copied())
+                .filter(is_there);
+            in_the_way.extend(above.map(|local| local.path.clone()));
+        }
+    }
+    for local in local.iter().filter(is_there) {
+        let is_in_the_way = local
+            .path
+            .directories_above()
+            .filter_map(|path| incoming.get(&path))
+            .any(|change| change.new.is_some());
+        if is_in_the_way {
+            in_the_way.insert(local.path.clone());
+        }
+    }
+    match in_the_way.is_empty() {
+        true => Ok(open),
+        false => Err(ChangeError::LocalChanges(in_the_way.into_iter().collect())),
+    }
+}
+
+fn by_path(changes: &[Change]) -> BTreeMap<&RepoPath, &Change> {
+    changes.iter().map(|change| (&change.path, change)).collect()
+}
+
+/// Refuses where something comes to a place that something in no changeset has: an ignored file, a fifo, a repository. The view
+/// refuses it, too; this is for who must know before.
+pub(in crate::change) fn refuse_in_the_way(fork: &Fork, open: &[Change]) -> Result<(), ChangeError> {
+    let going: BTreeSet<&RepoPath> = open
+        .iter()
+        .filter(|change| change.old.is_some())
+        .map(|change| &change.path)
+        .collect();
+    for change in open.iter().filter(|change| change.new.is_some()) {
+        let is_taken = |path: &RepoPath, kind| kind != FileKind::Directory && !going.contains(path);
+        let above = change.path.directories_above().map(|path| (false, path));
+        for (is_place, path) in above.chain([(true, change.path.clone())]) {
+            let kind = match fork.workspace.resolve(&path) {
+                Ok(attr) => attr.kind,
+                Err(FsError::NotFound | FsError::NotADirectory) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let is_in_the_way = match (is_place, kind) {
+                (true, FileKind::Directory) => !is_left_hollow(fork, &path, &going)?,
+                _ => is_taken(&path, kind),
+            };
+            if is_in_the_way {
+                return Err(OperationError::InTheWay(path).into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether nothing but directories is in the directory when all of `going` has gone.
+fn is_left_hollow(fork: &Fork, dir: &RepoPath, going: &BTreeSet<&RepoPath>) -> Result<bool, ChangeError> {
+    let mut rest = vec![dir.clone()];
+    while let Some(dir) = rest.pop() {
+        for (name, kind, _) in fork.workspace.list_path(&dir)? {
+            let path = dir.join(&name);
+            match kind {
+                FileKind::Directory => rest.push(path),
+                _ if going.contains(&path) => {}
+                _ => return Ok(false),
+            }
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,379 @@
+//! Running sequences: each item on what the one before came to.
+
+mod patches;
+
+use super::{Done, DoneHow, Emptied, Item, Ran, RunOptions, Sequence, Stopped, parse_id};
+use crate::change::ChangeError;
+use crate::change::merge::{FastForward, MergeSpec, Planned, Tip, plan};
+use crate::change::review::{ConflictRecord, ReviewRecord};
+use crate::git::commit::clean_message;
+use crate::git::{CommitContent, CommitSpec, Identity, Message, ObjectId, Repository, program};
+use crate::merge::{Conflict, MergeInput, MergeOptions, MergeOutcome, merge};
+use crate::workspace::Store;
+
+/// Runs `sequence` on `ours`; what is uncommitted there is `view`, if that is asked about.
+pub fn run(
+    store: &Store,
+    repository: &Repository,
+    sequence: &Sequence,
+    ours: Tip,
+    view: Option<ObjectId>,
+    options: &RunOptions<'_>,
+) -> Result<Ran, ChangeError> {
+    let tip = match &sequence.onto {
+        None => ours,
+        Some(hex) => {
+            let commit_id = parse_id(hex)?;
+            Tip {
+                commit_id: Some(commit_id),
+                tree_id: repository.commit_info(commit_id)?.tree_id,
+            }
+        }
+    };
+    let mut runner = Runner {
+        store,
+        repository,
+        sequence,
+        options,
+        ran: Ran {
+            tip,
+            view,
+            done: Vec::new(),
+            settled: Vec::new(),
+            resolved: Vec::new(),
+            stopped: None,
+        },
+        is_amended: false,
+    };
+    for (index, item) in sequence.items.iter().enumerate() {
+        runner.run_item(index, item)?;
+        if runner.ran.stopped.is_some() {
+            break;
+        }
+    }
+    Ok(runner.ran)
+}
+
+struct Runner<'a> {
+    store: &'a Store,
+    repository: &'a Repository,
+    sequence: &'a Sequence,
+    options: &'a RunOptions<'a>,
+    ran: Ran,
+    /// Whether the review's changes beside the conflicts are in. The commit that they were for may be taken as it is, or left out.
+    is_amended: bool,
+}
+
+/// A tree with conflicts that may be open.
+struct Outcome {
+    tree_id: ObjectId,
+    conflicts: Vec<ConflictRecord>,
+    settled: Vec<ConflictRecord>,
+}
+
+impl Outcome {
+    fn clean(tree_id: ObjectId) -> Outcome {
+        Outcome {
+            tree_id,
+            conflicts: Vec::new(),
+            settled: Vec::new(),
+        }
+    }
+
+    fn of(outcome: MergeOutcome, item: &Item) -> Outcome {
+        let record = |conflict: &Conflict| ConflictRecord {
+            of: item.name(),
+            ..ConflictRecord::of(conflict)
+        };
+        Outcome {
+            tree_id: outcome.tree_id,
+            conflicts: outcome.conflicts.iter().map(record).collect(),
+            settled: outcome.settled.iter().map(record).collect(),
+        }
+    }
+}
+
+impl Runner<'_> {
+    fn run_item(&mut self, index: usize, item: &Item) -> Result<(), ChangeError> {
+        match item {
+            Item::Merge { commit, message } => self.merge(index, item, parse_id(commit)?, message),
+            Item::Pick {
+                commit,
+                parent,
+                says_origin,
+            } => {
+                let parent_id = parent.as_deref().map(parse_id).transpose()?;
+                self.pick(index, item, parse_id(commit)?, parent_id, *says_origin)
+            }
+            Item::Mail {
+                patch,
+                message,
+                author,
+                three_way,
+                ..
+            } => self.apply_mail(index, item, patch.as_deref(), message, author, *three_way),
+            Item::Patch {
+                patch,
+                strip,
+                reverse,
+                three_way,
+            } => {
+                let view = self.ran.view.unwrap_or(self.ran.tip.tree_id);
+                let outcome =
+                    self.patched(item, view, parse_id(patch)?, (*strip, *reverse), *three_way, true)?;
+                if let Some(tree_id) = self.resolved(index, outcome)? {
+                    self.ran.view = Some(tree_id);
+                    self.done(index, DoneHow::Applied, None);
+                }
+                Ok(())
+            }
+            Item::Uncommitted {
+                head_tree,
+                view_tree,
+                is_ours,
+            } => {
+                let (head_tree, view_tree) = (parse_id(head_tree)?, parse_id(view_tree)?);
+                let outcome = match head_tree == view_tree {
+                    true => Outcome::clean(self.ran.tip.tree_id),
+                    false => {
+                        let tip_tree = self.ran.tip.tree_id;
+                        let (ours, theirs) = match is_ours {
+                            true => (view_tree, tip_tree),
+                            false => (tip_tree, view_tree),
+                        };
+                        Outcome::of(self.merged(head_tree, ours, theirs)?, item)
+                    }
+                };
+                if let Some(tree_id) = self.resolved(index, outcome)? {
+                    self.ran.view = Some(tree_id);
+                    self.done(index, DoneHow::Applied, None);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn done(&mut self, item: usize, how: DoneHow, commit_id: Option<ObjectId>) {
+        self.ran.done.push(Done { item, how, commit_id });
+    }
+
+    fn merged(&self, base: ObjectId, ours: ObjectId, theirs: ObjectId) -> Result<MergeOutcome, ChangeError> {
+        self.merged_with(base, ours, theirs, &self.options.merge)
+    }
+
+    fn merged_with(
+        &self,
+        base: ObjectId,
+        ours: ObjectId,
+        theirs: ObjectId,
+        options: &MergeOptions,
+    ) -> Result<MergeOutcome, ChangeError> {
+        let input = MergeInput {
+            base: Some(base),
+            ours,
+            theirs,
+            allow_unrelated: false,
+        };
+        Ok(merge(self.repository, &input, options)?)
+    }
+
+    fn merge(
+        &mut self,
+        index: usize,
+        item: &Item,
+        commit_id: ObjectId,
+        message: &str,
+    ) -> Result<(), ChangeError> {
+        let theirs = Tip {
+            commit_id: Some(commit_id),
+            tree_id: self.repository.commit_info(commit_id)?.tree_id,
+        };
+        let spec = MergeSpec {
+            base: None,
+            options: self.options.merge,
+            fast_forward: FastForward::WherePossible,
+            allow_unrelated: self.options.allow_unrelated,
+        };
+        match plan(self.repository, &self.ran.tip, &theirs, &spec)? {
+            Planned::Contained => self.done(index, DoneHow::Contained, self.ran.tip.commit_id),
+            Planned::FastForward(_) => {
+                self.ran.tip = theirs;
+                self.done(index, DoneHow::FastForward, Some(commit_id));
+            }
+            Planned::Merged(outcome) => {
+                let Some(tree_id) = self.resolved(index, Outcome::of(outcome, item))? else {
+                    return Ok(());
+                };
+                let message = match self.options.review.map(ReviewRecord::trailers) {
+                    Some(trailers) if !trailers.is_empty() => format!("{message}\n\n{trailers}\n"),
+                    _ => message.to_owned(),
+                };
+                let author = self.options.author.clone();
+                self.commit(index, tree_id, &[commit_id], message.into(), author)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn pick(
+        &mut self,
+        index: usize,
+        item: &Item,
+        commit_id: ObjectId,
+        parent_id: Option<ObjectId>,
+        says_origin: bool,
+    ) -> Result<(), ChangeError> {
+        let repository = self.repository;
+        let Some(content) = repository.commit_contents(&[commit_id])?.pop() else {
+            return Ok(());
+        };
+        if self.sequence.reuse && parent_id.is_some() && self.ran.tip.commit_id == parent_id {
+            self.ran.tip = Tip {
+                commit_id: Some(commit_id),
+                tree_id: content.tree_id,
+            };
+            self.done(index, DoneHow::FastForward, Some(commit_id));
+            return Ok(());
+        }
+        let base = match parent_id {
+            Some(parent_id) => parent_id,
+            None => repository.empty_tree_id(),
+        };
+        let was_empty = repository.peel_to_tree(base)? == content.tree_id;
+        let ours = self.ran.tip.commit_id.unwrap_or(self.ran.tip.tree_id);
+        let outcome = self.merged(base, ours, commit_id)?;
+        let Some(tree_id) = self.resolved(index, Outcome::of(outcome, item))? else {
+            return Ok(());
+        };
+        let message = match says_origin {
+            false => from_subject(&content.message).to_vec(),
+            true => with_origin(repository, &content)?,
+        };
+        self.commit_unless_empty(index, tree_id, was_empty, message, content.author)
+    }
+
+    /// Makes a commit of `tree_id`, or does not, where nothing would change.
+    fn commit_unless_empty(
+        &mut self,
+        index: usize,
+        tree_id: ObjectId,
+        was_empty: bool,
+        message: Vec<u8>,
+        author: Identity,
+    ) -> Result<(), ChangeError> {
+        if tree_id == self.ran.tip.tree_id {
+            let what = self
+                .sequence
+                .items
+                .get(index)
+                .and_then(Item::name)
+                .unwrap_or_default();
+            match (was_empty, self.sequence.emptied) {
+                (_, Emptied::Keep) => {}
+                (true, _) if self.sequence.keep_empty => {}
+                (false, Emptied::Drop) => {
+                    self.done(index, DoneHow::LeftOut, None);
+                    return Ok(());
+                }
+                (was_empty, _) => return Err(ChangeError::EmptyPick { what, was_empty }),
+            }
+        }
+        self.commit(index, tree_id, &[], Message::Verbatim(message), Some(author))
+    }
+
+    fn commit(
+        &mut self,
+        index: usize,
+        tree_id: ObjectId,
+        others: &[ObjectId],
+        message: Message,
+        author: Option<Identity>,
+    ) -> Result<(), ChangeError> {
+        let before = self.ran.tip;
+        // git has written some of it, and waits for no disk.
+        self.repository.sync_tree(tree_id, before.tree_id)?;
+        let parent_ids = before.commit_id.into_iter().chain(others.iter().copied());
+        let commit_id = self.repository.write_commit(&CommitSpec {
+            tree_id,
+            parent_ids: parent_ids.collect(),
+            message,
+            author,
+            committer: self.options.committer.clone(),
+        })?;
+        self.ran.tip = Tip {
+            commit_id: Some(commit_id),
+            tree_id,
+        };
+        self.done(index, DoneHow::Committed, Some(commit_id));
+        Ok(())
+    }
+
+    /// Puts in what the review says. Where conflicts stay open the sequence stops.
+    fn resolved(&mut self, index: usize, outcome: Outcome) -> Result<Option<ObjectId>, ChangeError> {
+        let Outcome {
+            mut tree_id,
+            mut conflicts,
+            settled,
+        } = outcome;
+        self.ran.settled.extend(settled);
+        if let Some(review) = self.options.review {
+            let resolved = review.resolve(self.repository, tree_id, conflicts)?;
+            tree_id = resolved.tree_id;
+            conflicts = resolved.open;
+            self.ran.resolved.extend(resolved.resolved);
+            let is_last = index + 1 == self.sequence.items.len();
+            if index == self.sequence.amended() || is_last && !self.is_amended {
+                self.is_amended = true;
+                tree_id = review.amend(self.repository, tree_id)?;
+            }
+        }
+        if conflicts.is_empty() {
+            return Ok(Some(tree_id));
+        }
+        self.ran.stopped = Some(Stopped {
+            item: index,
+            conflicts,
+            tree_id,
+        });
+        Ok(None)
+    }
+}
+
+/// The message without blank lines before its subject, as git reads it.
+fn from_subject(mut message: &[u8]) -> &[u8] {
+    while let Some(end) = message.iter().position(|&byte| byte == b'\n') {
+        let (line, rest) = message.split_at(end + 1);
+        if !line.trim_ascii().is_empty() {
+            break;
+        }
+        message = rest;
+    }
+    message
+}
+
+/// The message, and where the commit is from: as `git cherry-pick -x` has it, which tidies it up then.
+fn with_origin(repository: &Repository, content: &CommitContent) -> Result<Vec<u8>, ChangeError> {
+    let mut message = content.message.clone();
+    if !message.ends_with(b"\n") {
+        message.push(b'\n');
+    }
+    // Where git would put a trailer tells whether the message ends with some, or with another such line.
+    let mut ask = program::command(repository.common_dir());
+    ask.args([
+        "-c",
+        "trailer.where=end",
+        "interpret-trailers",
+        "--no-divider",
+        "--where=end",
+        "--if-exists=add",
+        "--if-missing=add",
+        "--trailer",
+    ]);
+    let trailer = "Picked-from: tine";
+    let asked = program::run(ask.arg(trailer), &message)?;
+    if !asked.starts_with(&message) || asked.get(message.len()) == Some(&b'\n') {
+        message.push(b'\n');
+    }
+    message.extend_from_slice(format!("(cherry picked from commit {})\n", content.commit_id).as_bytes());
+    Ok(clean_message(&message))
+}
