@@ -144,12 +144,11 @@ impl Place<'_> {
         Ok(bytes == self.repository.read_blob(side.id)?)
     }
 
-    /// Whether all that a directory holds will be gone.
+    /// Whether all that a directory holds will be gone, or is: one that is empty is in nobody's way.
     fn empties(&self, path: &RepoPath) -> Result<bool, ChangeError> {
         let listed = beneath::open(&self.top, path.as_path(), Access::Read)
             .and_then(beneath::list)
             .map_err(io_at("list", path.as_path()))?;
-        let mut is_empty = false;
         for (name, kind) in listed {
             let Ok(child) = RepoPath::parse([path.as_bytes(), b"/", name.as_slice()].concat()) else {
                 return Ok(false);
@@ -161,10 +160,8 @@ impl Place<'_> {
             if !goes {
                 return Ok(false);
             }
-            is_empty = true;
         }
-        // One that is empty already was made by somebody.
-        Ok(is_empty)
+        Ok(true)
     }
 
     /// Whether what stands above a path are directories, or will be gone.
@@ -210,6 +207,9 @@ fn write(repository: &Repository, directory: &Path, path: &RepoPath, side: &Side
     let file = directory.join(path.as_path());
     let parent = file.parent().unwrap_or(directory);
     fs::create_dir_all(parent).map_err(io_at("create", parent))?;
+    if fs::symlink_metadata(&file).is_ok_and(|meta| meta.is_dir()) {
+        remove_empty(&file).map_err(io_at("remove", &file))?;
+    }
     let new = temporary_beside(&file);
     let bytes = repository.read_blob(side.id)?;
     let made = match side.kind {
@@ -225,6 +225,17 @@ fn write(repository: &Repository, directory: &Path, path: &RepoPath, side: &Side
     File::open(parent)
         .and_then(|dir| dir.sync_all())
         .map_err(io_at("sync", parent))
+}
+
+/// Removes a directory in which there is nothing but such ones.
+fn remove_empty(dir: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_empty(&entry.path())?;
+        }
+    }
+    fs::remove_dir(dir)
 }
 
 /// Writes a file that is to take the place of `file`, whose mode it has but for what makes it executable.

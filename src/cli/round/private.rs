@@ -38,7 +38,15 @@ pub fn find(context: &Context, dir: &Path, create: bool) -> Result<Place, Failur
         )
         .hint("`tine round` without `--no-git` works in repositories"));
     }
-    let common_dir = home(&directory)?.join("repo.git");
+    let home = home(&directory)?;
+    if home.starts_with(&directory) {
+        return Err(Failure::new(
+            ErrorCode::Usage,
+            format!("{} holds what tine keeps of it", directory.display()),
+        )
+        .hint("set XDG_DATA_HOME to a place outside, or name a directory further down"));
+    }
+    let common_dir = home.join("repo.git");
     if !create && !common_dir.is_dir() {
         return Err(Failure::new(
             ErrorCode::NoSuchSession,
