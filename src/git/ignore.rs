@@ -86,15 +86,32 @@ impl<'a> IgnoreRules<'a> {
         Ok(self.decide(&rules, path, is_dir))
     }
 
-    /// The rules that hold in the directory at `path`.
+    /// The rules that hold in the directory at `path`. From the first one above of which they are known on down: a tree may be too
+    /// deep for a stack.
     fn rules_in(&mut self, path: &RepoPath) -> Result<Arc<DirRules>, GitError> {
-        if let Some(known) = self.dirs.get(path) {
-            return Ok(known.clone());
-        }
-        let parent = match path.split_last() {
-            Some((parent, _)) => Some(self.rules_in(&parent)?),
-            None => None,
+        let mut unknown = Vec::new();
+        let mut next = path.clone();
+        let mut rules = loop {
+            if let Some(known) = self.dirs.get(&next) {
+                break known.clone();
+            }
+            match next.split_last() {
+                Some((parent, _)) => unknown.push(std::mem::replace(&mut next, parent)),
+                None => break self.rules_below(None, &next)?,
+            }
         };
+        for dir in unknown.iter().rev() {
+            rules = self.rules_below(Some(rules), dir)?;
+        }
+        Ok(rules)
+    }
+
+    /// The rules of the directory at `path`, given those of the one above.
+    fn rules_below(
+        &mut self,
+        parent: Option<Arc<DirRules>>,
+        path: &RepoPath,
+    ) -> Result<Arc<DirRules>, GitError> {
         let is_ignored = parent
             .as_ref()
             .is_some_and(|rules| self.decide(rules, path, true));

@@ -168,14 +168,27 @@ impl Attributes {
         })
     }
 
+    /// From the first directory above of which the rules are known on down: a tree may be too deep for a stack.
     fn dir_search(&self, base: &Base, path: &RepoPath) -> Result<DirSearch, GitError> {
-        if let Some(known) = self.state.lock().dirs.get(path) {
-            return Ok(known.clone());
+        let known = |path: &RepoPath| self.state.lock().dirs.get(path).cloned();
+        let (mut search, mut unknown) = (None, Vec::new());
+        let mut next = Some(path.clone());
+        while let Some(dir) = next {
+            if let Some(known) = known(&dir) {
+                search = known;
+                break;
+            }
+            next = dir.split_last().map(|(parent, _)| parent);
+            unknown.push(dir);
         }
-        let parent = match path.split_last() {
-            Some((parent, _)) => self.dir_search(base, &parent)?,
-            None => None,
-        };
+        for dir in unknown.iter().rev() {
+            search = self.search_below(base, search, dir)?;
+        }
+        Ok(search)
+    }
+
+    /// The rules of the directory at `path`, given those of the one above.
+    fn search_below(&self, base: &Base, parent: DirSearch, path: &RepoPath) -> Result<DirSearch, GitError> {
         let own = match own_rules(base, path)? {
             Own::NoDirectory => return Ok(parent),
             own => own,
