@@ -48,6 +48,17 @@ pub fn retire(
     }
 }
 
+/// Removes the locks with which a process died while it let go of seats: those of their branches are nobody's but tine's.
+pub fn release_stale_locks(repository: &Repository, record: &RoundRecord) -> Result<(), Failure> {
+    if record.stage == Stage::Open {
+        return Ok(());
+    }
+    for branch in record.branches() {
+        repository.release_stale_branch_lock(&branch)?;
+    }
+    Ok(())
+}
+
 /// Lets go of a seat and all that it had.
 pub fn discard(daemon: &Arc<Daemon>, repository: &Repository, seat: &Seat) -> Result<(), Failure> {
     delete_fork(daemon, seat, true)?;
@@ -108,6 +119,7 @@ struct Left {
 pub fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<RoundsCleaned, Failure> {
     let repository = daemon.repository_now()?;
     let mut record = RoundRecord::load(&daemon.store, &request.session)?;
+    release_stale_locks(&repository, &record)?;
     let branches = record.branches();
     let branches: Vec<&str> = branches.iter().map(String::as_str).collect();
     let mut left = Vec::new();

@@ -42,6 +42,7 @@ pub fn start(
         }
         Some(record) if record.stage == Stage::Starting => {
             refuse_another(record, request)?;
+            ending::release_stale_locks(&repository, record)?;
             record.clone()
         }
         _ => planned(daemon, &repository, known.clone(), request)?,
