@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::content::content;
 use super::context::Context;
 use super::output::quoted;
+use super::trees::FormArgs;
 use super::{Exit, SUCCESS};
 use crate::change::resolver::Content;
 use crate::daemon::Failure;
@@ -51,17 +52,8 @@ pub struct Diff {
     #[arg(long, short = 'R')]
     pub reverse: bool,
 
-    /// Show how many lines changed in each file
-    #[arg(long, group = "form")]
-    pub stat: bool,
-
-    /// Show only the names of changed files
-    #[arg(long, group = "form")]
-    pub name_only: bool,
-
-    /// Show the names of changed files and what happened to each
-    #[arg(long, group = "form")]
-    pub name_status: bool,
+    #[command(flatten)]
+    pub form: FormArgs,
 
     /// Show everything: binary files too; with --json both sides' bytes
     #[arg(long, group = "form")]
@@ -97,13 +89,8 @@ pub fn run(verb: &Diff, context: &Context) -> Result<Exit, Failure> {
     }
     let mut git = git_diff(&difference, &place);
     git.args(context.output.color_flag());
-    if verb.stat {
-        git.arg("--stat");
-    } else if verb.name_only {
-        git.arg("--name-only");
-    } else if verb.name_status {
-        git.args(["--name-status", "--no-renames"]);
-    } else if verb.content {
+    git.args(verb.form.flags());
+    if verb.content {
         git.args(["--binary", "--full-index", "--no-ext-diff", "--no-textconv"]);
     }
     add_sides(&mut git, &difference, &verb.paths);
@@ -166,7 +153,7 @@ struct Contents {
 }
 
 fn tell_json(verb: &Diff, context: &Context, difference: &Difference, place: &Path) -> Result<Exit, Failure> {
-    let counts = match verb.stat || !verb.paths.is_empty() {
+    let counts = match verb.form.stat || !verb.paths.is_empty() {
         true => Some(counts_of(difference, place, &verb.paths)?),
         false => None,
     };
@@ -189,7 +176,7 @@ fn tell_json(verb: &Diff, context: &Context, difference: &Difference, place: &Pa
         };
         lines.push(Line {
             change,
-            lines: counted.filter(|_| verb.stat),
+            lines: counted.filter(|_| verb.form.stat),
             contents,
         });
     }

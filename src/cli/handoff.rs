@@ -158,18 +158,12 @@ fn diff(verb: &Diff, context: &Context) -> Result<Exit, Failure> {
         )
         .hint(format!("`tine handoff show {id} --patch` prints its patches")));
     };
-    let mut flags = Vec::new();
-    flags.extend(verb.stat.then_some("--stat"));
-    flags.extend(verb.name_only.then_some("--name-only"));
-    if verb.name_status {
-        flags.extend(["--name-status", "--no-renames"]);
-    }
     let difference = Difference {
         old_tree,
         new_tree,
         changes: &shown.changes,
     };
-    difference.show(context, &flags)
+    difference.show(context, verb.form.flags())
 }
 
 fn wait(verb: &Await, context: &Context) -> Result<Exit, Failure> {

@@ -5,8 +5,6 @@ mod merging;
 mod private;
 mod telling;
 
-use std::os::unix::process::CommandExt;
-
 use serde::Serialize;
 
 pub use self::arguments::Round;
@@ -16,6 +14,7 @@ use self::telling::{
 };
 use super::context::{Connection, Context, only};
 use super::new::umask;
+use super::trees::become_git_diff;
 use super::{Exit, SUCCESS, identity};
 use crate::change::round::Mode;
 use crate::daemon::protocol::{
@@ -23,7 +22,7 @@ use crate::daemon::protocol::{
     RoundAnswer, RoundRequest, StartRound,
 };
 use crate::daemon::{ErrorCode, Failure};
-use crate::git::{CallerConfig, GitError, program};
+use crate::git::CallerConfig;
 use crate::workspace::ForkName;
 
 pub fn run(verb: &Round, context: &Context) -> Result<Exit, Failure> {
@@ -220,16 +219,7 @@ impl Rounds<'_> {
             })?;
             return Ok(SUCCESS);
         }
-        let mut git = program::command(context.repository()?.common_dir());
-        git.arg(format!("--attr-source={}", b.work.tree)).arg("diff");
-        git.args(context.output.color_flag());
-        git.args(verb.stat.then_some("--stat"));
-        git.args(verb.name_only.then_some("--name-only"));
-        if verb.name_status {
-            git.args(["--name-status", "--no-renames"]);
-        }
-        git.args([&a.work.tree, &b.work.tree]);
-        Err(GitError::GitMissing(git.exec()).into())
+        become_git_diff(context, (&a.work.tree, &b.work.tree), verb.form.flags())
     }
 
     fn compare(&self, verb: &Compare) -> Result<Exit, Failure> {

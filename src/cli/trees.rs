@@ -10,6 +10,34 @@ use crate::daemon::Failure;
 use crate::daemon::protocol::ChangeLine;
 use crate::git::{GitError, program};
 
+/// How much is shown of what lies between two trees.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct FormArgs {
+    /// Show how many lines changed in each file
+    #[arg(long, group = "form")]
+    pub stat: bool,
+
+    /// Show only the names of changed files
+    #[arg(long, group = "form")]
+    pub name_only: bool,
+
+    /// Show the names of changed files and what happened to each
+    #[arg(long, group = "form")]
+    pub name_status: bool,
+}
+
+impl FormArgs {
+    /// The same for `git diff`.
+    pub fn flags(self) -> &'static [&'static str] {
+        match (self.stat, self.name_only, self.name_status) {
+            (true, ..) => &["--stat"],
+            (_, true, _) => &["--name-only"],
+            (.., true) => &["--name-status", "--no-renames"],
+            _ => &[],
+        }
+    }
+}
+
 /// Two trees, and what lies between them.
 #[derive(Serialize)]
 pub struct Difference<'a> {
@@ -19,16 +47,25 @@ pub struct Difference<'a> {
 }
 
 impl Difference<'_> {
-    /// As JSON, or as `git diff` with `flags` shows it: this process becomes git then.
+    /// As JSON, or as `git diff` with `flags` shows it, which this process becomes then.
     pub fn show(&self, context: &Context, flags: &[&str]) -> Result<Exit, Failure> {
         if context.output.is_json() {
             context.output.json(self)?;
             return Ok(SUCCESS);
         }
-        let mut git = program::command(context.repository()?.common_dir());
-        git.arg(format!("--attr-source={}", self.new_tree)).arg("diff");
-        git.args(context.output.color_flag());
-        git.args(flags).args([self.old_tree, self.new_tree]);
-        Err(GitError::GitMissing(git.exec()).into())
+        become_git_diff(context, (self.old_tree, self.new_tree), flags)
     }
+}
+
+/// Becomes `git diff` between two trees.
+pub fn become_git_diff(
+    context: &Context,
+    (old_tree, new_tree): (&str, &str),
+    flags: &[&str],
+) -> Result<Exit, Failure> {
+    let mut git = program::command(context.repository()?.common_dir());
+    git.arg(format!("--attr-source={new_tree}")).arg("diff");
+    git.args(context.output.color_flag());
+    git.args(flags).args([old_tree, new_tree]);
+    Err(GitError::GitMissing(git.exec()).into())
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::cli::sequencing::ConflictArgs;
+use crate::cli::trees::FormArgs;
 
 /// Hand finished work over as a file that outlives its fork
 ///
@@ -148,17 +149,8 @@ pub struct Diff {
     #[arg(value_name = "ID")]
     pub id: u64,
 
-    /// Show how many lines change in each file
-    #[arg(long, group = "form")]
-    pub stat: bool,
-
-    /// Show only the names of changed files
-    #[arg(long, group = "form")]
-    pub name_only: bool,
-
-    /// Show the names of changed files and what happened to each
-    #[arg(long, group = "form")]
-    pub name_status: bool,
+    #[command(flatten)]
+    pub form: FormArgs,
 }
 
 /// Wait until handoffs are made

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::cli::merge::{LevelArg, StrategyArg};
 use crate::cli::resolving::ResolverArgs;
+use crate::cli::trees::FormArgs;
 use crate::workspace::ForkName;
 
 /// Have several agents work in rounds, and keep the books
@@ -155,17 +156,8 @@ pub struct Diff {
     #[arg(value_name = "B", value_parser = name)]
     pub b: ForkName,
 
-    /// Show how many lines changed in each file
-    #[arg(long, group = "form")]
-    pub stat: bool,
-
-    /// Show only the names of changed files
-    #[arg(long, group = "form")]
-    pub name_only: bool,
-
-    /// Show the names of changed files and what happened to each
-    #[arg(long, group = "form")]
-    pub name_status: bool,
+    #[command(flatten)]
+    pub form: FormArgs,
 }
 
 /// Set all agents' work against each other: sizes, overlaps, conflicts
