@@ -19,6 +19,8 @@ mod committing;
 mod diff;
 #[path = "cli/forks.rs"]
 mod forks;
+#[path = "cli/handing_off.rs"]
+mod handing_off;
 #[path = "cli/handing_over.rs"]
 mod handing_over;
 #[path = "cli/handoffs.rs"]
@@ -41,6 +43,8 @@ mod origin;
 mod paths;
 #[path = "cli/programs.rs"]
 mod programs;
+#[path = "cli/remote_refusals.rs"]
+mod remote_refusals;
 #[path = "cli/remotes.rs"]
 mod remotes;
 #[path = "cli/resolvers.rs"]
