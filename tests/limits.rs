@@ -34,6 +34,13 @@ fn resident(tine: &Tine<'_>) -> u64 {
     kibibytes_of(&format!("/proc/{pid}/status"), "VmRSS:")
 }
 
+/// The daemon's own memory in bytes, without the pages of the program that it runs: those of a build without optimizations are most
+/// of what is resident, and are more with every function.
+fn own_memory(tine: &Tine<'_>) -> u64 {
+    let pid = tine.daemon_pid().expect("the daemon runs");
+    kibibytes_of(&format!("/proc/{pid}/status"), "RssAnon:")
+}
+
 /// The most that it ever was.
 fn most_resident(tine: &Tine<'_>) -> u64 {
     let pid = tine.daemon_pid().expect("the daemon runs");
