@@ -92,7 +92,11 @@ enum Answer {
     /// git was killed by an assertion of its own, or has an unmerged entry at which nothing is (mode 000000), as 2.47
     /// does where one side puts a file at a directory's name and the other renames what is around it. A version is
     /// lost then. With the sides swapped it is not.
-    Lost(GitError),
+    Lost {
+        reason: GitError,
+        /// What git wrote, as far as it came to that: a tree with that entry, which is none that git would read.
+        tree_id: Option<ObjectId>,
+    },
 }
 
 impl Repository {
@@ -108,12 +112,13 @@ impl Repository {
         let attributes_id = self.attribute_source(spec, ours_tree_id, theirs_tree_id)?;
         let merged = match self.run_merge_tree(spec, attributes_id)? {
             Answer::Merged(merged) => merged,
-            Answer::Lost(reason) => {
+            Answer::Lost { reason, tree_id } => {
                 log::warn!(
                     "{reason}: merging {} into {} the other way round",
                     spec.theirs,
                     spec.ours
                 );
+                self.remove_faulty_trees(tree_id)?;
                 let swapped = MergeTreeSpec {
                     ours: spec.theirs,
                     theirs: spec.ours,
@@ -121,7 +126,10 @@ impl Repository {
                 };
                 match self.run_merge_tree(&swapped, attributes_id)? {
                     Answer::Merged(merged) => merged.mirrored(),
-                    Answer::Lost(reason) => return Err(reason),
+                    Answer::Lost { reason, tree_id } => {
+                        self.remove_faulty_trees(tree_id)?;
+                        return Err(reason);
+                    }
                 }
             }
         };
@@ -158,7 +166,10 @@ impl Repository {
             Some(0) => parse(&finished.stdout, true),
             // It exits so where it has nothing to merge, too.
             Some(1) if !finished.stdout.is_empty() => parse(&finished.stdout, false),
-            None => Ok(Answer::Lost(program::failed(&command, &finished))),
+            None => Ok(Answer::Lost {
+                reason: program::failed(&command, &finished),
+                tree_id: None,
+            }),
             _ if self.is_unrelated(spec) => Err(GitError::UnrelatedHistories),
             _ => Err(program::failed(&command, &finished)),
         }
@@ -279,10 +290,13 @@ fn parse(output: &[u8], is_clean: bool) -> Result<Answer, GitError> {
     let mut seen = fields.next()?;
     while !seen.is_empty() {
         if seen.starts_with(b"000000 ") {
-            return Ok(Answer::Lost(GitError::Library {
-                action: "merge",
-                reason: format!("git lost a version: {:?}", String::from_utf8_lossy(seen)),
-            }));
+            return Ok(Answer::Lost {
+                reason: GitError::Library {
+                    action: "merge",
+                    reason: format!("git lost a version: {:?}", String::from_utf8_lossy(seen)),
+                },
+                tree_id: Some(tree_id),
+            });
         }
         stages.push(stage(seen, tree_id)?);
         seen = fields.next()?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gix::ObjectId;
-use gix::objs::{Kind, Write};
+use gix::objs::{Kind, TreeRefIter, Write};
 use parking_lot::Mutex;
 
 use crate::git::refs::{library_io_error, sync_if_there};
@@ -149,6 +149,43 @@ impl Repository {
                     _ if same.contains(&Some(entry.id)) => {}
                     _ => self.note_unsynced(entry.id),
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what a merge by git left that went wrong: loose trees in `tree_id` with an entry at which nothing is, and
+    /// those above them. Nobody can read them, and `git fsck` would report them ever after.
+    pub(in crate::git) fn remove_faulty_trees(&self, tree_id: Option<ObjectId>) -> Result<(), GitError> {
+        let objects_dir = self.objects_dir();
+        let loose = gix::odb::loose::Store::at(&objects_dir, self.hash_kind());
+        let mut seen: HashSet<ObjectId> = HashSet::new();
+        let mut faulty: HashSet<ObjectId> = HashSet::new();
+        // Each with those above it.
+        let mut open: Vec<Vec<ObjectId>> = tree_id.map(|id| vec![id]).into_iter().collect();
+        let mut buffer = Vec::new();
+        while let Some(trees) = open.pop() {
+            let Some(id) = trees.last().filter(|id| seen.insert(**id)) else {
+                continue;
+            };
+            let Ok(Some(tree)) = loose.try_find(id, &mut buffer) else {
+                continue;
+            };
+            for entry in TreeRefIter::from_bytes(tree.data, self.hash_kind()).flatten() {
+                if entry.oid.is_null() {
+                    faulty.extend(&trees);
+                } else if entry.mode.is_tree() {
+                    open.push([trees.as_slice(), &[entry.oid.to_owned()]].concat());
+                }
+            }
+        }
+        for id in faulty {
+            let file = loose_path(&objects_dir, &id);
+            match fs::remove_file(&file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(GitError::io("remove", &file)(error));
+                }
+                _ => log::info!("removed the tree {id}, which git wrote with an entry at which nothing is"),
             }
         }
         Ok(())

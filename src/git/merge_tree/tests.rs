@@ -388,5 +388,7 @@ fn regression_a_version_that_git_loses_is_found_again() {
                 .stages
                 .is_sorted_by_key(|stage| (stage.path.clone(), stage.stage))
         );
+        // Of the tree that git wrote without the version nothing is left.
+        test.git(&["fsck", "--strict", "--no-dangling"]);
     }
 }
