@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::ChangeError;
 use super::merge::Tip;
 use super::review::{ConflictRecord, ReviewRecord};
-use crate::git::{CommitTime, Identity, ObjectId};
+use crate::git::{Identity, ObjectId};
 use crate::merge::MergeOptions;
 
 /// What somebody asks for. A sequence is made of it, of how things are then.
@@ -92,7 +92,7 @@ pub enum Item {
         subject: String,
         /// A blob.
         message: String,
-        author: Author,
+        author: Identity,
         three_way: bool,
     },
     /// A patch is applied to the view.
@@ -111,34 +111,6 @@ pub enum Item {
         /// commits are in a rebase.
         is_ours: bool,
     },
-}
-
-/// Who wrote a mail, and when.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Author {
-    pub name: String,
-    pub email: String,
-    pub time: Option<CommitTime>,
-}
-
-impl From<Identity> for Author {
-    fn from(identity: Identity) -> Author {
-        Author {
-            name: identity.name,
-            email: identity.email,
-            time: identity.time,
-        }
-    }
-}
-
-impl From<&Author> for Identity {
-    fn from(author: &Author) -> Identity {
-        Identity {
-            name: author.name.clone(),
-            email: author.email.clone(),
-            time: author.time,
-        }
-    }
 }
 
 impl Sequence {

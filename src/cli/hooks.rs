@@ -12,9 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::failures::git_failed;
-use crate::daemon::protocol::IdentityText;
 use crate::daemon::{ErrorCode, Failure};
-use crate::git::{CallerConfig, CommitTime, program};
+use crate::git::{CallerConfig, CommitTime, Identity, program};
 
 /// The hooks around a commit, in the order in which they run.
 const COMMIT_HOOKS: [&str; 4] = ["pre-commit", "prepare-commit-msg", "commit-msg", "post-commit"];
@@ -27,14 +26,14 @@ pub struct Hooks {
     dir: PathBuf,
     /// The worktree's private git directory.
     git_dir: PathBuf,
-    author: IdentityText,
+    author: Identity,
     /// The index that they are given, once there is one.
     index: Option<Index>,
 }
 
 impl Hooks {
     /// Finds the hooks that git would run in `dir`, whose configuration is `config`.
-    pub fn find(dir: &Path, config: Option<&CallerConfig>, author: &IdentityText) -> Result<Hooks, Failure> {
+    pub fn find(dir: &Path, config: Option<&CallerConfig>, author: &Identity) -> Result<Hooks, Failure> {
         let plain = config.and_then(|config| Some((config.hooks_dir()?, config.git_dir())));
         let (hooks_dir, git_dir, configured) = match plain {
             Some((hooks_dir, git_dir)) => (hooks_dir, git_dir.to_owned(), BTreeSet::new()),

@@ -3,24 +3,19 @@
 use std::path::Path;
 
 use super::failures::lines;
-use crate::daemon::protocol::IdentityText;
 use crate::daemon::{ErrorCode, Failure};
 use crate::git::caller::commit_time;
 use crate::git::{CallerConfig, Identity, Role, program};
 
 /// The committer as git knows it in `dir`, whose configuration is `config`: from the caller's environment, then from the
 /// configuration. The time is now, or what `GIT_COMMITTER_DATE` says.
-pub fn committer(dir: &Path, config: Option<&CallerConfig>) -> Result<IdentityText, Failure> {
+pub fn committer(dir: &Path, config: Option<&CallerConfig>) -> Result<Identity, Failure> {
     of_caller(dir, config, Role::Committer)
 }
 
 /// The author as git knows it in `dir`, or as `--author` says: `Name <address>`, or else a pattern for the author of an
 /// earlier commit, as git takes it. The time is now, or what `GIT_AUTHOR_DATE` says.
-pub fn author(
-    dir: &Path,
-    config: Option<&CallerConfig>,
-    given: Option<&str>,
-) -> Result<IdentityText, Failure> {
+pub fn author(dir: &Path, config: Option<&CallerConfig>, given: Option<&str>) -> Result<Identity, Failure> {
     let Some(given) = given else {
         return of_caller(dir, config, Role::Author);
     };
@@ -35,12 +30,12 @@ pub fn author(
             ask(dir, Role::Author, &told)?.time
         }
     };
-    Ok(IdentityText { name, email, time })
+    Ok(Identity { name, email, time })
 }
 
-fn of_caller(dir: &Path, config: Option<&CallerConfig>, role: Role) -> Result<IdentityText, Failure> {
+fn of_caller(dir: &Path, config: Option<&CallerConfig>, role: Role) -> Result<Identity, Failure> {
     match config.and_then(|config| config.identity(role)) {
-        Some(Identity { name, email, time }) => Ok(IdentityText { name, email, time }),
+        Some(identity) => Ok(identity),
         None => ask(dir, role, &[]),
     }
 }
@@ -64,13 +59,13 @@ fn earlier_author(dir: &Path, pattern: &str) -> Result<(String, String), Failure
 }
 
 /// Asks git who commits, with `environment` beside the caller's.
-fn ask(dir: &Path, role: Role, environment: &[(&str, &str)]) -> Result<IdentityText, Failure> {
+fn ask(dir: &Path, role: Role, environment: &[(&str, &str)]) -> Result<Identity, Failure> {
     let mut command = program::command(dir);
     command.envs(environment.iter().copied());
     let finished = program::finish(command.args(["var", &role.variable("IDENT")]), b"")?;
     match Identity::parse_signature(&finished.stdout) {
         Some(Identity { name, email, time }) if finished.status.success() => {
-            Ok(IdentityText { name, email, time })
+            Ok(Identity { name, email, time })
         }
         _ => Err(refused(&finished.stderr)),
     }

@@ -57,7 +57,7 @@ pub use self::work::{
 };
 use super::failure::Failure;
 use super::transfer::Transfer;
-use crate::git::CommitTime;
+use crate::git::Identity;
 use crate::path::text::{PathText, host_path, optional_host_path};
 use crate::workspace::{Direction, ForkName, MountWishes};
 
@@ -124,15 +124,15 @@ pub enum Request {
         fork: ForkName,
         action: Option<UnmountAction>,
         force: bool,
-        author: Option<IdentityText>,
-        committer: Option<IdentityText>,
+        author: Option<Identity>,
+        committer: Option<Identity>,
     },
     /// Unmounts and removes the fork. Refused without `force` where changes are uncommitted; with it they are kept as a
     /// commit under `refs/tine/<fork>/`. Answers [`Answer::Deleted`].
     Delete {
         fork: ForkName,
         force: bool,
-        identity: Option<IdentityText>,
+        identity: Option<Identity>,
     },
     /// The changes against HEAD; with `write` also as objects, so that `Changes::view_tree` is there. Answers
     /// [`Answer::Changes`].
@@ -156,8 +156,8 @@ pub enum Request {
     Commit {
         fork: ForkName,
         message: String,
-        author: Option<IdentityText>,
-        committer: Option<IdentityText>,
+        author: Option<Identity>,
+        committer: Option<Identity>,
     },
     /// Makes the fork's state, and keeps it. Answers [`Answer::State`].
     State(Box<StateRequest>),
@@ -267,16 +267,6 @@ pub enum Request {
         path: Option<PathText>,
         command: String,
     },
-}
-
-/// Name, address and time, as git's identities have them.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct IdentityText {
-    pub name: String,
-    pub email: String,
-    /// When it commits, in the caller's time zone; `None` means when the daemon does it, in the daemon's.
-    #[serde(default)]
-    pub time: Option<CommitTime>,
 }
 
 /// What the daemon answers.

@@ -30,7 +30,7 @@ pub fn of_mailbox(
             commit: mail.commit,
             subject: mail.subject,
             message: blob(&mail.message)?.to_string(),
-            author: author.into(),
+            author,
             three_way,
         });
     }
@@ -67,7 +67,7 @@ pub fn take_messages(repository: &Repository, items: &mut [Item]) -> Result<(), 
         if let Some(content) = contents.iter().find(|content| content.commit_id == commit_id) {
             let id = repository.write_blob(&mut content.message.as_slice(), content.message.len() as u64)?;
             *message = id.to_string();
-            *author = content.author.clone().into();
+            author.clone_from(&content.author);
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{identity_of, merging, work};
+use super::{merging, work};
 use crate::change::changeset::{self, Blobs};
 use crate::change::compare::compare_trees;
 use crate::change::handoff::{HandoffRecord, HandoffSpec, HandoffState};
@@ -45,8 +45,8 @@ fn create(daemon: &Arc<Daemon>, request: CreateHandoff) -> Result<HandoffRecord,
     let turn = daemon.turn(&slot)?;
     if request.include_uncommitted {
         let signers = Signers {
-            author: request.author.map(identity_of),
-            committer: request.committer.map(identity_of),
+            author: request.author,
+            committer: request.committer,
         };
         commit_uncommitted(&turn, request.message, &signers)?;
     }

@@ -27,7 +27,7 @@ pub use snapshots::reset_to_head;
 
 use super::monitor;
 use super::policy::Signers;
-use super::protocol::{IdentityText, Request, Response};
+use super::protocol::{Request, Response};
 use super::slots::Daemon;
 use crate::git::Identity;
 use crate::sys::process::PeerCredentials;
@@ -81,7 +81,7 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
             fork,
             force,
             identity,
-        } => forks::delete(daemon, &fork, force, identity.map(identity_of)),
+        } => forks::delete(daemon, &fork, force, identity),
         Request::Changes { fork, write } => work::changes(daemon, &fork, write),
         Request::Diff {
             fork,
@@ -94,13 +94,7 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
             message,
             author,
             committer,
-        } => work::commit(
-            daemon,
-            &fork,
-            message,
-            author.map(identity_of),
-            committer.map(identity_of),
-        ),
+        } => work::commit(daemon, &fork, message, author, committer),
         Request::State(request) => {
             let signers = signers(request.author.clone(), request.committer.clone());
             remotes::make_state(daemon, &request, signers)
@@ -178,17 +172,9 @@ fn by(peer: PeerCredentials, command: &str) -> By<'_> {
     }
 }
 
-fn signers(author: Option<IdentityText>, committer: Option<IdentityText>) -> Signers {
+fn signers(author: Option<Identity>, committer: Option<Identity>) -> Signers {
     Signers {
-        author: author.map(identity_of),
-        committer: committer.map(identity_of),
-    }
-}
-
-fn identity_of(text: IdentityText) -> Identity {
-    Identity {
-        name: text.name,
-        email: text.email,
-        time: text.time,
+        author: author,
+        committer: committer,
     }
 }

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ChangeLine, CommitLine, IdentityText};
+use super::{ChangeLine, CommitLine};
 use crate::change::handoff::HandoffRecord;
 use crate::daemon::failure::Failure;
 use crate::daemon::transfer::Transfer;
+use crate::git::Identity;
 use crate::path::text::optional_host_path;
 use crate::workspace::ForkName;
 
@@ -47,8 +48,8 @@ pub struct CreateHandoff {
     pub include_uncommitted: bool,
     /// Of the commit of what is uncommitted; default: one of tine's own.
     pub message: Option<String>,
-    pub author: Option<IdentityText>,
-    pub committer: Option<IdentityText>,
+    pub author: Option<Identity>,
+    pub committer: Option<Identity>,
 }
 
 /// `tine handoff import`.

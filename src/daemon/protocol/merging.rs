@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ChangeLine, IdentityText, PointInfo};
+use super::{ChangeLine, PointInfo};
 use crate::change::merge::FastForward;
 use crate::change::review::ConflictRecord;
 use crate::daemon::failure::Failure;
+use crate::git::Identity;
 use crate::merge::{Level, Strategy};
 use crate::path::text::{host_path, optional_host_path};
 use crate::workspace::ForkName;
@@ -40,8 +41,8 @@ pub struct MergeRequest {
     #[serde(default)]
     pub markers: bool,
     pub message: Option<String>,
-    pub author: Option<IdentityText>,
-    pub committer: Option<IdentityText>,
+    pub author: Option<Identity>,
+    pub committer: Option<Identity>,
     pub command: String,
 }
 

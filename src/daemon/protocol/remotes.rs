@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::IdentityText;
+use crate::git::Identity;
 use crate::path::text::PathText;
 use crate::workspace::ForkName;
 
@@ -14,8 +14,8 @@ pub struct StateRequest {
     pub remote: Option<String>,
     /// What it is to be called on the remote; default: as it is here.
     pub name: Option<ForkName>,
-    pub author: Option<IdentityText>,
-    pub committer: Option<IdentityText>,
+    pub author: Option<Identity>,
+    pub committer: Option<Identity>,
 }
 
 /// A state that was made. Sending it is the caller's.

@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ChangeLine, IdentityText};
+use super::ChangeLine;
 use crate::change::review::{ReviewRecord, Verdict};
 use crate::daemon::transfer::Transfer;
+use crate::git::Identity;
 use crate::merge::MergeSide;
 use crate::path::text::PathText;
 
@@ -52,8 +53,8 @@ pub struct CommitReviewRequest {
     /// Default: that of the merge.
     pub message: Option<String>,
     pub dry_run: bool,
-    pub author: Option<IdentityText>,
-    pub committer: Option<IdentityText>,
+    pub author: Option<Identity>,
+    pub committer: Option<Identity>,
     pub command: String,
 }
 

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ForkInfo, IdentityText};
+use super::ForkInfo;
 use crate::change::round::{Mode, SeatState, Stage};
+use crate::git::Identity;
 use crate::path::text::{PathText, host_path, optional_host_path};
 use crate::workspace::ForkName;
 
@@ -80,8 +81,8 @@ pub struct FinishRound {
     pub label: Option<ForkName>,
     /// Programs that use the forks are cut off.
     pub force: bool,
-    pub author: Option<IdentityText>,
-    pub committer: Option<IdentityText>,
+    pub author: Option<Identity>,
+    pub committer: Option<Identity>,
 }
 
 /// `tine round present`.

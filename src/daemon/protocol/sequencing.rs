@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ChangeLine, IdentityText, MergeStatus, MergeTarget, ReviewWish};
+use super::{ChangeLine, MergeStatus, MergeTarget, ReviewWish};
 use crate::change::review::ConflictRecord;
 use crate::change::sequence::{DoneHow, Emptied};
 use crate::daemon::transfer::Transfer;
+use crate::git::Identity;
 use crate::merge::{Level, Strategy};
 use crate::path::text::host_path;
 use crate::workspace::ForkName;
@@ -28,8 +29,8 @@ pub struct SequenceRequest {
     pub review: ReviewWish,
     /// Of a merge commit.
     pub message: Option<String>,
-    pub author: Option<IdentityText>,
-    pub committer: Option<IdentityText>,
+    pub author: Option<Identity>,
+    pub committer: Option<Identity>,
     pub command: String,
 }
 

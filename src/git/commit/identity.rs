@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 use crate::git::{GitError, Repository, program};
 
 /// Who made a commit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     pub name: String,
     pub email: String,
-    /// When; `None` means now.
+    /// When; `None` means when it is used, in the time zone of whoever does.
+    #[serde(default)]
     pub time: Option<CommitTime>,
 }
 

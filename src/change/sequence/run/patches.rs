@@ -7,8 +7,8 @@ use super::{Outcome, Runner, parse_id};
 use crate::change::ChangeError;
 use crate::change::resolver::Content;
 use crate::change::review::{ConflictRecord, Rejected, VersionRecord};
-use crate::change::sequence::{Author, Item};
-use crate::git::{GitError, ObjectId, PatchFile, Patched, RejectedFile, TreeChange};
+use crate::change::sequence::Item;
+use crate::git::{GitError, Identity, ObjectId, PatchFile, Patched, RejectedFile, TreeChange};
 use crate::merge::{ConflictKind, MergeOptions, Strategy};
 
 impl Runner<'_> {
@@ -19,7 +19,7 @@ impl Runner<'_> {
         item: &Item,
         patch: Option<&str>,
         message: &str,
-        author: &Author,
+        author: &Identity,
         three_way: bool,
     ) -> Result<(), ChangeError> {
         let before = self.ran.tip.tree_id;
@@ -31,7 +31,7 @@ impl Runner<'_> {
             return Ok(());
         };
         let message = self.repository.read_blob(parse_id(message)?)?;
-        self.commit_unless_empty(index, tree_id, patch.is_none(), message, author.into())
+        self.commit_unless_empty(index, tree_id, patch.is_none(), message, author.clone())
     }
 
     /// What a patch makes of a tree. A merge of three is tried first, or only where the patch does not fit.
