@@ -3,7 +3,7 @@
 //! Imports run downwards only (`tests/architecture.rs` checks it):
 //!
 //! ```text
-//! cli ─► daemon ─► fuse ─► change ─► workspace ─► layer, merge ─► git ─► path, attr, sys
+//! cli, mcp ─► daemon ─► fuse, tools ─► change ─► workspace ─► layer, merge ─► git ─► path, attr, sys
 //! ```
 //!
 //! The library never prints, prompts or ends the process; only [`cli`] does.
@@ -18,4 +18,5 @@ pub mod layer;
 pub mod merge;
 pub mod path;
 pub mod sys;
+pub mod tools;
 pub mod workspace;

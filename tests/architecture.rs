@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 /// The parts from the outside in; each may name itself and those after it. The last ones are foundations, which may
 /// name each other.
 const PARTS: [&[&str]; 8] = [
-    &["cli"],
+    &["cli", "mcp"],
     &["daemon"],
-    &["fuse"],
+    &["fuse", "tools"],
     &["change"],
     &["workspace"],
     &["layer", "merge"],

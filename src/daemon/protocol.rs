@@ -16,6 +16,7 @@ mod remotes;
 mod reviewing;
 mod rounds;
 mod sequencing;
+mod tools;
 mod work;
 
 use std::path::PathBuf;
@@ -51,6 +52,9 @@ pub use self::rounds::{
     SessionShown, StartRound, WorkShown,
 };
 pub use self::sequencing::{SequenceRequest, SequenceWish, Sequenced, SequencedCommit};
+pub use self::tools::{
+    BufferMerged, FoundLine, Route, SearchRequest, ToolAnswer, ToolContextShown, ToolOperation, ToolRequest,
+};
 pub use self::work::{
     ChangeKindText, ChangeLine, Changes, CommitLine, Committed, Difference, PointInfo, PointKind,
     RevertRequest, Reverted,
@@ -207,6 +211,8 @@ pub enum Request {
     Handoff(Box<HandoffRequest>),
     /// Answers [`Answer::Round`].
     Round(Box<RoundRequest>),
+    /// Answers [`Answer::Tool`].
+    Tool(Box<ToolRequest>),
     /// What changed in the fork that is mounted at `dir`, since the moment that git's index names. Answers
     /// [`Answer::Changed`].
     Changed {
@@ -313,6 +319,7 @@ pub enum Answer {
     Review(Box<ReviewShown>),
     Handoff(Box<HandoffAnswer>),
     Round(Box<RoundAnswer>),
+    Tool(Box<ToolAnswer>),
     /// Paths that changed, as git takes them: with all beneath those that end in a slash. `token` names this moment.
     Changed {
         token: String,

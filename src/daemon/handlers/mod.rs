@@ -15,6 +15,7 @@ mod rounds;
 mod sequencing;
 mod snapshots;
 pub mod target;
+mod tools;
 mod work;
 
 use std::sync::Arc;
@@ -127,6 +128,7 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
         }
         Request::Handoff(request) => handoffs::answer(daemon, *request),
         Request::Round(request) => rounds::answer(daemon, peer, *request),
+        Request::Tool(request) => tools::answer(daemon, by(peer, &request.command), &request),
         Request::Changed { fork, dir, token } => monitor::changed_since(daemon, &fork, &dir, &token),
         Request::Log { fork, limit } => work::log(daemon, &fork, limit),
         Request::Stat { fork, path } => paths::stat(daemon, &fork, &path),
