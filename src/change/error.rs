@@ -1,5 +1,7 @@
 //! What can go wrong with a changeset.
 
+use std::path::Path;
+
 use thiserror::Error;
 
 use super::branches::Holder;
@@ -68,6 +70,14 @@ pub enum ChangeError {
     Operation(#[from] OperationError),
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl ChangeError {
+    /// Wraps an I/O error: `ChangeError::io("write", path)` for `map_err`.
+    pub fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> ChangeError {
+        let failed = StoreError::io(action, path);
+        move |error| failed(error).into()
+    }
 }
 
 /// How many paths are named.

@@ -12,7 +12,7 @@ use std::path::Path;
 use super::ChangeError;
 use crate::attr::{Attr, FileKind, Ino};
 use crate::path::{EntryName, RepoPath};
-use crate::workspace::{By, FsError, StoreError, Workspace};
+use crate::workspace::{By, FsError, Workspace};
 
 /// Bytes that are copied at a time.
 const CHUNK: usize = 1 << 20;
@@ -45,7 +45,7 @@ pub fn copy_out(workspace: &Workspace, name: &EntryName, into: &Path) -> Result<
         Err(error) => return Err(error.into()),
     }
     if let Some(parent) = into.parent() {
-        fs::create_dir_all(parent).map_err(io_at("create", parent))?;
+        fs::create_dir_all(parent).map_err(ChangeError::io("create", parent))?;
     }
     let dir = workspace.resolve(&path)?;
     Copying { workspace }.directory(dir, &path, into)?;
@@ -58,7 +58,7 @@ struct Copying<'w> {
 
 impl Copying<'_> {
     fn directory(&self, attr: Attr, path: &RepoPath, into: &Path) -> Result<(), ChangeError> {
-        fs::create_dir(into).map_err(io_at("create", into))?;
+        fs::create_dir(into).map_err(ChangeError::io("create", into))?;
         for (name, ..) in self.workspace.list_path(path)? {
             let child = match self.workspace.lookup(attr.ino, name.as_bytes()) {
                 Ok(child) => child,
@@ -72,10 +72,10 @@ impl Copying<'_> {
         }
         // Whoever owns it must be able to remove it again.
         let mode = fs::Permissions::from_mode(u32::from(attr.perm & 0o777) | 0o700);
-        fs::set_permissions(into, mode).map_err(io_at("change the mode of", into))?;
+        fs::set_permissions(into, mode).map_err(ChangeError::io("change the mode of", into))?;
         File::open(into)
             .and_then(|dir| dir.sync_all())
-            .map_err(io_at("sync", into))
+            .map_err(ChangeError::io("sync", into))
     }
 
     fn node(&self, attr: Attr, path: &RepoPath, into: &Path) -> Result<(), ChangeError> {
@@ -84,7 +84,7 @@ impl Copying<'_> {
             FileKind::Regular => self.file(attr, into),
             FileKind::Symlink => {
                 let target = self.workspace.readlink(attr.ino)?;
-                symlink(std::ffi::OsStr::from_bytes(&target), into).map_err(io_at("create", into))
+                symlink(std::ffi::OsStr::from_bytes(&target), into).map_err(ChangeError::io("create", into))
             }
             FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => Ok(()),
         }
@@ -97,7 +97,7 @@ impl Copying<'_> {
             .create_new(true)
             .mode(0o600)
             .open(into)
-            .map_err(io_at("create", into))?;
+            .map_err(ChangeError::io("create", into))?;
         let mut offset = 0;
         loop {
             let chunk = self.workspace.read(attr.ino, offset, CHUNK)?;
@@ -105,12 +105,12 @@ impl Copying<'_> {
                 break;
             }
             offset = offset.saturating_add(chunk.len() as u64);
-            put(&mut file, &chunk).map_err(io_at("write", into))?;
+            put(&mut file, &chunk).map_err(ChangeError::io("write", into))?;
         }
         file.set_len(offset)
             .and_then(|()| file.set_permissions(fs::Permissions::from_mode(mode)))
             .and_then(|()| file.sync_all())
-            .map_err(io_at("write", into))
+            .map_err(ChangeError::io("write", into))
     }
 }
 
@@ -122,9 +122,4 @@ fn put(file: &mut File, chunk: &[u8]) -> io::Result<()> {
             .map(drop),
         false => file.write_all(chunk),
     }
-}
-
-fn io_at(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ChangeError {
-    let failed = StoreError::io(action, path);
-    move |error| failed(error).into()
 }

@@ -17,7 +17,6 @@ use crate::attr::FileKind;
 use crate::git::{ObjectId, Repository, TreeEntryKind};
 use crate::path::RepoPath;
 use crate::sys::beneath::{self, Access};
-use crate::workspace::StoreError;
 
 /// What was done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,7 +36,7 @@ pub fn write_back(
     directory: &Path,
 ) -> Result<WrittenBack, ChangeError> {
     let changes = compare_trees(repository, base, result)?;
-    let top = beneath::open_top(directory).map_err(io_at("open", directory))?;
+    let top = beneath::open_top(directory).map_err(ChangeError::io("open", directory))?;
     let going: BTreeSet<RepoPath> = changes
         .iter()
         .filter(|change| change.new.is_none())
@@ -93,14 +92,14 @@ impl Place<'_> {
     fn kind(&self, path: &RepoPath) -> Result<Option<(File, beneath::HostStat)>, ChangeError> {
         match beneath::open(&self.top, path.as_path(), Access::Look) {
             Ok(file) => {
-                let stat = beneath::stat(&file).map_err(io_at("look at", path.as_path()))?;
+                let stat = beneath::stat(&file).map_err(ChangeError::io("look at", path.as_path()))?;
                 Ok(Some((file, stat)))
             }
             Err(error) => match error.kind() {
                 ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(None),
                 // A symlink, or another file system, is where a directory was.
                 _ if matches!(error.raw_os_error(), Some(libc::ELOOP | libc::EXDEV)) => Ok(None),
-                _ => Err(io_at("open", path.as_path())(error)),
+                _ => Err(ChangeError::io("open", path.as_path())(error)),
             },
         }
     }
@@ -122,7 +121,7 @@ impl Place<'_> {
         let is_executable = stat.perm & 0o100 != 0;
         match (side.kind, stat.kind) {
             (TreeEntryKind::Symlink, FileKind::Symlink) => {
-                let target = beneath::read_link(&file).map_err(io_at("read", path.as_path()))?;
+                let target = beneath::read_link(&file).map_err(ChangeError::io("read", path.as_path()))?;
                 Ok(target == self.repository.read_blob(side.id)?)
             }
             (TreeEntryKind::File, FileKind::Regular) if !is_executable => self.has_bytes(path, &stat, side),
@@ -140,7 +139,7 @@ impl Place<'_> {
         let mut bytes = Vec::new();
         beneath::open(&self.top, path.as_path(), Access::Read)
             .and_then(|mut file| file.read_to_end(&mut bytes))
-            .map_err(io_at("read", path.as_path()))?;
+            .map_err(ChangeError::io("read", path.as_path()))?;
         Ok(bytes == self.repository.read_blob(side.id)?)
     }
 
@@ -148,7 +147,7 @@ impl Place<'_> {
     fn empties(&self, path: &RepoPath) -> Result<bool, ChangeError> {
         let listed = beneath::open(&self.top, path.as_path(), Access::Read)
             .and_then(beneath::list)
-            .map_err(io_at("list", path.as_path()))?;
+            .map_err(ChangeError::io("list", path.as_path()))?;
         for (name, kind) in listed {
             let Ok(child) = RepoPath::parse([path.as_bytes(), b"/", name.as_slice()].concat()) else {
                 return Ok(false);
@@ -188,7 +187,9 @@ impl Place<'_> {
 fn delete(directory: &Path, path: &RepoPath) -> Result<(), ChangeError> {
     let file = directory.join(path.as_path());
     match fs::remove_file(&file) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(io_at("remove", &file)(error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(ChangeError::io("remove", &file)(error));
+        }
         _ => {}
     }
     let mut dir = path.clone();
@@ -206,9 +207,9 @@ fn delete(directory: &Path, path: &RepoPath) -> Result<(), ChangeError> {
 fn write(repository: &Repository, directory: &Path, path: &RepoPath, side: &Side) -> Result<(), ChangeError> {
     let file = directory.join(path.as_path());
     let parent = file.parent().unwrap_or(directory);
-    fs::create_dir_all(parent).map_err(io_at("create", parent))?;
+    fs::create_dir_all(parent).map_err(ChangeError::io("create", parent))?;
     if fs::symlink_metadata(&file).is_ok_and(|meta| meta.is_dir()) {
-        remove_empty(&file).map_err(io_at("remove", &file))?;
+        remove_empty(&file).map_err(ChangeError::io("remove", &file))?;
     }
     let new = temporary_beside(&file);
     let bytes = repository.read_blob(side.id)?;
@@ -221,10 +222,10 @@ fn write(repository: &Repository, directory: &Path, path: &RepoPath, side: &Side
         // It is in nobody's way, but nobody's either.
         let _ = fs::remove_file(&new);
     }
-    placed.map_err(io_at("write", &file))?;
+    placed.map_err(ChangeError::io("write", &file))?;
     File::open(parent)
         .and_then(|dir| dir.sync_all())
-        .map_err(io_at("sync", parent))
+        .map_err(ChangeError::io("sync", parent))
 }
 
 /// Removes a directory in which there is nothing but such ones.
@@ -266,9 +267,4 @@ fn temporary_beside(file: &Path) -> PathBuf {
     name.push(file.file_name().unwrap_or_default());
     name.push(format!(".tine-{}", std::process::id()));
     file.with_file_name(name)
-}
-
-fn io_at(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> ChangeError {
-    let failed = StoreError::io(action, path);
-    move |error| failed(error).into()
 }

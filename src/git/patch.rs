@@ -74,7 +74,7 @@ impl Repository {
         apply.args(["apply", "--cached"]);
         let applied = program::finish(patch.arguments(&mut apply), b"")?;
         if !applied.status.success() {
-            return self.patch_what_fits(tree_id, patch, &paths, &applied.stderr, scratch);
+            return self.patch_what_fits(tree_id, patch, (&paths, &before), &applied.stderr, scratch);
         }
         let after = self.read_index(scratch, &index)?;
         Ok(Patched::Applied(
@@ -236,7 +236,10 @@ impl Repository {
         &self,
         tree_id: ObjectId,
         patch: PatchFile<'_>,
-        paths: &BTreeSet<RepoPath>,
+        (paths, before): (
+            &BTreeSet<RepoPath>,
+            &BTreeMap<RepoPath, (TreeEntryKind, ObjectId)>,
+        ),
         errors: &[u8],
         scratch: &Path,
     ) -> Result<Patched, GitError> {
@@ -248,8 +251,7 @@ impl Repository {
         let dir = scratch.join("files");
         let io = |action: &'static str, path: &Path| GitError::io(action, path.to_owned());
         fs::create_dir(&dir).map_err(io("create", &dir))?;
-        let before = self.entries_around(tree_id, paths)?;
-        for (path, (kind, id)) in &before {
+        for (path, (kind, id)) in before {
             self.write_raw(&dir.join(path.as_path()), *kind, *id)?;
         }
         let mut apply = program::command(&dir);

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::sides::{Source, default_target, find_source};
-use super::target::{Holder, find_target};
+use super::target::{Holder, find_target, while_it_moves};
 use crate::attr::Timestamp;
 use crate::change::compare::compare_trees;
 use crate::change::merge::{MergeSpec, Planned, Tip, plan};
@@ -28,9 +28,6 @@ use crate::git::{CommitSpec, Identity, ObjectId, Repository};
 use crate::merge::{Conflict, MergeOptions};
 use crate::workspace::{By, ForkName, StoreError};
 
-/// How often it is planned again where somebody else moves a side meanwhile.
-const ATTEMPTS: usize = 4;
-
 /// Merges what `request` says, or says what would come of it.
 pub fn merge(daemon: &Arc<Daemon>, by: By<'_>, request: &MergeRequest, signers: &Signers) -> Response {
     merge_with(daemon, by, request, signers, None).map(|merge| Answer::Merge(Box::new(merge)))
@@ -38,10 +35,7 @@ pub fn merge(daemon: &Arc<Daemon>, by: By<'_>, request: &MergeRequest, signers: 
 
 /// The fork or branch that `word` names, so that it means one thing from here on.
 pub fn target_called(daemon: &Arc<Daemon>, word: &str) -> Result<String, Failure> {
-    Ok(match find_target(daemon, &daemon.repository_now()?, word)? {
-        Holder::Fork(fork) => format!("fork:{fork}"),
-        Holder::Branch(branch) | Holder::Checkout(branch, _) => format!("branch:{branch}"),
-    })
+    Ok(find_target(daemon, &daemon.repository_now()?, word)?.to_string())
 }
 
 /// As [`merge`], with the resolutions of a review.
@@ -52,16 +46,7 @@ pub fn merge_with(
     signers: &Signers,
     review: Option<&ReviewRecord>,
 ) -> Result<Merge, Failure> {
-    let mut attempt = 1;
-    loop {
-        match Merging::begin(daemon, by, request, signers, review)?.run() {
-            Err(failure) if failure.code == ErrorCode::RefMoved && attempt < ATTEMPTS => {
-                log::info!("planned again: {failure}");
-                attempt += 1;
-            }
-            outcome => return outcome,
-        }
-    }
+    while_it_moves(|| Merging::begin(daemon, by, request, signers, review)?.run())
 }
 
 /// One source, planned.
@@ -234,10 +219,7 @@ impl<'a> Merging<'a> {
         let request = self.request;
         let merge = ReviewedMerge {
             source: source.line.source.point.clone(),
-            into: match &self.holder {
-                Holder::Fork(fork) => format!("fork:{fork}"),
-                Holder::Branch(branch) | Holder::Checkout(branch, _) => format!("branch:{branch}"),
-            },
+            into: self.holder.to_string(),
             here: request.here.clone(),
             git_dir: request.git_dir.clone(),
             base: match &request.base {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use self::building::build;
 pub use self::reviewing::{commit_review, find_more, moved, refresh};
 use super::merging::outdated;
-use super::target::{Holder, Target, find_target};
+use super::target::{Holder, Target, find_target, while_it_moves};
 use crate::change::ChangeError;
 use crate::change::advance::{Step, UpdateStep};
 use crate::change::compare::compare_trees;
@@ -33,9 +33,6 @@ use crate::daemon::transfer::{Arrived, Transfer};
 use crate::git::{GitError, ObjectId, Repository};
 use crate::merge::MergeOptions;
 use crate::workspace::{By, ForkName, OperationKind, SnapshotReason};
-
-/// How often it is planned again where somebody else moves the target meanwhile.
-const ATTEMPTS: usize = 4;
 
 /// What was asked for, whoever asked.
 pub struct Asked {
@@ -155,9 +152,8 @@ pub fn carry_out(
     signers: &Signers,
     review: Option<&ReviewRecord>,
 ) -> Result<Sequenced, Failure> {
-    let mut attempt = 1;
-    loop {
-        let outcome = on_target(daemon, by, asked, |target| {
+    while_it_moves(|| {
+        on_target(daemon, by, asked, |target| {
             if asked.is_clean {
                 target.refuse_uncommitted()?;
             }
@@ -179,15 +175,8 @@ pub fn carry_out(
                 &options,
             )?;
             finish(target, asked, &now, sequence, &ran)
-        });
-        match outcome {
-            Err(failure) if failure.code == ErrorCode::RefMoved && attempt < ATTEMPTS => {
-                log::info!("planned again: {failure}");
-                attempt += 1;
-            }
-            outcome => return outcome,
-        }
-    }
+        })
+    })
 }
 
 fn options<'a>(asked: &Asked, signers: &Signers, review: Option<&'a ReviewRecord>) -> RunOptions<'a> {

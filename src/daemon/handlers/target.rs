@@ -1,5 +1,6 @@
 //! What is merged into, or has commits put on it: a fork, a branch, or another checkout; and moving it.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,6 +23,33 @@ pub enum Holder {
     Checkout(String, PathBuf),
     /// A fork, wherever its HEAD is.
     Fork(ForkName),
+}
+
+/// The word that names it: `fork:x`, `branch:y`.
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Holder::Fork(fork) => write!(f, "fork:{fork}"),
+            Holder::Branch(branch) | Holder::Checkout(branch, _) => write!(f, "branch:{branch}"),
+        }
+    }
+}
+
+/// How often it is planned again where somebody else moves a side meanwhile.
+const ATTEMPTS: usize = 4;
+
+/// Plans and does something to a target, again where that moved meanwhile.
+pub fn while_it_moves<T>(mut plan_and_do: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
+    let mut attempt = 1;
+    loop {
+        match plan_and_do() {
+            Err(failure) if failure.code == ErrorCode::RefMoved && attempt < ATTEMPTS => {
+                log::info!("planned again: {failure}");
+                attempt += 1;
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 /// A target, with the turn of the fork that it is.

@@ -144,9 +144,7 @@ fn finish_seat(
         fork: seat.fork.clone(),
         branch: seat.branch.clone(),
         committed,
-        archive: archive.map(|archive| {
-            round::archive_dir(daemon.store.dir(), &record.session).join(record.archive_name(archive))
-        }),
+        archive: archive.map(|archive| looking::archive_path(daemon, record, archive)),
     })
 }
 

@@ -5,6 +5,7 @@
 //! whose paths have that in them.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{commit_in_books, refuse_unless_finished, refuse_unless_open};
@@ -177,7 +178,8 @@ fn seat_shown(
     })
 }
 
-fn archive_path(daemon: &Daemon, record: &RoundRecord, archive: &ArchiveRecord) -> std::path::PathBuf {
+/// Where an archive lies.
+pub fn archive_path(daemon: &Daemon, record: &RoundRecord, archive: &ArchiveRecord) -> PathBuf {
     round::archive_dir(daemon.store.dir(), &record.session).join(record.archive_name(archive))
 }
 

@@ -13,7 +13,7 @@ use crate::change::review::{ReviewRecord, ReviewState, ReviewedMerge, ReviewedWo
 use crate::change::sequence::{Ran, Sequence, Wish, run};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::handlers::merging::outdated;
-use crate::daemon::handlers::target::{Holder, Target};
+use crate::daemon::handlers::target::Target;
 use crate::daemon::policy::Signers;
 use crate::daemon::protocol::{CommitReviewRequest, ReviewWish, Sequenced};
 use crate::daemon::slots::Daemon;
@@ -31,10 +31,7 @@ pub fn keep(
 ) -> Result<u64, Failure> {
     let merge = ReviewedMerge {
         source: what(&asked.wish),
-        into: match target.holder {
-            Holder::Fork(fork) => format!("fork:{fork}"),
-            Holder::Branch(branch) | Holder::Checkout(branch, _) => format!("branch:{branch}"),
-        },
+        into: target.holder.to_string(),
         here: None,
         git_dir: asked.git_dir.clone(),
         base: None,
