@@ -5,7 +5,6 @@ use super::context::Context;
 use super::sequencing::{ConflictArgs, carry_out, request};
 use crate::daemon::protocol::SequenceWish;
 use crate::daemon::{ErrorCode, Failure};
-use crate::git::program;
 use crate::workspace::ForkName;
 
 /// Bring a fork up to date with the branch that it came from
@@ -84,66 +83,16 @@ fn no_branch(name: &ForkName) -> Failure {
     .hint("name what it is to be brought up to: `--from REV`")
 }
 
-/// Fetches what `branch` follows, by git as the user has set it up; what is to be gone to then.
+/// Fetches what `branch` follows; what is to be gone to then.
 fn fetched(context: &Context, branch: &str) -> Result<String, Failure> {
-    let git_dir = context.git_dir()?;
-    let git = |words: &[&str]| -> Result<Option<String>, Failure> {
-        let mut command = program::command(context.cwd());
-        command.arg("--git-dir").arg(&git_dir).args(words);
-        let finished = program::finish(&mut command, b"")?;
-        let answer = String::from_utf8_lossy(&finished.stdout).trim().to_owned();
-        Ok((finished.status.success() && !answer.is_empty()).then_some(answer))
-    };
-    let full_name = |revision: &str| {
-        git(&[
-            "rev-parse",
-            "--quiet",
-            "--verify",
-            "--symbolic-full-name",
-            revision,
-        ])
-    };
-    let named = full_name(branch)?.unwrap_or_default();
-    let followed = match named.starts_with("refs/remotes/") {
-        true => Some(named.clone()),
-        false => full_name(&format!("{branch}@{{upstream}}"))?,
-    };
-    let Some((followed, remote)) = followed.and_then(|followed| {
-        let remote = followed
-            .strip_prefix("refs/remotes/")?
-            .split('/')
-            .next()?
-            .to_owned();
-        Some((followed, remote))
-    }) else {
+    let repository = context.repository()?;
+    let Some(followed) = repository.followed_by(branch)? else {
         return Err(Failure::new(ErrorCode::Usage, format!("{branch} follows no branch of a remote"))
             .hint(format!(
                 "`git branch --set-upstream-to REMOTE/BRANCH {branch}` lets it; or name one: `--from REMOTE/BRANCH`"
             )));
     };
-    // By its own hands: it may ask for a password.
-    let mut fetch = program::command(context.cwd());
-    fetch.env_remove("GIT_TERMINAL_PROMPT");
-    fetch.arg("--git-dir").arg(&git_dir).args(["fetch", &remote]);
-    let status = fetch
-        .stdout(std::io::stderr())
-        .status()
-        .map_err(crate::git::GitError::GitMissing)?;
-    if !status.success() {
-        return Err(
-            Failure::new(ErrorCode::GitFailed, format!("`git fetch {remote}` failed"))
-                .hint("what git says of it is above; without `--fetch` nothing is asked of the remote"),
-        );
-    }
-    // A branch may be ahead of what it follows.
-    let is_ahead = !named.starts_with("refs/remotes/")
-        && git(&[
-            "rev-list",
-            "--count",
-            "--max-count=1",
-            &format!("{named}..{followed}"),
-        ])?
-        .as_deref()
-            == Some("0");
-    Ok(if is_ahead { named } else { followed })
+    let mut progress = context.output.progress();
+    let listener = progress.as_mut().map(|told| told as &mut dyn FnMut(&[u8]));
+    Ok(repository.fetch_followed(&followed, listener)?)
 }

@@ -5,6 +5,8 @@
 //! `refs/tine/+remotes/<remote>/<name>`; what was last put there or taken up from here as `refs/tine/+leases/<remote>/<name>`, the
 //! lease under which it is changed: what somebody else put there since is not overwritten, whether it was seen or not.
 
+mod followed;
+
 use std::path::Path;
 use std::process::Command;
 

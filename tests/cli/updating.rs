@@ -367,10 +367,35 @@ fn what_the_remote_has_is_fetched_first() {
     let there = main_goes_on(&origin, "there again");
     let done = told(&tine, 0, &["update", "work", "--fetch", "--from", "origin/main"]);
     assert_eq!(done["after"], json!(there));
+    // A relative URL is meant from the top, wherever the command runs; a remote's name may have a slash.
+    repo.sh_in(
+        repo.dir(),
+        "ln -s \"$(git remote get-url origin)\" ../their && git remote set-url origin ../their",
+    );
+    repo.git(&["remote", "rename", "origin", "team/them"]);
+    std::fs::create_dir_all(repo.dir().join("deep/er")).unwrap();
+    let there = main_goes_on(&origin, "there a third time");
+    let done = tine.run_in(
+        &repo.dir().join("deep/er"),
+        &["update", "work", "--fetch", "--json"],
+    );
+    assert_eq!(done.status.code(), Some(0), "{}", done.error_text());
+    assert!(done.text().contains(&there), "{}", done.text());
+    let there = main_goes_on(&origin, "there a fourth time");
+    let done = told(
+        &tine,
+        0,
+        &["update", "work", "--fetch", "--from", "team/them/main"],
+    );
+    assert_eq!(done["after"], json!(there));
     origin.sh_in(origin.root(), "mv repo gone");
     let output = tine.run(&["update", "work", "--fetch", "--json"]);
     assert_eq!(output.status.code(), Some(1), "{}", output.error_text());
-    assert!(output.text().contains("\"git-failed\""), "{}", output.text());
+    assert!(
+        output.text().contains("\"remote-unreachable\""),
+        "{}",
+        output.text()
+    );
     origin.sh_in(origin.root(), "mv gone repo");
 }
 
