@@ -201,7 +201,10 @@ impl<'a> ToolRouter<'a> {
         let key = self.file_key(path)?;
         let mut replaced = 0;
         let mut edit = |path: &RepoPath, text: &str| {
-            let Edited { text, replaced: count } = edit::apply(text, edits).map_err(ToolError::edit(path))?;
+            let Edited {
+                text,
+                replaced: count,
+            } = edit::apply(text, edits).map_err(ToolError::edit(path))?;
             replaced = count;
             Ok::<String, ToolError>(text)
         };
@@ -229,7 +232,9 @@ impl<'a> ToolRouter<'a> {
             edit(&path, text).map(String::into_bytes)
         });
         let written = edited.map_err(|error| match error {
-            ToolError::Operation(OperationError::Fs { source, .. }) if matches!(*source, FsError::TooLarge) => {
+            ToolError::Operation(OperationError::Fs { source, .. })
+                if matches!(*source, FsError::TooLarge) =>
+            {
                 ToolError::TooLarge {
                     path: path.clone(),
                     max_bytes: EDIT_MAX,
@@ -269,9 +274,7 @@ impl<'a> ToolRouter<'a> {
             into: to.is_dir,
             parents: true,
         };
-        let moved = active
-            .workspace()
-            .move_path(by, &from.path, &to.path, options)?;
+        let moved = active.workspace().move_path(by, &from.path, &to.path, options)?;
         Ok(Routed::Fork(moved))
     }
 
@@ -322,7 +325,9 @@ impl<'a> ToolRouter<'a> {
                 fork: Some(active.name.clone()),
                 path: self.file_path(active, path, Last::Follow)?,
             })),
-            None if self.has_buffers() => Ok(self.context.checkout_dir.and_then(|dir| in_checkout(dir, path))),
+            None if self.has_buffers() => {
+                Ok(self.context.checkout_dir.and_then(|dir| in_checkout(dir, path)))
+            }
             None => Ok(None),
         }
     }

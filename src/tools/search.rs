@@ -348,7 +348,14 @@ mod tests {
     fn chosen(globs: &[&str]) -> String {
         let globs: Vec<String> = globs.iter().map(|glob| (*glob).to_owned()).collect();
         let globs = Globs::parse(&globs).unwrap();
-        let files = ["a.rs", "b.ts", "src/a.rs", "src/b.tsx", "target/a.rs", "target/x/b.ts"];
+        let files = [
+            "a.rs",
+            "b.ts",
+            "src/a.rs",
+            "src/b.tsx",
+            "target/a.rs",
+            "target/x/b.ts",
+        ];
         let files = files.into_iter().filter(|file| globs.choose(&path(file)));
         files.collect::<Vec<_>>().join(" ")
     }
@@ -379,7 +386,10 @@ mod tests {
 
     #[test]
     fn lines_are_told_without_their_ends_and_long_ones_are_cut() {
-        assert_eq!(lines("b$", b"a b\r\nb c\nb"), [(1, "a b".to_owned()), (3, "b".to_owned())]);
+        assert_eq!(
+            lines("b$", b"a b\r\nb c\nb"),
+            [(1, "a b".to_owned()), (3, "b".to_owned())]
+        );
         assert_eq!(lines("x", &[b'x'; 2000])[0].1.len(), LINE_MAX);
         assert_eq!(lines("b", b"\xff b\n")[0].1, "\u{fffd} b");
         assert_eq!(lines("b", b"b\nb\nb\nb\nb\n").len(), 4, "one more than wanted");

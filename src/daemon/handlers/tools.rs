@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::paths::node_line;
 use crate::daemon::failure::Failure;
 use crate::daemon::protocol::{
-    Answer, FoundLine, Response, Route, SearchRequest, ToolAnswer, ToolContextShown, ToolOperation, ToolRequest,
+    Answer, FoundLine, Response, Route, SearchRequest, ToolAnswer, ToolContextShown, ToolOperation,
+    ToolRequest,
 };
 use crate::daemon::slots::Daemon;
 use crate::daemon::transfer::{Arrived, Outgoing, Transfer};
@@ -113,14 +114,13 @@ impl<'a> Tools<'a> {
                     to: (&moved.to).into(),
                 })
             }
-            ToolOperation::ListDirectory { path, deep } => {
-                routed(router.list_directory(&path.to_bytes(), *deep)?, |_, (path, nodes)| {
-                    ToolAnswer::Entries {
-                        path: (&path).into(),
-                        entries: nodes.into_iter().map(node_line).collect(),
-                    }
-                })
-            }
+            ToolOperation::ListDirectory { path, deep } => routed(
+                router.list_directory(&path.to_bytes(), *deep)?,
+                |_, (path, nodes)| ToolAnswer::Entries {
+                    path: (&path).into(),
+                    entries: nodes.into_iter().map(node_line).collect(),
+                },
+            ),
             ToolOperation::Search(request) => self.search(request)?,
             // No buffer can be open yet in which there is something to merge.
             ToolOperation::MergeBuffer { .. } => ToolAnswer::Passthrough,
@@ -184,18 +184,20 @@ impl<'a> Tools<'a> {
             ignored: request.ignored,
             limit: request.limit,
         };
-        Ok(routed(self.router.search(&options)?, |_, found| ToolAnswer::Found {
-            lines: found
-                .lines
-                .into_iter()
-                .map(|line| FoundLine {
-                    path: (&line.path).into(),
-                    line: line.line,
-                    text: line.text,
-                })
-                .collect(),
-            truncated: found.truncated,
-            too_large: found.too_large.iter().map(Into::into).collect(),
+        Ok(routed(self.router.search(&options)?, |_, found| {
+            ToolAnswer::Found {
+                lines: found
+                    .lines
+                    .into_iter()
+                    .map(|line| FoundLine {
+                        path: (&line.path).into(),
+                        line: line.line,
+                        text: line.text,
+                    })
+                    .collect(),
+                truncated: found.truncated,
+                too_large: found.too_large.iter().map(Into::into).collect(),
+            }
         }))
     }
 }
