@@ -11,6 +11,7 @@ impl From<ToolError> for Failure {
         match error {
             ToolError::Operation(source) => source.into(),
             ToolError::Git(source) => source.into(),
+            ToolError::Store(source) => source.into(),
             ToolError::NoPath => Failure::new(ErrorCode::Usage, message)
                 .hint("`.` is the fork's root, everything else is named from there"),
             ToolError::Path(PathError::Outside(_)) => Failure::new(ErrorCode::PathRefused, message)

@@ -4,6 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::buffers;
 use super::paths::node_line;
 use crate::daemon::failure::Failure;
 use crate::daemon::protocol::{
@@ -14,14 +15,17 @@ use crate::daemon::slots::Daemon;
 use crate::daemon::transfer::{Arrived, Outgoing, Transfer};
 use crate::path::text::PathText;
 use crate::tools::search::SearchOptions;
-use crate::tools::{ActiveFork, Routed, ToolContext, ToolRouter};
+use crate::tools::{ActiveBuffers, ActiveFork, BufferKey, Routed, ToolContext, ToolRouter};
 use crate::workspace::{By, NewContent};
 
 /// Does what a tool asks, where that belongs.
 pub fn answer(daemon: &Arc<Daemon>, by: By<'_>, request: &ToolRequest) -> Response {
     let context = ToolContext {
         fork: None,
-        buffers: request.buffers.then_some(&daemon.buffers),
+        buffers: request.buffers.then_some(ActiveBuffers {
+            buffers: &daemon.buffers,
+            store: &daemon.store,
+        }),
         checkout_dir: daemon.repository.main_checkout(),
     };
     let operation = &request.operation;
@@ -51,7 +55,22 @@ pub fn answer(daemon: &Arc<Daemon>, by: By<'_>, request: &ToolRequest) -> Respon
             answer
         }
     };
+    let answer = match answer {
+        Done::Answer(answer) => answer,
+        // The fork's turn is over: this waits for an editor, who may need it.
+        Done::Merges(key) => {
+            let name = key.path.as_path().to_owned();
+            ToolAnswer::Buffer(buffers::merge(daemon, &key, &name, None)?)
+        }
+    };
     Ok(Answer::Tool(Box::new(answer)))
+}
+
+/// What came of a call while it was the fork's turn.
+enum Done {
+    Answer(ToolAnswer),
+    /// A buffer that is to be merged.
+    Merges(BufferKey),
 }
 
 fn changes(operation: &ToolOperation) -> bool {
@@ -86,9 +105,9 @@ impl<'a> Tools<'a> {
         }
     }
 
-    fn answer(&self, operation: &ToolOperation) -> Result<ToolAnswer, Failure> {
+    fn answer(&self, operation: &ToolOperation) -> Result<Done, Failure> {
         let (by, router) = (self.by, &self.router);
-        Ok(match operation {
+        Ok(Done::Answer(match operation {
             ToolOperation::Context => ToolAnswer::Context(self.context()),
             ToolOperation::ReadFile { path } => self.read(path)?,
             ToolOperation::WriteFile { path, content } => self.write(path, content)?,
@@ -122,9 +141,15 @@ impl<'a> Tools<'a> {
                 },
             ),
             ToolOperation::Search(request) => self.search(request)?,
-            // No buffer can be open yet in which there is something to merge.
-            ToolOperation::MergeBuffer { .. } => ToolAnswer::Passthrough,
-        })
+            ToolOperation::MergeBuffer { path } => {
+                return Ok(
+                    match router.context().buffers.and(router.file_key(&path.to_bytes())?) {
+                        Some(key) => Done::Merges(key),
+                        None => Done::Answer(ToolAnswer::Passthrough),
+                    },
+                );
+            }
+        }))
     }
 
     fn context(&self) -> ToolContextShown {
