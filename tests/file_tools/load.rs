@@ -28,8 +28,9 @@ fn name(file: u64) -> String {
     format!("src/part{}/file{file}.c", file % 5)
 }
 
+/// Always as long: who reads a file to its end does so in several steps, and would find more there than there was.
 fn line(file: u64, line: u64, value: u64) -> String {
-    format!("int value_{file}_{line} = {value};\n")
+    format!("int value_{file}_{line} = {value:08};\n")
 }
 
 #[test]
