@@ -163,10 +163,11 @@ fn every_documented_key_is_printed_and_no_other() {
             "`failures` (remotes that could not be asked), the latter as in `tine list`. A fork of a remote has"
         )
     );
+    let text = repo.dir().join("README.md");
     for (verb, args) in [
-        ("write", &["tools.txt", "--file", "/dev/null"][..]),
+        ("write", &["tools.txt", "--file", path_text(&text)][..]),
         ("read", &["tools.txt"]),
-        ("edit", &["README.md", "--old", "A test", "--new", "The test"]),
+        ("edit", &["tools.txt", "--old", "A test", "--new", "The test"]),
         ("move", &["tools.txt", "moved.txt"]),
         ("delete", &["moved.txt"]),
         ("list", &[]),
