@@ -139,7 +139,11 @@ fn offset(text: &str, position: &Value) -> usize {
     let character = position["character"].as_u64().expect("a character") as usize;
     let start: usize = text.split_inclusive('\n').take(line).map(str::len).sum();
     let rest = &text[start..];
-    start + rest.char_indices().nth(character).map_or(rest.len(), |(at, _)| at)
+    start
+        + rest
+            .char_indices()
+            .nth(character)
+            .map_or(rest.len(), |(at, _)| at)
 }
 
 fn read_message(output: &mut impl BufRead) -> Option<Value> {

@@ -114,20 +114,28 @@ fn an_agents_edits_come_into_neovim_and_leave_cursor_undo_and_the_persons_text()
     agent.edit("notes.txt", "line 2\n", "line 2\nnew\n");
     let with_new = text.replace("line 2\n", "line 2\nnew\n");
     wait_for_text(&neovim, &with_new);
-    assert_eq!(neovim.asks("getcurpos()[1:2]"), json!([9, 3]), "it is at the same text");
+    assert_eq!(
+        neovim.asks("getcurpos()[1:2]"),
+        json!([9, 3]),
+        "it is at the same text"
+    );
     wait_until("it is saved", LIMIT, || buffer(&tine)["saved"] == true);
     assert_eq!(fs::read_to_string(&file).expect("it is there"), with_new);
 
     // One with changes is the person's to save; one undo takes the agent's edit back, and nothing else.
     neovim.runs("call setline(9, 'typed')");
-    wait_until("the agent sees it", LIMIT, || agent.read("notes.txt").contains("typed\n"));
+    wait_until("the agent sees it", LIMIT, || {
+        agent.read("notes.txt").contains("typed\n")
+    });
     agent.edit("notes.txt", "line 1\n", "first\n");
     agent.edit("notes.txt", "line 9\n", "last");
     let typed = with_new.replace("line 8", "typed");
     let both = typed.replace("line 1\n", "first\n").replace("line 9\n", "last");
     wait_for_text(&neovim, &both);
     assert_eq!(fs::read_to_string(&file).expect("it is there"), with_new);
-    wait_until("nothing is left to be merged", LIMIT, || buffer(&tine)["forked"] == false);
+    wait_until("nothing is left to be merged", LIMIT, || {
+        buffer(&tine)["forked"] == false
+    });
     neovim.runs("undo");
     assert!(neovim.text().contains("typed\n"));
     neovim.runs("redo");
@@ -135,9 +143,14 @@ fn an_agents_edits_come_into_neovim_and_leave_cursor_undo_and_the_persons_text()
     wait_until("the agent sees it", LIMIT, || agent.read("notes.txt") == both);
     neovim.runs("write");
     wait_until("it is saved", LIMIT, || buffer(&tine)["saved"] == true);
-    assert_eq!(fs::read_to_string(&file).expect("it is there"), both);
+    // As Vim does, it ends the last line when it writes.
+    let written = both + "\n";
+    assert_eq!(fs::read_to_string(&file).expect("it is there"), written);
+    assert_eq!(agent.read("notes.txt"), written);
     neovim.runs("bwipeout");
-    wait_until("it is closed", LIMIT, || tine.json(&["buffer", "list"]) == json!({"buffers": []}));
+    wait_until("it is closed", LIMIT, || {
+        tine.json(&["buffer", "list"]) == json!({"buffers": []})
+    });
 }
 
 #[test]
@@ -201,7 +214,9 @@ fn texts_without_a_last_line_end_with_carriage_returns_or_without_anything_stay_
         let in_file = fs::read_to_string(&file).expect("it is there");
         assert_eq!(in_file, edited, "of {text:?}");
         drop(neovim);
-        wait_until("it is closed", LIMIT, || tine.json(&["buffer", "list"]) == json!({"buffers": []}));
+        wait_until("it is closed", LIMIT, || {
+            tine.json(&["buffer", "list"]) == json!({"buffers": []})
+        });
         fs::remove_file(repo.root().join("nvim.sock")).expect("it was left");
     }
 }
@@ -223,9 +238,28 @@ fn what_neovim_does_to_a_text_the_daemon_has_too() {
     wait_until("the buffer is open", LIMIT, || buffer(&tine)["saved"] == true);
     let mut agent = Agent::of(&repo, Some("demo"));
     let acts = [
-        "normal! ggOabove", "normal! Gobelow", "normal! ddp", "normal! 3dd", "undo", "redo", "%s/line/LINE/e",
-        "g/3/d", "normal! J", "normal! >>", "1,3move $", "sort", "normal! ggyGP", "$d", "earlier 3", "later 2", "%d",
-        "normal! ixyz", "silent! normal! 5Gp", "set noendofline", "2,4join", "write",
+        "normal! ggOabove",
+        "normal! Gobelow",
+        "normal! ddp",
+        "normal! 3dd",
+        "undo",
+        "redo",
+        "%s/line/LINE/e",
+        "g/3/d",
+        "normal! J",
+        "normal! >>",
+        "1,3move $",
+        "sort",
+        "normal! ggyGP",
+        "$d",
+        "earlier 3",
+        "later 2",
+        "%d",
+        "normal! ixyz",
+        "silent! normal! 5Gp",
+        "set noendofline",
+        "2,4join",
+        "write",
     ];
     for step in 0..40 {
         let act = acts[random.below(acts.len() as u64) as usize];
@@ -235,12 +269,20 @@ fn what_neovim_does_to_a_text_the_daemon_has_too() {
             let seen = agent.read("notes.txt");
             agent.write("notes.txt", &format!("agent {step}\n{seen}"));
         }
-        wait_until(&format!("both have the same after step {step}, {act}"), LIMIT, || {
-            let there = neovim.text();
-            let there = if there == "\n" && neovim.asks("line2byte(2)") == -1 { String::new() } else { there };
-            let buffer = buffer(&tine);
-            buffer["conflicted"] == true || buffer["forked"] == false && agent.read("notes.txt") == there
-        });
+        wait_until(
+            &format!("both have the same after step {step}, {act}"),
+            LIMIT,
+            || {
+                let there = neovim.text();
+                let there = if there == "\n" && neovim.asks("line2byte(2)") == -1 {
+                    String::new()
+                } else {
+                    there
+                };
+                let buffer = buffer(&tine);
+                buffer["conflicted"] == true || buffer["forked"] == false && agent.read("notes.txt") == there
+            },
+        );
         if buffer(&tine)["conflicted"] == true {
             neovim.runs("TineMerge both");
         }
