@@ -32,7 +32,7 @@ pub struct New {
     pub name: String,
 
     /// Only make it; `tine mount` mounts it later
-    #[arg(long, conflicts_with_all = ["allow_other", "suid", "dev", "profile"])]
+    #[arg(long, conflicts_with_all = ["allow_other", "suid", "dev", "profile", "overlay_buffers", "no_overlay_buffers"])]
     pub no_mount: bool,
 
     #[command(flatten)]
@@ -109,6 +109,14 @@ pub struct MountFlags {
     /// What kind of work to mount it for [default: everyday, or as before]
     #[arg(long, value_enum, value_name = "PROFILE")]
     pub profile: Option<ProfileWord>,
+
+    /// Have programs in the mount, git excepted, read what a person has in an editor and has not saved (docs/overlay-buffers.md)
+    #[arg(long, conflicts_with = "no_overlay_buffers")]
+    pub overlay_buffers: bool,
+
+    /// Have them read what is saved, as usual; for a fork that was mounted with --overlay-buffers
+    #[arg(long)]
+    pub no_overlay_buffers: bool,
 }
 
 /// [`MountProfile`] on the command line.
@@ -136,6 +144,8 @@ impl From<&MountFlags> for MountWishes {
             suid: flags.suid,
             dev: flags.dev,
             profile: flags.profile.map(MountProfile::from),
+            overlay_buffers: (flags.overlay_buffers || flags.no_overlay_buffers)
+                .then_some(flags.overlay_buffers),
         }
     }
 }
