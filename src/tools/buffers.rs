@@ -246,13 +246,12 @@ impl State {
         }
     }
 
-    /// The buffer that this session has open.
-    fn own(&mut self, session: u64, key: &BufferKey, name: &Path) -> Result<&mut Open, BufferError> {
-        match self.open.get_mut(key) {
-            Some(open) if open.session == session => Ok(open),
-            Some(_) => Err(BufferError::Taken(name.to_owned())),
-            None => Err(BufferError::NoBuffer(name.to_owned())),
-        }
+    /// The buffer that this session has open by that name.
+    fn own(&mut self, session: u64, name: &Path) -> Result<(BufferKey, &mut Open), BufferError> {
+        let mut all = self.open.iter_mut();
+        let own = all.find(|(_, open)| open.session == session && open.name == name);
+        own.map(|(key, open)| (key.clone(), open))
+            .ok_or_else(|| BufferError::NoBuffer(name.to_owned()))
     }
 }
 
@@ -345,13 +344,14 @@ impl Buffers {
         if !state.sessions.contains_key(&session) {
             return Err(BufferError::NoSession(session));
         }
-        let version = match state.own(session, key, name) {
-            Ok(open) => {
+        let version = match state.open.get_mut(key) {
+            Some(open) if open.session == session => {
                 open.name = name.to_owned();
                 open.buffer.replace(text.into(), saved);
                 open.buffer.version()
             }
-            Err(BufferError::NoBuffer(_)) => {
+            Some(_) => return Err(BufferError::Taken(name.to_owned())),
+            None => {
                 let open = Open {
                     session,
                     name: name.to_owned(),
@@ -362,7 +362,6 @@ impl Buffers {
                 state.open.insert(key.clone(), open);
                 version
             }
-            Err(error) => return Err(error),
         };
         state.go_on(key);
         drop(state);
@@ -374,13 +373,12 @@ impl Buffers {
     pub fn change(
         &self,
         session: u64,
-        key: &BufferKey,
         name: &Path,
         base: Option<u64>,
         new: NewText,
     ) -> Result<u64, BufferError> {
         let mut state = self.state.lock();
-        let open = state.own(session, key, name)?;
+        let (key, open) = state.own(session, name)?;
         let version = open.buffer.version();
         if let Some(named) = base.filter(|base| *base != version) {
             return Err(open.stale(named));
@@ -401,23 +399,16 @@ impl Buffers {
         check_size(name, &text)?;
         open.buffer.change(text.into());
         let version = open.buffer.version();
-        state.go_on(key);
+        state.go_on(&key);
         drop(state);
-        self.announce(key);
+        self.announce(&key);
         Ok(version)
     }
 
     /// The editor has applied the edit that it was told of for the text of version `base`; the next version.
-    pub fn applied(
-        &self,
-        store: &Store,
-        session: u64,
-        key: &BufferKey,
-        name: &Path,
-        base: u64,
-    ) -> Result<u64, BufferError> {
+    pub fn applied(&self, store: &Store, session: u64, name: &Path, base: u64) -> Result<u64, BufferError> {
         let mut state = self.state.lock();
-        let open = state.own(session, key, name)?;
+        let (key, open) = state.own(session, name)?;
         if open.buffer.version() != base {
             return Err(open.stale(base));
         }
@@ -426,53 +417,53 @@ impl Buffers {
         };
         // What was merged by a rule is not what the record says.
         if favored == Favored::Yes
-            && let Err(error) = open.keep(store, key)
+            && let Err(error) = open.keep(store, &key)
         {
             log::warn!("{}: what was merged could not be noted: {error}", name.display());
         }
         let version = open.buffer.version();
-        state.go_on(key);
+        state.go_on(&key);
         drop(state);
-        self.announce(key);
+        self.announce(&key);
         Ok(version)
     }
 
     /// The file holds the text of version `base` now.
-    pub fn saved(
-        &self,
-        store: &Store,
-        session: u64,
-        key: &BufferKey,
-        name: &Path,
-        base: u64,
-    ) -> Result<u64, BufferError> {
+    pub fn saved(&self, store: &Store, session: u64, name: &Path, base: u64) -> Result<u64, BufferError> {
         let mut state = self.state.lock();
-        let open = state.own(session, key, name)?;
+        let (key, open) = state.own(session, name)?;
         if open.buffer.version() != base {
             return Err(open.stale(base));
         }
         open.buffer.saved();
         // A record that stays says what the file has by now: merged into that, it changes nothing.
-        if let Err(error) = open.keep(store, key) {
+        if let Err(error) = open.keep(store, &key) {
             log::warn!("{}: what was saved could not be noted: {error}", name.display());
         }
         drop(state);
-        self.announce(key);
+        self.announce(&key);
         Ok(base)
     }
 
-    /// Closes a buffer that this session has open; the number of the record that keeps what an agent wrote, which is to be
+    /// Which file the session's buffer of that name shows.
+    pub fn key_of(&self, session: u64, name: &Path) -> Result<BufferKey, BufferError> {
+        Ok(self.state.lock().own(session, name)?.0)
+    }
+
+    /// Closes a buffer, if that session has it open; the number of the record that keeps what an agent wrote, which is to be
     /// brought into the file.
-    pub fn close(&self, session: u64, key: &BufferKey, name: &Path) -> Result<Option<u64>, BufferError> {
+    pub fn close(&self, session: u64, key: &BufferKey) -> Option<u64> {
         let mut state = self.state.lock();
-        state.own(session, key, name)?;
-        let record = state.open.remove(key).and_then(|open| open.record);
+        if state.open.get(key)?.session != session {
+            return None;
+        }
+        let open = state.open.remove(key)?;
         if let Some(events) = state.sessions.get_mut(&session) {
-            events.retain(|event| event.name() != name);
+            events.retain(|event| event.name() != open.name);
         }
         drop(state);
         self.announce(key);
-        Ok(record)
+        open.record
     }
 
     /// As [`Buffers::close`], whoever has it open; the editor is told.
