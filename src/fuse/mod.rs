@@ -20,6 +20,7 @@ mod control;
 mod convert;
 mod counters;
 mod device;
+mod entries;
 mod errno;
 mod ioctl;
 pub mod mount;

@@ -14,6 +14,7 @@ use log::{debug, error};
 
 use super::convert::{self, XattrAnswer};
 use super::counters::{Counters, Operation};
+use super::entries::{Entry, Listed, Opening, REMEMBER, ttl};
 use super::errno::{self, Errno};
 use super::ioctl::{self, Ioctl};
 use super::notifier;
@@ -23,82 +24,11 @@ use crate::attr::{Attr, FileKind, Ino, InodeFlags};
 use crate::git::haste;
 use crate::workspace::{Caller, FsError, SetAttr, StatFs, Workspace, is_text_node};
 
-/// How long the kernel may remember names (also missing ones) and attributes: for good. Every change that does not
-/// come through the kernel is announced to it.
-pub(super) const REMEMBER: Duration = Duration::from_secs(u32::MAX as u64);
-/// How long the kernel may remember what is the main checkout's: that changes without anybody telling.
-pub(super) const REMEMBER_CARRIED: Duration = Duration::from_secs(1);
-/// Numbers are never reused, so one generation does.
-pub(super) const GENERATION: u64 = 0;
-
 /// Bytes copied by one request at most, so that one copy does not hold a thread for long. A multiple of the page size.
 const MAX_COPY: u64 = 64 * 1024 * 1024;
 
 /// What a request is answered with.
 pub(super) type Answer<T> = Result<T, Errno>;
-
-/// What a name leads to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
-    /// `None`: nothing is there, which the kernel may remember as well.
-    pub attr: Option<Attr>,
-    /// How long the kernel may remember what the name leads to.
-    pub name_ttl: Duration,
-    /// How long it may remember the attributes.
-    pub attr_ttl: Duration,
-}
-
-impl Entry {
-    /// A name of which the workspace may say that it is carried. A file's attributes are those of its number; a directory
-    /// keeps its number and changes.
-    pub(super) fn new(attr: Option<Attr>, is_carried: bool) -> Entry {
-        Entry {
-            attr,
-            name_ttl: ttl(is_carried),
-            attr_ttl: ttl(is_carried && attr.is_some_and(|attr| attr.kind == FileKind::Directory)),
-        }
-    }
-}
-
-fn ttl(is_carried: bool) -> Duration {
-    match is_carried {
-        true => REMEMBER_CARRIED,
-        false => REMEMBER,
-    }
-}
-
-impl From<Option<Attr>> for Entry {
-    fn from(attr: Option<Attr>) -> Entry {
-        Entry::new(attr, false)
-    }
-}
-
-/// One entry of a directory, `.` and `..` among them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Listed<'a> {
-    pub name: &'a [u8],
-    pub ino: Ino,
-    pub kind: FileKind,
-    /// Where a listing that ends after this entry goes on.
-    pub cookie: u64,
-    /// Whether the main checkout may change it.
-    pub is_carried: bool,
-    /// Whether it leads elsewhere for some: the kernel asks when it is used.
-    pub is_shown: bool,
-}
-
-impl Listed<'_> {
-    pub(super) fn entry(&self, attr: &Attr) -> Entry {
-        let entry = Entry::new(Some(*attr), self.is_carried);
-        match self.is_shown {
-            true => Entry {
-                name_ttl: Duration::ZERO,
-                ..entry
-            },
-            false => entry,
-        }
-    }
-}
 
 /// Why a request is refused.
 enum Refusal {
@@ -153,15 +83,6 @@ pub(super) struct Operations {
     overlay: Option<Overlay>,
 }
 
-/// What opening a file comes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Opening {
-    /// As the mount opens its files.
-    File,
-    /// Its bytes never change: the kernel may keep them.
-    Text,
-}
-
 impl Operations {
     pub(super) fn new(
         workspace: Arc<Workspace>,
@@ -188,7 +109,7 @@ impl Operations {
     /// What changes a file's bytes must come to the file itself.
     fn file_to_change(&self, overlay: &Overlay, caller: Caller, ino: Ino) -> Result<(), Errno> {
         if is_text_node(ino) {
-            return Err(overlay.begin_again(&self.workspace, caller, ino));
+            return Err(overlay.begin_again(caller));
         }
         overlay.came_back(caller);
         Ok(())
@@ -409,6 +330,9 @@ impl Operations {
     ) -> Answer<()> {
         self.call(Operation::Rename, parent, |workspace| {
             let mode = convert::rename_mode(flags)?;
+            if let Some(overlay) = &self.overlay {
+                overlay.check_rename(workspace, caller, [name, new_name])?;
+            }
             self.changing_names(&[(parent, name), (new_parent, new_name)], || {
                 Ok(workspace.rename(caller, parent, name, new_parent, new_name, mode)?)
             })
@@ -475,7 +399,7 @@ impl Operations {
     ) -> Answer<()> {
         self.call(Operation::ReadDir, ino, |workspace| {
             for dot in workspace.dots(ino, cookie)? {
-                if !add(listed_dot(dot)) {
+                if !add(Listed::dot(dot)) {
                     return Ok(());
                 }
             }
@@ -506,7 +430,7 @@ impl Operations {
             };
             for dot in workspace.dots(ino, cookie)? {
                 // The kernel takes these two for what they are and counts no lookup.
-                let listed = listed_dot(dot);
+                let listed = Listed::dot(dot);
                 let attr = Attr {
                     ino: listed.ino,
                     ..workspace.getattr(ino)?
@@ -638,17 +562,6 @@ impl Operations {
                 }
             })
         })
-    }
-}
-
-fn listed_dot((name, ino, cookie): (&'static str, Ino, u64)) -> Listed<'static> {
-    Listed {
-        name: name.as_bytes(),
-        ino,
-        kind: FileKind::Directory,
-        cookie,
-        is_carried: false,
-        is_shown: false,
     }
 }
 

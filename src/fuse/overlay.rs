@@ -5,10 +5,11 @@
 //! LOOKUP ─► git, an editor, somebody unknown ─► the file        each time anew: the kernel may not remember such names
 //!       └─► everybody else ───────────────────► the text's node
 //! OPEN to write, of a text's node ─► ESTALE ─► the kernel looks the name up again, for the same thread ─► the file
+//! RENAME to a shown name ──────────► ESTALE ─► the same: what is moved there is not remembered either
 //! ```
 //!
 //! ESTALE does not reach the program: for that error alone the kernel begins again (`LOOKUP_REVAL`), in open(2) and in all that
-//! changes a file by its path. It needs requests for opening, which only mounts like this have.
+//! changes something by its path. For files it needs requests for opening, which only mounts like this have.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -16,8 +17,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::askers;
+use super::entries::Entry;
 use super::errno::Errno;
-use super::operations::Entry;
 use crate::attr::{FileKind, Ino};
 use crate::layer::store::SeekWhence;
 use crate::workspace::{Caller, Workspace};
@@ -28,8 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What a mount knows beside its workspace.
 #[derive(Default)]
 pub(super) struct Overlay {
-    /// Threads that were told to begin again, with the file they will ask for.
-    writers: Mutex<HashMap<u32, (Ino, Instant)>>,
+    /// Threads that were told to begin again, and when. Until they come back they are led to files only, which the kernel does not
+    /// remember.
+    beginners: Mutex<HashMap<u32, Instant>>,
 }
 
 impl Overlay {
@@ -42,16 +44,15 @@ impl Overlay {
         mut entry: Entry,
     ) -> Entry {
         entry.attr = entry.attr.map(|attr| workspace.uncovered(attr));
-        if !workspace.is_name_shown(name) {
+        let begins_again = self.begins_again(caller);
+        if !begins_again && !workspace.is_name_shown(name) {
             return entry;
         }
         entry.name_ttl = Duration::ZERO;
         let Some(file) = entry.attr.filter(|attr| attr.kind == FileKind::Regular) else {
             return entry;
         };
-        if self.is_to_write(caller, file.ino)
-            || askers::sees_what_is_saved(caller.thread, |process| workspace.is_editor(process))
-        {
+        if begins_again || askers::sees_what_is_saved(caller.thread, |process| workspace.is_editor(process)) {
             return entry;
         }
         if let Some(text) = workspace.lookup_text(parent, name, &file) {
@@ -68,31 +69,44 @@ impl Overlay {
         entry
     }
 
-    /// Has the thread that opened or changes a text's node begin again.
-    pub(super) fn begin_again(&self, workspace: &Workspace, caller: Caller, text: Ino) -> Errno {
-        if let Ok(file) = workspace.file_of_text(text) {
-            let mut writers = self.writers.lock();
-            writers.retain(|_, (_, since)| since.elapsed() < PATIENCE);
-            writers.insert(caller.thread, (file, Instant::now()));
-        }
+    /// Refuses what a thread asks for, which then begins again.
+    pub(super) fn begin_again(&self, caller: Caller) -> Errno {
+        let mut beginners = self.beginners.lock();
+        beginners.retain(|_, since| since.elapsed() < PATIENCE);
+        beginners.insert(caller.thread, Instant::now());
         Errno::ESTALE
     }
 
-    /// The thread has come to the file, or given up.
-    pub(super) fn came_back(&self, caller: Caller) {
-        self.writers.lock().remove(&caller.thread);
+    /// Whether the thread had to begin again, and has.
+    pub(super) fn came_back(&self, caller: Caller) -> bool {
+        self.beginners.lock().remove(&caller.thread).is_some()
     }
 
-    fn is_to_write(&self, caller: Caller, file: Ino) -> bool {
-        let writers = self.writers.lock();
-        let writer = writers.get(&caller.thread);
-        writer.is_some_and(|(ino, since)| *ino == file && since.elapsed() < PATIENCE)
+    fn begins_again(&self, caller: Caller) -> bool {
+        let beginners = self.beginners.lock();
+        let since = beginners.get(&caller.thread);
+        since.is_some_and(|since| since.elapsed() < PATIENCE)
+    }
+
+    /// What the kernel moves it goes on to remember: at a name that is shown it must not.
+    pub(super) fn check_rename(
+        &self,
+        workspace: &Workspace,
+        caller: Caller,
+        names: [&[u8]; 2],
+    ) -> Result<(), Errno> {
+        let is_shown = names.iter().any(|name| workspace.is_name_shown(name));
+        // Whom the kernel cannot name to us cannot be told from others like it.
+        match is_shown && caller.thread != 0 && !self.came_back(caller) {
+            true => Err(self.begin_again(caller)),
+            false => Ok(()),
+        }
     }
 
     /// Runs what takes names away or puts others in their place.
     ///
     /// The kernel counts a file's links by itself, of the node that it has at the name: of a shown name that may be the text's.
-    /// And what it moves it goes on to remember for good, whatever is shown where that comes to.
+    /// And of what is in a directory that it moves it remembers what that was before.
     pub(super) fn changing_names<T, E>(
         &self,
         workspace: &Workspace,

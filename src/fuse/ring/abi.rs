@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use crate::attr::{Attr, FileKind, Ino, Timestamp};
 use crate::fuse::convert::{BLOCK_SIZE, permissions};
+use crate::fuse::entries::{Entry, GENERATION, Listed};
 use crate::fuse::errno::Errno;
-use crate::fuse::operations::{Answer, Entry, GENERATION, Listed};
+use crate::fuse::operations::Answer;
 use crate::sys::fuse_ring::HEADER_LEN;
 use crate::workspace::{Caller, SetAttr, SetTime, StatFs};
 
