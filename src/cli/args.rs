@@ -7,9 +7,9 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::output::Color;
 use super::{
-    apply, branch, cat, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec, fetch, gc,
-    handoff, list, log, ls, merge, mount, mv, new, op, path, push, reset, resolve, restore, revert, review,
-    rm, round, shell, snapshot, snapshots, stat, status, tree, undo, unmount, update, walk, write,
+    apply, branch, buffer, cat, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec, fetch,
+    gc, handoff, list, log, ls, merge, mount, mv, new, op, path, push, reset, resolve, restore, revert,
+    review, rm, round, shell, snapshot, snapshots, stat, status, tree, undo, unmount, update, walk, write,
 };
 
 const MAIN_JOB: &str = "\
@@ -102,6 +102,8 @@ pub enum Verb {
     Handoff(handoff::Handoff),
     #[command(aliases = ["rounds"])]
     Round(round::Round),
+    #[command(aliases = ["buffers"])]
+    Buffer(buffer::Buffer),
     Log(log::Log),
     #[command(aliases = ["snap"])]
     Snapshot(snapshot::Snapshot),

@@ -17,6 +17,7 @@
 mod apply;
 mod args;
 mod branch;
+mod buffer;
 mod cat;
 mod checks;
 mod cherry_pick;
@@ -148,6 +149,7 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Fetch(verb) => fetch::run(verb, &context),
         Verb::Handoff(verb) => handoff::run(verb, &context),
         Verb::Round(verb) => round::run(verb, &context),
+        Verb::Buffer(verb) => buffer::run(verb, &context),
         Verb::Log(verb) => log::run(verb, &context),
         Verb::Snapshot(verb) => snapshot::run(verb, &context),
         Verb::Snapshots(verb) => snapshots::run(verb, &context),

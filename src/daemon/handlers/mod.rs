@@ -151,7 +151,11 @@ pub fn answer(
             force,
             command,
         } => {
-            let options = MoveOptions { force, into };
+            let options = MoveOptions {
+                force,
+                into,
+                parents: false,
+            };
             paths::rename(daemon, by(peer, &command), &fork, (&from, &to), options)
         }
         Request::Remove {
