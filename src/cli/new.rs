@@ -25,7 +25,8 @@ Examples:
   tine new again --from-fork other@before       from one of its snapshots
   tine new ada --from-remote fix-parser         from what was pushed to a git remote
   tine new try --on-unmount discard             throw the changes away when it is unmounted
-  tine new warm --carry target                  see what was built in the main checkout")]
+  tine new warm --carry target                  see what was built in the main checkout
+  tine new pair --overlay-buffers               tests read what you have typed and not saved")]
 pub struct New {
     /// The fork's name: letters, digits, '.', '_' and '-'
     #[arg(value_name = "NAME")]
@@ -110,7 +111,7 @@ pub struct MountFlags {
     #[arg(long, value_enum, value_name = "PROFILE")]
     pub profile: Option<ProfileWord>,
 
-    /// Have programs in the mount, git excepted, read what a person has in an editor and has not saved (docs/overlay-buffers.md)
+    /// Have programs in the mount read what a person has in an editor and has not saved; git sees and records what is saved
     #[arg(long, conflicts_with = "no_overlay_buffers")]
     pub overlay_buffers: bool,
 

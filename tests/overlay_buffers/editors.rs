@@ -97,7 +97,7 @@ fn a_buffer_is_shown_while_it_is_unsaved() {
         tine.json(&["status", "one"])["changes"].as_array().unwrap().len(),
         0
     );
-    tine.ok(&["snapshot", "one", "--name", "kept"]);
+    tine.ok(&["snapshot", "one", "kept"]);
 
     let base = editor.change(&one, "typed and saved\n");
     std::fs::write(one.join("notes.txt"), "typed and saved\n").unwrap();

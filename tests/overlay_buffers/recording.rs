@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use super::support::require_fuse;
+use super::support::{require_fuse, require_program, require_root};
 use super::{SAVED, TYPED, assert_read, overlaid, repo, saved, type_text};
 use tine::workspace::{SnapshotOptions, SnapshotReason};
 
@@ -122,4 +122,26 @@ fn tine_commits_and_keeps_what_is_saved() {
         "saved again"
     );
     assert_read(&fork, "notes.txt", TYPED);
+}
+
+/// As agents' sandboxes are: the daemon sees the processes in it, by other numbers than they have.
+#[test]
+fn a_pid_namespace_beneath_is_looked_into() {
+    require_fuse!();
+    require_program!("unshare");
+    require_root!("make a PID namespace");
+    let repo = repo();
+    let fork = overlaid(&repo, "one");
+    type_text(&fork, "notes.txt", TYPED);
+    let within = |script: &str| {
+        let shell = format!("unshare --pid --fork --mount-proc sh -euc '{script}'");
+        repo.sh_in(fork.path(), &shell)
+    };
+    assert_eq!(within("cat notes.txt"), TYPED.trim_end());
+    assert_eq!(
+        within("git hash-object notes.txt"),
+        repo.git(&["rev-parse", "HEAD:notes.txt"])
+    );
+    within("echo more >> notes.txt");
+    assert_eq!(saved(&fork, "notes.txt"), format!("{SAVED}more\n"));
 }
