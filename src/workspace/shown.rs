@@ -98,7 +98,7 @@ pub fn is_text_node(ino: Ino) -> bool {
 
 impl Workspace {
     /// Shows `text` at `path` from now on, or with `None` what is there. Programs see it when this returns.
-    pub fn show_text(&self, path: &RepoPath, text: Option<&[u8]>) {
+    pub fn show_text(&self, path: &RepoPath, text: Option<Arc<[u8]>>) {
         let ended = {
             let mut table = self.shown.0.lock();
             match text {
@@ -322,18 +322,18 @@ impl Workspace {
 }
 
 impl ShownText {
-    fn new(text: &[u8]) -> ShownText {
+    fn new(text: Arc<[u8]>) -> ShownText {
         ShownText {
-            text: text.into(),
+            text,
             since: Timestamp::now(),
             node: None,
             was_seen: false,
         }
     }
 
-    fn change(&mut self, text: &[u8]) {
-        if *self.text != *text {
-            self.text = text.into();
+    fn change(&mut self, text: Arc<[u8]>) {
+        if !Arc::ptr_eq(&self.text, &text) && self.text != text {
+            self.text = text;
             self.since = after(self.since);
             self.node = None;
         }
