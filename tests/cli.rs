@@ -70,7 +70,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 70] = [
+const VERBS: [&[&str]; 74] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -138,6 +138,10 @@ const VERBS: [&[&str]; 70] = [
     &["undo", "x"],
     &["redo", "x"],
     &["op", "log", "x"],
+    &["buffer", "list"],
+    &["buffer", "show", "f"],
+    &["buffer", "merge", "f"],
+    &["buffer", "serve"],
     &["daemon", "start"],
     &["daemon", "stop"],
     &["daemon", "status"],

@@ -127,8 +127,14 @@ fn bring(daemon: &Daemon, turn: Option<&Turn<'_>>, id: u64) -> Result<(), Failur
         }
         None => {
             let checkout = daemon.repository.main_checkout().ok_or_else(|| {
-                Failure::new(ErrorCode::NoSuchPath, "the repository has no main checkout any more")
-                    .hint(format!("`git worktree list` shows what it has; the text is in {}", daemon.store.dir().display()))
+                Failure::new(
+                    ErrorCode::NoSuchPath,
+                    "the repository has no main checkout any more",
+                )
+                .hint(format!(
+                    "`git worktree list` shows what it has; the text is in {}",
+                    daemon.store.dir().display()
+                ))
             })?;
             bring_into(&InCheckout(checkout), &record)?;
         }
