@@ -47,7 +47,8 @@ fn overlaid(repo: &TestRepo, name: &str) -> TestFork {
 
 /// As the daemon tells of a buffer with unsaved text.
 fn type_text(fork: &TestFork, at: &str, text: &str) {
-    fork.workspace().show_text(&path(at), Some(text.as_bytes()));
+    fork.workspace()
+        .show_text(&path(at), Some(text.as_bytes().into()));
 }
 
 /// As the daemon tells of a buffer that is saved or closed.

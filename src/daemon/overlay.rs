@@ -92,5 +92,5 @@ fn keys_of(daemon: &Daemon, fork: &ForkName) -> Vec<BufferKey> {
 fn show(daemon: &Daemon, workspace: &Workspace, key: &BufferKey) {
     let person = daemon.buffers.person_text(key);
     let unsaved = person.filter(|person| !person.saved);
-    workspace.show_text(&key.path, unsaved.as_ref().map(|person| person.text.as_bytes()));
+    workspace.show_text(&key.path, unsaved.map(|person| person.text.into()));
 }
