@@ -16,7 +16,8 @@ use crate::workspace::SnapshotEvery;
 #[command(after_long_help = "\
 Examples:
   tine mount fix-parser
-  tine mount fix-parser --at /srv/agents/3")]
+  tine mount fix-parser --at /srv/agents/3
+  tine mount fix-parser --overlay-buffers     tests read what you have typed and not saved")]
 pub struct Mount {
     /// The fork
     #[arg(value_name = "NAME")]

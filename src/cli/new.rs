@@ -25,14 +25,15 @@ Examples:
   tine new again --from-fork other@before       from one of its snapshots
   tine new ada --from-remote fix-parser         from what was pushed to a git remote
   tine new try --on-unmount discard             throw the changes away when it is unmounted
-  tine new warm --carry target                  see what was built in the main checkout")]
+  tine new warm --carry target                  see what was built in the main checkout
+  tine new pair --overlay-buffers               tests read what you have typed and not saved")]
 pub struct New {
     /// The fork's name: letters, digits, '.', '_' and '-'
     #[arg(value_name = "NAME")]
     pub name: String,
 
     /// Only make it; `tine mount` mounts it later
-    #[arg(long, conflicts_with_all = ["allow_other", "suid", "dev", "profile"])]
+    #[arg(long, conflicts_with_all = ["allow_other", "suid", "dev", "profile", "overlay_buffers", "no_overlay_buffers"])]
     pub no_mount: bool,
 
     #[command(flatten)]
@@ -109,6 +110,14 @@ pub struct MountFlags {
     /// What kind of work to mount it for [default: everyday, or as before]
     #[arg(long, value_enum, value_name = "PROFILE")]
     pub profile: Option<ProfileWord>,
+
+    /// Have programs in the mount read what a person has in an editor and has not saved; git sees and records what is saved
+    #[arg(long, conflicts_with = "no_overlay_buffers")]
+    pub overlay_buffers: bool,
+
+    /// Have them read what is saved, as usual; for a fork that was mounted with --overlay-buffers
+    #[arg(long)]
+    pub no_overlay_buffers: bool,
 }
 
 /// [`MountProfile`] on the command line.
@@ -136,6 +145,8 @@ impl From<&MountFlags> for MountWishes {
             suid: flags.suid,
             dev: flags.dev,
             profile: flags.profile.map(MountProfile::from),
+            overlay_buffers: (flags.overlay_buffers || flags.no_overlay_buffers)
+                .then_some(flags.overlay_buffers),
         }
     }
 }

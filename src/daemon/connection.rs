@@ -95,7 +95,7 @@ fn serve(daemon: &Arc<Daemon>, stream: &UnixStream) -> io::Result<()> {
     stream.set_read_timeout(Some(TRANSFER_PATIENCE))?;
     stream.set_write_timeout(Some(TRANSFER_PATIENCE))?;
     let mut input = BufReader::new(stream);
-    let editor = Editor::new(daemon);
+    let editor = Editor::new(daemon, peer.pid);
     let mut patience = Some(FIRST_REQUEST_PATIENCE);
     loop {
         if input.buffer().is_empty() && !process::wait_until_readable(stream, patience.take())? {

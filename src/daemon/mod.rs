@@ -20,6 +20,7 @@ mod journal;
 mod killed;
 mod launch;
 pub mod monitor;
+mod overlay;
 mod place;
 mod points;
 mod policy;

@@ -13,7 +13,7 @@ use super::failure::{ErrorCode, Failure};
 use super::handlers::{self, Insistence};
 use super::launch::Reporter;
 use super::slots::Daemon;
-use super::{connection, handoffs, journal, socket, transfer};
+use super::{connection, handoffs, journal, overlay, socket, transfer};
 use crate::git::{Repository, program};
 use crate::sys::{mapping, memory, process};
 use crate::workspace::Store;
@@ -77,6 +77,7 @@ pub fn run_with(common_dir: &Path, options: &ServerOptions) -> Result<(), Failur
     if let Err(error) = process::raise_open_files_limit() {
         log::warn!("the limit of open files stays: {error}");
     }
+    overlay::follow_buffers(&daemon);
     handlers::recover(&daemon);
     handlers::buffers::recover(&daemon);
     handoffs::recover(&daemon);

@@ -1,8 +1,9 @@
 //! What the daemon has in memory: one slot for each fork, with its open file system and its mount.
 //!
 //! Lock order: `stopped` → `rounds` → `reviews` → [`Daemon::slots`] (let go of at once) → a slot's `turn` → `branches` → that of `handoffs`, or
-//! the slot's `state` → whatever store, workspace and mount lock themselves. `turn` is held for the whole of a request that changes a fork and is what
-//! serialises those; `state` is held for moments only, never while waiting for a mount, a disk or a lock of the left.
+//! that of `overlays` → the slot's `state` → whatever store, workspace and mount lock themselves. `turn` is held for the whole of a
+//! request that changes a fork and is what serialises those; `state` is held for moments only, never while waiting for a mount, a
+//! disk or a lock of the left.
 //!
 //! A mount ends for one of two reasons, and [`Ending`] decides which: because the daemon unmounts it, or because
 //! somebody else did (`umount`, `fusermount3 -u`). In the second case the fork's policy is applied once, by whoever has
@@ -19,6 +20,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::failure::{ErrorCode, Failure};
 use super::handoffs::Handoffs;
+use super::overlay::{self, Overlays};
 use super::presence::Presence;
 use super::{monitor, place, policy, room};
 use crate::attr::Timestamp;
@@ -59,6 +61,8 @@ pub struct Daemon {
     pub branches: Mutex<()>,
     /// Internally synchronised.
     pub buffers: Buffers,
+    /// Internally synchronised.
+    pub overlays: Overlays,
 }
 
 /// One fork in memory.
@@ -165,6 +169,7 @@ impl Daemon {
             handoffs: Handoffs::default(),
             branches: Mutex::new(()),
             buffers: Buffers::default(),
+            overlays: Overlays::default(),
         }
     }
 
@@ -290,6 +295,12 @@ impl Slot {
             .mounted
             .as_ref()
             .map(|mounted| mounted.mount.dir().to_owned())
+    }
+
+    /// How the fork is mounted now.
+    pub fn mount_settings(&self) -> Option<MountSettings> {
+        let state = self.state.lock();
+        state.mounted.as_ref().map(|mounted| mounted.settings)
     }
 
     /// The open fork, while it is mounted.
@@ -494,6 +505,8 @@ impl Turn<'_> {
             settings,
         });
         state.trouble = None;
+        drop(state);
+        overlay::show_all(self.daemon, self.slot);
         Ok(())
     }
 

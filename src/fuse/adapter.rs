@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fuser::{
     AccessFlags, BackingId, BsdFileFlags, CopyFileRangeFlags, FileHandle, FileType, Filesystem, FopenFlags,
@@ -22,9 +22,11 @@ use log::debug;
 use self::convert::NEGATIVE_ATTR;
 use super::convert::{XattrAnswer, permissions};
 use super::counters::Operation;
+use super::entries::{Entry, GENERATION, Opening};
+use super::errno::Errno;
 use super::negotiate;
 use super::opens::{Access, Opened, Opens};
-use super::operations::{Answer, Entry, GENERATION, Operations, REMEMBER};
+use super::operations::{Answer, Operations};
 use super::transport::RingWish;
 use crate::attr::{Attr, Ino};
 use crate::workspace::{MountProfile, SetAttr};
@@ -46,9 +48,9 @@ fn answer_entry(answer: Answer<Entry>, reply: ReplyEntry) {
     });
 }
 
-fn answer_attr(answer: Answer<Attr>, reply: ReplyAttr) {
-    answer!(answer, reply, |attr| reply
-        .attr(&REMEMBER, &convert::file_attr(&attr)));
+fn answer_attr(answer: Answer<(Attr, Duration)>, reply: ReplyAttr) {
+    answer!(answer, reply, |(attr, ttl)| reply
+        .attr(&ttl, &convert::file_attr(&attr)));
 }
 
 fn answer_data(answer: Answer<Vec<u8>>, reply: ReplyData) {
@@ -69,6 +71,9 @@ fn answer_xattr(answer: Answer<XattrAnswer>, reply: ReplyXattr) {
         XattrAnswer::Data(value) => reply.data(&value),
     });
 }
+
+/// Of a file for which there is nothing to be remembered until it is closed.
+const NO_HANDLE: FileHandle = FileHandle(0);
 
 /// What `fuser` calls.
 pub(super) struct Adapter {
@@ -121,8 +126,11 @@ impl Filesystem for Adapter {
         Ok(())
     }
 
-    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self.operations.lookup(convert::ino(parent), name.as_bytes());
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let caller = convert::caller(request);
+        let found = self
+            .operations
+            .lookup(caller, convert::ino(parent), name.as_bytes());
         answer_entry(found, reply);
     }
 
@@ -131,9 +139,7 @@ impl Filesystem for Adapter {
     }
 
     fn getattr(&self, _request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        let answer = self.operations.getattr(convert::ino(ino));
-        answer!(answer, reply, |(attr, ttl)| reply
-            .attr(&ttl, &convert::file_attr(&attr)));
+        answer_attr(self.operations.getattr(convert::ino(ino)), reply);
     }
 
     fn setattr(
@@ -252,13 +258,18 @@ impl Filesystem for Adapter {
         answer_entry(self.operations.link(caller, ino, new_parent, new_name), reply);
     }
 
-    fn open(&self, _request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let Some(opens) = &self.opens else {
-            return reply.error(self.operations.leave_to_kernel(Operation::Open).into());
-        };
-        self.operations.count(Operation::Open);
+    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let ino = convert::ino(ino);
         let only_to_read = flags.acc_mode() == OpenAccMode::O_RDONLY;
+        let opening = self.operations.open(convert::caller(request), ino, !only_to_read);
+        let opens = match (opening, &self.opens) {
+            (Ok(Opening::Text), _) | (Ok(Opening::File), None) => {
+                return reply.opened(NO_HANDLE, FopenFlags::FOPEN_KEEP_CACHE);
+            }
+            (Err(errno), None) => return reply.error(errno.into()),
+            (Err(errno), Some(_)) if errno != Errno::ENOSYS => return reply.error(errno.into()),
+            (_, Some(opens)) => opens,
+        };
         let handle = |access: Access| FileHandle(access.handle());
         match opens.open(ino, only_to_read, || self.back(ino, &reply)) {
             Opened::Cached { keep: true } => {
@@ -414,7 +425,7 @@ impl Filesystem for Adapter {
             .operations
             .readdirplus(convert::ino(ino), offset, &mut |entry, attr| {
                 let (number, name) = (INodeNo(entry.ino.0), OsStr::from_bytes(entry.name));
-                let ttl = Entry::new(Some(*attr), entry.is_carried).name_ttl;
+                let ttl = entry.entry(attr).name_ttl;
                 let (attr, generation) = (convert::file_attr(attr), Generation(GENERATION));
                 !reply.add(number, entry.cookie, name, &ttl, &attr, generation)
             });

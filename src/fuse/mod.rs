@@ -10,14 +10,17 @@
 //!   ├─────► adapter    one transport: `fuser`, reading and writing /dev/fuse ──► negotiate
 //!   └─────► ring       the other: a ring of io_uring for each CPU
 //!             └─► operations   for both: what each request does, on a workspace ──► convert, ioctl, errno, counters
+//!                   └─► overlay   what a name leads to where unsaved text is shown ──► askers
 //! users                who keeps a mount busy
 //! ```
 
 mod adapter;
+mod askers;
 mod control;
 mod convert;
 mod counters;
 mod device;
+mod entries;
 mod errno;
 mod ioctl;
 pub mod mount;
@@ -25,6 +28,7 @@ mod negotiate;
 mod notifier;
 mod opens;
 mod operations;
+mod overlay;
 mod place;
 mod priming;
 mod ring;
@@ -33,6 +37,7 @@ mod tests;
 mod transport;
 mod users;
 
+pub use askers::process_and_above;
 pub use mount::{Mount, MountError, MountOptions, UnmountMode, cut_off, detach_stale, has_lost_daemon};
 pub use transport::{RINGS_PARAMETER, Transport, TransportChoice, UnknownTransport};
 pub use users::{users_of, users_of_each};

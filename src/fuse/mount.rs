@@ -153,7 +153,12 @@ impl Mount {
         let (uid, gid) = (effective_uid(), effective_gid());
         let counters = Arc::new(Counters::new());
         let priming = PrimingFile::new(uid, gid);
-        let operations = Operations::new(workspace.clone(), counters.clone(), priming.clone());
+        let operations = Operations::new(
+            workspace.clone(),
+            counters.clone(),
+            priming.clone(),
+            options.settings.overlay_buffers,
+        );
         let operations = Arc::new(operations);
         let wish = transport::wish(options, &operations)?;
         let adapter = Adapter::new(

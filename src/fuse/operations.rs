@@ -2,8 +2,8 @@
 //! goes wrong becomes an errno. A transport decodes a request, calls one method here, and encodes the answer.
 //!
 //! `opendir`, `flush` and `create` answer ENOSYS, once each: the kernel then does them by itself (create as mknod followed
-//! by an open). So does `open`, which then costs nothing, unless the mount is for large files ([`super::opens`]). No
-//! operation needs a handle: a node lives until the kernel forgets it.
+//! by an open). So does `open`, which then costs nothing, unless the mount is for large files ([`super::opens`]) or shows
+//! texts that are not saved ([`super::overlay`]). No operation needs a handle: a node lives until the kernel forgets it.
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,75 +14,21 @@ use log::{debug, error};
 
 use super::convert::{self, XattrAnswer};
 use super::counters::{Counters, Operation};
+use super::entries::{Entry, Listed, Opening, REMEMBER, ttl};
 use super::errno::{self, Errno};
 use super::ioctl::{self, Ioctl};
 use super::notifier;
+use super::overlay::{self, Overlay};
 use super::priming::PrimingFile;
 use crate::attr::{Attr, FileKind, Ino, InodeFlags};
 use crate::git::haste;
-use crate::workspace::{Caller, FsError, SetAttr, StatFs, Workspace};
-
-/// How long the kernel may remember names (also missing ones) and attributes: for good. Every change that does not
-/// come through the kernel is announced to it.
-pub(super) const REMEMBER: Duration = Duration::from_secs(u32::MAX as u64);
-/// How long the kernel may remember what is the main checkout's: that changes without anybody telling.
-pub(super) const REMEMBER_CARRIED: Duration = Duration::from_secs(1);
-/// Numbers are never reused, so one generation does.
-pub(super) const GENERATION: u64 = 0;
+use crate::workspace::{Caller, FsError, SetAttr, StatFs, Workspace, is_text_node};
 
 /// Bytes copied by one request at most, so that one copy does not hold a thread for long. A multiple of the page size.
 const MAX_COPY: u64 = 64 * 1024 * 1024;
 
 /// What a request is answered with.
 pub(super) type Answer<T> = Result<T, Errno>;
-
-/// What a name leads to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
-    /// `None`: nothing is there, which the kernel may remember as well.
-    pub attr: Option<Attr>,
-    /// How long the kernel may remember what the name leads to.
-    pub name_ttl: Duration,
-    /// How long it may remember the attributes.
-    pub attr_ttl: Duration,
-}
-
-impl Entry {
-    /// A name of which the workspace may say that it is carried. A file's attributes are those of its number; a directory
-    /// keeps its number and changes.
-    pub(super) fn new(attr: Option<Attr>, is_carried: bool) -> Entry {
-        Entry {
-            attr,
-            name_ttl: ttl(is_carried),
-            attr_ttl: ttl(is_carried && attr.is_some_and(|attr| attr.kind == FileKind::Directory)),
-        }
-    }
-}
-
-fn ttl(is_carried: bool) -> Duration {
-    match is_carried {
-        true => REMEMBER_CARRIED,
-        false => REMEMBER,
-    }
-}
-
-impl From<Option<Attr>> for Entry {
-    fn from(attr: Option<Attr>) -> Entry {
-        Entry::new(attr, false)
-    }
-}
-
-/// One entry of a directory, `.` and `..` among them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Listed<'a> {
-    pub name: &'a [u8],
-    pub ino: Ino,
-    pub kind: FileKind,
-    /// Where a listing that ends after this entry goes on.
-    pub cookie: u64,
-    /// Whether the main checkout may change it.
-    pub is_carried: bool,
-}
 
 /// Why a request is refused.
 enum Refusal {
@@ -133,6 +79,8 @@ pub(super) struct Operations {
     workspace: Arc<Workspace>,
     counters: Arc<Counters>,
     priming: PrimingFile,
+    /// Where texts are shown that are not saved.
+    overlay: Option<Overlay>,
 }
 
 impl Operations {
@@ -140,12 +88,70 @@ impl Operations {
         workspace: Arc<Workspace>,
         counters: Arc<Counters>,
         priming: PrimingFile,
+        shows_texts: bool,
     ) -> Operations {
         Operations {
             workspace,
             counters,
             priming,
+            overlay: shows_texts.then(Overlay::default),
         }
+    }
+
+    /// The file of a text that is shown; any other number itself.
+    fn file(&self, ino: Ino) -> Result<Ino, FsError> {
+        match &self.overlay {
+            Some(_) => self.workspace.file_of_text(ino),
+            None => Ok(ino),
+        }
+    }
+
+    /// What changes a file's bytes must come to the file itself.
+    fn file_to_change(&self, overlay: &Overlay, caller: Caller, ino: Ino) -> Result<(), Errno> {
+        if is_text_node(ino) {
+            return Err(overlay.begin_again(caller));
+        }
+        overlay.came_back(caller);
+        Ok(())
+    }
+
+    fn is_text(&self, ino: Ino) -> bool {
+        self.overlay.is_some() && is_text_node(ino)
+    }
+
+    /// A name that was made.
+    fn made(&self, name: &[u8], attr: Attr) -> Entry {
+        let entry = Some(attr).into();
+        match &self.overlay {
+            Some(overlay) => overlay.made(&self.workspace, name, entry),
+            None => entry,
+        }
+    }
+
+    /// Runs what takes these names away or puts others in their place.
+    fn changing_names<T>(
+        &self,
+        names: &[(Ino, &[u8])],
+        change: impl FnOnce() -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        match &self.overlay {
+            Some(overlay) => overlay.changing_names(&self.workspace, names, change),
+            None => change(),
+        }
+    }
+
+    /// Where opening a file is a request; ENOSYS elsewhere.
+    pub(super) fn open(&self, caller: Caller, ino: Ino, to_write: bool) -> Answer<Opening> {
+        let Some(overlay) = &self.overlay else {
+            return Err(self.leave_to_kernel(Operation::Open));
+        };
+        self.call(Operation::Open, ino, |_| {
+            if to_write || !is_text_node(ino) {
+                self.file_to_change(overlay, caller, ino)?;
+                return Ok(Opening::File);
+            }
+            Ok(Opening::Text)
+        })
     }
 
     /// Runs the request and counts it, unless somebody else will have to run it.
@@ -195,7 +201,7 @@ impl Operations {
         });
     }
 
-    pub(super) fn lookup(&self, parent: Ino, name: &[u8]) -> Answer<Entry> {
+    pub(super) fn lookup(&self, caller: Caller, parent: Ino, name: &[u8]) -> Answer<Entry> {
         if self.priming.is(parent, name) {
             return Ok(Entry {
                 attr: Some(self.priming.attr()),
@@ -205,7 +211,11 @@ impl Operations {
         }
         self.call(Operation::Lookup, parent, |workspace| {
             let (attr, is_carried) = workspace.lookup_untold(parent, name)?;
-            Ok(Entry::new(attr, is_carried))
+            let entry = Entry::new(attr, is_carried);
+            Ok(match &self.overlay {
+                Some(overlay) => overlay.looked_up(workspace, caller, (parent, name), entry),
+                None => entry,
+            })
         })
     }
 
@@ -215,7 +225,10 @@ impl Operations {
             return;
         }
         let _ = self.call(Operation::Forget, ino, |workspace| {
-            workspace.forget(ino, lookups);
+            match self.is_text(ino) {
+                true => workspace.forget_text(ino, lookups),
+                false => workspace.forget(ino, lookups),
+            }
             Ok(())
         });
     }
@@ -226,16 +239,42 @@ impl Operations {
             return Ok((self.priming.attr(), REMEMBER));
         }
         self.call(Operation::GetAttr, ino, |workspace| {
-            let attr = workspace.getattr(ino)?;
+            if self.is_text(ino) {
+                return Ok((workspace.getattr_of_text(ino)?, Duration::ZERO));
+            }
+            let attr = self.with_time(workspace.getattr(ino)?);
             let is_carried = attr.kind == FileKind::Directory && workspace.is_carried(ino);
             Ok((attr, ttl(is_carried)))
         })
     }
 
-    pub(super) fn setattr(&self, caller: Caller, ino: Ino, set: &SetAttr) -> Answer<Attr> {
+    pub(super) fn setattr(&self, caller: Caller, ino: Ino, set: &SetAttr) -> Answer<(Attr, Duration)> {
         self.call(Operation::SetAttr, ino, |workspace| {
-            Ok(workspace.setattr(caller, ino, set)?)
+            let Some(overlay) = &self.overlay else {
+                return Ok((workspace.setattr(caller, ino, set)?, REMEMBER));
+            };
+            if set.size.is_some() {
+                self.file_to_change(overlay, caller, ino)?;
+            }
+            let file = workspace.file_of_text(ino)?;
+            if set.mtime.is_some() {
+                workspace.forget_uncovered(file);
+            }
+            let attr = workspace.setattr(caller, file, set)?;
+            if file == ino {
+                return Ok((workspace.uncovered(attr), REMEMBER));
+            }
+            workspace.announce_shown(&[file]);
+            Ok((workspace.getattr_of_text(ino)?, Duration::ZERO))
         })
+    }
+
+    /// A file's attributes, with the time that it has where a text was shown.
+    fn with_time(&self, attr: Attr) -> Attr {
+        match &self.overlay {
+            Some(_) => self.workspace.uncovered(attr),
+            None => attr,
+        }
     }
 
     pub(super) fn readlink(&self, ino: Ino) -> Answer<Vec<u8>> {
@@ -251,19 +290,19 @@ impl Operations {
         rdev: u32,
     ) -> Answer<Entry> {
         self.call(Operation::MkNod, parent, |workspace| {
-            Ok(Some(workspace.mknod(caller, parent, name, mode, rdev)?).into())
+            Ok(self.made(name, workspace.mknod(caller, parent, name, mode, rdev)?))
         })
     }
 
     pub(super) fn mkdir(&self, caller: Caller, parent: Ino, name: &[u8], mode: u32) -> Answer<Entry> {
         self.call(Operation::MkDir, parent, |workspace| {
-            Ok(Some(workspace.mkdir(caller, parent, name, mode)?).into())
+            Ok(self.made(name, workspace.mkdir(caller, parent, name, mode)?))
         })
     }
 
     pub(super) fn unlink(&self, caller: Caller, parent: Ino, name: &[u8]) -> Answer<()> {
         self.call(Operation::Unlink, parent, |workspace| {
-            Ok(workspace.unlink(caller, parent, name)?)
+            self.changing_names(&[(parent, name)], || Ok(workspace.unlink(caller, parent, name)?))
         })
     }
 
@@ -275,7 +314,7 @@ impl Operations {
 
     pub(super) fn symlink(&self, caller: Caller, parent: Ino, name: &[u8], target: &[u8]) -> Answer<Entry> {
         self.call(Operation::Symlink, parent, |workspace| {
-            Ok(Some(workspace.symlink(caller, parent, name, target)?).into())
+            Ok(self.made(name, workspace.symlink(caller, parent, name, target)?))
         })
     }
 
@@ -291,13 +330,19 @@ impl Operations {
     ) -> Answer<()> {
         self.call(Operation::Rename, parent, |workspace| {
             let mode = convert::rename_mode(flags)?;
-            Ok(workspace.rename(caller, parent, name, new_parent, new_name, mode)?)
+            if let Some(overlay) = &self.overlay {
+                overlay.check_rename(workspace, caller, [name, new_name])?;
+            }
+            self.changing_names(&[(parent, name), (new_parent, new_name)], || {
+                Ok(workspace.rename(caller, parent, name, new_parent, new_name, mode)?)
+            })
         })
     }
 
     pub(super) fn link(&self, caller: Caller, ino: Ino, new_parent: Ino, new_name: &[u8]) -> Answer<Entry> {
         self.call(Operation::Link, ino, |workspace| {
-            Ok(Some(workspace.link(caller, ino, new_parent, new_name)?).into())
+            let file = self.file(ino)?;
+            Ok(self.made(new_name, workspace.link(caller, file, new_parent, new_name)?))
         })
     }
 
@@ -306,13 +351,16 @@ impl Operations {
         // The kernel asks where it does not check permissions: of whoever may read and write everything.
         self.call(Operation::Access, ino, |workspace| match mask & libc::X_OK {
             0 => Ok(()),
-            _ => Ok(workspace.check_executable(ino)?),
+            _ => Ok(workspace.check_executable(self.file(ino)?)?),
         })
     }
 
     /// Answers how much was read, which is less than fits only at the end of the file.
     pub(super) fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
         self.call(Operation::Read, ino, |workspace| {
+            if self.is_text(ino) {
+                return Ok(overlay::read_text(&workspace.text_of(ino)?, offset, buffer));
+            }
             Ok(workspace.read_into(ino, offset, buffer)?)
         })
     }
@@ -333,7 +381,9 @@ impl Operations {
     }
 
     pub(super) fn fsync(&self, ino: Ino) -> Answer<()> {
-        self.call(Operation::Fsync, ino, |workspace| Ok(workspace.fsync(ino)?))
+        self.call(Operation::Fsync, ino, |workspace| {
+            Ok(workspace.fsync(self.file(ino)?)?)
+        })
     }
 
     pub(super) fn fsyncdir(&self, ino: Ino) -> Answer<()> {
@@ -349,7 +399,7 @@ impl Operations {
     ) -> Answer<()> {
         self.call(Operation::ReadDir, ino, |workspace| {
             for dot in workspace.dots(ino, cookie)? {
-                if !add(listed_dot(dot)) {
+                if !add(Listed::dot(dot)) {
                     return Ok(());
                 }
             }
@@ -360,6 +410,7 @@ impl Operations {
                     kind: entry.kind,
                     cookie: entry.cookie,
                     is_carried: entry.is_carried,
+                    is_shown: false,
                 })
             })?)
         })
@@ -373,9 +424,13 @@ impl Operations {
         add: &mut dyn FnMut(Listed<'_>, &Attr) -> bool,
     ) -> Answer<()> {
         self.call(Operation::ReadDirPlus, ino, |workspace| {
+            let shown = match &self.overlay {
+                Some(_) => workspace.shown_in(ino),
+                None => Vec::new(),
+            };
             for dot in workspace.dots(ino, cookie)? {
                 // The kernel takes these two for what they are and counts no lookup.
-                let listed = listed_dot(dot);
+                let listed = Listed::dot(dot);
                 let attr = Attr {
                     ino: listed.ino,
                     ..workspace.getattr(ino)?
@@ -391,8 +446,9 @@ impl Operations {
                     kind: entry.kind,
                     cookie: entry.cookie,
                     is_carried: entry.is_carried,
+                    is_shown: shown.iter().any(|name| *name == entry.name.as_bytes()),
                 };
-                add(listed, &attr)
+                add(listed, &self.with_time(attr))
             })?)
         })
     }
@@ -412,14 +468,14 @@ impl Operations {
     ) -> Answer<()> {
         self.call(Operation::SetXattr, ino, |workspace| {
             let mode = convert::xattr_mode(flags)?;
-            Ok(workspace.setxattr(caller, ino, name, value, mode)?)
+            Ok(workspace.setxattr(caller, self.file(ino)?, name, value, mode)?)
         })
     }
 
     /// `size` is that of the caller's buffer.
     pub(super) fn getxattr(&self, caller: Caller, ino: Ino, name: &[u8], size: u32) -> Answer<XattrAnswer> {
         self.call(Operation::GetXattr, ino, |workspace| {
-            let value = workspace.getxattr(caller, ino, name)?;
+            let value = workspace.getxattr(caller, self.file(ino)?, name)?;
             Ok(convert::xattr_answer(value, size)?)
         })
     }
@@ -428,7 +484,7 @@ impl Operations {
     pub(super) fn listxattr(&self, caller: Caller, ino: Ino, size: u32) -> Answer<XattrAnswer> {
         self.call(Operation::ListXattr, ino, |workspace| {
             let mut list = Vec::new();
-            for name in workspace.listxattr(caller, ino)? {
+            for name in workspace.listxattr(caller, self.file(ino)?)? {
                 list.extend_from_slice(&name);
                 list.push(0);
             }
@@ -438,7 +494,7 @@ impl Operations {
 
     pub(super) fn removexattr(&self, caller: Caller, ino: Ino, name: &[u8]) -> Answer<()> {
         self.call(Operation::RemoveXattr, ino, |workspace| {
-            Ok(workspace.removexattr(caller, ino, name)?)
+            Ok(workspace.removexattr(caller, self.file(ino)?, name)?)
         })
     }
 
@@ -456,7 +512,10 @@ impl Operations {
             let whence = convert::seek_whence(whence)?;
             // lseek(2): an offset before the beginning is ENXIO, as one past the end is.
             let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
-            let found = workspace.seek(ino, offset, whence)?;
+            let found = match self.is_text(ino) {
+                true => overlay::seek_text(&workspace.text_of(ino)?, offset, whence)?,
+                false => workspace.seek(ino, offset, whence)?,
+            };
             i64::try_from(found).map_err(|_| Errno::EOVERFLOW.into())
         })
     }
@@ -474,6 +533,10 @@ impl Operations {
             if flags != 0 {
                 return Err(Errno::EINVAL.into());
             }
+            if self.is_text(from) {
+                // The kernel then reads and writes by itself.
+                return Err(Errno::EXDEV.into());
+            }
             let len = len.min(MAX_COPY);
             let unprivileged = unprivileged(caller);
             let copied = workspace.copy_range(from, from_offset, to, to_offset, len, unprivileged)?;
@@ -484,6 +547,7 @@ impl Operations {
     /// Answers what the program's structure shall hold.
     pub(super) fn ioctl(&self, caller: Caller, ino: Ino, command: u32, data: &[u8]) -> Answer<Vec<u8>> {
         self.call(Operation::Ioctl, ino, |workspace| {
+            let ino = self.file(ino)?;
             Ok(match ioctl::decode(command, data)? {
                 Ioctl::GetFlags => ioctl::flags(workspace.flags(ino)?),
                 Ioctl::GetExtended => ioctl::extended(workspace.flags(ino)?),
@@ -498,16 +562,6 @@ impl Operations {
                 }
             })
         })
-    }
-}
-
-fn listed_dot((name, ino, cookie): (&'static str, Ino, u64)) -> Listed<'static> {
-    Listed {
-        name: name.as_bytes(),
-        ino,
-        kind: FileKind::Directory,
-        cookie,
-        is_carried: false,
     }
 }
 

@@ -186,6 +186,8 @@ pub struct MountSettings {
     /// Device nodes lead to devices. Root's to allow.
     pub dev: bool,
     pub profile: MountProfile,
+    /// Text that a person has in an editor and has not saved is shown in place of what is in the file.
+    pub overlay_buffers: bool,
 }
 
 /// What somebody who mounts a fork asks for, beside the settings that it has.
@@ -196,10 +198,11 @@ pub struct MountWishes {
     pub suid: bool,
     pub dev: bool,
     pub profile: Option<MountProfile>,
+    pub overlay_buffers: Option<bool>,
 }
 
 impl MountSettings {
-    /// What was allowed stays allowed.
+    /// What was allowed stays allowed; of the rest the wish counts.
     #[must_use]
     pub fn with(self, wishes: MountWishes) -> MountSettings {
         MountSettings {
@@ -207,6 +210,7 @@ impl MountSettings {
             suid: self.suid || wishes.suid,
             dev: self.dev || wishes.dev,
             profile: wishes.profile.unwrap_or(self.profile),
+            overlay_buffers: wishes.overlay_buffers.unwrap_or(self.overlay_buffers),
         }
     }
 }

@@ -23,6 +23,7 @@ use super::error::FsError;
 use super::inodes::{BaseRef, InodeTable, LowerRef};
 use super::operations::journal::Journal;
 use super::ops::StatFs;
+use super::shown::Shown;
 use crate::attr::{Attr, FileKind, Ino, InoMap};
 use crate::git::{Base, BaseDir, TreeEntryKind};
 use crate::layer::{
@@ -55,6 +56,7 @@ pub struct Workspace {
     listener: RwLock<Option<Listener>>,
     /// Held during an operation.
     pub(super) journal: Mutex<Journal>,
+    pub(super) shown: Shown,
     /// Held during a sync, so that whoever finds the layer clean knows that it is on the disk.
     syncing: Mutex<()>,
 }
@@ -138,6 +140,7 @@ impl Workspace {
             inodes: InodeTable::default(),
             listener: RwLock::new(None),
             journal: Mutex::default(),
+            shown: Shown::default(),
             syncing: Mutex::new(()),
         })
     }
@@ -214,8 +217,10 @@ impl Workspace {
         }
     }
 
-    /// Gives back all lookups and pins: the kernel sends nothing when a mount ends. Nodes without links are freed.
+    /// Gives back all lookups and pins: the kernel sends nothing when a mount ends. Nodes without links are freed, and no text
+    /// is shown any more.
     pub fn forget_all(&self) {
+        self.show_nothing();
         let mut state = self.state.write();
         self.inodes.forget_all();
         state.pins.clear();
@@ -381,7 +386,12 @@ impl Workspace {
     pub(super) fn announce(&self, changes: impl IntoIterator<Item = Invalidation>) {
         let listener = self.listener.read().clone();
         if let Some(listener) = listener {
-            let changes: Vec<Invalidation> = changes.into_iter().collect();
+            let mut changes: Vec<Invalidation> = changes.into_iter().collect();
+            let is_name = |change: &Invalidation| matches!(change, Invalidation::Entry { .. });
+            if self.shows_texts() && changes.iter().any(is_name) {
+                // Another directory may stand where a path leads that is shown.
+                changes.extend(self.shown_names());
+            }
             if !changes.is_empty() {
                 listener(changes);
             }

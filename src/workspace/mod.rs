@@ -30,6 +30,7 @@ mod operations;
 pub mod ops;
 mod paths;
 mod privileges;
+mod shown;
 pub mod snapshot;
 pub mod standing;
 pub mod store;
@@ -54,6 +55,7 @@ pub use operations::{
     SwitchMove, TakenBack, Undoes, UpdateMove,
 };
 pub use ops::{Caller, DirEntry, FallocateMode, RenameMode, SetAttr, SetTime, StatFs, XattrMode};
+pub use shown::is_text_node;
 pub use snapshot::{SnapshotEvery, SnapshotReason, SnapshotRecord};
 pub use standing::{Exclusive, Standing};
 pub use store::{Fork, ForkOptions, ParentOptions, SnapshotOptions, Store, TakeUp};

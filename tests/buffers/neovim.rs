@@ -153,6 +153,38 @@ fn an_agents_edits_come_into_neovim_and_leave_cursor_undo_and_the_persons_text()
     });
 }
 
+/// On a mount that shows it: otherwise Neovim would take its own text for somebody else's change.
+#[test]
+fn programs_read_what_is_typed_and_neovim_what_is_saved() {
+    require_fuse!();
+    require_program!("nvim");
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = PathBuf::from(tine.ok(&["new", "demo", "--overlay-buffers"]));
+    let file = dir.join("notes.txt");
+    fs::write(&file, "saved\n").expect("the mount takes it");
+    let neovim = Neovim::start(&repo, &file);
+    wait_until("the buffer is open", LIMIT, || buffer(&tine)["saved"] == true);
+    let program_reads = || repo.sh_in(&dir, "cat notes.txt");
+    neovim.runs("call setline(1, 'typed')");
+    wait_until("a program reads it", LIMIT, || program_reads() == "typed");
+    assert_eq!(
+        repo.git_in(&dir, &["hash-object", "notes.txt"]),
+        repo.sh_in(&dir, "echo saved | git hash-object --stdin")
+    );
+    neovim.runs("checktime");
+    assert_eq!(neovim.asks("v:warningmsg"), json!(""));
+    assert_eq!(neovim.text(), "typed\n");
+    neovim.runs("write");
+    wait_until("it is saved", LIMIT, || buffer(&tine)["saved"] == true);
+    assert_eq!(fs::read_to_string(&file).expect("it is there"), "typed\n");
+    assert_eq!(program_reads(), "typed");
+    neovim.runs("call setline(1, 'typed again')");
+    wait_until("a program reads it", LIMIT, || program_reads() == "typed again");
+    drop(neovim);
+    wait_until("a program reads the file", LIMIT, || program_reads() == "typed");
+}
+
 #[test]
 fn a_conflict_is_shown_in_neovim_and_settled_there() {
     require_fuse!();

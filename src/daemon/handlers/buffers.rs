@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 pub use keeping::{end_in, recover};
 
 use crate::daemon::failure::{ErrorCode, Failure};
+use crate::daemon::overlay;
 use crate::daemon::protocol::{
     Answer, BufferAnswer, BufferInfo, BufferMerged, BufferRequest, BufferShown, EditorEvent, Response,
 };
@@ -30,13 +31,16 @@ const EDITOR_PATIENCE: Duration = Duration::from_secs(5);
 /// What one connection is to buffers: an editor's, once it said so. When this is dropped the editor has gone away.
 pub struct Editor<'d> {
     daemon: &'d Arc<Daemon>,
+    /// At the other end.
+    process: u32,
     session: Cell<Option<u64>>,
 }
 
 impl Editor<'_> {
-    pub fn new(daemon: &Arc<Daemon>) -> Editor<'_> {
+    pub fn new(daemon: &Arc<Daemon>, process: u32) -> Editor<'_> {
         Editor {
             daemon,
+            process,
             session: Cell::new(None),
         }
     }
@@ -53,6 +57,7 @@ impl Drop for Editor<'_> {
     fn drop(&mut self) {
         if let Some(session) = self.session.get() {
             keeping::leave(self.daemon, session);
+            overlay::editor_left(self.daemon, session);
         }
     }
 }
@@ -64,6 +69,7 @@ pub fn answer(daemon: &Arc<Daemon>, editor: &Editor<'_>, request: BufferRequest)
         BufferRequest::Attach => {
             let session = editor.session.get().unwrap_or_else(|| buffers.attach());
             editor.session.set(Some(session));
+            overlay::editor_came(daemon, session, editor.process);
             BufferAnswer::Attached { session }
         }
         BufferRequest::Open { path, text, saved } => {

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use crate::attr::{Attr, FileKind, Ino, Timestamp};
 use crate::fuse::convert::{BLOCK_SIZE, permissions};
+use crate::fuse::entries::{Entry, GENERATION, Listed};
 use crate::fuse::errno::Errno;
-use crate::fuse::operations::{Answer, Entry, GENERATION, Listed};
+use crate::fuse::operations::Answer;
 use crate::sys::fuse_ring::HEADER_LEN;
 use crate::workspace::{Caller, SetAttr, SetTime, StatFs};
 
@@ -39,6 +40,9 @@ mod set {
 
 /// `FUSE_WRITE_KILL_SUIDGID`.
 const KILL_SUIDGID: u32 = 1 << 2;
+
+/// `FOPEN_KEEP_CACHE`.
+const KEEP_CACHE: u32 = 1 << 1;
 
 /// What every request says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +95,10 @@ pub enum Request<'a> {
         ino: Ino,
         new_name: &'a [u8],
     },
-    Open,
+    Open {
+        to_write: bool,
+    },
+    Release,
     Read {
         offset: u64,
         size: u32,
@@ -256,10 +263,13 @@ fn decode<'a>(opcode: u32, mut fields: Fields<'_>, mut rest: Rest<'a>) -> Option
         11 => named(rest, |name| Request::RmDir { name }),
         12 => rename(fields, rest, false),
         13 => link(fields, rest),
-        14 => Some(Request::Open),
+        14 => fields.i32().map(|flags| Request::Open {
+            to_write: flags & libc::O_ACCMODE != libc::O_RDONLY,
+        }),
         15 => read(fields, |offset, size| Request::Read { offset, size }),
         16 => write(fields, rest),
         17 => Some(Request::StatFs),
+        18 => Some(Request::Release),
         20 => Some(Request::Fsync),
         21 => set_xattr(fields, rest),
         22 => get_xattr(fields, rest),
@@ -517,7 +527,7 @@ impl<'a> Payload<'a> {
         }
         let end = self.len + len;
         if let Some(attr) = attr {
-            self.entry_out(&Entry::new(Some(*attr), listed.is_carried));
+            self.entry_out(&listed.entry(attr));
         }
         self.u64(listed.ino.0);
         self.u64(listed.cookie);
@@ -526,6 +536,13 @@ impl<'a> Payload<'a> {
         self.bytes(listed.name);
         self.bytes(&[0; 8][..end - self.len]);
         true
+    }
+
+    /// `struct fuse_open_out` of a file whose cached bytes stay, which nothing is remembered of until it is closed.
+    pub fn open_out(&mut self) {
+        self.u64(0);
+        self.u32(KEEP_CACHE);
+        self.u32(0);
     }
 
     /// `struct fuse_statfs_out`.

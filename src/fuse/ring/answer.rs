@@ -6,7 +6,8 @@ use super::abi::{Header, Payload, Request};
 use crate::attr::Attr;
 use crate::fuse::convert::XattrAnswer;
 use crate::fuse::counters::Operation;
-use crate::fuse::operations::{Answer, Entry, Operations, REMEMBER};
+use crate::fuse::entries::Entry;
+use crate::fuse::operations::{Answer, Operations};
 use crate::git::haste;
 use crate::sys::fuse_ring::{HEADER_LEN, Slot};
 use crate::workspace::Caller;
@@ -62,14 +63,9 @@ fn carry_out(
     let (node, caller) = (header.node, header.caller);
     let maker = |umask| Caller { umask, ..caller };
     match header.request(bytes, payload)? {
-        Request::Lookup { name } => entry(operations.lookup(node, name), payload),
+        Request::Lookup { name } => entry(operations.lookup(caller, node, name), payload),
         Request::GetAttr => attr(operations.getattr(node), payload),
-        Request::SetAttr(set) => attr(
-            operations
-                .setattr(caller, node, &set)
-                .map(|attr| (attr, REMEMBER)),
-            payload,
-        ),
+        Request::SetAttr(set) => attr(operations.setattr(caller, node, &set), payload),
         Request::ReadLink => data(operations.readlink(node), payload),
         Request::Symlink { name, target } => entry(operations.symlink(caller, node, name, target), payload),
         Request::MkNod {
@@ -90,7 +86,14 @@ fn carry_out(
             flags,
         } => empty(operations.rename(caller, node, name, new_parent, new_name, flags)),
         Request::Link { ino, new_name } => entry(operations.link(caller, ino, node, new_name), payload),
-        Request::Open => Err(operations.leave_to_kernel(Operation::Open)),
+        Request::Open { to_write } => {
+            let _opening = operations.open(caller, node, to_write)?;
+            encoded(payload, |out| out.open_out())
+        }
+        Request::Release => {
+            operations.count(Operation::Release);
+            Ok(0)
+        }
         Request::OpenDir => Err(operations.leave_to_kernel(Operation::OpenDir)),
         Request::Create => Err(operations.leave_to_kernel(Operation::Create)),
         Request::Flush => Err(operations.leave_to_kernel(Operation::Flush)),

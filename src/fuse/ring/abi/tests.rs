@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::fuse::operations::REMEMBER;
+use crate::fuse::entries::REMEMBER;
 
 /// A request as the kernel would put it into a slot.
 fn slot(opcode: u32, arguments: &[u8], payload: &[u8]) -> ([u8; HEADER_LEN], Vec<u8>) {
@@ -289,6 +289,7 @@ fn a_listing_ends_before_what_does_not_fit() {
         kind: FileKind::Regular,
         cookie: 3,
         is_carried: false,
+        is_shown: false,
     };
     let mut bytes = [0xaa; 100];
     let mut out = Payload::new(&mut bytes, 64);
@@ -350,7 +351,7 @@ proptest! {
         let attributes = with_attributes.then(attr);
         let mut fitted = 0;
         for (cookie, name) in names.iter().enumerate() {
-            let listed = Listed { name, ino: Ino(1), kind: FileKind::Fifo, cookie: cookie as u64, is_carried: false };
+            let listed = Listed { name, ino: Ino(1), kind: FileKind::Fifo, cookie: cookie as u64, is_carried: false, is_shown: false };
             if !out.dirent(&listed, attributes.as_ref()) {
                 break;
             }
