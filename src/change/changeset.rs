@@ -487,7 +487,7 @@ impl Examiner<'_> {
 }
 
 /// The `.gitignore` in a directory of the view; git takes only regular files.
-fn read_ignore_file(fork: &Fork, dir: &RepoPath) -> Result<Option<Vec<u8>>, GitError> {
+pub fn read_ignore_file(fork: &Fork, dir: &RepoPath) -> Result<Option<Vec<u8>>, GitError> {
     let name = EntryName::new(".gitignore").expect("a plain name");
     match fork
         .workspace

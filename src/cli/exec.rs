@@ -14,6 +14,7 @@ use super::origin;
 use super::round;
 use crate::daemon::protocol::{ForkInfo, Request};
 use crate::daemon::{ErrorCode, Failure};
+use crate::tools::run::{GIT_VARIABLES, fork_env};
 use crate::workspace::{ForkName, MountWishes};
 
 /// The exit code where a command is not found, as shells have it.
@@ -113,33 +114,12 @@ pub fn command_in(fork: &ForkInfo, root: &Path, dir: &Path, program: &OsStr) -> 
     command
         .current_dir(dir)
         .env("PWD", dir)
-        .env("TINE_FORK", fork.name.as_str())
-        .env("TINE_MOUNT", root);
-    for variable in GIT_LOCAL_VARIABLES {
+        .envs(fork_env(&fork.name, root));
+    for variable in GIT_VARIABLES {
         command.env_remove(variable);
     }
     command
 }
-
-/// git's variables that say which repository, index or objects to use (`git rev-parse --local-env-vars` without those
-/// that carry configuration).
-const GIT_LOCAL_VARIABLES: &[&str] = &[
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_ATTR_SOURCE",
-    "GIT_COMMON_DIR",
-    "GIT_DIR",
-    "GIT_GRAFT_FILE",
-    "GIT_IMPLICIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_INTERNAL_SUPER_PREFIX",
-    "GIT_NAMESPACE",
-    "GIT_NO_REPLACE_OBJECTS",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_PREFIX",
-    "GIT_REPLACE_REF_BASE",
-    "GIT_SHALLOW_FILE",
-    "GIT_WORK_TREE",
-];
 
 /// Replaces this process by `command`. Returns only where that fails: the exit code, after the failure was shown.
 pub fn replace(command: &mut Command, program: &OsStr, dir: &Path, context: &Context) -> Exit {
@@ -197,7 +177,7 @@ mod tests {
         for variable in String::from_utf8(listed).unwrap().lines() {
             let is_configuration = variable.starts_with("GIT_CONFIG");
             assert!(
-                is_configuration || GIT_LOCAL_VARIABLES.contains(&variable),
+                is_configuration || GIT_VARIABLES.contains(&variable),
                 "{variable}"
             );
         }

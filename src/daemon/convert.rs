@@ -1,6 +1,8 @@
 //! The errors of the layers beneath, as failures: one exhaustive match for each, so that a new kind of error cannot be
 //! forgotten.
 
+mod tools;
+
 use std::io::ErrorKind;
 use std::path::Path;
 

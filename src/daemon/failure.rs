@@ -129,6 +129,19 @@ error_codes! {
     WrongKind = "wrong-kind", Refused;
     /// A path that is no command's to change, or that leads out of the fork.
     PathRefused = "path-refused", Usage;
+    /// A text that an edit is to replace is not in the file.
+    EditNotFound = "edit-not-found", Refused;
+    /// A text that an edit is to replace is in the file more than once.
+    EditAmbiguous = "edit-ambiguous", Refused;
+    /// An edit would replace a text by the same one.
+    EditIdentical = "edit-identical", Usage;
+    /// An edit names no text to replace, or there is no edit.
+    EditEmpty = "edit-empty", Usage;
+    /// What is to be edited, or written to a buffer, is not UTF-8.
+    NotText = "not-text", Refused;
+    TooLarge = "too-large", Refused;
+    /// A regular expression or glob that cannot be understood.
+    BadPattern = "bad-pattern", Usage;
     /// Something that is in no changeset would be lost.
     InTheWay = "in-the-way", Refused;
     /// No operation is left to be taken back, or done again.

@@ -25,6 +25,7 @@ use crate::attr::Timestamp;
 use crate::change::branches;
 use crate::fuse::{self, Mount, MountError, MountOptions, Transport, UnmountMode};
 use crate::git::{Head, ObjectId, Repository};
+use crate::tools::Buffers;
 use crate::workspace::{
     Fork, ForkName, ForkRecord, MountSettings, SnapshotEvery, SnapshotOptions, SnapshotReason, Store,
 };
@@ -56,6 +57,8 @@ pub struct Daemon {
     pub handoffs: Handoffs,
     /// Held from the look at who has a branch to what is done with it; taken after turns.
     pub branches: Mutex<()>,
+    /// Internally synchronised.
+    pub buffers: Buffers,
 }
 
 /// One fork in memory.
@@ -161,6 +164,7 @@ impl Daemon {
             reviews: Mutex::new(()),
             handoffs: Handoffs::default(),
             branches: Mutex::new(()),
+            buffers: Buffers::default(),
         }
     }
 

@@ -76,12 +76,40 @@ pub fn wait_until_readable(stream: &UnixStream, patience: Option<Duration>) -> i
 
 /// Ends another process at once (SIGKILL). One that has ended already is no error.
 pub fn kill(pid: u32) -> io::Result<()> {
-    kill_all(positive(pid)?)
+    signal(positive(pid)?, libc::SIGKILL)
 }
 
 /// Kills a process group (`SIGKILL`), given by its leader. One that is gone already is no error.
 pub fn kill_group(leader: u32) -> io::Result<()> {
-    kill_all(-positive(leader)?)
+    signal(-positive(leader)?, libc::SIGKILL)
+}
+
+/// Asks a process group to end (`SIGTERM`), given by its leader. One that is gone already is no error.
+pub fn end_group(leader: u32) -> io::Result<()> {
+    signal(-positive(leader)?, libc::SIGTERM)
+}
+
+/// Waits until a child has ended, and leaves it to be waited for: until then its number means no other process.
+pub fn await_end(child: u32) -> io::Result<()> {
+    loop {
+        // SAFETY: the kernel fills the structure, for which all zeros are a value, and which lives on the stack.
+        let result = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            libc::waitid(
+                libc::P_PID,
+                child,
+                &raw mut info,
+                libc::WEXITED | libc::WNOWAIT,
+            )
+        };
+        match result {
+            0 => return Ok(()),
+            _ => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                error => return Err(error),
+            },
+        }
+    }
 }
 
 fn positive(pid: u32) -> io::Result<libc::pid_t> {
@@ -89,9 +117,9 @@ fn positive(pid: u32) -> io::Result<libc::pid_t> {
     Ok(pid.ok_or(io::ErrorKind::InvalidInput)?)
 }
 
-fn kill_all(pid: libc::pid_t) -> io::Result<()> {
+fn signal(pid: libc::pid_t, signal: libc::c_int) -> io::Result<()> {
     // SAFETY: kill(2) takes two numbers and touches no memory.
-    if unsafe { libc::kill(pid, libc::SIGKILL) } == 0 {
+    if unsafe { libc::kill(pid, signal) } == 0 {
         return Ok(());
     }
     match io::Error::last_os_error() {

@@ -1,6 +1,18 @@
-//! Finding and replacing in a text.
+//! Finding and replacing in a text: what goes in is a text, what comes out is another, or why not.
+//!
+//! A text whose lines all end in CR LF keeps them so: what an edit looks for and puts there is taken with the same ends,
+//! whichever it was written with.
+
+use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Longer files are not edited, and longer ones do not come of it, in bytes.
+pub const EDIT_MAX: u64 = 16 << 20;
+
+/// So many lines of an ambiguous text are named.
+const NAMED_LINES: usize = 20;
 
 /// One replacement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -10,4 +22,246 @@ pub struct TextEdit {
     pub new: String,
     #[serde(default)]
     pub replace_all: bool,
+}
+
+/// What edits made of a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Edited {
+    pub text: String,
+    /// Places that were replaced.
+    pub replaced: u64,
+}
+
+/// Why a text cannot be edited.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum EditError {
+    #[error("there is no edit")]
+    NoEdits,
+    #[error("it names no text to replace")]
+    EmptyOld,
+    #[error("it would replace a text by the same text")]
+    Identical,
+    #[error("its text is not there")]
+    NotFound,
+    /// Lines from 1, the first of them.
+    #[error("its text is there more than once: {}", shown(lines, *has_more))]
+    Ambiguous { lines: Vec<u64>, has_more: bool },
+    #[error("more than {EDIT_MAX} bytes would come of it")]
+    TooLarge,
+}
+
+fn shown(lines: &[u64], has_more: bool) -> String {
+    let lines: Vec<String> = lines.iter().map(u64::to_string).collect();
+    let more = if has_more { " and more" } else { "" };
+    format!("in the lines {}{more}", lines.join(", "))
+}
+
+/// One of several edits failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EditFailed {
+    /// Which one, from 1.
+    pub number: usize,
+    /// How many there are.
+    pub count: usize,
+    pub error: EditError,
+}
+
+/// Makes the edits one after another, each in what the one before it left; all of them, or none.
+pub fn apply(text: &str, edits: &[TextEdit]) -> Result<Edited, EditFailed> {
+    let failed = |number: usize, error: EditError| EditFailed {
+        number,
+        count: edits.len(),
+        error,
+    };
+    if edits.is_empty() {
+        return Err(failed(0, EditError::NoEdits));
+    }
+    let is_crlf = has_only_crlf(text);
+    let mut edited = Edited {
+        text: text.to_owned(),
+        replaced: 0,
+    };
+    for (index, edit) in edits.iter().enumerate() {
+        let replaced = replace(&mut edited.text, edit, is_crlf);
+        edited.replaced += replaced.map_err(|error| failed(index + 1, error))?;
+    }
+    Ok(edited)
+}
+
+/// How many places were replaced.
+fn replace(text: &mut String, edit: &TextEdit, is_crlf: bool) -> Result<u64, EditError> {
+    let ends = |text| match is_crlf {
+        true => with_crlf(text),
+        false => Cow::Borrowed(text),
+    };
+    let (old, new) = (ends(&edit.old), ends(&edit.new));
+    if old.is_empty() {
+        return Err(EditError::EmptyOld);
+    }
+    if old == new {
+        return Err(EditError::Identical);
+    }
+    let first = text.find(&*old).ok_or(EditError::NotFound)?;
+    let count = match edit.replace_all {
+        true => text.matches(&*old).count(),
+        false => {
+            if next_after(text, &old, first).is_some() {
+                return Err(ambiguous(text, &old));
+            }
+            1
+        }
+    };
+    let grown = new.len().saturating_sub(old.len()).saturating_mul(count);
+    if text.len().saturating_add(grown) as u64 > EDIT_MAX {
+        return Err(EditError::TooLarge);
+    }
+    match edit.replace_all {
+        true => *text = text.replace(&*old, &new),
+        false => text.replace_range(first..first + old.len(), &new),
+    }
+    Ok(count as u64)
+}
+
+/// Where `old` begins again behind `at`, also within itself: `aa` is in `aaa` twice.
+fn next_after(text: &str, old: &str, at: usize) -> Option<usize> {
+    let step = text.get(at..)?.chars().next()?.len_utf8();
+    let found = text.get(at + step..)?.find(old)?;
+    Some(at + step + found)
+}
+
+fn ambiguous(text: &str, old: &str) -> EditError {
+    let mut lines = Vec::new();
+    let (mut counted, mut line) = (0, 1);
+    let mut found = text.find(old);
+    while let Some(at) = found {
+        if lines.len() == NAMED_LINES {
+            return EditError::Ambiguous {
+                lines,
+                has_more: true,
+            };
+        }
+        let between = text.get(counted..at).unwrap_or_default();
+        line += between.bytes().filter(|&byte| byte == b'\n').count() as u64;
+        counted = at;
+        lines.push(line);
+        found = next_after(text, old, at);
+    }
+    EditError::Ambiguous {
+        lines,
+        has_more: false,
+    }
+}
+
+/// Whether lines end in the text, and all of them in CR LF.
+fn has_only_crlf(text: &str) -> bool {
+    let ends = text.bytes().filter(|&byte| byte == b'\n').count();
+    ends > 0 && ends == text.matches("\r\n").count()
+}
+
+/// `text` with all its lines' ends as CR LF.
+fn with_crlf(text: &str) -> Cow<'_, str> {
+    match text.contains('\n') {
+        true => Cow::Owned(text.replace("\r\n", "\n").replace('\n', "\r\n")),
+        false => Cow::Borrowed(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edit(old: &str, new: &str) -> TextEdit {
+        TextEdit {
+            old: old.to_owned(),
+            new: new.to_owned(),
+            replace_all: false,
+        }
+    }
+
+    fn all(old: &str, new: &str) -> TextEdit {
+        TextEdit {
+            replace_all: true,
+            ..edit(old, new)
+        }
+    }
+
+    #[track_caller]
+    fn edited(text: &str, edits: &[TextEdit]) -> (String, u64) {
+        let Edited { text, replaced } = apply(text, edits).unwrap();
+        (text, replaced)
+    }
+
+    #[track_caller]
+    fn refused(text: &str, edits: &[TextEdit]) -> EditError {
+        apply(text, edits).unwrap_err().error
+    }
+
+    #[test]
+    fn a_text_that_is_there_once_is_replaced() {
+        assert_eq!(edited("a b c", &[edit("b", "β")]), ("a β c".to_owned(), 1));
+        assert_eq!(edited("a b c", &[edit(" b", "")]), ("a c".to_owned(), 1));
+        assert_eq!(edited("ab", &[edit("ab", "")]), (String::new(), 1));
+        assert_eq!(edited("b b\nb", &[all("b", "bb")]), ("bb bb\nbb".to_owned(), 3));
+        assert_eq!(edited("once", &[all("once", "1")]), ("1".to_owned(), 1));
+    }
+
+    #[test]
+    fn each_way_to_fail_is_told_from_the_others() {
+        assert_eq!(refused("abc", &[]), EditError::NoEdits);
+        assert_eq!(refused("abc", &[edit("", "x")]), EditError::EmptyOld);
+        assert_eq!(refused("abc", &[edit("b", "b")]), EditError::Identical);
+        assert_eq!(refused("abc", &[edit("B", "x")]), EditError::NotFound);
+        assert_eq!(refused("", &[all("b", "x")]), EditError::NotFound);
+        let twice = refused("x\na b\n\nb\n", &[edit("b", "x")]);
+        assert_eq!(
+            twice,
+            EditError::Ambiguous {
+                lines: vec![2, 4],
+                has_more: false
+            }
+        );
+        assert_eq!(
+            twice.to_string(),
+            "its text is there more than once: in the lines 2, 4"
+        );
+        let within_itself = refused("aaa", &[edit("aa", "x")]);
+        assert_eq!(within_itself.to_string().matches('1').count(), 2, "{within_itself}");
+        let many = refused(&"é\n".repeat(50), &[edit("é", "e")]);
+        assert!(many.to_string().ends_with("19, 20 and more"), "{many}");
+    }
+
+    #[test]
+    fn of_several_edits_each_sees_what_the_one_before_it_left_and_all_or_none_are_made() {
+        let edits = [edit("one", "two two"), all("two", "three"), edit("x", "y")];
+        assert_eq!(edited("one x", &edits), ("three three y".to_owned(), 4));
+        let failed = apply("one x", &[edit("one", "1"), edit("one", "2")]).unwrap_err();
+        assert_eq!(
+            (failed.number, failed.count, failed.error),
+            (2, 2, EditError::NotFound)
+        );
+    }
+
+    #[test]
+    fn lines_that_end_in_cr_lf_stay_so() {
+        let text = "one\r\ntwo\r\nthree\r\n";
+        let lf = edit("one\ntwo\n", "1\n2\n2b\n");
+        assert_eq!(edited(text, &[lf.clone()]).0, "1\r\n2\r\n2b\r\nthree\r\n");
+        let crlf = edit("one\r\ntwo\r\n", "1\r\n2\r\n2b\r\n");
+        assert_eq!(edited(text, &[crlf]).0, "1\r\n2\r\n2b\r\nthree\r\n");
+        assert_eq!(edited(text, &[edit("two", "a\nb")]).0, "one\r\na\r\nb\r\nthree\r\n");
+        assert_eq!(refused(text, &[edit("one\r\n", "one\n")]), EditError::Identical);
+        // Of different ends each is as it is written.
+        let mixed = "one\r\ntwo\nthree\n";
+        assert_eq!(refused(mixed, &[edit("one\ntwo", "x")]), EditError::NotFound);
+        assert_eq!(edited(mixed, &[edit("two\n", "2\n")]).0, "one\r\n2\nthree\n");
+        assert_eq!(edited("a\nb\n", &[edit("a\n", "a\r\n")]).0, "a\r\nb\n");
+    }
+
+    #[test]
+    fn what_would_grow_beyond_measure_is_refused_before_it_does() {
+        let text = "a".repeat(1 << 20);
+        let grown = "b".repeat(1 << 20);
+        assert_eq!(refused(&text, &[all("a", &grown)]), EditError::TooLarge);
+        assert_eq!(refused(&text, &[edit("a", "b")]).to_string().matches(" 1,").count(), 19);
+    }
 }

@@ -66,6 +66,11 @@ impl Workspace {
 
     fn read_locked(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
         let _content = self.contents.read(ino)?;
+        self.read_unlocked(ino, offset, buffer)
+    }
+
+    /// As [`Workspace::read_into`], for who has the node's content lock.
+    pub(super) fn read_unlocked(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
         let bytes = {
             let state = self.read_state();
             let found = self.find(&state, ino)?;

@@ -32,6 +32,8 @@ pub struct MoveOptions {
     pub force: bool,
     /// The destination is a directory, into which is moved.
     pub into: bool,
+    /// Directories that are missing on the way to the destination are made.
+    pub parents: bool,
 }
 
 /// What was moved.
@@ -95,6 +97,9 @@ impl Workspace {
         self.own_at(&from)?;
         self.own_at(&to)?;
         let replaced = self.operate(by, OperationKind::Move, |doing| {
+            if options.parents {
+                doing.with_parents(by.caller, &to)?;
+            }
             move_in(doing, &from, &to, options.force)
         })?;
         Ok(Moved { from, to, replaced })
@@ -186,6 +191,95 @@ impl Workspace {
         }
     }
 
+    /// Replaces the content of the regular file at `path` by what `edit` makes of it: nobody else writes to the file in
+    /// between, through the mount or by another operation. A symlink is not followed at the end. Where `edit` fails nothing
+    /// happens, nor where the file has more than `max_bytes` bytes ([`FsError::TooLarge`]).
+    pub fn edit_file<E: From<OperationError>>(
+        &self,
+        by: By<'_>,
+        path: &RepoPath,
+        max_bytes: u64,
+        mut edit: impl FnMut(&[u8]) -> Result<Vec<u8>, E>,
+    ) -> Result<Written, E> {
+        let path = changeable(self.follow(path, Last::Keep)?)?;
+        self.own_at(&path)?;
+        loop {
+            let ino = self.hold(&path).map_err(OperationError::at(&path))?.ino;
+            let edited = self.edit_held(by, &path, ino, max_bytes, &mut edit);
+            self.forget(ino, 1);
+            if let Some(written) = edited? {
+                return Ok(written);
+            }
+        }
+    }
+
+    /// `None` where another node than `ino` is at `path` by now.
+    fn edit_held<E: From<OperationError>>(
+        &self,
+        by: By<'_>,
+        path: &RepoPath,
+        ino: Ino,
+        max_bytes: u64,
+        edit: &mut dyn FnMut(&[u8]) -> Result<Vec<u8>, E>,
+    ) -> Result<Option<Written>, E> {
+        let at = || OperationError::at(path);
+        match self.getattr(ino).map_err(at())?.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(OperationError::IsADirectory(path.clone()).into()),
+            _ => return Err(OperationError::NotAFile(path.clone()).into()),
+        }
+        let journal = self.journal.lock();
+        let contents = self.contents.write(ino).map_err(at())?;
+        let before = match self.read_whole_unlocked(ino, max_bytes) {
+            Ok(before) => before,
+            Err(error) => {
+                drop((journal, contents));
+                return match self.note_stale(ino, Err(error)) {
+                    Err(FsError::Stale) | Ok(()) => Ok(None),
+                    Err(error) => Err(at()(error).into()),
+                };
+            }
+        };
+        let staged = self.stage(path, NewContent::Bytes(&edit(&before)?))?;
+        let size = staged.size;
+        let put = self.operate_locked(
+            by,
+            OperationKind::Write,
+            Some(staged),
+            (journal, Some(contents)),
+            |doing, content| {
+                let found = doing.find(path)?.and_then(|named| named.found);
+                match found.is_some_and(|found| found.ino == ino) {
+                    true => put_in(doing, by, path, (content, size), Some(ino), PutOptions::default()),
+                    false => Ok(None),
+                }
+            },
+        )?;
+        Ok(put.map(|created| Written {
+            path: path.clone(),
+            size,
+            created,
+        }))
+    }
+
+    /// All bytes of a file, if they are no more than `max_bytes`, for who has its content lock.
+    fn read_whole_unlocked(&self, ino: Ino, max_bytes: u64) -> Result<Vec<u8>, FsError> {
+        let size = self.getattr(ino)?.size;
+        if size > max_bytes {
+            return Err(FsError::TooLarge);
+        }
+        let mut bytes = vec![0; usize::try_from(size).map_err(|_| FsError::TooLarge)?];
+        let mut done = 0;
+        while done < bytes.len() {
+            match self.read_unlocked(ino, done as u64, &mut bytes[done..])? {
+                0 => break,
+                read => done += read,
+            }
+        }
+        bytes.truncate(done);
+        Ok(bytes)
+    }
+
     /// Notes that the whole fork was exchanged, whose state before is kept as the snapshot `before`: taking that back
     /// ([`OperationError::IsSwitch`]) is going to that snapshot, and this again, with the operation that is taken back or done
     /// again by it. To be called on what the fork is now. The operation's number.
@@ -241,13 +335,25 @@ impl Workspace {
         ino: Option<Ino>,
         act: impl FnOnce(&mut Doing<'_>, Content) -> Result<Option<T>, OperationError>,
     ) -> Result<Option<T>, OperationError> {
-        let root = RepoPath::root();
-        let at = || OperationError::at(&root);
         let journal = self.journal.lock();
         let contents = ino
             .map(|ino| self.contents.write(ino))
             .transpose()
-            .map_err(at())?;
+            .map_err(OperationError::at(&RepoPath::root()))?;
+        self.operate_locked(by, kind, staged, (journal, contents), act)
+    }
+
+    /// As [`Workspace::operate_with`], for who has locked the journal, and the node's content where there is one.
+    fn operate_locked<T>(
+        &self,
+        by: By<'_>,
+        kind: OperationKind,
+        staged: Option<Staged>,
+        (journal, contents): (MutexGuard<'_, Journal>, Option<RwLockWriteGuard<'_, ()>>),
+        act: impl FnOnce(&mut Doing<'_>, Content) -> Result<Option<T>, OperationError>,
+    ) -> Result<Option<T>, OperationError> {
+        let root = RepoPath::root();
+        let at = || OperationError::at(&root);
         let mut state = self.write_state();
         let mut place = staged.as_ref().and_then(|staged| staged.place);
         if place.is_some_and(|place| place.layer != state.stack.open_layer().id()) {

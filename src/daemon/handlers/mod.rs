@@ -143,7 +143,11 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
             force,
             command,
         } => {
-            let options = MoveOptions { force, into };
+            let options = MoveOptions {
+                force,
+                into,
+                parents: false,
+            };
             paths::rename(daemon, by(peer, &command), &fork, (&from, &to), options)
         }
         Request::Remove {

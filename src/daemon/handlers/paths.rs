@@ -148,7 +148,7 @@ fn parse_all(paths: &[PathText]) -> Result<Vec<RepoPath>, Failure> {
     paths.iter().map(parse).collect()
 }
 
-fn node_line(node: PathNode) -> NodeLine {
+pub(super) fn node_line(node: PathNode) -> NodeLine {
     let PathNode {
         path,
         attr,

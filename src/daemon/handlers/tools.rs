@@ -1,12 +1,209 @@
-//! Agents' file tools.
+//! Agents' file tools: what is active is found out, the router decides and does it.
 
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
-use crate::daemon::protocol::{Answer, Response, ToolAnswer, ToolRequest};
+use super::paths::node_line;
+use crate::daemon::failure::Failure;
+use crate::daemon::protocol::{
+    Answer, FoundLine, Response, Route, SearchRequest, ToolAnswer, ToolContextShown, ToolOperation, ToolRequest,
+};
 use crate::daemon::slots::Daemon;
-use crate::workspace::By;
+use crate::daemon::transfer::{Arrived, Outgoing, Transfer};
+use crate::path::text::PathText;
+use crate::tools::search::SearchOptions;
+use crate::tools::{ActiveFork, Routed, ToolContext, ToolRouter};
+use crate::workspace::{By, NewContent};
 
 /// Does what a tool asks, where that belongs.
-pub fn answer(_daemon: &Arc<Daemon>, _by: By<'_>, _request: &ToolRequest) -> Response {
-    Ok(Answer::Tool(Box::new(ToolAnswer::Passthrough)))
+pub fn answer(daemon: &Arc<Daemon>, by: By<'_>, request: &ToolRequest) -> Response {
+    let context = ToolContext {
+        fork: None,
+        buffers: request.buffers.then_some(&daemon.buffers),
+        checkout_dir: daemon.repository.main_checkout(),
+    };
+    let operation = &request.operation;
+    let answer = match &request.fork {
+        None => Tools::new(daemon, by, context, false).answer(operation)?,
+        Some(name) => {
+            let slot = daemon.slot(name);
+            let turn = daemon.turn(&slot)?;
+            let record = turn.record()?;
+            let fork = turn.open()?;
+            let active = ActiveFork {
+                name,
+                repository: &daemon.repository,
+                fork: &fork,
+                mount_dir: &record.mount_dir,
+            };
+            let context = ToolContext {
+                fork: Some(active),
+                ..context
+            };
+            let is_mounted = turn.is_mounted();
+            let answer = Tools::new(daemon, by, context, is_mounted).answer(operation)?;
+            if !is_mounted && changes(operation) {
+                // What no mount keeps open is on the disk before this returns.
+                fork.workspace.sync()?;
+            }
+            answer
+        }
+    };
+    Ok(Answer::Tool(Box::new(answer)))
+}
+
+fn changes(operation: &ToolOperation) -> bool {
+    match operation {
+        ToolOperation::WriteFile { .. }
+        | ToolOperation::EditFile { .. }
+        | ToolOperation::DeleteFile { .. }
+        | ToolOperation::MoveFile { .. }
+        | ToolOperation::MergeBuffer { .. } => true,
+        ToolOperation::Context
+        | ToolOperation::ReadFile { .. }
+        | ToolOperation::ListDirectory { .. }
+        | ToolOperation::Search(_) => false,
+    }
+}
+
+/// One call of a tool.
+struct Tools<'a> {
+    daemon: &'a Daemon,
+    by: By<'a>,
+    router: ToolRouter<'a>,
+    is_mounted: bool,
+}
+
+impl<'a> Tools<'a> {
+    fn new(daemon: &'a Daemon, by: By<'a>, context: ToolContext<'a>, is_mounted: bool) -> Tools<'a> {
+        Tools {
+            daemon,
+            by,
+            router: ToolRouter::new(context),
+            is_mounted,
+        }
+    }
+
+    fn answer(&self, operation: &ToolOperation) -> Result<ToolAnswer, Failure> {
+        let (by, router) = (self.by, &self.router);
+        Ok(match operation {
+            ToolOperation::Context => ToolAnswer::Context(self.context()),
+            ToolOperation::ReadFile { path } => self.read(path)?,
+            ToolOperation::WriteFile { path, content } => self.write(path, content)?,
+            ToolOperation::EditFile { path, edits } => {
+                routed(router.edit_file(by, &path.to_bytes(), edits)?, |route, edited| {
+                    ToolAnswer::Edited {
+                        route,
+                        path: (&edited.path).into(),
+                        replaced: edited.replaced,
+                        size: edited.size,
+                    }
+                })
+            }
+            ToolOperation::DeleteFile { path } => {
+                routed(router.delete_file(by, &path.to_bytes())?, |_, path| {
+                    ToolAnswer::Deleted { path: (&path).into() }
+                })
+            }
+            ToolOperation::MoveFile { from, to } => {
+                let moved = router.move_file(by, &from.to_bytes(), &to.to_bytes())?;
+                routed(moved, |_, moved| ToolAnswer::Moved {
+                    from: (&moved.from).into(),
+                    to: (&moved.to).into(),
+                })
+            }
+            ToolOperation::ListDirectory { path, deep } => {
+                routed(router.list_directory(&path.to_bytes(), *deep)?, |_, (path, nodes)| {
+                    ToolAnswer::Entries {
+                        path: (&path).into(),
+                        entries: nodes.into_iter().map(node_line).collect(),
+                    }
+                })
+            }
+            ToolOperation::Search(request) => self.search(request)?,
+            // No buffer can be open yet in which there is something to merge.
+            ToolOperation::MergeBuffer { .. } => ToolAnswer::Passthrough,
+        })
+    }
+
+    fn context(&self) -> ToolContextShown {
+        let context = self.router.context();
+        let path = |path: &Path| PathText::from(path.as_os_str().as_bytes());
+        ToolContextShown {
+            fork: context.fork.map(|active| active.name.clone()),
+            working_dir: self.router.working_dir().map(path),
+            mounted: self.is_mounted,
+            buffers: self.router.buffers().iter().map(Into::into).collect(),
+            environment: self
+                .router
+                .command_env()
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), path(&value)))
+                .collect(),
+        }
+    }
+
+    fn read(&self, path: &PathText) -> Result<ToolAnswer, Failure> {
+        let mut content = Outgoing::new(self.daemon.store.dir());
+        let read = self
+            .router
+            .read_file::<Failure>(&path.to_bytes(), &mut |piece| content.add(piece))?;
+        Ok(routed(read, |route, file| ToolAnswer::File {
+            route,
+            path: (&file.path).into(),
+            size: file.size,
+            content: content.finish(),
+        }))
+    }
+
+    fn write(&self, path: &PathText, content: &Transfer) -> Result<ToolAnswer, Failure> {
+        if !self.router.is_active() {
+            return Ok(ToolAnswer::Passthrough);
+        }
+        let arrived = content.take(self.daemon.store.dir())?;
+        let content = match &arrived {
+            Arrived::Bytes(bytes) => NewContent::Bytes(bytes),
+            Arrived::File(file) => NewContent::File(file),
+        };
+        let written = self.router.write_file(self.by, &path.to_bytes(), content)?;
+        Ok(routed(written, |route, written| ToolAnswer::Written {
+            route,
+            path: (&written.path).into(),
+            size: written.size,
+            created: written.created,
+        }))
+    }
+
+    fn search(&self, request: &SearchRequest) -> Result<ToolAnswer, Failure> {
+        let options = SearchOptions {
+            pattern: request.pattern.clone(),
+            path: request.path.as_ref().map(PathText::to_bytes),
+            globs: request.globs.clone(),
+            ignore_case: request.ignore_case,
+            ignored: request.ignored,
+            limit: request.limit,
+        };
+        Ok(routed(self.router.search(&options)?, |_, found| ToolAnswer::Found {
+            lines: found
+                .lines
+                .into_iter()
+                .map(|line| FoundLine {
+                    path: (&line.path).into(),
+                    line: line.line,
+                    text: line.text,
+                })
+                .collect(),
+            truncated: found.truncated,
+            too_large: found.too_large.iter().map(Into::into).collect(),
+        }))
+    }
+}
+
+fn routed<T>(outcome: Routed<T>, answer: impl FnOnce(Route, T) -> ToolAnswer) -> ToolAnswer {
+    match outcome {
+        Routed::Buffer(value) => answer(Route::Buffer, value),
+        Routed::Fork(value) => answer(Route::Fork, value),
+        Routed::Passthrough => ToolAnswer::Passthrough,
+    }
 }

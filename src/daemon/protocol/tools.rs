@@ -51,7 +51,7 @@ pub struct SearchRequest {
     pub pattern: String,
     /// Where to look; default: everywhere.
     pub path: Option<PathText>,
-    /// Only files that match one of these, as in a `.gitignore`.
+    /// Only files that match one of these, read as in a `.gitignore`, and none of those with a `!` before it.
     #[serde(default)]
     pub globs: Vec<String>,
     #[serde(default)]
@@ -116,6 +116,8 @@ pub enum ToolAnswer {
         lines: Vec<FoundLine>,
         /// Whether there are more than the limit allows.
         truncated: bool,
+        /// Files that were not searched.
+        too_large: Vec<PathText>,
     },
     Buffer(BufferMerged),
 }
@@ -124,13 +126,13 @@ pub enum ToolAnswer {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ToolContextShown {
     pub fork: Option<ForkName>,
-    /// Where shell commands run: the fork's mount, or the main checkout.
-    pub working_dir: PathText,
+    /// Where shell commands run: the fork's mount, or the main checkout; none where the repository is bare.
+    pub working_dir: Option<PathText>,
     pub mounted: bool,
     /// Buffers that are open there.
     pub buffers: Vec<PathText>,
     /// What shell commands have in their environment beside what they inherit.
-    pub environment: Vec<(String, String)>,
+    pub environment: Vec<(String, PathText)>,
 }
 
 /// One line that matches.

@@ -22,6 +22,7 @@ pub use self::staged::IndexTree;
 use self::update::update_index;
 pub use self::update::{IndexChange, IndexTarget, KnownState, prepare_index};
 
+use std::collections::BTreeSet;
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::thread;
@@ -91,6 +92,35 @@ pub fn tracked_paths(
             .iter()
             .map(|path| tracking(&index, path.as_bytes()))
             .collect())
+    })
+}
+
+/// What the worktree's index has at and beneath `paths`, sorted.
+pub fn tracked_beneath(
+    repository: &Repository,
+    worktree: &LinkedWorktree,
+    paths: &[RepoPath],
+) -> Result<Vec<RepoPath>, GitError> {
+    if paths.is_empty() {
+        return Ok(Vec::new());
+    }
+    on_deep_stack(&worktree.index_path(), || {
+        let index = read_index(repository, worktree)?;
+        let mut found = BTreeSet::new();
+        for path in paths {
+            // What sorts between a path and what is beneath it is passed over: `a-b` is between `a` and `a/b`.
+            let beneath = [path.as_bytes(), b"/"].concat();
+            for start in [path.as_bytes(), &beneath] {
+                let first = index
+                    .entries()
+                    .partition_point(|entry| entry.path(&index) < start.as_bstr());
+                let entries = index.entries().iter().skip(first);
+                let names = entries.map(|entry| RepoPath::parse(entry.path(&index).as_bytes()));
+                let names = names.map_while(|name| name.ok().filter(|name| name.starts_with(path)));
+                found.extend(names);
+            }
+        }
+        Ok(found.into_iter().collect())
     })
 }
 

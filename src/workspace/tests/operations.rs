@@ -85,6 +85,7 @@ impl Workspace {
         let options = MoveOptions {
             force: true,
             into: false,
+            parents: false,
         };
         self.move_path(BY, &path(from), &path(to), options).map(drop)
     }

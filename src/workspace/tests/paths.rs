@@ -13,6 +13,7 @@ use crate::layer::contents::SLOT_MAX;
 const FORCE: MoveOptions = MoveOptions {
     force: true,
     into: false,
+    parents: false,
 };
 const PARENTS: PutOptions = PutOptions {
     parents: true,
@@ -125,6 +126,7 @@ fn what_a_move_may_not_do_changes_nothing() {
     let into = MoveOptions {
         force: false,
         into: true,
+        parents: false,
     };
     let refused = |from: &str, to: &str, options| workspace.moved(from, to, options).unwrap_err();
     use OperationError as E;

@@ -1,0 +1,75 @@
+//! What file tools and their commands fail with.
+
+use crate::daemon::failure::{ErrorCode, Failure};
+use crate::path::PathError;
+use crate::tools::run::RunError;
+use crate::tools::{EditError, ToolError};
+
+impl From<ToolError> for Failure {
+    fn from(error: ToolError) -> Failure {
+        let message = error.to_string();
+        match error {
+            ToolError::Operation(source) => source.into(),
+            ToolError::Git(source) => source.into(),
+            ToolError::NoPath => Failure::new(ErrorCode::Usage, message)
+                .hint("`.` is the fork's root, everything else is named from there"),
+            ToolError::Path(PathError::Outside(_)) => Failure::new(ErrorCode::PathRefused, message)
+                .hint("name it from the fork's root, without `..`"),
+            ToolError::Path(source) => source.into(),
+            ToolError::Outside { .. } => Failure::new(ErrorCode::PathRefused, message)
+                .hint("name it from the fork's root: a tool touches nothing outside its fork"),
+            ToolError::NamesDirectory(_) => {
+                Failure::new(ErrorCode::WrongKind, message).hint("name the file, without a slash at the end")
+            }
+            ToolError::Edit { error, .. } => {
+                let (code, hint) = match error {
+                    EditError::NoEdits => (ErrorCode::EditEmpty, "give at least one edit"),
+                    EditError::EmptyOld => (
+                        ErrorCode::EditEmpty,
+                        "name the text to replace; to make a file, or to replace all of it, write it",
+                    ),
+                    EditError::Identical => (ErrorCode::EditIdentical, "the file has it already: nothing was changed"),
+                    EditError::NotFound => (
+                        ErrorCode::EditNotFound,
+                        "read the file again and name the text exactly as it is there, with all spaces; nothing was changed",
+                    ),
+                    EditError::Ambiguous { .. } => (
+                        ErrorCode::EditAmbiguous,
+                        "name more of what is around it, or replace all of them (`--all`, `replace_all`); nothing was changed",
+                    ),
+                    EditError::TooLarge => (ErrorCode::TooLarge, "write the file with a program; nothing was changed"),
+                };
+                Failure::new(code, message).hint(hint)
+            }
+            ToolError::NotText(_) => Failure::new(ErrorCode::NotText, message)
+                .hint("only text in UTF-8 can be edited, or written to an open buffer; nothing was changed"),
+            ToolError::TooLarge { .. } => {
+                Failure::new(ErrorCode::TooLarge, message).hint("change it with a program; nothing was changed")
+            }
+            ToolError::Pattern(_) => Failure::new(ErrorCode::BadPattern, message)
+                .hint("the syntax is ripgrep's, one line at a time; a backslash before a special character takes it as it is"),
+            ToolError::Glob(_) => Failure::new(ErrorCode::BadPattern, message)
+                .hint("a glob is as in a .gitignore: `*.rs`, `src/**`; with `!` before it what matches is left out"),
+        }
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Failure {
+        let message = error.to_string();
+        match error {
+            RunError::Empty => Failure::new(ErrorCode::Usage, message).hint("give a program and its arguments"),
+            RunError::NotFound(_) => Failure::new(ErrorCode::CommandNotFound, message)
+                .hint("it is looked for in PATH; one with a slash is looked for from the working directory"),
+            RunError::NotExecutable { source, .. } => Failure::new(ErrorCode::PermissionDenied, message)
+                .cause(source.to_string())
+                .hint("`chmod +x` makes it executable; `sh FILE` runs a script as it is"),
+            RunError::NoDirectory { dir, source } => {
+                Failure::io("enter", &dir, &source).hint("mount the fork (`tine mount`), or name a directory that is there")
+            }
+            RunError::Io(source) => {
+                Failure::new(ErrorCode::Io, message).cause(source.to_string()).hint("try again")
+            }
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! Lines of a fork's text files that match a regular expression.
+//!
+//! The files are found first, without looking at any; then they are read, several at a time, in the order of their paths,
+//! until there are lines enough. What git ignores is left out, unless it is tracked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZero;
+use std::thread;
+
+use grep_matcher::LineTerminator;
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
+use ignore::Match;
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use parking_lot::Mutex;
+
+use super::error::ToolError;
+use super::router::ActiveFork;
+use crate::attr::FileKind;
+use crate::change::changeset::read_ignore_file;
+use crate::git::IgnoreRules;
+use crate::git::index::tracked_beneath;
+use crate::path::RepoPath;
+use crate::sys::parallel;
+use crate::workspace::{FsError, OperationError};
+
+/// Longer files are not searched, in bytes; they are named.
+pub const SEARCH_MAX: u64 = 64 << 20;
+
+/// Of a longer line this much is told, in characters.
+const LINE_MAX: usize = 500;
+
+/// Files are searched in runs of so many, between which it is seen whether there are lines enough.
+const RUN: usize = 256;
+
+/// What is searched for, and where.
+#[derive(Debug, Clone)]
+pub struct SearchOptions {
+    pub pattern: String,
+    /// As a tool is given it; `None`: everywhere.
+    pub path: Option<Vec<u8>>,
+    /// Only files that match one of these, and none of those with a `!` before it.
+    pub globs: Vec<String>,
+    pub ignore_case: bool,
+    /// What git ignores, too.
+    pub ignored: bool,
+    /// At most so many lines.
+    pub limit: usize,
+}
+
+/// A line that matches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MatchedLine {
+    pub path: RepoPath,
+    /// From 1.
+    pub line: u64,
+    /// Without its end, lossily decoded; of a long one the beginning.
+    pub text: String,
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SearchOutcome {
+    /// By path and line.
+    pub lines: Vec<MatchedLine>,
+    /// Whether there are more.
+    pub truncated: bool,
+    /// Files that were not searched: they have more than [`SEARCH_MAX`] bytes.
+    pub too_large: Vec<RepoPath>,
+}
+
+/// Searches what is at and beneath `start`, which is without symlinks. `texts` are what is searched at their paths instead of
+/// the files there.
+pub fn search(
+    active: &ActiveFork<'_>,
+    start: &RepoPath,
+    texts: BTreeMap<RepoPath, String>,
+    options: &SearchOptions,
+) -> Result<SearchOutcome, ToolError> {
+    let matcher = RegexMatcherBuilder::new()
+        .case_insensitive(options.ignore_case)
+        .crlf(true)
+        .build(&options.pattern)
+        .map_err(|error| ToolError::Pattern(error.to_string()))?;
+    let walk = Walk {
+        active,
+        globs: Globs::parse(&options.globs)?,
+        ignored: options.ignored,
+    };
+    let files = walk.files(start, texts.keys())?;
+    let mut outcome = SearchOutcome::default();
+    for run in files.chunks(RUN) {
+        let left = options.limit - outcome.lines.len();
+        let searched = search_run(active, run, &texts, &matcher, left)?;
+        for file in searched.into_values() {
+            match file {
+                Searched::Lines(lines) => outcome.lines.extend(lines),
+                Searched::TooLarge(path) => outcome.too_large.push(path),
+            }
+        }
+        // One more than wanted is looked for, to know that there is more.
+        if outcome.lines.len() > options.limit {
+            outcome.lines.truncate(options.limit);
+            outcome.truncated = true;
+            break;
+        }
+    }
+    Ok(outcome)
+}
+
+/// Globs, read as a `.gitignore` that chooses and does not leave out.
+struct Globs(Gitignore);
+
+impl Globs {
+    fn parse(globs: &[String]) -> Result<Globs, ToolError> {
+        let failed = |error: ignore::Error| ToolError::Glob(error.to_string());
+        let mut builder = GitignoreBuilder::new("");
+        builder.allow_unclosed_class(false);
+        for glob in globs {
+            builder.add_line(None, glob).map_err(failed)?;
+        }
+        Ok(Globs(builder.build().map_err(failed)?))
+    }
+
+    /// Whether a file is chosen, by itself or with a directory above it.
+    fn choose(&self, path: &RepoPath) -> bool {
+        match self.0.matched_path_or_any_parents(path.as_path(), false) {
+            Match::Ignore(_) => true,
+            Match::Whitelist(_) => false,
+            Match::None => self.0.num_ignores() == 0,
+        }
+    }
+
+    /// Whether a directory is left out with all beneath it.
+    fn leave_out(&self, dir: &RepoPath) -> bool {
+        self.0.matched(dir.as_path(), true).is_whitelist()
+    }
+}
+
+/// Finds the files to search.
+struct Walk<'a> {
+    active: &'a ActiveFork<'a>,
+    globs: Globs,
+    ignored: bool,
+}
+
+impl Walk<'_> {
+    /// All files that are to be searched, sorted. Buffers are files, saved or not.
+    fn files<'t>(
+        &self,
+        start: &RepoPath,
+        buffers: impl Iterator<Item = &'t RepoPath>,
+    ) -> Result<Vec<RepoPath>, ToolError> {
+        let workspace = &self.active.fork.workspace;
+        let buffers: Vec<&RepoPath> = buffers.filter(|path| path.starts_with(start)).collect();
+        match workspace.resolve(start) {
+            Ok(attr) if attr.kind == FileKind::Directory => {}
+            // What is named is searched, whatever rules there are for it.
+            Ok(attr) if attr.kind == FileKind::Regular => return Ok(vec![start.clone()]),
+            Ok(_) => return Err(OperationError::NotAFile(start.clone()).into()),
+            Err(_) if buffers.contains(&start) => return Ok(vec![start.clone()]),
+            Err(error) => return Err(OperationError::at(start)(error).into()),
+        }
+        let mut rules = IgnoreRules::new(self.active.repository, |dir: &RepoPath| {
+            read_ignore_file(self.active.fork, dir)
+        })?;
+        let heeds_rules = !self.ignored && !rules.is_ignored(start, true)?;
+        let mut is_ignored = |path: &RepoPath, is_dir| match heeds_rules {
+            true => rules.is_ignored(path, is_dir),
+            false => Ok(false),
+        };
+        let (mut files, mut ignored) = (BTreeSet::new(), Vec::new());
+        let mut rest = vec![start.clone()];
+        while let Some(dir) = rest.pop() {
+            let entries = match workspace.list_path(&dir) {
+                // It went away meanwhile.
+                Err(FsError::NotFound | FsError::NotADirectory) => continue,
+                entries => entries.map_err(OperationError::at(&dir))?,
+            };
+            for (name, kind, _) in entries {
+                let path = dir.join(&name);
+                let is_dir = kind == FileKind::Directory;
+                let is_wanted = match kind {
+                    _ if name.is_dot_git() => false,
+                    FileKind::Directory => !self.globs.leave_out(&path),
+                    FileKind::Regular => self.globs.choose(&path),
+                    _ => false,
+                };
+                if !is_wanted {
+                    continue;
+                }
+                if is_ignored(&path, is_dir)? {
+                    ignored.push(path);
+                } else if is_dir {
+                    rest.push(path);
+                } else {
+                    files.insert(path);
+                }
+            }
+        }
+        for path in buffers {
+            if self.globs.choose(path) && !is_ignored(path, false)? {
+                files.insert(path.clone());
+            }
+        }
+        let tracked = tracked_beneath(self.active.repository, &self.active.fork.worktree, &ignored)?;
+        let is_file =
+            |path: &RepoPath| matches!(workspace.resolve(path), Ok(attr) if attr.kind == FileKind::Regular);
+        let tracked = tracked.into_iter();
+        files.extend(tracked.filter(|path| self.globs.choose(path) && is_file(path)));
+        Ok(files.into_iter().collect())
+    }
+}
+
+/// What came of looking into one file.
+enum Searched {
+    Lines(Vec<MatchedLine>),
+    TooLarge(RepoPath),
+}
+
+/// Searches some files, several at a time: by path what was found, up to one line more than `limit` in each.
+fn search_run(
+    active: &ActiveFork<'_>,
+    files: &[RepoPath],
+    texts: &BTreeMap<RepoPath, String>,
+    matcher: &RegexMatcher,
+    limit: usize,
+) -> Result<BTreeMap<RepoPath, Searched>, ToolError> {
+    let found = Mutex::new(BTreeMap::new());
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    parallel::at_once(files, threads, |path| {
+        let searched = match texts.get(path) {
+            Some(text) => Searched::Lines(search_bytes(path, text.as_bytes(), matcher, limit)?),
+            None => search_file(active, path, matcher, limit)?,
+        };
+        if !matches!(&searched, Searched::Lines(lines) if lines.is_empty()) {
+            found.lock().insert(path.clone(), searched);
+        }
+        Ok::<(), ToolError>(())
+    })?;
+    Ok(found.into_inner())
+}
+
+/// Why reading a file ended before its end.
+enum Ended {
+    Binary,
+    TooLarge,
+    Failed(OperationError),
+}
+
+impl From<OperationError> for Ended {
+    fn from(error: OperationError) -> Ended {
+        Ended::Failed(error)
+    }
+}
+
+fn search_file(
+    active: &ActiveFork<'_>,
+    path: &RepoPath,
+    matcher: &RegexMatcher,
+    limit: usize,
+) -> Result<Searched, ToolError> {
+    let mut bytes = Vec::new();
+    let read = active.fork.workspace.read_at(path, &mut |piece| {
+        // Nothing is told of a file that has a NUL, so that no more of it need be read.
+        if piece.contains(&0) && !has_wide_mark(&bytes, piece) {
+            return Err(Ended::Binary);
+        }
+        if (bytes.len() + piece.len()) as u64 > SEARCH_MAX {
+            return Err(Ended::TooLarge);
+        }
+        bytes.extend_from_slice(piece);
+        Ok(())
+    });
+    match read {
+        Ok(_) => Ok(Searched::Lines(search_bytes(path, &bytes, matcher, limit)?)),
+        Err(Ended::Binary) => Ok(Searched::Lines(Vec::new())),
+        Err(Ended::TooLarge) => Ok(Searched::TooLarge(path.clone())),
+        // It went away meanwhile, or is something else now.
+        Err(Ended::Failed(
+            OperationError::NotFound(_)
+            | OperationError::NotADirectory(_)
+            | OperationError::IsADirectory(_)
+            | OperationError::NotAFile(_),
+        )) => Ok(Searched::Lines(Vec::new())),
+        Err(Ended::Failed(error)) => Err(error.into()),
+    }
+}
+
+/// Whether what was read so far, or `piece` where that is nothing, begins as a text in UTF-16 does.
+fn has_wide_mark(read: &[u8], piece: &[u8]) -> bool {
+    let beginning = if read.is_empty() { piece } else { read };
+    beginning.starts_with(&[0xff, 0xfe]) || beginning.starts_with(&[0xfe, 0xff])
+}
+
+fn search_bytes(
+    path: &RepoPath,
+    bytes: &[u8],
+    matcher: &RegexMatcher,
+    limit: usize,
+) -> Result<Vec<MatchedLine>, ToolError> {
+    let mut searcher = SearcherBuilder::new()
+        .line_terminator(LineTerminator::crlf())
+        .binary_detection(BinaryDetection::quit(0))
+        .line_number(true)
+        .build();
+    let mut gathered = Gathered {
+        path,
+        limit,
+        lines: Vec::new(),
+    };
+    let searched = searcher.search_slice(matcher, bytes, &mut gathered);
+    searched.map_err(|error| ToolError::Pattern(error.to_string()))?;
+    Ok(gathered.lines)
+}
+
+/// Gathers lines that match.
+struct Gathered<'a> {
+    path: &'a RepoPath,
+    limit: usize,
+    lines: Vec<MatchedLine>,
+}
+
+impl Sink for Gathered<'_> {
+    type Error = std::io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> Result<bool, std::io::Error> {
+        let line = found.bytes();
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        self.lines.push(MatchedLine {
+            path: self.path.clone(),
+            line: found.line_number().unwrap_or(0),
+            text: String::from_utf8_lossy(line).chars().take(LINE_MAX).collect(),
+        });
+        Ok(self.lines.len() <= self.limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> RepoPath {
+        RepoPath::parse(text).unwrap()
+    }
+
+    fn chosen(globs: &[&str]) -> String {
+        let globs: Vec<String> = globs.iter().map(|glob| (*glob).to_owned()).collect();
+        let globs = Globs::parse(&globs).unwrap();
+        let files = ["a.rs", "b.ts", "src/a.rs", "src/b.tsx", "target/a.rs", "target/x/b.ts"];
+        let files = files.into_iter().filter(|file| globs.choose(&path(file)));
+        files.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn globs_choose_as_a_gitignore_leaves_out() {
+        let all = "a.rs b.ts src/a.rs src/b.tsx target/a.rs target/x/b.ts";
+        assert_eq!(chosen(&[]), all);
+        assert_eq!(chosen(&["*.rs"]), "a.rs src/a.rs target/a.rs");
+        assert_eq!(chosen(&["/*.rs"]), "a.rs");
+        assert_eq!(chosen(&["*.{ts,tsx}"]), "b.ts src/b.tsx target/x/b.ts");
+        assert_eq!(chosen(&["src/"]), "src/a.rs src/b.tsx");
+        assert_eq!(chosen(&["src/**/*.rs"]), "src/a.rs");
+        assert_eq!(chosen(&["!target"]), "a.rs b.ts src/a.rs src/b.tsx");
+        assert_eq!(chosen(&["*.rs", "!target"]), "a.rs src/a.rs target/a.rs");
+        assert_eq!(chosen(&["*.rs", "!target/**"]), "a.rs src/a.rs");
+        assert!(matches!(
+            Globs::parse(&["a[".to_owned()]),
+            Err(ToolError::Glob(_))
+        ));
+    }
+
+    fn lines(pattern: &str, bytes: &[u8]) -> Vec<(u64, String)> {
+        let matcher = RegexMatcherBuilder::new().crlf(true).build(pattern).unwrap();
+        let found = search_bytes(&path("f"), bytes, &matcher, 3).unwrap();
+        found.into_iter().map(|line| (line.line, line.text)).collect()
+    }
+
+    #[test]
+    fn lines_are_told_without_their_ends_and_long_ones_are_cut() {
+        assert_eq!(lines("b$", b"a b\r\nb c\nb"), [(1, "a b".to_owned()), (3, "b".to_owned())]);
+        assert_eq!(lines("x", &[b'x'; 2000])[0].1.len(), LINE_MAX);
+        assert_eq!(lines("b", b"\xff b\n")[0].1, "\u{fffd} b");
+        assert_eq!(lines("b", b"b\nb\nb\nb\nb\n").len(), 4, "one more than wanted");
+        assert_eq!(lines("b", b"b\n\0b\n"), [], "no text");
+        assert_eq!(lines("b", b"\xff\xfea\0\n\0b\0\n\0"), [(2, "b".to_owned())]);
+    }
+}
