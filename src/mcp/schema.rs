@@ -58,6 +58,9 @@ fn simplify(schema: &mut Value) {
     match schema {
         Value::Object(object) => {
             object.remove("format");
+            if let Some(Value::String(description)) = object.get_mut("description") {
+                *description = unwrapped(description);
+            }
             let required: Vec<String> = object
                 .get("required")
                 .and_then(Value::as_array)
@@ -77,6 +80,12 @@ fn simplify(schema: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(simplify),
         _ => {}
     }
+}
+
+/// Paragraphs on a line each: the lines of a doc comment end where the source's do.
+fn unwrapped(text: &str) -> String {
+    let paragraphs = text.split("\n\n").map(|paragraph| paragraph.replace('\n', " "));
+    paragraphs.collect::<Vec<_>>().join("\n\n")
 }
 
 /// A field that may be left out has no need of `null`.

@@ -116,16 +116,20 @@ impl Session {
 
     /// Lets the fork be the active one, and mounts it where it is not.
     pub fn activate(&self, fork: ForkName) -> Result<ForkInfo, Failure> {
-        let info = self.with(|connection| {
-            connection.fork(&Request::Mount {
-                fork,
-                dir: None,
-                wishes: MountWishes::default(),
-                snapshot_every: None,
-            })
-        })?;
+        let info = self.mount(fork)?;
         *self.active.lock() = Some(info.name.clone());
         Ok(info)
+    }
+
+    /// Mounts the fork where it is not.
+    pub fn mount(&self, fork: ForkName) -> Result<ForkInfo, Failure> {
+        let request = Request::Mount {
+            fork,
+            dir: None,
+            wishes: MountWishes::default(),
+            snapshot_every: None,
+        };
+        self.with(|connection| connection.fork(&request))
     }
 
     /// Makes a fork, mounts it, and lets it be the active one.
@@ -206,8 +210,18 @@ impl Session {
 
     /// Has the router do something in the active fork, or in an open buffer.
     pub fn route(&self, operation: ToolOperation, command: String) -> Result<ToolAnswer, Failure> {
+        self.route_in(self.active(), operation, command)
+    }
+
+    /// As [`Session::route`], in a fork that may be the active one no longer.
+    pub fn route_in(
+        &self,
+        fork: Option<ForkName>,
+        operation: ToolOperation,
+        command: String,
+    ) -> Result<ToolAnswer, Failure> {
         let request = Request::Tool(Box::new(ToolRequest {
-            fork: self.active(),
+            fork,
             buffers: self.buffers,
             operation,
             command,

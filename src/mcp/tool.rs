@@ -38,6 +38,11 @@ impl Hints {
         idempotent: false,
         ..Hints::LOOKS
     };
+    /// Changes nothing but what the session means.
+    pub const GOES: Hints = Hints {
+        idempotent: true,
+        ..Hints::ADDS
+    };
     /// Changes or removes what is there.
     pub const CHANGES: Hints = Hints {
         destructive: true,
@@ -102,7 +107,7 @@ impl<T: Tool> Prepared for T {
         let told = call
             .check()
             .and_then(|()| Tool::call(*self, session, call))
-            .and_then(|told| Ok((serde_json::to_value(&told.answer).map_err(|e| untold(&e))?, told.text)));
+            .and_then(|told| Ok((in_json(&told.answer)?, told.text)));
         match told {
             Ok((answer, text)) => {
                 let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
@@ -114,8 +119,24 @@ impl<T: Tool> Prepared for T {
     }
 }
 
-fn untold(error: &serde_json::Error) -> Failure {
-    Failure::new(ErrorCode::Internal, "the answer cannot be told in JSON").cause(error.to_string())
+/// An answer as its schema has it: what there is not is left out.
+fn in_json(answer: &impl Serialize) -> Result<Value, Failure> {
+    let mut value = serde_json::to_value(answer).map_err(|error| {
+        Failure::new(ErrorCode::Internal, "the answer cannot be told in JSON").cause(error.to_string())
+    })?;
+    leave_out_nulls(&mut value);
+    Ok(value)
+}
+
+fn leave_out_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            fields.values_mut().for_each(leave_out_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(leave_out_nulls),
+        _ => {}
+    }
 }
 
 /// A failure as a tool's error: the model is to see it.
@@ -128,7 +149,7 @@ pub fn failed(failure: &Failure) -> CallToolResult {
         text.push_str(&format!("\nhint: {hint}"));
     }
     let mut result = CallToolResult::error(vec![ContentBlock::text(text)]);
-    result.structured_content = serde_json::to_value(FailureObject::from(failure)).ok();
+    result.structured_content = in_json(&FailureObject::from(failure)).ok();
     result
 }
 

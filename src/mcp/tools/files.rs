@@ -534,6 +534,8 @@ pub struct SearchShown {
     lines: Vec<LineShown>,
     /// There are more: narrow it, or raise the limit.
     truncated: bool,
+    /// Files that are too large to be searched.
+    too_large: Vec<PathText>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -565,7 +567,12 @@ impl Tool for Search {
             ignored: self.ignored,
             limit: self.limit.unwrap_or(DEFAULT_FOUND).clamp(1, MAX_FOUND),
         });
-        let ToolAnswer::Found { lines, mut truncated } = session.route(operation, asked)? else {
+        let ToolAnswer::Found {
+            lines,
+            mut truncated,
+            too_large,
+        } = session.route(operation, asked)?
+        else {
             return Err(unexpected());
         };
         let mut text = String::new();
@@ -587,7 +594,15 @@ impl Tool for Search {
         if truncated {
             text.push_str(", and there are more: narrow it with `path` or `globs`");
         }
-        Ok(Told::new(SearchShown { lines: shown, truncated }, text))
+        if !too_large.is_empty() {
+            text.push_str(&format!("; {} too large to be searched", counted(too_large.len(), "file")));
+        }
+        let shown = SearchShown {
+            lines: shown,
+            truncated,
+            too_large,
+        };
+        Ok(Told::new(shown, text))
     }
 }
 

@@ -60,7 +60,7 @@ impl Tool for Context {
         }
         let shown = ContextShown {
             fork: Some(fork),
-            working_dir: Some(context.working_dir),
+            working_dir: context.working_dir,
             buffers: context.buffers,
         };
         Ok(Told::new(shown, text))
@@ -133,9 +133,7 @@ pub struct UseFork {
 impl Tool for UseFork {
     const NAME: &'static str = "use_fork";
     const TITLE: &'static str = "Go to another fork";
-    const HINTS: Hints = Hints {
-        ..Hints::ADDS
-    };
+    const HINTS: Hints = Hints::GOES;
     type Answer = ForkShown;
 
     fn call(self, session: &Session, _call: &Call) -> Result<Told<ForkShown>, Failure> {

@@ -5,6 +5,7 @@ mod forks;
 mod history;
 mod merging;
 mod reviews;
+mod run;
 pub mod work;
 
 use std::sync::LazyLock;
@@ -24,6 +25,7 @@ static ALL: LazyLock<Vec<Entry>> = LazyLock::new(|| {
         Entry::of::<files::MoveFile>(),
         Entry::of::<files::ListDirectory>(),
         Entry::of::<files::Search>(),
+        Entry::of::<run::Run>(),
         Entry::of::<files::MergeBuffer>(),
         Entry::of::<work::Status>(),
         Entry::of::<work::Diff>(),
