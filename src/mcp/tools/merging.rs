@@ -104,7 +104,7 @@ pub struct MergeShown {
 pub struct ConflictShown {
     /// What `resolve_conflict` takes.
     path: PathText,
-    /// `both-modified`, `both-added`, `modify-delete`, `rename-rename`, `binary` and so on.
+    /// `both_modified`, `both_added`, `modify_delete`, `rename_rename`, `binary` and so on.
     #[schemars(with = "String")]
     kind: ConflictKind,
     /// The same in words.
