@@ -37,7 +37,9 @@ class Repository:
     def __init__(self, place):
         self.dir = place / "repo"
         self.dir.mkdir()
-        self.env = dict(os.environ, GIT_CONFIG_GLOBAL="/dev/null", GIT_CONFIG_SYSTEM="/dev/null", HOME=str(place))
+        # Who commits is said by the repository, not by whoever runs this.
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "TINE_"))}
+        self.env = dict(inherited, GIT_CONFIG_GLOBAL="/dev/null", GIT_CONFIG_SYSTEM="/dev/null", HOME=str(place))
         self.git("init", "-q", "-b", "main")
         self.git("config", "user.name", "Ada")
         self.git("config", "user.email", "ada@example.org")
@@ -150,7 +152,8 @@ async def task(client, repo):
     say("a commit")
     committed = await agent.ask("commit", message="Add, and do not subtract")
     assert repo.git("rev-parse", "tine/fix-add") == committed["commit"]
-    assert repo.git("log", "-1", "--format=%s %an", "tine/fix-add") == "Add, and do not subtract Ada"
+    said = repo.git("log", "-1", "--format=%s, %an", "tine/fix-add")
+    assert said == "Add, and do not subtract, Ada", said
     assert repo.git("status", "--porcelain", dir=mount) == ""
 
     say("a merge without conflicts")

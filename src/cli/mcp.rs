@@ -27,7 +27,7 @@ pub struct Mcp {
     #[arg(long, value_name = "FORK", conflicts_with = "new")]
     pub fork: Option<String>,
 
-    /// Make a fork first, and let it be the active one [NAME default: the first free one of mcp-1, mcp-2, …]
+    /// Make a fork when the client first needs one [NAME default: the first free one of mcp-1, mcp-2, …]
     #[arg(long, value_name = "NAME", num_args = 0..=1)]
     pub new: Option<Option<String>>,
 
@@ -43,7 +43,7 @@ pub fn run(verb: &Mcp, context: &Context) -> Result<Exit, Failure> {
             session.activate(ForkName::parse(fork)?)?;
         }
         (None, Some(name)) => {
-            session.make_fork(&ForkWish {
+            session.want_fork(ForkWish {
                 name: name.clone(),
                 ..ForkWish::default()
             })?;

@@ -76,10 +76,41 @@ fn simplify(schema: &mut Value) {
                 }
             }
             object.values_mut().for_each(simplify);
+            name_values(object);
         }
         Value::Array(items) => items.iter_mut().for_each(simplify),
         _ => {}
     }
+}
+
+/// Lets a choice of words be an `enum`; what was said of each word is said of the whole.
+fn name_values(object: &mut Object) {
+    let Some(Value::Array(choices)) = object.get("oneOf") else {
+        return;
+    };
+    let Some(words) = choices
+        .iter()
+        .map(|choice| choice.get("const")?.as_str())
+        .collect::<Option<Vec<&str>>>()
+    else {
+        return;
+    };
+    let told = choices.iter().zip(&words).filter_map(|(choice, word)| {
+        let description = choice.get("description")?.as_str()?;
+        Some(format!("`{word}`: {description}"))
+    });
+    let told: Vec<String> = object
+        .get("description")
+        .and_then(Value::as_str)
+        .map(str::to_owned)
+        .into_iter()
+        .chain(told)
+        .collect();
+    let words = json!(words);
+    object.remove("oneOf");
+    object.insert("type".to_owned(), json!("string"));
+    object.insert("enum".to_owned(), words);
+    object.insert("description".to_owned(), json!(told.join(" ")));
 }
 
 /// Paragraphs on a line each: the lines of a doc comment end where the source's do.
@@ -137,7 +168,9 @@ mod tests {
     #[derive(serde::Deserialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
     enum How {
+        /// Mine.
         Ours,
+        /// Yours.
         Theirs,
     }
 
@@ -150,7 +183,10 @@ mod tests {
         let many = &schema["properties"]["many"];
         assert_eq!(*many, json!({"type": "integer", "minimum": 0}));
         let how = &schema["properties"]["how"];
-        assert_eq!(*how, json!({"type": "string", "enum": ["ours", "theirs"]}));
+        assert_eq!(
+            *how,
+            json!({"type": "string", "enum": ["ours", "theirs"], "description": "`ours`: Mine. `theirs`: Yours."})
+        );
     }
 
     #[test]

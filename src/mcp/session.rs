@@ -38,6 +38,9 @@ pub struct Session {
     buffers: bool,
     /// Internally synchronised, as all that follows.
     active: Mutex<Option<ForkName>>,
+    /// A fork that is made and becomes the active one when one is needed first: clients start servers only to look at them, too.
+    /// Locked while it is made; taken before `active`.
+    wanted: Mutex<Option<ForkWish>>,
     made: Mutex<Vec<ForkName>>,
     idle: Mutex<Vec<Connection>>,
     calls: Mutex<Calls>,
@@ -71,6 +74,7 @@ impl Session {
             store_dir: Store::dir_of(repository),
             buffers,
             active: Mutex::default(),
+            wanted: Mutex::default(),
             made: Mutex::default(),
             idle: Mutex::default(),
             calls: Mutex::default(),
@@ -96,9 +100,27 @@ impl Session {
         self.active.lock().clone()
     }
 
-    /// The fork that is active; a failure that says what to do where none is.
+    /// The fork that is active, made if it is wanted; a failure that says what to do where none is.
     pub fn fork(&self) -> Result<ForkName, Failure> {
-        self.active().ok_or_else(no_fork)
+        self.fork_if_any()?.ok_or_else(no_fork)
+    }
+
+    /// The fork that is active, made if it is wanted.
+    pub fn fork_if_any(&self) -> Result<Option<ForkName>, Failure> {
+        let mut wanted = self.wanted.lock();
+        if let Some(wish) = &*wanted {
+            self.make(wish)?;
+            *wanted = None;
+        }
+        drop(wanted);
+        Ok(self.active())
+    }
+
+    /// Wants a fork, to be made when one is needed.
+    pub fn want_fork(&self, wish: ForkWish) -> Result<(), Failure> {
+        wish.name.as_deref().map(ForkName::parse).transpose()?;
+        *self.wanted.lock() = Some(wish);
+        Ok(())
     }
 
     /// The fork that a call names, or the active one.
@@ -117,6 +139,7 @@ impl Session {
     /// Lets the fork be the active one, and mounts it where it is not.
     pub fn activate(&self, fork: ForkName) -> Result<ForkInfo, Failure> {
         let info = self.mount(fork)?;
+        *self.wanted.lock() = None;
         *self.active.lock() = Some(info.name.clone());
         Ok(info)
     }
@@ -134,6 +157,12 @@ impl Session {
 
     /// Makes a fork, mounts it, and lets it be the active one.
     pub fn make_fork(&self, wish: &ForkWish) -> Result<ForkInfo, Failure> {
+        let info = self.make(wish)?;
+        *self.wanted.lock() = None;
+        Ok(info)
+    }
+
+    fn make(&self, wish: &ForkWish) -> Result<ForkInfo, Failure> {
         let git_dir = self.git_dir()?;
         let umask = crate::cli::new::umask();
         let make = |fork: ForkName| {
@@ -208,9 +237,9 @@ impl Session {
         answer
     }
 
-    /// Has the router do something in the active fork, or in an open buffer.
+    /// Has the router do something in the active fork, which is made if it is wanted, or in an open buffer.
     pub fn route(&self, operation: ToolOperation, command: String) -> Result<ToolAnswer, Failure> {
-        self.route_in(self.active(), operation, command)
+        self.route_in(self.fork_if_any()?, operation, command)
     }
 
     /// As [`Session::route`], in a fork that may be the active one no longer.

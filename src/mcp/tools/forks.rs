@@ -38,7 +38,7 @@ impl Tool for Context {
     type Answer = ContextShown;
 
     fn call(self, session: &Session, _call: &Call) -> Result<Told<ContextShown>, Failure> {
-        let Some(name) = session.active() else {
+        let Some(name) = session.fork_if_any()? else {
             let shown = ContextShown {
                 fork: None,
                 working_dir: None,
