@@ -15,6 +15,7 @@ pub mod daemon;
 pub mod fuse;
 pub mod git;
 pub mod layer;
+pub mod mcp;
 pub mod merge;
 pub mod path;
 pub mod sys;

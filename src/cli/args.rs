@@ -8,7 +8,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use super::output::Color;
 use super::{
     apply, branch, buffer, cat, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec, fetch,
-    gc, handoff, list, log, ls, merge, mount, mv, new, op, path, push, reset, resolve, restore, revert,
+    gc, handoff, list, log, ls, mcp, merge, mount, mv, new, op, path, push, reset, resolve, restore, revert,
     review, rm, round, shell, snapshot, snapshots, stat, status, tool, tree, undo, unmount, update, walk,
     write,
 };
@@ -84,6 +84,7 @@ pub enum Verb {
     Exec(exec::Exec),
     #[command(aliases = ["sh"])]
     Shell(shell::Shell),
+    Mcp(mcp::Mcp),
     #[command(aliases = ["st"])]
     Status(status::Status),
     Diff(diff::Diff),

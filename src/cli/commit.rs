@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::context::{Connection, Context};
+pub use super::hooks::HookOutput;
 use super::hooks::Hooks;
 use super::output::{Tone, counted, one_line, quoted, short_id};
 use super::{Exit, SUCCESS, identity};
@@ -40,15 +41,62 @@ pub struct Commit {
 }
 
 pub fn run(verb: &Commit, context: &Context) -> Result<Exit, Failure> {
-    let message = verb.message.join("\n\n");
-    if message.trim().is_empty() {
-        return Err(
-            Failure::new(ErrorCode::EmptyMessage, "the commit message is empty")
-                .hint("say what was done: `tine commit -m MESSAGE`"),
-        );
-    }
+    let wish = CommitWish {
+        message: verb.message.join("\n\n"),
+        author: verb.author.as_deref(),
+        no_verify: verb.no_verify,
+        hook_output: HookOutput::Shown,
+    };
+    wish.check()?;
     let (mut connection, name) = context.connect_to_fork(verb.name.as_deref())?;
     let fork = connection.show(&name)?;
+    let made = make(context, &mut connection, &fork, wish, &|| Ok(()))?;
+    if made.hooks_skipped && !verb.no_verify {
+        context
+            .output
+            .note("the hooks are skipped: the fork is not mounted, and they need a checkout");
+    }
+    tell(&made.committed, context.repository()?.common_dir(), context)?;
+    Ok(SUCCESS)
+}
+
+/// What is to be committed, and how.
+pub struct CommitWish<'a> {
+    pub message: String,
+    /// As `--author` takes it.
+    pub author: Option<&'a str>,
+    pub no_verify: bool,
+    pub hook_output: HookOutput,
+}
+
+impl CommitWish<'_> {
+    fn check(&self) -> Result<(), Failure> {
+        match self.message.trim().is_empty() {
+            true => Err(
+                Failure::new(ErrorCode::EmptyMessage, "the commit message is empty")
+                    .hint("say what was done: `tine commit -m MESSAGE`"),
+            ),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A commit that was made.
+pub struct Made {
+    pub committed: Committed,
+    /// There are hooks, and they did not run because the fork is not mounted.
+    pub hooks_skipped: bool,
+}
+
+/// Commits what changed in the fork, with its hooks. `go_on` is asked when they have run.
+pub fn make(
+    context: &Context,
+    connection: &mut Connection,
+    fork: &ForkInfo,
+    wish: CommitWish<'_>,
+    go_on: &dyn Fn() -> Result<(), Failure>,
+) -> Result<Made, Failure> {
+    wish.check()?;
     let common_dir = context.repository()?.common_dir();
     // Where the fork is mounted git finds its own configuration and hooks there.
     let dir = if fork.mounted {
@@ -58,21 +106,23 @@ pub fn run(verb: &Commit, context: &Context) -> Result<Exit, Failure> {
     };
     let config = CallerConfig::of(dir);
     let committer = identity::committer(dir, config.as_ref())?;
-    let author = identity::author(dir, config.as_ref(), verb.author.as_deref())?;
+    let author = identity::author(dir, config.as_ref(), wish.author)?;
 
-    let hooks = Hooks::find(dir, config.as_ref(), &author)?;
-    let hooks = prepare_hooks(verb, context, &mut connection, &fork, hooks)?;
+    let hooks = Hooks::find(dir, config.as_ref(), &author, wish.hook_output)?;
+    let hooks_skipped = !hooks.is_empty() && !fork.mounted;
+    let hooks = prepare_hooks(connection, fork, hooks)?;
     let message = match &hooks {
         Some(hooks) => {
-            if !verb.no_verify {
+            if !wish.no_verify {
                 hooks.pre_commit()?;
             }
-            hooks.message(message, !verb.no_verify)?
+            hooks.message(wish.message, !wish.no_verify)?
         }
-        None => message,
+        None => wish.message,
     };
+    go_on()?;
     let committed = connection.commit(&Request::Commit {
-        fork: name,
+        fork: fork.name.clone(),
         message,
         author: Some(author),
         committer: Some(committer),
@@ -80,27 +130,19 @@ pub fn run(verb: &Commit, context: &Context) -> Result<Exit, Failure> {
     if let Some(hooks) = hooks {
         hooks.post_commit();
     }
-    tell(&committed, common_dir, context)?;
-    Ok(SUCCESS)
+    Ok(Made {
+        committed,
+        hooks_skipped,
+    })
 }
 
 /// The hooks that are to run, with the index that they see; `None` where there is nothing to run them for.
 fn prepare_hooks(
-    verb: &Commit,
-    context: &Context,
     connection: &mut Connection,
     fork: &ForkInfo,
     mut hooks: Hooks,
 ) -> Result<Option<Hooks>, Failure> {
-    if hooks.is_empty() {
-        return Ok(None);
-    }
-    if !fork.mounted {
-        if !verb.no_verify {
-            context
-                .output
-                .note("the hooks are skipped: the fork is not mounted, and they need a checkout");
-        }
+    if hooks.is_empty() || !fork.mounted {
         return Ok(None);
     }
     let changes = connection.changes(&fork.name, true)?;

@@ -46,8 +46,13 @@ impl Context {
 
     /// As if the command ran in another directory.
     pub fn in_dir(&self, dir: PathBuf) -> Context {
+        Context::at(dir, self.output)
+    }
+
+    /// As if a command ran in `dir`, which is absolute and free of symlinks.
+    pub fn at(dir: PathBuf, output: Output) -> Context {
         Context {
-            output: self.output,
+            output,
             cwd: dir,
             repository: OnceCell::new(),
         }

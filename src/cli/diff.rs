@@ -87,30 +87,26 @@ pub fn run(verb: &Diff, context: &Context) -> Result<Exit, Failure> {
     if context.output.is_json() {
         return tell_json(verb, context, &difference, &place);
     }
-    let mut git = git_diff(&difference, &place);
-    git.args(context.output.color_flag());
-    git.args(verb.form.flags());
+    let mut flags: Vec<&str> = context.output.color_flag().into_iter().collect();
+    flags.extend(verb.form.flags());
     if verb.content {
-        git.args(["--binary", "--full-index", "--no-ext-diff", "--no-textconv"]);
+        flags.extend(["--binary", "--full-index", "--no-ext-diff", "--no-textconv"]);
     }
-    add_sides(&mut git, &difference, &verb.paths);
+    let mut git = git_diff(&difference, &place, &flags, &verb.paths);
     Err(GitError::GitMissing(git.exec()).into())
 }
 
-/// `git diff` in `place`, with the attributes of the fork's own view.
-fn git_diff(difference: &Difference, place: &Path) -> Command {
+/// `git diff` in `place` between the sides of `difference`, with the attributes of the fork's own view.
+pub fn git_diff(difference: &Difference, place: &Path, flags: &[&str], paths: &[OsString]) -> Command {
     let mut command = program::command(place);
     command
         .arg(format!("--attr-source={}", difference.view_tree))
-        .arg("diff");
-    command
-}
-
-fn add_sides(command: &mut Command, difference: &Difference, paths: &[OsString]) {
-    command
+        .arg("diff")
+        .args(flags)
         .args([&difference.old_tree, &difference.new_tree])
         .arg("--")
         .args(paths);
+    command
 }
 
 /// What `tine diff --json` prints: the difference, with more said of each path.
@@ -201,9 +197,7 @@ fn counts_of(
     place: &Path,
     paths: &[OsString],
 ) -> Result<BTreeMap<Vec<u8>, Counts>, Failure> {
-    let mut git = git_diff(difference, place);
-    git.args(NUMSTAT_FLAGS);
-    add_sides(&mut git, difference, paths);
+    let mut git = git_diff(difference, place, &NUMSTAT_FLAGS, paths);
     let counts = line_counts::ask(&mut git)?.into_iter().map(|(path, lines)| {
         let counts = Counts {
             added_lines: lines.added,

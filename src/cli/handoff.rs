@@ -42,7 +42,7 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, fork) = context.connect_to_fork(verb.fork.as_deref())?;
     let dir = context.repository()?.common_dir();
     let config = CallerConfig::of(dir);
-    let request = HandoffRequest::Create(CreateHandoff {
+    let request = CreateHandoff {
         fork,
         to: verb.to.clone(),
         include_uncommitted: verb.include_uncommitted,
@@ -50,19 +50,8 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
         // Where something is committed and there is no identity, the daemon says so.
         author: identity::author(dir, config.as_ref(), None).ok(),
         committer: identity::committer(dir, config.as_ref()).ok(),
-    });
-    let mut handoff = one(&mut connection, request)?;
-    if !verb.background && handoff.record.state == HandoffState::Pending {
-        let ids = vec![handoff.record.id];
-        let waited = many(
-            &mut connection,
-            HandoffRequest::Await {
-                ids,
-                timeout_secs: None,
-            },
-        )?;
-        handoff = waited.0.into_iter().next().unwrap_or(handoff);
-    }
+    };
+    let handoff = make(&mut connection, request, !verb.background)?;
     match context.output.is_json() {
         true => context.output.json(&handoff)?,
         false => context.output.text(&told_line(&handoff))?,
@@ -72,6 +61,20 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
         HandoffState::Skipped => ExitCode::Nothing.code(),
         HandoffState::Failed => ExitCode::Failure.code(),
     })
+}
+
+/// Has a handoff made; with `wait` it is no longer pending.
+pub fn make(connection: &mut Connection, request: CreateHandoff, wait: bool) -> Result<HandoffInfo, Failure> {
+    let handoff = one(connection, HandoffRequest::Create(request))?;
+    if !wait || handoff.record.state != HandoffState::Pending {
+        return Ok(handoff);
+    }
+    let request = HandoffRequest::Await {
+        ids: vec![handoff.record.id],
+        timeout_secs: None,
+    };
+    let (waited, _) = many(connection, request)?;
+    Ok(waited.into_iter().next().unwrap_or(handoff))
 }
 
 fn apply(verb: &Apply, context: &Context) -> Result<Exit, Failure> {

@@ -10,13 +10,26 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::failures::git_failed;
+use super::failures::{git_failed, lines};
 use crate::daemon::{ErrorCode, Failure};
 use crate::git::{CallerConfig, CommitTime, Identity, program};
 
 /// The hooks around a commit, in the order in which they run.
 const COMMIT_HOOKS: [&str; 4] = ["pre-commit", "prepare-commit-msg", "commit-msg", "post-commit"];
+
+/// Where what hooks print goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HookOutput {
+    /// To standard error.
+    Shown,
+    /// Of one that refuses, into the failure.
+    Kept,
+}
+
+/// Lines of a hook's output that a failure has at most: its last ones.
+const MAX_LINES_KEPT: usize = 40;
 
 /// The hooks that a repository has for commits.
 #[derive(Debug)]
@@ -27,13 +40,19 @@ pub struct Hooks {
     /// The worktree's private git directory.
     git_dir: PathBuf,
     author: Identity,
+    output: HookOutput,
     /// The index that they are given, once there is one.
     index: Option<Index>,
 }
 
 impl Hooks {
     /// Finds the hooks that git would run in `dir`, whose configuration is `config`.
-    pub fn find(dir: &Path, config: Option<&CallerConfig>, author: &Identity) -> Result<Hooks, Failure> {
+    pub fn find(
+        dir: &Path,
+        config: Option<&CallerConfig>,
+        author: &Identity,
+        output: HookOutput,
+    ) -> Result<Hooks, Failure> {
         let plain = config.and_then(|config| Some((config.hooks_dir()?, config.git_dir())));
         let (hooks_dir, git_dir, configured) = match plain {
             Some((hooks_dir, git_dir)) => (hooks_dir, git_dir.to_owned(), BTreeSet::new()),
@@ -51,6 +70,7 @@ impl Hooks {
             dir: dir.to_owned(),
             git_dir,
             author: author.clone(),
+            output,
             index: None,
         })
     }
@@ -129,16 +149,28 @@ impl Hooks {
         if let Some(index) = &self.index {
             command.env("GIT_INDEX_FILE", &index.path);
         }
-        let status = wait(&mut command)?;
+        let (status, said) = match self.output {
+            HookOutput::Shown => (wait(&mut command)?, Vec::new()),
+            HookOutput::Kept => {
+                let finished = program::finish_reading(&mut command, Stdio::null())?;
+                // git leads both to standard error.
+                (finished.status, lines(&finished.stderr))
+            }
+        };
         if status.success() {
             return Ok(());
         }
-        Err(Failure::new(
+        let refused = Failure::new(
             ErrorCode::HookRefused,
             format!("the hook {hook} refused the commit"),
         )
-        .cause(format!("it ended with {status}"))
-        .hint("do what it asks for; `--no-verify` skips pre-commit and commit-msg"))
+        .cause(format!("it ended with {status}"));
+        let first = said.len().saturating_sub(MAX_LINES_KEPT);
+        Err(said
+            .into_iter()
+            .skip(first)
+            .fold(refused, Failure::cause)
+            .hint("do what it asks for; `--no-verify` skips pre-commit and commit-msg"))
     }
 }
 
@@ -195,8 +227,11 @@ struct Index {
 
 impl Index {
     fn new(git_dir: &Path) -> Result<Index, Failure> {
+        // One process may make several commits at a time.
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let index = Index {
-            path: git_dir.join(format!("tine-commit-{}.index", std::process::id())),
+            path: git_dir.join(format!("tine-commit-{}-{count}.index", std::process::id())),
         };
         match fs::copy(git_dir.join("index"), &index.path) {
             Ok(_) => Ok(index),

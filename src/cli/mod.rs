@@ -21,33 +21,34 @@ mod buffer;
 mod cat;
 mod checks;
 mod cherry_pick;
-mod commit;
+pub(crate) mod commit;
 mod completions;
-mod content;
-mod context;
+pub(crate) mod content;
+pub(crate) mod context;
 mod daemon;
 mod delete;
-mod diff;
+pub(crate) mod diff;
 mod doctor;
 mod exec;
 mod failures;
 mod fetch;
 mod fsmonitor;
 mod gc;
-mod handoff;
+pub(crate) mod handoff;
 mod hooks;
-mod identity;
-mod inside;
+pub(crate) mod identity;
+pub(crate) mod inside;
 mod list;
 mod log;
 mod ls;
-mod merge;
+mod mcp;
+pub(crate) mod merge;
 mod mount;
 mod mv;
-mod new;
+pub(crate) mod new;
 mod op;
 mod origin;
-mod output;
+pub(crate) mod output;
 mod path;
 mod push;
 mod reset;
@@ -55,7 +56,7 @@ mod resolve;
 mod resolving;
 mod restore;
 mod revert;
-mod review;
+pub(crate) mod review;
 mod rm;
 mod round;
 mod sequencing;
@@ -134,6 +135,7 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Unmount(verb) => unmount::run(verb, &context),
         Verb::Delete(verb) => delete::run(verb, &context),
         Verb::Exec(verb) => exec::run(verb, &context),
+        Verb::Mcp(verb) => mcp::run(verb, &context),
         Verb::Shell(verb) => shell::run(verb, &context),
         Verb::Status(verb) => status::run(verb, &context),
         Verb::Diff(verb) => diff::run(verb, &context),

@@ -7,6 +7,7 @@ use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::attr::Timestamp;
@@ -51,19 +52,32 @@ impl Tone {
     }
 }
 
-/// A command's failure in JSON, on standard output.
+/// A command's failure in JSON.
 #[derive(Serialize)]
-struct FailureObject<'a> {
+pub struct FailureObject<'a> {
     error: FailureBody<'a>,
 }
 
+impl<'a> From<&'a Failure> for FailureObject<'a> {
+    fn from(failure: &'a Failure) -> FailureObject<'a> {
+        FailureObject {
+            error: FailureBody::from(failure),
+        }
+    }
+}
+
 /// A failure in JSON.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub struct FailureBody<'a> {
+    /// Stable, for machines.
+    #[schemars(with = "String")]
     code: ErrorCode,
     message: &'a str,
+    /// What lay beneath it, outermost first.
     causes: &'a [String],
+    /// What to do next.
     hint: Option<&'a str>,
+    /// The exit code of a command that fails so.
     exit: u8,
 }
 

@@ -204,6 +204,8 @@ error_codes! {
     DaemonUnreachable = "daemon-unreachable", Failure;
     ProtocolMismatch = "protocol-mismatch", Conflict;
     CommandNotFound = "command-not-found", NotFound;
+    /// The client of an MCP server wanted it no more.
+    Cancelled = "cancelled", Failure;
     Io = "io", Failure;
     Internal = "internal", Failure;
 }

@@ -1,11 +1,12 @@
 //! Paths in JSON, which holds text: where a path is not UTF-8 its bytes go as base64.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::RepoPath;
 
 /// A path of the repository in JSON: a string where it is UTF-8, else `{"base64": "…"}`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum PathText {
     Text(String),

@@ -1,0 +1,290 @@
+//! The protocol itself, by `rmcp`: lists, calls, progress, cancellation, and the end.
+//!
+//! Calls run on threads of their own, so that several run at a time and a cancelled one is let go of at once. Standard
+//! output belongs to the protocol.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, ErrorData, Implementation, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam,
+    ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, Tool as ToolLine,
+};
+use rmcp::service::{RequestContext, RoleServer, ServerInitializeError};
+use rmcp::{ServerHandler, ServiceExt};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{Instant, interval_at};
+
+use super::call::Call;
+use super::session::Session;
+use super::tool::{self, Prepared};
+use super::{resources, tools};
+use crate::daemon::{ErrorCode, Failure};
+
+/// Calls that run at a time; others wait their turn.
+const MAX_CALLS: usize = 32;
+
+/// How often a client that wants to know is told that a call goes on.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+
+const INSTRUCTIONS: &str = "\
+tine gives you a fork: your own copy-on-write workspace over this git repository. Nothing that you do in it changes the main \
+checkout or the forks of others, and everything can be taken back.
+
+Begin with `context`. Where no fork is active, `fork` makes one and lets it be active; all other tools then mean it. Paths are \
+from the fork's root (`src/main.rs`).
+
+Look with `read_file`, `list_directory` and `search`; change with `edit_file` (exact text, all edits or none) and `write_file`; \
+build and test with `run`, which runs a shell command at the fork's root. File tools and commands see the same files at once.
+
+`snapshot` marks a point before something risky and `restore` goes back to it; `undo` takes the last tool's change of files back. \
+`status` and `diff` show what is uncommitted; `commit` commits all of it. `merge` brings the fork's work to the branch that it \
+came from; conflicts become a review: `show_review`, `resolve_conflict` for each, `commit_review`. `update` brings in what that \
+branch has got meanwhile. `handoff` gives finished commits to somebody else instead.
+
+Failures have a stable `code`, causes, and a `hint` that says what to do next.";
+
+/// Serves one client on standard input and output, until it goes away or a signal asks for the end.
+pub fn serve(session: Arc<Session>) -> Result<(), Failure> {
+    let failed = |error: io::Error| {
+        Failure::new(ErrorCode::Io, "the MCP server could not start").cause(error.to_string())
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .map_err(failed)?;
+    let stop = stop_on_signal().map_err(failed)?;
+    let served = runtime.block_on(converse(Arc::clone(&session), stop));
+    session.close();
+    // What reads standard input may wait for ever.
+    runtime.shutdown_background();
+    served
+}
+
+/// Resolves when a signal asks for the end.
+fn stop_on_signal() -> io::Result<oneshot::Receiver<()>> {
+    let (sender, receiver) = oneshot::channel();
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    thread::Builder::new()
+        .name("mcp-signals".to_owned())
+        .spawn(move || {
+            if signals.forever().next().is_some() {
+                // The server may have ended by itself.
+                let _ = sender.send(());
+            }
+        })?;
+    Ok(receiver)
+}
+
+async fn converse(session: Arc<Session>, mut stop: oneshot::Receiver<()>) -> Result<(), Failure> {
+    let server = Server {
+        session,
+        turns: Arc::new(Semaphore::new(MAX_CALLS)),
+    };
+    let started = tokio::select! {
+        started = server.serve(rmcp::transport::stdio()) => started,
+        _ = &mut stop => return Ok(()),
+    };
+    let running = match started {
+        Ok(running) => running,
+        // It left before it said anything.
+        Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+        Err(error) => {
+            return Err(Failure::new(
+                ErrorCode::Usage,
+                "the client does not speak the Model Context Protocol",
+            )
+            .cause(error.to_string())
+            .hint("an MCP client is to start this command: docs/integrations.md tells how"));
+        }
+    };
+    let end = running.cancellation_token();
+    let waiting = running.waiting();
+    tokio::pin!(waiting);
+    let quit = tokio::select! {
+        quit = &mut waiting => quit,
+        _ = &mut stop => {
+            end.cancel();
+            waiting.await
+        }
+    };
+    log::debug!("the client has gone: {quit:?}");
+    Ok(())
+}
+
+struct Server {
+    session: Arc<Session>,
+    turns: Arc<Semaphore>,
+}
+
+impl Server {
+    /// Runs `work` on a thread of its own, until it is done or nobody wants it any more.
+    async fn apart<T: Send + 'static>(
+        &self,
+        context: &RequestContext<RoleServer>,
+        doing: Option<String>,
+        work: impl FnOnce(&Session, &Call) -> T + Send + 'static,
+    ) -> Result<T, ErrorData> {
+        let turn = tokio::select! {
+            turn = Arc::clone(&self.turns).acquire_owned() => turn.map_err(|error| broken(&error))?,
+            () = context.ct.cancelled() => return Err(cancelled()),
+        };
+        let (id, call) = self.session.begin();
+        let session = Arc::clone(&self.session);
+        let shared = Arc::clone(&call);
+        let mut done = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            let ended = Ended {
+                session: &session,
+                id,
+            };
+            work(ended.session, &shared)
+        });
+        let token = context.meta.get_progress_token().filter(|_| doing.is_some());
+        let told = doing.unwrap_or_default();
+        let began = Instant::now();
+        let mut ticks = interval_at(began, PROGRESS_INTERVAL);
+        let mut steps = 0u32;
+        loop {
+            tokio::select! {
+                done = &mut done => return done.map_err(|error| broken(&error)),
+                () = context.ct.cancelled() => {
+                    call.cancel();
+                    return Err(cancelled());
+                }
+                _ = ticks.tick(), if token.is_some() => {
+                    let Some(token) = token.clone() else { continue };
+                    let progress = ProgressNotificationParam::new(token, f64::from(steps))
+                        .with_message(match steps {
+                            0 => told.clone(),
+                            _ => format!("{told}: {} s", began.elapsed().as_secs()),
+                        });
+                    steps = steps.saturating_add(1);
+                    // A client that does not listen is none that waits for it.
+                    let _ = context.peer.notify_progress(progress).await;
+                }
+            }
+        }
+    }
+}
+
+/// Ends the call when its work is over, also by a panic.
+struct Ended<'s> {
+    session: &'s Session,
+    id: u64,
+}
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.session.end(self.id);
+    }
+}
+
+fn broken(error: &dyn std::fmt::Display) -> ErrorData {
+    ErrorData::internal_error(format!("the call was not done: {error}"), None)
+}
+
+/// Nobody waits for this answer.
+fn cancelled() -> ErrorData {
+    ErrorData::internal_error("the call was cancelled", None)
+}
+
+/// A failure where the protocol knows no better way to tell one.
+fn protocol_error(failure: &Failure) -> ErrorData {
+    let data = serde_json::to_value(crate::cli::output::FailureObject::from(failure)).ok();
+    let message = failure.to_string();
+    match failure.code {
+        ErrorCode::NoSuchPath | ErrorCode::NoSuchFork | ErrorCode::NotInFork => {
+            ErrorData::resource_not_found(message, data)
+        }
+        ErrorCode::Usage | ErrorCode::PathRefused | ErrorCode::WrongKind | ErrorCode::InvalidForkName => {
+            ErrorData::invalid_params(message, data)
+        }
+        _ => ErrorData::internal_error(message, data),
+    }
+}
+
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_resources()
+            .build();
+        let about = Implementation::new("tine", env!("CARGO_PKG_VERSION"))
+            .with_title("tine")
+            .with_description(env!("CARGO_PKG_DESCRIPTION"));
+        ServerConfig::new(capabilities)
+            .with_server_info(about)
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let lines = tools::all().iter().map(|entry| entry.line.clone());
+        Ok(ListToolsResult::with_all_items(lines.collect()))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<ToolLine> {
+        tools::find(name).map(|entry| entry.line.clone())
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let entry = tools::find(&request.name)
+            .ok_or_else(|| ErrorData::invalid_params(format!("there is no tool {:?}", request.name), None))?;
+        let prepared: Box<dyn Prepared> = match entry.prepare(request.arguments.unwrap_or_default()) {
+            Ok(prepared) => prepared,
+            Err(failure) => return Ok(tool::failed(&failure).into()),
+        };
+        let doing = prepared.doing();
+        let result = self
+            .apart(&context, doing, |session, call| prepared.call(session, call))
+            .await?;
+        Ok(result.into())
+    }
+
+    async fn list_resources(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let listed = self
+            .apart(&context, None, |session, _| resources::list(session))
+            .await?
+            .map_err(|failure| protocol_error(&failure))?;
+        Ok(ListResourcesResult::with_all_items(listed))
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(ListResourceTemplatesResult::with_all_items(resources::templates()))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let read = self
+            .apart(&context, None, move |session, _| {
+                resources::read(session, &request.uri)
+            })
+            .await?
+            .map_err(|failure| protocol_error(&failure))?;
+        Ok(read.into())
+    }
+}

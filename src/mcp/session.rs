@@ -1,0 +1,298 @@
+//! What outlives a call: the fork that is active, connections to the daemon, calls under way.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::call::Call;
+use crate::cli::context::{Connection, Context, only};
+use crate::cli::output::{Color, Output};
+use crate::daemon::protocol::{
+    Answer, ForkInfo, NewRequest, Request, ToolAnswer, ToolOperation, ToolRequest,
+};
+use crate::daemon::{Client, ErrorCode, Failure};
+use crate::git::Repository;
+use crate::workspace::{CarryWish, ForkName, MountWishes, Store, UnmountPolicy};
+
+/// Connections that are kept while nobody uses them.
+const MAX_IDLE_CONNECTIONS: usize = 4;
+
+/// How long the end of the session waits for calls that were cancelled.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// What forks are called whose name nobody chose: `mcp-1`, `mcp-2` and so on.
+const NAME_PREFIX: &str = "mcp";
+
+/// One client's session.
+pub struct Session {
+    /// Where the server was started; immutable.
+    dir: PathBuf,
+    /// Immutable.
+    common_dir: PathBuf,
+    /// Immutable.
+    store_dir: PathBuf,
+    /// Whether open buffers come first; immutable.
+    buffers: bool,
+    /// Internally synchronised, as all that follows.
+    active: Mutex<Option<ForkName>>,
+    /// A fork that is made and becomes the active one when one is needed first: clients start servers only to look at them, too.
+    /// Locked while it is made; taken before `active`.
+    wanted: Mutex<Option<ForkWish>>,
+    made: Mutex<Vec<ForkName>>,
+    idle: Mutex<Vec<Connection>>,
+    calls: Mutex<Calls>,
+    call_ended: Condvar,
+}
+
+#[derive(Default)]
+struct Calls {
+    last: u64,
+    under_way: BTreeMap<u64, Arc<Call>>,
+}
+
+/// A fork that is to be made.
+#[derive(Debug, Default)]
+pub struct ForkWish {
+    /// Default: the first of `mcp-1`, `mcp-2`, … that is free.
+    pub name: Option<String>,
+    pub from: Option<String>,
+    /// A fork, or `FORK@SNAPSHOT`.
+    pub from_fork: Option<String>,
+    pub branch: Option<String>,
+}
+
+impl Session {
+    /// A session of a server that was started where `context` is.
+    pub fn new(context: &Context, buffers: bool) -> Result<Session, Failure> {
+        let repository = context.repository()?;
+        Ok(Session {
+            dir: context.cwd().to_owned(),
+            common_dir: repository.common_dir().to_owned(),
+            store_dir: Store::dir_of(repository),
+            buffers,
+            active: Mutex::default(),
+            wanted: Mutex::default(),
+            made: Mutex::default(),
+            idle: Mutex::default(),
+            calls: Mutex::default(),
+            call_ended: Condvar::new(),
+        })
+    }
+
+    pub fn store_dir(&self) -> &Path {
+        &self.store_dir
+    }
+
+    pub fn common_dir(&self) -> &Path {
+        &self.common_dir
+    }
+
+    /// What a command has that runs where the server was started. What such a command would note is told nobody.
+    pub fn context(&self) -> Context {
+        Context::at(self.dir.clone(), Output::new(true, Color::Never))
+    }
+
+    /// The fork that is active.
+    pub fn active(&self) -> Option<ForkName> {
+        self.active.lock().clone()
+    }
+
+    /// The fork that is active, made if it is wanted; a failure that says what to do where none is.
+    pub fn fork(&self) -> Result<ForkName, Failure> {
+        self.fork_if_any()?.ok_or_else(no_fork)
+    }
+
+    /// The fork that is active, made if it is wanted.
+    pub fn fork_if_any(&self) -> Result<Option<ForkName>, Failure> {
+        let mut wanted = self.wanted.lock();
+        if let Some(wish) = &*wanted {
+            self.make(wish)?;
+            *wanted = None;
+        }
+        drop(wanted);
+        Ok(self.active())
+    }
+
+    /// Wants a fork, to be made when one is needed.
+    pub fn want_fork(&self, wish: ForkWish) -> Result<(), Failure> {
+        wish.name.as_deref().map(ForkName::parse).transpose()?;
+        *self.wanted.lock() = Some(wish);
+        Ok(())
+    }
+
+    /// The fork that a call names, or the active one.
+    pub fn fork_or(&self, name: Option<&str>) -> Result<ForkName, Failure> {
+        match name {
+            Some(name) => Ok(ForkName::parse(name)?),
+            None => self.fork(),
+        }
+    }
+
+    /// Forks that the session has made.
+    pub fn made(&self) -> Vec<ForkName> {
+        self.made.lock().clone()
+    }
+
+    /// Lets the fork be the active one, and mounts it where it is not.
+    pub fn activate(&self, fork: ForkName) -> Result<ForkInfo, Failure> {
+        let info = self.mount(fork)?;
+        *self.wanted.lock() = None;
+        *self.active.lock() = Some(info.name.clone());
+        Ok(info)
+    }
+
+    /// Mounts the fork where it is not.
+    pub fn mount(&self, fork: ForkName) -> Result<ForkInfo, Failure> {
+        let request = Request::Mount {
+            fork,
+            dir: None,
+            wishes: MountWishes::default(),
+            snapshot_every: None,
+        };
+        self.with(|connection| connection.fork(&request))
+    }
+
+    /// Makes a fork, mounts it, and lets it be the active one.
+    pub fn make_fork(&self, wish: &ForkWish) -> Result<ForkInfo, Failure> {
+        let info = self.make(wish)?;
+        *self.wanted.lock() = None;
+        Ok(info)
+    }
+
+    fn make(&self, wish: &ForkWish) -> Result<ForkInfo, Failure> {
+        let git_dir = self.git_dir()?;
+        let umask = crate::cli::new::umask();
+        let make = |fork: ForkName| {
+            let request = Request::New(NewRequest {
+                fork,
+                git_dir: git_dir.clone(),
+                from: wish.from.clone(),
+                from_fork: wish.from_fork.clone(),
+                from_remote: None,
+                branch: wish.branch.clone(),
+                detached: false,
+                dir: None,
+                mount: true,
+                wishes: MountWishes::default(),
+                on_unmount: UnmountPolicy::default(),
+                snapshot_every: None,
+                umask,
+                carry: CarryWish::default(),
+            });
+            self.with(|connection| connection.fork(&request))
+        };
+        let info = match &wish.name {
+            Some(name) => make(ForkName::parse(name)?)?,
+            None => {
+                let mut number = 1u32;
+                loop {
+                    match make(ForkName::parse(&format!("{NAME_PREFIX}-{number}"))?) {
+                        // The branch of one that was deleted may still have its commits.
+                        Err(failure)
+                            if matches!(failure.code, ErrorCode::ForkExists | ErrorCode::BranchExists)
+                                && number < 10_000 =>
+                        {
+                            number += 1;
+                        }
+                        made => break made?,
+                    }
+                }
+            }
+        };
+        self.made.lock().push(info.name.clone());
+        *self.active.lock() = Some(info.name.clone());
+        Ok(info)
+    }
+
+    /// The private git directory in which revisions are understood: that of the active fork, while it is mounted, else that of
+    /// the place where the server was started.
+    pub fn git_dir(&self) -> Result<PathBuf, Failure> {
+        if let Some(fork) = self.active() {
+            let info = self.with(|connection| connection.show(&fork))?;
+            if info.mounted {
+                return Ok(Repository::git_dir_at(&info.mount_dir)?);
+            }
+        }
+        self.context().git_dir()
+    }
+
+    /// Asks the daemon over a connection that nobody else uses meanwhile.
+    pub fn with<T>(&self, ask: impl FnOnce(&mut Connection) -> Result<T, Failure>) -> Result<T, Failure> {
+        let kept = self.idle.lock().pop();
+        let mut connection = match kept {
+            Some(connection) => connection,
+            None => Connection::over(Client::connect_or_start(&self.common_dir)?),
+        };
+        let answer = ask(&mut connection);
+        // What has failed may have lost its place in the conversation.
+        if answer.is_ok() {
+            let mut idle = self.idle.lock();
+            if idle.len() < MAX_IDLE_CONNECTIONS {
+                idle.push(connection);
+            }
+        }
+        answer
+    }
+
+    /// Has the router do something in the active fork, which is made if it is wanted, or in an open buffer.
+    pub fn route(&self, operation: ToolOperation, command: String) -> Result<ToolAnswer, Failure> {
+        self.route_in(self.fork_if_any()?, operation, command)
+    }
+
+    /// As [`Session::route`], in a fork that may be the active one no longer.
+    pub fn route_in(
+        &self,
+        fork: Option<ForkName>,
+        operation: ToolOperation,
+        command: String,
+    ) -> Result<ToolAnswer, Failure> {
+        let request = Request::Tool(Box::new(ToolRequest {
+            fork,
+            buffers: self.buffers,
+            operation,
+            command,
+        }));
+        match self.with(|connection| connection.ask(&request, only!(Answer::Tool(answer) => *answer)))? {
+            // The main checkout is the person's: an agent works in a fork.
+            ToolAnswer::Passthrough => Err(no_fork()),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Counts a call until it is [ended](Session::end).
+    pub fn begin(&self) -> (u64, Arc<Call>) {
+        let call = Arc::new(Call::default());
+        let mut calls = self.calls.lock();
+        calls.last += 1;
+        let id = calls.last;
+        calls.under_way.insert(id, Arc::clone(&call));
+        (id, call)
+    }
+
+    pub fn end(&self, id: u64) {
+        self.calls.lock().under_way.remove(&id);
+        self.call_ended.notify_all();
+    }
+
+    /// Cancels what is under way, and waits until it has ended, so that no command outlives the session.
+    pub fn close(&self) {
+        let deadline = Instant::now() + FAREWELL;
+        let mut calls = self.calls.lock();
+        for call in calls.under_way.values() {
+            call.cancel();
+        }
+        while !calls.under_way.is_empty() {
+            if self.call_ended.wait_until(&mut calls, deadline).timed_out() {
+                return;
+            }
+        }
+    }
+}
+
+fn no_fork() -> Failure {
+    Failure::new(ErrorCode::NotInFork, "no fork is active in this session")
+        .hint("the tool `fork` makes one and lets it be active, `use_fork` chooses one that is there")
+}

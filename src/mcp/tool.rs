@@ -1,0 +1,223 @@
+//! What a tool is, and how answers and failures are told.
+
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool as ToolLine, ToolAnnotations};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::call::Call;
+use super::schema;
+use super::session::Session;
+use crate::cli::output::FailureObject;
+use crate::daemon::{ErrorCode, Failure};
+
+/// Bytes of text that one answer holds at most; what is longer is told in pages, or where the rest is.
+pub const MAX_TEXT: usize = 48 << 10;
+
+/// What clients may tell people of a tool before it is called.
+#[derive(Debug, Clone, Copy)]
+pub struct Hints {
+    read_only: bool,
+    destructive: bool,
+    idempotent: bool,
+    open_world: bool,
+}
+
+impl Hints {
+    /// Changes nothing.
+    pub const LOOKS: Hints = Hints {
+        read_only: true,
+        destructive: false,
+        idempotent: true,
+        open_world: false,
+    };
+    /// Only adds.
+    pub const ADDS: Hints = Hints {
+        read_only: false,
+        idempotent: false,
+        ..Hints::LOOKS
+    };
+    /// Changes nothing but what the session means.
+    pub const GOES: Hints = Hints {
+        idempotent: true,
+        ..Hints::ADDS
+    };
+    /// Changes or removes what is there.
+    pub const CHANGES: Hints = Hints {
+        destructive: true,
+        ..Hints::ADDS
+    };
+    /// The same, and a second time changes nothing more.
+    pub const SETS: Hints = Hints {
+        idempotent: true,
+        ..Hints::CHANGES
+    };
+    /// May do anything, anywhere.
+    pub const ANYTHING: Hints = Hints {
+        open_world: true,
+        ..Hints::CHANGES
+    };
+}
+
+/// A tool: its arguments are the type's fields, and what a model is told of it and of them are their doc comments.
+pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
+    const NAME: &'static str;
+    /// For people.
+    const TITLE: &'static str;
+    const HINTS: Hints;
+    type Answer: Serialize + JsonSchema;
+
+    /// What is being done, of what may take long.
+    fn doing(&self) -> Option<String> {
+        None
+    }
+
+    /// Does it, on a thread of its own.
+    fn call(self, session: &Session, call: &Call) -> Result<Told<Self::Answer>, Failure>;
+}
+
+/// An answer, and the same in words.
+pub struct Told<A> {
+    pub answer: A,
+    pub text: String,
+}
+
+impl<A> Told<A> {
+    pub fn new(answer: A, text: impl Into<String>) -> Told<A> {
+        Told {
+            answer,
+            text: text.into(),
+        }
+    }
+}
+
+/// A tool with its arguments, ready to be called.
+pub trait Prepared: Send {
+    fn doing(&self) -> Option<String>;
+    fn call(self: Box<Self>, session: &Session, call: &Call) -> CallToolResult;
+}
+
+impl<T: Tool> Prepared for T {
+    fn doing(&self) -> Option<String> {
+        Tool::doing(self)
+    }
+
+    fn call(self: Box<Self>, session: &Session, call: &Call) -> CallToolResult {
+        let told = call
+            .check()
+            .and_then(|()| Tool::call(*self, session, call))
+            .and_then(|told| Ok((in_json(&told.answer)?, told.text)));
+        match told {
+            Ok((answer, text)) => {
+                let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
+                result.structured_content = Some(answer);
+                result
+            }
+            Err(failure) => failed(&failure),
+        }
+    }
+}
+
+/// An answer as its schema has it: what there is not is left out.
+fn in_json(answer: &impl Serialize) -> Result<Value, Failure> {
+    let mut value = serde_json::to_value(answer).map_err(|error| {
+        Failure::new(ErrorCode::Internal, "the answer cannot be told in JSON").cause(error.to_string())
+    })?;
+    leave_out_nulls(&mut value);
+    Ok(value)
+}
+
+fn leave_out_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            fields.values_mut().for_each(leave_out_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(leave_out_nulls),
+        _ => {}
+    }
+}
+
+/// A failure as a tool's error: the model is to see it.
+pub fn failed(failure: &Failure) -> CallToolResult {
+    let mut text = format!("error: {} ({})", failure.message, failure.code);
+    for cause in &failure.causes {
+        text.push_str(&format!("\ncause: {cause}"));
+    }
+    if let Some(hint) = &failure.hint {
+        text.push_str(&format!("\nhint: {hint}"));
+    }
+    let mut result = CallToolResult::error(vec![ContentBlock::text(text)]);
+    result.structured_content = in_json(&FailureObject::from(failure)).ok();
+    result
+}
+
+/// A tool in the list of all.
+pub struct Entry {
+    pub line: ToolLine,
+    prepare: fn(JsonObject) -> Result<Box<dyn Prepared>, serde_json::Error>,
+}
+
+impl Entry {
+    pub fn of<T: Tool>() -> Entry {
+        let (arguments, description) = schema::of_arguments::<T>();
+        let Hints {
+            read_only,
+            destructive,
+            idempotent,
+            open_world,
+        } = T::HINTS;
+        let annotations = ToolAnnotations::with_title(T::TITLE)
+            .read_only(read_only)
+            .destructive(destructive)
+            .idempotent(idempotent)
+            .open_world(open_world);
+        let line = ToolLine::new(T::NAME, description, arguments)
+            .with_title(T::TITLE)
+            .with_raw_output_schema(schema::of_answer::<T::Answer>())
+            .with_annotations(annotations);
+        Entry {
+            line,
+            prepare: |arguments| {
+                let tool: T = serde_json::from_value(Value::Object(arguments))?;
+                Ok(Box::new(tool))
+            },
+        }
+    }
+
+    /// The tool with `arguments`.
+    pub fn prepare(&self, arguments: JsonObject) -> Result<Box<dyn Prepared>, Failure> {
+        (self.prepare)(arguments).map_err(|error| {
+            let properties = self
+                .line
+                .input_schema
+                .get("properties")
+                .and_then(Value::as_object);
+            let names: Vec<&str> = properties
+                .into_iter()
+                .flat_map(|properties| properties.keys())
+                .map(String::as_str)
+                .collect();
+            Failure::new(
+                ErrorCode::Usage,
+                format!("the arguments of {} do not fit", self.line.name),
+            )
+            .cause(error.to_string())
+            .hint(match names.is_empty() {
+                true => "it takes none".to_owned(),
+                false => format!("it takes {}", names.join(", ")),
+            })
+        })
+    }
+}
+
+/// `text`, cut after a character where it is longer than `limit` bytes; whether it was.
+pub fn cut(text: &mut String, limit: usize) -> bool {
+    if text.len() <= limit {
+        return false;
+    }
+    let end = (0..=limit).rev().find(|&at| text.is_char_boundary(at));
+    text.truncate(end.unwrap_or(0));
+    true
+}

@@ -1,0 +1,740 @@
+//! Files of the active fork, and of open buffers.
+
+use std::io::Read;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::super::call::Call;
+use super::super::session::Session;
+use super::super::tool::{Hints, MAX_TEXT, Told, Tool, cut};
+use super::command;
+use super::forks::unexpected;
+use crate::cli::inside::{kind_letter, shown as shown_path};
+use crate::cli::output::{counted, human_size, quoted};
+use crate::daemon::protocol::{NodeKind, Route, SearchRequest, ToolAnswer, ToolOperation};
+use crate::daemon::transfer::{Arrived, Outgoing, Transfer};
+use crate::daemon::{ErrorCode, Failure};
+use crate::path::text::PathText;
+use crate::tools::{BufferConflict, TextEdit};
+
+/// Lines that one read returns where nothing is said of it.
+const DEFAULT_LINES: u64 = 2000;
+
+/// Entries of a directory that one answer names at most.
+const MAX_ENTRIES: usize = 1000;
+
+/// Lines that a search finds where nothing is said of it, and at most.
+const DEFAULT_FOUND: usize = 100;
+const MAX_FOUND: usize = 1000;
+
+/// Where the content is.
+fn route_word(route: Route) -> &'static str {
+    match route {
+        Route::Buffer => "buffer",
+        Route::Fork => "fork",
+    }
+}
+
+fn text_path(path: &str) -> PathText {
+    PathText::Text(path.to_owned())
+}
+
+/// The bytes of a file of the fork, as the tools see it.
+pub fn read_bytes(session: &Session, path: &str) -> Result<(Route, PathText, Vec<u8>), Failure> {
+    let operation = ToolOperation::ReadFile {
+        path: text_path(path),
+    };
+    match session.route(operation, command(ReadFile::NAME, path))? {
+        ToolAnswer::File {
+            route, path, content, ..
+        } => {
+            let bytes = match content.take(session.store_dir())? {
+                Arrived::Bytes(bytes) => bytes,
+                Arrived::File(mut file) => {
+                    let mut bytes = Vec::new();
+                    file.read_to_end(&mut bytes).map_err(|error| {
+                        Failure::new(ErrorCode::Io, "the content could not be read").cause(error.to_string())
+                    })?;
+                    bytes
+                }
+            };
+            Ok((route, path, bytes))
+        }
+        _ => Err(unexpected()),
+    }
+}
+
+/// `bytes` on their way to the daemon.
+pub fn outgoing(session: &Session, bytes: &[u8]) -> Result<Transfer, Failure> {
+    let mut outgoing = Outgoing::new(session.store_dir());
+    outgoing.add(bytes)?;
+    Ok(outgoing.finish())
+}
+
+/// Read a text file of the active fork, or a part of it.
+///
+/// A long file comes in pages: `next_line` says where the next one begins. Of a file that is open in a person's editor you get
+/// what you wrote to it, else what the person has there, saved or not.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReadFile {
+    /// From the fork's root, or absolute: in its mount or in the main checkout.
+    path: String,
+    /// The first line to read, from 1. Default: 1.
+    first_line: Option<u64>,
+    /// How many lines to read at most. Default: 2000.
+    lines: Option<u64>,
+}
+
+/// A file, or a part of it.
+#[derive(Serialize, JsonSchema)]
+pub struct FileShown {
+    path: PathText,
+    /// `fork`, or `buffer`: it is open in a person's editor.
+    route: &'static str,
+    /// Bytes of the whole file.
+    size: usize,
+    /// None: it is no text.
+    text: Option<String>,
+    /// Of `text`, from 1.
+    first_line: u64,
+    /// Lines of the whole file.
+    total_lines: u64,
+    /// Where to go on; none: this was all.
+    next_line: Option<u64>,
+    /// The last line of `text` is longer than what is shown of it.
+    line_cut: bool,
+}
+
+impl Tool for ReadFile {
+    const NAME: &'static str = "read_file";
+    const TITLE: &'static str = "Read a file";
+    const HINTS: Hints = Hints::LOOKS;
+    type Answer = FileShown;
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<FileShown>, Failure> {
+        let first_line = self.first_line.unwrap_or(1);
+        let lines = self.lines.unwrap_or(DEFAULT_LINES);
+        if first_line == 0 || lines == 0 {
+            return Err(Failure::new(ErrorCode::Usage, "lines are counted from 1")
+                .hint("leave `first_line` and `lines` out to read from the beginning"));
+        }
+        let (route, path, bytes) = read_bytes(session, &self.path)?;
+        let mut shown = FileShown {
+            path,
+            route: route_word(route),
+            size: bytes.len(),
+            text: None,
+            first_line,
+            total_lines: 0,
+            next_line: None,
+            line_cut: false,
+        };
+        let Ok(text) = String::from_utf8(bytes) else {
+            let text = format!(
+                "{} is no text ({}); the resource tine://file/{} has its bytes",
+                quoted(&shown.path),
+                human_size(shown.size as u64),
+                self.path
+            );
+            return Ok(Told::new(shown, text));
+        };
+        let page = page(&text, first_line, lines);
+        shown.total_lines = page.total_lines;
+        if first_line > page.total_lines.max(1) {
+            return Err(Failure::new(
+                ErrorCode::Usage,
+                format!(
+                    "{} has {} lines, and no line {first_line}",
+                    quoted(&shown.path),
+                    page.total_lines
+                ),
+            )
+            .hint("leave `first_line` out to read from the beginning"));
+        }
+        shown.next_line = page.next_line;
+        shown.line_cut = page.line_cut;
+        let mut said = page.text.clone();
+        if page.line_cut {
+            said.push_str("\n[the line goes on: it is too long to be shown whole]");
+        }
+        if let Some(next) = page.next_line {
+            said.push_str(&format!(
+                "\n[{} lines in all: go on with first_line {next}]",
+                page.total_lines
+            ));
+        }
+        shown.text = Some(page.text);
+        Ok(Told::new(shown, said))
+    }
+}
+
+struct Page {
+    text: String,
+    total_lines: u64,
+    next_line: Option<u64>,
+    line_cut: bool,
+}
+
+/// The lines from `first_line` on, whole ones where the first is not too long already.
+fn page(text: &str, first_line: u64, lines: u64) -> Page {
+    let mut page = Page {
+        text: String::new(),
+        total_lines: 0,
+        next_line: None,
+        line_cut: false,
+    };
+    for line in text.split_inclusive('\n') {
+        page.total_lines += 1;
+        let number = page.total_lines;
+        if number < first_line || page.next_line.is_some() {
+            continue;
+        }
+        let is_full =
+            number - first_line >= lines || page.line_cut || page.text.len() + line.len() > MAX_TEXT;
+        if is_full && number > first_line {
+            page.next_line = Some(number);
+            continue;
+        }
+        page.text.push_str(line);
+        page.line_cut = cut(&mut page.text, MAX_TEXT);
+    }
+    page
+}
+
+/// Write a text file of the active fork whole: make it, or replace what it has.
+///
+/// Directories that are missing are made. To change a part of a file `edit_file` is better.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WriteFile {
+    /// From the fork's root, or absolute: in its mount or in the main checkout.
+    path: String,
+    /// All that the file is to have.
+    content: String,
+}
+
+/// A file that was written.
+#[derive(Serialize, JsonSchema)]
+pub struct FileWritten {
+    path: PathText,
+    /// `fork`, or `buffer`: it is open in a person's editor, and this is your version until it is merged with theirs.
+    route: &'static str,
+    /// Bytes.
+    size: u64,
+    /// Whether there was no such file before.
+    created: bool,
+}
+
+impl Tool for WriteFile {
+    const NAME: &'static str = "write_file";
+    const TITLE: &'static str = "Write a file";
+    const HINTS: Hints = Hints::SETS;
+    type Answer = FileWritten;
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<FileWritten>, Failure> {
+        let content = outgoing(session, self.content.as_bytes())?;
+        let operation = ToolOperation::WriteFile {
+            path: text_path(&self.path),
+            content: content.clone(),
+        };
+        let answer = session
+            .route(operation, command(Self::NAME, &self.path))
+            .inspect_err(|_| content.withdraw(session.store_dir()))?;
+        let ToolAnswer::Written {
+            route,
+            path,
+            size,
+            created,
+        } = answer
+        else {
+            return Err(unexpected());
+        };
+        let did = if created { "made" } else { "replaced" };
+        let text = format!(
+            "{did} {} ({}){}",
+            quoted(&path),
+            human_size(size),
+            open_in_editor(route)
+        );
+        let shown = FileWritten {
+            path,
+            route: route_word(route),
+            size,
+            created,
+        };
+        Ok(Told::new(shown, text))
+    }
+}
+
+fn open_in_editor(route: Route) -> &'static str {
+    match route {
+        Route::Buffer => "; it is open in a person's editor",
+        Route::Fork => "",
+    }
+}
+
+/// Change a text file of the active fork by replacing exact texts: all edits, or none.
+///
+/// Each `old` must stand in the file exactly once, with its white space and line ends, unless `replace_all` is set; give enough of the
+/// lines around it. Each edit sees what the one before it left. An `old` that is not there, or that is there several times, is an
+/// error of its own, and nothing is changed.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EditFile {
+    /// From the fork's root, or absolute: in its mount or in the main checkout.
+    path: String,
+    /// One after another.
+    edits: Vec<Edit>,
+}
+
+/// One replacement.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Edit {
+    /// The text that is to go, exactly as it stands in the file.
+    old: String,
+    /// What comes in its place; empty to remove it.
+    new: String,
+    /// Replace it everywhere.
+    #[serde(default)]
+    replace_all: bool,
+}
+
+/// A file that was edited.
+#[derive(Serialize, JsonSchema)]
+pub struct FileEdited {
+    path: PathText,
+    /// `fork`, or `buffer`: it is open in a person's editor, and this is your version until it is merged with theirs.
+    route: &'static str,
+    /// How many places were replaced.
+    replaced: u64,
+    /// Bytes, now.
+    size: u64,
+}
+
+impl Tool for EditFile {
+    const NAME: &'static str = "edit_file";
+    const TITLE: &'static str = "Edit a file";
+    const HINTS: Hints = Hints::CHANGES;
+    type Answer = FileEdited;
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<FileEdited>, Failure> {
+        let edits = self.edits.into_iter().map(|edit| TextEdit {
+            old: edit.old,
+            new: edit.new,
+            replace_all: edit.replace_all,
+        });
+        let operation = ToolOperation::EditFile {
+            path: text_path(&self.path),
+            edits: edits.collect(),
+        };
+        let ToolAnswer::Edited {
+            route,
+            path,
+            replaced,
+            size,
+        } = session.route(operation, command(Self::NAME, &self.path))?
+        else {
+            return Err(unexpected());
+        };
+        let places = usize::try_from(replaced).unwrap_or(usize::MAX);
+        let text = format!(
+            "{} replaced in {}{}",
+            counted(places, "place"),
+            quoted(&path),
+            open_in_editor(route)
+        );
+        let shown = FileEdited {
+            path,
+            route: route_word(route),
+            replaced,
+            size,
+        };
+        Ok(Told::new(shown, text))
+    }
+}
+
+/// Delete a file of the active fork. `undo` brings it back.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeleteFile {
+    /// From the fork's root, or absolute: in its mount or in the main checkout.
+    path: String,
+}
+
+/// A file that was deleted.
+#[derive(Serialize, JsonSchema)]
+pub struct FileDeleted {
+    path: PathText,
+}
+
+impl Tool for DeleteFile {
+    const NAME: &'static str = "delete_file";
+    const TITLE: &'static str = "Delete a file";
+    const HINTS: Hints = Hints::CHANGES;
+    type Answer = FileDeleted;
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<FileDeleted>, Failure> {
+        let operation = ToolOperation::DeleteFile {
+            path: text_path(&self.path),
+        };
+        match session.route(operation, command(Self::NAME, &self.path))? {
+            ToolAnswer::Deleted { path } => {
+                let text = format!("deleted {}", quoted(&path));
+                Ok(Told::new(FileDeleted { path }, text))
+            }
+            _ => Err(unexpected()),
+        }
+    }
+}
+
+/// Move or rename a file or directory of the active fork.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MoveFile {
+    /// What to move: from the fork's root, or absolute.
+    from: String,
+    /// Where it is to be, likewise, with its new name.
+    to: String,
+}
+
+/// A file that was moved.
+#[derive(Serialize, JsonSchema)]
+pub struct FileMoved {
+    from: PathText,
+    to: PathText,
+}
+
+impl Tool for MoveFile {
+    const NAME: &'static str = "move_file";
+    const TITLE: &'static str = "Move a file";
+    const HINTS: Hints = Hints::CHANGES;
+    type Answer = FileMoved;
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<FileMoved>, Failure> {
+        let operation = ToolOperation::MoveFile {
+            from: text_path(&self.from),
+            to: text_path(&self.to),
+        };
+        match session.route(
+            operation,
+            command(Self::NAME, &format!("{} {}", self.from, self.to)),
+        )? {
+            ToolAnswer::Moved { from, to } => {
+                let text = format!("moved {} to {}", quoted(&from), quoted(&to));
+                Ok(Told::new(FileMoved { from, to }, text))
+            }
+            _ => Err(unexpected()),
+        }
+    }
+}
+
+/// List what a directory of the active fork holds.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListDirectory {
+    /// From the fork's root, or absolute. Default: the root.
+    path: Option<String>,
+    /// All beneath it, too.
+    #[serde(default)]
+    deep: bool,
+}
+
+/// What a directory holds.
+#[derive(Serialize, JsonSchema)]
+pub struct DirectoryShown {
+    path: PathText,
+    entries: Vec<EntryShown>,
+    /// How many there are; `entries` has the first of them.
+    total: usize,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct EntryShown {
+    /// From the fork's root.
+    path: PathText,
+    /// `file`, `directory`, `symlink`, `fifo`, `socket`, `char-device` or `block-device`.
+    #[schemars(with = "String")]
+    kind: NodeKind,
+    /// Bytes.
+    size: u64,
+    /// Where a symlink leads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<PathText>,
+}
+
+impl Tool for ListDirectory {
+    const NAME: &'static str = "list_directory";
+    const TITLE: &'static str = "List a directory";
+    const HINTS: Hints = Hints::LOOKS;
+    type Answer = DirectoryShown;
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<DirectoryShown>, Failure> {
+        let path = self.path.as_deref().unwrap_or(".");
+        let operation = ToolOperation::ListDirectory {
+            path: text_path(path),
+            deep: self.deep,
+        };
+        let ToolAnswer::Entries { path, entries } = session.route(operation, command(Self::NAME, path))?
+        else {
+            return Err(unexpected());
+        };
+        let total = entries.len();
+        let entries: Vec<EntryShown> = entries
+            .into_iter()
+            .take(MAX_ENTRIES)
+            .map(|node| EntryShown {
+                path: node.path,
+                kind: node.kind,
+                size: node.size,
+                target: node.target,
+            })
+            .collect();
+        let mut text: String = entries
+            .iter()
+            .map(|entry| {
+                let slash = if entry.kind == NodeKind::Directory {
+                    "/"
+                } else {
+                    ""
+                };
+                let target = entry.target.as_ref();
+                let target = target.map_or(String::new(), |target| format!(" -> {}", quoted(target)));
+                format!(
+                    "{} {}{slash}{target}\n",
+                    kind_letter(entry.kind),
+                    quoted(&entry.path)
+                )
+            })
+            .collect();
+        text.push_str(&match total - entries.len() {
+            0 => format!("{} in {}", entries_counted(total), shown_path(&path)),
+            left => format!("and {left} more: list a directory beneath, or `search`"),
+        });
+        let shown = DirectoryShown { path, entries, total };
+        Ok(Told::new(shown, text))
+    }
+}
+
+fn entries_counted(count: usize) -> String {
+    match count {
+        1 => "1 entry".to_owned(),
+        _ => format!("{count} entries"),
+    }
+}
+
+/// Search the text files of the active fork for a regular expression, line by line, as ripgrep does.
+///
+/// What git ignores, and what is no text, is left out.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Search {
+    /// A regular expression in ripgrep's (Rust's) syntax: escape `( ) [ ] { } . * + ? | ^ $ \`.
+    pattern: String,
+    /// Only at or beneath this path. Default: everywhere.
+    path: Option<String>,
+    /// Only files that match one of these, as in a .gitignore: `*.rs`, `src/**/*.py`, or with `!` in front those that do not.
+    #[serde(default)]
+    globs: Vec<String>,
+    /// Whatever the case.
+    #[serde(default)]
+    ignore_case: bool,
+    /// Ignored files, too.
+    #[serde(default)]
+    ignored: bool,
+    /// How many lines to find at most, up to 1000. Default: 100.
+    limit: Option<usize>,
+}
+
+/// What was found.
+#[derive(Serialize, JsonSchema)]
+pub struct SearchShown {
+    lines: Vec<LineShown>,
+    /// There are more: narrow it, or raise the limit.
+    truncated: bool,
+    /// Files that are too large to be searched.
+    too_large: Vec<PathText>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct LineShown {
+    path: PathText,
+    /// From 1.
+    line: u64,
+    /// Of a long one the beginning.
+    text: String,
+}
+
+impl Tool for Search {
+    const NAME: &'static str = "search";
+    const TITLE: &'static str = "Search files";
+    const HINTS: Hints = Hints::LOOKS;
+    type Answer = SearchShown;
+
+    fn doing(&self) -> Option<String> {
+        Some(format!("searches for {}", self.pattern))
+    }
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<SearchShown>, Failure> {
+        let asked = command(Self::NAME, &self.pattern);
+        let operation = ToolOperation::Search(SearchRequest {
+            pattern: self.pattern,
+            path: self.path.as_deref().map(text_path),
+            globs: self.globs,
+            ignore_case: self.ignore_case,
+            ignored: self.ignored,
+            limit: self.limit.unwrap_or(DEFAULT_FOUND).clamp(1, MAX_FOUND),
+        });
+        let ToolAnswer::Found {
+            lines,
+            mut truncated,
+            too_large,
+        } = session.route(operation, asked)?
+        else {
+            return Err(unexpected());
+        };
+        let mut text = String::new();
+        let mut shown = Vec::new();
+        for found in lines {
+            let line = format!("{}:{}: {}\n", quoted(&found.path), found.line, found.text);
+            if text.len() + line.len() > MAX_TEXT {
+                truncated = true;
+                break;
+            }
+            text.push_str(&line);
+            shown.push(LineShown {
+                path: found.path,
+                line: found.line,
+                text: found.text,
+            });
+        }
+        text.push_str(&counted(shown.len(), "line"));
+        if truncated {
+            text.push_str(", and there are more: narrow it with `path` or `globs`");
+        }
+        if !too_large.is_empty() {
+            text.push_str(&format!(
+                "; {} too large to be searched",
+                counted(too_large.len(), "file")
+            ));
+        }
+        let shown = SearchShown {
+            lines: shown,
+            truncated,
+            too_large,
+        };
+        Ok(Told::new(shown, text))
+    }
+}
+
+/// Merge what you wrote to a file that is open in a person's editor into what the person has there.
+///
+/// Clean merges are shown in the editor at once. Conflicts change nothing: you get all three texts, and settle them by editing the file
+/// so that it says what both mean.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MergeBuffer {
+    /// From the fork's root, or absolute.
+    path: String,
+}
+
+/// What came of merging a buffer.
+#[derive(Serialize, JsonSchema)]
+pub struct BufferShown {
+    path: PathText,
+    /// Whether the editor's text now has what you wrote.
+    merged: bool,
+    conflicts: Vec<ConflictShown>,
+}
+
+/// A place that you and the person changed in different ways.
+#[derive(Serialize, JsonSchema)]
+struct ConflictShown {
+    /// In the person's text, from 1.
+    line: u64,
+    ancestor: String,
+    agent: String,
+    person: String,
+}
+
+impl Tool for MergeBuffer {
+    const NAME: &'static str = "merge_buffer";
+    const TITLE: &'static str = "Merge into an open buffer";
+    const HINTS: Hints = Hints::CHANGES;
+    type Answer = BufferShown;
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<BufferShown>, Failure> {
+        let operation = ToolOperation::MergeBuffer {
+            path: text_path(&self.path),
+        };
+        let ToolAnswer::Buffer(merged) = session.route(operation, command(Self::NAME, &self.path))? else {
+            return Err(unexpected());
+        };
+        let mut text = match merged.conflicts.len() {
+            0 => format!("{} is merged in the editor", quoted(&merged.path)),
+            count => format!("{} in {}:", counted(count, "conflict"), quoted(&merged.path)),
+        };
+        for conflict in &merged.conflicts {
+            text.push_str(&format!(
+                "\nline {}\n--- you\n{}\n--- the person\n{}",
+                conflict.line, conflict.agent, conflict.person
+            ));
+        }
+        let shown = BufferShown {
+            path: merged.path,
+            merged: merged.conflicts.is_empty(),
+            conflicts: merged.conflicts.into_iter().map(conflict_shown).collect(),
+        };
+        Ok(Told::new(shown, text))
+    }
+}
+
+fn conflict_shown(conflict: BufferConflict) -> ConflictShown {
+    ConflictShown {
+        line: conflict.line,
+        ancestor: conflict.ancestor,
+        agent: conflict.agent,
+        person: conflict.person,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_hold_whole_lines_and_say_where_to_go_on() {
+        let all = page("a\nb\nc", 1, 10);
+        assert_eq!(
+            (all.text.as_str(), all.total_lines, all.next_line),
+            ("a\nb\nc", 3, None)
+        );
+        let some = page("a\nb\nc", 2, 1);
+        assert_eq!(
+            (some.text.as_str(), some.total_lines, some.next_line),
+            ("b\n", 3, Some(3))
+        );
+        let none = page("", 1, 10);
+        assert_eq!(
+            (none.text.as_str(), none.total_lines, none.next_line),
+            ("", 0, None)
+        );
+    }
+
+    #[test]
+    fn a_page_is_bounded_and_pages_reach_the_end() {
+        let long = "x".repeat(MAX_TEXT + 10);
+        let text = format!("é\n{long}\nlast");
+        let mut next = Some(1);
+        let mut pages = Vec::new();
+        while let Some(first) = next {
+            let page = page(&text, first, 100);
+            assert!(page.text.len() <= MAX_TEXT);
+            next = page.next_line;
+            pages.push((page.text.len(), page.line_cut));
+        }
+        assert_eq!(pages, [(3, false), (MAX_TEXT, true), (4, false)]);
+    }
+}

@@ -1,0 +1,190 @@
+//! Where the session works: the active fork, and others.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::super::call::Call;
+use super::super::session::{ForkWish, Session};
+use super::super::shown::ForkShown;
+use super::super::tool::{Hints, Told, Tool};
+use crate::cli::output::quoted;
+use crate::daemon::protocol::{ToolAnswer, ToolOperation};
+use crate::daemon::{ErrorCode, Failure};
+use crate::path::text::PathText;
+use crate::workspace::ForkName;
+
+/// Tell where you stand: the active fork, its branch, its root directory, and which files a person has open in an editor.
+///
+/// Call this first. Without an active fork the other tools have nothing to work on: `fork` makes one.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Context {}
+
+/// Where the session stands.
+#[derive(Serialize, JsonSchema)]
+pub struct ContextShown {
+    /// None: no fork is active.
+    fork: Option<ForkShown>,
+    /// Where `run` runs commands, absolute.
+    working_dir: Option<PathText>,
+    /// Files of the fork that are open in a person's editor: writing to one makes your own version of it, merged with theirs.
+    buffers: Vec<PathText>,
+}
+
+impl Tool for Context {
+    const NAME: &'static str = "context";
+    const TITLE: &'static str = "Where am I";
+    const HINTS: Hints = Hints::LOOKS;
+    type Answer = ContextShown;
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<ContextShown>, Failure> {
+        let Some(name) = session.fork_if_any()? else {
+            let shown = ContextShown {
+                fork: None,
+                working_dir: None,
+                buffers: Vec::new(),
+            };
+            return Ok(Told::new(
+                shown,
+                "no fork is active: `fork` makes one, `use_fork` chooses one that is there",
+            ));
+        };
+        let ToolAnswer::Context(context) = session.route(ToolOperation::Context, "mcp context".to_owned())?
+        else {
+            return Err(unexpected());
+        };
+        let fork = ForkShown::of(&session.with(|connection| connection.show(&name))?, true);
+        let mut text = fork.text();
+        for path in &context.buffers {
+            text.push_str(&format!("\nopen in an editor: {}", quoted(path)));
+        }
+        let shown = ContextShown {
+            fork: Some(fork),
+            working_dir: context.working_dir,
+            buffers: context.buffers,
+        };
+        Ok(Told::new(shown, text))
+    }
+}
+
+/// Make a new fork and let it be the active one: your own workspace on a branch of its own, in milliseconds.
+///
+/// It begins as the main checkout's HEAD, or as the active fork's where `from_active` is set (uncommitted changes and all: to try
+/// something in two ways), or as named by `from` or `from_fork`. The fork that was active before stays as it is; `use_fork` goes
+/// back to it.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Fork {
+    /// Letters, digits, '.', '_' and '-'. Default: the first free one of `mcp-1`, `mcp-2`, …
+    name: Option<String>,
+    /// A revision to start from, as git understands it.
+    from: Option<String>,
+    /// A fork to begin as, uncommitted changes and all: `NAME`, or `NAME@SNAPSHOT`.
+    from_fork: Option<String>,
+    /// Begin as the active fork is now.
+    #[serde(default)]
+    from_active: bool,
+    /// The branch to be on, made where it is not there. Default: `tine/NAME`.
+    branch: Option<String>,
+}
+
+impl Tool for Fork {
+    const NAME: &'static str = "fork";
+    const TITLE: &'static str = "Make a fork";
+    const HINTS: Hints = Hints::ADDS;
+    type Answer = ForkShown;
+
+    fn doing(&self) -> Option<String> {
+        Some("makes a fork".to_owned())
+    }
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<ForkShown>, Failure> {
+        let begins = [self.from.is_some(), self.from_fork.is_some(), self.from_active];
+        if begins.iter().filter(|given| **given).count() > 1 {
+            return Err(Failure::new(ErrorCode::Usage, "a fork begins as one thing only")
+                .hint("give one of `from`, `from_fork` and `from_active`"));
+        }
+        let from_fork = match self.from_active {
+            true => Some(session.fork()?.to_string()),
+            false => self.from_fork,
+        };
+        let info = session.make_fork(&ForkWish {
+            name: self.name,
+            from: self.from,
+            from_fork,
+            branch: self.branch,
+        })?;
+        let shown = ForkShown::of(&info, true);
+        let text = shown.text();
+        Ok(Told::new(shown, text))
+    }
+}
+
+/// Let another fork that is there be the active one; it is mounted if it is not.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UseFork {
+    /// As `list_forks` tells it.
+    name: String,
+}
+
+impl Tool for UseFork {
+    const NAME: &'static str = "use_fork";
+    const TITLE: &'static str = "Go to another fork";
+    const HINTS: Hints = Hints::GOES;
+    type Answer = ForkShown;
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<ForkShown>, Failure> {
+        let shown = ForkShown::of(&session.activate(ForkName::parse(&self.name)?)?, true);
+        let text = shown.text();
+        Ok(Told::new(shown, text))
+    }
+}
+
+/// List all forks of the repository, those of other agents and people too.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListForks {}
+
+/// Forks.
+#[derive(Serialize, JsonSchema)]
+pub struct ForksShown {
+    forks: Vec<ForkShown>,
+    /// What is wrong with forks that cannot be read.
+    damaged: Vec<String>,
+}
+
+impl Tool for ListForks {
+    const NAME: &'static str = "list_forks";
+    const TITLE: &'static str = "List forks";
+    const HINTS: Hints = Hints::LOOKS;
+    type Answer = ForksShown;
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<ForksShown>, Failure> {
+        let (forks, damaged) = session.with(|connection| connection.forks())?;
+        let active = session.active();
+        let shown = ForksShown {
+            forks: forks
+                .iter()
+                .map(|info| ForkShown::of(info, Some(&info.name) == active.as_ref()))
+                .collect(),
+            damaged: damaged.iter().map(Failure::to_string).collect(),
+        };
+        let lines = shown.forks.iter().map(ForkShown::text);
+        let text: Vec<String> = lines.chain(shown.damaged.iter().cloned()).collect();
+        let text = match text.is_empty() {
+            true => "there are no forks".to_owned(),
+            false => text.join("\n"),
+        };
+        Ok(Told::new(shown, text))
+    }
+}
+
+/// The router has answered something else than it was asked.
+pub fn unexpected() -> Failure {
+    Failure::new(
+        ErrorCode::ProtocolMismatch,
+        "the daemon answered a tool with something else",
+    )
+    .hint("the daemon may be of another version: `tine daemon stop` ends it, and the next command starts this one")
+}

@@ -1,0 +1,390 @@
+//! Points to come back to, and what was done.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::super::call::Call;
+use super::super::session::Session;
+use super::super::tool::{Hints, Told, Tool};
+use super::command;
+use crate::cli::context::only;
+use crate::cli::output::{counted, one_line, quoted, short_id};
+use crate::daemon::Failure;
+use crate::daemon::protocol::{Answer, Request, RestoreRequest, SnapshotInfo};
+use crate::path::RepoPath;
+use crate::path::text::PathText;
+use crate::workspace::{Direction, ForkName, NoteKind, OperationState};
+
+/// Commits and operations that one answer tells where nothing is said of it, and at most.
+const DEFAULT_LIMIT: usize = 20;
+const MAX_LIMIT: usize = 500;
+
+/// A path that a call names, from the fork's root.
+fn path_of(path: &str) -> Result<PathText, Failure> {
+    Ok((&RepoPath::parse(path)?).into())
+}
+
+/// Mark the active fork as it is now, ignored files and all, to come back to with `restore`.
+///
+/// It costs next to nothing: take one before anything risky.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Snapshot {
+    /// Letters, digits, '.', '_' and '-'. Default: one with the time in it.
+    name: Option<String>,
+    /// What it is for, in words.
+    message: Option<String>,
+}
+
+/// A snapshot.
+#[derive(Serialize, JsonSchema)]
+pub struct SnapshotShown {
+    fork: String,
+    /// What `restore` takes.
+    name: String,
+    /// Seconds since 1970.
+    created_secs: i64,
+    message: Option<String>,
+    /// Where HEAD was.
+    head_commit: Option<String>,
+}
+
+impl SnapshotShown {
+    fn of(info: SnapshotInfo) -> SnapshotShown {
+        SnapshotShown {
+            fork: info.fork.to_string(),
+            name: info.name.to_string(),
+            created_secs: info.created_secs,
+            message: info.message,
+            head_commit: info.head_commit,
+        }
+    }
+}
+
+impl Tool for Snapshot {
+    const NAME: &'static str = "snapshot";
+    const TITLE: &'static str = "Take a snapshot";
+    const HINTS: Hints = Hints::ADDS;
+    type Answer = SnapshotShown;
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<SnapshotShown>, Failure> {
+        let request = Request::Snapshot {
+            fork: session.fork()?,
+            name: self.name.as_deref().map(ForkName::parse).transpose()?,
+            message: self.message,
+        };
+        let shown = SnapshotShown::of(session.with(|connection| connection.snapshot(&request))?);
+        let text = format!("snapshot {}; `restore` to {0} comes back here", shown.name);
+        Ok(Told::new(shown, text))
+    }
+}
+
+/// List the snapshots of the active fork, the oldest first.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListSnapshots {}
+
+/// Snapshots.
+#[derive(Serialize, JsonSchema)]
+pub struct SnapshotsShown {
+    snapshots: Vec<SnapshotShown>,
+}
+
+impl Tool for ListSnapshots {
+    const NAME: &'static str = "list_snapshots";
+    const TITLE: &'static str = "List snapshots";
+    const HINTS: Hints = Hints::LOOKS;
+    type Answer = SnapshotsShown;
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<SnapshotsShown>, Failure> {
+        let fork = session.fork()?;
+        let snapshots = session.with(|connection| connection.snapshots(&fork))?;
+        let snapshots: Vec<SnapshotShown> = snapshots.into_iter().map(SnapshotShown::of).collect();
+        let lines = snapshots.iter().map(|snapshot| {
+            let message = snapshot.message.as_deref().unwrap_or_default();
+            format!("{} {}", snapshot.name, one_line(message))
+                .trim()
+                .to_owned()
+        });
+        let text = match snapshots.is_empty() {
+            true => format!("{fork} has no snapshots"),
+            false => lines.collect::<Vec<_>>().join("\n"),
+        };
+        Ok(Told::new(SnapshotsShown { snapshots }, text))
+    }
+}
+
+/// Let the active fork, or some paths of it, be as at a snapshot or another point.
+///
+/// Commits and HEAD stay; only files change. What the fork was becomes a snapshot first, named in `before`: restoring to that takes
+/// this back.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Restore {
+    /// A snapshot of the fork, `pristine` (as it was made), another fork, or a revision such as `HEAD` or `main`.
+    to: String,
+    /// Only these paths, from the fork's root, and what is beneath them. Default: everything.
+    #[serde(default)]
+    paths: Vec<String>,
+    /// Let go of ignored files that are in the way.
+    #[serde(default)]
+    force: bool,
+}
+
+/// What was restored.
+#[derive(Serialize, JsonSchema)]
+pub struct RestoredShown {
+    fork: String,
+    /// The point that it is at now.
+    to: Option<String>,
+    /// The snapshot of what the fork was, if that was anything.
+    before: Option<String>,
+}
+
+impl Tool for Restore {
+    const NAME: &'static str = "restore";
+    const TITLE: &'static str = "Go back to a point";
+    const HINTS: Hints = Hints::SETS;
+    type Answer = RestoredShown;
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<RestoredShown>, Failure> {
+        let paths: Result<Vec<PathText>, Failure> = self.paths.iter().map(|path| path_of(path)).collect();
+        let request = Request::Restore(RestoreRequest {
+            fork: session.fork()?,
+            command: command(Self::NAME, &self.to),
+            to: self.to,
+            paths: paths?,
+            force: self.force,
+        });
+        let restored = session.with(|connection| connection.restored(&request))?;
+        let shown = RestoredShown {
+            fork: restored.fork.to_string(),
+            to: restored.to,
+            before: restored.before.map(|before| before.to_string()),
+        };
+        let mut text = format!("restored to {}", shown.to.as_deref().unwrap_or_default());
+        if let Some(before) = &shown.before {
+            text.push_str(&format!("; `restore` to {before} takes that back"));
+        }
+        Ok(Told::new(shown, text))
+    }
+}
+
+/// Take back the last operation on the active fork's files (an edit, a write, a move, a restore, an update …), or with a path the
+/// last one that touched that.
+///
+/// What commands that you ran wrote by themselves is no operation: `snapshot` and `restore` are for that.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Undo {
+    /// Take back only what was done to this path, from the fork's root.
+    path: Option<String>,
+}
+
+/// Do again what `undo` took back last.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Redo {
+    /// Do again only what was done to this path, from the fork's root.
+    path: Option<String>,
+}
+
+/// What was taken back, or done again.
+#[derive(Serialize, JsonSchema)]
+pub struct TakenBackShown {
+    fork: String,
+    /// The operation whose changes these were.
+    operation: u64,
+    command: String,
+    paths: Vec<PathText>,
+    /// Paths that were not as the operation had left them, each with what became of that.
+    notes: Vec<NoteShown>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct NoteShown {
+    path: PathText,
+    /// `changed`, `in-the-way`, `gone`, `not-empty` or `parent-made`.
+    #[schemars(with = "String")]
+    note: NoteKind,
+}
+
+impl Tool for Undo {
+    const NAME: &'static str = "undo";
+    const TITLE: &'static str = "Undo";
+    const HINTS: Hints = Hints::CHANGES;
+    type Answer = TakenBackShown;
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<TakenBackShown>, Failure> {
+        take_back(session, Direction::Undo, self.path.as_deref())
+    }
+}
+
+impl Tool for Redo {
+    const NAME: &'static str = "redo";
+    const TITLE: &'static str = "Redo";
+    const HINTS: Hints = Hints::CHANGES;
+    type Answer = TakenBackShown;
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<TakenBackShown>, Failure> {
+        take_back(session, Direction::Redo, self.path.as_deref())
+    }
+}
+
+fn take_back(
+    session: &Session,
+    direction: Direction,
+    path: Option<&str>,
+) -> Result<Told<TakenBackShown>, Failure> {
+    let (name, did) = match direction {
+        Direction::Undo => (Undo::NAME, "took back"),
+        Direction::Redo => (Redo::NAME, "did again"),
+    };
+    let request = Request::TakeBack {
+        fork: session.fork()?,
+        direction,
+        path: path.map(path_of).transpose()?,
+        command: command(name, path.unwrap_or_default()).trim().to_owned(),
+    };
+    let taken =
+        session.with(|connection| connection.ask(&request, only!(Answer::TakenBack(taken) => taken)))?;
+    let notes: Vec<NoteShown> = taken
+        .notes
+        .into_iter()
+        .map(|line| NoteShown {
+            path: line.path,
+            note: line.note,
+        })
+        .collect();
+    let mut text = format!("{did} {}: {}", taken.of.id, taken.of.command);
+    for path in &taken.operation.paths {
+        text.push_str(&format!("\n  {}", quoted(path)));
+    }
+    if !notes.is_empty() {
+        text.push_str(&format!(
+            "\n{} not as the operation had left them; what they were is kept, and the opposite tool brings it back",
+            match notes.len() {
+                1 => "1 path was".to_owned(),
+                count => format!("{count} paths were"),
+            }
+        ));
+    }
+    let shown = TakenBackShown {
+        fork: taken.fork.to_string(),
+        operation: taken.of.id,
+        command: taken.of.command,
+        paths: taken.operation.paths,
+        notes,
+    };
+    Ok(Told::new(shown, text))
+}
+
+/// Tell what was done in the active fork: its own commits, and operations on its files, the newest first.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Log {
+    /// How many of each to tell at most, up to 500. Default: 20.
+    limit: Option<usize>,
+}
+
+/// What was done.
+#[derive(Serialize, JsonSchema)]
+pub struct LogShown {
+    fork: String,
+    /// Since the fork's base.
+    commits: Vec<CommitShown>,
+    operations: Vec<OperationShown>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct CommitShown {
+    commit: String,
+    summary: String,
+    author_name: String,
+    author_email: String,
+    /// Seconds since 1970.
+    author_time_secs: i64,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct OperationShown {
+    id: u64,
+    command: String,
+    paths: Vec<PathText>,
+    /// `done`, `undone`, `partly-undone` or `out-of-reach`.
+    #[schemars(with = "String")]
+    state: OperationState,
+    /// Seconds since 1970.
+    time_secs: i64,
+}
+
+impl Tool for Log {
+    const NAME: &'static str = "log";
+    const TITLE: &'static str = "What was done";
+    const HINTS: Hints = Hints::LOOKS;
+    type Answer = LogShown;
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<LogShown>, Failure> {
+        let fork = session.fork()?;
+        let limit = self.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
+        let (commits, operations) = session.with(|connection| {
+            let commits = connection.log(&fork, limit)?;
+            let request = Request::Operations {
+                fork: fork.clone(),
+                limit,
+            };
+            let operations =
+                connection.ask(&request, only!(Answer::Operations { operations } => operations))?;
+            Ok((commits, operations))
+        })?;
+        let shown = LogShown {
+            fork: fork.to_string(),
+            commits: commits
+                .into_iter()
+                .map(|line| CommitShown {
+                    commit: line.commit,
+                    summary: line.summary,
+                    author_name: line.author_name,
+                    author_email: line.author_email,
+                    author_time_secs: line.author_time_secs,
+                })
+                .collect(),
+            operations: operations
+                .into_iter()
+                .map(|line| OperationShown {
+                    id: line.id,
+                    command: line.command,
+                    paths: line.paths,
+                    state: line.state,
+                    time_secs: line.time.secs,
+                })
+                .collect(),
+        };
+        let mut text = format!(
+            "{}, {}",
+            counted(shown.commits.len(), "commit"),
+            counted(shown.operations.len(), "operation")
+        );
+        for commit in &shown.commits {
+            text.push_str(&format!(
+                "\n{} {}",
+                short_id(&commit.commit),
+                one_line(&commit.summary)
+            ));
+        }
+        for operation in &shown.operations {
+            let state = match operation.state {
+                OperationState::Done => "",
+                OperationState::Undone => " (undone)",
+                OperationState::PartlyUndone => " (partly undone)",
+                OperationState::OutOfReach => " (out of reach)",
+            };
+            text.push_str(&format!(
+                "\n{}: {}{state}",
+                operation.id,
+                one_line(&operation.command)
+            ));
+        }
+        Ok(Told::new(shown, text))
+    }
+}

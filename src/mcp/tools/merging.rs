@@ -1,0 +1,461 @@
+//! Bringing work together, and what comes of it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::super::call::Call;
+use super::super::session::Session;
+use super::super::shown::ChangedPaths;
+use super::super::tool::{Hints, MAX_TEXT, Told, Tool, cut};
+use super::command;
+use crate::change::resolver::Content;
+use crate::change::review::{ConflictRecord, ResolvedHow, VersionRecord};
+use crate::cli::content::content;
+use crate::cli::context::{Context, only};
+use crate::cli::identity;
+use crate::cli::merge::{hunks, kind_in_words, target_name};
+use crate::cli::output::{counted, one_line, quoted, short_id};
+use crate::daemon::Failure;
+use crate::daemon::protocol::{
+    Answer, Merge as Merged, MergeRequest, MergeStatus, Request, ReviewWish, SequenceRequest, SequenceWish,
+    Sequenced,
+};
+use crate::git::CallerConfig;
+use crate::merge::{ConflictKind, Level, Strategy};
+use crate::path::text::PathText;
+
+/// Bytes of one side of a conflict that an answer holds at most, and of all sides together.
+const MAX_SIDE: usize = 16 << 10;
+
+/// Conflicts that one answer has with their contents at most; of others only what and where.
+const MAX_CONFLICTS: usize = 100;
+
+/// What becomes of conflicts.
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Settle {
+    /// They are kept as a review, to be resolved one by one.
+    #[default]
+    Review,
+    /// What the target has.
+    Ours,
+    /// What comes.
+    Theirs,
+    /// The lines of both.
+    Union,
+}
+
+impl Settle {
+    fn strategy(self) -> Strategy {
+        match self {
+            Settle::Review => Strategy::Abort,
+            Settle::Ours => Strategy::Ours,
+            Settle::Theirs => Strategy::Theirs,
+            Settle::Union => Strategy::Union,
+        }
+    }
+}
+
+/// Merge the active fork into the branch that it came from, or whatever `source` names into whatever `into` names.
+///
+/// What is uncommitted in a source fork is committed first; better `commit` it yourself, with a message. Where the target is checked out
+/// its files follow. Conflicts change nothing: they come back with all sides' texts and the number of a review, in which
+/// `resolve_conflict` settles each, and `commit_review` makes the merge.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Merge {
+    /// A fork, `FORK@SNAPSHOT`, branch or commit. Default: the active fork.
+    source: Option<String>,
+    /// A fork or branch. Default: the branch that the active fork came from; where `source` is given, the active fork.
+    into: Option<String>,
+    /// Of the merge commit, where one is made.
+    message: Option<String>,
+    /// What becomes of conflicts. Default: `review`.
+    #[serde(default)]
+    settle: Settle,
+    /// Tell what would come of it, and change nothing.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// What came of a merge, or would.
+#[derive(Serialize, JsonSchema)]
+pub struct MergeShown {
+    /// `merged`, `nothing-to-merge`, or `conflicts`: nothing was changed.
+    #[schemars(with = "String")]
+    status: MergeStatus,
+    dry_run: bool,
+    /// The branch or fork that it went to.
+    target: String,
+    /// The target's commit before and after.
+    before: Option<String>,
+    after: Option<String>,
+    conflicts: Vec<ConflictShown>,
+    /// The number of the review that keeps the conflicts.
+    review: Option<u64>,
+    /// What changed in the target.
+    changes: ChangedPaths,
+    /// The snapshot of what the target was, where that is a fork.
+    snapshot: Option<String>,
+}
+
+/// A conflict, and what is to become of it.
+#[derive(Serialize, JsonSchema)]
+pub struct ConflictShown {
+    /// What `resolve_conflict` takes.
+    path: PathText,
+    /// `both_modified`, `both_added`, `modify_delete`, `rename_rename`, `binary` and so on.
+    #[schemars(with = "String")]
+    kind: ConflictKind,
+    /// The same in words.
+    what: String,
+    /// All paths that it is about.
+    paths: Vec<PathText>,
+    /// What both sides began as, what the target has, and what comes. Empty: there is nothing on that side.
+    base: Vec<SideShown>,
+    ours: Vec<SideShown>,
+    theirs: Vec<SideShown>,
+    /// The parts of the text that conflict; the rest is merged.
+    hunks: Vec<HunkShown>,
+    /// Of several commits that are made again one after another: the one it is in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    of: Option<String>,
+    resolution: Option<ResolutionShown>,
+}
+
+/// One side of a conflict.
+#[derive(Serialize, JsonSchema)]
+struct SideShown {
+    path: PathText,
+    /// git's: `100644`, `100755`, `120000`, `160000`.
+    mode: String,
+    /// Bytes; none: a submodule.
+    size: Option<usize>,
+    /// None: it is no text.
+    text: Option<String>,
+    /// `text` is only its beginning.
+    truncated: bool,
+}
+
+/// A part of a text that conflicts.
+#[derive(Serialize, JsonSchema)]
+struct HunkShown {
+    /// Where it begins in each text, from 1.
+    base_line: usize,
+    ours_line: usize,
+    theirs_line: usize,
+    base: String,
+    ours: String,
+    theirs: String,
+}
+
+/// How a conflict is resolved.
+#[derive(Serialize, JsonSchema)]
+struct ResolutionShown {
+    /// `base`, `ours`, `theirs`, `content` or `delete`.
+    #[schemars(with = "String")]
+    how: ResolvedHow,
+    by: String,
+    reasoning: Option<String>,
+}
+
+/// Conflicts with their contents, as far as one answer holds them.
+pub fn conflicts_shown(
+    context: &Context,
+    conflicts: &[ConflictRecord],
+) -> Result<Vec<ConflictShown>, Failure> {
+    let mut room = 2 * MAX_TEXT;
+    let shown = conflicts.iter().take(MAX_CONFLICTS);
+    shown
+        .map(|conflict| conflict_shown(context, conflict, &mut room))
+        .collect()
+}
+
+fn conflict_shown(
+    context: &Context,
+    conflict: &ConflictRecord,
+    room: &mut usize,
+) -> Result<ConflictShown, Failure> {
+    let mut fit = |mut text: String| {
+        let is_cut = cut(&mut text, MAX_SIDE.min(*room));
+        *room = room.saturating_sub(text.len());
+        (text, is_cut)
+    };
+    let mut hunks_shown = Vec::new();
+    for hunk in hunks(context, conflict)? {
+        let mut text = |content: Content| match content {
+            Content::Text(text) => fit(text).0,
+            Content::Base64(_) => String::new(),
+        };
+        hunks_shown.push(HunkShown {
+            base_line: hunk.base_line,
+            ours_line: hunk.ours_line,
+            theirs_line: hunk.theirs_line,
+            base: text(hunk.base),
+            ours: text(hunk.ours),
+            theirs: text(hunk.theirs),
+        });
+    }
+    let mut side = |versions: &[VersionRecord]| -> Result<Vec<SideShown>, Failure> {
+        let mut shown = Vec::new();
+        for version in versions {
+            let mode = version.kind.mode_text();
+            let (size, text) = match content(context, Some(&mode), Some(&version.id))? {
+                Some(Content::Text(text)) => (Some(text.len()), Some(fit(text))),
+                Some(Content::Base64(text)) => (Some(text.len() / 4 * 3), None),
+                None => (None, None),
+            };
+            let truncated = text.as_ref().is_some_and(|(_, is_cut)| *is_cut);
+            shown.push(SideShown {
+                path: version.path.clone(),
+                mode,
+                size,
+                text: text.map(|(text, _)| text),
+                truncated,
+            });
+        }
+        Ok(shown)
+    };
+    Ok(ConflictShown {
+        path: conflict.path.clone(),
+        kind: conflict.kind,
+        what: kind_in_words(conflict),
+        paths: conflict.paths.clone(),
+        base: side(&conflict.base)?,
+        ours: side(&conflict.ours)?,
+        theirs: side(&conflict.theirs)?,
+        hunks: hunks_shown,
+        of: conflict.of.clone(),
+        resolution: conflict.resolution.as_ref().map(|resolution| ResolutionShown {
+            how: resolution.how,
+            by: resolution.by.clone(),
+            reasoning: resolution.reasoning.clone(),
+        }),
+    })
+}
+
+/// Conflicts in words, with the texts of their hunks.
+pub fn conflicts_text(conflicts: &[ConflictShown]) -> String {
+    let mut text = String::new();
+    for conflict in conflicts {
+        let stands = match &conflict.resolution {
+            None => "open",
+            Some(_) => "resolved",
+        };
+        text.push_str(&format!(
+            "\n{}: {}, {stands}",
+            quoted(&conflict.path),
+            conflict.what
+        ));
+        if conflict.resolution.is_some() {
+            continue;
+        }
+        for hunk in &conflict.hunks {
+            text.push_str(&format!(
+                "\n<<<<<<< ours, line {}\n{}||||||| base\n{}=======\n{}>>>>>>> theirs, line {}",
+                hunk.ours_line, hunk.ours, hunk.base, hunk.theirs, hunk.theirs_line
+            ));
+        }
+    }
+    text
+}
+
+/// Where conflicts are gone on with.
+fn way_on(review: Option<u64>) -> String {
+    match review {
+        Some(review) => format!(
+            "\nnothing was changed; review {review} keeps them: `resolve_conflict` for each, then `commit_review`"
+        ),
+        None => "\nnothing was changed".to_owned(),
+    }
+}
+
+/// A merge, told.
+pub fn told(context: &Context, merged: Merged) -> Result<Told<MergeShown>, Failure> {
+    let target = target_name(&merged.target);
+    let conflicts = conflicts_shown(context, &merged.conflicts)?;
+    let would = if merged.dry_run { "would be " } else { "" };
+    let sources: Vec<&str> = merged
+        .sources
+        .iter()
+        .map(|source| source.source.point.as_str())
+        .collect();
+    let sources = sources.join(", ");
+    let mut text = match merged.status {
+        MergeStatus::Merged => format!(
+            "{sources} {would}merged into {target}, {} changed; {target} {} {}",
+            counted(merged.changes.len(), "path"),
+            if merged.dry_run { "would be at" } else { "is at" },
+            short_id(merged.after.as_deref().unwrap_or_default())
+        ),
+        MergeStatus::NothingToMerge => format!("nothing to merge: {target} has all of {sources}"),
+        MergeStatus::Conflicts | MergeStatus::Reviewed => format!(
+            "{} between {sources} and {target}:{}{}",
+            counted(merged.conflicts.len(), "conflict"),
+            conflicts_text(&conflicts),
+            way_on(merged.review)
+        ),
+    };
+    for source in &merged.sources {
+        let committed = source.committed.as_ref().filter(|_| !merged.dry_run);
+        if let (Some(committed), Some(_)) = (committed, &source.commit) {
+            text.push_str(&format!(
+                "\nwhat was uncommitted is commit {}",
+                short_id(committed)
+            ));
+        }
+    }
+    let shown = MergeShown {
+        status: merged.status,
+        dry_run: merged.dry_run,
+        target,
+        before: merged.before,
+        after: merged.after,
+        conflicts,
+        review: merged.review,
+        changes: ChangedPaths::of(&merged.changes),
+        snapshot: merged.snapshot.map(|snapshot| snapshot.to_string()),
+    };
+    Ok(Told::new(shown, text))
+}
+
+impl Tool for Merge {
+    const NAME: &'static str = "merge";
+    const TITLE: &'static str = "Merge";
+    const HINTS: Hints = Hints::CHANGES;
+    type Answer = MergeShown;
+
+    fn doing(&self) -> Option<String> {
+        Some("merges".to_owned())
+    }
+
+    fn call(self, session: &Session, call: &Call) -> Result<Told<MergeShown>, Failure> {
+        let context = session.context();
+        let dir = session.common_dir();
+        let config = CallerConfig::of(dir);
+        let (source, here) = match self.source {
+            Some(source) => (source, session.active()),
+            None => (format!("fork:{}", session.fork()?), None),
+        };
+        let mut request = MergeRequest::of(source.clone(), session.git_dir()?);
+        request.into = self.into;
+        request.here = here;
+        request.strategy = self.settle.strategy();
+        request.dry_run = self.dry_run;
+        request.review = match self.dry_run {
+            true => ReviewWish::Never,
+            false => ReviewWish::OnConflict,
+        };
+        request.message = self.message;
+        request.author = Some(identity::author(dir, config.as_ref(), None)?);
+        request.committer = Some(identity::committer(dir, config.as_ref())?);
+        request.command = command(Self::NAME, &source);
+        call.check()?;
+        let request = Request::Merge(Box::new(request));
+        told(&context, session.with(|connection| connection.merged(&request))?)
+    }
+}
+
+/// Bring the active fork up to date: what the branch that it came from has got since comes in, with all of the fork's work on top.
+///
+/// What is uncommitted stays uncommitted. Conflicts change nothing and become a review, as with `merge`; there `ours` is the fork's, and
+/// with `rebase` what comes.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Update {
+    /// What to bring it up to: a revision, or another fork's HEAD. Default: the branch that it came from.
+    from: Option<String>,
+    /// Make the fork's commits again on top, instead of merging.
+    #[serde(default)]
+    rebase: bool,
+    /// What becomes of conflicts. Default: `review`.
+    #[serde(default)]
+    settle: Settle,
+    /// Tell what would come of it, and change nothing.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// An update, told.
+pub fn told_update(context: &Context, done: Sequenced) -> Result<Told<MergeShown>, Failure> {
+    let target = match &done.target.fork {
+        Some(fork) => fork.to_string(),
+        None => target_name(&done.target),
+    };
+    let conflicts = conflicts_shown(context, &done.conflicts)?;
+    let mut text = match done.status {
+        MergeStatus::NothingToMerge => format!("nothing to do: {target} has all of it"),
+        MergeStatus::Merged => format!(
+            "{target} {} at {}, {} changed",
+            if done.dry_run { "would be" } else { "is" },
+            short_id(done.after.as_deref().unwrap_or_default()),
+            counted(done.changes.len(), "path")
+        ),
+        MergeStatus::Conflicts | MergeStatus::Reviewed => format!(
+            "{} in {target}:{}{}",
+            counted(done.conflicts.len(), "conflict"),
+            conflicts_text(&conflicts),
+            way_on(done.review)
+        ),
+    };
+    for commit in &done.commits {
+        text.push_str(&format!("\n  {}", one_line(&commit.subject)));
+    }
+    let shown = MergeShown {
+        status: done.status,
+        dry_run: done.dry_run,
+        target,
+        before: done.before,
+        after: done.after,
+        conflicts,
+        review: done.review,
+        changes: ChangedPaths::of(&done.changes),
+        snapshot: done.snapshot.map(|snapshot| snapshot.to_string()),
+    };
+    Ok(Told::new(shown, text))
+}
+
+impl Tool for Update {
+    const NAME: &'static str = "update";
+    const TITLE: &'static str = "Bring the fork up to date";
+    const HINTS: Hints = Hints::CHANGES;
+    type Answer = MergeShown;
+
+    fn doing(&self) -> Option<String> {
+        Some("brings the fork up to date".to_owned())
+    }
+
+    fn call(self, session: &Session, call: &Call) -> Result<Told<MergeShown>, Failure> {
+        let context = session.context();
+        let dir = session.common_dir();
+        let config = CallerConfig::of(dir);
+        let fork = session.fork()?;
+        let request = SequenceRequest {
+            into: Some(format!("fork:{fork}")),
+            command: command(Self::NAME, self.from.as_deref().unwrap_or_default())
+                .trim()
+                .to_owned(),
+            wish: SequenceWish::Update {
+                from: self.from,
+                rebase: self.rebase,
+            },
+            git_dir: session.git_dir()?,
+            level: Level::default(),
+            strategy: self.settle.strategy(),
+            allow_unrelated: false,
+            dry_run: self.dry_run,
+            review: match self.dry_run {
+                true => ReviewWish::Never,
+                false => ReviewWish::OnConflict,
+            },
+            message: None,
+            author: Some(identity::author(dir, config.as_ref(), None)?),
+            committer: Some(identity::committer(dir, config.as_ref())?),
+        };
+        call.check()?;
+        let request = Request::Sequence(Box::new(request));
+        let done =
+            session.with(|connection| connection.ask(&request, only!(Answer::Sequenced(done) => *done)))?;
+        told_update(&context, done)
+    }
+}

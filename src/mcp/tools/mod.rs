@@ -1,0 +1,62 @@
+//! The tools, in the order in which they are listed.
+
+pub mod files;
+mod forks;
+mod history;
+mod merging;
+mod reviews;
+mod run;
+pub mod work;
+
+use std::sync::LazyLock;
+
+use super::tool::Entry;
+
+static ALL: LazyLock<Vec<Entry>> = LazyLock::new(|| {
+    vec![
+        Entry::of::<forks::Context>(),
+        Entry::of::<forks::Fork>(),
+        Entry::of::<forks::UseFork>(),
+        Entry::of::<forks::ListForks>(),
+        Entry::of::<files::ReadFile>(),
+        Entry::of::<files::WriteFile>(),
+        Entry::of::<files::EditFile>(),
+        Entry::of::<files::DeleteFile>(),
+        Entry::of::<files::MoveFile>(),
+        Entry::of::<files::ListDirectory>(),
+        Entry::of::<files::Search>(),
+        Entry::of::<run::Run>(),
+        Entry::of::<files::MergeBuffer>(),
+        Entry::of::<work::Status>(),
+        Entry::of::<work::Diff>(),
+        Entry::of::<work::Commit>(),
+        Entry::of::<history::Log>(),
+        Entry::of::<history::Snapshot>(),
+        Entry::of::<history::ListSnapshots>(),
+        Entry::of::<history::Restore>(),
+        Entry::of::<history::Undo>(),
+        Entry::of::<history::Redo>(),
+        Entry::of::<merging::Merge>(),
+        Entry::of::<merging::Update>(),
+        Entry::of::<reviews::ShowReview>(),
+        Entry::of::<reviews::ResolveConflict>(),
+        Entry::of::<reviews::CommitReview>(),
+        Entry::of::<reviews::AbortReview>(),
+        Entry::of::<work::Handoff>(),
+    ]
+});
+
+/// All tools.
+pub fn all() -> &'static [Entry] {
+    &ALL
+}
+
+/// The tool called `name`.
+pub fn find(name: &str) -> Option<&'static Entry> {
+    ALL.iter().find(|entry| entry.line.name == name)
+}
+
+/// An operation's name in the log of operations.
+fn command(tool: &str, what: &str) -> String {
+    format!("mcp {tool} {what}")
+}

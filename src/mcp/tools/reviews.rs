@@ -1,0 +1,261 @@
+//! Merges with conflicts that are being resolved.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::super::call::Call;
+use super::super::session::Session;
+use super::super::shown::ChangedPaths;
+use super::super::tool::{Hints, Told, Tool};
+use super::files::outgoing;
+use super::merging::{ConflictShown, MergeShown, conflicts_shown, conflicts_text, told, told_update};
+use crate::change::review::ReviewState;
+use crate::cli::context::only;
+use crate::cli::review;
+use crate::daemon::protocol::{Answer, Request, ResolutionWish, ResolveRequest, ReviewInfo, ReviewShown};
+use crate::daemon::{ErrorCode, Failure};
+use crate::merge::MergeSide;
+use crate::path::RepoPath;
+
+/// Who resolved, in the merge commit's trailers.
+const BY: &str = "mcp";
+
+/// Show a review: a merge with conflicts that is kept, each with all sides' texts and how it is resolved. Without a number: list those
+/// that are open.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ShowReview {
+    /// As `merge` told it.
+    review: Option<u64>,
+}
+
+/// Reviews.
+#[derive(Serialize, JsonSchema)]
+pub struct ReviewsShown {
+    reviews: Vec<ReviewLine>,
+    /// Of the one that was asked for.
+    conflicts: Vec<ConflictShown>,
+    /// What committing that would change in the target.
+    changes: Option<ChangedPaths>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct ReviewLine {
+    review: u64,
+    /// `open`, `committed` or `aborted`.
+    #[schemars(with = "String")]
+    state: ReviewState,
+    source: String,
+    into: String,
+    /// How many conflicts there are, and how many are open.
+    conflicts: usize,
+    open: usize,
+    /// A side has moved on since: merge again.
+    outdated: bool,
+}
+
+impl ReviewLine {
+    fn of(info: &ReviewInfo) -> ReviewLine {
+        ReviewLine {
+            review: info.record.id,
+            state: info.record.state,
+            source: info.record.merge.source.clone(),
+            into: info.record.merge.into.clone(),
+            conflicts: info.record.conflicts.len(),
+            open: info.open,
+            outdated: !info.moved.is_empty(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let stands = match self.state {
+            ReviewState::Committed => "committed".to_owned(),
+            ReviewState::Aborted => "aborted".to_owned(),
+            ReviewState::Open if self.outdated => "outdated: abort it and merge again".to_owned(),
+            ReviewState::Open if self.open == 0 => "resolved: `commit_review` makes the merge".to_owned(),
+            ReviewState::Open => format!("{} of {} conflicts open", self.open, self.conflicts),
+        };
+        format!(
+            "review {}: {} into {}, {stands}",
+            self.review, self.source, self.into
+        )
+    }
+}
+
+fn shown(session: &Session, shown: &ReviewShown) -> Result<Told<ReviewsShown>, Failure> {
+    let conflicts = conflicts_shown(&session.context(), &shown.info.record.conflicts)?;
+    let line = ReviewLine::of(&shown.info);
+    let text = format!("{}{}", line.text(), conflicts_text(&conflicts));
+    let answer = ReviewsShown {
+        reviews: vec![line],
+        conflicts,
+        changes: Some(ChangedPaths::of(&shown.changes)),
+    };
+    Ok(Told::new(answer, text))
+}
+
+fn ask(session: &Session, request: &Request) -> Result<Told<ReviewsShown>, Failure> {
+    let answer = session.with(|connection| review::ask(request, connection))?;
+    shown(session, &answer)
+}
+
+impl Tool for ShowReview {
+    const NAME: &'static str = "show_review";
+    const TITLE: &'static str = "Show a review";
+    const HINTS: Hints = Hints::LOOKS;
+    type Answer = ReviewsShown;
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<ReviewsShown>, Failure> {
+        if let Some(review) = self.review {
+            return ask(session, &Request::Review { review });
+        }
+        let request = Request::Reviews { all: false };
+        let reviews = session
+            .with(|connection| connection.ask(&request, only!(Answer::Reviews { reviews, .. } => reviews)))?;
+        let lines: Vec<ReviewLine> = reviews.iter().map(ReviewLine::of).collect();
+        let text = match lines.is_empty() {
+            true => "no review is open".to_owned(),
+            false => lines.iter().map(ReviewLine::text).collect::<Vec<_>>().join("\n"),
+        };
+        let answer = ReviewsShown {
+            reviews: lines,
+            conflicts: Vec::new(),
+            changes: None,
+        };
+        Ok(Told::new(answer, text))
+    }
+}
+
+/// Say what is to become of one conflict of a review. It may be said again, differently, until the review is committed.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResolveConflict {
+    /// As `merge` told it.
+    review: u64,
+    /// The conflict's.
+    path: String,
+    /// `content`: the file is to be what `content` says. Best where both sides are to be kept.
+    how: How,
+    /// The whole file as it is to be, without conflict markers; with `how` = `content` only.
+    content: Option<String>,
+    /// Why; it goes into the merge commit.
+    reason: Option<String>,
+}
+
+/// What a conflict becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+enum How {
+    /// The given content.
+    Content,
+    /// What the target has.
+    Ours,
+    /// What comes.
+    Theirs,
+    /// What both began as.
+    Base,
+    /// No file.
+    Delete,
+    /// It is open again.
+    Reopen,
+}
+
+impl Tool for ResolveConflict {
+    const NAME: &'static str = "resolve_conflict";
+    const TITLE: &'static str = "Resolve a conflict";
+    const HINTS: Hints = Hints::SETS;
+    type Answer = ReviewsShown;
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<ReviewsShown>, Failure> {
+        if (self.how == How::Content) != self.content.is_some() {
+            return Err(Failure::new(
+                ErrorCode::Usage,
+                "`content` belongs to `how` = `content`, and must be there then",
+            )
+            .hint("give the whole file as it is to be, or another `how`"));
+        }
+        let path = (&RepoPath::parse(&self.path)?).into();
+        let content = self
+            .content
+            .map(|content| outgoing(session, content.as_bytes()))
+            .transpose()?;
+        let wish = match (self.how, &content) {
+            (How::Content, Some(content)) => ResolutionWish::Content {
+                content: content.clone(),
+                executable: None,
+            },
+            (How::Ours, _) => ResolutionWish::Side(MergeSide::Ours),
+            (How::Theirs, _) => ResolutionWish::Side(MergeSide::Theirs),
+            (How::Base, _) => ResolutionWish::Side(MergeSide::Base),
+            (How::Delete, _) => ResolutionWish::Delete,
+            (How::Reopen | How::Content, _) => ResolutionWish::Open,
+        };
+        let request = Request::Resolve(ResolveRequest {
+            review: self.review,
+            path,
+            wish,
+            by: BY.to_owned(),
+            reasoning: self.reason,
+            metadata: None,
+        });
+        ask(session, &request).inspect_err(|_| {
+            if let Some(content) = &content {
+                content.withdraw(session.store_dir());
+            }
+        })
+    }
+}
+
+/// Make the merge of a review whose conflicts are all resolved.
+///
+/// Refused while one is open, and where a side has moved on since (`review-outdated`): then abort it and merge again.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CommitReview {
+    /// As `merge` told it.
+    review: u64,
+    /// Of the merge commit. Default: that of the merge.
+    message: Option<String>,
+}
+
+impl Tool for CommitReview {
+    const NAME: &'static str = "commit_review";
+    const TITLE: &'static str = "Make a reviewed merge";
+    const HINTS: Hints = Hints::CHANGES;
+    type Answer = MergeShown;
+
+    fn doing(&self) -> Option<String> {
+        Some(format!("merges review {}", self.review))
+    }
+
+    fn call(self, session: &Session, call: &Call) -> Result<Told<MergeShown>, Failure> {
+        let context = session.context();
+        call.check()?;
+        let answer = session
+            .with(|connection| review::ask_commit(&context, connection, self.review, self.message, false))?;
+        match answer {
+            Answer::Merge(merged) => told(&context, *merged),
+            Answer::Sequenced(done) => told_update(&context, *done),
+            _ => Err(super::forks::unexpected()),
+        }
+    }
+}
+
+/// Let a review go. Neither side was changed by it.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AbortReview {
+    /// As `merge` told it.
+    review: u64,
+}
+
+impl Tool for AbortReview {
+    const NAME: &'static str = "abort_review";
+    const TITLE: &'static str = "Let a review go";
+    const HINTS: Hints = Hints::SETS;
+    type Answer = ReviewsShown;
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<ReviewsShown>, Failure> {
+        ask(session, &Request::AbortReview { review: self.review })
+    }
+}

@@ -1,0 +1,346 @@
+//! What changed in the active fork, and what becomes of it.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::super::call::Call;
+use super::super::session::Session;
+use super::super::shown::ChangedPaths;
+use super::super::tool::{Hints, MAX_TEXT, Told, Tool, cut};
+use crate::change::handoff::HandoffState;
+use crate::cli::commit::{self, CommitWish, HookOutput};
+use crate::cli::diff::git_diff;
+use crate::cli::handoff::{make as make_handoff, told_line};
+use crate::cli::identity;
+use crate::cli::output::{counted, one_line, short_id};
+use crate::daemon::Failure;
+use crate::daemon::protocol::{CreateHandoff, Difference, Request};
+use crate::git::{CallerConfig, GitError, program};
+use crate::path::text::PathText;
+
+/// Tell what is uncommitted in the active fork, as `git add -A` would take it: ignored files are left out.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Status {}
+
+/// What is uncommitted.
+#[derive(Serialize, JsonSchema)]
+pub struct StatusShown {
+    fork: String,
+    /// None: HEAD is detached.
+    branch: Option<String>,
+    head_commit: Option<String>,
+    pub changes: ChangedPaths,
+    /// Paths that git cannot hold.
+    left_out: Vec<PathText>,
+}
+
+/// What is uncommitted in a fork.
+pub fn status_of(session: &Session, fork: Option<&str>) -> Result<StatusShown, Failure> {
+    let fork = session.fork_or(fork)?;
+    let changes = session.with(|connection| connection.changes(&fork, false))?;
+    Ok(StatusShown {
+        fork: fork.to_string(),
+        branch: changes.branch,
+        head_commit: changes.head_commit,
+        changes: ChangedPaths::of(&changes.changes),
+        left_out: changes.left_out,
+    })
+}
+
+impl Tool for Status {
+    const NAME: &'static str = "status";
+    const TITLE: &'static str = "What is uncommitted";
+    const HINTS: Hints = Hints::LOOKS;
+    type Answer = StatusShown;
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<StatusShown>, Failure> {
+        let shown = status_of(session, None)?;
+        let branch = shown.branch.as_deref().unwrap_or("a detached HEAD");
+        let text = format!("fork {} on {branch}\n{}", shown.fork, shown.changes.text());
+        Ok(Told::new(shown, text))
+    }
+}
+
+/// Show what differs between the active fork and its last commit, or another point, as git's patch. New files are in it.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Diff {
+    /// What to compare with: a snapshot, another fork, `pristine` (as the fork was made: its commits too), or a revision. Default: HEAD.
+    against: Option<String>,
+    /// Only these paths, from the fork's root, and what is beneath them.
+    #[serde(default)]
+    paths: Vec<String>,
+    /// Only how many lines change in each file.
+    #[serde(default)]
+    stat: bool,
+}
+
+/// What differs.
+#[derive(Serialize, JsonSchema)]
+pub struct DiffShown {
+    fork: String,
+    /// What it is compared with, with a prefix that leaves it no other meaning. None: HEAD.
+    against: Option<String>,
+    /// All paths that differ, also where `paths` narrows the patch.
+    changes: ChangedPaths,
+    pub diff: String,
+    /// There is more than `diff` shows: ask with `stat`, or for some `paths`.
+    pub truncated: bool,
+}
+
+/// What differs, with the patch as far as `limit` bytes.
+pub fn diff_of(
+    session: &Session,
+    fork: Option<&str>,
+    against: Option<String>,
+    paths: &[String],
+    flags: &[&str],
+    limit: usize,
+) -> Result<DiffShown, Failure> {
+    let fork = session.fork_or(fork)?;
+    let request = Request::Diff {
+        fork,
+        against,
+        reverse: false,
+    };
+    let difference = session.with(|connection| connection.difference(&request))?;
+    let (diff, truncated) = patch(session, &difference, paths, flags, limit)?;
+    Ok(DiffShown {
+        fork: difference.fork.to_string(),
+        against: difference.against.as_ref().map(|point| point.point.clone()),
+        changes: ChangedPaths::of(&difference.changes),
+        diff,
+        truncated,
+    })
+}
+
+fn patch(
+    session: &Session,
+    difference: &Difference,
+    paths: &[String],
+    flags: &[&str],
+    limit: usize,
+) -> Result<(String, bool), Failure> {
+    let paths: Vec<OsString> = paths.iter().map(OsString::from).collect();
+    let flags = [&["--no-color", "--no-ext-diff", "--no-textconv"], flags].concat();
+    let mut git = git_diff(difference, session.common_dir(), &flags, &paths);
+    // Names are names, whatever git makes of signs in them.
+    git.env("GIT_LITERAL_PATHSPECS", "1");
+    beginning(&mut git, limit)
+}
+
+/// The first `limit` bytes of what a git command prints; whether there is more.
+fn beginning(command: &mut Command, limit: usize) -> Result<(String, bool), Failure> {
+    let mut child = program::spawn(
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
+    )?;
+    let mut bytes = Vec::new();
+    if let Some(stdout) = child.stdout.take() {
+        let enough = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
+        stdout
+            .take(enough)
+            .read_to_end(&mut bytes)
+            .map_err(GitError::GitMissing)?;
+    }
+    // Where it has more to say it ends by its closed pipe.
+    let finished = child.wait_with_output().map_err(GitError::GitMissing)?;
+    let is_more = bytes.len() > limit;
+    if !finished.status.success() && !is_more {
+        let finished = program::Finished {
+            status: finished.status,
+            stdout: finished.stdout,
+            stderr: finished.stderr,
+        };
+        return Err(program::failed(command, &finished).into());
+    }
+    let mut text = String::from_utf8_lossy(&bytes).into_owned();
+    let is_cut = cut(&mut text, limit);
+    Ok((text, is_cut || is_more))
+}
+
+impl Tool for Diff {
+    const NAME: &'static str = "diff";
+    const TITLE: &'static str = "Show changes";
+    const HINTS: Hints = Hints::LOOKS;
+    type Answer = DiffShown;
+
+    fn doing(&self) -> Option<String> {
+        Some("compares".to_owned())
+    }
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<DiffShown>, Failure> {
+        let flags: &[&str] = if self.stat { &["--stat=120"] } else { &[] };
+        let shown = diff_of(session, None, self.against, &self.paths, flags, MAX_TEXT)?;
+        let mut text = match shown.diff.is_empty() {
+            true => "nothing differs".to_owned(),
+            false => shown.diff.clone(),
+        };
+        if shown.truncated {
+            text.push_str("\n[cut: `stat` tells what there is, `paths` shows some of it]");
+        }
+        Ok(Told::new(shown, text))
+    }
+}
+
+/// Commit everything that is uncommitted in the active fork to its branch, as `git add -A && git commit` would, hooks and all.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Commit {
+    /// The commit's message: a short first line in the imperative; then, after an empty line, why.
+    message: String,
+    /// The author, if not whom git is configured for: `Name <address>`.
+    author: Option<String>,
+    /// Skip the hooks pre-commit and commit-msg.
+    #[serde(default)]
+    no_verify: bool,
+}
+
+/// A commit that was made.
+#[derive(Serialize, JsonSchema)]
+pub struct CommitMade {
+    fork: String,
+    branch: Option<String>,
+    commit: String,
+    parent: Option<String>,
+    summary: String,
+    changes: ChangedPaths,
+    /// Paths that git cannot hold.
+    left_out: Vec<PathText>,
+    /// The repository's hooks did not run, because the fork is not mounted.
+    hooks_skipped: bool,
+}
+
+impl Tool for Commit {
+    const NAME: &'static str = "commit";
+    const TITLE: &'static str = "Commit";
+    const HINTS: Hints = Hints::ADDS;
+    type Answer = CommitMade;
+
+    fn doing(&self) -> Option<String> {
+        Some("commits".to_owned())
+    }
+
+    fn call(self, session: &Session, call: &Call) -> Result<Told<CommitMade>, Failure> {
+        let fork = session.fork()?;
+        let context = session.context();
+        let wish = CommitWish {
+            message: self.message,
+            author: self.author.as_deref(),
+            no_verify: self.no_verify,
+            hook_output: HookOutput::Kept,
+        };
+        let made = session.with(|connection| {
+            let fork = connection.show(&fork)?;
+            commit::make(&context, connection, &fork, wish, &|| call.check())
+        })?;
+        let committed = made.committed;
+        let shown = CommitMade {
+            fork: committed.fork.to_string(),
+            branch: committed.branch,
+            commit: committed.commit,
+            parent: committed.parent,
+            summary: committed.summary,
+            changes: ChangedPaths::of(&committed.changes),
+            left_out: committed.left_out,
+            hooks_skipped: made.hooks_skipped,
+        };
+        let mut text = format!(
+            "[{} {}] {}\n{} changed",
+            shown.branch.as_deref().unwrap_or("detached HEAD"),
+            short_id(&shown.commit),
+            one_line(&shown.summary),
+            counted(shown.changes.total, "file")
+        );
+        if shown.hooks_skipped {
+            text.push_str("\nthe hooks were skipped: the fork is not mounted");
+        }
+        Ok(Told::new(shown, text))
+    }
+}
+
+/// Hand the active fork's commits over as patches that outlive the fork, for somebody else to apply (`tine handoff apply`).
+///
+/// For work that you are not to merge yourself.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Handoff {
+    /// The fork or branch that is to apply it. Default: what the fork came from.
+    to: Option<String>,
+    /// Commit what is uncommitted first.
+    #[serde(default)]
+    include_uncommitted: bool,
+    /// The message of that commit.
+    message: Option<String>,
+}
+
+/// A handoff.
+#[derive(Serialize, JsonSchema)]
+pub struct HandoffMade {
+    /// Its number.
+    id: u64,
+    fork: Option<String>,
+    /// Who is to apply it: `fork:NAME` or `branch:NAME`.
+    to: Option<String>,
+    /// `ready`, `skipped` (nothing was committed) or `failed`.
+    #[schemars(with = "String")]
+    state: HandoffState,
+    /// Why it was skipped, or failed.
+    reason: Option<String>,
+    /// How many patches there are.
+    commits: u64,
+    head_commit: Option<String>,
+    /// Something is uncommitted, and no part of it.
+    uncommitted: bool,
+    /// The mailbox, which `git am` takes.
+    mailbox: Option<PathText>,
+}
+
+impl Tool for Handoff {
+    const NAME: &'static str = "handoff";
+    const TITLE: &'static str = "Hand work over";
+    const HINTS: Hints = Hints::ADDS;
+    type Answer = HandoffMade;
+
+    fn doing(&self) -> Option<String> {
+        Some("hands over".to_owned())
+    }
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<HandoffMade>, Failure> {
+        use std::os::unix::ffi::OsStrExt;
+        let dir = session.common_dir();
+        let config = CallerConfig::of(dir);
+        let request = CreateHandoff {
+            fork: session.fork()?,
+            to: self.to,
+            include_uncommitted: self.include_uncommitted,
+            message: self.message,
+            author: identity::author(dir, config.as_ref(), None).ok(),
+            committer: identity::committer(dir, config.as_ref()).ok(),
+        };
+        let info = session.with(|connection| make_handoff(connection, request, true))?;
+        let text = told_line(&info).trim_end().to_owned();
+        let record = info.record;
+        let shown = HandoffMade {
+            id: record.id,
+            fork: record.fork.map(|fork| fork.to_string()),
+            to: record.to,
+            state: record.state,
+            reason: record.reason,
+            commits: record.commits,
+            head_commit: record.head_commit,
+            uncommitted: record.uncommitted,
+            mailbox: info
+                .mailbox
+                .map(|path| PathText::from(path.as_os_str().as_bytes())),
+        };
+        Ok(Told::new(shown, text))
+    }
+}
