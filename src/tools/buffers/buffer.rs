@@ -270,11 +270,11 @@ impl Buffer {
 
     /// Makes two steps one where they fit.
     fn add_merged(&mut self, step: Step) {
-        if let Some(last) = self.merged.last_mut() {
-            if let Some(both) = clean(&step.merged_into(&last.agent)) {
-                last.agent = both;
-                return;
-            }
+        if let Some(last) = self.merged.last_mut()
+            && let Some(both) = clean(&step.merged_into(&last.agent))
+        {
+            last.agent = both;
+            return;
         }
         self.merged.push(step);
     }

@@ -219,7 +219,9 @@ fn a_conflict_is_told_and_both_are_kept_until_it_is_settled() {
             person: "person\n".into(),
         };
         match place.events().as_slice() {
-            [BufferEvent::Conflict { conflicts, .. }] => assert_eq!(*conflicts, [conflict.clone()]),
+            [BufferEvent::Conflict { conflicts, .. }] => {
+                assert_eq!(conflicts, std::slice::from_ref(&conflict))
+            }
             other => panic!("no conflict: {other:?}"),
         }
         assert_eq!(place.merge(None).conflicts, [conflict]);
