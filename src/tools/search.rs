@@ -27,6 +27,9 @@ use crate::workspace::{FsError, OperationError};
 /// Longer files are not searched, in bytes; they are named.
 pub const SEARCH_MAX: u64 = 64 << 20;
 
+/// More lines are not told, whatever is asked for.
+pub const LINES_MAX: usize = 10_000;
+
 /// Of a longer line this much is told, in characters.
 const LINE_MAX: usize = 500;
 
@@ -44,7 +47,7 @@ pub struct SearchOptions {
     pub ignore_case: bool,
     /// What git ignores, too.
     pub ignored: bool,
-    /// At most so many lines.
+    /// At most so many lines, and no more than [`LINES_MAX`].
     pub limit: usize,
 }
 
@@ -84,9 +87,10 @@ pub fn search(
         ignored: options.ignored,
     };
     let files = walk.files(start, texts.keys())?;
+    let limit = options.limit.min(LINES_MAX);
     let mut outcome = SearchOutcome::default();
     for run in files.chunks(RUN) {
-        let left = options.limit - outcome.lines.len();
+        let left = limit - outcome.lines.len();
         let searched = search_run(active, run, &texts, &matcher, left)?;
         for file in searched.into_values() {
             match file {
@@ -95,8 +99,8 @@ pub fn search(
             }
         }
         // One more than wanted is looked for, to know that there is more.
-        if outcome.lines.len() > options.limit {
-            outcome.lines.truncate(options.limit);
+        if outcome.lines.len() > limit {
+            outcome.lines.truncate(limit);
             outcome.truncated = true;
             break;
         }

@@ -58,6 +58,7 @@ impl Place {
             }
         };
         tine.ok(&["new", "fork2", "--no-mount"]);
+        // Its daemon is stopped with the place.
         std::mem::forget(tine);
         Place {
             repo,
@@ -80,16 +81,8 @@ impl Place {
             names.sort();
             format!("{names:?}")
         };
-        let other = Tine::new(&self.repo);
-        let forked = other.ok(&["status", "fork2"]);
-        std::mem::forget(other);
-        [
-            around.concat(),
-            names(self.repo.root()),
-            names(Path::new("/")),
-            forked,
-        ]
-        .join("\n")
+        let other = Agent::new(&self.repo, Some("fork2")).list(".", true).unwrap();
+        [around.concat(), names(self.repo.root()), format!("{other:?}")].join("\n")
     }
 
     /// Whether the path is a symlink's own, which is moved and deleted as any other file.
