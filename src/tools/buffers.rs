@@ -520,6 +520,7 @@ impl Buffers {
     /// as long as `goes_on` holds. Conflicts are settled by `side`, or told; then nothing changes.
     pub fn merge(
         &self,
+        store: &Store,
         key: &BufferKey,
         name: &Path,
         side: Option<BufferSide>,
@@ -555,6 +556,10 @@ impl Buffers {
                     patches: patches.clone(),
                 };
                 let (session, is_offered) = (open.session, open.buffer.is_offered());
+                // The person has it all, or was given right: then the record says what is over.
+                if !is_offered && let Err(error) = open.keep(store, key) {
+                    log::warn!("{}: what was settled could not be noted: {error}", name.display());
+                }
                 merged.patches = patches;
                 merged.pending = true;
                 if is_offered {

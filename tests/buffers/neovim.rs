@@ -44,13 +44,18 @@ impl Neovim<'_> {
     /// What an expression of Vim script is there.
     #[track_caller]
     fn asks(&self, expression: &str) -> Value {
+        // By a file: what is printed is cut where it is long.
+        let said = self.repo.root().join("nvim.said");
+        let write = format!("writefile([json_encode({expression})], '{}')", said.display());
         let mut command = self.repo.command("nvim", self.repo.dir());
         command
             .args(["--clean", "--headless", "--server"])
             .arg(&self.socket)
-            .args(["--remote-expr", &format!("json_encode({expression})")]);
+            .args(["--remote-expr", &write]);
         let output = run_with_timeout(&mut command).expect_success(expression);
-        let said = [output.text(), output.error_text()].concat();
+        let said = fs::read_to_string(&said).unwrap_or_else(|error| {
+            panic!("{expression}: {error}: {}{}", output.text(), output.error_text());
+        });
         serde_json::from_str(said.trim()).unwrap_or_else(|error| panic!("{expression}: {error} in {said:?}"))
     }
 

@@ -49,7 +49,10 @@ fn the_conversation_on_the_page_is_one_that_is_had() {
                 // An answer and an event may overtake each other.
                 while !heard.contains(&said) {
                     assert!(heard.len() < 2, "{said} is not said, but {heard:?}");
-                    heard.push(editor.lines.next());
+                    let line = editor.lines.output.recv_timeout(super::LIMIT);
+                    let line =
+                        line.unwrap_or_else(|error| panic!("{error}: {said} is not said, but {heard:?}"));
+                    heard.push(serde_json::from_str(&line).expect("it is JSON"));
                 }
                 heard.retain(|heard| *heard != said);
             }

@@ -221,10 +221,11 @@ impl Link {
     /// The daemon has ended, to which the editor was attached for the `times`th time.
     fn lost(&self, times: u64) {
         let mut state = self.state();
-        if state.times == times && state.attached.take().is_some() {
-            if let Err(error) = print(&Line::Own(OwnEvent::Detached)) {
-                log::debug!("nobody reads: {error}");
-            }
+        if state.times == times
+            && state.attached.take().is_some()
+            && let Err(error) = print(&Line::Own(OwnEvent::Detached))
+        {
+            log::debug!("nobody reads: {error}");
         }
     }
 }

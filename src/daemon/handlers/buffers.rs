@@ -122,7 +122,10 @@ pub fn answer(daemon: &Arc<Daemon>, editor: &Editor<'_>, request: BufferRequest)
             let own = own.and_then(|session| buffers.key_of(session, &path).ok());
             let merged = match own {
                 // Its acknowledgement comes on this very connection.
-                Some(key) => told(&key, buffers.merge(&key, &path, side, Instant::now(), || true)?),
+                Some(key) => told(
+                    &key,
+                    buffers.merge(store, &key, &path, side, Instant::now(), || true)?,
+                ),
                 None => merge(daemon, &locate(daemon, &path)?, &path, side)?,
             };
             BufferAnswer::Merged(merged)
@@ -140,7 +143,9 @@ pub fn merge(
 ) -> Result<BufferMerged, Failure> {
     let goes_on = || daemon.refuse_if_stopping().is_ok();
     let deadline = Instant::now() + EDITOR_PATIENCE;
-    let merged = daemon.buffers.merge(key, name, side, deadline, goes_on)?;
+    let merged = daemon
+        .buffers
+        .merge(&daemon.store, key, name, side, deadline, goes_on)?;
     daemon.refuse_if_stopping()?;
     match merged.pending {
         true => Err(Failure::new(

@@ -268,13 +268,16 @@ impl Buffer {
         });
     }
 
-    /// Makes two steps one where they fit.
+    /// Makes two steps one where they fit. One that changes nothing is none.
     fn add_merged(&mut self, step: Step) {
-        if let Some(last) = self.merged.last_mut() {
-            if let Some(both) = clean(&step.merged_into(&last.agent)) {
-                last.agent = both;
-                return;
-            }
+        if step.ancestor == step.agent {
+            return;
+        }
+        if let Some(last) = self.merged.last_mut()
+            && let Some(both) = clean(&step.merged_into(&last.agent))
+        {
+            last.agent = both;
+            return;
         }
         self.merged.push(step);
     }

@@ -84,7 +84,9 @@ impl Place {
     }
 
     fn merge(&self, side: Option<BufferSide>) -> Merged {
-        let merged = self.buffers.merge(&key(), name(), side, Instant::now(), || true);
+        let merged = self
+            .buffers
+            .merge(&self.store, &key(), name(), side, Instant::now(), || true);
         merged.expect("it is open")
     }
 
@@ -219,7 +221,9 @@ fn a_conflict_is_told_and_both_are_kept_until_it_is_settled() {
             person: "person\n".into(),
         };
         match place.events().as_slice() {
-            [BufferEvent::Conflict { conflicts, .. }] => assert_eq!(*conflicts, [conflict.clone()]),
+            [BufferEvent::Conflict { conflicts, .. }] => {
+                assert_eq!(conflicts, std::slice::from_ref(&conflict))
+            }
             other => panic!("no conflict: {other:?}"),
         }
         assert_eq!(place.merge(None).conflicts, [conflict]);
@@ -236,6 +240,14 @@ fn a_conflict_is_told_and_both_are_kept_until_it_is_settled() {
         }
         assert_eq!(place.person(), settled, "{side:?}");
         assert_eq!(place.agent(), settled, "{side:?}");
+        // The editor goes away: what was decided against does not come back.
+        let records = place.records();
+        let left = records
+            .first()
+            .map(|record| record.outcome(Some(b"a\nperson\nc\n")));
+        let left = left.and_then(|outcome| outcome.content);
+        let expected = (side != BufferSide::Person).then(|| settled.as_bytes().to_vec());
+        assert_eq!(left, expected, "{side:?}");
     }
 }
 
@@ -359,7 +371,9 @@ fn who_waits_for_a_merge_is_told_when_the_editor_has_it() {
     std::thread::scope(|scope| {
         let merging = scope.spawn(|| {
             let deadline = Instant::now() + Duration::from_secs(60);
-            place.buffers.merge(&key(), name(), None, deadline, || true)
+            place
+                .buffers
+                .merge(&place.store, &key(), name(), None, deadline, || true)
         });
         let deadline = Instant::now() + Duration::from_secs(60);
         let events = place.buffers.events(place.session, deadline, || true);
