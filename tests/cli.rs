@@ -17,6 +17,8 @@ mod cherry_picking;
 mod committing;
 #[path = "cli/diff.rs"]
 mod diff;
+#[path = "cli/file_tools.rs"]
+mod file_tools;
 #[path = "cli/forks.rs"]
 mod forks;
 #[path = "cli/handing_off.rs"]
@@ -70,7 +72,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 70] = [
+const VERBS: [&[&str]; 80] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -82,6 +84,7 @@ const VERBS: [&[&str]; 70] = [
     &["exec", "x", "--new", "--", "true"],
     &["exec", "x", "--at-origin", "--", "true"],
     &["shell", "x"],
+    &["mcp"],
     &["status", "x"],
     &["diff", "x"],
     &["revert", "x", "p"],
@@ -138,6 +141,15 @@ const VERBS: [&[&str]; 70] = [
     &["undo", "x"],
     &["redo", "x"],
     &["op", "log", "x"],
+    &["tool", "read", "p"],
+    &["tool", "write", "p"],
+    &["tool", "edit", "p", "--old", "a", "--new", "b"],
+    &["tool", "delete", "p"],
+    &["tool", "move", "p", "q"],
+    &["tool", "list"],
+    &["tool", "search", "p"],
+    &["tool", "run", "--", "true"],
+    &["tool", "context"],
     &["daemon", "start"],
     &["daemon", "stop"],
     &["daemon", "status"],

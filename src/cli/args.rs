@@ -7,9 +7,10 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::output::Color;
 use super::{
-    apply, branch, cat, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec, fetch, gc,
-    handoff, list, log, ls, mcp, merge, mount, mv, new, op, path, push, reset, resolve, restore, revert, review,
-    rm, round, shell, snapshot, snapshots, stat, status, tree, undo, unmount, update, walk, write,
+    apply, branch, buffer, cat, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec, fetch,
+    gc, handoff, list, log, ls, mcp, merge, mount, mv, new, op, path, push, reset, resolve, restore, revert,
+    review, rm, round, shell, snapshot, snapshots, stat, status, tool, tree, undo, unmount, update, walk,
+    write,
 };
 
 const MAIN_JOB: &str = "\
@@ -103,6 +104,8 @@ pub enum Verb {
     Handoff(handoff::Handoff),
     #[command(aliases = ["rounds"])]
     Round(round::Round),
+    #[command(aliases = ["buffers"])]
+    Buffer(buffer::Buffer),
     Log(log::Log),
     #[command(aliases = ["snap"])]
     Snapshot(snapshot::Snapshot),
@@ -121,6 +124,8 @@ pub enum Verb {
     Undo(undo::Undo),
     Redo(undo::Redo),
     Op(op::Op),
+    #[command(aliases = ["tools"])]
+    Tool(tool::Tool),
     Daemon(daemon::Daemon),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::context::{Connection, Context};
-use super::hooks::Hooks;
 pub use super::hooks::HookOutput;
+use super::hooks::Hooks;
 use super::output::{Tone, counted, one_line, quoted, short_id};
 use super::{Exit, SUCCESS, identity};
 use crate::daemon::protocol::{Committed, ForkInfo, Request};

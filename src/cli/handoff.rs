@@ -64,11 +64,7 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
 }
 
 /// Has a handoff made; with `wait` it is no longer pending.
-pub fn make(
-    connection: &mut Connection,
-    request: CreateHandoff,
-    wait: bool,
-) -> Result<HandoffInfo, Failure> {
+pub fn make(connection: &mut Connection, request: CreateHandoff, wait: bool) -> Result<HandoffInfo, Failure> {
     let handoff = one(connection, HandoffRequest::Create(request))?;
     if !wait || handoff.record.state != HandoffState::Pending {
         return Ok(handoff);

@@ -17,6 +17,7 @@
 mod apply;
 mod args;
 mod branch;
+mod buffer;
 mod cat;
 mod checks;
 mod cherry_pick;
@@ -64,6 +65,7 @@ mod snapshot;
 mod snapshots;
 mod stat;
 mod status;
+mod tool;
 mod tree;
 mod trees;
 mod undo;
@@ -150,6 +152,7 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Fetch(verb) => fetch::run(verb, &context),
         Verb::Handoff(verb) => handoff::run(verb, &context),
         Verb::Round(verb) => round::run(verb, &context),
+        Verb::Buffer(verb) => buffer::run(verb, &context),
         Verb::Log(verb) => log::run(verb, &context),
         Verb::Snapshot(verb) => snapshot::run(verb, &context),
         Verb::Snapshots(verb) => snapshots::run(verb, &context),
@@ -166,6 +169,7 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Undo(verb) => undo::undo(verb, &context),
         Verb::Redo(verb) => undo::redo(verb, &context),
         Verb::Op(verb) => op::run(verb, &context),
+        Verb::Tool(verb) => tool::run(verb, &context),
         Verb::Daemon(verb) => daemon::run(verb, &context),
         Verb::Doctor(verb) => doctor::run(verb, &context),
         Verb::Completions(verb) => completions::run(verb, &context),

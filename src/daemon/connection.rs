@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::failure::{ErrorCode, Failure};
-use super::handlers;
+use super::handlers::{self, Editor};
 use super::protocol::{Request, Response};
 use super::slots::Daemon;
 use super::wire::{self, Line, MAX_REQUEST_BYTES};
@@ -95,6 +95,7 @@ fn serve(daemon: &Arc<Daemon>, stream: &UnixStream) -> io::Result<()> {
     stream.set_read_timeout(Some(TRANSFER_PATIENCE))?;
     stream.set_write_timeout(Some(TRANSFER_PATIENCE))?;
     let mut input = BufReader::new(stream);
+    let editor = Editor::new(daemon);
     let mut patience = Some(FIRST_REQUEST_PATIENCE);
     loop {
         if input.buffer().is_empty() && !process::wait_until_readable(stream, patience.take())? {
@@ -125,7 +126,7 @@ fn serve(daemon: &Arc<Daemon>, stream: &UnixStream) -> io::Result<()> {
             daemon.presence.quit();
         }
         let is_stop = matches!(request, Request::Stop { .. });
-        let response = answer(daemon, peer, request);
+        let response = answer(daemon, peer, &editor, request);
         let ends = is_stop && response.is_ok();
         let sent = send(stream, &response);
         drop(in_flight);
@@ -142,9 +143,11 @@ fn may_ask(peer: PeerCredentials) -> bool {
 }
 
 /// Answers one request. A fault of ours ends the request, not the daemon.
-fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> Response {
+fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, editor: &Editor<'_>, request: Request) -> Response {
     log::debug!("process {} asks {request:?}", peer.pid);
-    let answered = catch_unwind(AssertUnwindSafe(|| handlers::answer(daemon, peer, request)));
+    let answered = catch_unwind(AssertUnwindSafe(|| {
+        handlers::answer(daemon, peer, editor, request)
+    }));
     let response =
         answered.unwrap_or_else(|panic| {
             let what = panic

@@ -13,6 +13,7 @@ use crate::fuse::{MountError, RINGS_PARAMETER};
 use crate::git::GitError;
 use crate::layer::LayerError;
 use crate::path::PathError;
+use crate::tools::buffers::BufferError;
 use crate::workspace::{FsError, OperationError, StoreError};
 
 impl From<GitError> for Failure {
@@ -429,6 +430,30 @@ impl From<ChangeError> for Failure {
             ChangeError::Fs(source) => source.into(),
             ChangeError::Operation(source) => source.into(),
             ChangeError::Store(source) => source.into(),
+        }
+    }
+}
+
+impl From<BufferError> for Failure {
+    fn from(error: BufferError) -> Failure {
+        let message = error.to_string();
+        match error {
+            BufferError::NoBuffer(_) => Failure::new(ErrorCode::NoSuchBuffer, message)
+                .hint("`tine buffer list` shows the buffers that are open"),
+            BufferError::NoSession(_) => Failure::new(ErrorCode::NoSuchBuffer, message)
+                .hint("its connection has ended: attach again, and open the buffers anew"),
+            BufferError::Taken(_) => Failure::new(ErrorCode::BufferTaken, message)
+                .hint("close it there; one editor at a time has a file's buffer"),
+            BufferError::Stale { .. } => Failure::new(ErrorCode::BufferStale, message)
+                .hint("send all of the text, without `base`; nothing was changed"),
+            BufferError::NotOffered(_) => Failure::new(ErrorCode::BufferStale, message)
+                .hint("apply what an event `edit` names, once; nothing was changed"),
+            BufferError::BadPatch { .. } => Failure::new(ErrorCode::Usage, message)
+                .hint("patches are of whole lines, in their order; nothing was changed"),
+            BufferError::TooLarge(_) => {
+                Failure::new(ErrorCode::Usage, message).hint("leave such a file to the editor alone")
+            }
+            BufferError::Store(source) => source.into(),
         }
     }
 }

@@ -102,6 +102,7 @@ fn refuse_operation(turn: &Turn<'_>) -> Result<(), Failure> {
 
 /// Does `action` with a fork that is not mounted; a [merge](merge), or a handoff, is left to be done.
 pub fn apply(turn: &Turn<'_>, action: &UnmountAction, signers: &Signers) -> Result<Outcome, Failure> {
+    handlers::buffers::end_in(turn)?;
     let repository = turn.daemon.repository_now()?;
     match action {
         // A merge takes the turns of other forks: it is for who has let go of this one.

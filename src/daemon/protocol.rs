@@ -7,6 +7,7 @@
 //! Paths need not be UTF-8: those that are travel as strings, others as `{"base64":"…"}` ([`PathText`]).
 
 mod branches;
+mod buffers;
 mod files;
 mod forks;
 mod handoff;
@@ -27,6 +28,7 @@ pub use self::branches::{
     BranchCreated, BranchDeleted, BranchInfo, BranchRenamed, Branches, CreateBranchRequest, SwitchRequest,
     Switched,
 };
+pub use self::buffers::{BufferAnswer, BufferInfo, BufferRequest, BufferShown, EditorEvent};
 pub use self::files::{
     FileLine, MovedLine, NodeKind, NodeLine, NoteLine, OperationLine, TakenBackLine, TimeLine, WriteRequest,
     WrittenLine,
@@ -213,6 +215,8 @@ pub enum Request {
     Round(Box<RoundRequest>),
     /// Answers [`Answer::Tool`].
     Tool(Box<ToolRequest>),
+    /// Answers [`Answer::Buffer`].
+    Buffer(Box<BufferRequest>),
     /// What changed in the fork that is mounted at `dir`, since the moment that git's index names. Answers
     /// [`Answer::Changed`].
     Changed {
@@ -320,6 +324,7 @@ pub enum Answer {
     Handoff(Box<HandoffAnswer>),
     Round(Box<RoundAnswer>),
     Tool(Box<ToolAnswer>),
+    Buffer(Box<BufferAnswer>),
     /// Paths that changed, as git takes them: with all beneath those that end in a slash. `token` names this moment.
     Changed {
         token: String,

@@ -78,6 +78,7 @@ pub fn run_with(common_dir: &Path, options: &ServerOptions) -> Result<(), Failur
         log::warn!("the limit of open files stays: {error}");
     }
     handlers::recover(&daemon);
+    handlers::buffers::recover(&daemon);
     handoffs::recover(&daemon);
     serve(&daemon, listener)?;
     upkeep(&daemon, options);

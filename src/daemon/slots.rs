@@ -213,6 +213,7 @@ impl Daemon {
             Ok(()) => {
                 *stopped = true;
                 self.handoffs.wake();
+                self.buffers.wake();
             }
             Err(_) => self.stopping.store(false, Ordering::SeqCst),
         }

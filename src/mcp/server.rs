@@ -95,11 +95,12 @@ async fn converse(session: Arc<Session>, mut stop: oneshot::Receiver<()>) -> Res
         // It left before it said anything.
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(error) => {
-            return Err(
-                Failure::new(ErrorCode::Usage, "the client does not speak the Model Context Protocol")
-                    .cause(error.to_string())
-                    .hint("an MCP client is to start this command: docs/integrations.md tells how"),
-            );
+            return Err(Failure::new(
+                ErrorCode::Usage,
+                "the client does not speak the Model Context Protocol",
+            )
+            .cause(error.to_string())
+            .hint("an MCP client is to start this command: docs/integrations.md tells how"));
         }
     };
     let end = running.cancellation_token();
@@ -138,7 +139,10 @@ impl Server {
         let shared = Arc::clone(&call);
         let mut done = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            let ended = Ended { session: &session, id };
+            let ended = Ended {
+                session: &session,
+                id,
+            };
             work(ended.session, &shared)
         });
         let token = context.meta.get_progress_token().filter(|_| doing.is_some());

@@ -189,7 +189,11 @@ impl Entry {
     /// The tool with `arguments`.
     pub fn prepare(&self, arguments: JsonObject) -> Result<Box<dyn Prepared>, Failure> {
         (self.prepare)(arguments).map_err(|error| {
-            let properties = self.line.input_schema.get("properties").and_then(Value::as_object);
+            let properties = self
+                .line
+                .input_schema
+                .get("properties")
+                .and_then(Value::as_object);
             let names: Vec<&str> = properties
                 .into_iter()
                 .flat_map(|properties| properties.keys())

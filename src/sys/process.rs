@@ -95,12 +95,7 @@ pub fn await_end(child: u32) -> io::Result<()> {
         // SAFETY: the kernel fills the structure, for which all zeros are a value, and which lives on the stack.
         let result = unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
-            libc::waitid(
-                libc::P_PID,
-                child,
-                &raw mut info,
-                libc::WEXITED | libc::WNOWAIT,
-            )
+            libc::waitid(libc::P_PID, child, &raw mut info, libc::WEXITED | libc::WNOWAIT)
         };
         match result {
             0 => return Ok(()),

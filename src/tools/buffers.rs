@@ -1,12 +1,40 @@
 //! Open buffers of editors, and what agents have written to them.
+//!
+//! ```text
+//! editor ── open, change, save, close ──► Buffer: the person's text ◄── merge ── what an agent wrote
+//!    ▲                                        │                                    │
+//!    └────────── events: edit, conflict ──────┘          a record in the store ◄───┘
+//! ```
+//!
+//! An agent reads the person's text until it writes. Then it has a text of its own, a *buffer fork*, which is merged into the
+//! person's at once where that is clean; the editor is told what to change and says when it has. Every step of the person's text
+//! has a number, so that what was meant for another one is refused, by both sides, and merged again.
+//!
+//! What an agent wrote is in the store before that is acknowledged, and stays there until the person has saved a text that
+//! has it. Where the editor goes away first, it is merged into the file ([`kept`]).
 
-use std::collections::BTreeMap;
+mod buffer;
+pub mod kept;
+mod lines;
+#[cfg(test)]
+mod tests;
 
-use parking_lot::Mutex;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 
+use self::buffer::{Buffer, Favored, Progress};
+use self::kept::AgentRecord;
 use crate::path::RepoPath;
-use crate::workspace::ForkName;
+use crate::workspace::store::Shelf;
+use crate::workspace::{ForkName, Store, StoreError};
+
+/// The longest text that a buffer may have when it comes from an editor, in bytes.
+pub const MAX_TEXT_BYTES: usize = 8 << 20;
 
 /// Which file a buffer shows.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,55 +66,543 @@ pub struct BufferConflict {
     pub person: String,
 }
 
+/// What a person has in an editor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PersonText {
+    pub text: Arc<str>,
+    /// Whether the file holds it, as the editor says.
+    pub saved: bool,
+}
+
+/// A new text of a buffer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NewText {
+    /// All of it, whatever was there.
+    Text(String),
+    /// In the order of their lines, which are counted in the text as it was before all of them.
+    Patches(Vec<TextPatch>),
+}
+
+/// Whose lines a conflict becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BufferSide {
+    Person,
+    Agent,
+    /// The person's, then the agent's.
+    Both,
+}
+
+/// What an editor is told without having asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BufferEvent {
+    /// The text of that version is to have these patches.
+    Edit {
+        name: PathBuf,
+        version: u64,
+        patches: Vec<TextPatch>,
+    },
+    /// What an agent wrote does not fit to the text of that version.
+    Conflict {
+        name: PathBuf,
+        version: u64,
+        conflicts: Vec<BufferConflict>,
+    },
+    /// The buffer is not open any more: its fork was unmounted or deleted.
+    Closed { name: PathBuf },
+}
+
+impl BufferEvent {
+    fn name(&self) -> &Path {
+        match self {
+            BufferEvent::Edit { name, .. }
+            | BufferEvent::Conflict { name, .. }
+            | BufferEvent::Closed { name } => name,
+        }
+    }
+}
+
+/// An open buffer as it is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BufferState {
+    pub key: BufferKey,
+    /// As the editor names the file.
+    pub name: PathBuf,
+    pub version: u64,
+    pub person: PersonText,
+    /// The agent's own text, where it has one.
+    pub agent: Option<Arc<str>>,
+    /// Whether the person's text has something of an agent's that the file does not have.
+    pub unsaved_merge: bool,
+    pub conflicts: Vec<BufferConflict>,
+}
+
+/// What came of a merge.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Merged {
+    pub conflicts: Vec<BufferConflict>,
+    pub patches: Vec<TextPatch>,
+    /// Whether the editor still has to take them.
+    pub pending: bool,
+}
+
+/// Why something cannot be done with a buffer.
+#[derive(Debug, thiserror::Error)]
+pub enum BufferError {
+    #[error("no editor has {} open", .0.display())]
+    NoBuffer(PathBuf),
+    #[error("another editor has {} open", .0.display())]
+    Taken(PathBuf),
+    #[error("the text of {} is at version {version}, not at {named}", path.display())]
+    Stale { path: PathBuf, version: u64, named: u64 },
+    #[error("no edit of {} was asked for", .0.display())]
+    NotOffered(PathBuf),
+    #[error("a patch does not fit the text of {}: {reason}", path.display())]
+    BadPatch { path: PathBuf, reason: &'static str },
+    #[error("the text of {} is longer than {MAX_TEXT_BYTES} bytes", .0.display())]
+    TooLarge(PathBuf),
+    #[error("no editor has the session {0}")]
+    NoSession(u64),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Who is told that the person's text of a buffer changed.
+pub type BufferListener = Box<dyn Fn(&BufferKey) + Send + Sync>;
+
 /// All open buffers.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Buffers {
-    open: Mutex<BTreeMap<BufferKey, Buffer>>,
+    /// While it is held, records of the store are written; nothing else is waited for.
+    state: Mutex<State>,
+    /// An event has come, a merge has come about, or who waits is to look again.
+    changed: Condvar,
+    listener: RwLock<Option<BufferListener>>,
 }
 
-#[derive(Debug)]
-struct Buffer {
-    text: String,
-    agent: Option<AgentText>,
+#[derive(Default)]
+struct State {
+    open: BTreeMap<BufferKey, Open>,
+    /// Events that each session has not been told yet.
+    sessions: BTreeMap<u64, VecDeque<BufferEvent>>,
+    last_session: u64,
 }
 
-#[derive(Debug)]
-struct AgentText {
-    text: String,
+/// One open buffer, and whose it is.
+struct Open {
+    session: u64,
+    name: PathBuf,
+    buffer: Buffer,
+    /// The number of the record in the store that keeps what the agent wrote.
+    record: Option<u64>,
+}
+
+impl Open {
+    fn stale(&self, named: u64) -> BufferError {
+        BufferError::Stale {
+            path: self.name.clone(),
+            version: self.buffer.version(),
+            named,
+        }
+    }
+
+    /// Brings the record to what the agent has in the buffer.
+    fn keep(&mut self, store: &Store, key: &BufferKey) -> Result<(), StoreError> {
+        self.record = kept::write(store, self.record, key, self.buffer.steps())?;
+        Ok(())
+    }
+}
+
+impl State {
+    /// Merges what the agent has in the buffer, as far as that can be done now, and tells its editor.
+    fn go_on(&mut self, key: &BufferKey) {
+        let Some(open) = self.open.get_mut(key) else {
+            return;
+        };
+        let name = open.name.clone();
+        let version = open.buffer.version();
+        let event = match open.buffer.progress() {
+            Progress::Nothing => return,
+            Progress::Offer(patches) => BufferEvent::Edit {
+                name,
+                version,
+                patches,
+            },
+            Progress::Conflict(conflicts) => BufferEvent::Conflict {
+                name,
+                version,
+                conflicts,
+            },
+        };
+        self.tell(open_session(&self.open, key), event);
+    }
+
+    /// Puts an event in the place of one about the same buffer that nobody was told yet.
+    fn tell(&mut self, session: u64, event: BufferEvent) {
+        if let Some(events) = self.sessions.get_mut(&session) {
+            events.retain(|earlier| earlier.name() != event.name());
+            events.push_back(event);
+        }
+    }
+
+    /// The buffer that this session has open by that name.
+    fn own(&mut self, session: u64, name: &Path) -> Result<(BufferKey, &mut Open), BufferError> {
+        let mut all = self.open.iter_mut();
+        let own = all.find(|(_, open)| open.session == session && open.name == name);
+        own.map(|(key, open)| (key.clone(), open))
+            .ok_or_else(|| BufferError::NoBuffer(name.to_owned()))
+    }
+}
+
+fn open_session(open: &BTreeMap<BufferKey, Open>, key: &BufferKey) -> u64 {
+    open.get(key).map_or(0, |open| open.session)
 }
 
 impl Buffers {
     /// What an agent sees at `key`, where a buffer is open there: its own text, or the person's.
     pub fn read(&self, key: &BufferKey) -> Option<String> {
-        let open = self.open.lock();
-        let buffer = open.get(key)?;
-        Some(
-            buffer
-                .agent
-                .as_ref()
-                .map_or(&buffer.text, |agent| &agent.text)
-                .clone(),
-        )
+        let state = self.state.lock();
+        Some(state.open.get(key)?.buffer.agent_sees().to_string())
     }
 
     /// Lets the agent's text of the buffer be what `edit` makes of what the agent sees; `None` where no buffer is open there.
-    pub fn write<E>(
+    /// When this returns it is in the store, and on its way to the editor where it fits to the person's text.
+    pub fn write<E: From<StoreError>>(
         &self,
+        store: &Store,
         key: &BufferKey,
         edit: impl FnOnce(&str) -> Result<String, E>,
     ) -> Option<Result<(), E>> {
-        let mut open = self.open.lock();
-        let buffer = open.get_mut(key)?;
-        let seen = buffer.agent.as_ref().map_or(&buffer.text, |agent| &agent.text);
-        Some(edit(seen).map(|text| buffer.agent = Some(AgentText { text })))
+        let mut state = self.state.lock();
+        let open = state.open.get_mut(key)?;
+        let text = match edit(open.buffer.agent_sees()) {
+            Ok(text) => text,
+            Err(error) => return Some(Err(error)),
+        };
+        let before = open.buffer.clone();
+        open.buffer.write(text.into());
+        if let Err(error) = open.keep(store, key) {
+            open.buffer = before;
+            return Some(Err(error.into()));
+        }
+        state.go_on(key);
+        drop(state);
+        self.changed.notify_all();
+        Some(Ok(()))
     }
 
     /// Buffers of the fork, or of the main checkout.
     pub fn of(&self, fork: Option<&ForkName>) -> Vec<RepoPath> {
-        let open = self.open.lock();
-        open.keys()
-            .filter(|key| key.fork.as_ref() == fork)
-            .map(|key| key.path.clone())
-            .collect()
+        let state = self.state.lock();
+        let keys = state.open.keys().filter(|key| key.fork.as_ref() == fork);
+        keys.map(|key| key.path.clone()).collect()
     }
+
+    /// What the person has in the editor, where a buffer is open.
+    pub fn person_text(&self, key: &BufferKey) -> Option<PersonText> {
+        let state = self.state.lock();
+        Some(state.open.get(key)?.buffer.person())
+    }
+
+    /// Has `listener` called after the person's text of a buffer, or whether it is saved, has changed, and after a buffer was
+    /// opened or closed. It may ask for the text; it may not open, change or close a buffer.
+    pub fn set_listener(&self, listener: BufferListener) {
+        *self.listener.write() = Some(listener);
+    }
+
+    fn announce(&self, key: &BufferKey) {
+        self.changed.notify_all();
+        if let Some(listener) = &*self.listener.read() {
+            listener(key);
+        }
+    }
+
+    /// Begins a session: an editor has come.
+    pub fn attach(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.last_session += 1;
+        let session = state.last_session;
+        state.sessions.insert(session, VecDeque::new());
+        session
+    }
+
+    /// Opens a buffer, or begins the text of an open one anew; its version.
+    ///
+    /// # Errors
+    /// [`BufferError::Taken`] where another session has it open.
+    pub fn open(
+        &self,
+        session: u64,
+        key: &BufferKey,
+        name: &Path,
+        text: String,
+        saved: bool,
+    ) -> Result<u64, BufferError> {
+        check_size(name, &text)?;
+        let mut state = self.state.lock();
+        if !state.sessions.contains_key(&session) {
+            return Err(BufferError::NoSession(session));
+        }
+        let version = match state.open.get_mut(key) {
+            Some(open) if open.session == session => {
+                open.name = name.to_owned();
+                open.buffer.replace(text.into(), saved);
+                open.buffer.version()
+            }
+            Some(_) => return Err(BufferError::Taken(name.to_owned())),
+            None => {
+                let open = Open {
+                    session,
+                    name: name.to_owned(),
+                    buffer: Buffer::new(text.into(), saved),
+                    record: None,
+                };
+                let version = open.buffer.version();
+                state.open.insert(key.clone(), open);
+                version
+            }
+        };
+        state.go_on(key);
+        drop(state);
+        self.announce(key);
+        Ok(version)
+    }
+
+    /// The person changed the text of version `base`; the next version. All of a text may come without one: after a step was lost.
+    pub fn change(
+        &self,
+        session: u64,
+        name: &Path,
+        base: Option<u64>,
+        new: NewText,
+    ) -> Result<u64, BufferError> {
+        let mut state = self.state.lock();
+        let (key, open) = state.own(session, name)?;
+        let version = open.buffer.version();
+        if let Some(named) = base.filter(|base| *base != version) {
+            return Err(open.stale(named));
+        }
+        let text = match new {
+            NewText::Text(text) => text,
+            NewText::Patches(patches) => {
+                let bad = |reason| BufferError::BadPatch {
+                    path: name.to_owned(),
+                    reason,
+                };
+                if base.is_none() {
+                    return Err(bad("the version that it is for is not named"));
+                }
+                lines::patched(&open.buffer.person().text, &patches).map_err(bad)?
+            }
+        };
+        check_size(name, &text)?;
+        open.buffer.change(text.into());
+        let version = open.buffer.version();
+        state.go_on(&key);
+        drop(state);
+        self.announce(&key);
+        Ok(version)
+    }
+
+    /// The editor has applied the edit that it was told of for the text of version `base`; the next version.
+    pub fn applied(&self, store: &Store, session: u64, name: &Path, base: u64) -> Result<u64, BufferError> {
+        let mut state = self.state.lock();
+        let (key, open) = state.own(session, name)?;
+        if open.buffer.version() != base {
+            return Err(open.stale(base));
+        }
+        let Some(favored) = open.buffer.applied() else {
+            return Err(BufferError::NotOffered(name.to_owned()));
+        };
+        // What was merged by a rule is not what the record says.
+        if favored == Favored::Yes
+            && let Err(error) = open.keep(store, &key)
+        {
+            log::warn!("{}: what was merged could not be noted: {error}", name.display());
+        }
+        let version = open.buffer.version();
+        state.go_on(&key);
+        drop(state);
+        self.announce(&key);
+        Ok(version)
+    }
+
+    /// The file holds the text of version `base` now.
+    pub fn saved(&self, store: &Store, session: u64, name: &Path, base: u64) -> Result<u64, BufferError> {
+        let mut state = self.state.lock();
+        let (key, open) = state.own(session, name)?;
+        if open.buffer.version() != base {
+            return Err(open.stale(base));
+        }
+        open.buffer.saved();
+        // A record that stays says what the file has by now: merged into that, it changes nothing.
+        if let Err(error) = open.keep(store, &key) {
+            log::warn!("{}: what was saved could not be noted: {error}", name.display());
+        }
+        drop(state);
+        self.announce(&key);
+        Ok(base)
+    }
+
+    /// Which file the session's buffer of that name shows.
+    pub fn key_of(&self, session: u64, name: &Path) -> Result<BufferKey, BufferError> {
+        Ok(self.state.lock().own(session, name)?.0)
+    }
+
+    /// Closes a buffer, if that session has it open; the number of the record that keeps what an agent wrote, which is to be
+    /// brought into the file.
+    pub fn close(&self, session: u64, key: &BufferKey) -> Option<u64> {
+        let mut state = self.state.lock();
+        if state.open.get(key)?.session != session {
+            return None;
+        }
+        let open = state.open.remove(key)?;
+        if let Some(events) = state.sessions.get_mut(&session) {
+            events.retain(|event| event.name() != open.name);
+        }
+        drop(state);
+        self.announce(key);
+        open.record
+    }
+
+    /// As [`Buffers::close`], whoever has it open; the editor is told.
+    pub fn end(&self, key: &BufferKey) -> Option<u64> {
+        let mut state = self.state.lock();
+        let open = state.open.remove(key)?;
+        state.tell(open.session, BufferEvent::Closed { name: open.name });
+        drop(state);
+        self.announce(key);
+        open.record
+    }
+
+    /// Buffers that this session has open.
+    pub fn of_session(&self, session: u64) -> Vec<BufferKey> {
+        let state = self.state.lock();
+        let open = state.open.iter().filter(|(_, open)| open.session == session);
+        open.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Ends a session whose buffers are closed.
+    pub fn detach(&self, session: u64) {
+        self.state.lock().sessions.remove(&session);
+        self.changed.notify_all();
+    }
+
+    /// Lets everybody who waits look again: the daemon is ending.
+    pub fn wake(&self) {
+        // Who is about to wait has either looked already, and is told, or looks afterwards.
+        drop(self.state.lock());
+        self.changed.notify_all();
+    }
+
+    /// What the session has not been told yet: waits for something until `deadline`, or as long as `goes_on` holds.
+    pub fn events(
+        &self,
+        session: u64,
+        deadline: Instant,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<Vec<BufferEvent>, BufferError> {
+        let mut state = self.state.lock();
+        loop {
+            let events = state
+                .sessions
+                .get_mut(&session)
+                .ok_or(BufferError::NoSession(session))?;
+            if !events.is_empty() || !goes_on() || Instant::now() >= deadline {
+                return Ok(events.drain(..).collect());
+            }
+            self.changed.wait_until(&mut state, deadline);
+        }
+    }
+
+    /// Merges what the agent has in a buffer into the person's text, and waits until the editor has taken that, until `deadline`, or
+    /// as long as `goes_on` holds. Conflicts are settled by `side`, or told; then nothing changes.
+    pub fn merge(
+        &self,
+        key: &BufferKey,
+        name: &Path,
+        side: Option<BufferSide>,
+        deadline: Instant,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<Merged, BufferError> {
+        let mut state = self.state.lock();
+        let mut merged = Merged::default();
+        let mut is_first = true;
+        loop {
+            let open = state
+                .open
+                .get_mut(key)
+                .ok_or_else(|| BufferError::NoBuffer(name.to_owned()))?;
+            if !open.buffer.is_forked() {
+                merged.pending = false;
+                return Ok(merged);
+            }
+            let conflicts = open.buffer.conflicts();
+            if !conflicts.is_empty() && side.is_none() {
+                return Ok(Merged {
+                    conflicts,
+                    ..Merged::default()
+                });
+            }
+            if is_first || !open.buffer.is_offered() {
+                is_first = false;
+                // Told again, too, where the editor may have missed it.
+                let patches = open.buffer.offer(side);
+                let event = BufferEvent::Edit {
+                    name: open.name.clone(),
+                    version: open.buffer.version(),
+                    patches: patches.clone(),
+                };
+                let (session, is_offered) = (open.session, open.buffer.is_offered());
+                merged.patches = patches;
+                merged.pending = true;
+                if is_offered {
+                    state.tell(session, event);
+                    self.changed.notify_all();
+                }
+                continue;
+            }
+            if !goes_on() || Instant::now() >= deadline {
+                return Ok(merged);
+            }
+            self.changed.wait_until(&mut state, deadline);
+        }
+    }
+
+    /// All open buffers.
+    pub fn states(&self) -> Vec<BufferState> {
+        let state = self.state.lock();
+        state.open.iter().map(|(key, open)| told(key, open)).collect()
+    }
+
+    /// The buffer that is open there.
+    pub fn state(&self, key: &BufferKey) -> Option<BufferState> {
+        let state = self.state.lock();
+        Some(told(key, state.open.get(key)?))
+    }
+}
+
+fn told(key: &BufferKey, open: &Open) -> BufferState {
+    BufferState {
+        key: key.clone(),
+        name: open.name.clone(),
+        version: open.buffer.version(),
+        person: open.buffer.person(),
+        agent: open.buffer.agent(),
+        unsaved_merge: open.buffer.has_unsaved_merge(),
+        conflicts: open.buffer.conflicts(),
+    }
+}
+
+fn check_size(name: &Path, text: &str) -> Result<(), BufferError> {
+    match text.len() > MAX_TEXT_BYTES {
+        true => Err(BufferError::TooLarge(name.to_owned())),
+        false => Ok(()),
+    }
+}
+
+/// What the store keeps of buffers whose editor is gone: by number.
+pub fn records(store: &Store) -> Result<(Vec<AgentRecord>, Vec<StoreError>), StoreError> {
+    store.documents(Shelf::Buffers)
 }

@@ -225,7 +225,11 @@ mod tests {
             "its text is there more than once: in the lines 2, 4"
         );
         let within_itself = refused("aaa", &[edit("aa", "x")]);
-        assert_eq!(within_itself.to_string().matches('1').count(), 2, "{within_itself}");
+        assert_eq!(
+            within_itself.to_string().matches('1').count(),
+            2,
+            "{within_itself}"
+        );
         let many = refused(&"é\n".repeat(50), &[edit("é", "e")]);
         assert!(many.to_string().ends_with("19, 20 and more"), "{many}");
     }
@@ -248,7 +252,10 @@ mod tests {
         assert_eq!(edited(text, &[lf.clone()]).0, "1\r\n2\r\n2b\r\nthree\r\n");
         let crlf = edit("one\r\ntwo\r\n", "1\r\n2\r\n2b\r\n");
         assert_eq!(edited(text, &[crlf]).0, "1\r\n2\r\n2b\r\nthree\r\n");
-        assert_eq!(edited(text, &[edit("two", "a\nb")]).0, "one\r\na\r\nb\r\nthree\r\n");
+        assert_eq!(
+            edited(text, &[edit("two", "a\nb")]).0,
+            "one\r\na\r\nb\r\nthree\r\n"
+        );
         assert_eq!(refused(text, &[edit("one\r\n", "one\n")]), EditError::Identical);
         // Of different ends each is as it is written.
         let mixed = "one\r\ntwo\nthree\n";
@@ -262,6 +269,12 @@ mod tests {
         let text = "a".repeat(1 << 20);
         let grown = "b".repeat(1 << 20);
         assert_eq!(refused(&text, &[all("a", &grown)]), EditError::TooLarge);
-        assert_eq!(refused(&text, &[edit("a", "b")]).to_string().matches(" 1,").count(), 19);
+        assert_eq!(
+            refused(&text, &[edit("a", "b")])
+                .to_string()
+                .matches(" 1,")
+                .count(),
+            19
+        );
     }
 }

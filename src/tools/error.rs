@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::edit::{EditError, EditFailed};
 use crate::git::GitError;
 use crate::path::{PathError, RepoPath};
-use crate::workspace::OperationError;
+use crate::workspace::{OperationError, StoreError};
 
 #[derive(Debug, Error)]
 pub enum ToolError {
@@ -15,6 +15,8 @@ pub enum ToolError {
     Operation(#[from] OperationError),
     #[error(transparent)]
     Git(#[from] GitError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
     #[error("a path is empty")]
     NoPath,
     #[error(transparent)]
@@ -54,11 +56,7 @@ impl ToolError {
     /// For `map_err`: edits of the file at `path` failed.
     pub fn edit(path: &RepoPath) -> impl FnOnce(EditFailed) -> ToolError {
         let path = path.clone();
-        |EditFailed {
-             number,
-             count,
-             error,
-         }| ToolError::Edit {
+        |EditFailed { number, count, error }| ToolError::Edit {
             path,
             number,
             count,

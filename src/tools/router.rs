@@ -28,7 +28,7 @@ use crate::git::Repository;
 use crate::path::RepoPath;
 use crate::workspace::{
     By, Fork, ForkName, FsError, Last, MoveOptions, Moved, NewContent, OperationError, PathNode, PutOptions,
-    Workspace, Written,
+    Store, Workspace, Written,
 };
 
 /// What is active when a tool is called.
@@ -36,9 +36,17 @@ use crate::workspace::{
 pub struct ToolContext<'a> {
     pub fork: Option<ActiveFork<'a>>,
     /// `None` where buffers are not active.
-    pub buffers: Option<&'a Buffers>,
+    pub buffers: Option<ActiveBuffers<'a>>,
     /// The main checkout, where there is one.
     pub checkout_dir: Option<&'a Path>,
+}
+
+/// Buffers that tools look at first.
+#[derive(Clone, Copy)]
+pub struct ActiveBuffers<'a> {
+    pub buffers: &'a Buffers,
+    /// Where what is written to them is kept.
+    pub store: &'a Store,
 }
 
 /// A fork that tools work in.
@@ -110,7 +118,7 @@ impl<'a> ToolRouter<'a> {
         let fork = self.context.fork.map(|active| active.name);
         self.context
             .buffers
-            .map_or_else(Vec::new, |buffers| buffers.of(fork))
+            .map_or_else(Vec::new, |active| active.buffers.of(fork))
     }
 
     /// Where shell commands run: the fork's place, else the main checkout.
@@ -137,8 +145,8 @@ impl<'a> ToolRouter<'a> {
         take: &mut dyn FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<Routed<FileRead>, E> {
         let key = self.file_key(path)?;
-        if let Some((buffers, key)) = self.buffer_at(key.as_ref())
-            && let Some(text) = buffers.read(key)
+        if let Some((active, key)) = self.buffer_at(key.as_ref())
+            && let Some(text) = active.buffers.read(key)
         {
             take(text.as_bytes())?;
             return Ok(Routed::Buffer(FileRead {
@@ -162,11 +170,11 @@ impl<'a> ToolRouter<'a> {
         content: NewContent<'_>,
     ) -> Result<Routed<Written>, ToolError> {
         let key = self.file_key(path)?;
-        if let Some((buffers, key)) = self.buffer_at(key.as_ref()) {
+        if let Some((active, key)) = self.buffer_at(key.as_ref()) {
             // Not before it is known that a buffer is there: a content may be as large as a disk.
             let text = || text_of(&key.path, content);
             let mut size = 0;
-            let written = buffers.write(key, |_| {
+            let written = active.buffers.write(active.store, key, |_| {
                 let text = text()?;
                 size = text.len() as u64;
                 Ok::<String, ToolError>(text)
@@ -201,13 +209,16 @@ impl<'a> ToolRouter<'a> {
         let key = self.file_key(path)?;
         let mut replaced = 0;
         let mut edit = |path: &RepoPath, text: &str| {
-            let Edited { text, replaced: count } = edit::apply(text, edits).map_err(ToolError::edit(path))?;
+            let Edited {
+                text,
+                replaced: count,
+            } = edit::apply(text, edits).map_err(ToolError::edit(path))?;
             replaced = count;
             Ok::<String, ToolError>(text)
         };
-        if let Some((buffers, key)) = self.buffer_at(key.as_ref()) {
+        if let Some((active, key)) = self.buffer_at(key.as_ref()) {
             let mut size = 0;
-            let edited = buffers.write(key, |text| {
+            let edited = active.buffers.write(active.store, key, |text| {
                 let edited = edit(&key.path, text)?;
                 size = edited.len() as u64;
                 Ok::<String, ToolError>(edited)
@@ -229,7 +240,9 @@ impl<'a> ToolRouter<'a> {
             edit(&path, text).map(String::into_bytes)
         });
         let written = edited.map_err(|error| match error {
-            ToolError::Operation(OperationError::Fs { source, .. }) if matches!(*source, FsError::TooLarge) => {
+            ToolError::Operation(OperationError::Fs { source, .. })
+                if matches!(*source, FsError::TooLarge) =>
+            {
                 ToolError::TooLarge {
                     path: path.clone(),
                     max_bytes: EDIT_MAX,
@@ -269,9 +282,7 @@ impl<'a> ToolRouter<'a> {
             into: to.is_dir,
             parents: true,
         };
-        let moved = active
-            .workspace()
-            .move_path(by, &from.path, &to.path, options)?;
+        let moved = active.workspace().move_path(by, &from.path, &to.path, options)?;
         Ok(Routed::Fork(moved))
     }
 
@@ -307,7 +318,7 @@ impl<'a> ToolRouter<'a> {
                 fork: Some(active.name.clone()),
                 path,
             };
-            let text = self.context.buffers?.read(&key)?;
+            let text = self.context.buffers?.buffers.read(&key)?;
             Some((key.path, text))
         });
         let found = search::search(&active, &start, texts.collect(), options)?;
@@ -322,12 +333,14 @@ impl<'a> ToolRouter<'a> {
                 fork: Some(active.name.clone()),
                 path: self.file_path(active, path, Last::Follow)?,
             })),
-            None if self.has_buffers() => Ok(self.context.checkout_dir.and_then(|dir| in_checkout(dir, path))),
+            None if self.has_buffers() => {
+                Ok(self.context.checkout_dir.and_then(|dir| in_checkout(dir, path)))
+            }
             None => Ok(None),
         }
     }
 
-    fn buffer_at<'k>(&self, key: Option<&'k BufferKey>) -> Option<(&'a Buffers, &'k BufferKey)> {
+    fn buffer_at<'k>(&self, key: Option<&'k BufferKey>) -> Option<(ActiveBuffers<'a>, &'k BufferKey)> {
         self.context.buffers.zip(key)
     }
 

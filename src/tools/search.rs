@@ -27,6 +27,9 @@ use crate::workspace::{FsError, OperationError};
 /// Longer files are not searched, in bytes; they are named.
 pub const SEARCH_MAX: u64 = 64 << 20;
 
+/// More lines are not told, whatever is asked for.
+pub const LINES_MAX: usize = 10_000;
+
 /// Of a longer line this much is told, in characters.
 const LINE_MAX: usize = 500;
 
@@ -44,7 +47,7 @@ pub struct SearchOptions {
     pub ignore_case: bool,
     /// What git ignores, too.
     pub ignored: bool,
-    /// At most so many lines.
+    /// At most so many lines, and no more than [`LINES_MAX`].
     pub limit: usize,
 }
 
@@ -77,20 +80,17 @@ pub fn search(
     texts: BTreeMap<RepoPath, String>,
     options: &SearchOptions,
 ) -> Result<SearchOutcome, ToolError> {
-    let matcher = RegexMatcherBuilder::new()
-        .case_insensitive(options.ignore_case)
-        .crlf(true)
-        .build(&options.pattern)
-        .map_err(|error| ToolError::Pattern(error.to_string()))?;
+    let matcher = matcher(&options.pattern, options.ignore_case)?;
     let walk = Walk {
         active,
         globs: Globs::parse(&options.globs)?,
         ignored: options.ignored,
     };
     let files = walk.files(start, texts.keys())?;
+    let limit = options.limit.min(LINES_MAX);
     let mut outcome = SearchOutcome::default();
     for run in files.chunks(RUN) {
-        let left = options.limit - outcome.lines.len();
+        let left = limit - outcome.lines.len();
         let searched = search_run(active, run, &texts, &matcher, left)?;
         for file in searched.into_values() {
             match file {
@@ -99,13 +99,23 @@ pub fn search(
             }
         }
         // One more than wanted is looked for, to know that there is more.
-        if outcome.lines.len() > options.limit {
-            outcome.lines.truncate(options.limit);
+        if outcome.lines.len() > limit {
+            outcome.lines.truncate(limit);
             outcome.truncated = true;
             break;
         }
     }
     Ok(outcome)
+}
+
+/// `^` and `$` are a line's beginning and end, however it ends.
+fn matcher(pattern: &str, ignore_case: bool) -> Result<RegexMatcher, ToolError> {
+    RegexMatcherBuilder::new()
+        .case_insensitive(ignore_case)
+        .multi_line(true)
+        .crlf(true)
+        .build(pattern)
+        .map_err(|error| ToolError::Pattern(error.to_string()))
 }
 
 /// Globs, read as a `.gitignore` that chooses and does not leave out.
@@ -348,7 +358,14 @@ mod tests {
     fn chosen(globs: &[&str]) -> String {
         let globs: Vec<String> = globs.iter().map(|glob| (*glob).to_owned()).collect();
         let globs = Globs::parse(&globs).unwrap();
-        let files = ["a.rs", "b.ts", "src/a.rs", "src/b.tsx", "target/a.rs", "target/x/b.ts"];
+        let files = [
+            "a.rs",
+            "b.ts",
+            "src/a.rs",
+            "src/b.tsx",
+            "target/a.rs",
+            "target/x/b.ts",
+        ];
         let files = files.into_iter().filter(|file| globs.choose(&path(file)));
         files.collect::<Vec<_>>().join(" ")
     }
@@ -372,14 +389,17 @@ mod tests {
     }
 
     fn lines(pattern: &str, bytes: &[u8]) -> Vec<(u64, String)> {
-        let matcher = RegexMatcherBuilder::new().crlf(true).build(pattern).unwrap();
+        let matcher = matcher(pattern, false).unwrap();
         let found = search_bytes(&path("f"), bytes, &matcher, 3).unwrap();
         found.into_iter().map(|line| (line.line, line.text)).collect()
     }
 
     #[test]
     fn lines_are_told_without_their_ends_and_long_ones_are_cut() {
-        assert_eq!(lines("b$", b"a b\r\nb c\nb"), [(1, "a b".to_owned()), (3, "b".to_owned())]);
+        assert_eq!(
+            lines("b$", b"a b\r\nb c\nc b\nb"),
+            [(1, "a b".to_owned()), (3, "c b".to_owned()), (4, "b".to_owned())]
+        );
         assert_eq!(lines("x", &[b'x'; 2000])[0].1.len(), LINE_MAX);
         assert_eq!(lines("b", b"\xff b\n")[0].1, "\u{fffd} b");
         assert_eq!(lines("b", b"b\nb\nb\nb\nb\n").len(), 4, "one more than wanted");

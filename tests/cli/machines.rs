@@ -163,6 +163,23 @@ fn every_documented_key_is_printed_and_no_other() {
             "`failures` (remotes that could not be asked), the latter as in `tine list`. A fork of a remote has"
         )
     );
+    let text = repo.dir().join("README.md");
+    for (verb, args) in [
+        ("write", &["tools.txt", "--file", path_text(&text)][..]),
+        ("read", &["tools.txt"]),
+        ("edit", &["tools.txt", "--old", "A test", "--new", "The test"]),
+        ("move", &["tools.txt", "moved.txt"]),
+        ("delete", &["moved.txt"]),
+        ("list", &[]),
+        ("search", &["test"]),
+        ("context", &[]),
+        ("run", &["--shell", "true"]),
+    ] {
+        let mut documented = documented_of(&format!("tool {verb}"));
+        documented.retain(|word| !word.contains(['"', '{', '[']));
+        let words = [&["tool", "--fork", "demo", verb], args].concat();
+        assert_eq!(keys(&tine.json(&words)), documented, "{verb}");
+    }
     assert_eq!(keys(&tine.json(&["unmount", "demo"])), documented_of("unmount"));
     assert_eq!(keys(&tine.json(&["delete", "demo"])), documented_of("delete"));
     assert_eq!(

@@ -51,7 +51,10 @@ fn a_command_whose_time_is_over_is_ended_and_told() {
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
     let agent = Agent::start(&tine, &["--new"]);
-    let ran = agent.ok("run", json!({"command": "echo first; sleep 100000", "timeout_secs": 1}));
+    let ran = agent.ok(
+        "run",
+        json!({"command": "echo first; sleep 100000", "timeout_secs": 1}),
+    );
     assert_eq!(ran["timed_out"], true);
     assert_eq!(ran["stdout"], "first\n");
     assert!(ran.get("exit_code").is_none(), "{ran}");
@@ -69,13 +72,18 @@ fn calls_run_at_the_same_time_and_tell_of_their_progress() {
     let told = || -> Vec<_> {
         let is_of_it = |message: &String| message.starts_with("runs cat ../gate");
         let said = agent.progress().into_iter();
-        said.filter(|said| said.message.as_ref().is_some_and(is_of_it)).collect()
+        said.filter(|said| said.message.as_ref().is_some_and(is_of_it))
+            .collect()
     };
     wait_until("progress is told", LIMIT, || told().len() >= 2);
     let progress = told();
     assert_eq!(progress[0].message.as_deref(), Some("runs cat ../gate"));
     assert!(progress[1].progress > progress[0].progress);
-    assert!(progress.iter().all(|said| said.progress_token == progress[0].progress_token));
+    assert!(
+        progress
+            .iter()
+            .all(|said| said.progress_token == progress[0].progress_token)
+    );
     agent.ok("write_file", json!({"path": "meanwhile", "content": ""}));
     agent.ok("run", json!({"command": "echo open > ../gate"}));
     let ran = agent.finish(waiting).unwrap().structured_content.unwrap();
@@ -103,7 +111,11 @@ fn long_files_outputs_and_differences_come_in_bounds() {
     let ran = agent.ok("run", json!({"command": "cat long"}));
     let out = ran["stdout"].as_str().unwrap();
     assert!(out.len() < 64 << 10 && out.starts_with("line 1\n") && out.ends_with("line 20000\n"));
-    assert!(ran["stdout_left_out"].as_u64().unwrap() > 100_000, "{}", ran["stdout_left_out"]);
+    assert!(
+        ran["stdout_left_out"].as_u64().unwrap() > 100_000,
+        "{}",
+        ran["stdout_left_out"]
+    );
 
     let diff = agent.ok("diff", json!({}));
     assert_eq!(diff["truncated"], true);
@@ -124,13 +136,28 @@ fn what_tools_do_is_in_the_log_of_operations_and_taken_back() {
     let tine = Tine::new(&repo);
     let agent = Agent::start(&tine, &[]);
     let mount = agent.fork("mine");
-    agent.ok("edit_file", json!({"path": "docs/guide.md", "edits": [{"old": "two", "new": "2"}]}));
-    assert_eq!(std::fs::read_to_string(mount.join("docs/guide.md")).unwrap(), "one\n2\nthree\n");
-    assert!(tine.ok(&["op", "log", "mine"]).contains("mcp edit_file docs/guide.md"));
+    agent.ok(
+        "edit_file",
+        json!({"path": "docs/guide.md", "edits": [{"old": "two", "new": "2"}]}),
+    );
+    assert_eq!(
+        std::fs::read_to_string(mount.join("docs/guide.md")).unwrap(),
+        "one\n2\nthree\n"
+    );
+    assert!(
+        tine.ok(&["op", "log", "mine"])
+            .contains("mcp edit_file docs/guide.md")
+    );
     tine.ok(&["undo", "mine"]);
-    assert_eq!(agent.ok("read_file", json!({"path": "docs/guide.md"}))["text"], "one\ntwo\nthree\n");
+    assert_eq!(
+        agent.ok("read_file", json!({"path": "docs/guide.md"}))["text"],
+        "one\ntwo\nthree\n"
+    );
     agent.ok("redo", json!({"path": "docs/guide.md"}));
-    assert_eq!(std::fs::read_to_string(mount.join("docs/guide.md")).unwrap(), "one\n2\nthree\n");
+    assert_eq!(
+        std::fs::read_to_string(mount.join("docs/guide.md")).unwrap(),
+        "one\n2\nthree\n"
+    );
     let log = agent.ok("log", json!({}));
     assert_eq!(log["operations"].as_array().unwrap().len(), 3, "{log}");
 }

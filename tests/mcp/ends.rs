@@ -23,7 +23,10 @@ const HELLO: &str = concat!(
 
 fn call(id: u32, tool: &str, arguments: &Value) -> String {
     let params = json!({"name": tool, "arguments": arguments});
-    format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}))
+    format!(
+        "{}\n",
+        json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+    )
 }
 
 fn spawned(command: &mut Command) -> Child {
@@ -44,8 +47,12 @@ fn what_was_asked_is_answered_when_the_client_has_said_all_and_its_fork_stays() 
         "{HELLO}{}",
         call(1, "write_file", &json!({"path": "kept", "content": "x\n"}))
     );
-    let output = run_with_timeout_of(&mut tine.command(&["mcp", "--new", "mine"]), LIMIT, asked.as_bytes())
-        .expect_success("tine mcp");
+    let output = run_with_timeout_of(
+        &mut tine.command(&["mcp", "--new", "mine"]),
+        LIMIT,
+        asked.as_bytes(),
+    )
+    .expect_success("tine mcp");
     let lines: Vec<Value> = output
         .text()
         .lines()
@@ -64,13 +71,21 @@ fn a_client_that_says_nothing_or_nonsense_gets_a_clean_end() {
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
     let silent = run_with_timeout_of(&mut tine.command(&["mcp"]), LIMIT, b"").expect_success("tine mcp");
-    assert_eq!((silent.text(), silent.error_text()), (String::new(), String::new()));
+    assert_eq!(
+        (silent.text(), silent.error_text()),
+        (String::new(), String::new())
+    );
     let asked = format!("this is no JSON\n{{\"jsonrpc\":\"2.0\"}}\n\u{7f}\n{HELLO}");
     let output = run_with_timeout_of(&mut tine.command(&["mcp"]), LIMIT, asked.as_bytes());
     for line in output.text().lines() {
         serde_json::from_str::<Value>(line).expect("nothing but the protocol is on standard output");
     }
-    assert!(output.text().contains("serverInfo"), "{}{}", output.text(), output.error_text());
+    assert!(
+        output.text().contains("serverInfo"),
+        "{}{}",
+        output.text(),
+        output.error_text()
+    );
 }
 
 #[test]
@@ -80,7 +95,10 @@ fn a_signal_ends_the_server_and_the_commands_that_it_runs() {
     let tine = Tine::new(&repo);
     let mut server = spawned(&mut tine.command(&["mcp", "--new", "mine"]));
     let mut stdin = server.stdin.take().expect("it is piped");
-    let asked = format!("{HELLO}{}", call(1, "run", &json!({"command": endless(repo.root())})));
+    let asked = format!(
+        "{HELLO}{}",
+        call(1, "run", &json!({"command": endless(repo.root())}))
+    );
     stdin.write_all(asked.as_bytes()).expect("the server listens");
     let leader = number_in(&repo.root().join("leader"));
     let child = number_in(&repo.root().join("child"));
@@ -125,8 +143,14 @@ fn the_fork_is_the_one_that_is_named_or_stood_in() {
     agent.fails("no-such-fork", "status", json!({}));
     agent.ok("use_fork", json!({"name": "mcp-1"}));
 
-    assert!(tine.fails(4, &["mcp", "--fork", "nobody"]).contains("no fork called nobody"));
-    assert!(tine.fails(2, &["mcp", "--fork", "first", "--new"]).contains("cannot be used with"));
+    assert!(
+        tine.fails(4, &["mcp", "--fork", "nobody"])
+            .contains("no fork called nobody")
+    );
+    assert!(
+        tine.fails(2, &["mcp", "--fork", "first", "--new"])
+            .contains("cannot be used with")
+    );
     assert!(tine.fails(2, &["mcp", "--new", "../x"]).contains("../x"));
 }
 

@@ -17,7 +17,10 @@ fn without_a_fork_nothing_is_read_or_written() {
     for (tool, arguments) in [
         ("read_file", json!({"path": "README.md"})),
         ("write_file", json!({"path": "README.md", "content": ""})),
-        ("edit_file", json!({"path": "README.md", "edits": [{"old": "A test", "new": ""}]})),
+        (
+            "edit_file",
+            json!({"path": "README.md", "edits": [{"old": "A test", "new": ""}]}),
+        ),
         ("delete_file", json!({"path": "README.md"})),
         ("move_file", json!({"from": "README.md", "to": "x"})),
         ("list_directory", json!({})),
@@ -44,8 +47,16 @@ fn arguments_that_do_not_fit_are_errors_that_a_model_sees() {
     for (tool, arguments, cause) in [
         ("read_file", json!({}), "missing field `path`"),
         ("read_file", json!({"path": 1}), "invalid type"),
-        ("read_file", json!({"path": "x", "offset": 3}), "unknown field `offset`"),
-        ("edit_file", json!({"path": "x", "edits": [{"old": "a"}]}), "missing field `new`"),
+        (
+            "read_file",
+            json!({"path": "x", "offset": 3}),
+            "unknown field `offset`",
+        ),
+        (
+            "edit_file",
+            json!({"path": "x", "edits": [{"old": "a"}]}),
+            "missing field `new`",
+        ),
         ("merge", json!({"settle": "mine"}), "unknown variant `mine`"),
         ("context", json!({"fork": "x"}), "unknown field `fork`"),
     ] {
@@ -69,10 +80,18 @@ fn failures_have_the_codes_of_the_command_line() {
     let read = |path: &str| json!({ "path": path });
     agent.fails("no-such-path", "read_file", read("nowhere"));
     agent.fails("wrong-kind", "read_file", read("src"));
-    agent.fails("path-refused", "write_file", json!({"path": ".git", "content": "x"}));
+    agent.fails(
+        "path-refused",
+        "write_file",
+        json!({"path": ".git", "content": "x"}),
+    );
     for path in ["../x", "/etc/passwd", "src/../../x", "/proc/self/root/etc/passwd"] {
         agent.fails("path-refused", "read_file", read(path));
-        agent.fails("path-refused", "write_file", json!({"path": path, "content": "x"}));
+        agent.fails(
+            "path-refused",
+            "write_file",
+            json!({"path": path, "content": "x"}),
+        );
     }
     agent.fails("usage", "read_file", read("a\0b"));
     let edit = |old: &str, new: &str| json!({"path": "docs/guide.md", "edits": [{"old": old, "new": new}]});
@@ -88,7 +107,11 @@ fn failures_have_the_codes_of_the_command_line() {
     agent.fails("invalid-fork-name", "fork", json!({"name": "../x"}));
     agent.fails("fork-exists", "fork", json!({"name": "mcp-1"}));
     agent.fails("usage", "fork", json!({"from": "HEAD", "from_active": true}));
-    agent.fails("usage", "read_file", json!({"path": "README.md", "first_line": 99}));
+    agent.fails(
+        "usage",
+        "read_file",
+        json!({"path": "README.md", "first_line": 99}),
+    );
     assert_eq!(agent.ok("status", json!({}))["changes"]["total"], 0);
     // Whatever failed, the session goes on as it was.
     assert_eq!(agent.ok("context", json!({}))["fork"]["name"], "mcp-1");
@@ -106,9 +129,15 @@ fn what_a_hook_says_reaches_the_model_and_not_the_protocol() {
     let agent = Agent::start(&tine, &["--new"]);
     agent.ok("write_file", json!({"path": "bad", "content": "x\n"}));
     let error = agent.fails("hook-refused", "commit", json!({"message": "Add it"}));
-    assert!(error["causes"].to_string().contains("line 3 is too long"), "{error}");
+    assert!(
+        error["causes"].to_string().contains("line 3 is too long"),
+        "{error}"
+    );
     agent.ok("move_file", json!({"from": "bad", "to": "good"}));
-    let made = agent.ok("commit", json!({"message": "Add it", "author": "Eve <eve@example.org>"}));
+    let made = agent.ok(
+        "commit",
+        json!({"message": "Add it", "author": "Eve <eve@example.org>"}),
+    );
     assert_eq!(made["hooks_skipped"], false);
     let commit = made["commit"].as_str().unwrap();
     assert_eq!(repo.git(&["log", "-1", "--format=%an %s", commit]), "Eve Add it");

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{OutputExt, TestRepo, Tine, path_text, require_fuse, require_program, run_with_timeout_of};
+use crate::support::{
+    OutputExt, TestRepo, Tine, path_text, require_fuse, require_program, run_with_timeout_of,
+};
 
 fn hook(repo: &TestRepo, action: &str, dir: &Path, event: &str) -> Output {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/integrations/worktree-hook");
@@ -66,14 +68,26 @@ fn a_worktree_of_an_agent_is_a_fork_and_its_work_outlives_it() {
     let handoffs = tine.json(&["handoff", "list"])["handoffs"].clone();
     assert_eq!(handoffs[0]["commits"], 2, "{handoffs}");
     tine.ok(&["handoff", "apply", "1"]);
-    assert_eq!(std::fs::read_to_string(repo.dir().join("made.txt")).unwrap(), "by an agent\n");
-    assert_eq!(std::fs::read_to_string(repo.dir().join("left.txt")).unwrap(), "not committed\n");
+    assert_eq!(
+        std::fs::read_to_string(repo.dir().join("made.txt")).unwrap(),
+        "by an agent\n"
+    );
+    assert_eq!(
+        std::fs::read_to_string(repo.dir().join("left.txt")).unwrap(),
+        "not committed\n"
+    );
 
     // One in which nothing was done leaves nothing behind.
     let path = created(&repo, "idle");
     hook(&repo, "remove", repo.dir(), &remove_event(&path)).expect_success("remove");
     assert_eq!(forks(&tine), Vec::<Value>::new());
-    assert_eq!(tine.json(&["handoff", "list"])["handoffs"].as_array().unwrap().len(), 0);
+    assert_eq!(
+        tine.json(&["handoff", "list"])["handoffs"]
+            .as_array()
+            .unwrap()
+            .len(),
+        0
+    );
 }
 
 #[test]
@@ -83,12 +97,31 @@ fn hostile_names_of_worktrees_become_names_of_forks() {
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
     let names = [
-        "../../etc", "/etc/passwd", "a b", "a\nb", "$(touch pwned)", "--force", "-C", ".", "..", ".git", "x.lock",
-        "a..b", "naïve", "\u{202e}x", "'; rm -rf / #", &"long".repeat(100), "feature/x", "\u{1b}[31m",
+        "../../etc",
+        "/etc/passwd",
+        "a b",
+        "a\nb",
+        "$(touch pwned)",
+        "--force",
+        "-C",
+        ".",
+        "..",
+        ".git",
+        "x.lock",
+        "a..b",
+        "naïve",
+        "\u{202e}x",
+        "'; rm -rf / #",
+        &"long".repeat(100),
+        "feature/x",
+        "\u{1b}[31m",
     ];
     let mut paths: Vec<PathBuf> = names.iter().map(|name| created(&repo, name)).collect();
     let parent = paths[0].parent().unwrap().to_owned();
-    assert!(paths.iter().all(|path| path.parent() == Some(&parent)), "{paths:?}");
+    assert!(
+        paths.iter().all(|path| path.parent() == Some(&parent)),
+        "{paths:?}"
+    );
     for path in &paths {
         hook(&repo, "remove", repo.root(), &remove_event(path)).expect_success("remove");
     }
@@ -110,23 +143,53 @@ fn what_is_no_fork_is_never_removed() {
     std::fs::create_dir_all(plain.join("sub")).unwrap();
     symlink(&plain, repo.root().join("link")).unwrap();
     let inside = path.join("src");
-    for wrong in [repo.dir(), &plain, &repo.root().join("link"), &inside, &repo.root().join("nowhere")] {
+    for wrong in [
+        repo.dir(),
+        &plain,
+        &repo.root().join("link"),
+        &inside,
+        &repo.root().join("nowhere"),
+    ] {
         let output = hook(&repo, "remove", repo.root(), &remove_event(wrong));
         assert_eq!(output.status.code(), Some(1), "{}", wrong.display());
-        assert!(output.error_text().contains("nothing is removed"), "{}", output.error_text());
+        assert!(
+            output.error_text().contains("nothing is removed"),
+            "{}",
+            output.error_text()
+        );
     }
-    assert!(plain.join("sub").is_dir() && path.join("README.md").is_file() && repo.dir().join("README.md").is_file());
-    for event in ["", "[]", "null", "{}", r#"{"worktree_path": 3}"#, r#"{"worktree_path": "relative"}"#, r#"{"name": ""}"#] {
+    assert!(
+        plain.join("sub").is_dir()
+            && path.join("README.md").is_file()
+            && repo.dir().join("README.md").is_file()
+    );
+    for event in [
+        "",
+        "[]",
+        "null",
+        "{}",
+        r#"{"worktree_path": 3}"#,
+        r#"{"worktree_path": "relative"}"#,
+        r#"{"name": ""}"#,
+    ] {
         for action in ["create", "remove"] {
             let output = hook(&repo, action, repo.dir(), event);
-            assert_eq!((output.status.code(), output.text()), (Some(1), String::new()), "{action} {event}");
+            assert_eq!(
+                (output.status.code(), output.text()),
+                (Some(1), String::new()),
+                "{action} {event}"
+            );
         }
     }
     let elsewhere = tempfile::tempdir().unwrap();
     let outside = json!({"cwd": path_text(elsewhere.path()), "name": "x"}).to_string();
     let output = hook(&repo, "create", elsewhere.path(), &outside);
     assert_eq!((output.status.code(), output.text()), (Some(1), String::new()));
-    assert!(output.error_text().contains("is not inside a git repository"), "{}", output.error_text());
+    assert!(
+        output.error_text().contains("is not inside a git repository"),
+        "{}",
+        output.error_text()
+    );
     assert_eq!(forks(&tine).len(), 1);
 }
 
@@ -140,7 +203,10 @@ fn a_fork_whose_work_cannot_be_handed_over_stays() {
     std::fs::write(path.join("kept.txt"), "x\n").unwrap();
     // In the middle of a merge nothing can be committed for the agent.
     let head = repo.git_in(&path, &["rev-parse", "HEAD"]);
-    let merging = repo.git_in(&path, &["rev-parse", "--path-format=absolute", "--git-path", "MERGE_HEAD"]);
+    let merging = repo.git_in(
+        &path,
+        &["rev-parse", "--path-format=absolute", "--git-path", "MERGE_HEAD"],
+    );
     std::fs::write(&merging, format!("{head}\n")).unwrap();
     let output = hook(&repo, "remove", repo.root(), &remove_event(&path));
     assert_eq!(output.status.code(), Some(1), "{}", output.error_text());

@@ -60,7 +60,10 @@ fn every_tool_explains_itself_and_its_arguments() {
         let answer = Value::Object((**tool.output_schema.as_ref().expect("a schema")).clone());
         assert_plain(&answer, name);
         assert_eq!(answer["type"], "object", "{name}");
-        assert_eq!(answer["properties"]["error"]["properties"]["code"]["type"], "string");
+        assert_eq!(
+            answer["properties"]["error"]["properties"]["code"]["type"],
+            "string"
+        );
     }
     let hinted = |is: fn(&rmcp::model::ToolAnnotations) -> Option<bool>| -> Vec<&str> {
         let mut names: Vec<&str> = tools
@@ -88,12 +91,18 @@ fn every_tool_explains_itself_and_its_arguments() {
     );
     assert_eq!(hinted(|hints| hints.open_world_hint), ["run"]);
     for tool in hinted(|hints| hints.destructive_hint) {
-        assert!(!tool.starts_with("list") && tool != "snapshot" && tool != "commit", "{tool}");
+        assert!(
+            !tool.starts_with("list") && tool != "snapshot" && tool != "commit",
+            "{tool}"
+        );
     }
     // What the instructions speak of is there.
     for named in instructions.split('`').skip(1).step_by(2) {
         let is_tool = tools.iter().any(|tool| tool.name == named);
-        assert!(is_tool || ["code", "hint", "src/main.rs"].contains(&named), "{named}");
+        assert!(
+            is_tool || ["code", "hint", "src/main.rs"].contains(&named),
+            "{named}"
+        );
     }
 }
 
@@ -121,7 +130,9 @@ fn changesets_and_files_are_resources() {
     let tine = Tine::new(&repo);
     tine.new_fork("elsewhere");
     let agent = Agent::start(&tine, &["--new", "mine"]);
-    let mount = agent.ok("context", json!({}))["working_dir"].as_str().map(std::path::PathBuf::from);
+    let mount = agent.ok("context", json!({}))["working_dir"]
+        .as_str()
+        .map(std::path::PathBuf::from);
     let mount = mount.expect("a path");
     std::fs::write(mount.join("a b#1.md"), "# One\n").unwrap();
     std::fs::write(mount.join("picture.png"), [0x89, b'P', 0xff]).unwrap();
@@ -167,6 +178,10 @@ fn changesets_and_files_are_resources() {
             panic!("{uri} was read");
         };
         let data = error.data.expect("a failure is told whole");
-        assert_eq!((error.code.0, &data["error"]["code"]), (code, &json!(error_code)), "{uri}");
+        assert_eq!(
+            (error.code.0, &data["error"]["code"]),
+            (code, &json!(error_code)),
+            "{uri}"
+        );
     }
 }

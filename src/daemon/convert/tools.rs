@@ -11,6 +11,7 @@ impl From<ToolError> for Failure {
         match error {
             ToolError::Operation(source) => source.into(),
             ToolError::Git(source) => source.into(),
+            ToolError::Store(source) => source.into(),
             ToolError::NoPath => Failure::new(ErrorCode::Usage, message)
                 .hint("`.` is the fork's root, everything else is named from there"),
             ToolError::Path(PathError::Outside(_)) => Failure::new(ErrorCode::PathRefused, message)
@@ -58,18 +59,19 @@ impl From<RunError> for Failure {
     fn from(error: RunError) -> Failure {
         let message = error.to_string();
         match error {
-            RunError::Empty => Failure::new(ErrorCode::Usage, message).hint("give a program and its arguments"),
+            RunError::Empty => {
+                Failure::new(ErrorCode::Usage, message).hint("give a program and its arguments")
+            }
             RunError::NotFound(_) => Failure::new(ErrorCode::CommandNotFound, message)
                 .hint("it is looked for in PATH; one with a slash is looked for from the working directory"),
             RunError::NotExecutable { source, .. } => Failure::new(ErrorCode::PermissionDenied, message)
                 .cause(source.to_string())
                 .hint("`chmod +x` makes it executable; `sh FILE` runs a script as it is"),
-            RunError::NoDirectory { dir, source } => {
-                Failure::io("enter", &dir, &source).hint("mount the fork (`tine mount`), or name a directory that is there")
-            }
-            RunError::Io(source) => {
-                Failure::new(ErrorCode::Io, message).cause(source.to_string()).hint("try again")
-            }
+            RunError::NoDirectory { dir, source } => Failure::io("enter", &dir, &source)
+                .hint("mount the fork (`tine mount`), or name a directory that is there"),
+            RunError::Io(source) => Failure::new(ErrorCode::Io, message)
+                .cause(source.to_string())
+                .hint("try again"),
         }
     }
 }

@@ -4,9 +4,9 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::remotes;
 use super::target::find_target;
 use super::work::base_commit;
+use super::{buffers, remotes};
 use crate::change::branches;
 use crate::change::changeset::{self, Blobs};
 use crate::change::commit::{keep_commit, keep_discarded};
@@ -211,11 +211,12 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
         true => UnmountMode::Force,
         false => UnmountMode::Clean,
     })?;
-    // Now nobody writes any more: what was written since the first look counts, too.
-    let kept = match force {
+    // Now nobody writes any more: what was written since the first look counts, too, and so does what was in buffers only.
+    let ended = buffers::end_in(&turn);
+    let kept = ended.and_then(|()| match force {
         true => keep(&turn, &repository, &record, identity),
         false => refuse_uncommitted(&turn, &repository).map(|()| None),
-    };
+    });
     let kept = kept.and_then(|kept_as| match kept_as {
         // It stands on HEAD, whatever that is on.
         Some(kept_as) => Ok(Some(kept_as)),

@@ -1,6 +1,7 @@
 //! What the daemon does for each request: one module for each group of them.
 
 mod branches;
+pub mod buffers;
 mod forks;
 mod handoffs;
 mod lifecycle;
@@ -20,6 +21,7 @@ mod work;
 
 use std::sync::Arc;
 
+pub use buffers::Editor;
 pub use handoffs::{commit_uncommitted, of_unmounted_later};
 pub use lifecycle::{Insistence, end_if_displaced, stop};
 pub use merging::merge;
@@ -34,8 +36,13 @@ use crate::git::Identity;
 use crate::sys::process::PeerCredentials;
 use crate::workspace::{By, Caller, MoveOptions};
 
-/// Answers a request of `peer`.
-pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> Response {
+/// Answers a request of `peer`, which may be an editor.
+pub fn answer(
+    daemon: &Arc<Daemon>,
+    peer: PeerCredentials,
+    editor: &Editor<'_>,
+    request: Request,
+) -> Response {
     match request {
         Request::Status => lifecycle::status(daemon),
         Request::Figures => lifecycle::figures(daemon),
@@ -129,6 +136,7 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
         Request::Handoff(request) => handoffs::answer(daemon, *request),
         Request::Round(request) => rounds::answer(daemon, peer, *request),
         Request::Tool(request) => tools::answer(daemon, by(peer, &request.command), &request),
+        Request::Buffer(request) => buffers::answer(daemon, editor, *request),
         Request::Changed { fork, dir, token } => monitor::changed_since(daemon, &fork, &dir, &token),
         Request::Log { fork, limit } => work::log(daemon, &fork, limit),
         Request::Stat { fork, path } => paths::stat(daemon, &fork, &path),

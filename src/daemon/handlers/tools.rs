@@ -4,23 +4,28 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::buffers;
 use super::paths::node_line;
 use crate::daemon::failure::Failure;
 use crate::daemon::protocol::{
-    Answer, FoundLine, Response, Route, SearchRequest, ToolAnswer, ToolContextShown, ToolOperation, ToolRequest,
+    Answer, FoundLine, Response, Route, SearchRequest, ToolAnswer, ToolContextShown, ToolOperation,
+    ToolRequest,
 };
 use crate::daemon::slots::Daemon;
 use crate::daemon::transfer::{Arrived, Outgoing, Transfer};
 use crate::path::text::PathText;
 use crate::tools::search::SearchOptions;
-use crate::tools::{ActiveFork, Routed, ToolContext, ToolRouter};
+use crate::tools::{ActiveBuffers, ActiveFork, BufferKey, Routed, ToolContext, ToolRouter};
 use crate::workspace::{By, NewContent};
 
 /// Does what a tool asks, where that belongs.
 pub fn answer(daemon: &Arc<Daemon>, by: By<'_>, request: &ToolRequest) -> Response {
     let context = ToolContext {
         fork: None,
-        buffers: request.buffers.then_some(&daemon.buffers),
+        buffers: request.buffers.then_some(ActiveBuffers {
+            buffers: &daemon.buffers,
+            store: &daemon.store,
+        }),
         checkout_dir: daemon.repository.main_checkout(),
     };
     let operation = &request.operation;
@@ -50,7 +55,22 @@ pub fn answer(daemon: &Arc<Daemon>, by: By<'_>, request: &ToolRequest) -> Respon
             answer
         }
     };
+    let answer = match answer {
+        Done::Answer(answer) => answer,
+        // The fork's turn is over: this waits for an editor, who may need it.
+        Done::Merges(key) => {
+            let name = key.path.as_path().to_owned();
+            ToolAnswer::Buffer(buffers::merge(daemon, &key, &name, None)?)
+        }
+    };
     Ok(Answer::Tool(Box::new(answer)))
+}
+
+/// What came of a call while it was the fork's turn.
+enum Done {
+    Answer(ToolAnswer),
+    /// A buffer that is to be merged.
+    Merges(BufferKey),
 }
 
 fn changes(operation: &ToolOperation) -> bool {
@@ -85,9 +105,9 @@ impl<'a> Tools<'a> {
         }
     }
 
-    fn answer(&self, operation: &ToolOperation) -> Result<ToolAnswer, Failure> {
+    fn answer(&self, operation: &ToolOperation) -> Result<Done, Failure> {
         let (by, router) = (self.by, &self.router);
-        Ok(match operation {
+        Ok(Done::Answer(match operation {
             ToolOperation::Context => ToolAnswer::Context(self.context()),
             ToolOperation::ReadFile { path } => self.read(path)?,
             ToolOperation::WriteFile { path, content } => self.write(path, content)?,
@@ -113,18 +133,23 @@ impl<'a> Tools<'a> {
                     to: (&moved.to).into(),
                 })
             }
-            ToolOperation::ListDirectory { path, deep } => {
-                routed(router.list_directory(&path.to_bytes(), *deep)?, |_, (path, nodes)| {
-                    ToolAnswer::Entries {
-                        path: (&path).into(),
-                        entries: nodes.into_iter().map(node_line).collect(),
-                    }
-                })
-            }
+            ToolOperation::ListDirectory { path, deep } => routed(
+                router.list_directory(&path.to_bytes(), *deep)?,
+                |_, (path, nodes)| ToolAnswer::Entries {
+                    path: (&path).into(),
+                    entries: nodes.into_iter().map(node_line).collect(),
+                },
+            ),
             ToolOperation::Search(request) => self.search(request)?,
-            // No buffer can be open yet in which there is something to merge.
-            ToolOperation::MergeBuffer { .. } => ToolAnswer::Passthrough,
-        })
+            ToolOperation::MergeBuffer { path } => {
+                return Ok(
+                    match router.context().buffers.and(router.file_key(&path.to_bytes())?) {
+                        Some(key) => Done::Merges(key),
+                        None => Done::Answer(ToolAnswer::Passthrough),
+                    },
+                );
+            }
+        }))
     }
 
     fn context(&self) -> ToolContextShown {
@@ -184,18 +209,20 @@ impl<'a> Tools<'a> {
             ignored: request.ignored,
             limit: request.limit,
         };
-        Ok(routed(self.router.search(&options)?, |_, found| ToolAnswer::Found {
-            lines: found
-                .lines
-                .into_iter()
-                .map(|line| FoundLine {
-                    path: (&line.path).into(),
-                    line: line.line,
-                    text: line.text,
-                })
-                .collect(),
-            truncated: found.truncated,
-            too_large: found.too_large.iter().map(Into::into).collect(),
+        Ok(routed(self.router.search(&options)?, |_, found| {
+            ToolAnswer::Found {
+                lines: found
+                    .lines
+                    .into_iter()
+                    .map(|line| FoundLine {
+                        path: (&line.path).into(),
+                        line: line.line,
+                        text: line.text,
+                    })
+                    .collect(),
+                truncated: found.truncated,
+                too_large: found.too_large.iter().map(Into::into).collect(),
+            }
         }))
     }
 }

@@ -42,7 +42,9 @@ fn text_path(path: &str) -> PathText {
 
 /// The bytes of a file of the fork, as the tools see it.
 pub fn read_bytes(session: &Session, path: &str) -> Result<(Route, PathText, Vec<u8>), Failure> {
-    let operation = ToolOperation::ReadFile { path: text_path(path) };
+    let operation = ToolOperation::ReadFile {
+        path: text_path(path),
+    };
     match session.route(operation, command(ReadFile::NAME, path))? {
         ToolAnswer::File {
             route, path, content, ..
@@ -189,7 +191,8 @@ fn page(text: &str, first_line: u64, lines: u64) -> Page {
         if number < first_line || page.next_line.is_some() {
             continue;
         }
-        let is_full = number - first_line >= lines || page.line_cut || page.text.len() + line.len() > MAX_TEXT;
+        let is_full =
+            number - first_line >= lines || page.line_cut || page.text.len() + line.len() > MAX_TEXT;
         if is_full && number > first_line {
             page.next_line = Some(number);
             continue;
@@ -249,7 +252,12 @@ impl Tool for WriteFile {
             return Err(unexpected());
         };
         let did = if created { "made" } else { "replaced" };
-        let text = format!("{did} {} ({}){}", quoted(&path), human_size(size), open_in_editor(route));
+        let text = format!(
+            "{did} {} ({}){}",
+            quoted(&path),
+            human_size(size),
+            open_in_editor(route)
+        );
         let shown = FileWritten {
             path,
             route: route_word(route),
@@ -410,7 +418,10 @@ impl Tool for MoveFile {
             from: text_path(&self.from),
             to: text_path(&self.to),
         };
-        match session.route(operation, command(Self::NAME, &format!("{} {}", self.from, self.to)))? {
+        match session.route(
+            operation,
+            command(Self::NAME, &format!("{} {}", self.from, self.to)),
+        )? {
             ToolAnswer::Moved { from, to } => {
                 let text = format!("moved {} to {}", quoted(&from), quoted(&to));
                 Ok(Told::new(FileMoved { from, to }, text))
@@ -466,7 +477,8 @@ impl Tool for ListDirectory {
             path: text_path(path),
             deep: self.deep,
         };
-        let ToolAnswer::Entries { path, entries } = session.route(operation, command(Self::NAME, path))? else {
+        let ToolAnswer::Entries { path, entries } = session.route(operation, command(Self::NAME, path))?
+        else {
             return Err(unexpected());
         };
         let total = entries.len();
@@ -483,10 +495,18 @@ impl Tool for ListDirectory {
         let mut text: String = entries
             .iter()
             .map(|entry| {
-                let slash = if entry.kind == NodeKind::Directory { "/" } else { "" };
+                let slash = if entry.kind == NodeKind::Directory {
+                    "/"
+                } else {
+                    ""
+                };
                 let target = entry.target.as_ref();
                 let target = target.map_or(String::new(), |target| format!(" -> {}", quoted(target)));
-                format!("{} {}{slash}{target}\n", kind_letter(entry.kind), quoted(&entry.path))
+                format!(
+                    "{} {}{slash}{target}\n",
+                    kind_letter(entry.kind),
+                    quoted(&entry.path)
+                )
             })
             .collect();
         text.push_str(&match total - entries.len() {
@@ -595,7 +615,10 @@ impl Tool for Search {
             text.push_str(", and there are more: narrow it with `path` or `globs`");
         }
         if !too_large.is_empty() {
-            text.push_str(&format!("; {} too large to be searched", counted(too_large.len(), "file")));
+            text.push_str(&format!(
+                "; {} too large to be searched",
+                counted(too_large.len(), "file")
+            ));
         }
         let shown = SearchShown {
             lines: shown,
@@ -684,11 +707,20 @@ mod tests {
     #[test]
     fn pages_hold_whole_lines_and_say_where_to_go_on() {
         let all = page("a\nb\nc", 1, 10);
-        assert_eq!((all.text.as_str(), all.total_lines, all.next_line), ("a\nb\nc", 3, None));
+        assert_eq!(
+            (all.text.as_str(), all.total_lines, all.next_line),
+            ("a\nb\nc", 3, None)
+        );
         let some = page("a\nb\nc", 2, 1);
-        assert_eq!((some.text.as_str(), some.total_lines, some.next_line), ("b\n", 3, Some(3)));
+        assert_eq!(
+            (some.text.as_str(), some.total_lines, some.next_line),
+            ("b\n", 3, Some(3))
+        );
         let none = page("", 1, 10);
-        assert_eq!((none.text.as_str(), none.total_lines, none.next_line), ("", 0, None));
+        assert_eq!(
+            (none.text.as_str(), none.total_lines, none.next_line),
+            ("", 0, None)
+        );
     }
 
     #[test]

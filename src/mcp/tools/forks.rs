@@ -101,10 +101,8 @@ impl Tool for Fork {
     fn call(self, session: &Session, _call: &Call) -> Result<Told<ForkShown>, Failure> {
         let begins = [self.from.is_some(), self.from_fork.is_some(), self.from_active];
         if begins.iter().filter(|given| **given).count() > 1 {
-            return Err(
-                Failure::new(ErrorCode::Usage, "a fork begins as one thing only")
-                    .hint("give one of `from`, `from_fork` and `from_active`"),
-            );
+            return Err(Failure::new(ErrorCode::Usage, "a fork begins as one thing only")
+                .hint("give one of `from`, `from_fork` and `from_active`"));
         }
         let from_fork = match self.from_active {
             true => Some(session.fork()?.to_string()),

@@ -102,7 +102,9 @@ impl Tool for ListSnapshots {
         let snapshots: Vec<SnapshotShown> = snapshots.into_iter().map(SnapshotShown::of).collect();
         let lines = snapshots.iter().map(|snapshot| {
             let message = snapshot.message.as_deref().unwrap_or_default();
-            format!("{} {}", snapshot.name, one_line(message)).trim().to_owned()
+            format!("{} {}", snapshot.name, one_line(message))
+                .trim()
+                .to_owned()
         });
         let text = match snapshots.is_empty() {
             true => format!("{fork} has no snapshots"),
@@ -244,7 +246,8 @@ fn take_back(
         path: path.map(path_of).transpose()?,
         command: command(name, path.unwrap_or_default()).trim().to_owned(),
     };
-    let taken = session.with(|connection| connection.ask(&request, only!(Answer::TakenBack(taken) => taken)))?;
+    let taken =
+        session.with(|connection| connection.ask(&request, only!(Answer::TakenBack(taken) => taken)))?;
     let notes: Vec<NoteShown> = taken
         .notes
         .into_iter()
@@ -363,7 +366,11 @@ impl Tool for Log {
             counted(shown.operations.len(), "operation")
         );
         for commit in &shown.commits {
-            text.push_str(&format!("\n{} {}", short_id(&commit.commit), one_line(&commit.summary)));
+            text.push_str(&format!(
+                "\n{} {}",
+                short_id(&commit.commit),
+                one_line(&commit.summary)
+            ));
         }
         for operation in &shown.operations {
             let state = match operation.state {
@@ -372,7 +379,11 @@ impl Tool for Log {
                 OperationState::PartlyUndone => " (partly undone)",
                 OperationState::OutOfReach => " (out of reach)",
             };
-            text.push_str(&format!("\n{}: {}{state}", operation.id, one_line(&operation.command)));
+            text.push_str(&format!(
+                "\n{}: {}{state}",
+                operation.id,
+                one_line(&operation.command)
+            ));
         }
         Ok(Told::new(shown, text))
     }

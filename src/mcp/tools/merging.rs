@@ -166,7 +166,9 @@ pub fn conflicts_shown(
 ) -> Result<Vec<ConflictShown>, Failure> {
     let mut room = 2 * MAX_TEXT;
     let shown = conflicts.iter().take(MAX_CONFLICTS);
-    shown.map(|conflict| conflict_shown(context, conflict, &mut room)).collect()
+    shown
+        .map(|conflict| conflict_shown(context, conflict, &mut room))
+        .collect()
 }
 
 fn conflict_shown(
@@ -240,7 +242,11 @@ pub fn conflicts_text(conflicts: &[ConflictShown]) -> String {
             None => "open",
             Some(_) => "resolved",
         };
-        text.push_str(&format!("\n{}: {}, {stands}", quoted(&conflict.path), conflict.what));
+        text.push_str(&format!(
+            "\n{}: {}, {stands}",
+            quoted(&conflict.path),
+            conflict.what
+        ));
         if conflict.resolution.is_some() {
             continue;
         }
@@ -293,7 +299,10 @@ pub fn told(context: &Context, merged: Merged) -> Result<Told<MergeShown>, Failu
     for source in &merged.sources {
         let committed = source.committed.as_ref().filter(|_| !merged.dry_run);
         if let (Some(committed), Some(_)) = (committed, &source.commit) {
-            text.push_str(&format!("\nwhat was uncommitted is commit {}", short_id(committed)));
+            text.push_str(&format!(
+                "\nwhat was uncommitted is commit {}",
+                short_id(committed)
+            ));
         }
     }
     let shown = MergeShown {

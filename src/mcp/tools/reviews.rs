@@ -75,7 +75,10 @@ impl ReviewLine {
             ReviewState::Open if self.open == 0 => "resolved: `commit_review` makes the merge".to_owned(),
             ReviewState::Open => format!("{} of {} conflicts open", self.open, self.conflicts),
         };
-        format!("review {}: {} into {}, {stands}", self.review, self.source, self.into)
+        format!(
+            "review {}: {} into {}, {stands}",
+            self.review, self.source, self.into
+        )
     }
 }
 
@@ -228,9 +231,8 @@ impl Tool for CommitReview {
     fn call(self, session: &Session, call: &Call) -> Result<Told<MergeShown>, Failure> {
         let context = session.context();
         call.check()?;
-        let answer = session.with(|connection| {
-            review::ask_commit(&context, connection, self.review, self.message, false)
-        })?;
+        let answer = session
+            .with(|connection| review::ask_commit(&context, connection, self.review, self.message, false))?;
         match answer {
             Answer::Merge(merged) => told(&context, *merged),
             Answer::Sequenced(done) => told_update(&context, *done),

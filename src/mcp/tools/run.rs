@@ -13,8 +13,8 @@ use super::super::session::Session;
 use super::super::tool::{Hints, MAX_TEXT, Told, Tool};
 use super::forks::unexpected;
 use crate::cli::output::one_line;
-use crate::daemon::protocol::{ToolAnswer, ToolOperation};
 use crate::daemon::Failure;
+use crate::daemon::protocol::{ToolAnswer, ToolOperation};
 use crate::path::RepoPath;
 use crate::path::text::PathText;
 use crate::tools::run::{RunCommand, RunEnd, RunOutput, RunSpec, run};
@@ -86,7 +86,9 @@ impl Tool for Run {
             env: env
                 .map(|(name, value)| (OsString::from(name), host_path(value).into_os_string()))
                 .collect(),
-            timeout: Some(Duration::from_secs(self.timeout_secs.unwrap_or(DEFAULT_TIMEOUT_SECS))),
+            timeout: Some(Duration::from_secs(
+                self.timeout_secs.unwrap_or(DEFAULT_TIMEOUT_SECS),
+            )),
             output_max: MAX_TEXT / 2,
         };
         let outcome = run(&spec, call.canceller())?;

@@ -337,7 +337,9 @@ impl Tool for Handoff {
             commits: record.commits,
             head_commit: record.head_commit,
             uncommitted: record.uncommitted,
-            mailbox: info.mailbox.map(|path| PathText::from(path.as_os_str().as_bytes())),
+            mailbox: info
+                .mailbox
+                .map(|path| PathText::from(path.as_os_str().as_bytes())),
         };
         Ok(Told::new(shown, text))
     }

@@ -22,10 +22,12 @@ pub enum Shelf {
     Handoffs,
     /// Sessions of rounds.
     Rounds,
+    /// What agents wrote to open buffers.
+    Buffers,
 }
 
 impl Shelf {
-    pub(super) const ALL: [Shelf; 3] = [Shelf::Reviews, Shelf::Handoffs, Shelf::Rounds];
+    pub(super) const ALL: [Shelf; 4] = [Shelf::Reviews, Shelf::Handoffs, Shelf::Rounds, Shelf::Buffers];
 
     pub(super) fn dir_name(self) -> &'static str {
         match self {
@@ -33,6 +35,7 @@ impl Shelf {
             Shelf::Handoffs => "handoffs",
             // Beside it are directories that bear the names of sessions, none of which begins with a dot.
             Shelf::Rounds => "rounds/.records",
+            Shelf::Buffers => "buffers",
         }
     }
 }

@@ -1,0 +1,297 @@
+//! What becomes of an agent's text when its buffer ends before the person saved it: it is merged into the file, or written beside
+//! it where it does not fit. Nothing that is there is replaced by it.
+//!
+//! In a fork these are operations, which can be taken back. The record in the store goes when the text is on the disk.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::attr::FileKind;
+use crate::daemon::failure::{ErrorCode, Failure};
+use crate::daemon::slots::{Daemon, Turn};
+use crate::path::RepoPath;
+use crate::tools::BufferKey;
+use crate::tools::buffers;
+use crate::tools::buffers::kept::{self, AgentRecord};
+use crate::workspace::store::Shelf;
+use crate::workspace::{By, Caller, Fork, FsError, NewContent, PutOptions};
+
+/// What the log of operations says.
+const COMMAND: &str = "tine buffer: an agent's text, whose buffer was closed";
+
+/// So many texts of agents lie beside one file, and no more.
+const MAX_BESIDE: usize = 10_000;
+
+/// What a path holds.
+enum There {
+    Nothing,
+    File(Vec<u8>),
+    /// Something that no text can be merged into.
+    Other,
+}
+
+/// Closes a buffer of that session.
+pub(super) fn close(daemon: &Arc<Daemon>, session: u64, key: &BufferKey) -> Result<(), Failure> {
+    with_turn(daemon, key, |turn| {
+        let Some(record) = daemon.buffers.close(session, key) else {
+            return Ok(());
+        };
+        bring(daemon, turn, record)
+    })
+}
+
+/// An editor has gone away. What cannot be brought into its file now stays in the store, for the next daemon.
+pub(super) fn leave(daemon: &Arc<Daemon>, session: u64) {
+    for key in daemon.buffers.of_session(session) {
+        if let Err(failure) = close(daemon, session, &key) {
+            note(daemon, &key, failure);
+        }
+    }
+    daemon.buffers.detach(session);
+}
+
+/// Ends all buffers of a fork, whose files go with its mount.
+pub fn end_in(turn: &Turn<'_>) -> Result<(), Failure> {
+    let daemon = turn.daemon;
+    for path in daemon.buffers.of(Some(turn.name())) {
+        let key = BufferKey {
+            fork: Some(turn.name().clone()),
+            path,
+        };
+        if let Some(record) = daemon.buffers.end(&key) {
+            bring(daemon, Some(turn), record)?;
+        }
+    }
+    Ok(())
+}
+
+/// Brings into their files what a daemon that died, or was stopped, has left.
+pub fn recover(daemon: &Arc<Daemon>) {
+    let records = match buffers::records(&daemon.store) {
+        Ok((records, damaged)) => {
+            for error in damaged {
+                log::error!("{error}");
+            }
+            records
+        }
+        Err(error) => return log::error!("texts of agents could not be looked for: {error}"),
+    };
+    for record in records {
+        let key = record.key();
+        let brought = with_turn(daemon, &key, |turn| bring(daemon, turn, record.id));
+        if let Err(failure) = brought {
+            note(daemon, &key, failure);
+        }
+    }
+}
+
+fn note(daemon: &Daemon, key: &BufferKey, failure: Failure) {
+    let failure = failure.context(format!(
+        "what an agent wrote to {} is still in the store only",
+        key.path
+    ));
+    log::error!("{failure}");
+    if let Some(slot) = key.fork.as_ref().and_then(|fork| daemon.known_slot(fork)) {
+        slot.set_trouble(Some(failure));
+    }
+}
+
+/// Runs `act` in the fork's turn: who looks for the agent's text in the file meanwhile waits until it is there.
+fn with_turn(
+    daemon: &Arc<Daemon>,
+    key: &BufferKey,
+    act: impl FnOnce(Option<&Turn<'_>>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    match &key.fork {
+        None => act(None),
+        Some(fork) => {
+            let slot = daemon.slot(fork);
+            let turn = daemon.turn(&slot)?;
+            act(Some(&turn))
+        }
+    }
+}
+
+/// Brings what the record of that number says into its file; then the record goes.
+fn bring(daemon: &Daemon, turn: Option<&Turn<'_>>, id: u64) -> Result<(), Failure> {
+    let Some(record) = daemon.store.read_document::<AgentRecord>(Shelf::Buffers, id)? else {
+        return Ok(());
+    };
+    match turn {
+        Some(turn) => {
+            let fork = turn.open_existing()?;
+            bring_into(&InFork(&fork), &record)?;
+            fork.workspace.sync()?;
+        }
+        None => bring_into(&InCheckout(daemon.repository.checkout_dir()), &record)?,
+    }
+    daemon.store.remove_document(Shelf::Buffers, id, None)?;
+    Ok(())
+}
+
+/// Where files are.
+trait Files {
+    fn look(&self, path: &RepoPath) -> Result<There, Failure>;
+    /// Makes a file, or replaces that which holds `before`; false where another is there by now.
+    fn put(&self, path: &RepoPath, before: Option<&[u8]>, content: &[u8]) -> Result<bool, Failure>;
+}
+
+fn bring_into(files: &impl Files, record: &AgentRecord) -> Result<(), Failure> {
+    let beside = loop {
+        let there = files.look(&record.path)?;
+        let (before, outcome) = match &there {
+            There::Nothing => (None, record.outcome(None)),
+            There::File(content) => (Some(content.as_slice()), record.outcome(Some(content))),
+            There::Other => {
+                let texts = record.steps.iter().map(|step| step.agent.clone());
+                break texts.collect();
+            }
+        };
+        // Where somebody else was faster it is merged again.
+        let is_put = match &outcome.content {
+            Some(content) => files.put(&record.path, before, content)?,
+            None => true,
+        };
+        if is_put {
+            break outcome.beside;
+        }
+    };
+    beside
+        .iter()
+        .try_for_each(|text: &String| put_beside(files, &record.path, text))
+}
+
+/// Writes a text beside the file under the first name that is free; one that is there already is left.
+fn put_beside(files: &impl Files, path: &RepoPath, text: &str) -> Result<(), Failure> {
+    for number in 1..=MAX_BESIDE {
+        let Some(place) = kept::beside(path, number) else {
+            break;
+        };
+        match files.look(&place)? {
+            There::File(content) if content == text.as_bytes() => return Ok(()),
+            There::File(_) | There::Other => {}
+            There::Nothing => {
+                if files.put(&place, None, text.as_bytes())? {
+                    log::warn!("what an agent wrote does not fit {path} any more: it is in {place}");
+                    return Ok(());
+                }
+            }
+        }
+    }
+    Err(
+        Failure::new(ErrorCode::PathExists, format!("no name is free beside {path}"))
+            .hint("remove files that end in `.agent-text`; then restart the daemon (`tine daemon stop`)"),
+    )
+}
+
+struct InFork<'a>(&'a Fork);
+
+impl Files for InFork<'_> {
+    fn look(&self, path: &RepoPath) -> Result<There, Failure> {
+        let workspace = &self.0.workspace;
+        match workspace.resolve(path) {
+            Ok(attr) if attr.kind == FileKind::Regular => Ok(There::File(workspace.read_path(path)?)),
+            Ok(_) => Ok(There::Other),
+            Err(FsError::NotFound) => Ok(There::Nothing),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn put(&self, path: &RepoPath, _before: Option<&[u8]>, content: &[u8]) -> Result<bool, Failure> {
+        let attrs = self.0.workspace.base_attrs();
+        let by = By {
+            caller: Caller::new(attrs.uid, attrs.gid),
+            command: COMMAND,
+        };
+        let options = PutOptions {
+            parents: true,
+            executable: false,
+        };
+        self.0
+            .workspace
+            .put_file(by, path, NewContent::Bytes(content), options)?;
+        Ok(true)
+    }
+}
+
+struct InCheckout<'a>(&'a Path);
+
+impl InCheckout<'_> {
+    /// The path on this machine; refused where a symlink is on the way by now.
+    fn place(&self, path: &RepoPath) -> Result<PathBuf, Failure> {
+        let mut place = self.0.to_owned();
+        for dir in path.directories_above() {
+            let dir = self.0.join(dir.as_path());
+            if dir.is_symlink() {
+                return Err(Failure::new(
+                    ErrorCode::PathRefused,
+                    format!("{} is a symbolic link by now", dir.display()),
+                )
+                .hint("put the directory back, then restart the daemon (`tine daemon stop`)"));
+            }
+        }
+        place.push(path.as_path());
+        Ok(place)
+    }
+}
+
+impl Files for InCheckout<'_> {
+    fn look(&self, path: &RepoPath) -> Result<There, Failure> {
+        let place = self.place(path)?;
+        let found = match fs::symlink_metadata(&place) {
+            Ok(meta) if meta.is_file() => fs::read(&place).map(There::File),
+            Ok(_) => Ok(There::Other),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(There::Nothing),
+            Err(error) => Err(error),
+        };
+        found.map_err(|error| Failure::io("read", &place, &error))
+    }
+
+    fn put(&self, path: &RepoPath, before: Option<&[u8]>, content: &[u8]) -> Result<bool, Failure> {
+        let place = self.place(path)?;
+        replace(&place, before, content).map_err(|error| Failure::io("write", &place, &error))
+    }
+}
+
+/// Makes the file, or replaces the one that holds `before`, in one step and durably.
+fn replace(place: &Path, before: Option<&[u8]>, content: &[u8]) -> io::Result<bool> {
+    let parent = place.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(parent)?;
+    let mut name = std::ffi::OsString::from(format!(".tine-{}-", std::process::id()));
+    name.push(place.file_name().unwrap_or_default());
+    let temporary = parent.join(name);
+    let put = || {
+        let mut file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
+        file.write_all(content)?;
+        let is_put = match before {
+            // A link is not made where something is.
+            None => {
+                file.sync_all()?;
+                match fs::hard_link(&temporary, place) {
+                    Ok(()) => true,
+                    Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
+                    Err(error) => return Err(error),
+                }
+            }
+            Some(before) => {
+                file.set_permissions(fs::symlink_metadata(place)?.permissions())?;
+                file.sync_all()?;
+                let is_same = fs::read(place)? == before;
+                if is_same {
+                    fs::rename(&temporary, place)?;
+                }
+                is_same
+            }
+        };
+        File::open(parent)?.sync_all()?;
+        Ok(is_put)
+    };
+    let done = put();
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != ErrorKind::NotFound => log::warn!("{}: {error}", temporary.display()),
+        _ => {}
+    }
+    done
+}

@@ -1,0 +1,156 @@
+//! What editors say of their buffers, and what they are told. `docs/editors.md` is the contract with editors.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::BufferMerged;
+use crate::path::text::{PathText, host_path};
+use crate::tools::buffers::{BufferSide, NewText};
+use crate::tools::{BufferConflict, TextPatch};
+use crate::workspace::ForkName;
+
+/// What an editor asks, and who looks at its buffers. Paths are absolute, as the editor has them: in a fork's mount or in the main
+/// checkout.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "buffer", rename_all = "kebab-case")]
+pub enum BufferRequest {
+    /// Makes this connection an editor's: the buffers that are opened on it are closed when it ends. Answered with
+    /// [`BufferAnswer::Attached`].
+    Attach,
+    /// Opens a buffer, or begins its text anew: `saved` where the file has that text. Answered with [`BufferAnswer::Version`], as
+    /// all that changes a buffer.
+    Open {
+        #[serde(with = "host_path")]
+        path: PathBuf,
+        text: String,
+        saved: bool,
+    },
+    /// The person changed the text of version `base`; without one all of the text comes.
+    Change {
+        #[serde(with = "host_path")]
+        path: PathBuf,
+        #[serde(default)]
+        base: Option<u64>,
+        #[serde(flatten)]
+        new: NewText,
+    },
+    /// The edit of the text of version `base` is made.
+    Applied {
+        #[serde(with = "host_path")]
+        path: PathBuf,
+        base: u64,
+    },
+    /// The file has the text of version `base`.
+    Save {
+        #[serde(with = "host_path")]
+        path: PathBuf,
+        base: u64,
+    },
+    /// Answered with [`BufferAnswer::Closed`].
+    Close {
+        #[serde(with = "host_path")]
+        path: PathBuf,
+    },
+    /// What the editor of that session is to be told: waits for something. It is for another connection than the editor's own.
+    /// Answered with [`BufferAnswer::Events`].
+    Events { session: u64, wait_ms: u64 },
+    /// Answered with [`BufferAnswer::Buffers`].
+    List,
+    /// Answered with [`BufferAnswer::Buffer`].
+    Show {
+        #[serde(with = "host_path")]
+        path: PathBuf,
+    },
+    /// Merges what an agent wrote into the person's text. Waits until the editor has it, unless that is who asks. Answered with
+    /// [`BufferAnswer::Merged`].
+    Merge {
+        #[serde(with = "host_path")]
+        path: PathBuf,
+        /// Settles conflicts.
+        #[serde(default)]
+        side: Option<BufferSide>,
+    },
+}
+
+/// The answer to a [`BufferRequest`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "buffer", rename_all = "kebab-case")]
+pub enum BufferAnswer {
+    Attached {
+        session: u64,
+    },
+    Version {
+        #[serde(with = "host_path")]
+        path: PathBuf,
+        version: u64,
+    },
+    Closed {
+        #[serde(with = "host_path")]
+        path: PathBuf,
+    },
+    Events {
+        events: Vec<EditorEvent>,
+    },
+    Buffers {
+        buffers: Vec<BufferInfo>,
+    },
+    Buffer(Box<BufferShown>),
+    Merged(BufferMerged),
+}
+
+/// What an editor is told without having asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum EditorEvent {
+    /// To be made in the text of that version, and in no other one; then [`BufferRequest::Applied`].
+    Edit {
+        #[serde(with = "host_path")]
+        path: PathBuf,
+        version: u64,
+        patches: Vec<TextPatch>,
+    },
+    /// What an agent wrote does not fit the text of that version. Both are kept.
+    Conflict {
+        #[serde(with = "host_path")]
+        path: PathBuf,
+        version: u64,
+        conflicts: Vec<BufferConflict>,
+    },
+    /// The buffer is not open any more: its fork was unmounted or deleted.
+    Closed {
+        #[serde(with = "host_path")]
+        path: PathBuf,
+    },
+}
+
+/// An open buffer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BufferInfo {
+    /// None: it is in the main checkout.
+    pub fork: Option<ForkName>,
+    /// From the root of the fork or checkout.
+    pub path: PathText,
+    /// As the editor names it.
+    #[serde(with = "host_path")]
+    pub file: PathBuf,
+    pub version: u64,
+    /// Whether the file has the person's text.
+    pub saved: bool,
+    /// Whether an agent's text is not merged.
+    pub forked: bool,
+    /// Whether that excludes what the person has.
+    pub conflicted: bool,
+    /// Whether something of an agent's is merged, and not saved.
+    pub unsaved_merge: bool,
+}
+
+/// An open buffer with its texts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BufferShown {
+    #[serde(flatten)]
+    pub info: BufferInfo,
+    pub person: String,
+    pub agent: Option<String>,
+    pub conflicts: Vec<BufferConflict>,
+}

@@ -1,0 +1,122 @@
+//! What agents wrote to buffers, where it outlives them: records in the store, and what becomes of a file by one.
+
+use serde::{Deserialize, Serialize};
+
+use super::BufferKey;
+use super::buffer::Step;
+use crate::merge::{Favor, is_binary, merge_text};
+use crate::path::text::repo_path;
+use crate::path::{EntryName, RepoPath};
+use crate::workspace::store::Shelf;
+use crate::workspace::{ForkName, Store, StoreError};
+
+/// What agents wrote to one buffer and no file has yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentRecord {
+    pub id: u64,
+    /// None: the main checkout.
+    pub fork: Option<ForkName>,
+    #[serde(with = "repo_path")]
+    pub path: RepoPath,
+    /// One after the other.
+    pub steps: Vec<KeptStep>,
+}
+
+/// What an agent made of a text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptStep {
+    pub ancestor: String,
+    pub agent: String,
+}
+
+/// What becomes of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Outcome {
+    /// Its new content, where that is another.
+    pub content: Option<Vec<u8>>,
+    /// Texts of the agent's that do not fit it.
+    pub beside: Vec<String>,
+}
+
+impl AgentRecord {
+    pub fn key(&self) -> BufferKey {
+        BufferKey {
+            fork: self.fork.clone(),
+            path: self.path.clone(),
+        }
+    }
+
+    /// What becomes of the file that holds `content` now; `None` where there is none. One thing that the agent did after
+    /// the other is merged into it; what excludes something there leaves it as it is.
+    pub fn outcome(&self, content: Option<&[u8]>) -> Outcome {
+        let Some(before) = content else {
+            return Outcome {
+                content: self.steps.last().map(|step| step.agent.clone().into_bytes()),
+                beside: Vec::new(),
+            };
+        };
+        let mut outcome = Outcome::default();
+        let mut now = before.to_vec();
+        for step in &self.steps {
+            let merge = merge_text(step.ancestor.as_bytes(), &now, step.agent.as_bytes());
+            match !is_binary(&now) && merge.is_clean() {
+                true => now = merge.settle(Favor::Ours),
+                false => outcome.beside.push(step.agent.clone()),
+            }
+        }
+        outcome.content = (now != before).then_some(now);
+        outcome
+    }
+}
+
+/// Brings the record of that number to these steps, makes one or removes it; its number.
+pub(super) fn write(
+    store: &Store,
+    record: Option<u64>,
+    key: &BufferKey,
+    steps: Vec<Step>,
+) -> Result<Option<u64>, StoreError> {
+    let made = |id| AgentRecord {
+        id,
+        fork: key.fork.clone(),
+        path: key.path.clone(),
+        steps: steps
+            .iter()
+            .map(|step| KeptStep {
+                ancestor: step.ancestor.to_string(),
+                agent: step.agent.to_string(),
+            })
+            .collect(),
+    };
+    match record {
+        None if steps.is_empty() => Ok(None),
+        None => {
+            let added = store.add_document(Shelf::Buffers, |id| Ok::<_, StoreError>(made(id)))?;
+            Ok(Some(added.id))
+        }
+        Some(id) if steps.is_empty() => {
+            store.remove_document(Shelf::Buffers, id, None)?;
+            Ok(None)
+        }
+        Some(id) => {
+            store.write_document(Shelf::Buffers, id, &made(id))?;
+            Ok(Some(id))
+        }
+    }
+}
+
+/// The longest name that file systems take, in bytes.
+const NAME_MAX: usize = 255;
+
+/// Where the `number`th text goes, from 1, that does not fit the file at `path`: beside it. `None` for the root.
+pub fn beside(path: &RepoPath, number: usize) -> Option<RepoPath> {
+    let (dir, name) = path.split_last()?;
+    let suffix = match number {
+        1 => ".agent-text".to_owned(),
+        number => format!(".agent-text-{number}"),
+    };
+    let kept = name.as_bytes();
+    let kept = kept.get(..NAME_MAX - suffix.len()).unwrap_or(kept);
+    let name = EntryName::new([kept, suffix.as_bytes()].concat()).ok()?;
+    Some(dir.join(&name))
+}

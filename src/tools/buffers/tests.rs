@@ -1,0 +1,623 @@
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use proptest::prelude::*;
+
+use super::kept::beside;
+use super::lines::{patched, patches};
+use super::*;
+use crate::git::testing::TestRepository;
+
+const NAME: &str = "/repo/file";
+
+/// Buffers, and an editor that is connected.
+struct Place {
+    _repository: TestRepository,
+    store: Store,
+    buffers: Buffers,
+    session: u64,
+}
+
+fn key() -> BufferKey {
+    BufferKey {
+        fork: None,
+        path: RepoPath::parse("file").expect("a good path"),
+    }
+}
+
+fn name() -> &'static Path {
+    Path::new(NAME)
+}
+
+impl Place {
+    /// The editor has `text` open.
+    fn with(text: &str, saved: bool) -> Place {
+        let repository = TestRepository::new();
+        let store = Store::open(&repository.open()).expect("a new store");
+        let buffers = Buffers::default();
+        let session = buffers.attach();
+        let opened = buffers.open(session, &key(), name(), text.to_owned(), saved);
+        assert_eq!(opened.expect("nobody has it open"), 0);
+        Place {
+            _repository: repository,
+            store,
+            buffers,
+            session,
+        }
+    }
+
+    fn agent_writes(&self, text: &str) {
+        let written = self
+            .buffers
+            .write(&self.store, &key(), |_| Ok::<_, StoreError>(text.to_owned()));
+        written.expect("it is open").expect("the store takes it");
+    }
+
+    fn types(&self, base: u64, text: &str) -> Result<u64, BufferError> {
+        let new = NewText::Text(text.to_owned());
+        self.buffers.change(self.session, name(), Some(base), new)
+    }
+
+    fn applied(&self, base: u64) -> Result<u64, BufferError> {
+        self.buffers.applied(&self.store, self.session, name(), base)
+    }
+
+    fn saved(&self, base: u64) {
+        let saved = self.buffers.saved(&self.store, self.session, name(), base);
+        saved.expect("it is that version");
+    }
+
+    fn events(&self) -> Vec<BufferEvent> {
+        let events = self.buffers.events(self.session, Instant::now(), || true);
+        events.expect("the session is there")
+    }
+
+    /// The only event, which is an edit.
+    #[track_caller]
+    fn edit(&self) -> (u64, Vec<TextPatch>) {
+        match self.events().as_slice() {
+            [BufferEvent::Edit { version, patches, .. }] => (*version, patches.clone()),
+            other => panic!("no edit: {other:?}"),
+        }
+    }
+
+    fn merge(&self, side: Option<BufferSide>) -> Merged {
+        let merged = self.buffers.merge(&key(), name(), side, Instant::now(), || true);
+        merged.expect("it is open")
+    }
+
+    fn person(&self) -> String {
+        let person = self.buffers.person_text(&key()).expect("it is open");
+        person.text.to_string()
+    }
+
+    fn agent(&self) -> String {
+        self.buffers.read(&key()).expect("it is open")
+    }
+
+    fn records(&self) -> Vec<AgentRecord> {
+        let (records, damaged) = records(&self.store).expect("the shelf can be read");
+        assert!(damaged.is_empty());
+        records
+    }
+}
+
+#[test]
+fn patches_lead_from_one_text_to_the_other_and_touch_only_what_differs() {
+    let found = patches("a\nb\nc\nd", "a\nB\nc\nd\ne\n");
+    assert_eq!(
+        found,
+        [
+            TextPatch {
+                first_line: 1,
+                lines: 1,
+                text: "B\n".into()
+            },
+            TextPatch {
+                first_line: 3,
+                lines: 1,
+                text: "d\ne\n".into()
+            },
+        ]
+    );
+    assert_eq!(patches("same\n", "same\n"), []);
+    assert_eq!(
+        patched("", &patches("", "x\n")).as_deref(),
+        Ok("x\n"),
+        "an empty text has no line"
+    );
+}
+
+#[test]
+fn a_patch_that_does_not_fit_is_refused_whole() {
+    let patch = |first_line, lines, text: &str| TextPatch {
+        first_line,
+        lines,
+        text: text.to_owned(),
+    };
+    for (text, bad) in [
+        ("a\nb\n", vec![patch(2, 1, "")]),
+        ("a\nb\n", vec![patch(3, 0, "x\n")]),
+        ("a\nb\n", vec![patch(1, 1, ""), patch(0, 1, "")]),
+        ("a\nb\n", vec![patch(0, u64::MAX, "")]),
+        ("a\nb\n", vec![patch(0, 1, "no end")]),
+        ("a\nb", vec![patch(2, 0, "x\n")]),
+    ] {
+        assert!(patched(text, &bad).is_err(), "{text:?} {bad:?}");
+    }
+    let place = Place::with("a\n", true);
+    let new = NewText::Patches(vec![patch(5, 1, "")]);
+    let refused = place.buffers.change(place.session, name(), Some(0), new);
+    assert!(
+        matches!(refused, Err(BufferError::BadPatch { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(place.person(), "a\n");
+}
+
+#[test]
+fn an_agent_reads_what_the_person_has_and_what_it_writes_comes_into_the_editor() {
+    let place = Place::with("one\ntwo\nthree\n", true);
+    place.types(0, "ONE\ntwo\nthree\n").expect("it is version 0");
+    assert_eq!(place.agent(), "ONE\ntwo\nthree\n");
+    place.agent_writes("ONE\ntwo\nTHREE\n");
+    let (version, patches) = place.edit();
+    assert_eq!((version, patches.len()), (1, 1));
+    assert_eq!(
+        place.person(),
+        "ONE\ntwo\nthree\n",
+        "the editor has not taken it yet"
+    );
+    assert_eq!(place.applied(1).expect("it was offered"), 2);
+    assert_eq!(place.person(), "ONE\ntwo\nTHREE\n");
+    assert!(place.buffers.state(&key()).expect("it is open").agent.is_none());
+}
+
+#[test]
+fn what_was_typed_meanwhile_makes_an_edit_stale_and_is_merged() {
+    let place = Place::with("1\n2\n3\n4\n5\n", true);
+    place.agent_writes("1\n2\n3\n4\nfive\n");
+    let (offered, _) = place.edit();
+    let typed = place
+        .types(0, "one\n2\n3\n4\n5\n")
+        .expect("the editor did not take it");
+    assert!(matches!(
+        place.applied(offered),
+        Err(BufferError::Stale {
+            version: 1,
+            named: 0,
+            ..
+        })
+    ));
+    let (version, patches) = place.edit();
+    assert_eq!(version, typed);
+    assert_eq!(
+        patched(&place.person(), &patches).as_deref(),
+        Ok("one\n2\n3\n4\nfive\n")
+    );
+    // What comes late is refused as well.
+    assert!(matches!(place.types(0, "lost\n"), Err(BufferError::Stale { .. })));
+}
+
+#[test]
+fn a_conflict_is_told_and_both_are_kept_until_it_is_settled() {
+    for (side, settled) in [
+        (BufferSide::Person, "a\nperson\nc\n"),
+        (BufferSide::Agent, "a\nagent\nc\n"),
+        (BufferSide::Both, "a\nperson\nagent\nc\n"),
+    ] {
+        let place = Place::with("a\nb\nc\n", true);
+        place.agent_writes("a\nagent\nc\n");
+        place.edit();
+        place.types(0, "a\nperson\nc\n").expect("it is version 0");
+        let conflict = BufferConflict {
+            line: 2,
+            ancestor: "b\n".into(),
+            agent: "agent\n".into(),
+            person: "person\n".into(),
+        };
+        match place.events().as_slice() {
+            [BufferEvent::Conflict { conflicts, .. }] => assert_eq!(*conflicts, [conflict.clone()]),
+            other => panic!("no conflict: {other:?}"),
+        }
+        assert_eq!(place.merge(None).conflicts, [conflict]);
+        assert_eq!(
+            (place.person(), place.agent()),
+            ("a\nperson\nc\n".into(), "a\nagent\nc\n".into())
+        );
+        place.types(1, "a\nperson\nc\n").expect("it is version 1");
+        assert_eq!(place.events(), [], "a conflict is told once");
+        let merged = place.merge(Some(side));
+        assert!(merged.conflicts.is_empty());
+        if merged.pending {
+            place.applied(2).expect("it was offered");
+        }
+        assert_eq!(place.person(), settled, "{side:?}");
+        assert_eq!(place.agent(), settled, "{side:?}");
+    }
+}
+
+#[test]
+fn what_an_agent_wrote_is_in_the_store_until_the_person_saved_it() {
+    let place = Place::with("a\nb\n", true);
+    place.agent_writes("a\nB\n");
+    assert_eq!(place.records().len(), 1, "before it is acknowledged");
+    place.applied(0).expect("it was offered");
+    assert_eq!(
+        place.records()[0].outcome(Some(b"a\nb\n")).content.as_deref(),
+        Some(&b"a\nB\n"[..])
+    );
+    place.saved(1);
+    assert_eq!(place.records(), []);
+    place.agent_writes("a\nB\nc\n");
+    assert_eq!(place.records().len(), 1);
+    let record = place.buffers.close(place.session, &key());
+    assert_eq!(record, Some(place.records()[0].id), "it outlives the buffer");
+    assert_eq!(place.buffers.read(&key()), None);
+}
+
+#[test]
+fn a_person_who_takes_an_agents_lines_out_and_saves_has_decided() {
+    let place = Place::with("a\nb\n", true);
+    place.agent_writes("a\nb\nagent\n");
+    place.edit();
+    place.applied(0).expect("it was offered");
+    place.types(1, "a\nb\n").expect("it is version 1");
+    assert_eq!(place.events(), [], "it is not offered again");
+    place.saved(2);
+    assert_eq!(place.records(), []);
+    assert_eq!(place.agent(), "a\nb\n");
+}
+
+#[test]
+fn a_text_that_is_read_again_from_the_file_gets_what_the_agent_wrote_once_more() {
+    let place = Place::with("a\nb\n", true);
+    place.agent_writes("a\nb\nagent\n");
+    place.edit();
+    place.applied(0).expect("it was offered");
+    let opened = place
+        .buffers
+        .open(place.session, &key(), name(), "A\nb\n".into(), true)
+        .expect("it is the editor's own");
+    let (version, patches) = place.edit();
+    assert_eq!(version, opened);
+    assert_eq!(patched("A\nb\n", &patches).as_deref(), Ok("A\nb\nagent\n"));
+}
+
+#[test]
+fn a_file_that_moved_on_is_not_overwritten() {
+    let record = |ancestor: &str, agent: &str| AgentRecord {
+        id: 1,
+        fork: None,
+        path: key().path,
+        steps: vec![kept::KeptStep {
+            ancestor: ancestor.to_owned(),
+            agent: agent.to_owned(),
+        }],
+    };
+    let clean = record("1\n2\n3\n", "1\n2\nthree\n").outcome(Some(b"one\n2\n3\n"));
+    assert_eq!(clean.content.as_deref(), Some(&b"one\n2\nthree\n"[..]));
+    assert_eq!(clean.beside, Vec::<String>::new());
+    let conflict = record("1\n", "agent\n").outcome(Some(b"person\n"));
+    assert_eq!(conflict.content, None);
+    assert_eq!(conflict.beside, ["agent\n"]);
+    let binary = record("1\n", "agent\n").outcome(Some(b"1\n\0"));
+    assert_eq!((binary.content, binary.beside.len()), (None, 1));
+    let gone = record("1\n", "agent\n").outcome(None);
+    assert_eq!(gone.content.as_deref(), Some(&b"agent\n"[..]));
+    let there = record("1\n", "agent\n").outcome(Some(b"agent\n"));
+    assert_eq!(there, Default::default(), "nothing is done twice");
+}
+
+#[test]
+fn the_place_beside_a_file_says_what_it_is_and_fits() {
+    let at = |path: &str, number| {
+        let path = RepoPath::parse(path).expect("a good path");
+        beside(&path, number).map(|path| path.to_string())
+    };
+    assert_eq!(at("a/main.rs", 1).as_deref(), Some("a/main.rs.agent-text"));
+    assert_eq!(at("main.rs", 12).as_deref(), Some("main.rs.agent-text-12"));
+    let long = at(&"x".repeat(255), 1).expect("it has a place");
+    assert_eq!(long.len(), 255);
+    assert!(long.ends_with("x.agent-text"));
+    assert_eq!(beside(&RepoPath::root(), 1), None);
+}
+
+#[test]
+fn one_editor_at_a_time_has_a_file() {
+    let place = Place::with("a\n", true);
+    let other = place.buffers.attach();
+    let opened = place.buffers.open(other, &key(), name(), "b\n".into(), true);
+    assert!(matches!(opened, Err(BufferError::Taken(_))), "{opened:?}");
+    let changed = place
+        .buffers
+        .change(other, name(), None, NewText::Text("b\n".into()));
+    assert!(matches!(changed, Err(BufferError::NoBuffer(_))), "{changed:?}");
+    assert_eq!(place.person(), "a\n");
+    place.buffers.close(place.session, &key());
+    let opened = place.buffers.open(other, &key(), name(), "b\n".into(), true);
+    assert!(opened.is_ok(), "{opened:?}");
+}
+
+#[test]
+fn a_text_that_is_too_long_is_refused_and_changes_nothing() {
+    let place = Place::with("a\n", true);
+    let long = "x".repeat(MAX_TEXT_BYTES + 1);
+    assert!(matches!(place.types(0, &long), Err(BufferError::TooLarge(_))));
+    assert_eq!(
+        (place.person(), place.types(0, "b\n").ok()),
+        ("a\n".into(), Some(1))
+    );
+}
+
+#[test]
+fn who_waits_for_a_merge_is_told_when_the_editor_has_it() {
+    let place = Place::with("a\n", true);
+    place.agent_writes("a\nb\n");
+    std::thread::scope(|scope| {
+        let merging = scope.spawn(|| {
+            let deadline = Instant::now() + Duration::from_secs(60);
+            place.buffers.merge(&key(), name(), None, deadline, || true)
+        });
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let events = place.buffers.events(place.session, deadline, || true);
+        assert_eq!(events.expect("the session is there").len(), 1);
+        place.applied(0).expect("it was offered");
+        let merged = merging.join().expect("it does not panic").expect("it is open");
+        assert!(!merged.pending);
+    });
+    assert_eq!(place.person(), "a\nb\n");
+}
+
+#[test]
+fn a_listener_hears_of_every_new_text_of_the_person() {
+    let place = Place::with("a\n", true);
+    let heard = Arc::new(Mutex::new(0));
+    let counting = heard.clone();
+    place.buffers.set_listener(Box::new(move |changed| {
+        assert_eq!(*changed, key());
+        *counting.lock() += 1;
+    }));
+    place.agent_writes("a\nb\n");
+    assert_eq!(*heard.lock(), 0, "the person has the same text");
+    place.applied(0).expect("it was offered");
+    place.types(1, "c\n").expect("it is version 1");
+    place.saved(2);
+    place.buffers.close(place.session, &key());
+    assert_eq!(*heard.lock(), 4);
+}
+
+/// What happens in a random life of a buffer.
+#[derive(Debug, Clone)]
+enum Act {
+    /// The person puts a new line before that one, or takes out one that nobody else made.
+    Type(usize),
+    Delete(usize),
+    /// The agent puts a new line before that one.
+    Write(usize),
+    /// One thing that the editor said reaches the daemon.
+    Send,
+    /// The editor hears what it is told.
+    Hear,
+    Save,
+    /// Conflicts are settled so that both stay.
+    Settle,
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let act = prop_oneof![
+        4 => (0usize..40).prop_map(Act::Type),
+        1 => (0usize..40).prop_map(Act::Delete),
+        4 => (0usize..40).prop_map(Act::Write),
+        6 => Just(Act::Send),
+        4 => Just(Act::Hear),
+        1 => Just(Act::Save),
+        1 => Just(Act::Settle),
+    ];
+    prop::collection::vec(act, 1..80)
+}
+
+/// What an editor has said and the daemon has not heard.
+enum Said {
+    Change(u64, Vec<TextPatch>),
+    Applied(u64),
+    Save(u64),
+}
+
+/// An editor as the protocol wants it: it applies what is for the text that it has, and nothing else.
+struct Sim {
+    place: Place,
+    text: String,
+    version: u64,
+    said: VecDeque<Said>,
+    /// What the file holds, and what it held when the daemon was told of it.
+    file: String,
+    lines: usize,
+    person_lines: Vec<String>,
+    agent_lines: Vec<String>,
+}
+
+impl Sim {
+    fn new() -> Sim {
+        let text: String = (0..12).map(|line| format!("base {line}\n")).collect();
+        Sim {
+            place: Place::with(&text, true),
+            file: text.clone(),
+            text,
+            version: 0,
+            said: VecDeque::new(),
+            lines: 0,
+            person_lines: Vec::new(),
+            agent_lines: Vec::new(),
+        }
+    }
+
+    fn with_line(&mut self, text: &str, at: usize, who: &str) -> (String, String) {
+        let line = format!("{who} {}\n", self.lines);
+        self.lines += 1;
+        let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
+        lines.insert(at % (lines.len() + 1), &line);
+        (lines.concat(), line.clone())
+    }
+
+    fn change_to(&mut self, text: String) {
+        let change = Said::Change(self.version, patches(&self.text, &text));
+        self.said.push_back(change);
+        self.text = text;
+        self.version += 1;
+    }
+
+    fn act(&mut self, act: &Act) {
+        match act {
+            Act::Type(at) => {
+                let (text, line) = self.with_line(&self.text.clone(), *at, "person");
+                self.person_lines.push(line);
+                self.change_to(text);
+            }
+            Act::Delete(at) => {
+                let mut lines: Vec<&str> = self.text.split_inclusive('\n').collect();
+                if lines.is_empty() || lines[at % lines.len()].starts_with("agent") {
+                    return;
+                }
+                let gone = lines.remove(at % lines.len()).to_owned();
+                self.person_lines.retain(|line| *line != gone);
+                let text = lines.concat();
+                self.change_to(text);
+            }
+            Act::Write(at) => {
+                let (text, line) = self.with_line(&self.place.agent(), *at, "agent");
+                self.agent_lines.push(line);
+                self.place.agent_writes(&text);
+            }
+            Act::Send => self.send(),
+            Act::Hear => self.hear(),
+            Act::Save => {
+                self.file = self.text.clone();
+                self.said.push_back(Said::Save(self.version));
+            }
+            Act::Settle => drop(self.place.merge(Some(BufferSide::Both))),
+        }
+    }
+
+    fn send(&mut self) {
+        let (buffers, session) = (&self.place.buffers, self.place.session);
+        match self.said.pop_front() {
+            Some(Said::Change(base, patches)) => {
+                let new = NewText::Patches(patches);
+                let changed = buffers.change(session, name(), Some(base), new);
+                assert_eq!(changed.expect("nothing overtakes"), base + 1);
+            }
+            Some(Said::Applied(base)) => {
+                assert_eq!(self.place.applied(base).expect("it was offered"), base + 1);
+            }
+            Some(Said::Save(base)) => self.place.saved(base),
+            None => {}
+        }
+    }
+
+    fn hear(&mut self) {
+        for event in self.place.events() {
+            let BufferEvent::Edit { version, patches, .. } = event else {
+                continue;
+            };
+            if version == self.version {
+                self.text = patched(&self.text, &patches).expect("it is for this text");
+                self.said.push_back(Said::Applied(version));
+                self.version += 1;
+            }
+        }
+    }
+
+    /// Everything that is under way arrives.
+    fn quiesce(&mut self) {
+        for _ in 0..1000 {
+            while !self.said.is_empty() {
+                self.send();
+            }
+            self.hear();
+            if self.said.is_empty() {
+                return;
+            }
+        }
+        panic!("it never ends");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_of_the_person_or_the_agent_is_lost(acts in acts()) {
+        let mut sim = Sim::new();
+        for act in &acts {
+            sim.act(act);
+        }
+        sim.quiesce();
+        prop_assert_eq!(&sim.place.person(), &sim.text, "the daemon has what the editor has");
+        let state = sim.place.buffers.state(&key()).expect("it is open");
+        prop_assert_eq!(state.version, sim.version);
+        // Where nothing is in conflict, nothing is left to be merged.
+        prop_assert_eq!(state.agent.is_some(), !state.conflicts.is_empty());
+        let agent = sim.place.agent();
+        for line in &sim.person_lines {
+            prop_assert_eq!(sim.text.matches(line.as_str()).count(), 1, "{}", line);
+        }
+        for line in &sim.agent_lines {
+            prop_assert!(sim.text.contains(line.as_str()) || agent.contains(line.as_str()), "{}", line);
+        }
+        // The editor goes away.
+        let saved = sim.file.clone();
+        let record = sim.place.buffers.close(sim.place.session, &key());
+        let mut after = vec![saved.clone()];
+        if let Some(record) = record {
+            let records = sim.place.records();
+            let record = records.iter().find(|kept| kept.id == record).expect("it is in the store");
+            let outcome = record.outcome(Some(saved.as_bytes()));
+            if let Some(content) = outcome.content {
+                after = vec![String::from_utf8(content).expect("it is a text")];
+            }
+            after.extend(outcome.beside);
+        }
+        for line in &sim.agent_lines {
+            prop_assert!(after.iter().any(|text| text.contains(line.as_str())), "{} in {:?}", line, after);
+        }
+        for line in saved.lines().filter(|line| line.starts_with("person")) {
+            prop_assert!(after[0].contains(line), "{} in {}", line, after[0]);
+        }
+    }
+
+    #[test]
+    fn patches_between_any_texts_fit(before in "([a-c]{0,2}\n){0,12}[a-c]{0,1}", after in "([a-c]{0,2}\n){0,12}[a-c]{0,1}") {
+        let there = patched(&before, &patches(&before, &after));
+        prop_assert_eq!(there, Ok(after));
+    }
+}
+
+/// Names are the editor's own: two of them do not mix.
+#[test]
+fn each_buffer_is_told_of_by_its_own_name() {
+    let place = Place::with("a\n", true);
+    let other = BufferKey {
+        fork: None,
+        path: RepoPath::parse("other").expect("a good path"),
+    };
+    let second = PathBuf::from("/repo/other");
+    let opened = place
+        .buffers
+        .open(place.session, &other, &second, "x\n".into(), true);
+    opened.expect("nobody has it open");
+    place.agent_writes("a\nb\n");
+    let written = place.buffers.write(&place.store, &other, |seen| {
+        Ok::<_, StoreError>(format!("{seen}y\n"))
+    });
+    written.expect("it is open").expect("the store takes it");
+    let told: Vec<PathBuf> = place
+        .events()
+        .iter()
+        .map(|event| event.name().to_owned())
+        .collect();
+    assert_eq!(told, [name().to_owned(), second]);
+    assert_eq!(place.records().len(), 2);
+}
