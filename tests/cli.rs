@@ -72,7 +72,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 83] = [
+const VERBS: [&[&str]; 84] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -84,6 +84,7 @@ const VERBS: [&[&str]; 83] = [
     &["exec", "x", "--new", "--", "true"],
     &["exec", "x", "--at-origin", "--", "true"],
     &["shell", "x"],
+    &["mcp"],
     &["status", "x"],
     &["diff", "x"],
     &["revert", "x", "p"],

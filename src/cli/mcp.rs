@@ -20,8 +20,7 @@ use crate::workspace::ForkName;
 Examples:
   tine mcp --new                       a fork of its own for this client
   tine mcp --fork fix-parser           a fork that is there
-  tine -C ~/src/project mcp --new      for clients that start it elsewhere
-  claude mcp add tine -- tine mcp      in a client: docs/integrations.md has more")]
+  tine -C ~/src/project mcp --new      for clients that start it elsewhere")]
 pub struct Mcp {
     /// The fork that is active first; mounted if it is not
     #[arg(long, value_name = "FORK", conflicts_with = "new")]
