@@ -17,6 +17,8 @@ mod cherry_picking;
 mod committing;
 #[path = "cli/diff.rs"]
 mod diff;
+#[path = "cli/file_tools.rs"]
+mod file_tools;
 #[path = "cli/forks.rs"]
 mod forks;
 #[path = "cli/handing_off.rs"]
@@ -70,7 +72,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 74] = [
+const VERBS: [&[&str]; 83] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -142,6 +144,15 @@ const VERBS: [&[&str]; 74] = [
     &["buffer", "show", "f"],
     &["buffer", "merge", "f"],
     &["buffer", "serve"],
+    &["tool", "read", "p"],
+    &["tool", "write", "p"],
+    &["tool", "edit", "p", "--old", "a", "--new", "b"],
+    &["tool", "delete", "p"],
+    &["tool", "move", "p", "q"],
+    &["tool", "list"],
+    &["tool", "search", "p"],
+    &["tool", "run", "--", "true"],
+    &["tool", "context"],
     &["daemon", "start"],
     &["daemon", "stop"],
     &["daemon", "status"],

@@ -9,7 +9,8 @@ use super::output::Color;
 use super::{
     apply, branch, buffer, cat, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec, fetch,
     gc, handoff, list, log, ls, merge, mount, mv, new, op, path, push, reset, resolve, restore, revert,
-    review, rm, round, shell, snapshot, snapshots, stat, status, tree, undo, unmount, update, walk, write,
+    review, rm, round, shell, snapshot, snapshots, stat, status, tool, tree, undo, unmount, update, walk,
+    write,
 };
 
 const MAIN_JOB: &str = "\
@@ -122,6 +123,8 @@ pub enum Verb {
     Undo(undo::Undo),
     Redo(undo::Redo),
     Op(op::Op),
+    #[command(aliases = ["tools"])]
+    Tool(tool::Tool),
     Daemon(daemon::Daemon),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),

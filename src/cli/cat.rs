@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 use std::io::Read;
 
-use base64::Engine;
 use serde::Serialize;
 
 use super::context::{Context, only};
 use super::inside::{Inside, store_dir};
 use super::{Exit, SUCCESS};
+use crate::change::resolver::Content;
 use crate::daemon::protocol::{Answer, FileLine, Request};
 use crate::daemon::transfer::Arrived;
 use crate::daemon::{ErrorCode, Failure};
@@ -44,14 +44,7 @@ struct Contents {
 struct FileContent {
     #[serde(flatten)]
     file: FileLine,
-    content: ContentText,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "lowercase")]
-enum ContentText {
-    Text(String),
-    Base64(String),
+    content: Content,
 }
 
 pub fn run(verb: &Cat, context: &Context) -> Result<Exit, Failure> {
@@ -88,12 +81,7 @@ pub fn run(verb: &Cat, context: &Context) -> Result<Exit, Failure> {
             .take(file.size)
             .read_to_end(&mut bytes)
             .map_err(unread)?;
-        let content = match String::from_utf8(bytes) {
-            Ok(text) => ContentText::Text(text),
-            Err(error) => {
-                ContentText::Base64(base64::engine::general_purpose::STANDARD.encode(error.as_bytes()))
-            }
-        };
+        let content = bytes.into();
         told.push(FileContent { file, content });
     }
     output.json(&Contents { fork, files: told })?;

@@ -15,6 +15,7 @@ use crate::daemon::{Client, ErrorCode, Failure};
 use crate::fuse;
 use crate::git::Repository;
 use crate::sys::file::fs_figures;
+use crate::tools::path::beneath;
 use crate::workspace::{ForkName, Store};
 
 /// What every verb is given.
@@ -161,13 +162,7 @@ impl Context {
             Some(at_origin) => at_origin.outside(&self.cwd),
             None => self.cwd.clone(),
         };
-        cwd.starts_with(mount_dir)
-            // Symlinks can only be above the mount, which itself is not touched: it may hang.
-            || mount_dir
-                .parent()
-                .zip(mount_dir.file_name())
-                .and_then(|(parent, name)| Some(parent.canonicalize().ok()?.join(name)))
-                .is_some_and(|canonical| cwd.starts_with(canonical))
+        beneath(mount_dir, &cwd).is_some()
     }
 
     /// Steps out of the current directory, so that this process does not keep a mount busy.

@@ -13,6 +13,7 @@ use crate::daemon::transfer::{Outgoing, Transfer};
 use crate::daemon::{ErrorCode, Failure};
 use crate::path::RepoPath;
 use crate::path::text::PathText;
+use crate::tools::path::beneath;
 use crate::workspace::{ForkName, Store};
 
 /// The fork that a command works in.
@@ -59,15 +60,7 @@ impl Inside {
             Some(dir) => dir.clone(),
             None => self.connection.show(&self.fork)?.mount_dir,
         };
-        // As it is written, or as the kernel has it. The mount itself is not touched: it may hang.
-        let canonical = mount_dir
-            .parent()
-            .zip(mount_dir.file_name())
-            .and_then(|(parent, name)| Some(parent.canonicalize().ok()?.join(name)));
-        let beneath = std::iter::once(&mount_dir)
-            .chain(&canonical)
-            .find_map(|dir| path.strip_prefix(dir).ok())
-            .map(Path::to_owned);
+        let beneath = beneath(&mount_dir, path);
         let refused = || {
             Failure::new(
                 ErrorCode::PathRefused,

@@ -64,6 +64,7 @@ mod snapshot;
 mod snapshots;
 mod stat;
 mod status;
+mod tool;
 mod tree;
 mod trees;
 mod undo;
@@ -166,6 +167,7 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Undo(verb) => undo::undo(verb, &context),
         Verb::Redo(verb) => undo::redo(verb, &context),
         Verb::Op(verb) => op::run(verb, &context),
+        Verb::Tool(verb) => tool::run(verb, &context),
         Verb::Daemon(verb) => daemon::run(verb, &context),
         Verb::Doctor(verb) => doctor::run(verb, &context),
         Verb::Completions(verb) => completions::run(verb, &context),

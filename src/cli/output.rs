@@ -160,6 +160,12 @@ impl Output {
         Ok(())
     }
 
+    /// Prints `bytes` on standard error, for verbs that tell what another program said there.
+    pub fn bytes_aside(&self, bytes: &[u8]) {
+        // Nobody may be listening there: that is no reason to stop.
+        let _ = std::io::stderr().write_all(bytes);
+    }
+
     /// What passes on what another program says of its progress, where somebody watches.
     pub fn progress(&self) -> Option<impl FnMut(&[u8]) + use<>> {
         let is_watched = !self.json && std::io::stderr().is_terminal();

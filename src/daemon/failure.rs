@@ -129,12 +129,6 @@ error_codes! {
     WrongKind = "wrong-kind", Refused;
     /// A path that is no command's to change, or that leads out of the fork.
     PathRefused = "path-refused", Usage;
-    /// No editor has a file open.
-    NoSuchBuffer = "no-such-buffer", NotFound;
-    /// Another editor has the file open.
-    BufferTaken = "buffer-taken", Conflict;
-    /// What an editor says is about another version of its text.
-    BufferStale = "buffer-stale", Refused;
     /// A text that an edit is to replace is not in the file.
     EditNotFound = "edit-not-found", Refused;
     /// A text that an edit is to replace is in the file more than once.
@@ -148,6 +142,12 @@ error_codes! {
     TooLarge = "too-large", Refused;
     /// A regular expression or glob that cannot be understood.
     BadPattern = "bad-pattern", Usage;
+    /// No editor has a file open.
+    NoSuchBuffer = "no-such-buffer", NotFound;
+    /// Another editor has the file open.
+    BufferTaken = "buffer-taken", Conflict;
+    /// What an editor says is about another version of its text.
+    BufferStale = "buffer-stale", Refused;
     /// Something that is in no changeset would be lost.
     InTheWay = "in-the-way", Refused;
     /// No operation is left to be taken back, or done again.

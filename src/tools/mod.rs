@@ -16,4 +16,4 @@ pub use buffers::{BufferConflict, BufferKey, Buffers, TextPatch};
 pub use edit::{EditError, TextEdit};
 pub use error::ToolError;
 pub use path::Places;
-pub use router::{ActiveFork, Routed, ToolContext, ToolRouter};
+pub use router::{ActiveBuffers, ActiveFork, Routed, ToolContext, ToolRouter};

@@ -36,11 +36,17 @@ use crate::workspace::{
 pub struct ToolContext<'a> {
     pub fork: Option<ActiveFork<'a>>,
     /// `None` where buffers are not active.
-    pub buffers: Option<&'a Buffers>,
-    /// Keeps what is written to buffers.
-    pub store: &'a Store,
+    pub buffers: Option<ActiveBuffers<'a>>,
     /// The main checkout, where there is one.
     pub checkout_dir: Option<&'a Path>,
+}
+
+/// Buffers that tools look at first.
+#[derive(Clone, Copy)]
+pub struct ActiveBuffers<'a> {
+    pub buffers: &'a Buffers,
+    /// Where what is written to them is kept.
+    pub store: &'a Store,
 }
 
 /// A fork that tools work in.
@@ -112,7 +118,7 @@ impl<'a> ToolRouter<'a> {
         let fork = self.context.fork.map(|active| active.name);
         self.context
             .buffers
-            .map_or_else(Vec::new, |buffers| buffers.of(fork))
+            .map_or_else(Vec::new, |active| active.buffers.of(fork))
     }
 
     /// Where shell commands run: the fork's place, else the main checkout.
@@ -139,8 +145,8 @@ impl<'a> ToolRouter<'a> {
         take: &mut dyn FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<Routed<FileRead>, E> {
         let key = self.file_key(path)?;
-        if let Some((buffers, key)) = self.buffer_at(key.as_ref())
-            && let Some(text) = buffers.read(key)
+        if let Some((active, key)) = self.buffer_at(key.as_ref())
+            && let Some(text) = active.buffers.read(key)
         {
             take(text.as_bytes())?;
             return Ok(Routed::Buffer(FileRead {
@@ -164,11 +170,11 @@ impl<'a> ToolRouter<'a> {
         content: NewContent<'_>,
     ) -> Result<Routed<Written>, ToolError> {
         let key = self.file_key(path)?;
-        if let Some((buffers, key)) = self.buffer_at(key.as_ref()) {
+        if let Some((active, key)) = self.buffer_at(key.as_ref()) {
             // Not before it is known that a buffer is there: a content may be as large as a disk.
             let text = || text_of(&key.path, content);
             let mut size = 0;
-            let written = buffers.write(self.context.store, key, |_| {
+            let written = active.buffers.write(active.store, key, |_| {
                 let text = text()?;
                 size = text.len() as u64;
                 Ok::<String, ToolError>(text)
@@ -210,9 +216,9 @@ impl<'a> ToolRouter<'a> {
             replaced = count;
             Ok::<String, ToolError>(text)
         };
-        if let Some((buffers, key)) = self.buffer_at(key.as_ref()) {
+        if let Some((active, key)) = self.buffer_at(key.as_ref()) {
             let mut size = 0;
-            let edited = buffers.write(self.context.store, key, |text| {
+            let edited = active.buffers.write(active.store, key, |text| {
                 let edited = edit(&key.path, text)?;
                 size = edited.len() as u64;
                 Ok::<String, ToolError>(edited)
@@ -312,7 +318,7 @@ impl<'a> ToolRouter<'a> {
                 fork: Some(active.name.clone()),
                 path,
             };
-            let text = self.context.buffers?.read(&key)?;
+            let text = self.context.buffers?.buffers.read(&key)?;
             Some((key.path, text))
         });
         let found = search::search(&active, &start, texts.collect(), options)?;
@@ -334,7 +340,7 @@ impl<'a> ToolRouter<'a> {
         }
     }
 
-    fn buffer_at<'k>(&self, key: Option<&'k BufferKey>) -> Option<(&'a Buffers, &'k BufferKey)> {
+    fn buffer_at<'k>(&self, key: Option<&'k BufferKey>) -> Option<(ActiveBuffers<'a>, &'k BufferKey)> {
         self.context.buffers.zip(key)
     }
 

@@ -101,6 +101,19 @@ pub struct RunOutput {
     pub tail: Vec<u8>,
 }
 
+impl RunOutput {
+    /// All of it as text, lossily decoded, with a line that says how much is left out.
+    pub fn text(&self) -> String {
+        let mut text = String::from_utf8_lossy(&self.head).into_owned();
+        if self.left_out > 0 {
+            let end = if text.ends_with('\n') { "" } else { "\n" };
+            text.push_str(&format!("{end}[{} bytes are left out here]\n", self.left_out));
+        }
+        text.push_str(&String::from_utf8_lossy(&self.tail));
+        text
+    }
+}
+
 /// What came of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunOutcome {
@@ -402,4 +415,171 @@ fn gather(
         let _ = tell.send(Event::Closed);
     }
     gathered
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(line: &str) -> RunSpec {
+        RunSpec {
+            command: RunCommand::Shell(line.into()),
+            dir: "/".into(),
+            env: vec![("TINE_FORK".into(), "demo".into())],
+            timeout: Some(Duration::from_secs(60)),
+            output_max: 1 << 20,
+        }
+    }
+
+    fn ran(line: &str) -> RunOutcome {
+        run(&spec(line), &Cancel::new()).unwrap()
+    }
+
+    /// The process whose number was printed.
+    fn pid_in(output: &RunOutput) -> u32 {
+        output.text().trim().parse().unwrap()
+    }
+
+    fn is_there(pid: u32) -> bool {
+        Path::new(&format!("/proc/{pid}")).exists()
+    }
+
+    /// One that was killed, and is not this process's to wait for, may take a moment.
+    #[track_caller]
+    fn assert_goes(pid: u32) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while is_there(pid) && !process::main_thread_has_ended(pid) {
+            assert!(Instant::now() < deadline, "{pid} is there");
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_command_tells_how_it_ended_and_what_it_printed() {
+        let outcome = ran("pwd; echo $TINE_FORK >&2; exit 3");
+        assert_eq!(outcome.end, RunEnd::Exit(3));
+        assert_eq!(
+            (outcome.stdout.text(), outcome.stderr.text()),
+            ("/\n".into(), "demo\n".into())
+        );
+        assert!(!outcome.goes_on);
+        assert_eq!(ran("kill -9 $$").end, RunEnd::Signal(9));
+        let words = RunSpec {
+            command: RunCommand::Words(vec!["printf".into(), "%s|".into(), "a b".into(), "$x".into()]),
+            ..spec("")
+        };
+        assert_eq!(run(&words, &Cancel::new()).unwrap().stdout.text(), "a b|$x|");
+        assert_eq!(ran("cat").end, RunEnd::Exit(0), "there is nothing to read");
+        let outcome = ran("echo $$");
+        assert!(!is_there(pid_in(&outcome.stdout)), "it was waited for");
+    }
+
+    #[test]
+    fn of_much_output_the_beginning_and_the_end_are_kept() {
+        let spec = RunSpec {
+            output_max: 10,
+            ..spec("seq 1 100000; echo end >&2")
+        };
+        let outcome = run(&spec, &Cancel::new()).unwrap();
+        assert_eq!(outcome.stdout.head, b"1\n2\n3");
+        assert_eq!(outcome.stdout.tail, b"0000\n");
+        let all = (1..=100_000)
+            .map(|n: u32| n.to_string().len() as u64 + 1)
+            .sum::<u64>();
+        assert_eq!(outcome.stdout.left_out, all - 10);
+        assert_eq!(
+            outcome.stdout.text(),
+            format!("1\n2\n3\n[{} bytes are left out here]\n0000\n", all - 10)
+        );
+        assert_eq!(
+            (outcome.stderr.text(), outcome.stderr.left_out),
+            ("end\n".into(), 0)
+        );
+        let nothing = RunSpec {
+            output_max: 0,
+            ..spec
+        };
+        let outcome = run(&nothing, &Cancel::new()).unwrap();
+        assert_eq!(outcome.stdout.left_out, all);
+    }
+
+    #[test]
+    fn when_its_time_is_over_all_that_it_started_ends() {
+        // A child that does not heed the wish, of a shell that waits for it.
+        let spec = RunSpec {
+            timeout: Some(Duration::from_millis(300)),
+            ..spec("sh -c 'trap \"\" TERM; echo $$; while :; do sleep 1000; done' & wait; wait")
+        };
+        let outcome = run(&spec, &Cancel::new()).unwrap();
+        assert_eq!(outcome.end, RunEnd::TimedOut);
+        assert_goes(pid_in(&outcome.stdout));
+        assert!(!outcome.goes_on, "its output is closed");
+    }
+
+    #[test]
+    fn who_is_asked_to_end_may_say_something_about_it() {
+        let spec = RunSpec {
+            timeout: Some(Duration::from_millis(300)),
+            ..spec("trap 'echo bye; exit 5' TERM; echo hi; while :; do sleep 0.01; done")
+        };
+        let outcome = run(&spec, &Cancel::new()).unwrap();
+        assert_eq!(outcome.end, RunEnd::TimedOut);
+        assert_eq!(outcome.stdout.text(), "hi\nbye\n");
+    }
+
+    #[test]
+    fn what_nobody_wants_any_more_ends() {
+        let cancel = Cancel::new();
+        let place = tempfile::tempdir().unwrap();
+        let begun = place.path().join("begun");
+        let spec = RunSpec {
+            timeout: None,
+            dir: place.path().to_owned(),
+            ..spec("echo $$; touch begun; sleep 1000")
+        };
+        let outcome = thread::scope(|scope| {
+            let running = scope.spawn(|| run(&spec, &cancel).unwrap());
+            while !begun.exists() {
+                thread::yield_now();
+            }
+            cancel.cancel();
+            running.join().unwrap()
+        });
+        assert_eq!(outcome.end, RunEnd::Cancelled);
+        assert!(!is_there(pid_in(&outcome.stdout)));
+        assert!(cancel.is_cancelled());
+        let outcome = run(&spec, &cancel).unwrap();
+        assert_eq!(outcome.end, RunEnd::Cancelled, "what begins later, too");
+    }
+
+    #[test]
+    fn what_goes_on_in_the_background_is_not_waited_for() {
+        let outcome = ran("sleep 1000 & echo $!");
+        assert_eq!(outcome.end, RunEnd::Exit(0));
+        assert!(outcome.goes_on);
+        let pid = pid_in(&outcome.stdout);
+        assert!(is_there(pid));
+        process::kill(pid).unwrap();
+        assert_goes(pid);
+    }
+
+    #[test]
+    fn a_command_that_cannot_be_run_says_why() {
+        let words = |words: &[&str]| {
+            let spec = RunSpec {
+                command: RunCommand::Words(words.iter().map(OsString::from).collect()),
+                ..spec("")
+            };
+            run(&spec, &Cancel::new()).unwrap_err()
+        };
+        assert!(matches!(words(&[]), RunError::Empty));
+        assert!(matches!(words(&["no-such-program"]), RunError::NotFound(_)));
+        assert!(matches!(words(&["/etc/passwd"]), RunError::NotExecutable { .. }));
+        let elsewhere = RunSpec {
+            dir: "/no/such/directory".into(),
+            ..spec("true")
+        };
+        let error = run(&elsewhere, &Cancel::new()).unwrap_err();
+        assert!(matches!(error, RunError::NoDirectory { .. }));
+    }
 }

@@ -77,11 +77,7 @@ pub fn search(
     texts: BTreeMap<RepoPath, String>,
     options: &SearchOptions,
 ) -> Result<SearchOutcome, ToolError> {
-    let matcher = RegexMatcherBuilder::new()
-        .case_insensitive(options.ignore_case)
-        .crlf(true)
-        .build(&options.pattern)
-        .map_err(|error| ToolError::Pattern(error.to_string()))?;
+    let matcher = matcher(&options.pattern, options.ignore_case)?;
     let walk = Walk {
         active,
         globs: Globs::parse(&options.globs)?,
@@ -106,6 +102,16 @@ pub fn search(
         }
     }
     Ok(outcome)
+}
+
+/// `^` and `$` are a line's beginning and end, however it ends.
+fn matcher(pattern: &str, ignore_case: bool) -> Result<RegexMatcher, ToolError> {
+    RegexMatcherBuilder::new()
+        .case_insensitive(ignore_case)
+        .multi_line(true)
+        .crlf(true)
+        .build(pattern)
+        .map_err(|error| ToolError::Pattern(error.to_string()))
 }
 
 /// Globs, read as a `.gitignore` that chooses and does not leave out.
@@ -379,7 +385,7 @@ mod tests {
     }
 
     fn lines(pattern: &str, bytes: &[u8]) -> Vec<(u64, String)> {
-        let matcher = RegexMatcherBuilder::new().crlf(true).build(pattern).unwrap();
+        let matcher = matcher(pattern, false).unwrap();
         let found = search_bytes(&path("f"), bytes, &matcher, 3).unwrap();
         found.into_iter().map(|line| (line.line, line.text)).collect()
     }
@@ -387,8 +393,8 @@ mod tests {
     #[test]
     fn lines_are_told_without_their_ends_and_long_ones_are_cut() {
         assert_eq!(
-            lines("b$", b"a b\r\nb c\nb"),
-            [(1, "a b".to_owned()), (3, "b".to_owned())]
+            lines("b$", b"a b\r\nb c\nc b\nb"),
+            [(1, "a b".to_owned()), (3, "c b".to_owned()), (4, "b".to_owned())]
         );
         assert_eq!(lines("x", &[b'x'; 2000])[0].1.len(), LINE_MAX);
         assert_eq!(lines("b", b"\xff b\n")[0].1, "\u{fffd} b");

@@ -3,6 +3,8 @@
 use std::fs;
 
 use serde_json::json;
+use tine::daemon::protocol::{ToolAnswer, ToolOperation};
+use tine::path::text::PathText;
 
 use super::{Agent, Editor};
 use crate::support::{TestRepo, Tine, require_fuse};
@@ -230,6 +232,8 @@ fn who_has_no_editor_is_told_so() {
     tine.ok(&["daemon", "start"]);
     tine.fails(4, &["buffer", "show", "a"]);
     tine.fails(4, &["buffer", "merge", "a"]);
-    let failed = Agent::of(&repo, None).merge("a").expect_err("nothing is open");
-    assert_eq!(failed.code.as_str(), "no-such-buffer");
+    let merged = Agent::of(&repo, None).call(ToolOperation::MergeBuffer {
+        path: PathText::Text("a".to_owned()),
+    });
+    assert!(matches!(merged, Ok(ToolAnswer::Passthrough)), "{merged:?}");
 }

@@ -1,8 +1,7 @@
 //! Agents' file tools: what is active is found out, the router decides and does it.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::buffers;
@@ -15,79 +14,63 @@ use crate::daemon::protocol::{
 use crate::daemon::slots::Daemon;
 use crate::daemon::transfer::{Arrived, Outgoing, Transfer};
 use crate::path::text::PathText;
-use crate::tools::buffers::BufferError;
 use crate::tools::search::SearchOptions;
-use crate::tools::{ActiveFork, Routed, ToolContext, ToolRouter};
+use crate::tools::{ActiveBuffers, ActiveFork, BufferKey, Routed, ToolContext, ToolRouter};
 use crate::workspace::{By, NewContent};
 
 /// Does what a tool asks, where that belongs.
 pub fn answer(daemon: &Arc<Daemon>, by: By<'_>, request: &ToolRequest) -> Response {
+    let context = ToolContext {
+        fork: None,
+        buffers: request.buffers.then_some(ActiveBuffers {
+            buffers: &daemon.buffers,
+            store: &daemon.store,
+        }),
+        checkout_dir: daemon.repository.main_checkout(),
+    };
     let operation = &request.operation;
-    let answer = match operation {
-        ToolOperation::MergeBuffer { path } => {
-            let key = with_router(
-                daemon,
-                request,
-                |router, _| Ok(router.file_key(&path.to_bytes())?),
-            )?;
-            let name = PathBuf::from(OsString::from_vec(path.to_bytes()));
-            // The editor is waited for without the fork's turn.
-            match key {
-                Some(key) if request.buffers => {
-                    ToolAnswer::Buffer(buffers::merge(daemon, &key, &name, None)?)
-                }
-                _ => return Err(BufferError::NoBuffer(name).into()),
-            }
-        }
-        operation => with_router(daemon, request, |router, is_mounted| {
-            let tools = Tools {
-                daemon,
-                by,
-                router,
-                is_mounted,
+    let answer = match &request.fork {
+        None => Tools::new(daemon, by, context, false).answer(operation)?,
+        Some(name) => {
+            let slot = daemon.slot(name);
+            let turn = daemon.turn(&slot)?;
+            let record = turn.record()?;
+            let fork = turn.open()?;
+            let active = ActiveFork {
+                name,
+                repository: &daemon.repository,
+                fork: &fork,
+                mount_dir: &record.mount_dir,
             };
-            tools.answer(operation)
-        })?,
+            let context = ToolContext {
+                fork: Some(active),
+                ..context
+            };
+            let is_mounted = turn.is_mounted();
+            let answer = Tools::new(daemon, by, context, is_mounted).answer(operation)?;
+            if !is_mounted && changes(operation) {
+                // What no mount keeps open is on the disk before this returns.
+                fork.workspace.sync()?;
+            }
+            answer
+        }
+    };
+    let answer = match answer {
+        Done::Answer(answer) => answer,
+        // The fork's turn is over: this waits for an editor, who may need it.
+        Done::Merges(key) => {
+            let name = key.path.as_path().to_owned();
+            ToolAnswer::Buffer(buffers::merge(daemon, &key, &name, None)?)
+        }
     };
     Ok(Answer::Tool(Box::new(answer)))
 }
 
-/// Gives `act` the router, and whether the fork is mounted, in the fork's turn.
-fn with_router<T>(
-    daemon: &Arc<Daemon>,
-    request: &ToolRequest,
-    act: impl FnOnce(ToolRouter<'_>, bool) -> Result<T, Failure>,
-) -> Result<T, Failure> {
-    let context = ToolContext {
-        fork: None,
-        buffers: request.buffers.then_some(&daemon.buffers),
-        store: &daemon.store,
-        checkout_dir: daemon.repository.main_checkout(),
-    };
-    let Some(name) = &request.fork else {
-        return act(ToolRouter::new(context), false);
-    };
-    let slot = daemon.slot(name);
-    let turn = daemon.turn(&slot)?;
-    let record = turn.record()?;
-    let fork = turn.open()?;
-    let active = ActiveFork {
-        name,
-        repository: &daemon.repository,
-        fork: &fork,
-        mount_dir: &record.mount_dir,
-    };
-    let context = ToolContext {
-        fork: Some(active),
-        ..context
-    };
-    let is_mounted = turn.is_mounted();
-    let done = act(ToolRouter::new(context), is_mounted)?;
-    if !is_mounted && changes(&request.operation) {
-        // What no mount keeps open is on the disk before this returns.
-        fork.workspace.sync()?;
-    }
-    Ok(done)
+/// What came of a call while it was the fork's turn.
+enum Done {
+    Answer(ToolAnswer),
+    /// A buffer that is to be merged.
+    Merges(BufferKey),
 }
 
 fn changes(operation: &ToolOperation) -> bool {
@@ -95,12 +78,12 @@ fn changes(operation: &ToolOperation) -> bool {
         ToolOperation::WriteFile { .. }
         | ToolOperation::EditFile { .. }
         | ToolOperation::DeleteFile { .. }
-        | ToolOperation::MoveFile { .. } => true,
+        | ToolOperation::MoveFile { .. }
+        | ToolOperation::MergeBuffer { .. } => true,
         ToolOperation::Context
         | ToolOperation::ReadFile { .. }
         | ToolOperation::ListDirectory { .. }
-        | ToolOperation::Search(_)
-        | ToolOperation::MergeBuffer { .. } => false,
+        | ToolOperation::Search(_) => false,
     }
 }
 
@@ -112,10 +95,19 @@ struct Tools<'a> {
     is_mounted: bool,
 }
 
-impl Tools<'_> {
-    fn answer(&self, operation: &ToolOperation) -> Result<ToolAnswer, Failure> {
+impl<'a> Tools<'a> {
+    fn new(daemon: &'a Daemon, by: By<'a>, context: ToolContext<'a>, is_mounted: bool) -> Tools<'a> {
+        Tools {
+            daemon,
+            by,
+            router: ToolRouter::new(context),
+            is_mounted,
+        }
+    }
+
+    fn answer(&self, operation: &ToolOperation) -> Result<Done, Failure> {
         let (by, router) = (self.by, &self.router);
-        Ok(match operation {
+        Ok(Done::Answer(match operation {
             ToolOperation::Context => ToolAnswer::Context(self.context()),
             ToolOperation::ReadFile { path } => self.read(path)?,
             ToolOperation::WriteFile { path, content } => self.write(path, content)?,
@@ -149,9 +141,15 @@ impl Tools<'_> {
                 },
             ),
             ToolOperation::Search(request) => self.search(request)?,
-            // It waits for an editor, and is no operation of the router's.
-            ToolOperation::MergeBuffer { .. } => ToolAnswer::Passthrough,
-        })
+            ToolOperation::MergeBuffer { path } => {
+                return Ok(
+                    match router.context().buffers.and(router.file_key(&path.to_bytes())?) {
+                        Some(key) => Done::Merges(key),
+                        None => Done::Answer(ToolAnswer::Passthrough),
+                    },
+                );
+            }
+        }))
     }
 
     fn context(&self) -> ToolContextShown {

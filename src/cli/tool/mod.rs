@@ -1,0 +1,165 @@
+//! `tine tool`: what agents' file tools do, for scripts and for tools in other languages.
+
+mod files;
+mod looking;
+mod running;
+
+use serde::Serialize;
+
+use self::files::{Delete, Edit, Move, Read, Write};
+use self::looking::{List, Search, Where};
+use self::running::Run;
+use super::context::{Connection, Context, only};
+use super::inside::command_line;
+use super::{Exit, SUCCESS};
+use crate::daemon::protocol::{Answer, Request, Route, ToolAnswer, ToolOperation, ToolRequest};
+use crate::daemon::{ErrorCode, ExitCode, Failure};
+use crate::workspace::ForkName;
+
+/// Do what an agent's file tools do
+///
+/// Each call goes to an open buffer of an editor at that path, else to the fork, else nowhere: then it says so, and ends with
+/// exit code 7, and whoever called does it alone (docs/tools.md). Paths are from the fork's root, or absolute in its mount or
+/// in the main checkout; none leads out of the fork. What is changed is an operation that `tine undo` takes back.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine tool --fork fix-parser read src/main.rs
+  tine tool edit src/main.rs --old 'let x = 1;' --new 'let x = 2;'
+  tine tool search 'fn \\w+_test' --glob '*.rs' --json
+  tine tool run --timeout 600 -- cargo test")]
+pub struct Tool {
+    /// The fork to work in [default: the one whose mount this is]
+    #[arg(long, global = true, value_name = "NAME", value_parser = name)]
+    pub fork: Option<ForkName>,
+
+    /// Leave open buffers of editors alone, and work with what is saved
+    #[arg(long, global = true)]
+    pub no_buffers: bool,
+
+    #[command(subcommand)]
+    pub action: Action,
+}
+
+fn name(word: &str) -> Result<ForkName, String> {
+    ForkName::parse(word).map_err(|error| error.to_string())
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Action {
+    Read(Read),
+    Write(Write),
+    Edit(Edit),
+    #[command(aliases = ["rm"])]
+    Delete(Delete),
+    #[command(aliases = ["mv"])]
+    Move(Move),
+    #[command(aliases = ["ls"])]
+    List(List),
+    Search(Search),
+    #[command(aliases = ["exec"])]
+    Run(Run),
+    #[command(name = "context")]
+    Where(Where),
+}
+
+pub fn run(verb: &Tool, context: &Context) -> Result<Exit, Failure> {
+    let mut caller = Caller::new(verb, context)?;
+    match &verb.action {
+        Action::Read(verb) => files::read(verb, &mut caller),
+        Action::Write(verb) => files::write(verb, &mut caller),
+        Action::Edit(verb) => files::edit(verb, &mut caller),
+        Action::Delete(verb) => files::delete(verb, &mut caller),
+        Action::Move(verb) => files::rename(verb, &mut caller),
+        Action::List(verb) => looking::list(verb, &mut caller),
+        Action::Search(verb) => looking::search(verb, &mut caller),
+        Action::Run(verb) => running::run(verb, &mut caller),
+        Action::Where(_) => looking::context(&mut caller),
+    }
+}
+
+/// Who calls a tool, and what is active then.
+struct Caller<'a> {
+    context: &'a Context,
+    /// `None` where the repository has no store: nothing is active, and nothing is started.
+    connection: Option<Connection>,
+    fork: Option<ForkName>,
+    has_buffers: bool,
+}
+
+impl<'a> Caller<'a> {
+    fn new(verb: &Tool, context: &'a Context) -> Result<Caller<'a>, Failure> {
+        let (connection, fork) = match &verb.fork {
+            Some(fork) => {
+                let (connection, fork) = context.connect_to_fork(Some(fork.as_str()))?;
+                (Some(connection), Some(fork))
+            }
+            None => match context.connect_to_forks()? {
+                Some(mut connection) => {
+                    let fork = context.fork_if_here(&mut connection)?;
+                    (Some(connection), fork)
+                }
+                None => (None, None),
+            },
+        };
+        Ok(Caller {
+            context,
+            connection,
+            fork,
+            has_buffers: !verb.no_buffers,
+        })
+    }
+
+    fn call(&mut self, operation: ToolOperation) -> Result<ToolAnswer, Failure> {
+        let Some(connection) = &mut self.connection else {
+            return Ok(ToolAnswer::Passthrough);
+        };
+        let request = Request::Tool(Box::new(ToolRequest {
+            fork: self.fork.clone(),
+            buffers: self.has_buffers,
+            operation,
+            command: command_line(),
+        }));
+        connection.ask(&request, only!(Answer::Tool(answer) => *answer))
+    }
+
+    /// Says that nothing was done, or that the answer is another tool's.
+    fn passed_through(&self, answer: ToolAnswer) -> Result<Exit, Failure> {
+        #[derive(Serialize)]
+        struct PassedThrough {
+            route: &'static str,
+        }
+        let ToolAnswer::Passthrough = answer else {
+            return Err(Failure::new(
+                ErrorCode::ProtocolMismatch,
+                "the daemon answered another tool's call",
+            )
+            .hint("`tine daemon stop` ends it, and the next command starts one of this version"));
+        };
+        let output = &self.context.output;
+        match output.is_json() {
+            true => output.json(&PassedThrough { route: "passthrough" })?,
+            false => output.note(
+                "no fork is active here, and no buffer is open there: nothing was done. `--fork NAME` names a fork",
+            ),
+        }
+        Ok(ExitCode::Nothing.code())
+    }
+
+    /// Prints `value` as JSON, or `text`.
+    fn print(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<Exit, Failure> {
+        match self.context.output.is_json() {
+            true => self.context.output.json(value)?,
+            false => self.context.output.text(&text())?,
+        }
+        Ok(SUCCESS)
+    }
+}
+
+/// Where it was done, where that is not the fork's own file.
+fn in_buffer(route: Route) -> &'static str {
+    match route {
+        Route::Buffer => " in the open buffer",
+        Route::Fork => "",
+    }
+}
