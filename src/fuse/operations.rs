@@ -333,9 +333,13 @@ impl Operations {
             if let Some(overlay) = &self.overlay {
                 overlay.check_rename(workspace, caller, [name, new_name])?;
             }
-            self.changing_names(&[(parent, name), (new_parent, new_name)], || {
+            let renamed = self.changing_names(&[(parent, name), (new_parent, new_name)], || {
                 Ok(workspace.rename(caller, parent, name, new_parent, new_name, mode)?)
-            })
+            });
+            if let Some(overlay) = self.overlay.as_ref().filter(|_| !haste::was_refused()) {
+                overlay.came_back(caller);
+            }
+            renamed
         })
     }
 

@@ -77,9 +77,9 @@ impl Overlay {
         Errno::ESTALE
     }
 
-    /// Whether the thread had to begin again, and has.
-    pub(super) fn came_back(&self, caller: Caller) -> bool {
-        self.beginners.lock().remove(&caller.thread).is_some()
+    /// The thread has begun again.
+    pub(super) fn came_back(&self, caller: Caller) {
+        self.beginners.lock().remove(&caller.thread);
     }
 
     fn begins_again(&self, caller: Caller) -> bool {
@@ -88,7 +88,8 @@ impl Overlay {
         since.is_some_and(|since| since.elapsed() < PATIENCE)
     }
 
-    /// What the kernel moves it goes on to remember: at a name that is shown it must not.
+    /// What the kernel moves it goes on to remember: at a name that is shown it must not. When it is moved the thread has come
+    /// back.
     pub(super) fn check_rename(
         &self,
         workspace: &Workspace,
@@ -97,7 +98,7 @@ impl Overlay {
     ) -> Result<(), Errno> {
         let is_shown = names.iter().any(|name| workspace.is_name_shown(name));
         // Whom the kernel cannot name to us cannot be told from others like it.
-        match is_shown && caller.thread != 0 && !self.came_back(caller) {
+        match is_shown && caller.thread != 0 && !self.begins_again(caller) {
             true => Err(self.begin_again(caller)),
             false => Ok(()),
         }

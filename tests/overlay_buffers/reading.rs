@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use super::support::{require_fuse, require_program};
+use super::support::{require_fuse, require_program, require_root};
 use super::{SAVED, TYPED, assert_read, end, output_of, overlaid, repo, type_text};
 
 const MAP: &str = "import mmap, sys\n\
@@ -292,4 +292,30 @@ fn nothing_is_shown_after_another_mount_until_it_is_told() {
     assert_read(&fork, "notes.txt", "again\n");
     fork.reopen();
     assert_read(&fork, "notes.txt", SAVED);
+}
+
+#[test]
+fn texts_are_shown_where_the_kernel_reads_large_files_by_itself() {
+    require_fuse!();
+    require_root!("have the kernel read files by itself");
+    let repo = repo();
+    let mut fork = super::TestFork::with(&repo, "one", |options| {
+        options.settings.overlay_buffers = true;
+        options.settings.profile = tine::workspace::MountProfile::LargeFiles;
+    });
+    fork.mount();
+    let large = "saved, and large\n".repeat(50_000);
+    fs::write(fork.path().join("notes.txt"), &large).unwrap();
+    let reader = File::open(fork.path().join("notes.txt")).unwrap();
+    for text in [TYPED, "", &"typed\n".repeat(300_000)] {
+        type_text(&fork, "notes.txt", text);
+        assert_read(&fork, "notes.txt", text);
+        fs::write(fork.path().join("notes.txt"), &large).unwrap();
+        assert_eq!(super::saved(&fork, "notes.txt"), large);
+    }
+    end(&fork, "notes.txt");
+    assert_read(&fork, "notes.txt", &large);
+    let mut begun = [0; 5];
+    reader.read_exact_at(&mut begun, 0).unwrap();
+    assert_eq!(&begun, b"saved");
 }
