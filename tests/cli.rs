@@ -72,7 +72,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 80] = [
+const VERBS: [&[&str]; 84] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -141,6 +141,10 @@ const VERBS: [&[&str]; 80] = [
     &["undo", "x"],
     &["redo", "x"],
     &["op", "log", "x"],
+    &["buffer", "list"],
+    &["buffer", "show", "f"],
+    &["buffer", "merge", "f"],
+    &["buffer", "serve"],
     &["tool", "read", "p"],
     &["tool", "write", "p"],
     &["tool", "edit", "p", "--old", "a", "--new", "b"],

@@ -168,17 +168,20 @@ apply = function(state, event)
     local is_last = last >= vim.api.nvim_buf_line_count(buf)
     if is_empty(buf) then last = -1 end
     vim.api.nvim_buf_set_lines(buf, first, last, false, lines)
-    if is_last and vim.bo[buf].endofline ~= has_end then
-      vim.bo[buf].endofline, vim.bo[buf].fixendofline = has_end, false
-    end
+    if is_last then vim.bo[buf].endofline = has_end end
   end
   break_undo(buf)
   state.applying = false
   state.conflicts = nil
   step(state, { buffer = 'applied' })
   if was_saved and option('tine_save', true) then
-    local write = function() vim.cmd('silent noautocmd update') end
-    if pcall(vim.api.nvim_buf_call, buf, write) then saved(state) end
+    -- A last line without an end stays one.
+    local fixes = vim.bo[buf].fixendofline
+    state.applying, vim.bo[buf].fixendofline = true, false
+    local is_written = pcall(vim.api.nvim_buf_call, buf, function() vim.cmd('silent noautocmd update') end)
+    vim.bo[buf].fixendofline = fixes
+    state.applying = false
+    if is_written then saved(state) end
   end
 end
 
@@ -324,9 +327,28 @@ vim.api.nvim_create_autocmd('BufWritePost', {
   callback = function(args)
     local state = M.buffers[args.buf]
     if not state then return M.attach(args.buf) end
+    -- The file has an end that the buffer had not.
+    if vim.bo[args.buf].fixendofline then
+      state.applying, vim.bo[args.buf].endofline = true, true
+      state.applying = false
+    end
     -- All of it: should the daemon ever have had another text, it has this one now.
     if state.version then step(state, { buffer = 'change', text = text_of(args.buf, 0, -1) }) end
     saved(state)
+  end,
+})
+-- What the file will hold changes by these, too.
+vim.api.nvim_create_autocmd('OptionSet', {
+  group = group,
+  pattern = { 'endofline', 'fileformat' },
+  callback = function()
+    local state = M.buffers[vim.api.nvim_get_current_buf()]
+    if not state or state.applying then return end
+    if not state.version then
+      state.is_dirty, state.is_saved = true, false
+    else
+      step(state, { buffer = 'change', text = text_of(state.buf, 0, -1) })
+    end
   end,
 })
 vim.api.nvim_create_autocmd('BufFilePost', {

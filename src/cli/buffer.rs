@@ -47,9 +47,9 @@ Example:
   tine buffer list --json")]
 pub struct List {}
 
-/// Show what a person and an agent have of an open file, where that differs
+/// Show what a person and an agent have of an open file
 ///
-/// With --json it has both texts whole.
+/// Where that differs and excludes each other, line by line. With --json it has both texts whole.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Example:

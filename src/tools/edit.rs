@@ -249,7 +249,7 @@ mod tests {
     fn lines_that_end_in_cr_lf_stay_so() {
         let text = "one\r\ntwo\r\nthree\r\n";
         let lf = edit("one\ntwo\n", "1\n2\n2b\n");
-        assert_eq!(edited(text, &[lf.clone()]).0, "1\r\n2\r\n2b\r\nthree\r\n");
+        assert_eq!(edited(text, &[lf]).0, "1\r\n2\r\n2b\r\nthree\r\n");
         let crlf = edit("one\r\ntwo\r\n", "1\r\n2\r\n2b\r\n");
         assert_eq!(edited(text, &[crlf]).0, "1\r\n2\r\n2b\r\nthree\r\n");
         assert_eq!(

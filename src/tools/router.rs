@@ -382,7 +382,7 @@ impl ActiveFork<'_> {
 }
 
 /// The key of a file in the main checkout at `dir`, symlinks followed; `None` for what is elsewhere, or nowhere.
-fn in_checkout(dir: &Path, path: &[u8]) -> Option<BufferKey> {
+pub fn in_checkout(dir: &Path, path: &[u8]) -> Option<BufferKey> {
     let real_dir = dir.canonicalize().ok()?;
     let path = Path::new(OsStr::from_bytes(path));
     let named = match path.is_absolute() {

@@ -220,7 +220,7 @@ impl Workspace {
         path: &RepoPath,
         ino: Ino,
         max_bytes: u64,
-        edit: &mut dyn FnMut(&[u8]) -> Result<Vec<u8>, E>,
+        edit: &mut impl FnMut(&[u8]) -> Result<Vec<u8>, E>,
     ) -> Result<Option<Written>, E> {
         let at = || OperationError::at(path);
         match self.getattr(ino).map_err(at())?.kind {

@@ -3,7 +3,6 @@
 mod keeping;
 
 use std::cell::Cell;
-use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,8 +16,9 @@ use crate::daemon::protocol::{
 };
 use crate::daemon::slots::Daemon;
 use crate::path::RepoPath;
-use crate::tools::BufferKey;
 use crate::tools::buffers::{BufferError, BufferEvent, BufferSide, BufferState};
+use crate::tools::path::beneath;
+use crate::tools::{BufferKey, router};
 use crate::workspace::{Last, OperationError};
 
 /// The longest wait for events.
@@ -207,20 +207,12 @@ fn locate(daemon: &Arc<Daemon>, path: &Path) -> Result<BufferKey, Failure> {
     if let Some(key) = in_fork(daemon, path, &refused)? {
         return Ok(key);
     }
-    let real = real_path(path)?;
-    if let Some(key) = in_fork(daemon, &real, &refused)? {
-        return Ok(key);
+    let checkout = daemon.repository.main_checkout();
+    let in_checkout = checkout.and_then(|dir| router::in_checkout(dir, path.as_os_str().as_bytes()));
+    match in_checkout {
+        Some(key) => checked(key, &refused),
+        None => Err(refused("it is neither in a mount nor in the main checkout")),
     }
-    let checkout = daemon.repository.checkout_dir();
-    let checkout = checkout.canonicalize().unwrap_or_else(|_| checkout.to_owned());
-    let beneath = real
-        .strip_prefix(&checkout)
-        .map_err(|_| refused("it is neither in a mount nor in the main checkout"))?;
-    let key = BufferKey {
-        fork: None,
-        path: RepoPath::parse(beneath.as_os_str().as_bytes())?,
-    };
-    checked(key, &refused)
 }
 
 /// The file in a fork's mount. The mount itself is not touched.
@@ -232,18 +224,18 @@ fn in_fork(
     let (records, _) = daemon.store.records();
     let found = records
         .into_iter()
-        .find_map(|record| Some((record.name, path.strip_prefix(&record.mount_dir).ok()?.to_owned())));
-    let Some((name, beneath)) = found else {
+        .find_map(|record| Some((record.name, beneath(&record.mount_dir, path)?)));
+    let Some((name, path)) = found else {
         return Ok(None);
     };
-    let beneath = RepoPath::parse(beneath.as_os_str().as_bytes())?;
+    let path = RepoPath::parse(path.as_os_str().as_bytes())?;
     let slot = daemon.slot(&name);
     // A request that takes long must not hold up who types.
     let fork = match slot.open_fork() {
         Some(fork) => fork,
         None => daemon.turn(&slot)?.open_existing()?,
     };
-    let path = match fork.workspace.follow(&beneath, Last::Follow) {
+    let path = match fork.workspace.follow(&path, Last::Follow) {
         Ok(path) => path,
         Err(OperationError::LeadsOut(_)) => return Err(refused("a symbolic link leads out of the fork")),
         Err(error) => return Err(error.into()),
@@ -265,22 +257,5 @@ fn checked(key: BufferKey, refused: &impl Fn(&str) -> Failure) -> Result<BufferK
     match key.path.is_in_dot_git() {
         true => Err(refused("it is git's")),
         false => Ok(key),
-    }
-}
-
-/// The path without symlinks; the file itself need not be there.
-fn real_path(path: &Path) -> Result<PathBuf, Failure> {
-    match path.canonicalize() {
-        Ok(real) => return Ok(real),
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(Failure::io("look at", path, &error)),
-    }
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Ok(path.to_owned());
-    };
-    match parent.canonicalize() {
-        Ok(parent) => Ok(parent.join(name)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(path.to_owned()),
-        Err(error) => Err(Failure::io("look at", parent, &error)),
     }
 }

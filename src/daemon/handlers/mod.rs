@@ -187,8 +187,5 @@ fn by(peer: PeerCredentials, command: &str) -> By<'_> {
 }
 
 fn signers(author: Option<Identity>, committer: Option<Identity>) -> Signers {
-    Signers {
-        author: author,
-        committer: committer,
-    }
+    Signers { author, committer }
 }

@@ -16,7 +16,7 @@ use crate::tools::BufferKey;
 use crate::tools::buffers;
 use crate::tools::buffers::kept::{self, AgentRecord};
 use crate::workspace::store::Shelf;
-use crate::workspace::{By, Caller, Fork, FsError, NewContent, PutOptions};
+use crate::workspace::{By, Caller, Fork, FsError, NewContent, OperationError, PutOptions};
 
 /// What the log of operations says.
 const COMMAND: &str = "tine buffer: an agent's text, whose buffer was closed";
@@ -125,7 +125,19 @@ fn bring(daemon: &Daemon, turn: Option<&Turn<'_>>, id: u64) -> Result<(), Failur
             bring_into(&InFork(&fork), &record)?;
             fork.workspace.sync()?;
         }
-        None => bring_into(&InCheckout(daemon.repository.checkout_dir()), &record)?,
+        None => {
+            let checkout = daemon.repository.main_checkout().ok_or_else(|| {
+                Failure::new(
+                    ErrorCode::NoSuchPath,
+                    "the repository has no main checkout any more",
+                )
+                .hint(format!(
+                    "`git worktree list` shows what it has; the text is in {}",
+                    daemon.store.dir().display()
+                ))
+            })?;
+            bring_into(&InCheckout(checkout), &record)?;
+        }
     }
     daemon.store.remove_document(Shelf::Buffers, id, None)?;
     Ok(())
@@ -199,7 +211,7 @@ impl Files for InFork<'_> {
         }
     }
 
-    fn put(&self, path: &RepoPath, _before: Option<&[u8]>, content: &[u8]) -> Result<bool, Failure> {
+    fn put(&self, path: &RepoPath, before: Option<&[u8]>, content: &[u8]) -> Result<bool, Failure> {
         let attrs = self.0.workspace.base_attrs();
         let by = By {
             caller: Caller::new(attrs.uid, attrs.gid),
@@ -209,10 +221,33 @@ impl Files for InFork<'_> {
             parents: true,
             executable: false,
         };
-        self.0
-            .workspace
-            .put_file(by, path, NewContent::Bytes(content), options)?;
-        Ok(true)
+        let workspace = &self.0.workspace;
+        let Some(before) = before else {
+            workspace.put_file(by, path, NewContent::Bytes(content), options)?;
+            return Ok(true);
+        };
+        let edited = workspace.edit_file(by, path, u64::MAX, |now| match now == before {
+            true => Ok(content.to_vec()),
+            false => Err(Unput::MovedOn),
+        });
+        match edited {
+            Ok(_) => Ok(true),
+            Err(Unput::MovedOn) => Ok(false),
+            Err(Unput::Operation(error)) => Err(error.into()),
+        }
+    }
+}
+
+/// Why a file was not replaced.
+enum Unput {
+    /// It does not hold any more what it held.
+    MovedOn,
+    Operation(OperationError),
+}
+
+impl From<OperationError> for Unput {
+    fn from(error: OperationError) -> Unput {
+        Unput::Operation(error)
     }
 }
 
