@@ -457,6 +457,24 @@ fn regression_a_file_of_the_base_that_is_open_stays_what_it_is_when_its_fork_is_
 }
 
 #[test]
+fn regression_a_file_that_is_open_is_known_when_its_fork_goes_back_to_before_a_reset() {
+    use family::FamilyOp;
+    set_umask();
+    let ops = [
+        FamilyOp::On(0, Op::Link(Pick::Existing(6), Pick::In(136, 0))),
+        FamilyOp::On(0, Op::Commit),
+        FamilyOp::On(0, Op::WriteText(Pick::Existing(7), 128)),
+        FamilyOp::Reset(56),
+        FamilyOp::Child(219),
+        FamilyOp::ChildOf(248, 140),
+        FamilyOp::Open(21, 18),
+        FamilyOp::ChildOf(42, 164),
+        FamilyOp::Restore(196, 13),
+    ];
+    family::case(&ops);
+}
+
+#[test]
 fn regression_a_file_that_is_open_and_goes_back_to_its_old_name_stays_what_it_is() {
     set_umask();
     let renamed = Op::Rename(Pick::Existing(118), Pick::In(3, 6), 56);

@@ -142,7 +142,8 @@ impl Member {
     fn stands_on(&mut self, what: &str, kept: &Kept) {
         let past = std::mem::replace(&mut self.reference, kept.reference.clone());
         self.reference.forget_numbers_below(past.made());
-        if self.era != kept.era {
+        let is_another_era = self.era != kept.era;
+        if is_another_era {
             self.nodes = kept.nodes.clone();
             self.era = kept.era;
         }
@@ -174,6 +175,27 @@ impl Member {
             self.name,
             differences(&kept.sight, &sight)
         );
+        if is_another_era {
+            self.find_open_nodes(what);
+        }
+    }
+
+    /// The reference of another era numbers its nodes in another way: those that are the same still are known by where they
+    /// stand now.
+    fn find_open_nodes(&mut self, what: &str) {
+        let sight = self.subject.sight();
+        for opened in &mut self.opened {
+            if let Holds::Node(node) = &mut opened.held {
+                let (path, _) = sight
+                    .iter()
+                    .find(|(_, seen)| seen.node == opened.ino.0)
+                    .unwrap_or_else(|| panic!("{what}: {:?} has no name", opened.ino));
+                let mut paths = self.reference.paths().into_iter();
+                let place = paths.find(|known| known.join(&b'/') == *path);
+                let place = place.unwrap_or_else(|| panic!("{what}: the reference has no such path"));
+                *node = self.reference.node_at(&place).expect("it was listed");
+            }
+        }
     }
 }
 
@@ -534,23 +556,6 @@ impl<'r> Family<'r> {
             era,
         };
         member.stands_on(what, &kept);
-        // The new reference numbers its nodes anew: those that are the same still are known by where they stand now.
-        let sight = member.subject.sight();
-        for opened in &mut member.opened {
-            if let Holds::Node(node) = &mut opened.held {
-                let (path, _) = sight
-                    .iter()
-                    .find(|(_, seen)| seen.node == opened.ino.0)
-                    .unwrap_or_else(|| panic!("{what}: {:?} has no name", opened.ino));
-                let place = member
-                    .reference
-                    .paths()
-                    .into_iter()
-                    .find(|known| known.join(&b'/') == *path);
-                let place = place.unwrap_or_else(|| panic!("{what}: the reference has no such path"));
-                *node = member.reference.node_at(&place).expect("it was listed");
-            }
-        }
         if let Some(name) = name {
             member.snapshots.push(Kept { name, ..before });
         }
