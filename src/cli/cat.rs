@@ -9,9 +9,9 @@ use super::context::{Context, only};
 use super::inside::{Inside, store_dir};
 use super::{Exit, SUCCESS};
 use crate::change::resolver::Content;
+use crate::daemon::Failure;
 use crate::daemon::protocol::{Answer, FileLine, Request};
-use crate::daemon::transfer::Arrived;
-use crate::daemon::{ErrorCode, Failure};
+use crate::daemon::transfer::unread;
 use crate::path::text::PathText;
 use crate::workspace::ForkName;
 
@@ -59,37 +59,23 @@ pub fn run(verb: &Cat, context: &Context) -> Result<Exit, Failure> {
         &request,
         only!(Answer::Contents { files, contents } => (files, contents)),
     )?;
-    let mut input: Box<dyn Read> = match contents.take(&store_dir(context)?)? {
-        Arrived::Bytes(bytes) => Box::new(std::io::Cursor::new(bytes)),
-        Arrived::File(file) => Box::new(file),
-    };
+    let arrived = contents.take(&store_dir(context)?)?;
     let output = &context.output;
     if !output.is_json() {
-        let mut buffer = vec![0; 256 << 10];
-        loop {
-            let count = input.read(&mut buffer).map_err(unread)?;
-            if count == 0 {
-                return Ok(SUCCESS);
-            }
-            output.bytes(&buffer[..count])?;
-        }
+        output.arrived(arrived)?;
+        return Ok(SUCCESS);
     }
+    let mut input = arrived.into_reader();
     let mut told = Vec::with_capacity(files.len());
     for file in files {
         let mut bytes = Vec::new();
         (&mut input)
             .take(file.size)
             .read_to_end(&mut bytes)
-            .map_err(unread)?;
+            .map_err(|error| unread(&error))?;
         let content = bytes.into();
         told.push(FileContent { file, content });
     }
     output.json(&Contents { fork, files: told })?;
     Ok(SUCCESS)
-}
-
-fn unread(error: std::io::Error) -> Failure {
-    Failure::new(ErrorCode::Io, "the content could not be read")
-        .cause(error.to_string())
-        .hint("try again")
 }

@@ -3,7 +3,7 @@
 //! A reader that goes away (`tine list | head -1`) is no failure: what was to be done is done by then.
 
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write};
+use std::io::{IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::attr::Timestamp;
 use crate::daemon::protocol::PointInfo;
+use crate::daemon::transfer::{Arrived, unread};
 use crate::daemon::{ErrorCode, Failure};
 use crate::path::text::PathText;
 
@@ -155,6 +156,18 @@ impl Output {
         let mut line = dir.as_os_str().as_bytes().to_vec();
         line.push(b'\n');
         self.bytes(&line)
+    }
+
+    /// Prints what has arrived, as it is read.
+    pub fn arrived(&self, arrived: Arrived) -> Result<(), Failure> {
+        let mut input = arrived.into_reader();
+        let mut buffer = vec![0; 256 << 10];
+        loop {
+            match input.read(&mut buffer).map_err(|error| unread(&error))? {
+                0 => return Ok(()),
+                count => self.bytes(buffer.get(..count).unwrap_or_default())?,
+            }
+        }
     }
 
     /// Prints `text`, which ends with its own newline.

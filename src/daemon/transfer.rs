@@ -2,7 +2,7 @@
 //! store, which whoever is to have it takes away.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Cursor, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,6 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use super::failure::{ErrorCode, Failure};
+use crate::workspace::NewContent;
 
 /// More bytes than these go by a file.
 const INLINE_MAX: usize = 256 << 10;
@@ -37,6 +38,43 @@ pub enum Arrived {
     Bytes(Vec<u8>),
     /// Nobody else has it.
     File(File),
+}
+
+impl Arrived {
+    /// All of it, piece by piece.
+    pub fn into_reader(self) -> Box<dyn Read> {
+        match self {
+            Arrived::Bytes(bytes) => Box::new(Cursor::new(bytes)),
+            Arrived::File(file) => Box::new(file),
+        }
+    }
+
+    /// All of it, in memory.
+    pub fn into_bytes(self) -> Result<Vec<u8>, Failure> {
+        match self {
+            Arrived::Bytes(bytes) => Ok(bytes),
+            Arrived::File(mut file) => {
+                let mut bytes = Vec::new();
+                file.read_to_end(&mut bytes).map_err(|error| unread(&error))?;
+                Ok(bytes)
+            }
+        }
+    }
+
+    /// What becomes a file's content.
+    pub fn content(&self) -> NewContent<'_> {
+        match self {
+            Arrived::Bytes(bytes) => NewContent::Bytes(bytes),
+            Arrived::File(file) => NewContent::File(file),
+        }
+    }
+}
+
+/// What has arrived cannot be read.
+pub fn unread(error: &io::Error) -> Failure {
+    Failure::new(ErrorCode::Io, "the content could not be read")
+        .cause(error.to_string())
+        .hint("try again")
 }
 
 /// Gathers what is to be sent. What is dropped before it was sent leaves nothing behind.

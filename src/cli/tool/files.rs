@@ -14,7 +14,6 @@ use crate::cli::failures;
 use crate::cli::inside::{sent_content, shown, store_dir};
 use crate::cli::output::counted;
 use crate::daemon::protocol::{Route, ToolAnswer, ToolOperation};
-use crate::daemon::transfer::Arrived;
 use crate::daemon::{ErrorCode, Failure};
 use crate::path::text::PathText;
 use crate::tools::TextEdit;
@@ -144,42 +143,16 @@ pub fn read(verb: &Read, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
     else {
         return caller.passed_through(answer);
     };
-    let unread = |error: std::io::Error| {
-        Failure::new(ErrorCode::Io, "the content could not be read")
-            .cause(error.to_string())
-            .hint("try again")
-    };
     let output = &caller.context.output;
-    match content.take(&store_dir(caller.context)?)? {
-        Arrived::Bytes(bytes) if output.is_json() => output.json(&Shown {
+    let arrived = content.take(&store_dir(caller.context)?)?;
+    match output.is_json() {
+        true => output.json(&Shown {
             route,
             path,
             size,
-            content: bytes.into(),
+            content: arrived.into_bytes()?.into(),
         })?,
-        Arrived::Bytes(bytes) => output.bytes(&bytes)?,
-        Arrived::File(mut file) => {
-            let mut bytes = Vec::new();
-            if output.is_json() {
-                file.read_to_end(&mut bytes).map_err(unread)?;
-                let content = bytes.into();
-                output.json(&Shown {
-                    route,
-                    path,
-                    size,
-                    content,
-                })?;
-                return Ok(crate::cli::SUCCESS);
-            }
-            bytes.resize(256 << 10, 0);
-            loop {
-                let count = file.read(&mut bytes).map_err(unread)?;
-                if count == 0 {
-                    break;
-                }
-                output.bytes(bytes.get(..count).unwrap_or_default())?;
-            }
-        }
+        false => output.arrived(arrived)?,
     }
     Ok(crate::cli::SUCCESS)
 }

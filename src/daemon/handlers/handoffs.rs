@@ -1,6 +1,5 @@
 //! Handoffs: finished work of forks, made durable, shown, imported and deleted.
 
-use std::io::{Cursor, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -18,7 +17,6 @@ use crate::daemon::protocol::{
     ImportHandoff, PatchLine, Response,
 };
 use crate::daemon::slots::{Daemon, Turn};
-use crate::daemon::transfer::Arrived;
 use crate::daemon::{handoffs, report};
 use crate::git::{ObjectId, Repository};
 use crate::workspace::store::Shelf;
@@ -238,10 +236,7 @@ fn show(daemon: &Daemon, id: u64) -> Result<HandoffShown, Failure> {
 }
 
 fn import(daemon: &Arc<Daemon>, request: ImportHandoff) -> Result<HandoffInfo, Failure> {
-    let mut input: Box<dyn Read> = match request.content.take(daemon.store.dir())? {
-        Arrived::Bytes(bytes) => Box::new(Cursor::new(bytes)),
-        Arrived::File(file) => Box::new(file),
-    };
+    let mut input = request.content.take(daemon.store.dir())?.into_reader();
     let to = named_parent(daemon, request.to.as_deref())?;
     let record = HandoffRecord::import(&mut input, request.from, to, &daemon.store)?;
     Ok(info(daemon, record))

@@ -8,10 +8,10 @@ use crate::daemon::protocol::{
     Answer, FileLine, MovedLine, NodeKind, NodeLine, Response, WriteRequest, WrittenLine,
 };
 use crate::daemon::slots::Daemon;
-use crate::daemon::transfer::{Arrived, Outgoing};
+use crate::daemon::transfer::Outgoing;
 use crate::path::RepoPath;
 use crate::path::text::PathText;
-use crate::workspace::{By, ForkName, Last, MoveOptions, NewContent, PathNode, PutOptions, Workspace};
+use crate::workspace::{By, ForkName, Last, MoveOptions, PathNode, PutOptions, Workspace};
 
 pub fn stat(daemon: &Arc<Daemon>, name: &ForkName, path: &PathText) -> Response {
     let path = parse(path)?;
@@ -64,11 +64,7 @@ pub fn write(daemon: &Arc<Daemon>, by: By<'_>, request: &WriteRequest) -> Respon
     changing(daemon, &request.fork, |workspace| {
         // Not before it is this request's turn: who is sent to the next daemon still has it.
         let arrived = request.content.take(daemon.store.dir())?;
-        let content = match &arrived {
-            Arrived::Bytes(bytes) => NewContent::Bytes(bytes),
-            Arrived::File(file) => NewContent::File(file),
-        };
-        let written = workspace.put_file(by, &path, content, options)?;
+        let written = workspace.put_file(by, &path, arrived.content(), options)?;
         Ok(Answer::Written(WrittenLine {
             fork: request.fork.clone(),
             path: (&written.path).into(),

@@ -12,11 +12,11 @@ use crate::daemon::protocol::{
     ToolRequest,
 };
 use crate::daemon::slots::Daemon;
-use crate::daemon::transfer::{Arrived, Outgoing, Transfer};
+use crate::daemon::transfer::{Outgoing, Transfer};
 use crate::path::text::PathText;
 use crate::tools::search::SearchOptions;
 use crate::tools::{ActiveBuffers, ActiveFork, BufferKey, Routed, ToolContext, ToolRouter};
-use crate::workspace::{By, NewContent};
+use crate::workspace::By;
 
 /// Does what a tool asks, where that belongs.
 pub fn answer(daemon: &Arc<Daemon>, by: By<'_>, request: &ToolRequest) -> Response {
@@ -187,11 +187,9 @@ impl<'a> Tools<'a> {
             return Ok(ToolAnswer::Passthrough);
         }
         let arrived = content.take(self.daemon.store.dir())?;
-        let content = match &arrived {
-            Arrived::Bytes(bytes) => NewContent::Bytes(bytes),
-            Arrived::File(file) => NewContent::File(file),
-        };
-        let written = self.router.write_file(self.by, &path.to_bytes(), content)?;
+        let written = self
+            .router
+            .write_file(self.by, &path.to_bytes(), arrived.content())?;
         Ok(routed(written, |route, written| ToolAnswer::Written {
             route,
             path: (&written.path).into(),

@@ -1,7 +1,5 @@
 //! Files of the active fork, and of open buffers.
 
-use std::io::Read;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +11,7 @@ use super::forks::unexpected;
 use crate::cli::inside::{kind_letter, shown as shown_path};
 use crate::cli::output::{counted, human_size, quoted};
 use crate::daemon::protocol::{NodeKind, Route, SearchRequest, ToolAnswer, ToolOperation};
-use crate::daemon::transfer::{Arrived, Outgoing, Transfer};
+use crate::daemon::transfer::{Outgoing, Transfer};
 use crate::daemon::{ErrorCode, Failure};
 use crate::path::text::PathText;
 use crate::tools::{BufferConflict, TextEdit};
@@ -48,19 +46,7 @@ pub fn read_bytes(session: &Session, path: &str) -> Result<(Route, PathText, Vec
     match session.route(operation, command(ReadFile::NAME, path))? {
         ToolAnswer::File {
             route, path, content, ..
-        } => {
-            let bytes = match content.take(session.store_dir())? {
-                Arrived::Bytes(bytes) => bytes,
-                Arrived::File(mut file) => {
-                    let mut bytes = Vec::new();
-                    file.read_to_end(&mut bytes).map_err(|error| {
-                        Failure::new(ErrorCode::Io, "the content could not be read").cause(error.to_string())
-                    })?;
-                    bytes
-                }
-            };
-            Ok((route, path, bytes))
-        }
+        } => Ok((route, path, content.take(session.store_dir())?.into_bytes()?)),
         _ => Err(unexpected()),
     }
 }
