@@ -308,14 +308,6 @@ impl Connection {
         request: &Request,
         take: impl FnOnce(Answer) -> Option<T>,
     ) -> Result<T, Failure> {
-        take(self.client.call(request)?).ok_or_else(|| unexpected(request))
+        take(self.client.call(request)?).ok_or_else(|| Failure::unexpected_answer(&format!("{request:?}")))
     }
-}
-
-fn unexpected(request: &Request) -> Failure {
-    Failure::new(
-        ErrorCode::ProtocolMismatch,
-        format!("the daemon answered {request:?} with something else"),
-    )
-    .hint("the daemon may be of another version: `tine daemon stop` ends it, and the next command starts this one")
 }

@@ -71,16 +71,6 @@ pub fn change_text(change: &ChangeLine, output: &Output) -> String {
         ChangeKindText::Deleted => Tone::Bad,
         ChangeKindText::Modified | ChangeKindText::TypeChanged => Tone::Careful,
     };
-    let letter = output.paint(tone, letter(change.kind));
+    let letter = output.paint(tone, change.kind.letter());
     format!("{letter} {}\n", quoted(&change.path))
-}
-
-/// git's letter for a kind of change.
-fn letter(kind: ChangeKindText) -> &'static str {
-    match kind {
-        ChangeKindText::Added => "A",
-        ChangeKindText::Modified => "M",
-        ChangeKindText::Deleted => "D",
-        ChangeKindText::TypeChanged => "T",
-    }
 }

@@ -243,6 +243,15 @@ impl Failure {
         }
     }
 
+    /// The daemon answered what was asked, in words, with something that is no answer to it.
+    pub fn unexpected_answer(asked: &str) -> Failure {
+        Failure::new(
+            ErrorCode::ProtocolMismatch,
+            format!("the daemon answered {asked} with something else"),
+        )
+        .hint("the daemon may be of another version: `tine daemon stop` ends it, and the next command starts this one")
+    }
+
     /// Adds what lay beneath.
     pub fn cause(mut self, cause: impl Into<String>) -> Failure {
         self.causes.push(one_line(cause.into()));

@@ -10,15 +10,12 @@ use super::GitError;
 /// The oldest git that will do.
 pub const MINIMUM_VERSION: (u32, u32) = (2, 45);
 
-/// What `git rev-parse --local-env-vars` lists: variables that bind a process to one repository. `GIT_ATTR_SOURCE` is
-/// not among them, but replaces a tree's attributes just the same.
-const LOCAL_VARIABLES: [&str; 16] = [
+/// What `git rev-parse --local-env-vars` lists, but for those of the configuration: variables that bind a process to one
+/// repository. `GIT_ATTR_SOURCE` is not among them, but replaces a tree's attributes just the same.
+pub const PLACE_VARIABLES: [&str; 13] = [
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_ATTR_SOURCE",
     "GIT_COMMON_DIR",
-    "GIT_CONFIG",
-    "GIT_CONFIG_COUNT",
-    "GIT_CONFIG_PARAMETERS",
     "GIT_DIR",
     "GIT_GRAFT_FILE",
     "GIT_IMPLICIT_WORK_TREE",
@@ -62,13 +59,21 @@ fn parse_version(version: &str) -> Option<(u32, u32)> {
 pub fn command(dir: &Path) -> Command {
     let mut command = Command::new("git");
     command.current_dir(dir).env("GIT_TERMINAL_PROMPT", "0");
-    for variable in LOCAL_VARIABLES {
+    for variable in SETTING_VARIABLES {
         command.env_remove(variable);
     }
+    without_places(&mut command);
     command
 }
 
-/// What of the [`LOCAL_VARIABLES`] holds settings and no place: git itself hands these on to other repositories.
+fn without_places(command: &mut Command) {
+    command.env_remove("GIT_CONFIG");
+    for variable in PLACE_VARIABLES {
+        command.env_remove(variable);
+    }
+}
+
+/// What holds settings and no place: git itself hands these on to other repositories.
 const SETTING_VARIABLES: [&str; 2] = ["GIT_CONFIG_COUNT", "GIT_CONFIG_PARAMETERS"];
 
 /// As [`command`], for who talks to a remote in the process of the user: git may ask that user for a password, and what the
@@ -76,11 +81,7 @@ const SETTING_VARIABLES: [&str; 2] = ["GIT_CONFIG_COUNT", "GIT_CONFIG_PARAMETERS
 pub fn command_of_user(dir: &Path) -> Command {
     let mut command = Command::new("git");
     command.current_dir(dir).env("LANGUAGE", "en");
-    for variable in LOCAL_VARIABLES {
-        if !SETTING_VARIABLES.contains(&variable) {
-            command.env_remove(variable);
-        }
-    }
+    without_places(&mut command);
     command
 }
 
@@ -218,6 +219,8 @@ pub fn failed(command: &Command, finished: &Finished) -> GitError {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     #[test]
@@ -240,8 +243,10 @@ mod tests {
             b"",
         )
         .unwrap();
+        let git = command(Path::new("/"));
         for variable in String::from_utf8(listed).unwrap().lines() {
-            assert!(LOCAL_VARIABLES.contains(&variable), "{variable}");
+            let is_cleared = |(name, value): (&OsStr, Option<&OsStr>)| name == variable && value.is_none();
+            assert!(git.get_envs().any(is_cleared), "{variable}");
         }
     }
 

@@ -45,15 +45,7 @@ impl ChangedPaths {
         let mut text: String = self
             .paths
             .iter()
-            .map(|change| {
-                let letter = match change.kind {
-                    ChangeKindText::Added => 'A',
-                    ChangeKindText::Modified => 'M',
-                    ChangeKindText::Deleted => 'D',
-                    ChangeKindText::TypeChanged => 'T',
-                };
-                format!("{letter} {}\n", quoted(&change.path))
-            })
+            .map(|change| format!("{} {}\n", change.kind.letter(), quoted(&change.path)))
             .collect();
         let left = self.total - self.paths.len();
         if left > 0 {

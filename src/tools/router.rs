@@ -130,7 +130,7 @@ impl<'a> ToolRouter<'a> {
     }
 
     /// What shell commands have in their environment beside what they inherit; what they must not have is
-    /// [`run::GIT_VARIABLES`].
+    /// [`run::git_variables`].
     pub fn command_env(&self) -> Vec<(&'static str, PathBuf)> {
         match &self.context.fork {
             Some(active) => run::fork_env(active.name, active.mount_dir),

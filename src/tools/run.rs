@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use thiserror::Error;
 
+use crate::git::program::PLACE_VARIABLES;
 use crate::sys::process;
 use crate::workspace::ForkName;
 
@@ -31,25 +32,12 @@ const KILL_PATIENCE: Duration = Duration::from_secs(5);
 /// Pipes are read in pieces of this many bytes.
 const CHUNK: usize = 64 << 10;
 
-/// git's variables that say which repository, index or objects to use (`git rev-parse --local-env-vars` without those
-/// that carry configuration): a command in a fork must not have them.
-pub const GIT_VARIABLES: &[&str] = &[
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_ATTR_SOURCE",
-    "GIT_COMMON_DIR",
-    "GIT_DIR",
-    "GIT_GRAFT_FILE",
-    "GIT_IMPLICIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_INTERNAL_SUPER_PREFIX",
-    "GIT_NAMESPACE",
-    "GIT_NO_REPLACE_OBJECTS",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_PREFIX",
-    "GIT_REPLACE_REF_BASE",
-    "GIT_SHALLOW_FILE",
-    "GIT_WORK_TREE",
-];
+/// git's variables that say which repository, index or objects to use: a command in a fork must not have them.
+pub fn git_variables() -> impl Iterator<Item = &'static str> {
+    PLACE_VARIABLES
+        .into_iter()
+        .chain(["GIT_INTERNAL_SUPER_PREFIX", "GIT_NAMESPACE"])
+}
 
 /// What a command has in its environment in a fork whose root is seen at `root`.
 pub fn fork_env(name: &ForkName, root: &Path) -> Vec<(&'static str, PathBuf)> {
@@ -73,7 +61,7 @@ pub enum RunCommand {
 pub struct RunSpec {
     pub command: RunCommand,
     pub dir: PathBuf,
-    /// Beside what this process has, without [`GIT_VARIABLES`].
+    /// Beside what this process has, without [`git_variables`].
     pub env: Vec<(OsString, OsString)>,
     /// `None`: as long as it takes.
     pub timeout: Option<Duration>,
@@ -322,7 +310,7 @@ fn spawn(spec: &RunSpec) -> Result<Child, RunError> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0);
-    for variable in GIT_VARIABLES {
+    for variable in git_variables() {
         command.env_remove(variable);
     }
     command.spawn().map_err(|source| {

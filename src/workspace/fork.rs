@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +57,13 @@ impl ForkName {
 impl fmt::Display for ForkName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+impl FromStr for ForkName {
+    type Err = StoreError;
+    fn from_str(name: &str) -> Result<ForkName, StoreError> {
+        ForkName::parse(name)
     }
 }
 

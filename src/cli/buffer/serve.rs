@@ -171,20 +171,9 @@ impl Link {
         let Some(mut client) = Client::connect(&self.common_dir)? else {
             return Ok(false);
         };
-        let answer = client.call(&Request::Buffer(Box::new(BufferRequest::Attach)))?;
-        let session = match answer {
-            Answer::Buffer(answer) => match *answer {
-                BufferAnswer::Attached { session } => Some(session),
-                _ => None,
-            },
-            _ => None,
+        let BufferAnswer::Attached { session } = asked(&mut client, BufferRequest::Attach)? else {
+            return Err(unexpected());
         };
-        let session = session.ok_or_else(|| {
-            Failure::new(
-                ErrorCode::ProtocolMismatch,
-                "the daemon answered with something else",
-            )
-        })?;
         state.attached = Some(Attached { client, session });
         state.times += 1;
         // While it is locked: before any event of that session.
@@ -202,19 +191,14 @@ impl Link {
             self.attach(Start::Yes)?;
             return Err(lost());
         };
-        match link.client.call(&Request::Buffer(Box::new(request))) {
-            Ok(Answer::Buffer(answer)) => Ok(*answer),
-            Ok(_) => Err(Failure::new(
-                ErrorCode::ProtocolMismatch,
-                "the daemon answered with something else",
-            )),
+        match asked(&mut link.client, request) {
             Err(failure) if failure.code == ErrorCode::DaemonUnreachable => {
                 state.attached = None;
                 drop(state);
                 self.attach(Start::Yes)?;
                 Err(lost())
             }
-            Err(failure) => Err(failure),
+            answer => answer,
         }
     }
 
@@ -228,6 +212,17 @@ impl Link {
             log::debug!("nobody reads: {error}");
         }
     }
+}
+
+fn asked(client: &mut Client, request: BufferRequest) -> Result<BufferAnswer, Failure> {
+    match client.call(&Request::Buffer(Box::new(request)))? {
+        Answer::Buffer(answer) => Ok(*answer),
+        _ => Err(unexpected()),
+    }
+}
+
+fn unexpected() -> Failure {
+    Failure::unexpected_answer("an editor")
 }
 
 fn lost() -> Failure {
@@ -273,15 +268,12 @@ fn events_of(link: &Link, session: u64) -> Result<(), Failure> {
             session,
             wait_ms: WAIT_MS,
         };
-        let answer = client.call(&Request::Buffer(Box::new(request)))?;
-        let Answer::Buffer(answer) = answer else {
-            continue;
+        let BufferAnswer::Events { events } = asked(&mut client, request)? else {
+            return Err(unexpected());
         };
-        if let BufferAnswer::Events { events } = *answer {
-            for event in &events {
-                if print(&Line::Event(event)).is_err() {
-                    return Ok(());
-                }
+        for event in &events {
+            if print(&Line::Event(event)).is_err() {
+                return Ok(());
             }
         }
     }

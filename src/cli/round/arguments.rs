@@ -22,7 +22,7 @@ Examples:
   tine round clean")]
 pub struct Round {
     /// The session that is meant
-    #[arg(long, global = true, value_name = "NAME", default_value = "default", value_parser = name)]
+    #[arg(long, global = true, value_name = "NAME", default_value = "default")]
     pub session: ForkName,
 
     /// The session of a directory that is in no git repository: one of tine's own is made for it, and `finish` brings the
@@ -32,10 +32,6 @@ pub struct Round {
 
     #[command(subcommand)]
     pub action: Action,
-}
-
-fn name(word: &str) -> Result<ForkName, String> {
-    ForkName::parse(word).map_err(|error| error.to_string())
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -66,11 +62,11 @@ Examples:
   tine round start --agents a,b --no-git notes    a directory without git")]
 pub struct Start {
     /// The agents, in their order [default: those of the round before]
-    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = name)]
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub agents: Vec<ForkName>,
 
     /// What others are to know them by, one for each agent [default: the branch's suffix]
-    #[arg(long, value_name = "X,Y", value_delimiter = ',', value_parser = name)]
+    #[arg(long, value_name = "X,Y", value_delimiter = ',')]
     pub labels: Vec<ForkName>,
 
     /// The revision to begin at [default: HEAD]
@@ -78,7 +74,7 @@ pub struct Start {
     pub from: Option<String>,
 
     /// Begin at what an agent has finished
-    #[arg(long, value_name = "A", value_parser = name, conflicts_with = "from")]
+    #[arg(long, value_name = "A", conflicts_with = "from")]
     pub from_agent: Option<ForkName>,
 
     /// The number of the round: where it is under way already it is told, and no other is begun
@@ -109,11 +105,11 @@ Examples:
   tine round finish --agent coder --label alpha")]
 pub struct Finish {
     /// The agent, or the presenter [default: all]
-    #[arg(long, value_name = "A", value_parser = name)]
+    #[arg(long, value_name = "A")]
     pub agent: Option<ForkName>,
 
     /// What others are to know it by [default: the branch's suffix]
-    #[arg(long, value_name = "LABEL", value_parser = name, requires = "agent")]
+    #[arg(long, value_name = "LABEL", requires = "agent")]
     pub label: Option<ForkName>,
 
     /// Cut off programs that use the forks
@@ -133,7 +129,7 @@ Examples:
   tine round show --for coder --prompt")]
 pub struct Show {
     /// As this agent may see it
-    #[arg(long = "for", value_name = "A", value_parser = name)]
+    #[arg(long = "for", value_name = "A")]
     pub reader: Option<ForkName>,
 
     /// As a short text for a prompt
@@ -149,11 +145,11 @@ Examples:
   tine round diff planner coder --stat")]
 pub struct Diff {
     /// The agent whose work it leads from
-    #[arg(value_name = "A", value_parser = name)]
+    #[arg(value_name = "A")]
     pub a: ForkName,
 
     /// The agent whose work it leads to
-    #[arg(value_name = "B", value_parser = name)]
+    #[arg(value_name = "B")]
     pub b: ForkName,
 
     #[command(flatten)]
@@ -170,7 +166,7 @@ Examples:
   tine round compare --agents planner,coder --json")]
 pub struct Compare {
     /// Only these
-    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = name)]
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub agents: Vec<ForkName>,
 }
 
@@ -184,11 +180,11 @@ Examples:
   tine round present --winner coder --label release")]
 pub struct Present {
     /// Whose work it is
-    #[arg(long, value_name = "A", value_parser = name)]
+    #[arg(long, value_name = "A")]
     pub winner: ForkName,
 
     /// The fork's name
-    #[arg(long, value_name = "NAME", value_parser = name, default_value = "presenter")]
+    #[arg(long, value_name = "NAME", default_value = "presenter")]
     pub label: ForkName,
 }
 
@@ -204,7 +200,7 @@ Examples:
   tine round merge --into main --resolver scripts/resolvers/model --auto-commit")]
 pub struct Merge {
     /// Whose, in this order [default: all, in the session's]
-    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = name)]
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub agents: Vec<ForkName>,
 
     /// The fork or branch to merge into
@@ -254,7 +250,7 @@ Examples:
   tine exec \"$TINE_FORK\" --attempt -- make test")]
 pub struct Attempt {
     /// The agent
-    #[arg(long, value_name = "A", value_parser = name)]
+    #[arg(long, value_name = "A")]
     pub agent: ForkName,
 
     /// How many it may make in a round

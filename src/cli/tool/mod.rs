@@ -30,7 +30,7 @@ Examples:
   tine tool run --timeout 600 -- cargo test")]
 pub struct Tool {
     /// The fork to work in [default: the one whose mount this is]
-    #[arg(long, global = true, value_name = "NAME", value_parser = name)]
+    #[arg(long, global = true, value_name = "NAME")]
     pub fork: Option<ForkName>,
 
     /// Leave open buffers of editors alone, and work with what is saved
@@ -39,10 +39,6 @@ pub struct Tool {
 
     #[command(subcommand)]
     pub action: Action,
-}
-
-fn name(word: &str) -> Result<ForkName, String> {
-    ForkName::parse(word).map_err(|error| error.to_string())
 }
 
 #[derive(Debug, clap::Subcommand)]

@@ -108,6 +108,18 @@ pub enum ChangeKindText {
     TypeChanged,
 }
 
+impl ChangeKindText {
+    /// git's letter for it.
+    pub fn letter(self) -> &'static str {
+        match self {
+            ChangeKindText::Added => "A",
+            ChangeKindText::Modified => "M",
+            ChangeKindText::Deleted => "D",
+            ChangeKindText::TypeChanged => "T",
+        }
+    }
+}
+
 impl From<ChangeKind> for ChangeKindText {
     fn from(kind: ChangeKind) -> ChangeKindText {
         match kind {

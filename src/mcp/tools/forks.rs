@@ -7,6 +7,7 @@ use super::super::call::Call;
 use super::super::session::{ForkWish, Session};
 use super::super::shown::ForkShown;
 use super::super::tool::{Hints, Told, Tool};
+use super::unexpected;
 use crate::cli::output::quoted;
 use crate::daemon::protocol::{ToolAnswer, ToolOperation};
 use crate::daemon::{ErrorCode, Failure};
@@ -178,13 +179,4 @@ impl Tool for ListForks {
         };
         Ok(Told::new(shown, text))
     }
-}
-
-/// The router has answered something else than it was asked.
-pub fn unexpected() -> Failure {
-    Failure::new(
-        ErrorCode::ProtocolMismatch,
-        "the daemon answered a tool with something else",
-    )
-    .hint("the daemon may be of another version: `tine daemon stop` ends it, and the next command starts this one")
 }

@@ -11,6 +11,7 @@ pub mod work;
 use std::sync::LazyLock;
 
 use super::tool::Entry;
+use crate::daemon::Failure;
 
 static ALL: LazyLock<Vec<Entry>> = LazyLock::new(|| {
     vec![
@@ -54,6 +55,11 @@ pub fn all() -> &'static [Entry] {
 /// The tool called `name`.
 pub fn find(name: &str) -> Option<&'static Entry> {
     ALL.iter().find(|entry| entry.line.name == name)
+}
+
+/// The router has answered something else than it was asked.
+fn unexpected() -> Failure {
+    Failure::unexpected_answer("a tool")
 }
 
 /// An operation's name in the log of operations.

@@ -236,7 +236,7 @@ impl Tool for CommitReview {
         match answer {
             Answer::Merge(merged) => told(&context, *merged),
             Answer::Sequenced(done) => told_update(&context, *done),
-            _ => Err(super::forks::unexpected()),
+            _ => Err(super::unexpected()),
         }
     }
 }

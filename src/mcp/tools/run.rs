@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::super::call::{Call, cancelled};
 use super::super::session::Session;
 use super::super::tool::{Hints, MAX_TEXT, Told, Tool};
-use super::forks::unexpected;
+use super::unexpected;
 use crate::cli::output::one_line;
 use crate::daemon::Failure;
 use crate::daemon::protocol::{ToolAnswer, ToolOperation};
