@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::slots::{Daemon, Slot};
 use crate::fuse;
 use crate::tools::BufferKey;
-use crate::workspace::{ForkName, Workspace};
+use crate::workspace::Workspace;
 
 /// What is shown, beside the buffers themselves.
 #[derive(Default)]
@@ -40,7 +40,7 @@ pub fn show_all(daemon: &Daemon, slot: &Slot) {
     };
     let editors = daemon.overlays.editors.lock();
     workspace.set_editors(processes(&editors));
-    for key in keys_of(daemon, &slot.name) {
+    for key in daemon.buffers.of(Some(&slot.name)) {
         show(daemon, &workspace, &key);
     }
 }
@@ -77,15 +77,6 @@ fn shown_in(slot: &Slot) -> Option<Arc<Workspace>> {
     let shows = slot.mount_settings()?.overlay_buffers;
     let fork = slot.open_fork().filter(|_| shows)?;
     Some(fork.workspace.clone())
-}
-
-fn keys_of(daemon: &Daemon, fork: &ForkName) -> Vec<BufferKey> {
-    let paths = daemon.buffers.of(Some(fork)).into_iter();
-    let key = |path| BufferKey {
-        fork: Some(fork.clone()),
-        path,
-    };
-    paths.map(key).collect()
 }
 
 /// Shows the text of a buffer as it is now, unless the file has it.

@@ -30,6 +30,7 @@ use serde::{Deserialize, Serialize};
 use self::buffer::{Buffer, Favored, Progress};
 use self::kept::AgentRecord;
 use crate::path::RepoPath;
+use crate::path::text::host_path;
 use crate::workspace::store::Shelf;
 use crate::workspace::{ForkName, Store, StoreError};
 
@@ -94,31 +95,37 @@ pub enum BufferSide {
     Both,
 }
 
-/// What an editor is told without having asked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What an editor is told without having asked. A file is called as the editor calls it, absolute.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
 pub enum BufferEvent {
-    /// The text of that version is to have these patches.
+    /// The text of that version, and no other one, is to have these patches.
     Edit {
-        name: PathBuf,
+        #[serde(with = "host_path")]
+        path: PathBuf,
         version: u64,
         patches: Vec<TextPatch>,
     },
-    /// What an agent wrote does not fit to the text of that version.
+    /// What an agent wrote does not fit to the text of that version. Both are kept.
     Conflict {
-        name: PathBuf,
+        #[serde(with = "host_path")]
+        path: PathBuf,
         version: u64,
         conflicts: Vec<BufferConflict>,
     },
     /// The buffer is not open any more: its fork was unmounted or deleted.
-    Closed { name: PathBuf },
+    Closed {
+        #[serde(with = "host_path")]
+        path: PathBuf,
+    },
 }
 
 impl BufferEvent {
-    fn name(&self) -> &Path {
+    fn path(&self) -> &Path {
         match self {
-            BufferEvent::Edit { name, .. }
-            | BufferEvent::Conflict { name, .. }
-            | BufferEvent::Closed { name } => name,
+            BufferEvent::Edit { path, .. }
+            | BufferEvent::Conflict { path, .. }
+            | BufferEvent::Closed { path } => path,
         }
     }
 }
@@ -220,17 +227,17 @@ impl State {
         let Some(open) = self.open.get_mut(key) else {
             return;
         };
-        let name = open.name.clone();
+        let path = open.name.clone();
         let version = open.buffer.version();
         let event = match open.buffer.progress() {
             Progress::Nothing => return,
             Progress::Offer(patches) => BufferEvent::Edit {
-                name,
+                path,
                 version,
                 patches,
             },
             Progress::Conflict(conflicts) => BufferEvent::Conflict {
-                name,
+                path,
                 version,
                 conflicts,
             },
@@ -241,7 +248,7 @@ impl State {
     /// Puts an event in the place of one about the same buffer that nobody was told yet.
     fn tell(&mut self, session: u64, event: BufferEvent) {
         if let Some(events) = self.sessions.get_mut(&session) {
-            events.retain(|earlier| earlier.name() != event.name());
+            events.retain(|earlier| earlier.path() != event.path());
             events.push_back(event);
         }
     }
@@ -293,10 +300,10 @@ impl Buffers {
     }
 
     /// Buffers of the fork, or of the main checkout.
-    pub fn of(&self, fork: Option<&ForkName>) -> Vec<RepoPath> {
+    pub fn of(&self, fork: Option<&ForkName>) -> Vec<BufferKey> {
         let state = self.state.lock();
         let keys = state.open.keys().filter(|key| key.fork.as_ref() == fork);
-        keys.map(|key| key.path.clone()).collect()
+        keys.cloned().collect()
     }
 
     /// What the person has in the editor, where a buffer is open.
@@ -459,7 +466,7 @@ impl Buffers {
         }
         let open = state.open.remove(key)?;
         if let Some(events) = state.sessions.get_mut(&session) {
-            events.retain(|event| event.name() != open.name);
+            events.retain(|event| event.path() != open.name);
         }
         drop(state);
         self.announce(key);
@@ -470,7 +477,7 @@ impl Buffers {
     pub fn end(&self, key: &BufferKey) -> Option<u64> {
         let mut state = self.state.lock();
         let open = state.open.remove(key)?;
-        state.tell(open.session, BufferEvent::Closed { name: open.name });
+        state.tell(open.session, BufferEvent::Closed { path: open.name });
         drop(state);
         self.announce(key);
         open.record
@@ -551,7 +558,7 @@ impl Buffers {
                 // Told again, too, where the editor may have missed it.
                 let patches = open.buffer.offer(side);
                 let event = BufferEvent::Edit {
-                    name: open.name.clone(),
+                    path: open.name.clone(),
                     version: open.buffer.version(),
                     patches: patches.clone(),
                 };

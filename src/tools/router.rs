@@ -113,8 +113,8 @@ impl<'a> ToolRouter<'a> {
         !self.buffers().is_empty()
     }
 
-    /// The paths of buffers that are open where tools work, if buffers are active.
-    pub fn buffers(&self) -> Vec<RepoPath> {
+    /// The buffers that are open where tools work, if buffers are active.
+    pub fn buffers(&self) -> Vec<BufferKey> {
         let fork = self.context.fork.map(|active| active.name);
         self.context
             .buffers
@@ -313,11 +313,7 @@ impl<'a> ToolRouter<'a> {
             Some(path) => self.path(&active, path)?,
             None => RepoPath::root(),
         };
-        let texts = self.buffers().into_iter().filter_map(|path| {
-            let key = BufferKey {
-                fork: Some(active.name.clone()),
-                path,
-            };
+        let texts = self.buffers().into_iter().filter_map(|key| {
             let text = self.context.buffers?.buffers.read(&key)?;
             Some((key.path, text))
         });

@@ -16,8 +16,9 @@ use serde_json::Value;
 use super::super::context::Context;
 use super::super::output::FailureBody;
 use super::super::{Exit, SUCCESS};
-use crate::daemon::protocol::{Answer, BufferAnswer, BufferRequest, EditorEvent, Request};
+use crate::daemon::protocol::{Answer, BufferAnswer, BufferRequest, Request};
 use crate::daemon::{Client, ErrorCode, Failure};
+use crate::tools::buffers::BufferEvent;
 
 /// How long one question for events takes at most.
 const WAIT_MS: u64 = 20_000;
@@ -34,7 +35,7 @@ const MAX_LINE_BYTES: usize = 12 << 20;
 enum Line<'a> {
     Answer { id: &'a Value, ok: &'a BufferAnswer },
     Failure { id: &'a Value, error: FailureBody<'a> },
-    Event(&'a EditorEvent),
+    Event(&'a BufferEvent),
     Own(OwnEvent),
 }
 

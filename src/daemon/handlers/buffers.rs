@@ -13,11 +13,11 @@ pub use keeping::{end_in, recover};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::overlay;
 use crate::daemon::protocol::{
-    Answer, BufferAnswer, BufferInfo, BufferMerged, BufferRequest, BufferShown, EditorEvent, Response,
+    Answer, BufferAnswer, BufferInfo, BufferMerged, BufferRequest, BufferShown, Response,
 };
 use crate::daemon::slots::Daemon;
 use crate::path::RepoPath;
-use crate::tools::buffers::{BufferError, BufferEvent, BufferSide, BufferState};
+use crate::tools::buffers::{BufferError, BufferSide, BufferState};
 use crate::tools::path::beneath;
 use crate::tools::{BufferKey, router};
 use crate::workspace::{Last, OperationError};
@@ -100,9 +100,7 @@ pub fn answer(daemon: &Arc<Daemon>, editor: &Editor<'_>, request: BufferRequest)
             let deadline = Instant::now() + Duration::from_millis(wait_ms).min(MAX_WAIT);
             let events = buffers.events(session, deadline, || daemon.refuse_if_stopping().is_ok())?;
             daemon.refuse_if_stopping()?;
-            BufferAnswer::Events {
-                events: events.into_iter().map(event).collect(),
-            }
+            BufferAnswer::Events { events }
         }
         BufferRequest::List => BufferAnswer::Buffers {
             buffers: buffers.states().into_iter().map(info).collect(),
@@ -175,30 +173,6 @@ fn info(state: BufferState) -> BufferInfo {
         forked: state.agent.is_some(),
         conflicted: !state.conflicts.is_empty(),
         unsaved_merge: state.unsaved_merge,
-    }
-}
-
-fn event(event: BufferEvent) -> EditorEvent {
-    match event {
-        BufferEvent::Edit {
-            name,
-            version,
-            patches,
-        } => EditorEvent::Edit {
-            path: name,
-            version,
-            patches,
-        },
-        BufferEvent::Conflict {
-            name,
-            version,
-            conflicts,
-        } => EditorEvent::Conflict {
-            path: name,
-            version,
-            conflicts,
-        },
-        BufferEvent::Closed { name } => EditorEvent::Closed { path: name },
     }
 }
 

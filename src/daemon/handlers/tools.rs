@@ -159,7 +159,12 @@ impl<'a> Tools<'a> {
             fork: context.fork.map(|active| active.name.clone()),
             working_dir: self.router.working_dir().map(path),
             mounted: self.is_mounted,
-            buffers: self.router.buffers().iter().map(Into::into).collect(),
+            buffers: self
+                .router
+                .buffers()
+                .iter()
+                .map(|key| (&key.path).into())
+                .collect(),
             environment: self
                 .router
                 .command_env()

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::BufferMerged;
 use crate::path::text::{PathText, host_path};
-use crate::tools::buffers::{BufferSide, NewText};
-use crate::tools::{BufferConflict, TextPatch};
+use crate::tools::BufferConflict;
+use crate::tools::buffers::{BufferEvent, BufferSide, NewText};
 use crate::workspace::ForkName;
 
 /// What an editor asks, and who looks at its buffers. Paths are absolute, as the editor has them: in a fork's mount or in the main
@@ -90,38 +90,13 @@ pub enum BufferAnswer {
         path: PathBuf,
     },
     Events {
-        events: Vec<EditorEvent>,
+        events: Vec<BufferEvent>,
     },
     Buffers {
         buffers: Vec<BufferInfo>,
     },
     Buffer(Box<BufferShown>),
     Merged(BufferMerged),
-}
-
-/// What an editor is told without having asked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "kebab-case")]
-pub enum EditorEvent {
-    /// To be made in the text of that version, and in no other one; then [`BufferRequest::Applied`].
-    Edit {
-        #[serde(with = "host_path")]
-        path: PathBuf,
-        version: u64,
-        patches: Vec<TextPatch>,
-    },
-    /// What an agent wrote does not fit the text of that version. Both are kept.
-    Conflict {
-        #[serde(with = "host_path")]
-        path: PathBuf,
-        version: u64,
-        conflicts: Vec<BufferConflict>,
-    },
-    /// The buffer is not open any more: its fork was unmounted or deleted.
-    Closed {
-        #[serde(with = "host_path")]
-        path: PathBuf,
-    },
 }
 
 /// An open buffer.

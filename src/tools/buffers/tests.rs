@@ -630,7 +630,7 @@ fn each_buffer_is_told_of_by_its_own_name() {
     let told: Vec<PathBuf> = place
         .events()
         .iter()
-        .map(|event| event.name().to_owned())
+        .map(|event| event.path().to_owned())
         .collect();
     assert_eq!(told, [name().to_owned(), second]);
     assert_eq!(place.records().len(), 2);

@@ -55,11 +55,7 @@ pub(super) fn leave(daemon: &Arc<Daemon>, session: u64) {
 /// Ends all buffers of a fork, whose files go with its mount.
 pub fn end_in(turn: &Turn<'_>) -> Result<(), Failure> {
     let daemon = turn.daemon;
-    for path in daemon.buffers.of(Some(turn.name())) {
-        let key = BufferKey {
-            fork: Some(turn.name().clone()),
-            path,
-        };
+    for key in daemon.buffers.of(Some(turn.name())) {
         if let Some(record) = daemon.buffers.end(&key) {
             bring(daemon, Some(turn), record)?;
         }
