@@ -1,8 +1,10 @@
 //! The tools, in the order in which they are listed.
 
+mod buffers;
 pub mod files;
 mod forks;
 mod history;
+mod looking;
 mod merging;
 mod reviews;
 mod run;
@@ -12,6 +14,7 @@ use std::sync::LazyLock;
 
 use super::tool::Entry;
 use crate::daemon::Failure;
+use crate::path::text::PathText;
 
 static ALL: LazyLock<Vec<Entry>> = LazyLock::new(|| {
     vec![
@@ -24,10 +27,10 @@ static ALL: LazyLock<Vec<Entry>> = LazyLock::new(|| {
         Entry::of::<files::EditFile>(),
         Entry::of::<files::DeleteFile>(),
         Entry::of::<files::MoveFile>(),
-        Entry::of::<files::ListDirectory>(),
-        Entry::of::<files::Search>(),
+        Entry::of::<looking::ListDirectory>(),
+        Entry::of::<looking::Search>(),
         Entry::of::<run::Run>(),
-        Entry::of::<files::MergeBuffer>(),
+        Entry::of::<buffers::MergeBuffer>(),
         Entry::of::<work::Status>(),
         Entry::of::<work::Diff>(),
         Entry::of::<work::Commit>(),
@@ -55,6 +58,10 @@ pub fn all() -> &'static [Entry] {
 /// The tool called `name`.
 pub fn find(name: &str) -> Option<&'static Entry> {
     ALL.iter().find(|entry| entry.line.name == name)
+}
+
+fn text_path(path: &str) -> PathText {
+    PathText::Text(path.to_owned())
 }
 
 /// The router has answered something else than it was asked.

@@ -1,0 +1,85 @@
+//! Files that are open in a person's editor.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::super::call::Call;
+use super::super::session::Session;
+use super::super::tool::{Hints, Told, Tool};
+use super::{command, text_path, unexpected};
+use crate::cli::output::{counted, quoted};
+use crate::daemon::Failure;
+use crate::daemon::protocol::{ToolAnswer, ToolOperation};
+use crate::path::text::PathText;
+use crate::tools::BufferConflict;
+
+/// Merge what you wrote to a file that is open in a person's editor into what the person has there.
+///
+/// Clean merges are shown in the editor at once. Conflicts change nothing: you get all three texts, and settle them by editing the file
+/// so that it says what both mean.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MergeBuffer {
+    /// From the fork's root, or absolute.
+    path: String,
+}
+
+/// What came of merging a buffer.
+#[derive(Serialize, JsonSchema)]
+pub struct BufferShown {
+    path: PathText,
+    /// Whether the editor's text now has what you wrote.
+    merged: bool,
+    conflicts: Vec<ConflictShown>,
+}
+
+/// A place that you and the person changed in different ways.
+#[derive(Serialize, JsonSchema)]
+struct ConflictShown {
+    /// In the person's text, from 1.
+    line: u64,
+    ancestor: String,
+    agent: String,
+    person: String,
+}
+
+impl Tool for MergeBuffer {
+    const NAME: &'static str = "merge_buffer";
+    const TITLE: &'static str = "Merge into an open buffer";
+    const HINTS: Hints = Hints::CHANGES;
+    type Answer = BufferShown;
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<BufferShown>, Failure> {
+        let operation = ToolOperation::MergeBuffer {
+            path: text_path(&self.path),
+        };
+        let ToolAnswer::Buffer(merged) = session.route(operation, command(Self::NAME, &self.path))? else {
+            return Err(unexpected());
+        };
+        let mut text = match merged.conflicts.len() {
+            0 => format!("{} is merged in the editor", quoted(&merged.path)),
+            count => format!("{} in {}:", counted(count, "conflict"), quoted(&merged.path)),
+        };
+        for conflict in &merged.conflicts {
+            text.push_str(&format!(
+                "\nline {}\n--- you\n{}\n--- the person\n{}",
+                conflict.line, conflict.agent, conflict.person
+            ));
+        }
+        let shown = BufferShown {
+            path: merged.path,
+            merged: merged.conflicts.is_empty(),
+            conflicts: merged.conflicts.into_iter().map(conflict_shown).collect(),
+        };
+        Ok(Told::new(shown, text))
+    }
+}
+
+fn conflict_shown(conflict: BufferConflict) -> ConflictShown {
+    ConflictShown {
+        line: conflict.line,
+        ancestor: conflict.ancestor,
+        agent: conflict.agent,
+        person: conflict.person,
+    }
+}

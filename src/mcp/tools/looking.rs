@@ -1,0 +1,219 @@
+//! Looking for files of the active fork: directories, and lines that match.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::super::call::Call;
+use super::super::session::Session;
+use super::super::tool::{Hints, MAX_TEXT, Told, Tool};
+use super::{command, text_path, unexpected};
+use crate::cli::inside::{kind_letter, shown as shown_path};
+use crate::cli::output::{counted, quoted};
+use crate::daemon::Failure;
+use crate::daemon::protocol::{NodeKind, SearchRequest, ToolAnswer, ToolOperation};
+use crate::path::text::PathText;
+
+/// Entries of a directory that one answer names at most.
+const MAX_ENTRIES: usize = 1000;
+
+/// Lines that a search finds where nothing is said of it, and at most.
+const DEFAULT_FOUND: usize = 100;
+const MAX_FOUND: usize = 1000;
+
+/// List what a directory of the active fork holds.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListDirectory {
+    /// From the fork's root, or absolute. Default: the root.
+    path: Option<String>,
+    /// All beneath it, too.
+    #[serde(default)]
+    deep: bool,
+}
+
+/// What a directory holds.
+#[derive(Serialize, JsonSchema)]
+pub struct DirectoryShown {
+    path: PathText,
+    entries: Vec<EntryShown>,
+    /// How many there are; `entries` has the first of them.
+    total: usize,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct EntryShown {
+    /// From the fork's root.
+    path: PathText,
+    /// `file`, `directory`, `symlink`, `fifo`, `socket`, `char-device` or `block-device`.
+    #[schemars(with = "String")]
+    kind: NodeKind,
+    /// Bytes.
+    size: u64,
+    /// Where a symlink leads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<PathText>,
+}
+
+impl Tool for ListDirectory {
+    const NAME: &'static str = "list_directory";
+    const TITLE: &'static str = "List a directory";
+    const HINTS: Hints = Hints::LOOKS;
+    type Answer = DirectoryShown;
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<DirectoryShown>, Failure> {
+        let path = self.path.as_deref().unwrap_or(".");
+        let operation = ToolOperation::ListDirectory {
+            path: text_path(path),
+            deep: self.deep,
+        };
+        let ToolAnswer::Entries { path, entries } = session.route(operation, command(Self::NAME, path))?
+        else {
+            return Err(unexpected());
+        };
+        let total = entries.len();
+        let entries: Vec<EntryShown> = entries
+            .into_iter()
+            .take(MAX_ENTRIES)
+            .map(|node| EntryShown {
+                path: node.path,
+                kind: node.kind,
+                size: node.size,
+                target: node.target,
+            })
+            .collect();
+        let mut text: String = entries
+            .iter()
+            .map(|entry| {
+                let slash = if entry.kind == NodeKind::Directory {
+                    "/"
+                } else {
+                    ""
+                };
+                let target = entry.target.as_ref();
+                let target = target.map_or(String::new(), |target| format!(" -> {}", quoted(target)));
+                format!(
+                    "{} {}{slash}{target}\n",
+                    kind_letter(entry.kind),
+                    quoted(&entry.path)
+                )
+            })
+            .collect();
+        text.push_str(&match total - entries.len() {
+            0 => format!("{} in {}", entries_counted(total), shown_path(&path)),
+            left => format!("and {left} more: list a directory beneath, or `search`"),
+        });
+        let shown = DirectoryShown { path, entries, total };
+        Ok(Told::new(shown, text))
+    }
+}
+
+fn entries_counted(count: usize) -> String {
+    match count {
+        1 => "1 entry".to_owned(),
+        _ => format!("{count} entries"),
+    }
+}
+
+/// Search the text files of the active fork for a regular expression, line by line, as ripgrep does.
+///
+/// What git ignores, and what is no text, is left out.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Search {
+    /// A regular expression in ripgrep's (Rust's) syntax: escape `( ) [ ] { } . * + ? | ^ $ \`.
+    pattern: String,
+    /// Only at or beneath this path. Default: everywhere.
+    path: Option<String>,
+    /// Only files that match one of these, as in a .gitignore: `*.rs`, `src/**/*.py`, or with `!` in front those that do not.
+    #[serde(default)]
+    globs: Vec<String>,
+    /// Whatever the case.
+    #[serde(default)]
+    ignore_case: bool,
+    /// Ignored files, too.
+    #[serde(default)]
+    ignored: bool,
+    /// How many lines to find at most, up to 1000. Default: 100.
+    limit: Option<usize>,
+}
+
+/// What was found.
+#[derive(Serialize, JsonSchema)]
+pub struct SearchShown {
+    lines: Vec<LineShown>,
+    /// There are more: narrow it, or raise the limit.
+    truncated: bool,
+    /// Files that are too large to be searched.
+    too_large: Vec<PathText>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct LineShown {
+    path: PathText,
+    /// From 1.
+    line: u64,
+    /// Of a long one the beginning.
+    text: String,
+}
+
+impl Tool for Search {
+    const NAME: &'static str = "search";
+    const TITLE: &'static str = "Search files";
+    const HINTS: Hints = Hints::LOOKS;
+    type Answer = SearchShown;
+
+    fn doing(&self) -> Option<String> {
+        Some(format!("searches for {}", self.pattern))
+    }
+
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<SearchShown>, Failure> {
+        let asked = command(Self::NAME, &self.pattern);
+        let operation = ToolOperation::Search(SearchRequest {
+            pattern: self.pattern,
+            path: self.path.as_deref().map(text_path),
+            globs: self.globs,
+            ignore_case: self.ignore_case,
+            ignored: self.ignored,
+            limit: self.limit.unwrap_or(DEFAULT_FOUND).clamp(1, MAX_FOUND),
+        });
+        let ToolAnswer::Found {
+            lines,
+            mut truncated,
+            too_large,
+        } = session.route(operation, asked)?
+        else {
+            return Err(unexpected());
+        };
+        let mut text = String::new();
+        let mut shown = Vec::new();
+        for found in lines {
+            let line = format!("{}:{}: {}\n", quoted(&found.path), found.line, found.text);
+            if text.len() + line.len() > MAX_TEXT {
+                truncated = true;
+                break;
+            }
+            text.push_str(&line);
+            shown.push(LineShown {
+                path: found.path,
+                line: found.line,
+                text: found.text,
+            });
+        }
+        text.push_str(&counted(shown.len(), "line"));
+        if truncated {
+            text.push_str(", and there are more: narrow it with `path` or `globs`");
+        }
+        if !too_large.is_empty() {
+            text.push_str(&format!(
+                "; {} too large to be searched",
+                counted(too_large.len(), "file")
+            ));
+        }
+        let shown = SearchShown {
+            lines: shown,
+            truncated,
+            too_large,
+        };
+        Ok(Told::new(shown, text))
+    }
+}
