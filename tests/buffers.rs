@@ -22,13 +22,9 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::{TestRepo, Tine};
-use tine::daemon::protocol::{Answer, Request, ToolAnswer, ToolOperation, ToolRequest};
-use tine::daemon::transfer::{Arrived, Outgoing};
-use tine::daemon::{Client, Failure};
-use tine::path::text::PathText;
-use tine::tools::TextEdit;
-use tine::workspace::ForkName;
+use support::{TestRepo, Tine, agent};
+use tine::daemon::Failure;
+use tine::daemon::protocol::BufferMerged;
 
 /// How long anything may take.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -158,81 +154,31 @@ impl Editor {
     }
 }
 
-/// An agent: calls of tools, over the daemon's socket.
-struct Agent {
-    client: Client,
-    store_dir: std::path::PathBuf,
-    fork: Option<ForkName>,
-}
+/// An agent of which nothing is refused.
+struct Agent(agent::Agent);
 
 impl Agent {
     fn of(repo: &TestRepo, fork: Option<&str>) -> Agent {
-        let client = Client::connect(&repo.common_dir()).expect("it can be asked");
-        Agent {
-            client: client.expect("the daemon runs"),
-            store_dir: repo.common_dir().join("tine"),
-            fork: fork.map(|fork| ForkName::parse(fork).expect("a good name")),
-        }
-    }
-
-    fn call(&mut self, operation: ToolOperation) -> Result<ToolAnswer, Failure> {
-        let request = Request::Tool(Box::new(ToolRequest {
-            fork: self.fork.clone(),
-            buffers: true,
-            operation,
-            command: "an agent".to_owned(),
-        }));
-        match self.client.call(&request)? {
-            Answer::Tool(answer) => Ok(*answer),
-            other => panic!("not a tool's answer: {other:?}"),
-        }
+        Agent(agent::Agent::new(repo, fork))
     }
 
     #[track_caller]
     fn read(&mut self, path: &str) -> String {
-        let answer = self.call(ToolOperation::ReadFile {
-            path: PathText::Text(path.to_owned()),
-        });
-        match answer.expect("it can be read") {
-            ToolAnswer::File { content, .. } => match content.take(&self.store_dir).expect("it arrives") {
-                Arrived::Bytes(bytes) => String::from_utf8(bytes).expect("it is a text"),
-                Arrived::File(_) => panic!("it is short"),
-            },
-            other => panic!("no file: {other:?}"),
-        }
+        let bytes = self.0.read(path).expect("it can be read");
+        String::from_utf8(bytes).expect("it is a text")
     }
 
     #[track_caller]
     fn write(&mut self, path: &str, text: &str) {
-        let mut content = Outgoing::new(&self.store_dir);
-        content.add(text.as_bytes()).expect("it is short");
-        let answer = self.call(ToolOperation::WriteFile {
-            path: PathText::Text(path.to_owned()),
-            content: content.finish(),
-        });
-        answer.expect("it can be written");
+        self.0.write(path, text.as_bytes()).expect("it can be written");
     }
 
     #[track_caller]
     fn edit(&mut self, path: &str, old: &str, new: &str) {
-        let answer = self.call(ToolOperation::EditFile {
-            path: PathText::Text(path.to_owned()),
-            edits: vec![TextEdit {
-                old: old.to_owned(),
-                new: new.to_owned(),
-                replace_all: false,
-            }],
-        });
-        answer.expect("it can be edited");
+        self.0.edit(path, old, new).expect("it can be edited");
     }
 
-    fn merge(&mut self, path: &str) -> Result<tine::daemon::protocol::BufferMerged, Failure> {
-        let answer = self.call(ToolOperation::MergeBuffer {
-            path: PathText::Text(path.to_owned()),
-        });
-        answer.map(|answer| match answer {
-            ToolAnswer::Buffer(merged) => merged,
-            other => panic!("no buffer: {other:?}"),
-        })
+    fn merge(&mut self, path: &str) -> Result<BufferMerged, Failure> {
+        self.0.merge(path)
     }
 }

@@ -69,7 +69,7 @@ mod warm;
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use support::{OutputExt, TestRepo, Tine, run_with_timeout};
+use support::{OutputExt, TestRepo, Tine, run_with_timeout, run_with_timeout_of};
 
 /// Every command, complete, that needs a repository.
 const VERBS: [&[&str]; 84] = [
@@ -218,6 +218,15 @@ fn refused(repo: &TestRepo, tine: &Tine, args: &[&str], code: &str, exit: i32) -
     assert_eq!(failure["code"], code, "{what}: {failure}");
     assert_eq!(state(repo), before, "{what}: nothing was changed");
     failure
+}
+
+/// Runs `tine` with `input` on standard input; its standard output.
+#[track_caller]
+fn written(tine: &Tine, args: &[&str], input: &[u8]) -> String {
+    let limit = std::time::Duration::from_secs(60);
+    run_with_timeout_of(&mut tine.command(args), limit, input)
+        .expect_success(&format!("tine {args:?}"))
+        .text()
 }
 
 /// What a refused command must leave alone: refs, worktrees, the checkout, what lies beside it, and the store's forks.

@@ -261,15 +261,7 @@ fn acknowledged_writes_to_buffers_survive_kills_of_the_daemon() {
                         format!("round {round} line {line}\n"),
                         format!("agent {round} {line}\n"),
                     );
-                    let edited = agent.call(tine::daemon::protocol::ToolOperation::EditFile {
-                        path: tine::path::text::PathText::Text("notes.txt".into()),
-                        edits: vec![tine::tools::TextEdit {
-                            old,
-                            new: new.clone(),
-                            replace_all: false,
-                        }],
-                    });
-                    match edited {
+                    match agent.0.edit("notes.txt", &old, &new) {
                         Ok(_) => acknowledged.push(new),
                         Err(failure) if killed.load(Ordering::SeqCst) => {
                             assert_eq!(failure.code.as_str(), "daemon-unreachable");

@@ -232,7 +232,7 @@ fn who_has_no_editor_is_told_so() {
     tine.ok(&["daemon", "start"]);
     tine.fails(4, &["buffer", "show", "a"]);
     tine.fails(4, &["buffer", "merge", "a"]);
-    let merged = Agent::of(&repo, None).call(ToolOperation::MergeBuffer {
+    let merged = Agent::of(&repo, None).0.call(ToolOperation::MergeBuffer {
         path: PathText::Text("a".to_owned()),
     });
     assert!(matches!(merged, Ok(ToolAnswer::Passthrough)), "{merged:?}");

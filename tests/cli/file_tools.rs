@@ -7,16 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::repo::path_text;
 use crate::support::{OutputExt, TestRepo, Tine, require_fuse, run_with_timeout, run_with_timeout_of};
-use crate::{failure_of, refused};
-
-/// Runs `tine` with `input` on standard input; its standard output.
-#[track_caller]
-fn written(tine: &Tine, args: &[&str], input: &[u8]) -> String {
-    let limit = std::time::Duration::from_secs(60);
-    run_with_timeout_of(&mut tine.command(args), limit, input)
-        .expect_success(&format!("tine {args:?}"))
-        .text()
-}
+use crate::{failure_of, refused, written};
 
 #[test]
 fn a_fork_that_is_not_mounted_is_worked_in() {

@@ -4,6 +4,7 @@
 //! Each test binary takes it with `mod support;` and uses a part of it, hence:
 #![allow(dead_code, unused_imports, unused_macros)]
 
+pub mod agent;
 pub mod agreement;
 pub mod command;
 pub mod disk;
