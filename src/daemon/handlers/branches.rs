@@ -1,9 +1,9 @@
 //! Branches: listed, made, renamed, deleted, and forks put on others.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::target::{self, Target};
+use super::turns::{slots_of, turns_of};
 use crate::change::branches::{Holder, Known, Start, existing, follow};
 use crate::change::switch::{self, SwitchWish};
 use crate::change::{ChangeError, FoundPoint, Point, PointTree, branches};
@@ -13,7 +13,7 @@ use crate::daemon::protocol::{
     SwitchRequest, Switched,
 };
 use crate::daemon::report;
-use crate::daemon::slots::{Daemon, Slot, Turn};
+use crate::daemon::slots::{Daemon, Turn};
 use crate::git::{GitError, Head, ObjectId, Repository};
 use crate::workspace::{By, ForkName, SnapshotReason, SwitchMove};
 
@@ -69,8 +69,8 @@ pub fn create(daemon: &Arc<Daemon>, request: &CreateBranchRequest) -> Response {
             }
         }
     };
-    let slots = slots(daemon, fork_of(&found.point, spoken_of));
-    let _turns = turns(daemon, &slots)?;
+    let slots = slots_of(daemon, fork_of(&found.point, spoken_of));
+    let _turns = turns_of(daemon, &slots)?;
     let start = Start::at(&daemon.store, &repository, spoken_of, found)?;
     let git_dir = match spoken_of {
         Some(fork) => daemon.store.worktree_of(fork)?.git_dir().to_owned(),
@@ -108,8 +108,8 @@ pub fn rename(daemon: &Arc<Daemon>, old: &str, new: &str) -> Response {
     let repository = daemon.repository_now()?;
     follow(&daemon.store, &repository)?;
     let forks = Known::now(&daemon.store, &repository)?.forks_on(old);
-    let slots = slots(daemon, forks.clone());
-    let _turns = turns(daemon, &slots)?;
+    let slots = slots_of(daemon, forks.clone());
+    let _turns = turns_of(daemon, &slots)?;
     let _branches = daemon.branches.lock();
     let known = Known::now(&daemon.store, &repository)?;
     if known.forks_on(old) != forks {
@@ -137,8 +137,8 @@ pub fn switch(daemon: &Arc<Daemon>, by: By<'_>, request: &SwitchRequest) -> Resp
     };
     let mut forks = vec![fork.clone()];
     forks.extend(found.as_ref().and_then(|found| fork_of(&found.point, Some(fork))));
-    let slots = slots(daemon, forks);
-    let turns = turns(daemon, &slots)?;
+    let slots = slots_of(daemon, forks);
+    let turns = turns_of(daemon, &slots)?;
     let Some(turn) = turns.get(fork) else {
         return Err(Failure::new(ErrorCode::Internal, "a fork has no turn"));
     };
@@ -280,25 +280,6 @@ fn fork_of(point: &Point, spoken_of: Option<&ForkName>) -> Option<ForkName> {
         Point::Snapshot(_) => spoken_of.cloned(),
         Point::Pristine | Point::Revision(_) => None,
     }
-}
-
-fn slots(daemon: &Daemon, forks: impl IntoIterator<Item = ForkName>) -> BTreeMap<ForkName, Arc<Slot>> {
-    let with_slot = |fork: ForkName| {
-        let slot = daemon.slot(&fork);
-        (fork, slot)
-    };
-    forks.into_iter().map(with_slot).collect()
-}
-
-/// Turns are taken in the order of the names, so that two requests never wait for each other.
-fn turns<'a>(
-    daemon: &'a Arc<Daemon>,
-    slots: &'a BTreeMap<ForkName, Arc<Slot>>,
-) -> Result<BTreeMap<ForkName, Turn<'a>>, Failure> {
-    slots
-        .iter()
-        .map(|(fork, slot)| Ok((fork.clone(), daemon.turn(slot)?)))
-        .collect()
 }
 
 fn stays(fork: &ForkName, head: &Head, branch: String) -> Switched {

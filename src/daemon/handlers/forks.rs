@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::target::find_target;
+use super::turns::{slots_of, turns_of};
 use super::work::base_commit;
 use super::{buffers, remotes};
 use crate::change::branches;
@@ -23,21 +24,15 @@ use crate::workspace::{
 
 pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> Response {
     let parent_name = request.from_fork.as_deref().map(parse_parent).transpose()?;
-    let slots = [Some(&request.fork), parent_name.as_ref().map(|(name, _)| name)];
-    // Turns are taken in the order of the names, so that two requests never wait for each other.
-    let mut slots: Vec<_> = slots
-        .into_iter()
-        .flatten()
-        .map(|name| daemon.slot(name))
-        .collect();
-    slots.sort_by(|a, b| a.name.cmp(&b.name));
-    slots.dedup_by(|a, b| a.name == b.name);
-    let mut turns = slots
-        .iter()
-        .map(|slot| daemon.turn(slot))
-        .collect::<Result<Vec<_>, _>>()?;
-    let own = turns.iter().position(|turn| *turn.name() == request.fork);
-    let turn = turns.swap_remove(own.unwrap_or(0));
+    let parent_fork = parent_name.as_ref().map(|(name, _)| name);
+    let slots = slots_of(
+        daemon,
+        [Some(&request.fork), parent_fork].into_iter().flatten().cloned(),
+    );
+    let mut turns = turns_of(daemon, &slots)?;
+    let Some(turn) = turns.remove(&request.fork) else {
+        return Err(StoreError::NoSuchFork(request.fork.to_string()).into());
+    };
     let slot = daemon.slot(&request.fork);
     let name = &request.fork;
     match daemon.store.record(name) {
@@ -50,7 +45,7 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
     if let Some(target) = request.on_unmount.target() {
         find_target(daemon, &repository, target)?;
     }
-    let parent = match (parent_name, turns.first()) {
+    let parent = match (parent_name, turns.values().next()) {
         (Some((parent, snapshot)), Some(parents_turn)) => Some(ParentOptions {
             fork: parents_turn.open_existing()?,
             snapshot: snapshot

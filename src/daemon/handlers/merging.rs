@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use self::sides::{Source, default_target, find_source};
 use super::target::{Holder, find_target, while_it_moves};
+use super::turns::{slots_of, turns_of};
 use crate::attr::Timestamp;
 use crate::change::compare::compare_trees;
 use crate::change::merge::{MergeSpec, Planned, Tip, plan};
@@ -108,13 +109,7 @@ impl<'a> Merging<'a> {
         if let Holder::Fork(fork) = &holder {
             forks.push(fork.clone());
         }
-        let slots = forks
-            .into_iter()
-            .map(|fork| {
-                let slot = daemon.slot(&fork);
-                (fork, slot)
-            })
-            .collect();
+        let slots = slots_of(daemon, forks);
         Ok(Merging {
             daemon,
             by,
@@ -136,13 +131,11 @@ impl<'a> Merging<'a> {
         Ok(self.delete_merged(merge))
     }
 
-    /// The turns of all forks that this is about: in the order of their names, so that two requests never wait for each other.
+    /// The turns of all forks that this is about.
     fn turns(&self) -> Result<BTreeMap<ForkName, Turn<'_>>, Failure> {
-        let mut turns = BTreeMap::new();
-        for (name, slot) in &self.slots {
-            let turn = self.daemon.turn(slot)?;
+        let turns = turns_of(self.daemon, &self.slots)?;
+        for turn in turns.values() {
             turn.settle(&self.repository, &*turn.open_existing()?)?;
-            turns.insert(name.clone(), turn);
         }
         Ok(turns)
     }

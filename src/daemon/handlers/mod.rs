@@ -17,6 +17,7 @@ mod sequencing;
 mod snapshots;
 pub mod target;
 mod tools;
+mod turns;
 mod work;
 
 use std::sync::Arc;
