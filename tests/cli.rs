@@ -70,7 +70,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 70] = [
+const VERBS: [&[&str]; 71] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -138,6 +138,7 @@ const VERBS: [&[&str]; 70] = [
     &["undo", "x"],
     &["redo", "x"],
     &["op", "log", "x"],
+    &["ui", "--no-open"],
     &["daemon", "start"],
     &["daemon", "stop"],
     &["daemon", "status"],

@@ -9,7 +9,7 @@ use super::output::Color;
 use super::{
     apply, branch, cat, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec, fetch, gc,
     handoff, list, log, ls, merge, mount, mv, new, op, path, push, reset, resolve, restore, revert, review,
-    rm, round, shell, snapshot, snapshots, stat, status, tree, undo, unmount, update, walk, write,
+    rm, round, shell, snapshot, snapshots, stat, status, tree, ui, undo, unmount, update, walk, write,
 };
 
 const MAIN_JOB: &str = "\
@@ -120,6 +120,7 @@ pub enum Verb {
     Undo(undo::Undo),
     Redo(undo::Redo),
     Op(op::Op),
+    Ui(ui::Ui),
     Daemon(daemon::Daemon),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),

@@ -65,6 +65,7 @@ mod stat;
 mod status;
 mod tree;
 mod trees;
+mod ui;
 mod undo;
 mod unmount;
 mod update;
@@ -164,6 +165,7 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Undo(verb) => undo::undo(verb, &context),
         Verb::Redo(verb) => undo::redo(verb, &context),
         Verb::Op(verb) => op::run(verb, &context),
+        Verb::Ui(verb) => ui::run(verb, &context),
         Verb::Daemon(verb) => daemon::run(verb, &context),
         Verb::Doctor(verb) => doctor::run(verb, &context),
         Verb::Completions(verb) => completions::run(verb, &context),
