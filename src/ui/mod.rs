@@ -8,6 +8,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | `server` | listens, refuses what is not the page's own request, replies |
+//! | `http` | reads requests and sends replies |
 //! | `key` | the secret in the address |
 //! | `assets` | the page's files |
 //! | `routes` | what the page may ask, and what is asked of the daemon for it |
@@ -19,6 +20,7 @@
 
 mod assets;
 mod contents;
+mod http;
 mod key;
 mod routes;
 mod server;

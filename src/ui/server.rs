@@ -3,23 +3,26 @@
 //! Every request must be made to this very host and port, as the browser names it (so that no other page's name can be bound to this
 //! address), and its path must begin with the key. What changes something must be sent as JSON, and from the page itself.
 
-use std::io::Read;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use serde_json::json;
-use tiny_http::{Header, Method, Request, Response};
 
+use super::http::{Head, Reply};
 use super::key::Key;
 use super::routes::{Asked, Manner, Place};
 use super::{assets, contents, routes};
 use crate::daemon::{ErrorCode, ExitCode, Failure};
 
 /// A request's body may be so long, in bytes.
-const BODY_MAX: u64 = 64 << 20;
+const BODY_MAX: usize = 64 << 20;
 
-/// A request is handled by a thread of its own; a browser has a few at once.
+/// More connections at once are refused; a browser has six.
+const CONNECTIONS_MAX: usize = 128;
+
+/// A connection is served by a thread of its own.
 const STACK_BYTES: usize = 2 << 20;
 
 const JSON: &str = "application/json";
@@ -41,23 +44,24 @@ const HEADERS: [(&str, &str); 6] = [
 
 /// The page's server.
 pub struct Server {
-    http: tiny_http::Server,
+    listener: TcpListener,
+    page: Arc<Page>,
+    /// How many connections there are.
+    connections: Arc<AtomicUsize>,
+    is_ending: AtomicBool,
+}
+
+/// What each connection is served with. Immutable.
+struct Page {
     port: u16,
     key: Key,
-    place: Arc<Place>,
+    place: Place,
 }
 
 /// A request that is refused before anybody is asked.
 struct Refusal {
     status: u16,
     failure: Failure,
-}
-
-/// What is sent.
-struct Reply {
-    status: u16,
-    media_type: &'static str,
-    content: Vec<u8>,
 }
 
 impl Server {
@@ -71,39 +75,40 @@ impl Server {
         let listener =
             TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(|error| cannot(error.to_string()))?;
         let address = listener.local_addr().map_err(|error| cannot(error.to_string()))?;
-        let http =
-            tiny_http::Server::from_listener(listener, None).map_err(|error| cannot(error.to_string()))?;
-        Ok(Server {
-            http,
+        let page = Page {
             port: address.port(),
             key: Key::new()?,
-            place: Arc::new(place),
+            place,
+        };
+        Ok(Server {
+            listener,
+            page: Arc::new(page),
+            connections: Arc::default(),
+            is_ending: AtomicBool::new(false),
         })
     }
 
     /// The page's address, with the key: whoever has it may do what the page can.
     pub fn address(&self) -> String {
-        format!("http://127.0.0.1:{}/{}/", self.port, self.key.as_str())
+        format!("http://127.0.0.1:{}/{}/", self.page.port, self.page.key.as_str())
     }
 
     pub fn port(&self) -> u16 {
-        self.port
+        self.page.port
     }
 
     /// Serves until [`Server::end`].
     pub fn run(&self) {
-        for request in self.http.incoming_requests() {
-            match self.check(&request) {
-                Ok(route) => self.handle(request, route),
-                Err(refusal) => {
-                    log::info!(
-                        "{} {}: {}",
-                        request.method(),
-                        self.without_key(request.url()),
-                        refusal.failure
-                    );
-                    let is_page = !request.url().contains("/api/");
-                    reply(request, refused(&refusal, is_page));
+        for stream in self.listener.incoming() {
+            if self.is_ending.load(Ordering::Acquire) {
+                return;
+            }
+            match stream {
+                Ok(stream) => self.serve(stream),
+                // The other side left, or there are no descriptors: others may leave.
+                Err(error) => {
+                    log::warn!("a connection was not taken: {error}");
+                    thread::yield_now();
                 }
             }
         }
@@ -111,7 +116,101 @@ impl Server {
 
     /// Lets [`Server::run`] return.
     pub fn end(&self) {
-        self.http.unblock();
+        self.is_ending.store(true, Ordering::Release);
+        // It waits for a connection.
+        if let Err(error) = TcpStream::connect((Ipv4Addr::LOCALHOST, self.page.port)) {
+            log::debug!("the server cannot be woken: {error}");
+        }
+    }
+
+    fn serve(&self, mut stream: TcpStream) {
+        let counted = Counted::new(&self.connections);
+        if counted.number > CONNECTIONS_MAX {
+            log::warn!("{} connections at once: one was refused", counted.number);
+            return;
+        }
+        let page = self.page.clone();
+        let answer = move || {
+            let _counted = counted;
+            // Whoever went away needs nothing any more.
+            if let Err(error) = page.converse(&mut stream) {
+                log::debug!("a connection ended: {error}");
+            }
+        };
+        // Without a thread the connection is closed, and the browser told so.
+        if let Err(error) = thread::Builder::new().stack_size(STACK_BYTES).spawn(answer) {
+            log::warn!("a connection gets no thread: {error}");
+        }
+    }
+}
+
+/// One of the connections.
+struct Counted {
+    all: Arc<AtomicUsize>,
+    /// How many there are with it.
+    number: usize,
+}
+
+impl Counted {
+    fn new(all: &Arc<AtomicUsize>) -> Counted {
+        Counted {
+            all: all.clone(),
+            number: all.fetch_add(1, Ordering::Relaxed) + 1,
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.all.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Page {
+    /// Reads a request and replies.
+    fn converse(&self, stream: &mut TcpStream) -> std::io::Result<()> {
+        let Some(mut head) = Head::read(stream)? else {
+            return Ok(());
+        };
+        let reply = match self.check(&head) {
+            Err(refusal) => {
+                log::info!(
+                    "{} {}: {}",
+                    head.method,
+                    self.without_key(&head.target),
+                    refusal.failure
+                );
+                refused(&refusal, !head.target.contains("/api/"))
+            }
+            Ok(Wanted::Asset(asset)) => Reply {
+                status: 200,
+                media_type: asset.media_type,
+                content: asset.content.as_bytes().to_vec(),
+            },
+            Ok(Wanted::Route(route, query)) => match head.read_body(stream, BODY_MAX)? {
+                None => refused(&too_long(), false),
+                Some(body) => self.answer(route, &query, body),
+            },
+        };
+        reply.send(stream, &HEADERS)
+    }
+
+    fn answer(&self, route: &routes::Route, query: &str, body: Vec<u8>) -> Reply {
+        let asked = Asked {
+            fields: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
+            body,
+        };
+        match (route.answer)(&self.place, &asked) {
+            Ok(value) => Reply {
+                status: 200,
+                media_type: JSON,
+                content: value.to_string().into_bytes(),
+            },
+            Err(failure) => {
+                log::info!("{}: {failure}", route.name);
+                failed(status_of(&failure), &failure)
+            }
+        }
     }
 
     fn without_key(&self, url: &str) -> String {
@@ -119,8 +218,8 @@ impl Server {
     }
 
     /// Whether the request is the page's own; what follows the key in its path.
-    fn check(&self, request: &Request) -> Result<Wanted, Refusal> {
-        let hosts: Vec<&str> = values(request, "Host").collect();
+    fn check(&self, head: &Head) -> Result<Wanted, Refusal> {
+        let hosts: Vec<&str> = head.values("Host").collect();
         let own = [
             format!("127.0.0.1:{}", self.port),
             format!("localhost:{}", self.port),
@@ -129,7 +228,7 @@ impl Server {
         if !matches!(hosts.as_slice(), [host] if is_own(host)) {
             return Err(refuse(403, "this page has another host's name"));
         }
-        let (path, query) = request.url().split_once('?').unwrap_or((request.url(), ""));
+        let (path, query) = head.target.split_once('?').unwrap_or((&head.target, ""));
         let (key, rest) = path
             .strip_prefix('/')
             .unwrap_or(path)
@@ -138,9 +237,11 @@ impl Server {
         if !self.key.is(key) {
             return Err(refuse(403, "this address has not the right key"));
         }
-        let origins_are_own =
-            values(request, "Origin").all(|origin| origin.strip_prefix("http://").is_some_and(is_own));
-        let site_is_own = values(request, "Sec-Fetch-Site")
+        let origins_are_own = head
+            .values("Origin")
+            .all(|origin| origin.strip_prefix("http://").is_some_and(is_own));
+        let site_is_own = head
+            .values("Sec-Fetch-Site")
             .all(|site| matches!(site, "same-origin" | "none") || rest.is_empty());
         if !origins_are_own || !site_is_own {
             return Err(refuse(403, "another page asks"));
@@ -150,10 +251,12 @@ impl Server {
             None => assets::find(rest).map(Wanted::Asset),
         };
         let wanted = wanted.ok_or_else(|| refuse(404, "there is no such thing here"))?;
-        match (request.method(), wanted.manner()) {
-            (Method::Get, Manner::Look) => {}
-            (Method::Post, Manner::Act) => {
-                let is_json = values(request, "Content-Type").any(|of| of.eq_ignore_ascii_case(JSON));
+        match (head.method.as_str(), wanted.manner()) {
+            ("GET", Manner::Look) => {}
+            ("POST", Manner::Act) => {
+                let is_json = head
+                    .values("Content-Type")
+                    .any(|of| of.eq_ignore_ascii_case(JSON));
                 if !is_json {
                     return Err(refuse(415, "what is to be done is told in JSON only"));
                 }
@@ -161,43 +264,6 @@ impl Server {
             _ => return Err(refuse(405, "this cannot be asked in that manner")),
         }
         Ok(wanted)
-    }
-
-    fn handle(&self, mut request: Request, wanted: Wanted) {
-        let (route, query) = match wanted {
-            Wanted::Asset(asset) => {
-                let content = asset.content.as_bytes().to_vec();
-                return reply(
-                    request,
-                    Reply {
-                        status: 200,
-                        media_type: asset.media_type,
-                        content,
-                    },
-                );
-            }
-            Wanted::Route(route, query) => (route, query),
-        };
-        let place = self.place.clone();
-        let answer = move || {
-            let told = read(&mut request, &query).and_then(|asked| (route.answer)(&place, &asked));
-            let answered = match told {
-                Ok(value) => Reply {
-                    status: 200,
-                    media_type: JSON,
-                    content: value.to_string().into_bytes(),
-                },
-                Err(failure) => {
-                    log::info!("{}: {failure}", route.name);
-                    failed(status_of(&failure), &failure)
-                }
-            };
-            reply(request, answered);
-        };
-        // A request that gets no thread is dropped with it, and the browser told so.
-        if let Err(error) = thread::Builder::new().stack_size(STACK_BYTES).spawn(answer) {
-            log::warn!("{}: no thread: {error}", route.name);
-        }
     }
 }
 
@@ -217,33 +283,12 @@ impl Wanted {
     }
 }
 
-fn values<'a>(request: &'a Request, name: &'static str) -> impl Iterator<Item = &'a str> {
-    request
-        .headers()
-        .iter()
-        .filter(move |header| header.field.equiv(name))
-        .map(|header| header.value.as_str())
-}
-
-fn read(request: &mut Request, query: &str) -> Result<Asked, Failure> {
-    let mut body = Vec::new();
-    request
-        .as_reader()
-        .take(BODY_MAX + 1)
-        .read_to_end(&mut body)
-        .map_err(|error| {
-            Failure::new(ErrorCode::Io, "what the page sent could not be read")
-                .cause(error.to_string())
-                .hint("try again")
-        })?;
-    if body.len() as u64 > BODY_MAX {
-        return Err(Failure::new(ErrorCode::Usage, "what the page sent is too long")
-            .hint("`tine resolve REVIEW PATH --file FILE` takes a file of any length"));
+fn too_long() -> Refusal {
+    Refusal {
+        status: 413,
+        failure: Failure::new(ErrorCode::Usage, "what the page sent is too long")
+            .hint("`tine resolve REVIEW PATH --file FILE` takes a file of any length"),
     }
-    Ok(Asked {
-        fields: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
-        body,
-    })
 }
 
 fn refuse(status: u16, message: &str) -> Refusal {
@@ -287,18 +332,5 @@ fn status_of(failure: &Failure) -> u16 {
         ExitCode::Refused | ExitCode::Conflict | ExitCode::Nothing | ExitCode::Spent => 409,
         ExitCode::Timeout => 504,
         ExitCode::Success | ExitCode::Failure | ExitCode::Environment => 500,
-    }
-}
-
-fn reply(request: Request, reply: Reply) {
-    let mut response = Response::from_data(reply.content).with_status_code(reply.status);
-    for (name, value) in HEADERS.into_iter().chain([("Content-Type", reply.media_type)]) {
-        if let Ok(header) = Header::from_bytes(name, value) {
-            response.add_header(header);
-        }
-    }
-    // A browser that went away needs nothing any more.
-    if let Err(error) = request.respond(response) {
-        log::debug!("a reply did not arrive: {error}");
     }
 }
