@@ -6,7 +6,7 @@ import { showFork, showForks } from "./graph.js";
 import { showHandoff, showHandoffs } from "./handoff.js";
 import { showReview, showReviews } from "./review.js";
 import { showSession, showSessions } from "./round.js";
-import { failureOf, guarded, tell } from "./trouble.js";
+import { failureOf, guardedLook, tell, tellLooked } from "./trouble.js";
 
 const main = document.getElementById("main");
 const live = document.getElementById("live");
@@ -29,7 +29,8 @@ async function route() {
     isHere ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
   }
   look = null;
-  await guarded(async () => {
+  tell(null);
+  await guardedLook(async () => {
     const show = PAGES[page];
     if (!show) {
       throw new Error(`there is no page ${page}`);
@@ -54,15 +55,18 @@ async function follow() {
       const { pulse } = await ask("pulse", { known });
       const isNew = known !== "" && pulse !== known;
       known = pulse;
+      if (live.dataset.pulse === "") {
+        tellLooked();
+      }
       live.textContent = pulse === "stopped" ? "the daemon is stopped" : "live";
       live.dataset.pulse = pulse;
       if (isNew) {
-        look ? await guarded(look) : await route();
+        look ? await guardedLook(look) : await route();
       }
     } catch (error) {
       live.textContent = "not live";
       live.dataset.pulse = "";
-      tell(failureOf(error));
+      tell(failureOf(error), true);
       await new Promise((resume) => setTimeout(resume, 2000));
     }
   }

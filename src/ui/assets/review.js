@@ -55,12 +55,13 @@ export async function showReviews(place) {
 export async function showReview(place, [id, at]) {
   const review = Number(id);
   const head = element("div", {});
+  const came = element("div", { role: "status" });
   const list = element("nav", { "aria-label": "Conflicts", class: "conflicts" });
   const conflict = element("div", { class: "conflict" });
   const end = element("div", { class: "end" });
   const changes = changesList();
   const missing = element("p", { class: "faint" });
-  place.append(head, list, conflict, end, element("h3", {}, "What it changes in the target"), missing, changes.place);
+  place.append(head, came, list, conflict, end, element("h3", {}, "What it changes in the target"), missing, changes.place);
   let shownConflict = null;
   const message = element("textarea", { id: "message", rows: 2 });
 
@@ -106,7 +107,7 @@ export async function showReview(place, [id, at]) {
   const commit = () => guarded(async () => {
     const done = await act("commit", { review, message: message.value });
     await look();
-    head.append(element("p", { id: "done", role: "status" }, doneText(done)));
+    came.replaceChildren(element("p", { id: "done" }, doneText(done)));
   });
   await look();
   return look;
