@@ -72,7 +72,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 84] = [
+const VERBS: [&[&str]; 85] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -154,6 +154,7 @@ const VERBS: [&[&str]; 84] = [
     &["tool", "search", "p"],
     &["tool", "run", "--", "true"],
     &["tool", "context"],
+    &["ui", "--no-open"],
     &["daemon", "start"],
     &["daemon", "stop"],
     &["daemon", "status"],

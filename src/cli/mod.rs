@@ -68,6 +68,7 @@ mod status;
 mod tool;
 mod tree;
 mod trees;
+mod ui;
 mod undo;
 mod unmount;
 mod update;
@@ -170,6 +171,7 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Redo(verb) => undo::redo(verb, &context),
         Verb::Op(verb) => op::run(verb, &context),
         Verb::Tool(verb) => tool::run(verb, &context),
+        Verb::Ui(verb) => ui::run(verb, &context),
         Verb::Daemon(verb) => daemon::run(verb, &context),
         Verb::Doctor(verb) => doctor::run(verb, &context),
         Verb::Completions(verb) => completions::run(verb, &context),

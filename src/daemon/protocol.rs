@@ -51,7 +51,7 @@ pub use self::rounds::{
     AgentShown, ArchiveShown, AttemptCounted, AttemptOf, CleanRounds, DirectoryWritten, FinishRound,
     FinishedSeat, OtherShown, PairCompared, PresentRound, ReaderShown, ResultLine, RoundAnswer,
     RoundCompared, RoundFinished, RoundPresented, RoundRequest, RoundsCleaned, SeatCleaned, SeatShown,
-    SessionShown, StartRound, WorkShown,
+    SessionLine, SessionShown, StartRound, WorkShown,
 };
 pub use self::sequencing::{SequenceRequest, SequenceWish, Sequenced, SequencedCommit};
 pub use self::tools::{
