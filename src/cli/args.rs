@@ -7,7 +7,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::output::Color;
 use super::{
-    apply, branch, cat, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec, fetch, gc,
+    apply, branch, cat, check, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec, fetch, gc,
     handoff, list, log, ls, merge, mount, mv, new, op, path, push, reset, resolve, restore, revert, review,
     rm, round, shell, snapshot, snapshots, stat, status, tree, undo, unmount, update, walk, write,
 };
@@ -109,6 +109,7 @@ pub enum Verb {
     Restore(restore::Restore),
     Reset(reset::Reset),
     Gc(gc::Gc),
+    Check(check::Check),
     Ls(ls::Ls),
     Walk(walk::Walk),
     Stat(stat::Stat),

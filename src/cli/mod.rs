@@ -18,6 +18,7 @@ mod apply;
 mod args;
 mod branch;
 mod cat;
+mod check;
 mod checks;
 mod cherry_pick;
 mod commit;
@@ -154,6 +155,7 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Restore(verb) => restore::run(verb, &context),
         Verb::Reset(verb) => reset::run(verb, &context),
         Verb::Gc(verb) => gc::run(verb, &context),
+        Verb::Check(verb) => check::run(verb, &context),
         Verb::Ls(verb) => ls::run(verb, &context),
         Verb::Walk(verb) => walk::run(verb, &context),
         Verb::Stat(verb) => stat::run(verb, &context),

@@ -63,6 +63,7 @@ use super::failure::Failure;
 use super::transfer::Transfer;
 use crate::git::Identity;
 use crate::path::text::{PathText, host_path, optional_host_path};
+use crate::workspace::store::CheckReport;
 use crate::workspace::{Direction, ForkName, MountWishes};
 
 /// Version of this protocol; a client and a daemon of different versions refuse each other.
@@ -106,6 +107,10 @@ pub enum Request {
     },
     /// Frees what nothing reaches. Answers [`Answer::Collected`].
     Collect,
+    /// Looks whether the store is whole, and with `repair` puts right what can be. Answers [`Answer::Checked`].
+    Check {
+        repair: bool,
+    },
     /// Answers [`Answer::Forks`].
     List,
     /// Answers [`Answer::Fork`].
@@ -296,6 +301,7 @@ pub enum Answer {
     },
     Restored(Restored),
     Collected(Collected),
+    Checked(CheckReport),
     Unmounted(Unmounted),
     Deleted(Deleted),
     Changes(Changes),

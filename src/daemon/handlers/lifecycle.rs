@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::change;
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, DaemonInfo, Figures, MountFigures, PROTOCOL_VERSION, Response};
 use crate::daemon::room;
@@ -38,6 +39,18 @@ pub fn status(daemon: &Arc<Daemon>) -> Response {
         mounts: daemon.mounts(),
         memory_bytes: resident_bytes().unwrap_or(0),
     }))
+}
+
+/// Looks whether the store is whole; nobody changes reviews, handoffs or sessions while they are put right.
+pub fn check(daemon: &Arc<Daemon>, repair: bool) -> Response {
+    daemon.refuse_if_stopping()?;
+    let _rounds = repair.then(|| daemon.rounds.lock());
+    let _reviews = repair.then(|| daemon.reviews.lock());
+    let report = change::check::check(&daemon.store, &daemon.repository_now()?, repair)?;
+    for finding in &report.findings {
+        log::warn!("{} {}: {}", finding.kind.word(), finding.what, finding.detail);
+    }
+    Ok(Answer::Checked(report))
 }
 
 pub fn figures(daemon: &Arc<Daemon>) -> Response {

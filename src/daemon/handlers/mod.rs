@@ -53,6 +53,7 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: Request) -> 
         Request::Restore(request) => restoring::restore(daemon, by(peer, &request.command), &request),
         Request::Reset { fork, command } => snapshots::reset(daemon, by(peer, &command), &fork),
         Request::Collect => snapshots::collect(daemon),
+        Request::Check { repair } => lifecycle::check(daemon, repair),
         Request::List => forks::list(daemon),
         Request::Show { fork } => forks::show(daemon, &fork),
         Request::Mount {
