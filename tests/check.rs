@@ -171,10 +171,17 @@ fn a_large_content_that_is_gone_is_told_by_the_files_name_and_the_rest_is_whole(
     let finding = stopped.only("content-missing");
     assert_eq!(finding["fork"], "one");
     assert_eq!(finding["what"], content.to_str().unwrap());
-    assert!(finding["detail"].as_str().unwrap().contains("large.bin"), "{finding}");
+    assert!(
+        finding["detail"].as_str().unwrap().contains("large.bin"),
+        "{finding}"
+    );
 
     let after = stopped.check(&["--repair"], 1);
-    assert_eq!(after["findings"][0]["repaired"], Value::Null, "bytes cannot be made up");
+    assert_eq!(
+        after["findings"][0]["repaired"],
+        Value::Null,
+        "bytes cannot be made up"
+    );
     stopped.tine.ok(&["list"]);
     let small = fs::read_to_string(repo.root().join("repo.forks/one/small.txt"));
     assert_eq!(small.unwrap(), "small, of one\n");
@@ -186,16 +193,34 @@ fn contents_that_are_cut_off_are_told_with_how_much_is_left() {
     let repo = TestRepo::new();
     let stopped = Stopped::new(&repo);
     let layer = stopped.open_layer("one");
-    let large = fs::read_dir(layer.join("files")).unwrap().next().unwrap().unwrap().path();
-    fs::File::options().write(true).open(&large).unwrap().set_len(1000).unwrap();
+    let large = fs::read_dir(layer.join("files"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    fs::File::options()
+        .write(true)
+        .open(&large)
+        .unwrap()
+        .set_len(1000)
+        .unwrap();
     let finding = stopped.only("content-damaged");
     let detail = finding["detail"].as_str().unwrap();
-    assert!(detail.contains("large.bin has 200000 bytes, of which 1000"), "{detail}");
+    assert!(
+        detail.contains("large.bin has 200000 bytes, of which 1000"),
+        "{detail}"
+    );
     fs::write(&large, vec![7; 200_000]).unwrap();
 
     let data = layer.join("data");
     let whole = fs::read(&data).unwrap();
-    fs::File::options().write(true).open(&data).unwrap().set_len(0).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(&data)
+        .unwrap()
+        .set_len(0)
+        .unwrap();
     let findings = stopped.found();
     assert!(
         findings.iter().any(|finding| finding["kind"] == "content-damaged"
@@ -217,7 +242,10 @@ fn a_log_with_a_flipped_bit_is_told_with_its_place_and_keeps_no_other_fork_from_
     let finding = stopped.only("layer-damaged");
     assert_eq!(finding["what"], log.to_str().unwrap());
     assert_eq!(finding["fork"], "one");
-    assert!(finding["detail"].as_str().unwrap().contains("at byte 24"), "{finding}");
+    assert!(
+        finding["detail"].as_str().unwrap().contains("at byte 24"),
+        "{finding}"
+    );
     let after = stopped.check(&["--repair"], 1);
     assert_eq!(after["findings"][0]["repaired"], Value::Null);
     fs::write(&log, whole).unwrap();
@@ -238,7 +266,11 @@ fn a_layer_that_is_gone_is_missed_and_one_that_nothing_names_is_freed() {
 
     // As a process leaves it that dies before the record names it.
     let leaked = stopped.store().join("layers/4711");
-    let copied = std::process::Command::new("cp").arg("-a").arg(&layer).arg(&leaked).status();
+    let copied = std::process::Command::new("cp")
+        .arg("-a")
+        .arg(&layer)
+        .arg(&leaked)
+        .status();
     assert!(copied.unwrap().success());
     let finding = stopped.only("layer-leaked");
     assert_eq!(finding["what"], leaked.to_str().unwrap());
@@ -289,7 +321,11 @@ fn an_object_that_git_lost_is_told() {
     let repo = TestRepo::new();
     let stopped = Stopped::new(&repo);
     let tree = stopped.record("one")["base_tree"].as_str().unwrap().to_owned();
-    let object = repo.common_dir().join("objects").join(&tree[..2]).join(&tree[2..]);
+    let object = repo
+        .common_dir()
+        .join("objects")
+        .join(&tree[..2])
+        .join(&tree[2..]);
     fs::remove_file(&object).unwrap();
     let findings = stopped.found();
     assert!(
@@ -336,13 +372,26 @@ fn a_damaged_record_is_moved_aside_with_all_that_only_it_names() {
     let aside = store.join("damaged/1");
     assert!(done.contains(aside.to_str().unwrap()), "{done}");
 
-    assert_eq!(fs::read(aside.join("forks/one/fork.json")).unwrap(), record[..record.len() / 2]);
-    let moved: Vec<Vec<u8>> = files_beneath(&aside.join("layers").join(&id)).into_values().collect();
+    assert_eq!(
+        fs::read(aside.join("forks/one/fork.json")).unwrap(),
+        record[..record.len() / 2]
+    );
+    let moved: Vec<Vec<u8>> = files_beneath(&aside.join("layers").join(&id))
+        .into_values()
+        .collect();
     assert_eq!(moved, contents, "every byte of its layer is kept");
     assert!(aside.join("worktrees/one/HEAD").exists());
-    assert_eq!(files_beneath(&stopped.open_layer("two")), other, "nothing else changed");
+    assert_eq!(
+        files_beneath(&stopped.open_layer("two")),
+        other,
+        "nothing else changed"
+    );
     assert_eq!(repo.git(&["rev-parse", "refs/tine/+damaged/1-one-head"]), tip);
-    assert_eq!(repo.git(&["rev-parse", "refs/heads/tine/one"]), tip, "its branch stays");
+    assert_eq!(
+        repo.git(&["rev-parse", "refs/heads/tine/one"]),
+        tip,
+        "its branch stays"
+    );
 
     // What is opened afterwards, and collects, finds nothing of it to remove.
     stopped.tine.ok(&["gc"]);
@@ -369,7 +418,10 @@ fn the_damaged_record_of_a_mounted_fork_is_left_until_nobody_uses_it() {
     let report = stopped.check(&["--repair"], 1);
     let finding = &report["findings"][0];
     assert_eq!(finding["kind"], "record-damaged", "{report}");
-    assert!(finding["hint"].as_str().unwrap().contains("tine daemon stop"), "{report}");
+    assert!(
+        finding["hint"].as_str().unwrap().contains("tine daemon stop"),
+        "{report}"
+    );
     assert_eq!(fs::read(&path).unwrap(), b"{");
     assert_eq!(
         fs::read_to_string(repo.root().join("repo.forks/one/small.txt")).unwrap(),
@@ -393,7 +445,10 @@ fn a_damaged_list_of_snapshots_costs_the_snapshots_and_not_the_fork() {
     stopped.tine.ok(&["list"]);
     let dir = repo.root().join("repo.forks/two");
     assert_eq!(fs::read_to_string(dir.join("later.txt")).unwrap(), "later\n");
-    assert_eq!(fs::read_to_string(dir.join("small.txt")).unwrap(), "small, of two\n");
+    assert_eq!(
+        fs::read_to_string(dir.join("small.txt")).unwrap(),
+        "small, of two\n"
+    );
 }
 
 #[test]
@@ -422,7 +477,10 @@ fn handoffs_are_checked_by_their_checksum_and_made_again() {
     fs::write(stopped.store().join("handoffs/1.json"), "nonsense").unwrap();
     stopped.only("record-damaged");
     stopped.check(&["--repair"], 0);
-    assert_eq!(fs::read(stopped.store().join("damaged/1/handoffs/1.mbox")).unwrap(), whole);
+    assert_eq!(
+        fs::read(stopped.store().join("damaged/1/handoffs/1.mbox")).unwrap(),
+        whole
+    );
     assert_eq!(repo.git(&["rev-parse", "refs/tine/+damaged/1-handoffs-1"]), head);
     stopped.tine.ok(&["handoff", "create", "one"]);
     assert!(

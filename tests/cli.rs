@@ -55,6 +55,8 @@ mod revert;
 mod reviews;
 #[path = "cli/rounds.rs"]
 mod rounds;
+#[path = "cli/seeing.rs"]
+mod seeing;
 #[path = "cli/snapshots.rs"]
 mod snapshots;
 #[path = "cli/switching.rs"]
@@ -70,7 +72,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 70] = [
+const VERBS: [&[&str]; 73] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -138,6 +140,9 @@ const VERBS: [&[&str]; 70] = [
     &["undo", "x"],
     &["redo", "x"],
     &["op", "log", "x"],
+    &["check"],
+    &["stats"],
+    &["top"],
     &["daemon", "start"],
     &["daemon", "stop"],
     &["daemon", "status"],
@@ -428,11 +433,13 @@ fn doctor_reports_one_check_a_line_in_a_repository_and_outside() {
             "io-uring",
             "fusermount3",
             "allow-other",
+            "namespaces",
             "repository",
             "store",
             "disk",
             "daemon",
             "forks",
+            "health",
             "mounts"
         ]
     );

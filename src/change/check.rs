@@ -7,12 +7,17 @@ use super::handoff::{HandoffRecord, HandoffState};
 use super::review::{ReviewRecord, ReviewState};
 use super::round::RoundRecord;
 use crate::git::Repository;
-use crate::workspace::store::{CheckReport, Finding, FindingKind, Shelf};
+use crate::workspace::store::{CheckOptions, CheckReport, Depth, Finding, FindingKind, Shelf};
 use crate::workspace::{Store, StoreError};
 
-/// Looks at all that the store has; with `repair` puts right what can be.
-pub fn check(store: &Store, repository: &Repository, repair: bool) -> Result<CheckReport, ChangeError> {
-    let mut report = store.check(&reads, repair)?;
+/// Looks at all that the store has, and puts right what can be, if that is asked for.
+pub fn check(
+    store: &Store,
+    repository: &Repository,
+    options: CheckOptions,
+) -> Result<CheckReport, ChangeError> {
+    let repair = options.repair;
+    let mut report = store.check(&reads, options)?;
     let (reviews, _) = store.documents::<ReviewRecord>(Shelf::Reviews)?;
     for review in reviews.iter().filter(|review| review.state == ReviewState::Open) {
         if !review.is_kept(repository)? {
@@ -29,7 +34,10 @@ pub fn check(store: &Store, repository: &Repository, repair: bool) -> Result<Che
             report.findings.push(finding.told(done, "set anew"));
         }
         if handoff.state == HandoffState::Ready
-            && let Err(error) = handoff.verify(store)
+            && let Err(error) = match options.depth {
+                Depth::Places => handoff.look(store),
+                Depth::Bytes => handoff.verify(store),
+            }
         {
             let can_be_made = handoff.head_commit.is_some();
             let hint = match can_be_made {

@@ -343,6 +343,17 @@ impl HandoffRecord {
         }
     }
 
+    /// Sees whether there is a mailbox of the right length, where there must be one.
+    pub(super) fn look(&self, store: &Store) -> Result<(), ChangeError> {
+        match self.is_in_place(store) {
+            true => Ok(()),
+            false => Err(ChangeError::DamagedHandoff {
+                id: self.id,
+                reason: format!("{} is gone, or has another length", self.mailbox(store).display()),
+            }),
+        }
+    }
+
     /// Reads all of the mailbox and sees that it is what it was when it was made.
     ///
     /// # Errors

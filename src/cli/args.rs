@@ -7,9 +7,10 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::output::Color;
 use super::{
-    apply, branch, cat, check, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec, fetch, gc,
-    handoff, list, log, ls, merge, mount, mv, new, op, path, push, reset, resolve, restore, revert, review,
-    rm, round, shell, snapshot, snapshots, stat, status, tree, undo, unmount, update, walk, write,
+    apply, branch, cat, check, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec, fetch,
+    gc, handoff, list, log, ls, merge, mount, mv, new, op, path, push, reset, resolve, restore, revert,
+    review, rm, round, shell, snapshot, snapshots, stat, stats, status, top, tree, undo, unmount, update,
+    walk, write,
 };
 
 const MAIN_JOB: &str = "\
@@ -123,6 +124,8 @@ pub enum Verb {
     Op(op::Op),
     Daemon(daemon::Daemon),
     Doctor(doctor::Doctor),
+    Stats(stats::Stats),
+    Top(top::Top),
     Completions(completions::Completions),
 }
 

@@ -8,8 +8,9 @@ use super::{Exit, SUCCESS};
 use crate::change;
 use crate::daemon::protocol::{Answer, Request};
 use crate::daemon::{Client, ExitCode, Failure};
+use crate::git::Repository;
 use crate::workspace::Store;
-use crate::workspace::store::{CheckReport, Checked, Finding};
+use crate::workspace::store::{CheckOptions, CheckReport, Checked, Depth, Finding};
 
 /// Check that everything the forks need is there and whole
 ///
@@ -38,8 +39,15 @@ struct Report<'a> {
 }
 
 pub fn run(check: &Check, context: &Context) -> Result<Exit, Failure> {
-    let report = checked(check, context)?;
-    let left = report.findings.iter().filter(|finding| finding.repaired.is_none());
+    let options = CheckOptions {
+        depth: Depth::Bytes,
+        repair: check.repair,
+    };
+    let report = checked(context.repository()?, options)?;
+    let left = report
+        .findings
+        .iter()
+        .filter(|finding| finding.repaired.is_none());
     let left = left.count();
     match context.output.is_json() {
         true => context.output.json(&Report {
@@ -48,28 +56,36 @@ pub fn run(check: &Check, context: &Context) -> Result<Exit, Failure> {
         })?,
         false => context.output.text(&told(&report, left, &context.output))?,
     }
-    Ok(if left == 0 { SUCCESS } else { ExitCode::Failure.code() })
+    Ok(if left == 0 {
+        SUCCESS
+    } else {
+        ExitCode::Failure.code()
+    })
 }
 
 /// By the daemon, which knows what is being written; without one by this process, so that nothing is mounted or cleared away
 /// before it was seen.
-fn checked(check: &Check, context: &Context) -> Result<CheckReport, Failure> {
-    let repository = context.repository()?;
+pub fn checked(repository: &Repository, options: CheckOptions) -> Result<CheckReport, Failure> {
     if !Store::dir_of(repository).exists() {
         return Ok(CheckReport::default());
     }
     if let Some(client) = Client::connect(repository.common_dir())? {
         let request = Request::Check {
-            repair: check.repair,
+            repair: options.repair,
+            brief: options.depth == Depth::Places,
         };
         return Connection::over(client).ask(&request, only!(Answer::Checked(report) => report));
     }
     let store = Store::open_as_found(repository)?;
-    Ok(change::check::check(&store, repository, check.repair)?)
+    Ok(change::check::check(&store, repository, options)?)
 }
 
 fn told(report: &CheckReport, left: usize, output: &Output) -> String {
-    let mut text: String = report.findings.iter().map(|finding| line_of(finding, output)).collect();
+    let mut text: String = report
+        .findings
+        .iter()
+        .map(|finding| line_of(finding, output))
+        .collect();
     let Checked {
         forks,
         snapshots,
@@ -105,10 +121,15 @@ fn told(report: &CheckReport, left: usize, output: &Output) -> String {
 fn line_of(finding: &Finding, output: &Output) -> String {
     let (tone, rest) = match &finding.repaired {
         Some(done) => (Tone::Good, format!("     repaired: {}\n", one_line(done))),
-        None if finding.kind.is_leak() => (Tone::Careful, format!("     hint: {}\n", one_line(&finding.hint))),
+        None if finding.kind.is_leak() => {
+            (Tone::Careful, format!("     hint: {}\n", one_line(&finding.hint)))
+        }
         None => (Tone::Bad, format!("     hint: {}\n", one_line(&finding.hint))),
     };
-    let fork = finding.fork.as_ref().map_or(String::new(), |fork| format!("{fork}: "));
+    let fork = finding
+        .fork
+        .as_ref()
+        .map_or(String::new(), |fork| format!("{fork}: "));
     format!(
         "{} {fork}{}: {}\n{rest}",
         output.paint(tone, finding.kind.word()),

@@ -8,6 +8,7 @@
 //! | `usage` | what clap refuses, turned into a [`Failure`](crate::daemon::Failure) with a hint that fits |
 //! | `context` | where the command runs: directory, repository, connection, the fork it means |
 //! | `output` | standard output and standard error: text or JSON, colour, quoting |
+//! | `metrics` | what `stats` tells, as Prometheus reads it |
 //! | `inside` | paths of a fork, and what is there |
 //! | `identity`, `hooks` | what `git commit` does around a commit: identities and hooks |
 //!
@@ -34,6 +35,7 @@ mod failures;
 mod fetch;
 mod fsmonitor;
 mod gc;
+mod graph;
 mod handoff;
 mod hooks;
 mod identity;
@@ -42,6 +44,7 @@ mod list;
 mod log;
 mod ls;
 mod merge;
+mod metrics;
 mod mount;
 mod mv;
 mod new;
@@ -63,7 +66,9 @@ mod shell;
 mod snapshot;
 mod snapshots;
 mod stat;
+mod stats;
 mod status;
+mod top;
 mod tree;
 mod trees;
 mod undo;
@@ -168,6 +173,8 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Op(verb) => op::run(verb, &context),
         Verb::Daemon(verb) => daemon::run(verb, &context),
         Verb::Doctor(verb) => doctor::run(verb, &context),
+        Verb::Stats(verb) => stats::run(verb, &context),
+        Verb::Top(verb) => top::run(verb, &context),
         Verb::Completions(verb) => completions::run(verb, &context),
     }
 }

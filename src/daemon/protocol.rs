@@ -16,6 +16,7 @@ mod remotes;
 mod reviewing;
 mod rounds;
 mod sequencing;
+mod stats;
 mod tools;
 mod work;
 
@@ -52,6 +53,7 @@ pub use self::rounds::{
     SessionShown, StartRound, WorkShown,
 };
 pub use self::sequencing::{SequenceRequest, SequenceWish, Sequenced, SequencedCommit};
+pub use self::stats::{FileStats, ForkStats, OperationStats, Stats};
 pub use self::tools::{
     BufferMerged, FoundLine, Route, SearchRequest, ToolAnswer, ToolContextShown, ToolOperation, ToolRequest,
 };
@@ -77,6 +79,12 @@ pub enum Request {
     Status,
     /// What the daemon holds in memory. Answers [`Answer::Figures`].
     Figures,
+    /// What the mounts are asked, of one fork or of all; with `watch` it is counted for a while which files are read and
+    /// written. Answers [`Answer::Stats`].
+    Stats {
+        fork: Option<ForkName>,
+        watch: bool,
+    },
     /// Unmounts everything and ends; without `force` refused while a mount is in use.
     Stop {
         force: bool,
@@ -107,9 +115,11 @@ pub enum Request {
     },
     /// Frees what nothing reaches. Answers [`Answer::Collected`].
     Collect,
-    /// Looks whether the store is whole, and with `repair` puts right what can be. Answers [`Answer::Checked`].
+    /// Looks whether the store is whole, without reading the bytes of files if it is to be `brief`, and with `repair` puts right
+    /// what can be. Answers [`Answer::Checked`].
     Check {
         repair: bool,
+        brief: bool,
     },
     /// Answers [`Answer::Forks`].
     List,
@@ -290,6 +300,7 @@ pub enum Answer {
     Done,
     Daemon(DaemonInfo),
     Figures(Figures),
+    Stats(Box<Stats>),
     Fork(ForkInfo),
     Forks {
         forks: Vec<ForkInfo>,

@@ -9,11 +9,12 @@
 //!   │  ───► transport  which of the two there are
 //!   ├─────► adapter    one transport: `fuser`, reading and writing /dev/fuse ──► negotiate
 //!   └─────► ring       the other: a ring of io_uring for each CPU
-//!             └─► operations   for both: what each request does, on a workspace ──► convert, ioctl, errno, counters
+//!             └─► operations   for both: what each request does, on a workspace ──► convert, ioctl, errno, counters (and busy_files)
 //! users                who keeps a mount busy
 //! ```
 
 mod adapter;
+mod busy_files;
 mod control;
 mod convert;
 mod counters;
@@ -33,6 +34,8 @@ mod tests;
 mod transport;
 mod users;
 
+pub use busy_files::BusyFile;
+pub use counters::{KindFigures, LATENCY_CLASSES, Traffic, latency_bound_secs};
 pub use mount::{Mount, MountError, MountOptions, UnmountMode, cut_off, detach_stale, has_lost_daemon};
 pub use transport::{RINGS_PARAMETER, Transport, TransportChoice, UnknownTransport};
 pub use users::{users_of, users_of_each};

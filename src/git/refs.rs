@@ -171,13 +171,19 @@ impl Repository {
         const PREFIX: &str = "refs/tine/";
         let repository = self.local();
         let platform = repository.references().map_err(GitError::library("list refs"))?;
-        let references = platform.prefixed(PREFIX).map_err(GitError::library("list refs"))?;
+        let references = platform
+            .prefixed(PREFIX)
+            .map_err(GitError::library("list refs"))?;
         let mut keepers = BTreeSet::new();
         for reference in references {
             let reference = reference.map_err(GitError::library("list refs"))?;
             let name = reference.name().as_bstr().to_str_lossy().into_owned();
             let group = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('/'));
-            keepers.extend(group.map(|(group, _)| group.to_owned()).filter(|group| !group.starts_with('+')));
+            keepers.extend(
+                group
+                    .map(|(group, _)| group.to_owned())
+                    .filter(|group| !group.starts_with('+')),
+            );
         }
         Ok(keepers)
     }

@@ -14,6 +14,7 @@ use crate::daemon::room;
 use crate::daemon::slots::{Daemon, Slot, busy};
 use crate::fuse::{self, UnmountMode};
 use crate::sys::{parallel, process};
+use crate::workspace::store::CheckOptions;
 
 /// What a stop does about programs that use a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,11 +43,11 @@ pub fn status(daemon: &Arc<Daemon>) -> Response {
 }
 
 /// Looks whether the store is whole; nobody changes reviews, handoffs or sessions while they are put right.
-pub fn check(daemon: &Arc<Daemon>, repair: bool) -> Response {
+pub fn check(daemon: &Arc<Daemon>, options: CheckOptions) -> Response {
     daemon.refuse_if_stopping()?;
-    let _rounds = repair.then(|| daemon.rounds.lock());
-    let _reviews = repair.then(|| daemon.reviews.lock());
-    let report = change::check::check(&daemon.store, &daemon.repository_now()?, repair)?;
+    let _rounds = options.repair.then(|| daemon.rounds.lock());
+    let _reviews = options.repair.then(|| daemon.reviews.lock());
+    let report = change::check::check(&daemon.store, &daemon.repository_now()?, options)?;
     for finding in &report.findings {
         log::warn!("{} {}: {}", finding.kind.word(), finding.what, finding.detail);
     }
@@ -86,7 +87,7 @@ pub fn figures(daemon: &Arc<Daemon>) -> Response {
     Ok(Answer::Figures(figures))
 }
 
-fn resident_bytes() -> Option<u64> {
+pub fn resident_bytes() -> Option<u64> {
     let text = status_line("VmRSS:")?;
     let kibibytes: u64 = text.strip_suffix(" kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)

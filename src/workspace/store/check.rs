@@ -17,6 +17,7 @@ use super::{Places, Shelf, Store, files};
 use crate::attr::Ino;
 use crate::git::refs::{STATE, is_for_layers};
 use crate::git::{ObjectId, Repository};
+pub use crate::layer::check::Depth;
 use crate::layer::check::{BrokenContent, CheckedLayer, ContentFault, check};
 use crate::layer::{Dentry, LayerError};
 use crate::path::RepoPath;
@@ -124,9 +125,15 @@ enum Remedy {
         id: ObjectId,
     },
     /// … by whatever free label.
-    Hold { group: String, id: ObjectId },
+    Hold {
+        group: String,
+        id: ObjectId,
+    },
     /// These labels beneath `refs/tine/<group>/` are let go of.
-    Release { group: String, labels: Vec<String> },
+    Release {
+        group: String,
+        labels: Vec<String>,
+    },
     RegisterWorktree(ForkName),
     /// The fork's record, or its list of snapshots, is moved aside with all that only it names.
     SetForkAside(String),
@@ -142,7 +149,8 @@ struct Found {
 }
 
 const REPAIRS: &str = "`tine check --repair` ";
-const FSCK: &str = "`git fsck` tells what else the repository lacks; fetch or copy the object from another clone";
+const FSCK: &str =
+    "`git fsck` tells what else the repository lacks; fetch or copy the object from another clone";
 
 impl Found {
     fn new(
@@ -174,27 +182,38 @@ impl Found {
 /// Whether the record of this number on the shelf is what it must be.
 pub type ReadsDocument<'a> = &'a dyn Fn(&Store, Shelf, u64) -> Result<(), StoreError>;
 
+/// How a store is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckOptions {
+    pub depth: Depth,
+    /// What can be put right is.
+    pub repair: bool,
+}
+
 /// Looks at a store.
 struct Look<'a> {
     store: &'a Store,
     reads: ReadsDocument<'a>,
+    depth: Depth,
+    /// Whether nobody may write to an open layer while it is looked at.
+    exclusively: bool,
     checked: Checked,
     found: Vec<Found>,
     layers: BTreeMap<u64, Option<CheckedLayer>>,
 }
 
 impl Store {
-    /// Looks whether everything is there that the store's records name, and nothing that none names; with `repair` puts right
-    /// what can be. Nothing that may be somebody's work is removed: what is damaged is moved aside.
-    pub fn check(&self, reads: ReadsDocument<'_>, repair: bool) -> Result<CheckReport, StoreError> {
-        let (mut checked, mut found) = self.look(reads, false)?;
+    /// Looks whether everything is there that the store's records name, and nothing that none names; and puts right
+    /// what can be, if that is asked for. Nothing that may be somebody's work is removed: what is damaged is moved aside.
+    pub fn check(&self, reads: ReadsDocument<'_>, options: CheckOptions) -> Result<CheckReport, StoreError> {
+        let (mut checked, mut found) = self.look(reads, options.depth, false)?;
         if !found.is_empty() {
             let admin = self.admin.lock();
             // Records changed meanwhile, it may be, and files were written.
-            (checked, found) = self.look(reads, true)?;
+            (checked, found) = self.look(reads, options.depth, true)?;
             drop(admin);
         }
-        if repair {
+        if options.repair {
             self.repair(&mut found)?;
         }
         let mut findings: Vec<Finding> = found.into_iter().map(|found| found.finding).collect();
@@ -205,17 +224,24 @@ impl Store {
         Ok(CheckReport { checked, findings })
     }
 
-    fn look(&self, reads: ReadsDocument<'_>, exclusively: bool) -> Result<(Checked, Vec<Found>), StoreError> {
+    fn look(
+        &self,
+        reads: ReadsDocument<'_>,
+        depth: Depth,
+        exclusively: bool,
+    ) -> Result<(Checked, Vec<Found>), StoreError> {
         let mut look = Look {
             store: self,
             reads,
+            depth,
+            exclusively,
             checked: Checked::default(),
             found: Vec::new(),
             layers: BTreeMap::new(),
         };
         let inventory = Inventory::of(&self.places)?;
         look.records(&inventory);
-        look.layers(&inventory, exclusively)?;
+        look.layers(&inventory)?;
         for record in &inventory.records {
             look.fork(record);
         }
@@ -259,13 +285,19 @@ impl Look<'_> {
                 other => other.to_string(),
             };
             let hint = format!("{REPAIRS}moves it aside, with the layers that only it names");
-            let found = Found::new(FindingKind::RecordDamaged, Some(text), path.display(), detail, hint);
+            let found = Found::new(
+                FindingKind::RecordDamaged,
+                Some(text),
+                path.display(),
+                detail,
+                hint,
+            );
             self.found.push(found.with(Remedy::SetForkAside(text.clone())));
         }
     }
 
     /// Every layer that is there or ought to be.
-    fn layers(&mut self, inventory: &Inventory, exclusively: bool) -> Result<(), StoreError> {
+    fn layers(&mut self, inventory: &Inventory) -> Result<(), StoreError> {
         let there: BTreeMap<u64, PathBuf> = self.places().layer_dirs()?.into_iter().collect();
         let open: HashMap<u64, &ForkRecord> = inventory
             .records
@@ -286,7 +318,10 @@ impl Look<'_> {
                     Some(fork) => format!(
                         "what was committed is on its branch; `tine delete --force {fork}` gives the rest up"
                     ),
-                    None => "a snapshot stands on it: `tine snapshots FORK` lists them, `--delete` removes one".to_owned(),
+                    None => {
+                        "a snapshot stands on it: `tine snapshots FORK` lists them, `--delete` removes one"
+                            .to_owned()
+                    }
                 };
                 let detail = "a record names the layer, and it is not there";
                 self.found.push(Found::new(
@@ -299,10 +334,10 @@ impl Look<'_> {
                 self.layers.insert(*id, None);
                 continue;
             };
-            let writer = open.get(id).filter(|_| exclusively);
+            let writer = open.get(id).filter(|_| self.exclusively);
             let looked = match writer.and_then(|record| self.store.workspace_of(record)) {
-                Some(workspace) => workspace.exclusively(|_| check(dir)),
-                None => check(dir),
+                Some(workspace) => workspace.exclusively(|_| check(dir, self.depth)),
+                None => check(dir, self.depth),
             };
             self.checked.layers += 1;
             let layer = match looked {
@@ -402,7 +437,11 @@ impl Look<'_> {
         self.object(record, Some(&record.base_tree), "the tree of the base");
         if record.base_commit.is_some() && !label_is("head") {
             let head = self.store.worktree_dir(record);
-            let head = self.repository().head_of(&head).ok().and_then(|head| head.commit_id());
+            let head = self
+                .repository()
+                .head_of(&head)
+                .ok()
+                .and_then(|head| head.commit_id());
             if let Some(head) = head.filter(|head| self.repository().has_object(*head)) {
                 self.missing_ref(name, "head", head);
             }
@@ -482,7 +521,9 @@ impl Look<'_> {
                 Some(name),
                 path.display(),
                 format!("{hex:?} is no object id"),
-                format!("what was committed is on its branch; `tine delete --force {name}` gives the rest up"),
+                format!(
+                    "what was committed is on its branch; `tine delete --force {name}` gives the rest up"
+                ),
             ));
             return None;
         };
@@ -521,7 +562,10 @@ impl Look<'_> {
             .filter_map(|id| self.layers.get(id)?.as_ref())
             .collect();
         let is_whole = layers.len() == stack.len();
-        let holds: BTreeSet<_> = layers.iter().flat_map(|layer| layer.holds.iter().copied()).collect();
+        let holds: BTreeSet<_> = layers
+            .iter()
+            .flat_map(|layer| layer.holds.iter().copied())
+            .collect();
         let is_partial = self.repository().promisor_remote().is_some();
         let name = record.name.as_str();
         let mut found = Vec::new();
@@ -534,7 +578,10 @@ impl Look<'_> {
                     FindingKind::ContentMissing,
                     Some(name),
                     self.places().layer(layer.id.0).display(),
-                    format!("it names contents of layer {}, which no layer of the fork has", other.0),
+                    format!(
+                        "it names contents of layer {}, which no layer of the fork has",
+                        other.0
+                    ),
                     "put the layer back from a backup; files whose bytes it had cannot be read",
                 ));
             }
@@ -553,7 +600,9 @@ impl Look<'_> {
         found.dedup_by(|one, other| one.finding == other.finding);
         for one in found {
             // Forks and snapshots have layers in common.
-            let is_known = |known: &Found| known.finding.what == one.finding.what && known.finding.detail == one.finding.detail;
+            let is_known = |known: &Found| {
+                known.finding.what == one.finding.what && known.finding.detail == one.finding.detail
+            };
             if !self.found.iter().any(is_known) {
                 self.found.push(one);
             }
@@ -563,7 +612,10 @@ impl Look<'_> {
     /// Refs of forks that are no more. What was thrown away on purpose stays.
     fn leaked_refs(&mut self, inventory: &Inventory) -> Result<(), StoreError> {
         for group in self.repository().keepers()? {
-            let is_known = inventory.records.iter().any(|record| record.name.as_str() == group)
+            let is_known = inventory
+                .records
+                .iter()
+                .any(|record| record.name.as_str() == group)
                 || inventory.unreadable.contains(&group);
             // It may be a fork that is being made.
             let is_being_made =
@@ -583,7 +635,10 @@ impl Look<'_> {
                 FindingKind::RefLeaked,
                 None,
                 format!("refs/tine/{group}/"),
-                format!("{} are kept for the fork {group}, which is no more", labels.join(", ")),
+                format!(
+                    "{} are kept for the fork {group}, which is no more",
+                    labels.join(", ")
+                ),
                 format!("{REPAIRS}removes them; `refs/tine/{group}/discarded-*` stay"),
             );
             self.found.push(found.with(Remedy::Release { group, labels }));
@@ -602,7 +657,11 @@ impl Look<'_> {
                     StoreError::Damaged { reason, .. } => reason,
                     other => other.to_string(),
                 };
-                let path = self.places().root().join(shelf.dir_name()).join(format!("{id}.json"));
+                let path = self
+                    .places()
+                    .root()
+                    .join(shelf.dir_name())
+                    .join(format!("{id}.json"));
                 let hint = format!("{REPAIRS}moves it aside; refs go on to keep its commits");
                 let found = Found::new(FindingKind::RecordDamaged, None, path.display(), detail, hint);
                 self.found.push(found.with(Remedy::SetDocumentAside(shelf, id)));
@@ -697,6 +756,8 @@ fn is_there(path: &Path) -> bool {
 fn next_aside(places: &Places) -> Result<PathBuf, StoreError> {
     let root = places.root().join("damaged");
     let numbers = files::list(&root)?;
-    let numbers = numbers.iter().filter_map(|dir| dir.file_name()?.to_str()?.parse::<u64>().ok());
+    let numbers = numbers
+        .iter()
+        .filter_map(|dir| dir.file_name()?.to_str()?.parse::<u64>().ok());
     Ok(root.join(numbers.max().unwrap_or(0).saturating_add(1).to_string()))
 }

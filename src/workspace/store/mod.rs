@@ -57,14 +57,14 @@ use super::fs::Workspace;
 use super::ops::Caller;
 use super::snapshot::{SnapshotEvery, SnapshotList};
 use crate::git::{
-    Base, BaseCache, CacheFigures, ConversionSettings, GitError, InoHasher, LinkedWorktree, ObjectId,
-    Repository,
+    Base, BaseCache, CacheFigures, CacheUses, ConversionSettings, GitError, InoHasher, LinkedWorktree,
+    ObjectId, Repository,
 };
 use crate::layer::{FrozenLayer, Layer, LayerError, LayerId, LayerStack};
 use crate::path::{EntryName, RepoPath};
 
 pub use beginning::{ParentOptions, TakeUp};
-pub use check::{CheckReport, Checked, Finding, FindingKind};
+pub use check::{CheckOptions, CheckReport, Checked, Depth, Finding, FindingKind};
 pub use collect::Collection;
 pub use documents::Shelf;
 pub use files::ScratchDir;
@@ -392,6 +392,11 @@ impl Store {
     /// How full the caches are that all forks share.
     pub fn cache_figures(&self) -> CacheFigures {
         self.cache.figures()
+    }
+
+    /// How often blobs, and directories, of bases were in these caches.
+    pub fn cache_uses(&self) -> (CacheUses, CacheUses) {
+        self.cache.uses()
     }
 
     pub fn dir(&self) -> &Path {

@@ -51,7 +51,10 @@ impl Store {
         self.set_forks_aside(found, &aside)?;
         if found.iter().any(|one| matches!(one.remedy, Remedy::Collect)) {
             let collected = self.collect();
-            for one in found.iter_mut().filter(|one| matches!(one.remedy, Remedy::Collect)) {
+            for one in found
+                .iter_mut()
+                .filter(|one| matches!(one.remedy, Remedy::Collect))
+            {
                 let is_gone = !is_there(Path::new(&one.finding.what));
                 match &collected {
                     Ok(_) if is_gone => one.finding.repaired = Some("freed".to_owned()),
@@ -148,7 +151,11 @@ impl Store {
             if fork_of_lock_reason(&reason).as_ref() != Some(name) {
                 continue;
             }
-            let head = self.repository.head_of(&dir).ok().and_then(|head| head.commit_id());
+            let head = self
+                .repository
+                .head_of(&dir)
+                .ok()
+                .and_then(|head| head.commit_id());
             if let Some(head) = head {
                 let label = format!("{}-{name}-HEAD", number(aside));
                 self.repository.keep(REFS, &label, head)?;
@@ -163,7 +170,12 @@ impl Store {
         let _admin = self.admin.lock();
         self.note_highest(shelf)?;
         let of_it = |label: &str| label == id.to_string() || label.starts_with(&format!("{id}-"));
-        self.keep_refs(refs_of(shelf), refs_of(shelf).trim_start_matches('+'), aside, of_it)?;
+        self.keep_refs(
+            refs_of(shelf),
+            refs_of(shelf).trim_start_matches('+'),
+            aside,
+            of_it,
+        )?;
         let dir = self.places.root().join(shelf.dir_name());
         let prefix = format!("{id}.");
         let mut paths = files::list(&dir)?;
@@ -199,13 +211,19 @@ impl Store {
 }
 
 fn number(aside: &Path) -> String {
-    aside.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    aside
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
 }
 
 fn note(one: &mut Found, done: Result<String, StoreError>) {
     match done {
         Ok(done) => one.finding.repaired = Some(done),
-        Err(error) => one.finding.detail = format!("{}; it could not be put right: {error}", one.finding.detail),
+        Err(error) => {
+            one.finding.detail = format!("{}; it could not be put right: {error}", one.finding.detail)
+        }
     }
 }
 
