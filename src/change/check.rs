@@ -89,6 +89,8 @@ fn made_again(
     repository: &Repository,
 ) -> Result<(), ChangeError> {
     let made = handoff.make(store, repository)?;
+    // That took a while, and somebody may have applied it.
+    *handoff = HandoffRecord::load(store, handoff.id)?;
     handoff.finish(Ok(made));
     handoff.save(store)
 }

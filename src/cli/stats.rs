@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::context::{Connection, Context, only};
 use super::metrics;
-use super::output::{Cell, Output, Tone, human_size, table};
+use super::output::{Cell, Output, Tone, counted, human_size, table};
 use super::{Exit, SUCCESS};
 use crate::daemon::protocol::{Answer, FileStats, ForkStats, OperationStats, Request, Stats as Told};
 use crate::daemon::{Client, ErrorCode, Failure};
@@ -219,10 +219,10 @@ pub fn head(told: &Told) -> String {
         all => format!("{:.1} % of {all} hit", uses.hits as f64 * 100.0 / all as f64),
     };
     format!(
-        "daemon {}: {} mounted of {} forks, {} of memory\ncaches: blobs {} ({}), directories {} ({})\n",
+        "daemon {}: {} of {} mounted, {} of memory\ncaches: blobs {} ({}), directories {} ({})\n",
         told.pid,
         told.mounted.len(),
-        told.forks,
+        counted(told.forks, "fork"),
         human_size(told.memory_bytes),
         human_size(told.caches.blobs.used),
         hits(told.blob_cache),

@@ -194,15 +194,24 @@ impl Screen {
     fn draw(&self, text: &str) -> std::io::Result<()> {
         let (width, height) = terminal::size()?;
         let mut out = std::io::stdout().lock();
-        queue!(out, cursor::MoveTo(0, 0))?;
-        for (row, line) in text.lines().take(usize::from(height)).enumerate() {
-            if row > 0 {
-                out.write_all(b"\r\n")?;
-            }
+        let lines = text.lines().take(usize::from(height));
+        let mut rows = 0;
+        for (row, line) in (0..).zip(lines) {
+            queue!(
+                out,
+                cursor::MoveTo(0, row),
+                terminal::Clear(ClearType::CurrentLine)
+            )?;
             out.write_all(cut(line, usize::from(width)).as_bytes())?;
-            queue!(out, terminal::Clear(ClearType::UntilNewLine))?;
+            rows = row + 1;
         }
-        queue!(out, terminal::Clear(ClearType::FromCursorDown))?;
+        if rows < height {
+            queue!(
+                out,
+                cursor::MoveTo(0, rows),
+                terminal::Clear(ClearType::FromCursorDown)
+            )?;
+        }
         out.flush()
     }
 }

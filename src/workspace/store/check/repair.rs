@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use super::super::recover::Inventory;
 use super::super::{Store, files, fork_of_lock_reason};
 use super::{Found, Remedy, is_there, next_aside, refs_of};
+use crate::git::ObjectId;
 use crate::workspace::StoreError;
 use crate::workspace::fork::ForkName;
 use crate::workspace::store::Shelf;
@@ -25,11 +26,7 @@ impl Store {
         for one in found.iter_mut() {
             let done = match &one.remedy {
                 Remedy::None | Remedy::SetForkAside(_) | Remedy::Collect => continue,
-                Remedy::Keep { group, label, id } => self
-                    .repository
-                    .keep(group, label, *id)
-                    .map(|()| format!("set anew, to {id}"))
-                    .map_err(StoreError::from),
+                Remedy::Keep { group, label, id } => self.keep_anew(group, label, *id),
                 Remedy::Hold { group, id } => self
                     .repository
                     .hold(group, *id)
@@ -64,6 +61,15 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// Sets a ref that was missing. Somebody may have done so meanwhile, and knows better where it leads.
+    fn keep_anew(&self, group: &str, label: &str, id: ObjectId) -> Result<String, StoreError> {
+        if let Some(id) = self.repository.kept_as(group, label)? {
+            return Ok(format!("it is there again, at {id}"));
+        }
+        self.repository.keep(group, label, id)?;
+        Ok(format!("set anew, to {id}"))
     }
 
     /// Moves damaged records of forks aside, and the layers that no other record names.
