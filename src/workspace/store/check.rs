@@ -3,192 +3,35 @@
 //! Looking changes nothing, not even what opening a store puts right. What is found while a fork is written to is looked at
 //! once more while nobody writes, so that no change under way is taken for damage. What can be put right is in [`repair`].
 
+mod contents;
+mod finding;
 mod repair;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
+use self::contents::{broken_content, shown};
+pub use self::finding::{CheckOptions, CheckReport, Checked, Finding, FindingKind};
+use self::finding::{Found, Remedy};
 use super::recover::Inventory;
 use super::snapshots::tree_label;
 use super::{Places, Shelf, Store, files};
-use crate::attr::Ino;
 use crate::git::refs::{STATE, is_for_layers};
 use crate::git::{ObjectId, Repository};
+use crate::layer::LayerError;
 pub use crate::layer::check::Depth;
-use crate::layer::check::{BrokenContent, CheckedLayer, ContentFault, check};
-use crate::layer::{Dentry, LayerError};
-use crate::path::RepoPath;
+use crate::layer::check::{CheckedLayer, check};
 use crate::workspace::StoreError;
 use crate::workspace::fork::{ForkName, ForkRecord};
 use crate::workspace::fs::Workspace;
-
-/// What is wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FindingKind {
-    /// A record of a fork, of its snapshots, of a review, a handoff or a session cannot be read.
-    RecordDamaged,
-    /// The ref is gone that keeps something from `git gc`.
-    RefMissing,
-    /// A ref is kept for a fork that is no more.
-    RefLeaked,
-    /// Git has lost an object that is needed.
-    ObjectMissing,
-    /// The linked worktree of a fork is gone.
-    WorktreeMissing,
-    /// A layer that a record names is not there.
-    LayerMissing,
-    /// The log of a layer cannot be read, or it is another layer's.
-    LayerDamaged,
-    /// Nothing names a layer.
-    LayerLeaked,
-    /// The bytes of a file are gone.
-    ContentMissing,
-    /// The bytes of a file are there in part, or cannot be read.
-    ContentDamaged,
-    /// The patches of a handoff are not as they were made.
-    MailboxDamaged,
-}
-
-impl FindingKind {
-    /// Whether it costs nothing but room.
-    pub fn is_leak(self) -> bool {
-        matches!(self, FindingKind::LayerLeaked | FindingKind::RefLeaked)
-    }
-
-    /// As it is written.
-    pub fn word(self) -> &'static str {
-        match self {
-            FindingKind::RecordDamaged => "record-damaged",
-            FindingKind::RefMissing => "ref-missing",
-            FindingKind::RefLeaked => "ref-leaked",
-            FindingKind::ObjectMissing => "object-missing",
-            FindingKind::WorktreeMissing => "worktree-missing",
-            FindingKind::LayerMissing => "layer-missing",
-            FindingKind::LayerDamaged => "layer-damaged",
-            FindingKind::LayerLeaked => "layer-leaked",
-            FindingKind::ContentMissing => "content-missing",
-            FindingKind::ContentDamaged => "content-damaged",
-            FindingKind::MailboxDamaged => "mailbox-damaged",
-        }
-    }
-}
-
-/// One thing that is wrong.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
-    pub kind: FindingKind,
-    /// The fork that it is about, if it is about one.
-    pub fork: Option<String>,
-    /// The file, ref or object.
-    pub what: String,
-    /// What is wrong with it.
-    pub detail: String,
-    /// What to do.
-    pub hint: String,
-    /// What was done about it; `None` where nothing was, or could be.
-    pub repaired: Option<String>,
-}
-
-/// How much was looked at.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Checked {
-    pub forks: u64,
-    pub snapshots: u64,
-    pub layers: u64,
-    /// Contents of files in layers, and their bytes.
-    pub contents: u64,
-    pub content_bytes: u64,
-    /// Reviews, handoffs and sessions.
-    pub records: u64,
-}
-
-/// What a check found.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CheckReport {
-    pub checked: Checked,
-    pub findings: Vec<Finding>,
-}
-
-/// What can be done about a finding.
-#[derive(Debug, Clone)]
-enum Remedy {
-    /// Somebody has to decide.
-    None,
-    /// The ref `refs/tine/<group>/<label>` is to point there.
-    Keep {
-        group: String,
-        label: String,
-        id: ObjectId,
-    },
-    /// … by whatever free label.
-    Hold {
-        group: String,
-        id: ObjectId,
-    },
-    /// These labels beneath `refs/tine/<group>/` are let go of.
-    Release {
-        group: String,
-        labels: Vec<String>,
-    },
-    RegisterWorktree(ForkName),
-    /// The fork's record, or its list of snapshots, is moved aside with all that only it names.
-    SetForkAside(String),
-    SetDocumentAside(Shelf, u64),
-    /// What nothing names is freed.
-    Collect,
-}
-
-/// A finding, and the way out of it.
-struct Found {
-    finding: Finding,
-    remedy: Remedy,
-}
 
 const REPAIRS: &str = "`tine check --repair` ";
 const FSCK: &str =
     "`git fsck` tells what else the repository lacks; fetch or copy the object from another clone";
 
-impl Found {
-    fn new(
-        kind: FindingKind,
-        fork: Option<&str>,
-        what: impl ToString,
-        detail: impl Into<String>,
-        hint: impl Into<String>,
-    ) -> Found {
-        Found {
-            finding: Finding {
-                kind,
-                fork: fork.map(str::to_owned),
-                what: what.to_string(),
-                detail: detail.into(),
-                hint: hint.into(),
-                repaired: None,
-            },
-            remedy: Remedy::None,
-        }
-    }
-
-    fn with(mut self, remedy: Remedy) -> Found {
-        self.remedy = remedy;
-        self
-    }
-}
-
 /// Whether the record of this number on the shelf is what it must be.
 pub type ReadsDocument<'a> = &'a dyn Fn(&Store, Shelf, u64) -> Result<(), StoreError>;
-
-/// How a store is checked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CheckOptions {
-    pub depth: Depth,
-    /// What can be put right is.
-    pub repair: bool,
-}
 
 /// Looks at a store.
 struct Look<'a> {
@@ -669,73 +512,6 @@ impl Look<'_> {
         }
         Ok(())
     }
-}
-
-fn broken_content(fork: &str, layers: &[&CheckedLayer], broken: &BrokenContent) -> Found {
-    let path = shown(layers, broken.ino);
-    let (kind, detail) = match &broken.fault {
-        ContentFault::Missing => (
-            FindingKind::ContentMissing,
-            format!("the bytes of {path} are gone"),
-        ),
-        ContentFault::Short { size, there } => (
-            FindingKind::ContentDamaged,
-            format!("{path} has {size} bytes, of which {there} are there; the rest reads as zeroes"),
-        ),
-        ContentFault::Misplaced(reason) => (FindingKind::ContentDamaged, format!("of {path}: {reason}")),
-        ContentFault::Unreadable(reason) => (
-            FindingKind::ContentDamaged,
-            format!("the bytes of {path} cannot be read: {reason}"),
-        ),
-    };
-    Found::new(
-        kind,
-        Some(fork),
-        broken.path.display(),
-        detail,
-        "write the file anew, or take it back with `tine revert` or `tine restore`; a backup of the store has its bytes",
-    )
-}
-
-/// A node by its path, as far as the layers tell it.
-fn shown(layers: &[&CheckedLayer], ino: Ino) -> String {
-    match path_of(layers, ino) {
-        Some(path) => path,
-        None => format!("the node {}", ino.0),
-    }
-}
-
-fn path_of(layers: &[&CheckedLayer], ino: Ino) -> Option<String> {
-    /// Deeper than any path: what leads in a circle ends.
-    const DEEP: usize = 4096;
-    let mut names: Vec<String> = Vec::new();
-    let mut ino = ino;
-    while ino != Ino::ROOT {
-        if names.len() > DEEP || ino == Ino::ATTIC {
-            return None;
-        }
-        let entry = layers.iter().find_map(|layer| {
-            layer.index.dirs().find_map(|(parent, dir)| {
-                let mut entries = dir.iter();
-                let found = entries.find(|(_, dentry)| *dentry == Dentry::Entry(ino))?;
-                Some((parent, found.0.to_string()))
-            })
-        });
-        match entry {
-            Some((parent, name)) => {
-                names.push(name);
-                ino = parent;
-            }
-            None => {
-                let node = layers.iter().find_map(|layer| layer.index.node(ino))?;
-                let origin: &RepoPath = &node.origin.as_ref()?.path;
-                names.push(origin.to_string());
-                break;
-            }
-        }
-    }
-    names.reverse();
-    Some(names.join("/"))
 }
 
 /// Which groups of refs belong to a shelf.

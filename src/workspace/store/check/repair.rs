@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use super::super::recover::Inventory;
 use super::super::{Store, files, fork_of_lock_reason};
-use super::{Found, Remedy, is_there, next_aside, refs_of};
+use super::finding::{Found, Remedy};
+use super::{is_there, next_aside, refs_of};
 use crate::git::ObjectId;
 use crate::workspace::StoreError;
 use crate::workspace::fork::ForkName;
