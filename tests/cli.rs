@@ -57,6 +57,8 @@ mod revert;
 mod reviews;
 #[path = "cli/rounds.rs"]
 mod rounds;
+#[path = "cli/seeing.rs"]
+mod seeing;
 #[path = "cli/snapshots.rs"]
 mod snapshots;
 #[path = "cli/switching.rs"]
@@ -72,7 +74,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 85] = [
+const VERBS: [&[&str]; 88] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -155,6 +157,9 @@ const VERBS: [&[&str]; 85] = [
     &["tool", "run", "--", "true"],
     &["tool", "context"],
     &["ui", "--no-open"],
+    &["check"],
+    &["stats"],
+    &["top"],
     &["daemon", "start"],
     &["daemon", "stop"],
     &["daemon", "status"],
@@ -445,11 +450,13 @@ fn doctor_reports_one_check_a_line_in_a_repository_and_outside() {
             "io-uring",
             "fusermount3",
             "allow-other",
+            "namespaces",
             "repository",
             "store",
             "disk",
             "daemon",
             "forks",
+            "health",
             "mounts"
         ]
     );
