@@ -68,6 +68,8 @@ fn reads(store: &Store, shelf: Shelf, id: u64) -> Result<(), StoreError> {
         Shelf::Reviews => store.read_document::<ReviewRecord>(shelf, id).map(drop),
         Shelf::Handoffs => store.read_document::<HandoffRecord>(shelf, id).map(drop),
         Shelf::Rounds => store.read_document::<RoundRecord>(shelf, id).map(drop),
+        // What is in them is known to those who keep them, above this layer.
+        Shelf::Buffers => store.read_document::<serde::de::IgnoredAny>(shelf, id).map(drop),
     }
 }
 

@@ -7,7 +7,10 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::output::Color;
 use super::{
-    apply, branch, buffer, cat, check, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec, fetch, gc, handoff, list, log, ls, mcp, merge, mount, mv, new, op, path, push, reset, resolve, restore, revert, review, rm, round, shell, snapshot, snapshots, stat, stats, status, tool, top, tree, ui, undo, unmount, update, walk, write,
+    apply, branch, buffer, cat, check, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec,
+    fetch, gc, handoff, list, log, ls, mcp, merge, mount, mv, new, op, path, push, reset, resolve, restore,
+    revert, review, rm, round, shell, snapshot, snapshots, stat, stats, status, tool, top, tree, ui, undo,
+    unmount, update, walk, write,
 };
 
 const MAIN_JOB: &str = "\

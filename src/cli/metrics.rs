@@ -4,16 +4,18 @@
 //! scripts.
 
 use std::fmt::Write as _;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::mpsc;
+use std::thread;
 
 use serde::Serialize;
-use tiny_http::{Header, Method, Response, Server};
 
 use super::context::Context;
 use super::{Exit, stats};
 use crate::daemon::protocol::{ForkStats, OperationStats, Stats};
 use crate::daemon::{ErrorCode, Failure};
 use crate::fuse::latency_bound_secs;
+use crate::ui::http::{Head, Reply};
 
 /// The content type that scrapers expect.
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -178,42 +180,76 @@ fn escaped(value: &str) -> String {
 pub fn serve(address: &str, context: &Context) -> Result<Exit, Failure> {
     context.repository()?;
     let address = loopback(address)?;
-    let server = Server::http(address).map_err(|error| {
+    let failed = |error: std::io::Error| {
         Failure::new(ErrorCode::Io, format!("could not listen at {address}"))
             .cause(error.to_string())
             .hint("another program may have the port: choose another one, or 0 for any that is free")
-    })?;
-    let url = match server.server_addr().to_ip() {
-        Some(address) => format!("http://{address}{PATH}"),
-        None => format!("http://{address}{PATH}"),
     };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    let url = format!("http://{}{PATH}", listener.local_addr().map_err(failed)?);
     match context.output.is_json() {
         true => context.output.json(&Serving { url })?,
         false => context
             .output
             .text(&format!("serving {url} until interrupted\n"))?,
     }
-    for request in server.incoming_requests() {
-        let response = match (request.method(), request.url()) {
-            (Method::Get | Method::Head, PATH) => match stats::ask(context, None, false) {
-                Ok(stats) => answer(200, text(stats.as_ref())),
-                Err(failure) => answer(503, format!("{failure}\n")),
+    let (heads, asked) = mpsc::channel();
+    thread::Builder::new()
+        .spawn(move || listen(&listener, &heads))
+        .map_err(failed)?;
+    for (mut stream, head) in asked {
+        let (status, text) = match (head.method.as_str(), head.target.as_str()) {
+            _ if !is_named_loopback(&head) => (403, "this machine alone is served\n".to_owned()),
+            ("GET", PATH) => match stats::ask(context, None, false) {
+                Ok(stats) => (200, text(stats.as_ref())),
+                Err(failure) => (503, format!("{failure}\n")),
             },
-            (Method::Get | Method::Head, _) => answer(404, format!("only {PATH} is here\n")),
-            _ => answer(405, "only GET is understood\n".to_owned()),
+            ("GET", _) => (404, format!("only {PATH} is here\n")),
+            _ => (405, "only GET is understood\n".to_owned()),
+        };
+        let reply = Reply {
+            status,
+            media_type: CONTENT_TYPE,
+            content: text.into_bytes(),
         };
         // Who asked may have gone.
-        let _ = request.respond(response);
+        if let Err(error) = reply.send(&mut stream, &[]) {
+            log::debug!("a reply was not taken: {error}");
+        }
     }
     Err(Failure::new(ErrorCode::Io, "no more requests come").hint("run it again"))
 }
 
-fn answer(status: u16, text: String) -> Response<std::io::Cursor<Vec<u8>>> {
-    let response = Response::from_string(text).with_status_code(status);
-    match Header::from_bytes("Content-Type", CONTENT_TYPE) {
-        Ok(header) => response.with_header(header),
-        Err(()) => response,
+/// Reads what is asked, each connection in a thread of its own: one that says nothing keeps nobody waiting.
+fn listen(listener: &TcpListener, heads: &mpsc::Sender<(TcpStream, Head)>) {
+    for stream in listener.incoming() {
+        let heads = heads.clone();
+        let read = move || {
+            let mut stream = stream?;
+            if let Some(head) = Head::read(&mut stream)? {
+                // The other end is gone only with the process.
+                let _ = heads.send((stream, head));
+            }
+            Ok::<(), std::io::Error>(())
+        };
+        let spawned = thread::Builder::new().spawn(move || {
+            if let Err(error) = read() {
+                log::debug!("a connection ended: {error}");
+            }
+        });
+        if let Err(error) = spawned {
+            log::warn!("a connection gets no thread: {error}");
+        }
     }
+}
+
+/// Whether the request names this machine by its address: a name could be anybody's, and its page would read the answer.
+fn is_named_loopback(head: &Head) -> bool {
+    head.values("Host").all(|host| {
+        host.parse::<SocketAddr>()
+            .is_ok_and(|address| address.ip().is_loopback())
+            || host.split(':').next() == Some("localhost")
+    })
 }
 
 /// The address, which must lead to this machine alone: names of forks are nobody else's business.

@@ -20,7 +20,7 @@
 
 mod assets;
 mod contents;
-mod http;
+pub mod http;
 mod key;
 mod routes;
 mod server;

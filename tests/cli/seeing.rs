@@ -108,10 +108,15 @@ impl Drop for Serving {
 
 /// Status line and body of the answer.
 fn http(address: &str, request: &str) -> (String, String) {
+    http_of(address, address, request)
+}
+
+/// As [`http`], of what calls the machine `host`.
+fn http_of(address: &str, host: &str, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(
         stream,
-        "{request} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+        "{request} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
     )
     .unwrap();
     let mut answer = String::new();
@@ -151,6 +156,18 @@ fn metrics_are_served_to_this_machine_and_follow_the_daemon() {
     assert!(body.contains(written), "{body}");
     assert!(http(address, "GET /other").0.starts_with("HTTP/1.1 404"));
     assert!(http(address, "POST /metrics").0.starts_with("HTTP/1.1 405"));
+    // One that says nothing keeps nobody waiting, and a page of elsewhere reads nothing.
+    let _silent = TcpStream::connect(address).unwrap();
+    let (head, body) = http_of(address, "evil.example:80", "GET /metrics");
+    assert!(
+        head.starts_with("HTTP/1.1 403") && !body.contains("demo"),
+        "{head}"
+    );
+    assert!(
+        http_of(address, "localhost:80", "GET /metrics")
+            .1
+            .contains(written)
+    );
 
     tine.ok(&["daemon", "stop"]);
     assert_eq!(http(address, "GET /metrics").1.lines().last(), Some("tine_up 0"));

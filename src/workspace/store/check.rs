@@ -520,6 +520,8 @@ fn refs_of(shelf: Shelf) -> &'static str {
         Shelf::Reviews => "+reviews",
         Shelf::Handoffs => "+handoffs",
         Shelf::Rounds => "+rounds",
+        // It has none.
+        Shelf::Buffers => "+buffers",
     }
 }
 
