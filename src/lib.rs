@@ -3,7 +3,7 @@
 //! Imports run downwards only (`tests/architecture.rs` checks it):
 //!
 //! ```text
-//! cli, mcp ─► daemon ─► fuse, tools ─► change ─► workspace ─► layer, merge ─► git ─► path, attr, sys
+//! cli, mcp, ui ─► daemon ─► fuse, tools ─► change ─► workspace ─► layer, merge ─► git ─► path, attr, sys
 //! ```
 //!
 //! The library never prints, prompts or ends the process; only [`cli`] does.
@@ -20,4 +20,5 @@ pub mod merge;
 pub mod path;
 pub mod sys;
 pub mod tools;
+pub mod ui;
 pub mod workspace;

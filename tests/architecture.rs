@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// The parts from the outside in; each may name itself and those after it. The last ones are foundations, which may
 /// name each other.
 const PARTS: [&[&str]; 8] = [
-    &["cli", "mcp"],
+    &["cli", "mcp", "ui"],
     &["daemon"],
     &["fuse", "tools"],
     &["change"],

@@ -57,6 +57,8 @@ mod revert;
 mod reviews;
 #[path = "cli/rounds.rs"]
 mod rounds;
+#[path = "cli/seeing.rs"]
+mod seeing;
 #[path = "cli/snapshots.rs"]
 mod snapshots;
 #[path = "cli/switching.rs"]
@@ -72,7 +74,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout, run_with_timeout_of};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 84] = [
+const VERBS: [&[&str]; 88] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -154,6 +156,10 @@ const VERBS: [&[&str]; 84] = [
     &["tool", "search", "p"],
     &["tool", "run", "--", "true"],
     &["tool", "context"],
+    &["ui", "--no-open"],
+    &["check"],
+    &["stats"],
+    &["top"],
     &["daemon", "start"],
     &["daemon", "stop"],
     &["daemon", "status"],
@@ -453,11 +459,13 @@ fn doctor_reports_one_check_a_line_in_a_repository_and_outside() {
             "io-uring",
             "fusermount3",
             "allow-other",
+            "namespaces",
             "repository",
             "store",
             "disk",
             "daemon",
             "forks",
+            "health",
             "mounts"
         ]
     );

@@ -330,6 +330,30 @@ impl HandoffRecord {
             || fs::metadata(self.mailbox(store)).is_ok_and(|meta| meta.len() == self.mailbox_bytes)
     }
 
+    /// Whether a ref keeps its commits, if it has any.
+    pub(super) fn is_kept(&self, repository: &Repository) -> Result<bool, ChangeError> {
+        Ok(self.head_commit.is_none() || repository.kept_as(REFS, &self.id.to_string())?.is_some())
+    }
+
+    /// Has refs keep its commits.
+    pub(super) fn keep(&self, repository: &Repository) -> Result<(), ChangeError> {
+        match self.range()? {
+            Some(range) => keep_commits(repository, self.id, range.base, Some(range.head)),
+            None => Ok(()),
+        }
+    }
+
+    /// Sees whether there is a mailbox of the right length, where there must be one.
+    pub(super) fn look(&self, store: &Store) -> Result<(), ChangeError> {
+        match self.is_in_place(store) {
+            true => Ok(()),
+            false => Err(ChangeError::DamagedHandoff {
+                id: self.id,
+                reason: format!("{} is gone, or has another length", self.mailbox(store).display()),
+            }),
+        }
+    }
+
     /// Reads all of the mailbox and sees that it is what it was when it was made.
     ///
     /// # Errors

@@ -291,6 +291,11 @@ impl ReviewRecord {
         Ok(added.id)
     }
 
+    /// Whether a ref keeps what it needs.
+    pub(super) fn is_kept(&self, repository: &Repository) -> Result<bool, ChangeError> {
+        Ok(repository.kept_as(REFS, &self.id.to_string())?.is_some())
+    }
+
     /// Writes the record. What the record before it needs is kept from `git gc`, too: a process that dies in between leaves that.
     pub fn save(&self, store: &Store, repository: &Repository) -> Result<(), ChangeError> {
         if self.state != ReviewState::Open {

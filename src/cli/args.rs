@@ -7,10 +7,10 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::output::Color;
 use super::{
-    apply, branch, buffer, cat, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec, fetch,
-    gc, handoff, list, log, ls, mcp, merge, mount, mv, new, op, path, push, reset, resolve, restore, revert,
-    review, rm, round, shell, snapshot, snapshots, stat, status, tool, tree, undo, unmount, update, walk,
-    write,
+    apply, branch, buffer, cat, check, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec,
+    fetch, gc, handoff, list, log, ls, mcp, merge, mount, mv, new, op, path, push, reset, resolve, restore,
+    revert, review, rm, round, shell, snapshot, snapshots, stat, stats, status, tool, top, tree, ui, undo,
+    unmount, update, walk, write,
 };
 
 const MAIN_JOB: &str = "\
@@ -113,6 +113,7 @@ pub enum Verb {
     Restore(restore::Restore),
     Reset(reset::Reset),
     Gc(gc::Gc),
+    Check(check::Check),
     Ls(ls::Ls),
     Walk(walk::Walk),
     Stat(stat::Stat),
@@ -126,8 +127,11 @@ pub enum Verb {
     Op(op::Op),
     #[command(aliases = ["tools"])]
     Tool(tool::Tool),
+    Ui(ui::Ui),
     Daemon(daemon::Daemon),
     Doctor(doctor::Doctor),
+    Stats(stats::Stats),
+    Top(top::Top),
     Completions(completions::Completions),
 }
 

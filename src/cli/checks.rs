@@ -3,20 +3,24 @@
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use serde::Serialize;
 
+use super::check;
 use super::context::{Connection, Context};
+use super::origin::not_permitted;
 use super::output::{counted, human_size};
 use crate::daemon::protocol::PROTOCOL_VERSION;
 use crate::daemon::{Client, Failure};
 use crate::fuse::RINGS_PARAMETER;
 use crate::git::{Repository, program};
-use crate::sys::{file, process};
+use crate::sys::{file, namespace, process};
 use crate::workspace::Store;
+use crate::workspace::store::{CheckOptions, Depth};
 
 /// The oldest kernel whose FUSE has what the mounts rely on (directories opened without a round trip).
 const OLDEST_KERNEL: (u32, u32) = (5, 1);
@@ -91,6 +95,7 @@ pub fn all(context: &Context) -> Vec<Check> {
         rings(),
         fusermount(),
         allow_other(),
+        namespaces(),
     ];
     match context.repository() {
         Ok(repository) => {
@@ -102,6 +107,7 @@ pub fn all(context: &Context) -> Vec<Check> {
             let connected = Client::connect(repository.common_dir());
             checks.push(daemon(connected.as_ref()));
             checks.push(forks(repository, connected));
+            checks.push(health(repository));
         }
         Err(failure) => checks.push(no_repository(failure)),
     }
@@ -170,6 +176,11 @@ fn fusermount() -> Check {
     const NAME: &str = "fusermount3";
     let is_root = process::effective_uid() == 0;
     match (in_path(NAME), is_root) {
+        (Some(place), false) if !is_set_user_id(&place) => Check::fail(
+            NAME,
+            format!("{} does not run as root, and cannot mount", place.display()),
+        )
+        .hint("install fuse3 anew, or `chmod u+s` it as root; in a container that allows no set-user-id programs: run as root"),
         (Some(place), _) => Check::ok(NAME, place.display().to_string()),
         (None, true) => Check::ok(NAME, "not installed; root needs none"),
         (None, false) => Check::fail(
@@ -178,6 +189,11 @@ fn fusermount() -> Check {
         )
         .hint("install fuse3 (on Debian: `apt install fuse3`)"),
     }
+}
+
+/// Whether a program runs as its owner, who is root.
+fn is_set_user_id(program: &Path) -> bool {
+    fs::metadata(program).is_ok_and(|meta| meta.uid() == 0 && meta.mode() & 0o4000 != 0)
 }
 
 /// The file that `name` runs.
@@ -202,6 +218,22 @@ fn allow_other() -> Check {
             "only you may enter your mounts (--allow-other is not permitted)",
         )
         .hint("a line `user_allow_other` in /etc/fuse.conf permits it"),
+    }
+}
+
+/// Nothing is missing without, but for `tine exec --at-origin`.
+fn namespaces() -> Check {
+    const NAME: &str = "namespaces";
+    match namespace::try_private_mounts() {
+        Ok(()) => Check::ok(NAME, "`tine exec --at-origin` can have mounts of its own"),
+        Err(error) => {
+            let failure = not_permitted(&error);
+            let check = Check::warn(NAME, failure.to_string());
+            match failure.hint {
+                Some(hint) => check.hint(hint),
+                None => check,
+            }
+        }
     }
 }
 
@@ -291,7 +323,7 @@ fn forks(repository: &Repository, connected: Result<Option<Client>, Failure>) ->
         Ok(Some(client)) => Connection::over(client)
             .forks()
             .map(|(forks, damaged)| (forks.len(), damaged)),
-        Ok(None) => Store::open(repository)
+        Ok(None) => Store::open_as_found(repository)
             .map(|store| {
                 let (records, damaged) = store.records();
                 (records.len(), damaged.into_iter().map(Failure::from).collect())
@@ -309,6 +341,35 @@ fn forks(repository: &Repository, connected: Result<Option<Client>, Failure>) ->
             let detail = format!("{} whole; {}", counted(whole, "fork"), damaged.join("; "));
             Check::warn(NAME, detail).hint("what was committed is safe in git: `git log --all`")
         }
+        Err(failure) => Check::failed(NAME, failure),
+    }
+}
+
+/// Looks in brief whether the store has all that its records name.
+fn health(repository: &Repository) -> Check {
+    const NAME: &str = "health";
+    let options = CheckOptions {
+        depth: Depth::Places,
+        repair: false,
+    };
+    match check::checked(repository, options) {
+        Ok(report) => match report.findings.as_slice() {
+            [] => Check::ok(
+                NAME,
+                "all that the forks need is there (`tine check` reads every byte of it)",
+            ),
+            [first, ..] => {
+                let found = counted(report.findings.len(), "thing");
+                let detail = format!(
+                    "{found} to look after, among them {} {}: {}",
+                    first.kind.word(),
+                    first.what,
+                    first.detail
+                );
+                Check::warn(NAME, detail)
+                    .hint("`tine check` tells them all, `tine check --repair` puts right what can be")
+            }
+        },
         Err(failure) => Check::failed(NAME, failure),
     }
 }

@@ -8,6 +8,7 @@
 //! | `usage` | what clap refuses, turned into a [`Failure`](crate::daemon::Failure) with a hint that fits |
 //! | `context` | where the command runs: directory, repository, connection, the fork it means |
 //! | `output` | standard output and standard error: text or JSON, colour, quoting |
+//! | `metrics` | what `stats` tells, as Prometheus reads it |
 //! | `inside` | paths of a fork, and what is there |
 //! | `identity`, `hooks` | what `git commit` does around a commit: identities and hooks |
 //!
@@ -19,6 +20,7 @@ mod args;
 mod branch;
 mod buffer;
 mod cat;
+mod check;
 mod checks;
 mod cherry_pick;
 pub(crate) mod commit;
@@ -34,6 +36,7 @@ mod failures;
 mod fetch;
 mod fsmonitor;
 mod gc;
+mod graph;
 pub(crate) mod handoff;
 mod hooks;
 pub(crate) mod identity;
@@ -43,6 +46,7 @@ mod log;
 mod ls;
 mod mcp;
 pub(crate) mod merge;
+mod metrics;
 mod mount;
 mod mv;
 pub(crate) mod new;
@@ -64,10 +68,13 @@ mod shell;
 mod snapshot;
 mod snapshots;
 mod stat;
+mod stats;
 mod status;
 mod tool;
+mod top;
 mod tree;
 mod trees;
+mod ui;
 mod undo;
 mod unmount;
 mod update;
@@ -159,6 +166,7 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Restore(verb) => restore::run(verb, &context),
         Verb::Reset(verb) => reset::run(verb, &context),
         Verb::Gc(verb) => gc::run(verb, &context),
+        Verb::Check(verb) => check::run(verb, &context),
         Verb::Ls(verb) => ls::run(verb, &context),
         Verb::Walk(verb) => walk::run(verb, &context),
         Verb::Stat(verb) => stat::run(verb, &context),
@@ -170,8 +178,11 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Redo(verb) => undo::redo(verb, &context),
         Verb::Op(verb) => op::run(verb, &context),
         Verb::Tool(verb) => tool::run(verb, &context),
+        Verb::Ui(verb) => ui::run(verb, &context),
         Verb::Daemon(verb) => daemon::run(verb, &context),
         Verb::Doctor(verb) => doctor::run(verb, &context),
+        Verb::Stats(verb) => stats::run(verb, &context),
+        Verb::Top(verb) => top::run(verb, &context),
         Verb::Completions(verb) => completions::run(verb, &context),
     }
 }

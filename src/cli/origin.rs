@@ -255,7 +255,7 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Failur
 }
 
 /// Why no namespace can be had, as far as the system tells.
-fn not_permitted(error: &io::Error) -> Failure {
+pub fn not_permitted(error: &io::Error) -> Failure {
     let says = |name: &str, value: &str| {
         fs::read_to_string(Path::new("/proc/sys").join(name)).is_ok_and(|text| text.trim() == value)
     };

@@ -431,6 +431,21 @@ impl Cell {
         }
     }
 
+    /// Two spaces further to the right: of what belongs to a line above the table.
+    pub fn indented(text: &str) -> Cell {
+        Cell::marked("  ", text)
+    }
+
+    /// With a mark before it.
+    pub fn marked(mark: &str, text: &str) -> Cell {
+        let text = format!("{mark}{}", one_line(text));
+        Cell {
+            shown: text.clone(),
+            text,
+            right: false,
+        }
+    }
+
     /// Painted in the colour of `tone`.
     pub fn toned(mut self, output: &Output, tone: Tone) -> Cell {
         self.shown = output.paint(tone, &self.text);

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::context::Context;
+use super::graph::{self, Knot, KnotKind};
 use super::output::{Output, Tone};
 use super::{Exit, SUCCESS};
-use crate::daemon::Failure;
 use crate::daemon::protocol::{ForkInfo, SnapshotInfo};
+use crate::daemon::{ErrorCode, Failure};
 use crate::workspace::ForkName;
 
 /// Draw which fork began as which
@@ -17,9 +18,27 @@ use crate::workspace::ForkName;
 /// itself and says so.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
-Example:
-  tine tree")]
-pub struct Tree {}
+Examples:
+  tine tree
+  tine tree --svg > forks.svg
+  tine tree --dot | dot -Tpng > forks.png")]
+pub struct Tree {
+    /// Print the language of Graphviz
+    #[arg(long, conflicts_with = "svg")]
+    pub dot: bool,
+
+    /// Print a picture
+    #[arg(long)]
+    pub svg: bool,
+}
+
+/// How the tree is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Text,
+    Dot,
+    Svg,
+}
 
 /// A fork or a snapshot, and what stands beneath it.
 #[derive(Serialize)]
@@ -30,6 +49,8 @@ struct Branch {
     snapshot: Option<ForkName>,
     #[serde(skip)]
     about: String,
+    #[serde(skip)]
+    kind: KnotKind,
     children: Vec<Branch>,
 }
 
@@ -44,9 +65,18 @@ struct Known {
     snapshots: BTreeMap<ForkName, Vec<SnapshotInfo>>,
 }
 
-pub fn run(_: &Tree, context: &Context) -> Result<Exit, Failure> {
+pub fn run(tree: &Tree, context: &Context) -> Result<Exit, Failure> {
+    let format = match (tree.dot, tree.svg) {
+        (true, _) => Format::Dot,
+        (false, true) => Format::Svg,
+        (false, false) => Format::Text,
+    };
+    if format != Format::Text && context.output.is_json() {
+        return Err(Failure::new(ErrorCode::Usage, "a picture is no JSON")
+            .hint("leave out --json, or --dot and --svg"));
+    }
     let Some(mut connection) = context.connect_to_forks()? else {
-        return tell(context, Vec::new());
+        return tell(context, Vec::new(), format);
     };
     let (forks, damaged) = connection.forks()?;
     let mut snapshots = BTreeMap::new();
@@ -68,7 +98,7 @@ pub fn run(_: &Tree, context: &Context) -> Result<Exit, Failure> {
     for failure in &damaged {
         context.output.trouble(failure);
     }
-    tell(context, roots)
+    tell(context, roots, format)
 }
 
 impl Known {
@@ -91,6 +121,7 @@ impl Known {
                 fork: None,
                 snapshot: Some(snapshot.name.clone()),
                 about: snapshot.message.clone().unwrap_or_default(),
+                kind: KnotKind::Snapshot,
                 children: children_of(Some(&snapshot.name)),
             })
             .collect();
@@ -99,6 +130,10 @@ impl Known {
             fork: Some(fork.name.clone()),
             snapshot: None,
             about: about(fork, self),
+            kind: match fork.mounted {
+                true => KnotKind::Mounted,
+                false => KnotKind::Unmounted,
+            },
             children,
         }
     }
@@ -117,7 +152,7 @@ fn about(fork: &ForkInfo, known: &Known) -> String {
     format!("[{branch}{state}{origin}]")
 }
 
-fn tell(context: &Context, forks: Vec<Branch>) -> Result<Exit, Failure> {
+fn tell(context: &Context, forks: Vec<Branch>, format: Format) -> Result<Exit, Failure> {
     let output = &context.output;
     if output.is_json() {
         output.json(&Drawing { forks })?;
@@ -126,20 +161,46 @@ fn tell(context: &Context, forks: Vec<Branch>) -> Result<Exit, Failure> {
     if forks.is_empty() {
         output.note("there are no forks yet: `tine new NAME` makes one");
     }
-    let mut text = String::new();
-    for root in &forks {
-        draw(root, "", "", output, &mut text);
-    }
+    let knots = || forks.iter().map(knot).collect::<Vec<Knot>>();
+    let text = match format {
+        Format::Dot => graph::dot(&knots()),
+        Format::Svg => graph::svg(&knots()),
+        Format::Text => {
+            let mut text = String::new();
+            for root in &forks {
+                draw(root, "", "", output, &mut text);
+            }
+            text
+        }
+    };
     output.text(&text)?;
     Ok(SUCCESS)
 }
 
+impl Branch {
+    fn label(&self) -> String {
+        match (&self.fork, &self.snapshot) {
+            (Some(fork), _) => fork.to_string(),
+            (None, Some(snapshot)) => format!("@{snapshot}"),
+            (None, None) => String::new(),
+        }
+    }
+}
+
+fn knot(branch: &Branch) -> Knot {
+    Knot {
+        label: branch.label(),
+        about: branch.about.clone(),
+        kind: branch.kind,
+        children: branch.children.iter().map(knot).collect(),
+    }
+}
+
 /// Draws a branch: its own line begins with `first`, those beneath with `rest`.
 fn draw(branch: &Branch, first: &str, rest: &str, output: &Output, text: &mut String) {
-    let label = match (&branch.fork, &branch.snapshot) {
-        (Some(fork), _) => output.paint(Tone::Name, fork.as_str()),
-        (None, Some(snapshot)) => format!("@{snapshot}"),
-        (None, None) => String::new(),
+    let label = match branch.fork {
+        Some(_) => output.paint(Tone::Name, &branch.label()),
+        None => branch.label(),
     };
     let line = format!("{first}{label} {}", output.paint(Tone::Faint, &branch.about));
     text.push_str(line.trim_end());

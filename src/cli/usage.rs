@@ -169,7 +169,9 @@ pub(super) const WRONG_VERBS: &[(&str, &str)] = &[
     ("show", "`tine status NAME` or `tine diff NAME`"),
     ("info", "`tine status NAME`"),
     ("version", "`tine --version`"),
-    ("check", "`tine doctor`"),
+    ("fsck", "`tine check`"),
+    ("verify", "`tine check`"),
+    ("metrics", "`tine stats --prometheus`"),
 ];
 
 /// Whether `--json` stands among `words`, before a `--`.

@@ -17,6 +17,7 @@ mod remotes;
 mod reviewing;
 mod rounds;
 mod sequencing;
+mod stats;
 mod tools;
 mod work;
 
@@ -51,9 +52,10 @@ pub use self::rounds::{
     AgentShown, ArchiveShown, AttemptCounted, AttemptOf, CleanRounds, DirectoryWritten, FinishRound,
     FinishedSeat, OtherShown, PairCompared, PresentRound, ReaderShown, ResultLine, RoundAnswer,
     RoundCompared, RoundFinished, RoundPresented, RoundRequest, RoundsCleaned, SeatCleaned, SeatShown,
-    SessionShown, StartRound, WorkShown,
+    SessionLine, SessionShown, StartRound, WorkShown,
 };
 pub use self::sequencing::{SequenceRequest, SequenceWish, Sequenced, SequencedCommit};
+pub use self::stats::{FileStats, ForkStats, OperationStats, Stats};
 pub use self::tools::{
     BufferMerged, FoundLine, Route, SearchRequest, ToolAnswer, ToolContextShown, ToolOperation, ToolRequest,
 };
@@ -65,6 +67,7 @@ use super::failure::Failure;
 use super::transfer::Transfer;
 use crate::git::Identity;
 use crate::path::text::{PathText, host_path, optional_host_path};
+use crate::workspace::store::CheckReport;
 use crate::workspace::{Direction, ForkName, MountWishes};
 
 /// Version of this protocol; a client and a daemon of different versions refuse each other.
@@ -78,6 +81,12 @@ pub enum Request {
     Status,
     /// What the daemon holds in memory. Answers [`Answer::Figures`].
     Figures,
+    /// What the mounts are asked, of one fork or of all; with `watch` it is counted for a while which files are read and
+    /// written. Answers [`Answer::Stats`].
+    Stats {
+        fork: Option<ForkName>,
+        watch: bool,
+    },
     /// Unmounts everything and ends; without `force` refused while a mount is in use.
     Stop {
         force: bool,
@@ -108,6 +117,12 @@ pub enum Request {
     },
     /// Frees what nothing reaches. Answers [`Answer::Collected`].
     Collect,
+    /// Looks whether the store is whole, without reading the bytes of files if it is to be `brief`, and with `repair` puts right
+    /// what can be. Answers [`Answer::Checked`].
+    Check {
+        repair: bool,
+        brief: bool,
+    },
     /// Answers [`Answer::Forks`].
     List,
     /// Answers [`Answer::Fork`].
@@ -289,6 +304,7 @@ pub enum Answer {
     Done,
     Daemon(DaemonInfo),
     Figures(Figures),
+    Stats(Box<Stats>),
     Fork(ForkInfo),
     Forks {
         forks: Vec<ForkInfo>,
@@ -300,6 +316,7 @@ pub enum Answer {
     },
     Restored(Restored),
     Collected(Collected),
+    Checked(CheckReport),
     Unmounted(Unmounted),
     Deleted(Deleted),
     Changes(Changes),

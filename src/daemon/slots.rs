@@ -25,7 +25,7 @@ use super::presence::Presence;
 use super::{monitor, place, policy, room};
 use crate::attr::Timestamp;
 use crate::change::branches;
-use crate::fuse::{self, Mount, MountError, MountOptions, Transport, UnmountMode};
+use crate::fuse::{self, Mount, MountError, MountOptions, Traffic, Transport, UnmountMode};
 use crate::git::{Head, ObjectId, Repository};
 use crate::tools::Buffers;
 use crate::workspace::{
@@ -313,6 +313,12 @@ impl Slot {
         let state = self.state.lock();
         let mount = &state.mounted.as_ref()?.mount;
         Some((mount.transport(), mount.counters()))
+    }
+
+    /// How requests come to the mount, and what came, if the fork is mounted. With `watch` its files are counted for a while.
+    pub fn traffic(&self, watch: bool) -> Option<(Transport, Traffic)> {
+        let mount = self.state.lock().mounted.as_ref()?.mount.clone();
+        Some((mount.transport(), mount.traffic(watch)))
     }
 
     /// Calls `read` with the open fork, if it is open. The slot's state is locked meanwhile: nothing that waits.

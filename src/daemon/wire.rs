@@ -194,7 +194,7 @@ mod tests {
             damage in proptest::collection::vec((0usize..400, 0u8.., 0u8..4), 1..6),
         ) {
             let requests = [
-                Request::Figures,
+                Request::Stats { fork: Some(fork("demo")), watch: true },
                 Request::Mount { fork: fork("demo"), dir: Some(PathBuf::from("/tmp/x")), wishes: Default::default(), snapshot_every: Some(crate::daemon::protocol::SnapshotPolicy::Never) },
                 Request::Commit { fork: fork("demo"), message: "m".into(), author: None, committer: None },
                 Request::Log { fork: fork("demo"), limit: usize::MAX },

@@ -1,6 +1,22 @@
-//! How often the kernel asked for what.
+//! How often the kernel asked for what, how long each answer took, and how much was read and written.
+//!
+//! Counting costs a handful of atomic additions and two looks at the clock for a request, and takes no lock. Only which files
+//! are busy takes one, and that is counted only while somebody watches.
 
+use std::array;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::busy_files::{BusyFile, BusyFiles};
+use crate::attr::Ino;
+
+/// How many classes of latency there are: under 1 µs, under 2 µs, and so on to half a second; the last is for what takes longer.
+pub const LATENCY_CLASSES: usize = 21;
+
+/// Seconds below which the answers of a class took; the last class has no bound.
+pub fn latency_bound_secs(class: usize) -> Option<f64> {
+    (class + 1 < LATENCY_CLASSES).then(|| (1_u64 << class) as f64 / 1e6)
+}
 
 macro_rules! operations {
     ($($variant:ident $name:literal),+ $(,)?) => {
@@ -60,28 +76,140 @@ operations! {
     Poll "poll",
 }
 
-/// One number for each kind of request. Relaxed: they are read for information only.
-pub(super) struct Counters([AtomicU64; Operation::ALL.len()]);
+/// What came of one kind.
+#[derive(Default)]
+struct Kind {
+    count: AtomicU64,
+    nanos: AtomicU64,
+    classes: [AtomicU64; LATENCY_CLASSES],
+}
+
+/// The requests of one kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KindFigures {
+    /// FUSE's name.
+    pub name: &'static str,
+    pub count: u64,
+    /// How long all of those took together that were carried out: what the kernel answers by itself afterwards took none.
+    pub nanos: u64,
+    /// How many took how long.
+    pub classes: [u64; LATENCY_CLASSES],
+}
+
+/// What a mount was asked since it was mounted.
+#[derive(Debug, Clone)]
+pub struct Traffic {
+    /// Since when.
+    pub elapsed: Duration,
+    /// Every kind, also those that never came.
+    pub kinds: Vec<KindFigures>,
+    /// Bytes that went to programs, and came from them; without what the kernel had in its caches.
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+    /// While somebody watches.
+    pub files: Vec<BusyFile>,
+}
+
+/// The counters of a mount. Relaxed: they are read for information only.
+pub(super) struct Counters {
+    since: Instant,
+    kinds: [Kind; Operation::ALL.len()],
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+    files: BusyFiles,
+}
 
 impl Counters {
     pub(super) fn new() -> Counters {
-        Counters([const { AtomicU64::new(0) }; Operation::ALL.len()])
+        Counters {
+            since: Instant::now(),
+            kinds: array::from_fn(|_| Kind::default()),
+            read_bytes: AtomicU64::new(0),
+            written_bytes: AtomicU64::new(0),
+            files: BusyFiles::default(),
+        }
     }
 
+    /// Counts a request that took no time worth telling.
     pub(super) fn count(&self, operation: Operation) {
-        if let Some(counter) = self.0.get(operation as usize) {
-            counter.fetch_add(1, Ordering::Relaxed);
+        if let Some(kind) = self.kinds.get(operation as usize) {
+            kind.count.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Counts a request that was carried out since `begun`.
+    pub(super) fn count_since(&self, operation: Operation, begun: Instant) {
+        let Some(kind) = self.kinds.get(operation as usize) else {
+            return;
+        };
+        let nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        kind.count.fetch_add(1, Ordering::Relaxed);
+        kind.nanos.fetch_add(nanos, Ordering::Relaxed);
+        if let Some(class) = kind.classes.get(class_of(nanos)) {
+            class.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// So many bytes of the file went to a program.
+    pub(super) fn has_read(&self, ino: Ino, bytes: u64) {
+        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.files.note(ino, |file| {
+            file.reads += 1;
+            file.read_bytes += bytes;
+        });
+    }
+
+    /// So many bytes of the file came from a program.
+    pub(super) fn has_written(&self, ino: Ino, bytes: u64) {
+        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.files.note(ino, |file| {
+            file.writes += 1;
+            file.written_bytes += bytes;
+        });
     }
 
     /// Name and number of every kind, also of those that never came.
     pub(super) fn read(&self) -> Vec<(&'static str, u64)> {
         Operation::ALL
             .iter()
-            .zip(&self.0)
-            .map(|(operation, counter)| (operation.name(), counter.load(Ordering::Relaxed)))
+            .zip(&self.kinds)
+            .map(|(operation, kind)| (operation.name(), kind.count.load(Ordering::Relaxed)))
             .collect()
     }
+
+    /// All of it. With `watch` files are counted for a while from now on.
+    pub(super) fn traffic(&self, watch: bool) -> Traffic {
+        if watch {
+            self.files.watch();
+        }
+        let kinds = Operation::ALL
+            .iter()
+            .zip(&self.kinds)
+            .map(|(operation, kind)| KindFigures {
+                name: operation.name(),
+                count: kind.count.load(Ordering::Relaxed),
+                nanos: kind.nanos.load(Ordering::Relaxed),
+                classes: array::from_fn(|class| {
+                    kind.classes
+                        .get(class)
+                        .map_or(0, |count| count.load(Ordering::Relaxed))
+                }),
+            });
+        Traffic {
+            elapsed: self.since.elapsed(),
+            kinds: kinds.collect(),
+            read_bytes: self.read_bytes.load(Ordering::Relaxed),
+            written_bytes: self.written_bytes.load(Ordering::Relaxed),
+            files: self.files.read(),
+        }
+    }
+}
+
+/// The class of what took so long.
+fn class_of(nanos: u64) -> usize {
+    let micros = nanos / 1000;
+    let bits = (u64::BITS - micros.leading_zeros()) as usize;
+    bits.min(LATENCY_CLASSES - 1)
 }
 
 #[cfg(test)]
@@ -98,5 +226,49 @@ mod tests {
         assert_eq!(read.first(), Some(&("lookup", 1)));
         assert_eq!(read.last(), Some(&("poll", 2)));
         assert_eq!(read.iter().map(|(_, number)| number).sum::<u64>(), 3);
+    }
+
+    #[test]
+    fn a_class_holds_what_took_less_than_its_bound_and_no_less_than_the_one_before() {
+        for (nanos, class) in [
+            (0, 0),
+            (999, 0),
+            (1_000, 1),
+            (1_999, 1),
+            (2_000, 2),
+            (524_287_999, 19),
+            (524_288_000, 20),
+            (u64::MAX, 20),
+        ] {
+            assert_eq!(class_of(nanos), class, "{nanos}");
+            if let Some(bound) = latency_bound_secs(class) {
+                assert!((nanos as f64) < bound * 1e9, "{nanos}");
+            }
+        }
+        assert_eq!(latency_bound_secs(LATENCY_CLASSES - 1), None);
+    }
+
+    #[test]
+    fn what_was_carried_out_is_in_one_class_and_what_was_left_to_the_kernel_in_none() {
+        let counters = Counters::new();
+        counters.count_since(Operation::Read, Instant::now());
+        counters.count(Operation::Read);
+        let traffic = counters.traffic(false);
+        let read = traffic.kinds.iter().find(|kind| kind.name == "read").unwrap();
+        assert_eq!((read.count, read.classes.iter().sum::<u64>()), (2, 1));
+    }
+
+    #[test]
+    fn bytes_are_always_counted_and_files_only_while_somebody_watches() {
+        let counters = Counters::new();
+        counters.has_read(Ino(7), 100);
+        assert!(counters.traffic(true).files.is_empty());
+        counters.has_read(Ino(7), 10);
+        counters.has_written(Ino(8), 5);
+        let traffic = counters.traffic(false);
+        assert_eq!((traffic.read_bytes, traffic.written_bytes), (110, 5));
+        let busiest = &traffic.files[0];
+        assert_eq!((busiest.ino, busiest.reads, busiest.read_bytes), (Ino(7), 1, 10));
+        assert_eq!(traffic.files.len(), 2);
     }
 }

@@ -9,13 +9,14 @@
 //!   │  ───► transport  which of the two there are
 //!   ├─────► adapter    one transport: `fuser`, reading and writing /dev/fuse ──► negotiate
 //!   └─────► ring       the other: a ring of io_uring for each CPU
-//!             └─► operations   for both: what each request does, on a workspace ──► convert, ioctl, errno, counters
+//!             └─► operations   for both: what each request does, on a workspace ──► convert, ioctl, errno, counters (and busy_files)
 //!                   └─► overlay   what a name leads to where unsaved text is shown ──► askers
 //! users                who keeps a mount busy
 //! ```
 
 mod adapter;
 mod askers;
+mod busy_files;
 mod control;
 mod convert;
 mod counters;
@@ -38,6 +39,8 @@ mod transport;
 mod users;
 
 pub use askers::process_and_above;
+pub use busy_files::BusyFile;
+pub use counters::{KindFigures, LATENCY_CLASSES, Traffic, latency_bound_secs};
 pub use mount::{Mount, MountError, MountOptions, UnmountMode, cut_off, detach_stale, has_lost_daemon};
 pub use transport::{RINGS_PARAMETER, Transport, TransportChoice, UnknownTransport};
 pub use users::{users_of, users_of_each};

@@ -24,7 +24,7 @@ use parking_lot::{Condvar, Mutex};
 use thiserror::Error;
 
 use super::adapter::Adapter;
-use super::counters::Counters;
+use super::counters::{Counters, Traffic};
 use super::device;
 use super::negotiate::READ_AHEAD;
 use super::notifier::NotifierThread;
@@ -191,6 +191,12 @@ impl Mount {
     /// How many requests of each kind the kernel sent so far, by FUSE's names for them.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         self.counters.read()
+    }
+
+    /// What the kernel asked so far, and how long the answers took. With `watch` it is counted for a while which files are read and
+    /// written.
+    pub fn traffic(&self, watch: bool) -> Traffic {
+        self.counters.traffic(watch)
     }
 }
 

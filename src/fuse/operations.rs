@@ -8,7 +8,7 @@
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use log::{debug, error};
 
@@ -161,9 +161,10 @@ impl Operations {
         ino: Ino,
         run: impl FnOnce(&Workspace) -> Result<T, Refusal>,
     ) -> Answer<T> {
+        let begun = Instant::now();
         let answer = guarded(operation, ino, || run(&self.workspace));
         if !haste::was_refused() {
-            self.counters.count(operation);
+            self.counters.count_since(operation, begun);
         }
         answer
     }
@@ -361,12 +362,16 @@ impl Operations {
 
     /// Answers how much was read, which is less than fits only at the end of the file.
     pub(super) fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
-        self.call(Operation::Read, ino, |workspace| {
+        let answer = self.call(Operation::Read, ino, |workspace| {
             if self.is_text(ino) {
                 return Ok(overlay::read_text(&workspace.text_of(ino)?, offset, buffer));
             }
             Ok(workspace.read_into(ino, offset, buffer)?)
-        })
+        });
+        if let Ok(count) = answer {
+            self.counters.has_read(ino, count as u64);
+        }
+        answer
     }
 
     /// `kill_privileges` asks that the file lose its set-id bits and capabilities. Answers how much was written.
@@ -378,10 +383,14 @@ impl Operations {
         data: &[u8],
         kill_privileges: bool,
     ) -> Answer<u32> {
-        self.call(Operation::Write, ino, |workspace| {
+        let answer = self.call(Operation::Write, ino, |workspace| {
             workspace.write(ino, offset, data, kill_privileges.then_some(caller))?;
             u32::try_from(data.len()).map_err(|_| Errno::EINVAL.into())
-        })
+        });
+        if let Ok(count) = answer {
+            self.counters.has_written(ino, count.into());
+        }
+        answer
     }
 
     pub(super) fn fsync(&self, ino: Ino) -> Answer<()> {
@@ -533,7 +542,7 @@ impl Operations {
         len: u64,
         flags: u64,
     ) -> Answer<u32> {
-        self.call(Operation::CopyFileRange, to, |workspace| {
+        let answer = self.call(Operation::CopyFileRange, to, |workspace| {
             if flags != 0 {
                 return Err(Errno::EINVAL.into());
             }
@@ -545,7 +554,12 @@ impl Operations {
             let unprivileged = unprivileged(caller);
             let copied = workspace.copy_range(from, from_offset, to, to_offset, len, unprivileged)?;
             u32::try_from(copied).map_err(|_| Errno::EOVERFLOW.into())
-        })
+        });
+        if let Ok(count) = answer {
+            self.counters.has_read(from, count.into());
+            self.counters.has_written(to, count.into());
+        }
+        answer
     }
 
     /// Answers what the program's structure shall hold.

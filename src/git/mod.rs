@@ -38,7 +38,8 @@ pub(crate) mod testing;
 pub mod worktree;
 
 pub use base::{
-    Base, BaseCache, BaseDir, BaseEntry, BlobContent, CacheFigures, ConversionSettings, Filling, InoHasher,
+    Base, BaseCache, BaseDir, BaseEntry, BlobContent, CacheFigures, CacheUses, ConversionSettings, Filling,
+    InoHasher,
 };
 pub use branches::{BranchTip, Distance};
 pub use caller::CallerConfig;

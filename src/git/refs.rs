@@ -4,6 +4,7 @@
 //! namespace (`refs/worktree/*` would not protect it). A ref's new value is on disk before the ref has it, as git has
 //! it by default (`core.fsync`): a crash never leaves an empty ref behind.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
@@ -163,6 +164,28 @@ impl Repository {
         }
         kept.sort();
         Ok(kept)
+    }
+
+    /// The names for which something is kept beneath `refs/tine/`, but for those that no fork can have.
+    pub fn keepers(&self) -> Result<BTreeSet<String>, GitError> {
+        const PREFIX: &str = "refs/tine/";
+        let repository = self.local();
+        let platform = repository.references().map_err(GitError::library("list refs"))?;
+        let references = platform
+            .prefixed(PREFIX)
+            .map_err(GitError::library("list refs"))?;
+        let mut keepers = BTreeSet::new();
+        for reference in references {
+            let reference = reference.map_err(GitError::library("list refs"))?;
+            let name = reference.name().as_bstr().to_str_lossy().into_owned();
+            let group = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('/'));
+            keepers.extend(
+                group
+                    .map(|(group, _)| group.to_owned())
+                    .filter(|group| !group.starts_with('+')),
+            );
+        }
+        Ok(keepers)
     }
 
     /// Keeps, for as long as the fork is there, what its layers may hold: a commit, or a tree.

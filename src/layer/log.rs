@@ -249,6 +249,14 @@ impl Log {
         Ok(())
     }
 
+    /// Reads the log in `dir` as it is, sealed or not, without a lock. Of one that is being written it may see the end half
+    /// written, which it takes for a torn tail.
+    pub fn look(dir: &Path) -> Result<Replay, LayerError> {
+        let path = dir.join(LOG_NAME);
+        let file = File::open(&path).map_err(LayerError::io("open", &path))?;
+        record::replay(&read_all(&file, &path)?, &path, boot_id())
+    }
+
     /// Reads the sealed log in `dir`.
     pub fn read_sealed(dir: &Path) -> Result<Replay, LayerError> {
         let path = dir.join(LOG_NAME);

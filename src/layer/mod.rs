@@ -20,6 +20,7 @@
 //! ```
 
 pub mod changes;
+pub mod check;
 mod content_file;
 mod content_store;
 pub mod contents;

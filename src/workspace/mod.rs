@@ -25,6 +25,7 @@ mod io;
 mod listing;
 mod lower;
 mod mutate;
+mod naming;
 mod operate;
 mod operations;
 pub mod ops;

@@ -146,7 +146,7 @@ impl Workspace {
     }
 
     /// Where a node with this number would stand in any base.
-    fn base_path(&self, state: &State, ino: Ino) -> Option<RepoPath> {
+    pub(super) fn base_path(&self, state: &State, ino: Ino) -> Option<RepoPath> {
         if ino.is_new() || ino == Ino::ROOT {
             return None;
         }

@@ -35,7 +35,7 @@ fn documented(heading: &str) -> BTreeSet<String> {
 }
 
 /// The keys that the row of `verb` in the last table lists in its second column.
-fn documented_of(verb: &str) -> BTreeSet<String> {
+pub fn documented_of(verb: &str) -> BTreeSet<String> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/json.md");
     let page = fs::read_to_string(page).expect("docs/json.md can be read");
     let row = page
@@ -52,7 +52,7 @@ fn documented_of(verb: &str) -> BTreeSet<String> {
         .collect()
 }
 
-fn keys(value: &Value) -> BTreeSet<String> {
+pub fn keys(value: &Value) -> BTreeSet<String> {
     value
         .as_object()
         .unwrap_or_else(|| panic!("no object: {value}"))

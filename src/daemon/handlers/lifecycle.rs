@@ -7,12 +7,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::change;
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, DaemonInfo, Figures, MountFigures, PROTOCOL_VERSION, Response};
 use crate::daemon::room;
 use crate::daemon::slots::{Daemon, Slot, busy};
 use crate::fuse::{self, UnmountMode};
 use crate::sys::{parallel, process};
+use crate::workspace::store::CheckOptions;
 
 /// What a stop does about programs that use a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +40,18 @@ pub fn status(daemon: &Arc<Daemon>) -> Response {
         mounts: daemon.mounts(),
         memory_bytes: resident_bytes().unwrap_or(0),
     }))
+}
+
+/// Looks whether the store is whole; nobody changes reviews, handoffs or sessions while they are put right.
+pub fn check(daemon: &Arc<Daemon>, options: CheckOptions) -> Response {
+    daemon.refuse_if_stopping()?;
+    let _rounds = options.repair.then(|| daemon.rounds.lock());
+    let _reviews = options.repair.then(|| daemon.reviews.lock());
+    let report = change::check::check(&daemon.store, &daemon.repository_now()?, options)?;
+    for finding in &report.findings {
+        log::warn!("{} {}: {}", finding.kind.word(), finding.what, finding.detail);
+    }
+    Ok(Answer::Checked(report))
 }
 
 pub fn figures(daemon: &Arc<Daemon>) -> Response {
@@ -73,7 +87,7 @@ pub fn figures(daemon: &Arc<Daemon>) -> Response {
     Ok(Answer::Figures(figures))
 }
 
-fn resident_bytes() -> Option<u64> {
+pub fn resident_bytes() -> Option<u64> {
     let text = status_line("VmRSS:")?;
     let kibibytes: u64 = text.strip_suffix(" kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)

@@ -15,6 +15,7 @@ mod reviews;
 mod rounds;
 mod sequencing;
 mod snapshots;
+mod stats;
 pub mod target;
 mod tools;
 mod turns;
@@ -35,6 +36,7 @@ use super::protocol::{Request, Response};
 use super::slots::Daemon;
 use crate::git::Identity;
 use crate::sys::process::PeerCredentials;
+use crate::workspace::store::{CheckOptions, Depth};
 use crate::workspace::{By, Caller, MoveOptions};
 
 /// Answers a request of `peer`, which may be an editor.
@@ -47,6 +49,7 @@ pub fn answer(
     match request {
         Request::Status => lifecycle::status(daemon),
         Request::Figures => lifecycle::figures(daemon),
+        Request::Stats { fork, watch } => stats::stats(daemon, fork.as_ref(), watch),
         Request::Stop { force } => {
             let insistence = match force {
                 true => Insistence::Force,
@@ -61,6 +64,13 @@ pub fn answer(
         Request::Restore(request) => restoring::restore(daemon, by(peer, &request.command), &request),
         Request::Reset { fork, command } => snapshots::reset(daemon, by(peer, &command), &fork),
         Request::Collect => snapshots::collect(daemon),
+        Request::Check { repair, brief } => {
+            let depth = match brief {
+                true => Depth::Places,
+                false => Depth::Bytes,
+            };
+            lifecycle::check(daemon, CheckOptions { depth, repair })
+        }
         Request::List => forks::list(daemon),
         Request::Show { fork } => forks::show(daemon, &fork),
         Request::Mount {

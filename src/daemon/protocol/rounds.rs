@@ -23,6 +23,8 @@ pub enum RoundRequest {
         session: ForkName,
         reader: Option<ForkName>,
     },
+    /// Answered with all sessions, in a few words each.
+    Sessions,
     /// What agents have, all where none is named. Answered with results.
     Results {
         session: ForkName,
@@ -120,6 +122,7 @@ pub enum AttemptOf {
 #[serde(tag = "rounds", rename_all = "kebab-case")]
 pub enum RoundAnswer {
     Session(SessionShown),
+    Sessions { sessions: Vec<SessionLine> },
     Finished(RoundFinished),
     Reader(ReaderShown),
     Results { results: Vec<ResultLine> },
@@ -127,6 +130,19 @@ pub enum RoundAnswer {
     Presented(RoundPresented),
     Attempt(AttemptCounted),
     Cleaned(RoundsCleaned),
+}
+
+/// A session in a few words.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SessionLine {
+    pub session: ForkName,
+    pub round: u64,
+    pub stage: Stage,
+    pub agents: usize,
+    /// How many of them have finished the round.
+    pub finished: usize,
+    /// In this round, of all agents.
+    pub attempts: u64,
 }
 
 /// A session as its orchestrator sees it.

@@ -161,6 +161,41 @@ pub struct BaseCache {
     small: Cache<ContentKey, BlobContent, ByBytes>,
     /// Contents above it, by number.
     large: Cache<ContentKey, BlobContent>,
+    blob_uses: Uses,
+    dir_uses: Uses,
+}
+
+/// How often something was in a cache, and how often it was not. Relaxed: for information only.
+#[derive(Default)]
+struct Uses {
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+impl Uses {
+    /// Counts what a look found.
+    fn count<T>(&self, found: Option<T>) -> Option<T> {
+        let counter = match found {
+            Some(_) => &self.hits,
+            None => &self.misses,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        found
+    }
+
+    fn read(&self) -> CacheUses {
+        CacheUses {
+            hits: self.hits.load(Ordering::Relaxed),
+            misses: self.misses.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// How often something that was needed was in a cache, and how often it had to be read and decoded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheUses {
+    pub hits: u64,
+    pub misses: u64,
 }
 
 impl BaseCache {
@@ -190,7 +225,14 @@ impl BaseCache {
             spool_threshold: SPOOL_THRESHOLD.min(small.shard_capacity() / 2),
             small,
             large: Cache::new(MAX_SPOOLED as usize),
+            blob_uses: Uses::default(),
+            dir_uses: Uses::default(),
         }))
+    }
+
+    /// How often blobs and directories of bases were at hand.
+    pub fn uses(&self) -> (CacheUses, CacheUses) {
+        (self.blob_uses.read(), self.dir_uses.read())
     }
 
     /// What the caches hold at this moment.
@@ -215,7 +257,8 @@ impl BaseCache {
             tree_id,
             fingerprint,
         };
-        if let Some(dir) = self.dirs.get(&key).or_else(|| self.large_dirs.get(&key)) {
+        let known = self.dirs.get(&key).or_else(|| self.large_dirs.get(&key));
+        if let Some(dir) = self.dir_uses.count(known) {
             return Ok(dir);
         }
         let dir = self.dirs.get_or_insert_with(&key, || read().map(Arc::new))?;
@@ -228,7 +271,8 @@ impl BaseCache {
     /// The stored content of a blob.
     pub(super) fn stored(&self, repository: &Repository, blob_id: ObjectId) -> Result<BlobContent, GitError> {
         let key = ContentKey::Stored(blob_id);
-        if let Some(content) = self.small.get(&key).or_else(|| self.large.get(&key)) {
+        let known = self.small.get(&key).or_else(|| self.large.get(&key));
+        if let Some(content) = self.blob_uses.count(known) {
             return Ok(content);
         }
         let size = repository.blob_size(blob_id)?;
@@ -268,7 +312,8 @@ impl BaseCache {
             fingerprint,
             path: path.clone(),
         };
-        if let Some(content) = self.small.get(&key).or_else(|| self.large.get(&key)) {
+        let known = self.small.get(&key).or_else(|| self.large.get(&key));
+        if let Some(content) = self.blob_uses.count(known) {
             return Ok(content);
         }
         haste::check()?;

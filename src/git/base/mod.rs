@@ -20,7 +20,7 @@ pub mod blobs;
 mod convert;
 mod ino;
 
-pub use blobs::{BaseCache, BlobContent, CacheFigures, Filling};
+pub use blobs::{BaseCache, BlobContent, CacheFigures, CacheUses, Filling};
 pub use convert::ConversionSettings;
 use convert::Conversions;
 pub use ino::InoHasher;

@@ -94,7 +94,7 @@ impl Store {
     /// Removes the record of that number, and the file beside it, if it may have one. The number is not used again.
     pub fn remove_document(&self, shelf: Shelf, id: u64, attachment: Option<&str>) -> Result<(), StoreError> {
         let _admin = self.admin.lock();
-        files::write_json(&self.highest(shelf), &self.highest_id(shelf)?)?;
+        self.note_highest(shelf)?;
         let path = self.document(shelf, id);
         files::remove_file(&path)?;
         // Found without its record it is removed when the store is opened.
@@ -127,6 +127,11 @@ impl Store {
     /// Where the file beside the record of that number is, if it is.
     pub fn attachment(&self, shelf: Shelf, id: u64, attachment: &str) -> PathBuf {
         self.shelf_dir(shelf).join(format!("{id}.{attachment}"))
+    }
+
+    /// Writes down the highest number that a record ever had, before that record goes.
+    pub(super) fn note_highest(&self, shelf: Shelf) -> Result<(), StoreError> {
+        files::write_json(&self.highest(shelf), &self.highest_id(shelf)?)
     }
 
     /// The highest number that a record ever had.

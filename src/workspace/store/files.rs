@@ -24,6 +24,14 @@ pub(super) fn create_private_dir(dir: &Path) -> Result<(), StoreError> {
     }
 }
 
+/// As [`create_private_dir`], with the directories above it.
+pub(super) fn create_private_dirs(dir: &Path) -> Result<(), StoreError> {
+    if let Some(parent) = dir.parent().filter(|parent| !parent.is_dir()) {
+        create_private_dirs(parent)?;
+    }
+    create_private_dir(dir)
+}
+
 /// Whether `dir` was not there already.
 fn make_private_dir(dir: &Path) -> Result<bool, StoreError> {
     match DirBuilder::new().mode(0o700).create(dir) {

@@ -8,6 +8,7 @@
 //! forks/<name>/traces.json    there only while the fork is being made or removed: what it has elsewhere
 //! layers/<id>/                layers; next id in layers/next
 //! bases/                      cached indexes of bases
+//! damaged/<n>/                what a repair moved aside, under the names that it had
 //! reviews/, handoffs/         records of what stands above the forks, and files beside them
 //! rounds/.records/            sessions of rounds; rounds/<session>/scratch/ what their agents have noted
 //! spool/, scratch/            for the life of a process: large blobs, what is above a snapshot that is looked into
@@ -21,6 +22,7 @@
 
 mod beginning;
 mod carried;
+mod check;
 mod collect;
 mod create;
 mod documents;
@@ -55,13 +57,14 @@ use super::fs::Workspace;
 use super::ops::Caller;
 use super::snapshot::{SnapshotEvery, SnapshotList};
 use crate::git::{
-    Base, BaseCache, CacheFigures, ConversionSettings, GitError, InoHasher, LinkedWorktree, ObjectId,
-    Repository,
+    Base, BaseCache, CacheFigures, CacheUses, ConversionSettings, GitError, InoHasher, LinkedWorktree,
+    ObjectId, Repository,
 };
 use crate::layer::{FrozenLayer, Layer, LayerError, LayerId, LayerStack};
 use crate::path::{EntryName, RepoPath};
 
 pub use beginning::{ParentOptions, TakeUp};
+pub use check::{CheckOptions, CheckReport, Checked, Depth, Finding, FindingKind};
 pub use collect::Collection;
 pub use documents::Shelf;
 pub use files::ScratchDir;
@@ -351,6 +354,13 @@ impl Store {
     /// Opens the store of `repository`, making it where it is missing, and takes its lock. What a process that died left
     /// unfinished is removed.
     pub fn open(repository: &Repository) -> Result<Store, StoreError> {
+        let store = Store::open_as_found(repository)?;
+        recover::clean(repository, &store.places)?;
+        Ok(store)
+    }
+
+    /// As [`Store::open`], with what a process that died left unfinished: for looking at it.
+    pub fn open_as_found(repository: &Repository) -> Result<Store, StoreError> {
         let root = Store::dir_of(repository);
         if !Store::exists_at(&root)? {
             files::create_private_dir(&root)?;
@@ -362,7 +372,6 @@ impl Store {
         for dir in [places.forks(), places.layers(), places.bases()] {
             files::create_private_dir(&dir)?;
         }
-        recover::clean(repository, &places)?;
         let cache = BaseCache::new(&places.root.join("spool"), MAX_BLOB_BYTES)?;
         Ok(Store {
             repository: repository.clone(),
@@ -383,6 +392,11 @@ impl Store {
     /// How full the caches are that all forks share.
     pub fn cache_figures(&self) -> CacheFigures {
         self.cache.figures()
+    }
+
+    /// How often blobs, and directories, of bases were in these caches.
+    pub fn cache_uses(&self) -> (CacheUses, CacheUses) {
+        self.cache.uses()
     }
 
     pub fn dir(&self) -> &Path {

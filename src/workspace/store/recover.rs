@@ -39,7 +39,7 @@ pub(super) struct Inventory {
     /// Forks that were being made or removed.
     unfinished: Vec<ForkName>,
     /// Layers of forks and of their snapshots.
-    layers: HashSet<u64>,
+    pub layers: HashSet<u64>,
     /// The frozen layers of each fork and each snapshot, newest first.
     pub stacks: Vec<Vec<u64>>,
 }

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use super::{commit_in_books, refuse_unless_finished, refuse_unless_open};
 use crate::change::changeset::{self, Blobs};
-use crate::change::round::{self, ArchiveRecord, RoundRecord, Seat};
+use crate::change::round::{self, ArchiveRecord, RoundRecord, Seat, SeatState};
 use crate::daemon::failure::Failure;
 use crate::daemon::protocol::{
     AgentShown, ArchiveShown, OtherShown, PairCompared, ReaderShown, ResultLine, RoundCompared, SeatShown,
-    SessionShown, WorkShown,
+    SessionLine, SessionShown, WorkShown,
 };
 use crate::daemon::slots::Daemon;
 use crate::git::{CommitSpec, Identity, ObjectId, Repository};
@@ -221,6 +221,29 @@ pub fn show_to(daemon: &Arc<Daemon>, session: &ForkName, reader: &ForkName) -> R
         budget: own.budget,
         others,
     })
+}
+
+/// All sessions, in a few words each, by name.
+pub fn sessions(daemon: &Daemon) -> Result<Vec<SessionLine>, Failure> {
+    let mut sessions: Vec<SessionLine> = RoundRecord::all(&daemon.store)?
+        .into_iter()
+        .map(|record| {
+            let seats: Vec<&Seat> = record.seated().map(|(_, seat)| seat).collect();
+            SessionLine {
+                round: record.round,
+                stage: record.stage,
+                agents: seats.len(),
+                finished: seats
+                    .iter()
+                    .filter(|seat| seat.state == SeatState::Finished)
+                    .count(),
+                attempts: seats.iter().map(|seat| seat.attempts).sum(),
+                session: record.session.clone(),
+            }
+        })
+        .collect();
+    sessions.sort_by(|a, b| a.session.cmp(&b.session));
+    Ok(sessions)
 }
 
 /// The agents that are named, or all, each with what it has.

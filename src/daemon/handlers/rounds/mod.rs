@@ -41,6 +41,9 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: RoundRequest
             session,
             reader: Some(reader),
         } => RoundAnswer::Reader(looking::show_to(daemon, &session, &reader)?),
+        RoundRequest::Sessions => RoundAnswer::Sessions {
+            sessions: looking::sessions(daemon)?,
+        },
         RoundRequest::Results {
             session,
             agents,

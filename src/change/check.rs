@@ -1,0 +1,112 @@
+//! Looking whether a store is whole, with what stands above its forks: reviews, handoffs and sessions.
+//!
+//! [`Store::check`] looks at forks and layers; here are the records whose types it does not know, and what they need.
+
+use super::ChangeError;
+use super::handoff::{HandoffRecord, HandoffState};
+use super::review::{ReviewRecord, ReviewState};
+use super::round::RoundRecord;
+use crate::git::Repository;
+use crate::workspace::store::{CheckOptions, CheckReport, Depth, Finding, FindingKind, Shelf};
+use crate::workspace::{Store, StoreError};
+
+/// Looks at all that the store has, and puts right what can be, if that is asked for.
+pub fn check(
+    store: &Store,
+    repository: &Repository,
+    options: CheckOptions,
+) -> Result<CheckReport, ChangeError> {
+    let repair = options.repair;
+    let mut report = store.check(&reads, options)?;
+    let (reviews, _) = store.documents::<ReviewRecord>(Shelf::Reviews)?;
+    for review in reviews.iter().filter(|review| review.state == ReviewState::Open) {
+        if !review.is_kept(repository)? {
+            let finding = missing_ref("reviews", review.id, "the sides of the review");
+            let done = repair.then(|| review.save(store, repository));
+            report.findings.push(finding.told(done, "set anew"));
+        }
+    }
+    let (handoffs, _) = store.documents::<HandoffRecord>(Shelf::Handoffs)?;
+    for mut handoff in handoffs {
+        if !handoff.is_kept(repository)? {
+            let finding = missing_ref("handoffs", handoff.id, "the commits of the handoff");
+            let done = repair.then(|| handoff.keep(repository));
+            report.findings.push(finding.told(done, "set anew"));
+        }
+        if handoff.state == HandoffState::Ready
+            && let Err(error) = match options.depth {
+                Depth::Places => handoff.look(store),
+                Depth::Bytes => handoff.verify(store),
+            }
+        {
+            let can_be_made = handoff.head_commit.is_some();
+            let hint = match can_be_made {
+                true => "`tine check --repair` makes the patches again, of the same commits".to_owned(),
+                false => format!(
+                    "import the mailbox again (`tine handoff import FILE`) and let go of this one (`tine handoff delete {}`)",
+                    handoff.id
+                ),
+            };
+            let finding = Finding {
+                kind: FindingKind::MailboxDamaged,
+                fork: handoff.fork.as_ref().map(ToString::to_string),
+                what: handoff.mailbox(store).display().to_string(),
+                detail: error.to_string(),
+                hint,
+                repaired: None,
+            };
+            let done = (repair && can_be_made).then(|| made_again(&mut handoff, store, repository));
+            report.findings.push(finding.told(done, "made again"));
+        }
+    }
+    Ok(report)
+}
+
+/// Whether a record is what it must be.
+fn reads(store: &Store, shelf: Shelf, id: u64) -> Result<(), StoreError> {
+    match shelf {
+        Shelf::Reviews => store.read_document::<ReviewRecord>(shelf, id).map(drop),
+        Shelf::Handoffs => store.read_document::<HandoffRecord>(shelf, id).map(drop),
+        Shelf::Rounds => store.read_document::<RoundRecord>(shelf, id).map(drop),
+        // What is in them is known to those who keep them, above this layer.
+        Shelf::Buffers => store.read_document::<serde::de::IgnoredAny>(shelf, id).map(drop),
+    }
+}
+
+fn missing_ref(group: &str, id: u64, what: &str) -> Finding {
+    Finding {
+        kind: FindingKind::RefMissing,
+        fork: None,
+        what: format!("refs/tine/+{group}/{id}"),
+        detail: format!("it is gone: `git gc` may remove {what} {id}"),
+        hint: "`tine check --repair` sets it anew, where the repository still has the commits".to_owned(),
+        repaired: None,
+    }
+}
+
+/// The patches are the same whenever they are made of the same commits; the record learns their checksum.
+fn made_again(
+    handoff: &mut HandoffRecord,
+    store: &Store,
+    repository: &Repository,
+) -> Result<(), ChangeError> {
+    let made = handoff.make(store, repository)?;
+    // That took a while, and somebody may have applied it.
+    *handoff = HandoffRecord::load(store, handoff.id)?;
+    handoff.finish(Ok(made));
+    handoff.save(store)
+}
+
+impl Finding {
+    /// With what came of putting it right, if that was tried.
+    fn told(mut self, done: Option<Result<(), ChangeError>>, word: &str) -> Finding {
+        match done {
+            Some(Ok(())) => self.repaired = Some(word.to_owned()),
+            Some(Err(error)) => {
+                self.detail = format!("{}; it could not be put right: {error}", self.detail);
+            }
+            None => {}
+        }
+        self
+    }
+}

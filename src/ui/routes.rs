@@ -1,0 +1,493 @@
+//! What the page may ask, and what is asked of the daemon for it.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::contents::{self, document};
+use super::sides::SidesOptions;
+use super::watch;
+use crate::change::review::ConflictRecord;
+use crate::daemon::protocol::{
+    Answer, CommitReviewRequest, HandoffAnswer, HandoffRequest, Request, ResolutionWish, ResolveRequest,
+    ReviewShown, ReviewWish, RoundRequest, SequenceRequest, SequenceWish,
+};
+use crate::daemon::transfer::Outgoing;
+use crate::daemon::{Client, ErrorCode, Failure};
+use crate::git::{Identity, Repository};
+use crate::merge::{Level, MergeSide, Strategy};
+use crate::path::text::PathText;
+use crate::workspace::{ForkName, Store};
+
+/// How operations that the page asks for are written down.
+const COMMAND: &str = "tine ui";
+
+/// Lines around what differs, where nothing else is asked for.
+const CONTEXT_LINES: usize = 3;
+
+/// Rows of one file, likewise.
+const ROWS: usize = 400;
+
+/// Rows of one file at most.
+const ROWS_MAX: usize = 200_000;
+
+/// The repository whose page it is.
+pub struct Place {
+    pub common_dir: PathBuf,
+    /// Where revisions are understood: the private git directory of a worktree.
+    pub git_dir: PathBuf,
+    /// Author and committer of what is committed.
+    pub signers: Box<dyn Fn() -> Result<(Identity, Identity), Failure> + Send + Sync>,
+}
+
+impl Place {
+    /// The daemon, if it runs. A page that is merely open starts none.
+    pub fn running(&self) -> Result<Option<Client>, Failure> {
+        Client::connect(&self.common_dir)
+    }
+
+    fn look(&self) -> Result<Client, Failure> {
+        self.running()?.ok_or_else(|| {
+            Failure::new(ErrorCode::DaemonUnreachable, "the daemon is stopped")
+                .hint("any tine command starts it, and so does the button")
+        })
+    }
+
+    fn act(&self) -> Result<Client, Failure> {
+        Client::connect_or_start(&self.common_dir)
+    }
+
+    /// The repository as it is now: the daemon may have packed what it wrote.
+    fn repository(&self) -> Result<Repository, Failure> {
+        Ok(Repository::open(&self.common_dir)?)
+    }
+}
+
+/// A request of the page.
+pub struct Asked {
+    /// As in the address.
+    pub fields: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Asked {
+    fn text(&self, name: &str) -> Option<&str> {
+        let field = self.fields.iter().find(|(field, _)| field == name);
+        field.map(|(_, value)| value.as_str())
+    }
+
+    fn needed(&self, name: &str) -> Result<&str, Failure> {
+        self.text(name)
+            .ok_or_else(|| not_understood(&format!("{name} is missing")))
+    }
+
+    fn number<N: std::str::FromStr>(&self, name: &str) -> Result<N, Failure> {
+        let value = self.needed(name)?;
+        value
+            .parse()
+            .map_err(|_| not_understood(&format!("{name} is {value:?}, which is no number")))
+    }
+
+    fn number_or<N: std::str::FromStr>(&self, name: &str, default: N) -> Result<N, Failure> {
+        match self.text(name) {
+            Some(_) => self.number(name),
+            None => Ok(default),
+        }
+    }
+
+    fn fork(&self, name: &str) -> Result<ForkName, Failure> {
+        Ok(ForkName::parse(self.needed(name)?)?)
+    }
+
+    fn body<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        serde_json::from_slice(&self.body).map_err(|error| not_understood(&error.to_string()))
+    }
+}
+
+fn not_understood(cause: &str) -> Failure {
+    Failure::new(ErrorCode::Usage, "what the page asks is not understood")
+        .cause(cause)
+        .hint("reload the page: the program may have been replaced since")
+}
+
+/// Whether something is only looked at, or done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    Look,
+    Act,
+}
+
+/// One thing that can be asked.
+pub struct Route {
+    pub name: &'static str,
+    pub manner: Manner,
+    pub answer: fn(&Place, &Asked) -> Result<Value, Failure>,
+}
+
+const ROUTES: [Route; 18] = [
+    look("pulse", pulse),
+    look("forks", forks),
+    look("uncommitted", uncommitted),
+    look("diff", diff),
+    look("sides", sides),
+    look("reviews", reviews),
+    look("review", review),
+    look("conflict", conflict),
+    look("handoffs", handoffs),
+    look("handoff", handoff),
+    look("sessions", sessions),
+    look("session", session),
+    act("start", start),
+    act("resolve", resolve),
+    act("refresh", refresh),
+    act("commit", commit),
+    act("abort", abort),
+    act("apply", apply),
+];
+
+const fn look(name: &'static str, answer: fn(&Place, &Asked) -> Result<Value, Failure>) -> Route {
+    Route {
+        name,
+        manner: Manner::Look,
+        answer,
+    }
+}
+
+const fn act(name: &'static str, answer: fn(&Place, &Asked) -> Result<Value, Failure>) -> Route {
+    Route {
+        name,
+        manner: Manner::Act,
+        answer,
+    }
+}
+
+/// The route of that name.
+pub fn find(name: &str) -> Option<&'static Route> {
+    ROUTES.iter().find(|route| route.name == name)
+}
+
+/// Asks what is answered with one kind of answer.
+fn ask<T>(
+    client: &mut Client,
+    request: &Request,
+    take: impl FnOnce(Answer) -> Option<T>,
+) -> Result<T, Failure> {
+    take(client.call(request)?).ok_or_else(|| {
+        Failure::new(
+            ErrorCode::ProtocolMismatch,
+            "the daemon answered with something else",
+        )
+        .hint("the daemon may be of another version: `tine daemon stop` ends it")
+    })
+}
+
+fn pulse(place: &Place, asked: &Asked) -> Result<Value, Failure> {
+    let pulse = watch::next_pulse(place, asked.text("known").unwrap_or_default())?;
+    Ok(json!({ "pulse": pulse }))
+}
+
+fn forks(place: &Place, _: &Asked) -> Result<Value, Failure> {
+    let mut client = place.look()?;
+    let (forks, damaged) = ask(&mut client, &Request::List, |answer| match answer {
+        Answer::Forks { forks, damaged } => Some((forks, damaged)),
+        _ => None,
+    })?;
+    let mut snapshots = serde_json::Map::new();
+    for fork in &forks {
+        let of_fork = client.call(&Request::Snapshots {
+            fork: fork.name.clone(),
+        });
+        // One that was deleted meanwhile has none.
+        if let Ok(Answer::Snapshots { snapshots: of_fork }) = of_fork {
+            snapshots.insert(fork.name.to_string(), document(&of_fork)?);
+        }
+    }
+    Ok(json!({ "forks": document(&forks)?, "damaged": document(&damaged)?, "snapshots": snapshots }))
+}
+
+/// How many paths each fork has uncommitted, or what is wrong with it.
+fn uncommitted(place: &Place, _: &Asked) -> Result<Value, Failure> {
+    let mut client = place.look()?;
+    let forks = ask(&mut client, &Request::List, |answer| match answer {
+        Answer::Forks { forks, .. } => Some(forks),
+        _ => None,
+    })?;
+    let mut told = serde_json::Map::new();
+    for fork in forks {
+        let changes = client.call(&Request::Changes {
+            fork: fork.name.clone(),
+            write: false,
+        });
+        let line = match changes {
+            Ok(Answer::Changes(changes)) => json!({ "paths": changes.changes.len() }),
+            Ok(_) => json!({ "paths": null }),
+            Err(failure) => json!({ "trouble": document(&failure)? }),
+        };
+        told.insert(fork.name.to_string(), line);
+    }
+    Ok(Value::Object(told))
+}
+
+fn diff(place: &Place, asked: &Asked) -> Result<Value, Failure> {
+    let request = Request::Diff {
+        fork: asked.fork("fork")?,
+        against: asked.text("against").map(str::to_owned),
+        reverse: false,
+    };
+    let difference = ask(&mut place.look()?, &request, |answer| match answer {
+        Answer::Difference(difference) => Some(*difference),
+        _ => None,
+    })?;
+    let trees = (difference.old_tree.as_str(), difference.new_tree.as_str());
+    let changes = contents::with_line_counts(&place.repository()?, trees, &difference.changes)?;
+    Ok(with(document(&difference)?, "changes", changes))
+}
+
+/// `document` with another value in `field`.
+fn with(mut document: Value, field: &str, value: Value) -> Value {
+    if let Some(fields) = document.as_object_mut() {
+        fields.insert(field.to_owned(), value);
+    }
+    document
+}
+
+fn sides(place: &Place, asked: &Asked) -> Result<Value, Failure> {
+    let side = |mode, id| asked.text(mode).zip(asked.text(id));
+    let options = SidesOptions {
+        context: asked.number_or("context", CONTEXT_LINES)?,
+        max_rows: asked.number_or("rows", ROWS)?.min(ROWS_MAX),
+    };
+    let repository = place.repository()?;
+    let (old, new) = (side("old_mode", "old_id"), side("new_mode", "new_id"));
+    document(&contents::compare(&repository, old, new, options)?)
+}
+
+fn reviews(place: &Place, _: &Asked) -> Result<Value, Failure> {
+    document(&place.look()?.call(&Request::Reviews { all: true })?)
+}
+
+fn ask_review(client: &mut Client, request: &Request) -> Result<ReviewShown, Failure> {
+    ask(client, request, |answer| match answer {
+        Answer::Review(shown) => Some(*shown),
+        _ => None,
+    })
+}
+
+/// A review, with line counts in what it would change.
+fn told_review(place: &Place, shown: &ReviewShown) -> Result<Value, Failure> {
+    let trees = (shown.old_tree.as_str(), shown.new_tree.as_str());
+    let changes = contents::with_line_counts(&place.repository()?, trees, &shown.changes)?;
+    Ok(with(document(shown)?, "changes", changes))
+}
+
+fn review(place: &Place, asked: &Asked) -> Result<Value, Failure> {
+    let request = Request::Review {
+        review: asked.number("review")?,
+    };
+    told_review(place, &ask_review(&mut place.look()?, &request)?)
+}
+
+fn conflict(place: &Place, asked: &Asked) -> Result<Value, Failure> {
+    let review = asked.number("review")?;
+    let number: usize = asked.number("conflict")?;
+    let shown = ask_review(&mut place.look()?, &Request::Review { review })?;
+    let record = shown.info.record.conflicts.get(number).ok_or_else(|| {
+        Failure::new(
+            ErrorCode::NoSuchConflict,
+            format!("review {review} has no conflict {number}"),
+        )
+        .hint("reload the page: it was planned again, perhaps")
+    })?;
+    contents::conflict(&place.repository()?, record)
+}
+
+fn handoffs(place: &Place, _: &Asked) -> Result<Value, Failure> {
+    let request = HandoffRequest::List { all: true };
+    document(&place.look()?.call(&Request::Handoff(Box::new(request)))?)
+}
+
+fn handoff(place: &Place, asked: &Asked) -> Result<Value, Failure> {
+    let request = HandoffRequest::Show {
+        id: asked.number("handoff")?,
+    };
+    let request = Request::Handoff(Box::new(request));
+    let shown = ask(&mut place.look()?, &request, |answer| match answer {
+        Answer::Handoff(answer) => match *answer {
+            HandoffAnswer::Shown(shown) => Some(shown),
+            _ => None,
+        },
+        _ => None,
+    })?;
+    let told = document(&shown)?;
+    match (&shown.old_tree, &shown.new_tree) {
+        (Some(old_tree), Some(new_tree)) => {
+            let repository = place.repository()?;
+            let changes = contents::with_line_counts(&repository, (old_tree, new_tree), &shown.changes)?;
+            Ok(with(told, "changes", changes))
+        }
+        _ => Ok(told),
+    }
+}
+
+fn sessions(place: &Place, _: &Asked) -> Result<Value, Failure> {
+    document(
+        &place
+            .look()?
+            .call(&Request::Round(Box::new(RoundRequest::Sessions)))?,
+    )
+}
+
+fn session(place: &Place, asked: &Asked) -> Result<Value, Failure> {
+    let request = RoundRequest::Show {
+        session: asked.fork("session")?,
+        reader: None,
+    };
+    document(&place.look()?.call(&Request::Round(Box::new(request)))?)
+}
+
+fn start(place: &Place, _: &Asked) -> Result<Value, Failure> {
+    place.act()?;
+    Ok(json!({}))
+}
+
+/// What is to become of a conflict, in the page's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum How {
+    Base,
+    Ours,
+    Theirs,
+    Both,
+    Content,
+    Delete,
+    Open,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Resolve {
+    review: u64,
+    path: PathText,
+    how: How,
+    content: Option<String>,
+    reason: Option<String>,
+}
+
+fn resolve(place: &Place, asked: &Asked) -> Result<Value, Failure> {
+    let wish: Resolve = asked.body()?;
+    let mut client = place.act()?;
+    let store_dir = Store::dir_of(&place.repository()?);
+    let bytes = match (wish.how, &wish.content) {
+        (How::Content, Some(text)) => Some(text.clone().into_bytes()),
+        (How::Content, None) => return Err(not_understood("there is no content")),
+        (How::Both, _) => {
+            let request = Request::Review { review: wish.review };
+            let mut record = ask_review(&mut client, &request)?.info.record;
+            let both = |conflict: &mut ConflictRecord| contents::both_sides(&place.repository()?, conflict);
+            // Where there is no such conflict the daemon says so.
+            record.conflict_at(&wish.path).map(both).transpose()?
+        }
+        _ => None,
+    };
+    let content = match bytes {
+        Some(bytes) => {
+            let mut outgoing = Outgoing::new(&store_dir);
+            outgoing.add(&bytes)?;
+            Some(outgoing.finish())
+        }
+        None => None,
+    };
+    let request = Request::Resolve(ResolveRequest {
+        review: wish.review,
+        path: wish.path,
+        wish: match (&content, wish.how) {
+            (Some(content), _) => ResolutionWish::Content {
+                content: content.clone(),
+                executable: None,
+            },
+            (None, How::Base) => ResolutionWish::Side(MergeSide::Base),
+            (None, How::Ours) => ResolutionWish::Side(MergeSide::Ours),
+            (None, How::Theirs) => ResolutionWish::Side(MergeSide::Theirs),
+            (None, How::Delete) => ResolutionWish::Delete,
+            (None, How::Open | How::Both | How::Content) => ResolutionWish::Open,
+        },
+        by: "hand".to_owned(),
+        reasoning: wish.reason.filter(|reason| !reason.trim().is_empty()),
+        metadata: None,
+    });
+    let shown = ask_review(&mut client, &request).inspect_err(|_| {
+        if let Some(content) = &content {
+            content.withdraw(&store_dir);
+        }
+    })?;
+    told_review(place, &shown)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OfReview {
+    review: u64,
+    message: Option<String>,
+}
+
+fn refresh(place: &Place, asked: &Asked) -> Result<Value, Failure> {
+    let OfReview { review, .. } = asked.body()?;
+    let shown = ask_review(&mut place.act()?, &Request::RefreshReview { review })?;
+    told_review(place, &shown)
+}
+
+fn abort(place: &Place, asked: &Asked) -> Result<Value, Failure> {
+    let OfReview { review, .. } = asked.body()?;
+    let shown = ask_review(&mut place.act()?, &Request::AbortReview { review })?;
+    told_review(place, &shown)
+}
+
+/// What came of it, a merge or a sequence.
+fn commit(place: &Place, asked: &Asked) -> Result<Value, Failure> {
+    let OfReview { review, message } = asked.body()?;
+    let (author, committer) = (place.signers)()?;
+    let request = CommitReviewRequest {
+        review,
+        message: message.filter(|message| !message.trim().is_empty()),
+        dry_run: false,
+        author: Some(author),
+        committer: Some(committer),
+        command: COMMAND.to_owned(),
+    };
+    document(&place.act()?.call(&Request::CommitReview(Box::new(request)))?)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Apply {
+    handoff: u64,
+    /// A fork or branch; default: whom the handoff is for.
+    into: Option<String>,
+}
+
+/// Applies a handoff; conflicts become a review.
+fn apply(place: &Place, asked: &Asked) -> Result<Value, Failure> {
+    let Apply { handoff, into } = asked.body()?;
+    let (author, committer) = (place.signers)()?;
+    let request = SequenceRequest {
+        into: into.filter(|into| !into.trim().is_empty()),
+        wish: SequenceWish::Mailbox {
+            handoff,
+            three_way: true,
+            force: false,
+        },
+        git_dir: place.git_dir.clone(),
+        level: Level::default(),
+        strategy: Strategy::default(),
+        allow_unrelated: false,
+        dry_run: false,
+        review: ReviewWish::OnConflict,
+        message: None,
+        author: Some(author),
+        committer: Some(committer),
+        command: COMMAND.to_owned(),
+    };
+    document(&place.act()?.call(&Request::Sequence(Box::new(request)))?)
+}

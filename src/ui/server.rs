@@ -1,0 +1,336 @@
+//! Listens on a loopback port, refuses what is not the page's own request, and replies.
+//!
+//! Every request must be made to this very host and port, as the browser names it (so that no other page's name can be bound to this
+//! address), and its path must begin with the key. What changes something must be sent as JSON, and from the page itself.
+
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use serde_json::json;
+
+use super::http::{Head, Reply};
+use super::key::Key;
+use super::routes::{Asked, Manner, Place};
+use super::{assets, contents, routes};
+use crate::daemon::{ErrorCode, ExitCode, Failure};
+
+/// A request's body may be so long, in bytes.
+const BODY_MAX: usize = 64 << 20;
+
+/// More connections at once are refused; a browser has six.
+const CONNECTIONS_MAX: usize = 128;
+
+/// A connection is served by a thread of its own.
+const STACK_BYTES: usize = 2 << 20;
+
+const JSON: &str = "application/json";
+
+/// What the browser may do with the page: run its own scripts and ask its own server, and nothing else.
+const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+     require-trusted-types-for 'script'; trusted-types 'none'";
+
+/// What every reply says beside that.
+const HEADERS: [(&str, &str); 6] = [
+    ("Content-Security-Policy", CONTENT_POLICY),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cache-Control", "no-store"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+];
+
+/// The page's server.
+pub struct Server {
+    listener: TcpListener,
+    page: Arc<Page>,
+    /// How many connections there are.
+    connections: Arc<AtomicUsize>,
+    is_ending: AtomicBool,
+}
+
+/// What each connection is served with. Immutable.
+struct Page {
+    port: u16,
+    key: Key,
+    place: Place,
+}
+
+/// A request that is refused before anybody is asked.
+struct Refusal {
+    status: u16,
+    failure: Failure,
+}
+
+impl Server {
+    /// Listens on that port of 127.0.0.1; on a free one for 0.
+    pub fn bind(port: u16, place: Place) -> Result<Server, Failure> {
+        let cannot = |cause: String| {
+            Failure::new(ErrorCode::Io, format!("port {port} of 127.0.0.1 cannot be had"))
+                .cause(cause)
+                .hint("without --port a free one is taken")
+        };
+        let listener =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(|error| cannot(error.to_string()))?;
+        let address = listener.local_addr().map_err(|error| cannot(error.to_string()))?;
+        let page = Page {
+            port: address.port(),
+            key: Key::new()?,
+            place,
+        };
+        Ok(Server {
+            listener,
+            page: Arc::new(page),
+            connections: Arc::default(),
+            is_ending: AtomicBool::new(false),
+        })
+    }
+
+    /// The page's address, with the key: whoever has it may do what the page can.
+    pub fn address(&self) -> String {
+        format!("http://127.0.0.1:{}/{}/", self.page.port, self.page.key.as_str())
+    }
+
+    pub fn port(&self) -> u16 {
+        self.page.port
+    }
+
+    /// Serves until [`Server::end`].
+    pub fn run(&self) {
+        for stream in self.listener.incoming() {
+            if self.is_ending.load(Ordering::Acquire) {
+                return;
+            }
+            match stream {
+                Ok(stream) => self.serve(stream),
+                // The other side left, or there are no descriptors: others may leave.
+                Err(error) => {
+                    log::warn!("a connection was not taken: {error}");
+                    thread::yield_now();
+                }
+            }
+        }
+    }
+
+    /// Lets [`Server::run`] return.
+    pub fn end(&self) {
+        self.is_ending.store(true, Ordering::Release);
+        // It waits for a connection.
+        if let Err(error) = TcpStream::connect((Ipv4Addr::LOCALHOST, self.page.port)) {
+            log::debug!("the server cannot be woken: {error}");
+        }
+    }
+
+    fn serve(&self, mut stream: TcpStream) {
+        let counted = Counted::new(&self.connections);
+        if counted.number > CONNECTIONS_MAX {
+            log::warn!("{} connections at once: one was refused", counted.number);
+            return;
+        }
+        let page = self.page.clone();
+        let answer = move || {
+            let _counted = counted;
+            // Whoever went away needs nothing any more.
+            if let Err(error) = page.converse(&mut stream) {
+                log::debug!("a connection ended: {error}");
+            }
+        };
+        // Without a thread the connection is closed, and the browser told so.
+        if let Err(error) = thread::Builder::new().stack_size(STACK_BYTES).spawn(answer) {
+            log::warn!("a connection gets no thread: {error}");
+        }
+    }
+}
+
+/// One of the connections.
+struct Counted {
+    all: Arc<AtomicUsize>,
+    /// How many there are with it.
+    number: usize,
+}
+
+impl Counted {
+    fn new(all: &Arc<AtomicUsize>) -> Counted {
+        Counted {
+            all: all.clone(),
+            number: all.fetch_add(1, Ordering::Relaxed) + 1,
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.all.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Page {
+    /// Reads a request and replies.
+    fn converse(&self, stream: &mut TcpStream) -> std::io::Result<()> {
+        let Some(mut head) = Head::read(stream)? else {
+            return Ok(());
+        };
+        let reply = match self.check(&head) {
+            Err(refusal) => {
+                log::info!(
+                    "{} {}: {}",
+                    head.method,
+                    self.without_key(&head.target),
+                    refusal.failure
+                );
+                refused(&refusal, !head.target.contains("/api/"))
+            }
+            Ok(Wanted::Asset(asset)) => Reply {
+                status: 200,
+                media_type: asset.media_type,
+                content: asset.content.as_bytes().to_vec(),
+            },
+            Ok(Wanted::Route(route, query)) => match head.read_body(stream, BODY_MAX)? {
+                None => refused(&too_long(), false),
+                Some(body) => self.answer(route, &query, body),
+            },
+        };
+        reply.send(stream, &HEADERS)
+    }
+
+    fn answer(&self, route: &routes::Route, query: &str, body: Vec<u8>) -> Reply {
+        let asked = Asked {
+            fields: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
+            body,
+        };
+        match (route.answer)(&self.place, &asked) {
+            Ok(value) => Reply {
+                status: 200,
+                media_type: JSON,
+                content: value.to_string().into_bytes(),
+            },
+            Err(failure) => {
+                log::info!("{}: {failure}", route.name);
+                failed(status_of(&failure), &failure)
+            }
+        }
+    }
+
+    fn without_key(&self, url: &str) -> String {
+        url.replace(self.key.as_str(), "KEY")
+    }
+
+    /// Whether the request is the page's own; what follows the key in its path.
+    fn check(&self, head: &Head) -> Result<Wanted, Refusal> {
+        let hosts: Vec<&str> = head.values("Host").collect();
+        let own = [
+            format!("127.0.0.1:{}", self.port),
+            format!("localhost:{}", self.port),
+        ];
+        let is_own = |host: &str| own.iter().any(|own| own.eq_ignore_ascii_case(host));
+        if !matches!(hosts.as_slice(), [host] if is_own(host)) {
+            return Err(refuse(403, "this page has another host's name"));
+        }
+        let (path, query) = head.target.split_once('?').unwrap_or((&head.target, ""));
+        let (key, rest) = path
+            .strip_prefix('/')
+            .unwrap_or(path)
+            .split_once('/')
+            .unwrap_or_default();
+        if !self.key.is(key) {
+            return Err(refuse(403, "this address has not the right key"));
+        }
+        let origins_are_own = head
+            .values("Origin")
+            .all(|origin| origin.strip_prefix("http://").is_some_and(is_own));
+        let site_is_own = head
+            .values("Sec-Fetch-Site")
+            .all(|site| matches!(site, "same-origin" | "none") || rest.is_empty());
+        if !origins_are_own || !site_is_own {
+            return Err(refuse(403, "another page asks"));
+        }
+        let wanted = match rest.strip_prefix("api/") {
+            Some(name) => routes::find(name).map(|route| Wanted::Route(route, query.to_owned())),
+            None => assets::find(rest).map(Wanted::Asset),
+        };
+        let wanted = wanted.ok_or_else(|| refuse(404, "there is no such thing here"))?;
+        match (head.method.as_str(), wanted.manner()) {
+            ("GET", Manner::Look) => {}
+            ("POST", Manner::Act) => {
+                let is_json = head
+                    .values("Content-Type")
+                    .any(|of| of.eq_ignore_ascii_case(JSON));
+                if !is_json {
+                    return Err(refuse(415, "what is to be done is told in JSON only"));
+                }
+            }
+            _ => return Err(refuse(405, "this cannot be asked in that manner")),
+        }
+        Ok(wanted)
+    }
+}
+
+/// What a request is for.
+enum Wanted {
+    Asset(&'static assets::Asset),
+    /// With what the address says behind its path.
+    Route(&'static routes::Route, String),
+}
+
+impl Wanted {
+    fn manner(&self) -> Manner {
+        match self {
+            Wanted::Asset(_) => Manner::Look,
+            Wanted::Route(route, _) => route.manner,
+        }
+    }
+}
+
+fn too_long() -> Refusal {
+    Refusal {
+        status: 413,
+        failure: Failure::new(ErrorCode::Usage, "what the page sent is too long")
+            .hint("`tine resolve REVIEW PATH --file FILE` takes a file of any length"),
+    }
+}
+
+fn refuse(status: u16, message: &str) -> Refusal {
+    let code = match status {
+        403 => ErrorCode::PermissionDenied,
+        _ => ErrorCode::Usage,
+    };
+    Refusal {
+        status,
+        failure: Failure::new(code, message).hint("open the address that `tine ui` printed"),
+    }
+}
+
+/// A refusal: in words where a person may be looking, else in JSON.
+fn refused(refusal: &Refusal, is_page: bool) -> Reply {
+    let failure = &refusal.failure;
+    if !is_page {
+        return failed(refusal.status, failure);
+    }
+    let hint = failure.hint.as_deref().unwrap_or_default();
+    Reply {
+        status: refusal.status,
+        media_type: "text/plain; charset=utf-8",
+        content: format!("error: {}\nhint: {hint}\n", failure.message).into_bytes(),
+    }
+}
+
+fn failed(status: u16, failure: &Failure) -> Reply {
+    let told = contents::document(failure).unwrap_or_default();
+    Reply {
+        status,
+        media_type: JSON,
+        content: json!({ "error": told }).to_string().into_bytes(),
+    }
+}
+
+fn status_of(failure: &Failure) -> u16 {
+    match failure.exit {
+        ExitCode::Usage => 400,
+        ExitCode::NotFound => 404,
+        ExitCode::Refused | ExitCode::Conflict | ExitCode::Nothing | ExitCode::Spent => 409,
+        ExitCode::Timeout => 504,
+        ExitCode::Success | ExitCode::Failure | ExitCode::Environment => 500,
+    }
+}

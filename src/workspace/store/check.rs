@@ -1,0 +1,541 @@
+//! Looking whether a store is whole.
+//!
+//! Looking changes nothing, not even what opening a store puts right. What is found while a fork is written to is looked at
+//! once more while nobody writes, so that no change under way is taken for damage. What can be put right is in [`repair`].
+
+mod contents;
+mod finding;
+mod repair;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use self::contents::{broken_content, shown};
+pub use self::finding::{CheckOptions, CheckReport, Checked, Finding, FindingKind};
+use self::finding::{Found, Remedy};
+use super::recover::Inventory;
+use super::snapshots::tree_label;
+use super::{Places, Shelf, Store, files};
+use crate::git::refs::{STATE, is_for_layers};
+use crate::git::{ObjectId, Repository};
+use crate::layer::LayerError;
+pub use crate::layer::check::Depth;
+use crate::layer::check::{CheckedLayer, check};
+use crate::workspace::StoreError;
+use crate::workspace::fork::{ForkName, ForkRecord};
+use crate::workspace::fs::Workspace;
+
+const REPAIRS: &str = "`tine check --repair` ";
+const FSCK: &str =
+    "`git fsck` tells what else the repository lacks; fetch or copy the object from another clone";
+
+/// Whether the record of this number on the shelf is what it must be.
+pub type ReadsDocument<'a> = &'a dyn Fn(&Store, Shelf, u64) -> Result<(), StoreError>;
+
+/// Looks at a store.
+struct Look<'a> {
+    store: &'a Store,
+    reads: ReadsDocument<'a>,
+    depth: Depth,
+    /// Whether nobody may write to an open layer while it is looked at.
+    exclusively: bool,
+    checked: Checked,
+    found: Vec<Found>,
+    layers: BTreeMap<u64, Option<CheckedLayer>>,
+}
+
+impl Store {
+    /// Looks whether everything is there that the store's records name, and nothing that none names; and puts right
+    /// what can be, if that is asked for. Nothing that may be somebody's work is removed: what is damaged is moved aside.
+    pub fn check(&self, reads: ReadsDocument<'_>, options: CheckOptions) -> Result<CheckReport, StoreError> {
+        let (mut checked, mut found) = self.look(reads, options.depth, false)?;
+        if !found.is_empty() {
+            let admin = self.admin.lock();
+            // Records changed meanwhile, it may be, and files were written.
+            (checked, found) = self.look(reads, options.depth, true)?;
+            drop(admin);
+        }
+        if options.repair {
+            self.repair(&mut found)?;
+        }
+        let mut findings: Vec<Finding> = found.into_iter().map(|found| found.finding).collect();
+        findings.sort_by(|one, other| {
+            let key = |finding: &Finding| (finding.fork.clone(), finding.kind, finding.what.clone());
+            key(one).cmp(&key(other))
+        });
+        Ok(CheckReport { checked, findings })
+    }
+
+    fn look(
+        &self,
+        reads: ReadsDocument<'_>,
+        depth: Depth,
+        exclusively: bool,
+    ) -> Result<(Checked, Vec<Found>), StoreError> {
+        let mut look = Look {
+            store: self,
+            reads,
+            depth,
+            exclusively,
+            checked: Checked::default(),
+            found: Vec::new(),
+            layers: BTreeMap::new(),
+        };
+        let inventory = Inventory::of(&self.places)?;
+        look.records(&inventory);
+        look.layers(&inventory)?;
+        for record in &inventory.records {
+            look.fork(record);
+        }
+        look.leaked_refs(&inventory)?;
+        look.documents()?;
+        Ok((look.checked, look.found))
+    }
+
+    /// The fork's workspace, while somebody has it open.
+    fn workspace_of(&self, record: &ForkRecord) -> Option<Arc<Workspace>> {
+        let open = self.open.lock();
+        open.forks.get(&record.name)?.1.upgrade()
+    }
+}
+
+impl Look<'_> {
+    fn places(&self) -> &Places {
+        &self.store.places
+    }
+
+    fn repository(&self) -> &Repository {
+        &self.store.repository
+    }
+
+    /// Records of forks and lists of snapshots that cannot be read.
+    fn records(&mut self, inventory: &Inventory) {
+        self.checked.forks = inventory.records.len() as u64;
+        for text in &inventory.unreadable {
+            let Ok(name) = ForkName::parse(text) else {
+                continue;
+            };
+            let (path, error) = match self.places().read_record(&name) {
+                Err(error) => (self.places().record(&name), error),
+                Ok(_) => match self.places().read_snapshots(&name) {
+                    Err(error) => (self.places().snapshots(&name), error),
+                    Ok(_) => continue,
+                },
+            };
+            let detail = match error {
+                StoreError::Damaged { reason, .. } => reason,
+                other => other.to_string(),
+            };
+            let hint = format!("{REPAIRS}moves it aside, with the layers that only it names");
+            let found = Found::new(
+                FindingKind::RecordDamaged,
+                Some(text),
+                path.display(),
+                detail,
+                hint,
+            );
+            self.found.push(found.with(Remedy::SetForkAside(text.clone())));
+        }
+    }
+
+    /// Every layer that is there or ought to be.
+    fn layers(&mut self, inventory: &Inventory) -> Result<(), StoreError> {
+        let there: BTreeMap<u64, PathBuf> = self.places().layer_dirs()?.into_iter().collect();
+        let open: HashMap<u64, &ForkRecord> = inventory
+            .records
+            .iter()
+            .map(|record| (record.open_layer, record))
+            .collect();
+        let mut owners: BTreeMap<u64, &ForkName> = BTreeMap::new();
+        for record in &inventory.records {
+            for id in record.frozen_layers.iter().chain([&record.open_layer]) {
+                owners.entry(*id).or_insert(&record.name);
+            }
+        }
+        for id in &inventory.layers {
+            let fork = owners.get(id).map(|name| name.as_str());
+            let Some(dir) = there.get(id) else {
+                let what = self.places().layer(*id);
+                let hint = match fork {
+                    Some(fork) => format!(
+                        "what was committed is on its branch; `tine delete --force {fork}` gives the rest up"
+                    ),
+                    None => {
+                        "a snapshot stands on it: `tine snapshots FORK` lists them, `--delete` removes one"
+                            .to_owned()
+                    }
+                };
+                let detail = "a record names the layer, and it is not there";
+                self.found.push(Found::new(
+                    FindingKind::LayerMissing,
+                    fork,
+                    what.display(),
+                    detail,
+                    hint,
+                ));
+                self.layers.insert(*id, None);
+                continue;
+            };
+            let writer = open.get(id).filter(|_| self.exclusively);
+            let looked = match writer.and_then(|record| self.store.workspace_of(record)) {
+                Some(workspace) => workspace.exclusively(|_| check(dir, self.depth)),
+                None => check(dir, self.depth),
+            };
+            self.checked.layers += 1;
+            let layer = match looked {
+                Ok(layer) if layer.id.0 != *id => {
+                    let detail = format!("it holds layer {}", layer.id.0);
+                    self.damaged_layer(fork, dir.display().to_string(), detail);
+                    None
+                }
+                Ok(layer) => {
+                    self.checked.contents += layer.contents;
+                    self.checked.content_bytes += layer.content_bytes;
+                    Some(layer)
+                }
+                Err(error) => {
+                    let (what, detail) = match error {
+                        LayerError::Corrupt { path, offset, reason } => (
+                            path.display().to_string(),
+                            format!("damaged at byte {offset}: {reason}"),
+                        ),
+                        other => (dir.display().to_string(), other.to_string()),
+                    };
+                    self.damaged_layer(fork, what, detail);
+                    None
+                }
+            };
+            self.layers.insert(*id, layer);
+        }
+        // A record that cannot be read may name any of them.
+        if inventory.unreadable.is_empty() {
+            let in_use = self.store.open.lock();
+            let leaked: Vec<PathBuf> = there
+                .iter()
+                .filter(|(id, _)| !inventory.layers.contains(id) && !in_use.is_in_use(**id))
+                .map(|(_, dir)| dir.clone())
+                .collect();
+            drop(in_use);
+            for dir in leaked {
+                let bytes = super::usage::sole_usage(&dir);
+                let found = Found::new(
+                    FindingKind::LayerLeaked,
+                    None,
+                    dir.display(),
+                    format!("nothing names the layer, which takes {bytes} bytes"),
+                    "`tine gc` frees it, as `tine check --repair` does",
+                );
+                self.found.push(found.with(Remedy::Collect));
+            }
+        }
+        Ok(())
+    }
+
+    fn damaged_layer(&mut self, fork: Option<&str>, what: String, detail: String) {
+        let hint = match fork {
+            Some(fork) => format!(
+                "put it back from a backup; else `tine snapshots {fork}` shows what may still be whole, what was committed is on the branch, and `tine delete --force {fork}` gives the rest up"
+            ),
+            None => "put it back from a backup, or remove the snapshots that stand on it".to_owned(),
+        };
+        self.found
+            .push(Found::new(FindingKind::LayerDamaged, fork, what, detail, hint));
+    }
+
+    /// What a fork needs beside its record: contents, objects, refs, a worktree.
+    fn fork(&mut self, record: &ForkRecord) {
+        let snapshots = self.places().read_snapshots(&record.name).unwrap_or_default();
+        self.checked.snapshots += snapshots.snapshots.len() as u64;
+        let mut stack = vec![record.open_layer];
+        stack.extend(&record.frozen_layers);
+        self.stack(record, &stack);
+        for snapshot in &snapshots.snapshots {
+            self.stack(record, &snapshot.frozen_layers);
+        }
+        self.worktree(record);
+
+        let name = record.name.as_str();
+        let kept = match self.repository().kept(name) {
+            Ok(kept) => kept,
+            Err(error) => {
+                let what = format!("refs/tine/{name}/");
+                let hint = "`git for-each-ref refs/tine` names the ref that is damaged; remove its file and check again";
+                self.found.push(Found::new(
+                    FindingKind::RefMissing,
+                    Some(name),
+                    what,
+                    error.to_string(),
+                    hint,
+                ));
+                return;
+            }
+        };
+        let label_is = |label: &str| kept.iter().any(|(known, _)| known == label);
+        if let Some(base) = self.object(record, record.base_commit.as_deref(), "the base")
+            && !label_is("base")
+        {
+            self.missing_ref(name, "base", base);
+        }
+        self.object(record, Some(&record.base_tree), "the tree of the base");
+        if record.base_commit.is_some() && !label_is("head") {
+            let head = self.store.worktree_dir(record);
+            let head = self
+                .repository()
+                .head_of(&head)
+                .ok()
+                .and_then(|head| head.commit_id());
+            if let Some(head) = head.filter(|head| self.repository().has_object(*head)) {
+                self.missing_ref(name, "head", head);
+            }
+        }
+        let mut held: BTreeSet<ObjectId> = kept.iter().map(|(_, id)| *id).collect();
+        for snapshot in &snapshots.snapshots {
+            let what = format!("the snapshot {}", snapshot.name);
+            let base = self.object(record, snapshot.base_commit.as_deref(), &what);
+            let label = tree_label(&snapshot.name);
+            if let Some(tree) = self.object(record, snapshot.tree.as_deref(), &what)
+                && !label_is(&label)
+            {
+                self.missing_ref(name, &label, tree);
+            }
+            if let Some(base) = base
+                && !self.is_kept(&held, base)
+                && held.insert(base)
+            {
+                let found = Found::new(
+                    FindingKind::RefMissing,
+                    Some(name),
+                    format!("refs/tine/{name}/"),
+                    format!("no ref keeps the commit {base}, which {what} stands on"),
+                    format!("{REPAIRS}sets one"),
+                );
+                self.found.push(found.with(Remedy::Hold {
+                    group: name.to_owned(),
+                    id: base,
+                }));
+            }
+        }
+        for (label, id) in &kept {
+            if self.repository().has_object(*id) {
+                continue;
+            }
+            self.found.push(Found::new(
+                FindingKind::ObjectMissing,
+                Some(name),
+                format!("refs/tine/{name}/{label}"),
+                format!("the object {id}, which it keeps, is not in the repository"),
+                FSCK,
+            ));
+        }
+    }
+
+    fn is_kept(&self, held: &BTreeSet<ObjectId>, commit: ObjectId) -> bool {
+        held.contains(&commit)
+            || held
+                .iter()
+                .filter(|id| self.repository().has_object(**id))
+                .any(|id| self.repository().is_ancestor(commit, *id).unwrap_or(false))
+    }
+
+    fn missing_ref(&mut self, group: &str, label: &str, id: ObjectId) {
+        let found = Found::new(
+            FindingKind::RefMissing,
+            Some(group),
+            format!("refs/tine/{group}/{label}"),
+            format!("it is gone: `git gc` may remove {id}, which the fork needs"),
+            format!("{REPAIRS}sets it anew"),
+        );
+        self.found.push(found.with(Remedy::Keep {
+            group: group.to_owned(),
+            label: label.to_owned(),
+            id,
+        }));
+    }
+
+    /// The object of that id, if it is there; told where it is not.
+    fn object(&mut self, record: &ForkRecord, hex: Option<&str>, what: &str) -> Option<ObjectId> {
+        let hex = hex?;
+        let path = self.places().record(&record.name);
+        let name = record.name.as_str();
+        let Ok(id) = ObjectId::from_hex(hex.as_bytes()) else {
+            self.found.push(Found::new(
+                FindingKind::RecordDamaged,
+                Some(name),
+                path.display(),
+                format!("{hex:?} is no object id"),
+                format!(
+                    "what was committed is on its branch; `tine delete --force {name}` gives the rest up"
+                ),
+            ));
+            return None;
+        };
+        if self.repository().has_object(id) {
+            return Some(id);
+        }
+        self.found.push(Found::new(
+            FindingKind::ObjectMissing,
+            Some(name),
+            id,
+            format!("{what} of {name} is not in the repository"),
+            FSCK,
+        ));
+        None
+    }
+
+    fn worktree(&mut self, record: &ForkRecord) {
+        let dir = self.store.worktree_dir(record);
+        if !dir.exists() {
+            let found = Found::new(
+                FindingKind::WorktreeMissing,
+                Some(record.name.as_str()),
+                dir.display(),
+                "git's worktree of the fork is gone: what was staged, and where HEAD was if it was detached, is lost",
+                format!("{REPAIRS}registers it again, as the next command that opens the fork does"),
+            );
+            self.found
+                .push(found.with(Remedy::RegisterWorktree(record.name.clone())));
+        }
+    }
+
+    /// Contents and objects that the layers of a fork or snapshot name.
+    fn stack(&mut self, record: &ForkRecord, stack: &[u64]) {
+        let layers: Vec<&CheckedLayer> = stack
+            .iter()
+            .filter_map(|id| self.layers.get(id)?.as_ref())
+            .collect();
+        let is_whole = layers.len() == stack.len();
+        let holds: BTreeSet<_> = layers
+            .iter()
+            .flat_map(|layer| layer.holds.iter().copied())
+            .collect();
+        let is_partial = self.repository().promisor_remote().is_some();
+        let name = record.name.as_str();
+        let mut found = Vec::new();
+        for layer in &layers {
+            for broken in &layer.broken {
+                found.push(broken_content(name, &layers, broken));
+            }
+            for other in layer.of_others().difference(&holds).filter(|_| is_whole) {
+                found.push(Found::new(
+                    FindingKind::ContentMissing,
+                    Some(name),
+                    self.places().layer(layer.id.0).display(),
+                    format!(
+                        "it names contents of layer {}, which no layer of the fork has",
+                        other.0
+                    ),
+                    "put the layer back from a backup; files whose bytes it had cannot be read",
+                ));
+            }
+            for (ino, id) in layer.objects().filter(|_| !is_partial) {
+                if !self.repository().has_object(id) {
+                    found.push(Found::new(
+                        FindingKind::ObjectMissing,
+                        Some(name),
+                        id,
+                        format!("the bytes of {} are not in the repository", shown(&layers, ino)),
+                        FSCK,
+                    ));
+                }
+            }
+        }
+        found.dedup_by(|one, other| one.finding == other.finding);
+        for one in found {
+            // Forks and snapshots have layers in common.
+            let is_known = |known: &Found| {
+                known.finding.what == one.finding.what && known.finding.detail == one.finding.detail
+            };
+            if !self.found.iter().any(is_known) {
+                self.found.push(one);
+            }
+        }
+    }
+
+    /// Refs of forks that are no more. What was thrown away on purpose stays.
+    fn leaked_refs(&mut self, inventory: &Inventory) -> Result<(), StoreError> {
+        for group in self.repository().keepers()? {
+            let is_known = inventory
+                .records
+                .iter()
+                .any(|record| record.name.as_str() == group)
+                || inventory.unreadable.contains(&group);
+            // It may be a fork that is being made.
+            let is_being_made =
+                ForkName::parse(&group).map_or(true, |name| self.places().fork(&name).exists());
+            if is_known || is_being_made {
+                continue;
+            }
+            let kept = self.repository().kept(&group)?.into_iter();
+            let labels: Vec<String> = kept
+                .map(|(label, _)| label)
+                .filter(|label| is_for_layers(label) || label == STATE || label.starts_with("snapshot-"))
+                .collect();
+            if labels.is_empty() {
+                continue;
+            }
+            let found = Found::new(
+                FindingKind::RefLeaked,
+                None,
+                format!("refs/tine/{group}/"),
+                format!(
+                    "{} are kept for the fork {group}, which is no more",
+                    labels.join(", ")
+                ),
+                format!("{REPAIRS}removes them; `refs/tine/{group}/discarded-*` stay"),
+            );
+            self.found.push(found.with(Remedy::Release { group, labels }));
+        }
+        Ok(())
+    }
+
+    fn documents(&mut self) -> Result<(), StoreError> {
+        for shelf in Shelf::ALL {
+            for id in self.store.document_ids(shelf)? {
+                self.checked.records += 1;
+                let Err(error) = (self.reads)(self.store, shelf, id) else {
+                    continue;
+                };
+                let detail = match error {
+                    StoreError::Damaged { reason, .. } => reason,
+                    other => other.to_string(),
+                };
+                let path = self
+                    .places()
+                    .root()
+                    .join(shelf.dir_name())
+                    .join(format!("{id}.json"));
+                let hint = format!("{REPAIRS}moves it aside; refs go on to keep its commits");
+                let found = Found::new(FindingKind::RecordDamaged, None, path.display(), detail, hint);
+                self.found.push(found.with(Remedy::SetDocumentAside(shelf, id)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Which groups of refs belong to a shelf.
+fn refs_of(shelf: Shelf) -> &'static str {
+    match shelf {
+        Shelf::Reviews => "+reviews",
+        Shelf::Handoffs => "+handoffs",
+        Shelf::Rounds => "+rounds",
+        // It has none.
+        Shelf::Buffers => "+buffers",
+    }
+}
+
+/// Whether a path is in the way, whatever it is.
+fn is_there(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok()
+}
+
+/// The next free `<store>/damaged/<n>`.
+fn next_aside(places: &Places) -> Result<PathBuf, StoreError> {
+    let root = places.root().join("damaged");
+    let numbers = files::list(&root)?;
+    let numbers = numbers
+        .iter()
+        .filter_map(|dir| dir.file_name()?.to_str()?.parse::<u64>().ok());
+    Ok(root.join(numbers.max().unwrap_or(0).saturating_add(1).to_string()))
+}

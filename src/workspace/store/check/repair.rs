@@ -1,0 +1,247 @@
+//! Putting right what a look found.
+//!
+//! What is damaged is moved to `<store>/damaged/<n>/`, under the names that it had in the store, with the layers that nothing
+//! else names; refs beneath `refs/tine/+damaged/` keep what it kept. So the next opening, which removes what no record
+//! names, finds nothing of it. A process that dies in the middle leaves the record for last: the next repair does the rest.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::super::recover::Inventory;
+use super::super::{Store, files, fork_of_lock_reason};
+use super::finding::{Found, Remedy};
+use super::{is_there, next_aside, refs_of};
+use crate::git::ObjectId;
+use crate::workspace::StoreError;
+use crate::workspace::fork::ForkName;
+use crate::workspace::store::Shelf;
+
+/// Beneath `refs/tine/`; no fork can be called so.
+const REFS: &str = "+damaged";
+
+impl Store {
+    /// Does what the remedies of the findings say, and notes in each what was done. One that fails is told and keeps none of the
+    /// others from being tried.
+    pub(super) fn repair(&self, found: &mut [Found]) -> Result<(), StoreError> {
+        let aside = next_aside(&self.places)?;
+        for one in found.iter_mut() {
+            let done = match &one.remedy {
+                Remedy::None | Remedy::SetForkAside(_) | Remedy::Collect => continue,
+                Remedy::Keep { group, label, id } => self.keep_anew(group, label, *id),
+                Remedy::Hold { group, id } => self
+                    .repository
+                    .hold(group, *id)
+                    .map(|()| format!("a ref keeps {id} now"))
+                    .map_err(StoreError::from),
+                Remedy::Release { group, labels } => labels
+                    .iter()
+                    .try_for_each(|label| self.repository.release(group, label))
+                    .map(|()| "removed".to_owned())
+                    .map_err(StoreError::from),
+                Remedy::RegisterWorktree(name) => self
+                    .record(name)
+                    .and_then(|record| self.restore_worktree(&record))
+                    .map(|()| "registered again".to_owned()),
+                Remedy::SetDocumentAside(shelf, id) => self.set_document_aside(*shelf, *id, &aside),
+            };
+            note(one, done);
+        }
+        self.set_forks_aside(found, &aside)?;
+        if found.iter().any(|one| matches!(one.remedy, Remedy::Collect)) {
+            let collected = self.collect();
+            for one in found
+                .iter_mut()
+                .filter(|one| matches!(one.remedy, Remedy::Collect))
+            {
+                let is_gone = !is_there(Path::new(&one.finding.what));
+                match &collected {
+                    Ok(_) if is_gone => one.finding.repaired = Some("freed".to_owned()),
+                    Ok(_) => {}
+                    Err(error) => one.finding.detail = format!("{}; {error}", one.finding.detail),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets a ref that was missing. Somebody may have done so meanwhile, and knows better where it leads.
+    fn keep_anew(&self, group: &str, label: &str, id: ObjectId) -> Result<String, StoreError> {
+        if let Some(id) = self.repository.kept_as(group, label)? {
+            return Ok(format!("it is there again, at {id}"));
+        }
+        self.repository.keep(group, label, id)?;
+        Ok(format!("set anew, to {id}"))
+    }
+
+    /// Moves damaged records of forks aside, and the layers that no other record names.
+    fn set_forks_aside(&self, found: &mut [Found], aside: &Path) -> Result<(), StoreError> {
+        let is_one = |one: &Found| matches!(one.remedy, Remedy::SetForkAside(_));
+        if !found.iter().any(is_one) {
+            return Ok(());
+        }
+        let _admin = self.admin.lock();
+        let unreadable = Inventory::of(&self.places)?.unreadable;
+        let mut moving = Vec::new();
+        for one in found.iter_mut().filter(|one| is_one(one)) {
+            let Remedy::SetForkAside(text) = &one.remedy else {
+                continue;
+            };
+            let Ok(name) = ForkName::parse(text) else {
+                continue;
+            };
+            // Records may have been put back meanwhile.
+            if !unreadable.contains(text) {
+                continue;
+            }
+            let is_open = self.open.lock().check_is_closed(&name).is_err();
+            if is_open && self.places.read_record(&name).is_err() {
+                one.finding.hint = "the fork is in use, and whole as long as it is: copy out what is not committed, then `tine daemon stop` and `tine check --repair`".to_owned();
+                continue;
+            }
+            moving.push((one, name));
+        }
+        // Unless all can be moved, what is left may name any layer, and the layers stay.
+        let layers = match moving.len() == unreadable.len() {
+            true => self.layers_of_none()?,
+            false => Vec::new(),
+        };
+        for (_, name) in &moving {
+            self.keep_refs(name.as_str(), name.as_str(), aside, |_| true)?;
+        }
+        for id in &layers {
+            let dir = self.places.layer(*id);
+            move_to(&dir, &aside.join("layers").join(id.to_string()))?;
+        }
+        for (one, name) in moving {
+            let done = self.set_fork_aside(&name, aside);
+            let done = done.map(|()| match layers.is_empty() {
+                true => format!("moved to {}", aside.display()),
+                false => {
+                    let ids: Vec<String> = layers.iter().map(u64::to_string).collect();
+                    format!(
+                        "moved to {}, with what no other record names: layers {}",
+                        aside.display(),
+                        ids.join(", ")
+                    )
+                }
+            });
+            note(one, done);
+        }
+        Ok(())
+    }
+
+    /// The layers that only a record which cannot be read may name.
+    fn layers_of_none(&self) -> Result<Vec<u64>, StoreError> {
+        let inventory = Inventory::of(&self.places)?;
+        let open = self.open.lock();
+        Ok(self
+            .places
+            .layer_dirs()?
+            .into_iter()
+            .map(|(id, _)| id)
+            .filter(|id| !inventory.layers.contains(id) && !open.is_in_use(*id))
+            .collect())
+    }
+
+    fn set_fork_aside(&self, name: &ForkName, aside: &Path) -> Result<(), StoreError> {
+        let to = aside.join("forks").join(name.as_str());
+        let Err(StoreError::Damaged { .. }) = self.places.read_record(name) else {
+            // Only its list of snapshots is.
+            let list = self.places.snapshots(name);
+            return move_to(&list, &to.join("snapshots.json"));
+        };
+        let worktrees = self.repository.common_dir().join("worktrees");
+        for dir in files::list(&worktrees)? {
+            let Ok(reason) = fs::read_to_string(dir.join("locked")) else {
+                continue;
+            };
+            if fork_of_lock_reason(&reason).as_ref() != Some(name) {
+                continue;
+            }
+            let head = self
+                .repository
+                .head_of(&dir)
+                .ok()
+                .and_then(|head| head.commit_id());
+            if let Some(head) = head {
+                let label = format!("{}-{name}-HEAD", number(aside));
+                self.repository.keep(REFS, &label, head)?;
+            }
+            let id = dir.file_name().unwrap_or_default().to_owned();
+            move_to(&dir, &aside.join("worktrees").join(id))?;
+        }
+        move_to(&self.places.fork(name), &to)
+    }
+
+    fn set_document_aside(&self, shelf: Shelf, id: u64, aside: &Path) -> Result<String, StoreError> {
+        let _admin = self.admin.lock();
+        self.note_highest(shelf)?;
+        let of_it = |label: &str| label == id.to_string() || label.starts_with(&format!("{id}-"));
+        self.keep_refs(
+            refs_of(shelf),
+            refs_of(shelf).trim_start_matches('+'),
+            aside,
+            of_it,
+        )?;
+        let dir = self.places.root().join(shelf.dir_name());
+        let prefix = format!("{id}.");
+        let mut paths = files::list(&dir)?;
+        paths.retain(|path| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.starts_with(&prefix))
+        });
+        // What stands beside a record goes where there is none: the record is last.
+        paths.sort_by_key(|path| path.extension().is_some_and(|extension| extension == "json"));
+        for path in paths {
+            let name = path.file_name().unwrap_or_default().to_owned();
+            move_to(&path, &aside.join(shelf.dir_name()).join(name))?;
+        }
+        Ok(format!("moved to {}", aside.display()))
+    }
+
+    /// Has other refs keep what those of `group` do, which go when their record has gone.
+    fn keep_refs(
+        &self,
+        group: &str,
+        name: &str,
+        aside: &Path,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<(), StoreError> {
+        for (label, id) in self.repository.kept(group)? {
+            if wanted(&label) && self.repository.has_object(id) {
+                let label = format!("{}-{name}-{label}", number(aside));
+                self.repository.keep(REFS, &label, id)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn number(aside: &Path) -> String {
+    aside
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
+fn note(one: &mut Found, done: Result<String, StoreError>) {
+    match done {
+        Ok(done) => one.finding.repaired = Some(done),
+        Err(error) => {
+            one.finding.detail = format!("{}; it could not be put right: {error}", one.finding.detail)
+        }
+    }
+}
+
+/// Moves a file or directory of the store, durably. A missing one is fine.
+fn move_to(from: &Path, to: &Path) -> Result<(), StoreError> {
+    if !is_there(from) {
+        return Ok(());
+    }
+    let dir: PathBuf = to.parent().unwrap_or(to).to_owned();
+    files::create_private_dirs(&dir)?;
+    fs::rename(from, to).map_err(StoreError::io("move", from))?;
+    files::sync_parent(to)?;
+    files::sync_parent(from)
+}

@@ -1,0 +1,490 @@
+//! `tine check` sees every kind of damage that is done to a store by hand, says what to do about it, and `--repair` puts right
+//! what can be and changes nothing else.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use support::{OutputExt, TestRepo, Tine, require_fuse};
+
+/// A repository with two forks that have small and large files, a snapshot of one, and no daemon.
+struct Stopped<'r> {
+    repo: &'r TestRepo,
+    tine: Tine<'r>,
+}
+
+impl<'r> Stopped<'r> {
+    fn new(repo: &'r TestRepo) -> Stopped<'r> {
+        let tine = Tine::new(repo);
+        for name in ["one", "two"] {
+            let dir = tine.new_fork(name);
+            fs::write(dir.join("small.txt"), format!("small, of {name}\n")).unwrap();
+            fs::write(dir.join("large.bin"), vec![7; 200_000]).unwrap();
+        }
+        tine.ok(&["snapshot", "two", "kept"]);
+        fs::write(repo.root().join("repo.forks/two/later.txt"), "later\n").unwrap();
+        tine.ok(&["daemon", "stop"]);
+        Stopped { repo, tine }
+    }
+
+    fn store(&self) -> PathBuf {
+        self.repo.common_dir().join("tine")
+    }
+
+    fn record(&self, fork: &str) -> Value {
+        let text = fs::read(self.store().join("forks").join(fork).join("fork.json")).unwrap();
+        serde_json::from_slice(&text).unwrap()
+    }
+
+    fn open_layer(&self, fork: &str) -> PathBuf {
+        self.store()
+            .join("layers")
+            .join(self.record(fork)["open_layer"].to_string())
+    }
+
+    /// Checks, which must end with `exit`.
+    #[track_caller]
+    fn check(&self, args: &[&str], exit: i32) -> Value {
+        let output = self.tine.run(&[&["check", "--json"], args].concat());
+        assert_eq!(
+            output.status.code(),
+            Some(exit),
+            "{}{}",
+            output.text(),
+            output.error_text()
+        );
+        serde_json::from_str(&output.text()).unwrap()
+    }
+
+    /// The findings of a check that must find something and change nothing.
+    #[track_caller]
+    fn found(&self) -> Vec<Value> {
+        let before = files_beneath(&self.store());
+        let report = self.check(&[], 1);
+        assert_eq!(report["ok"], false, "{report}");
+        let after = files_beneath(&self.store());
+        assert_eq!(before, after, "looking changes nothing");
+        assert_eq!(self.tine.daemon_pid(), None, "looking starts no daemon");
+        let findings = report["findings"].as_array().unwrap().clone();
+        for finding in &findings {
+            assert!(!finding["hint"].as_str().unwrap().is_empty(), "{finding}");
+            assert_eq!(finding["repaired"], Value::Null, "{finding}");
+        }
+        findings
+    }
+
+    /// The one finding of a check.
+    #[track_caller]
+    fn only(&self, kind: &str) -> Value {
+        let findings = self.found();
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert_eq!(findings[0]["kind"], kind, "{findings:?}");
+        findings[0].clone()
+    }
+}
+
+/// Contents by name; without what each start of a process leaves anew.
+fn files_beneath(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(dir).unwrap().flatten() {
+        let path = entry.path();
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => found.extend(files_beneath(&path)),
+            kind if kind.is_file() => drop(found.insert(path.clone(), fs::read(&path).unwrap())),
+            _ => {}
+        }
+    }
+    found
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 0x10;
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_healthy_store_is_whole_with_a_daemon_and_without() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let nothing = tine.json(&["check"]);
+    assert_eq!(nothing["ok"], true);
+    assert!(!repo.common_dir().join("tine").exists(), "no store was made");
+
+    let stopped = Stopped::new(&repo);
+    let report = stopped.check(&[], 0);
+    assert_eq!(report["ok"], true, "{report}");
+    assert_eq!(report["findings"], serde_json::json!([]));
+    let checked = &report["checked"];
+    assert_eq!(checked["forks"], 2, "{report}");
+    assert_eq!(checked["snapshots"], 1, "{report}");
+    assert_eq!(checked["layers"], 3, "{report}");
+    assert!(checked["content_bytes"].as_u64().unwrap() > 400_000, "{report}");
+    assert_eq!(stopped.tine.daemon_pid(), None);
+
+    stopped.tine.ok(&["list"]);
+    let said = stopped.tine.ok(&["check"]);
+    assert!(said.ends_with(": all is whole"), "{said}");
+    assert_eq!(stopped.check(&["--repair"], 0)["findings"], serde_json::json!([]));
+}
+
+#[test]
+fn what_is_written_meanwhile_is_no_damage() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("busy");
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut number = 0;
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                number += 1;
+                let path = dir.join(format!("file-{}", number % 17));
+                // It may be removed in the middle of anything: that is the point.
+                let _ = fs::write(&path, vec![1; number * 997 % 150_000]);
+                if number % 3 == 0 {
+                    let _ = fs::remove_file(&path);
+                }
+            }
+        });
+        for _ in 0..5 {
+            let report = tine.json(&["check"]);
+            assert_eq!(report["findings"], serde_json::json!([]));
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_large_content_that_is_gone_is_told_by_the_files_name_and_the_rest_is_whole() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    let files = stopped.open_layer("one").join("files");
+    let content = fs::read_dir(&files).unwrap().next().unwrap().unwrap().path();
+    fs::remove_file(&content).unwrap();
+    let finding = stopped.only("content-missing");
+    assert_eq!(finding["fork"], "one");
+    assert_eq!(finding["what"], content.to_str().unwrap());
+    assert!(
+        finding["detail"].as_str().unwrap().contains("large.bin"),
+        "{finding}"
+    );
+
+    let after = stopped.check(&["--repair"], 1);
+    assert_eq!(
+        after["findings"][0]["repaired"],
+        Value::Null,
+        "bytes cannot be made up"
+    );
+    stopped.tine.ok(&["list"]);
+    let small = fs::read_to_string(repo.root().join("repo.forks/one/small.txt"));
+    assert_eq!(small.unwrap(), "small, of one\n");
+}
+
+#[test]
+fn contents_that_are_cut_off_are_told_with_how_much_is_left() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    let layer = stopped.open_layer("one");
+    let large = fs::read_dir(layer.join("files"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    fs::File::options()
+        .write(true)
+        .open(&large)
+        .unwrap()
+        .set_len(1000)
+        .unwrap();
+    let finding = stopped.only("content-damaged");
+    let detail = finding["detail"].as_str().unwrap();
+    assert!(
+        detail.contains("large.bin has 200000 bytes, of which 1000"),
+        "{detail}"
+    );
+    fs::write(&large, vec![7; 200_000]).unwrap();
+
+    let data = layer.join("data");
+    let whole = fs::read(&data).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(&data)
+        .unwrap()
+        .set_len(0)
+        .unwrap();
+    let findings = stopped.found();
+    assert!(
+        findings.iter().any(|finding| finding["kind"] == "content-damaged"
+            && finding["detail"].as_str().unwrap().contains("small.txt")),
+        "{findings:?}"
+    );
+    fs::write(&data, whole).unwrap();
+    stopped.check(&[], 0);
+}
+
+#[test]
+fn a_log_with_a_flipped_bit_is_told_with_its_place_and_keeps_no_other_fork_from_being_whole() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    let log = stopped.open_layer("one").join("log");
+    let whole = fs::read(&log).unwrap();
+    flip(&log, 40);
+    let finding = stopped.only("layer-damaged");
+    assert_eq!(finding["what"], log.to_str().unwrap());
+    assert_eq!(finding["fork"], "one");
+    assert!(
+        finding["detail"].as_str().unwrap().contains("at byte 24"),
+        "{finding}"
+    );
+    let after = stopped.check(&["--repair"], 1);
+    assert_eq!(after["findings"][0]["repaired"], Value::Null);
+    fs::write(&log, whole).unwrap();
+    stopped.check(&[], 0);
+}
+
+#[test]
+fn a_layer_that_is_gone_is_missed_and_one_that_nothing_names_is_freed() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    let layer = stopped.open_layer("one");
+    let elsewhere = repo.root().join("elsewhere");
+    fs::rename(&layer, &elsewhere).unwrap();
+    let finding = stopped.only("layer-missing");
+    assert_eq!(finding["what"], layer.to_str().unwrap());
+    fs::rename(&elsewhere, &layer).unwrap();
+
+    // As a process leaves it that dies before the record names it.
+    let leaked = stopped.store().join("layers/4711");
+    let copied = std::process::Command::new("cp")
+        .arg("-a")
+        .arg(&layer)
+        .arg(&leaked)
+        .status();
+    assert!(copied.unwrap().success());
+    let finding = stopped.only("layer-leaked");
+    assert_eq!(finding["what"], leaked.to_str().unwrap());
+    let before = files_beneath(&layer);
+    let report = stopped.check(&["--repair"], 0);
+    assert_eq!(report["findings"][0]["repaired"], "freed", "{report}");
+    assert!(!leaked.exists());
+    assert_eq!(files_beneath(&layer), before, "nothing else changed");
+    stopped.check(&[], 0);
+}
+
+#[test]
+fn refs_that_are_gone_are_set_anew_and_those_of_no_fork_go() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    let refs = || repo.git(&["for-each-ref", "refs/tine"]);
+    let before = refs();
+    let base = repo.git(&["rev-parse", "refs/tine/one/base"]);
+    repo.git(&["update-ref", "-d", "refs/tine/one/base"]);
+    repo.git(&["update-ref", "-d", "refs/tine/two/head"]);
+    repo.git(&["update-ref", "refs/tine/gone/base", &base]);
+    repo.git(&["update-ref", "refs/tine/gone/discarded-1", &base]);
+    let found: Vec<(Value, Value)> = stopped
+        .found()
+        .iter()
+        .map(|finding| (finding["kind"].clone(), finding["what"].clone()))
+        .collect();
+    let expected = [
+        ("ref-leaked", "refs/tine/gone/"),
+        ("ref-missing", "refs/tine/one/base"),
+        ("ref-missing", "refs/tine/two/head"),
+    ];
+    assert_eq!(found, expected.map(|(kind, what)| (kind.into(), what.into())));
+
+    // The daemon does it as well.
+    stopped.tine.ok(&["daemon", "start"]);
+    let said = stopped.tine.ok(&["check", "--repair"]);
+    assert!(said.ends_with("3 put right, all is whole"), "{said}");
+    repo.git(&["update-ref", "-d", "refs/tine/gone/discarded-1"]);
+    assert_eq!(refs(), before);
+    stopped.check(&[], 0);
+}
+
+#[test]
+fn an_object_that_git_lost_is_told() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    let tree = stopped.record("one")["base_tree"].as_str().unwrap().to_owned();
+    let object = repo
+        .common_dir()
+        .join("objects")
+        .join(&tree[..2])
+        .join(&tree[2..]);
+    fs::remove_file(&object).unwrap();
+    let findings = stopped.found();
+    assert!(
+        findings
+            .iter()
+            .any(|finding| finding["kind"] == "object-missing" && finding["what"] == tree.as_str()),
+        "{findings:?}"
+    );
+}
+
+#[test]
+fn a_worktree_that_git_was_made_to_forget_is_registered_again() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    let worktree = repo.common_dir().join("worktrees/one");
+    fs::remove_dir_all(&worktree).unwrap();
+    assert_eq!(stopped.only("worktree-missing")["fork"], "one");
+    let report = stopped.check(&["--repair"], 0);
+    assert_eq!(report["findings"][0]["repaired"], "registered again");
+    assert!(worktree.join("HEAD").exists());
+    stopped.check(&[], 0);
+}
+
+#[test]
+fn a_damaged_record_is_moved_aside_with_all_that_only_it_names() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    let store = stopped.store();
+    let layer = stopped.open_layer("one");
+    let id = layer.file_name().unwrap().to_owned();
+    let path = store.join("forks/one/fork.json");
+    let record = fs::read(&path).unwrap();
+    fs::write(&path, &record[..record.len() / 2]).unwrap();
+    let contents: Vec<Vec<u8>> = files_beneath(&layer).into_values().collect();
+    let other = files_beneath(&stopped.open_layer("two"));
+    let tip = repo.git(&["rev-parse", "refs/tine/one/head"]);
+
+    let finding = stopped.only("record-damaged");
+    assert_eq!(finding["what"], path.to_str().unwrap());
+    let report = stopped.check(&["--repair"], 0);
+    let done = report["findings"][0]["repaired"].as_str().unwrap();
+    let aside = store.join("damaged/1");
+    assert!(done.contains(aside.to_str().unwrap()), "{done}");
+
+    assert_eq!(
+        fs::read(aside.join("forks/one/fork.json")).unwrap(),
+        record[..record.len() / 2]
+    );
+    let moved: Vec<Vec<u8>> = files_beneath(&aside.join("layers").join(&id))
+        .into_values()
+        .collect();
+    assert_eq!(moved, contents, "every byte of its layer is kept");
+    assert!(aside.join("worktrees/one/HEAD").exists());
+    assert_eq!(
+        files_beneath(&stopped.open_layer("two")),
+        other,
+        "nothing else changed"
+    );
+    assert_eq!(repo.git(&["rev-parse", "refs/tine/+damaged/1-one-head"]), tip);
+    assert_eq!(
+        repo.git(&["rev-parse", "refs/heads/tine/one"]),
+        tip,
+        "its branch stays"
+    );
+
+    // What is opened afterwards, and collects, finds nothing of it to remove.
+    stopped.tine.ok(&["gc"]);
+    assert!(aside.join("layers").join(&id).join("log").exists());
+    let forks = stopped.tine.json(&["list"]);
+    assert_eq!(forks["forks"].as_array().unwrap().len(), 1, "{forks}");
+    assert_eq!(forks["damaged"], serde_json::json!([]));
+    assert_eq!(
+        fs::read_to_string(repo.root().join("repo.forks/two/later.txt")).unwrap(),
+        "later\n"
+    );
+    stopped.tine.ok(&["new", "one", "--branch", "again"]);
+    stopped.check(&[], 0);
+}
+
+#[test]
+fn the_damaged_record_of_a_mounted_fork_is_left_until_nobody_uses_it() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    stopped.tine.ok(&["list"]);
+    let path = stopped.store().join("forks/one/fork.json");
+    fs::write(&path, "{").unwrap();
+    let report = stopped.check(&["--repair"], 1);
+    let finding = &report["findings"][0];
+    assert_eq!(finding["kind"], "record-damaged", "{report}");
+    assert!(
+        finding["hint"].as_str().unwrap().contains("tine daemon stop"),
+        "{report}"
+    );
+    assert_eq!(fs::read(&path).unwrap(), b"{");
+    assert_eq!(
+        fs::read_to_string(repo.root().join("repo.forks/one/small.txt")).unwrap(),
+        "small, of one\n"
+    );
+}
+
+#[test]
+fn a_damaged_list_of_snapshots_costs_the_snapshots_and_not_the_fork() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    let list = stopped.store().join("forks/two/snapshots.json");
+    fs::write(&list, "[]").unwrap();
+    assert_eq!(stopped.only("record-damaged")["what"], list.to_str().unwrap());
+    stopped.check(&["--repair"], 0);
+    assert_eq!(
+        fs::read(stopped.store().join("damaged/1/forks/two/snapshots.json")).unwrap(),
+        b"[]"
+    );
+    stopped.tine.ok(&["list"]);
+    let dir = repo.root().join("repo.forks/two");
+    assert_eq!(fs::read_to_string(dir.join("later.txt")).unwrap(), "later\n");
+    assert_eq!(
+        fs::read_to_string(dir.join("small.txt")).unwrap(),
+        "small, of two\n"
+    );
+}
+
+#[test]
+fn handoffs_are_checked_by_their_checksum_and_made_again() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    stopped.tine.ok(&["commit", "one", "-m", "work"]);
+    stopped.tine.ok(&["handoff", "create", "one"]);
+    stopped.tine.ok(&["handoff", "await", "1"]);
+    stopped.tine.ok(&["daemon", "stop"]);
+    let mailbox = stopped.store().join("handoffs/1.mbox");
+    let whole = fs::read(&mailbox).unwrap();
+    flip(&mailbox, whole.len() / 2);
+    assert_eq!(stopped.only("mailbox-damaged")["what"], mailbox.to_str().unwrap());
+    let report = stopped.check(&["--repair"], 0);
+    assert_eq!(report["findings"][0]["repaired"], "made again");
+    assert_eq!(fs::read(&mailbox).unwrap(), whole);
+
+    repo.git(&["update-ref", "-d", "refs/tine/+handoffs/1"]);
+    assert_eq!(stopped.only("ref-missing")["what"], "refs/tine/+handoffs/1");
+    stopped.check(&["--repair"], 0);
+    let head = repo.git(&["rev-parse", "refs/tine/+handoffs/1"]);
+    assert_eq!(head, repo.git(&["rev-parse", "refs/heads/tine/one"]));
+
+    fs::write(stopped.store().join("handoffs/1.json"), "nonsense").unwrap();
+    stopped.only("record-damaged");
+    stopped.check(&["--repair"], 0);
+    assert_eq!(
+        fs::read(stopped.store().join("damaged/1/handoffs/1.mbox")).unwrap(),
+        whole
+    );
+    assert_eq!(repo.git(&["rev-parse", "refs/tine/+damaged/1-handoffs-1"]), head);
+    stopped.tine.ok(&["handoff", "create", "one"]);
+    assert!(
+        stopped.store().join("handoffs/2.json").exists(),
+        "the number is not used again"
+    );
+}
