@@ -48,3 +48,13 @@ export function act(name, wish) {
     body: JSON.stringify(wish),
   });
 }
+
+/** Gives what does one thing after the other, so that no older answer is shown over a newer one. */
+export function oneByOne() {
+  let last = Promise.resolve();
+  return (work) => {
+    const done = last.then(work);
+    last = done.catch(() => {});
+    return done;
+  };
+}

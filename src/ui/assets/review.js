@@ -1,6 +1,6 @@
 // Reviews: their conflicts with base, ours, theirs and the result beside each other, resolved, committed and let go.
 
-import { act, ask } from "./ask.js";
+import { act, ask, oneByOne } from "./ask.js";
 import { changesList, otherText } from "./diff.js";
 import { ago, counted, element, pathText, renew, short, table, visible } from "./element.js";
 import { guarded, tell } from "./trouble.js";
@@ -64,6 +64,7 @@ export async function showReview(place, [id, at]) {
   place.append(head, came, list, conflict, end, element("h3", {}, "What it changes in the target"), missing, changes.place);
   let shownConflict = null;
   const message = element("textarea", { id: "message", rows: 2 });
+  const inTurn = oneByOne();
 
   const show = async (told) => {
     const isOpen = told.state === "open";
@@ -94,18 +95,18 @@ export async function showReview(place, [id, at]) {
       element("label", { for: "message" }, "Message of the merge commit (default: that of the merge)"), message,
       element("p", { class: "buttons" },
         element("button", { id: "commit", disabled: !isReady, click: commit }, "Commit the review"),
-        element("button", { id: "refresh", click: () => guarded(async () => show(await act("refresh", { review }))) }, "Plan it again"),
+        element("button", { id: "refresh", click: () => guarded(() => inTurn(async () => show(await act("refresh", { review })))) }, "Plan it again"),
         element("button", { id: "abort", click: abort }, "Let it go")),
     ] : []);
     missing.textContent = told.open > 0 ? "Open conflicts are left out: their paths appear as deleted." : "";
     changes.show(told.changes);
   };
-  const look = async () => show(await ask("review", { review }));
-  const resolve = (wish) => guarded(async () => show(await act("resolve", { review, ...wish })));
+  const look = () => inTurn(async () => show(await ask("review", { review })));
+  const resolve = (wish) => guarded(() => inTurn(async () => show(await act("resolve", { review, ...wish }))));
   const abort = () => window.confirm("Let the review go? Neither side is changed, and its resolutions are not used.")
-    && guarded(async () => show(await act("abort", { review })));
+    && guarded(() => inTurn(async () => show(await act("abort", { review }))));
   const commit = () => guarded(async () => {
-    const done = await act("commit", { review, message: message.value });
+    const done = await inTurn(() => act("commit", { review, message: message.value }));
     await look();
     came.replaceChildren(element("p", { id: "done" }, doneText(done)));
   });
