@@ -10,6 +10,7 @@ pub mod command;
 pub mod disk;
 pub mod fork;
 pub mod fuse;
+pub mod pages;
 pub mod process;
 pub mod random;
 pub mod repo;
