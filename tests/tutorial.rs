@@ -5,11 +5,11 @@ mod support;
 use std::fs;
 use std::path::Path;
 
-use support::{pages, require_fuse};
+use support::{pages, require_fuse, require_namespace};
 
 #[test]
 fn the_tutorial_prints_what_it_says() {
-    require_fuse!();
+    require_namespace!();
     let scratch = pages::assert_holds("docs/tutorial.md");
     // The picture in the README is the one that the tutorial draws.
     let drawn = fs::read_to_string(scratch.dir().join("forks.svg")).expect("the tutorial draws a picture");
