@@ -10,7 +10,7 @@ use super::{
     apply, branch, buffer, cat, check, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec,
     fetch, gc, handoff, list, log, ls, man, mcp, merge, mount, mv, new, op, path, push, reset, resolve,
     restore, revert, review, rm, round, shell, snapshot, snapshots, stat, stats, status, tool, top, tree, ui,
-    undo, unmount, update, walk, write,
+    undo, uninstall, unmount, update, walk, write,
 };
 
 const MAIN_JOB: &str = "\
@@ -134,6 +134,7 @@ pub enum Verb {
     Top(top::Top),
     Completions(completions::Completions),
     Man(man::Man),
+    Uninstall(uninstall::Uninstall),
 }
 
 impl Verb {

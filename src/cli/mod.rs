@@ -79,6 +79,7 @@ mod tree;
 mod trees;
 mod ui;
 mod undo;
+mod uninstall;
 mod unmount;
 mod update;
 mod usage;
@@ -188,6 +189,7 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Top(verb) => top::run(verb, &context),
         Verb::Completions(verb) => completions::run(verb, &context),
         Verb::Man(verb) => man::run(verb, &context),
+        Verb::Uninstall(verb) => uninstall::run(verb, &context),
     }
 }
 
