@@ -1,9 +1,13 @@
-//! What goes with tine when it is installed.
+//! Installing tine, what goes with it, and leaving nothing behind.
 
 mod support;
 
+#[path = "install/leaving.rs"]
+mod leaving;
 #[path = "install/manual.rs"]
 mod manual;
+#[path = "install/unit.rs"]
+mod unit;
 
 use std::path::{Path, PathBuf};
 
