@@ -6,6 +6,8 @@ mod support;
 mod leaving;
 #[path = "install/manual.rs"]
 mod manual;
+#[path = "install/newcomer.rs"]
+mod newcomer;
 #[path = "install/unit.rs"]
 mod unit;
 
