@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 
 use crate::file;
-use crate::support::{OutputExt, Tine, has_program, run_with_timeout, skip_optional, test_name};
+use crate::support::{OutputExt, Tine, require_program, run_with_timeout};
 
 fn tine(args: &[&str]) -> String {
     run_with_timeout(Command::new(Tine::program()).args(args))
@@ -72,10 +72,7 @@ fn every_command_has_a_man_page() {
 
 #[test]
 fn the_man_pages_render_without_a_warning() {
-    if !has_program("groff") {
-        skip_optional(test_name!(), "groff is not installed");
-        return;
-    }
+    require_program!("groff");
     let place = tempfile::tempdir().unwrap();
     tine(&["man", "--dir", place.path().to_str().unwrap()]);
     for name in commands() {
