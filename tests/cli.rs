@@ -74,7 +74,7 @@ use serde_json::Value;
 use support::{OutputExt, TestRepo, Tine, run_with_timeout, run_with_timeout_of};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 88] = [
+const VERBS: [&[&str]; 89] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
@@ -163,6 +163,7 @@ const VERBS: [&[&str]; 88] = [
     &["daemon", "start"],
     &["daemon", "stop"],
     &["daemon", "status"],
+    &["uninstall"],
 ];
 
 /// The failure that `output` tells in JSON; panics where that, or the exit code, is not as it must be.

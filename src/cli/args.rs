@@ -8,9 +8,9 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use super::output::Color;
 use super::{
     apply, branch, buffer, cat, check, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec,
-    fetch, gc, handoff, list, log, ls, mcp, merge, mount, mv, new, op, path, push, reset, resolve, restore,
-    revert, review, rm, round, shell, snapshot, snapshots, stat, stats, status, tool, top, tree, ui, undo,
-    unmount, update, walk, write,
+    fetch, gc, handoff, list, log, ls, man, mcp, merge, mount, mv, new, op, path, push, reset, resolve,
+    restore, revert, review, rm, round, shell, snapshot, snapshots, stat, stats, status, tool, top, tree, ui,
+    undo, uninstall, unmount, update, walk, write,
 };
 
 const MAIN_JOB: &str = "\
@@ -133,6 +133,8 @@ pub enum Verb {
     Stats(stats::Stats),
     Top(top::Top),
     Completions(completions::Completions),
+    Man(man::Man),
+    Uninstall(uninstall::Uninstall),
 }
 
 impl Verb {

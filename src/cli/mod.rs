@@ -10,6 +10,7 @@
 //! | `output` | standard output and standard error: text or JSON, colour, quoting |
 //! | `metrics` | what `stats` tells, as Prometheus reads it |
 //! | `inside` | paths of a fork, and what is there |
+//! | `reference` | all commands in Markdown, `docs/reference.md` |
 //! | `identity`, `hooks` | what `git commit` does around a commit: identities and hooks |
 //!
 //! Nothing outside this folder prints. Standard output holds the answer and nothing else: text, or with `--json` one
@@ -44,6 +45,7 @@ pub(crate) mod inside;
 mod list;
 mod log;
 mod ls;
+mod man;
 mod mcp;
 pub(crate) mod merge;
 mod metrics;
@@ -55,6 +57,7 @@ mod origin;
 pub(crate) mod output;
 mod path;
 mod push;
+mod reference;
 mod reset;
 mod resolve;
 mod resolving;
@@ -76,6 +79,7 @@ mod tree;
 mod trees;
 mod ui;
 mod undo;
+mod uninstall;
 mod unmount;
 mod update;
 mod usage;
@@ -184,6 +188,8 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Stats(verb) => stats::run(verb, &context),
         Verb::Top(verb) => top::run(verb, &context),
         Verb::Completions(verb) => completions::run(verb, &context),
+        Verb::Man(verb) => man::run(verb, &context),
+        Verb::Uninstall(verb) => uninstall::run(verb, &context),
     }
 }
 

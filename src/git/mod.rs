@@ -35,6 +35,7 @@ pub mod rerere;
 mod rule_files;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod traces;
 pub mod worktree;
 
 pub use base::{

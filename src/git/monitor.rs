@@ -14,10 +14,13 @@ use super::worktree::registered_git_dirs;
 use super::{GitError, LinkedWorktree, Repository, program};
 
 /// The file of a worktree's own configuration in its private directory.
-const CONFIG_NAME: &str = "config.worktree";
+pub(super) const CONFIG_NAME: &str = "config.worktree";
 
 /// What makes git read it.
-const EXTENSION: &str = "extensions.worktreeConfig";
+pub(super) const EXTENSION: &str = "extensions.worktreeConfig";
+
+/// Says that it was tine that set it, for whoever takes tine's traces away.
+pub(super) const EXTENSION_MARK: &str = "tine.setWorktreeConfig";
 
 /// The first and last words of a command: who reads it knows tine's own by them. The shell gives its place to the program,
 /// and what cannot be run, or fails, makes no noise.
@@ -56,14 +59,17 @@ impl LinkedWorktree {
             if !may_have_own_configs(repository)? {
                 return Ok(false);
             }
-            program::run(
-                program::command(repository.common_dir())
-                    .arg("config")
-                    .arg("--file")
-                    .arg(repository.common_dir().join("config"))
-                    .args([EXTENSION, "true"]),
-                b"",
-            )?;
+            // The mark first: nobody else's setting is taken for ours, whatever happens between.
+            for key in [EXTENSION_MARK, EXTENSION] {
+                program::run(
+                    program::command(repository.common_dir())
+                        .arg("config")
+                        .arg("--file")
+                        .arg(repository.common_dir().join("config"))
+                        .args([key, "true"]),
+                    b"",
+                )?;
+            }
         }
         self.write_monitor(command)?;
         Ok(true)

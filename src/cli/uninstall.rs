@@ -1,0 +1,381 @@
+//! `tine uninstall`: takes all of tine's out of a repository.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::context::{Connection, Context, only};
+use super::output::{counted, quoted};
+use super::{Exit, SUCCESS, identity};
+use crate::change::handoff::HandoffState;
+use crate::daemon::protocol::{
+    Answer, ForkInfo, HandoffAnswer, HandoffRequest, Request, RoundAnswer, RoundRequest, SessionLine,
+};
+use crate::daemon::{Client, ErrorCode, ExitCode, Failure, ending};
+use crate::git::traces::OwnRef;
+use crate::git::{CallerConfig, Repository};
+use crate::path::text::PathText;
+use crate::workspace::store::default_mount_root;
+use crate::workspace::{ForkName, Store};
+
+/// Remove all that tine keeps for this repository
+///
+/// Deletes the forks, with their mounts and worktrees, ends the daemon, and removes the store, the refs beneath refs/tine/ and
+/// tine's settings. Branches and their commits stay, but for branches of forks that have no commit of their own.
+///
+/// It is refused while there is work that nothing else has: what is uncommitted in a fork, snapshots that somebody asked for,
+/// open reviews, handoffs that nobody applied, sessions of rounds. With --force what can be kept as a commit is kept, under
+/// refs/tine/, and the rest goes. What tine put elsewhere on the machine (the program, completions, man pages) is
+/// `scripts/uninstall`'s to remove.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine uninstall --dry-run
+  tine -C ~/project uninstall --force")]
+pub struct Uninstall {
+    /// Say what would be removed; ends with exit code 3 where that would be refused
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+
+    /// Remove it even if there is uncommitted work, or programs use a mount
+    #[arg(short, long)]
+    pub force: bool,
+
+    /// Leave every ref beneath refs/tine/ where it is
+    #[arg(long)]
+    pub keep_refs: bool,
+}
+
+/// What was removed, or would be.
+#[derive(Serialize)]
+struct Removed {
+    dry_run: bool,
+    repository: PathText,
+    /// Work that nothing else has.
+    work: Vec<String>,
+    forks: Vec<ForkGone>,
+    /// `null` where there is none.
+    store: Option<PathText>,
+    refs: Vec<String>,
+    refs_kept: Vec<String>,
+    settings: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct ForkGone {
+    fork: String,
+    mount_dir: Option<PathText>,
+    kept_as: Option<String>,
+    branch_deleted: bool,
+}
+
+/// What is there.
+struct Found {
+    forks: Vec<ForkInfo>,
+    /// Forks of which there is a directory and no record.
+    damaged: Vec<ForkName>,
+    work: Vec<String>,
+}
+
+pub fn run(verb: &Uninstall, context: &Context) -> Result<Exit, Failure> {
+    let repository = context.repository()?;
+    let store_dir = Store::dir_of(repository);
+    let was_running = Client::connect(repository.common_dir())?.is_some();
+    let mut connection = context.connect_to_forks()?;
+    let mut found = match &mut connection {
+        Some(connection) => look(connection, repository)?,
+        None => Found {
+            forks: Vec::new(),
+            damaged: Vec::new(),
+            work: Vec::new(),
+        },
+    };
+    if !verb.keep_refs {
+        let kept = work_refs(repository)?;
+        found.work.extend(
+            kept.iter()
+                .map(|own| format!("{} has commits that no branch and no tag has", own.name)),
+        );
+    }
+    let is_refused = !found.work.is_empty() && !verb.force;
+    if (is_refused || verb.dry_run) && !was_running {
+        // Nothing is to be left of having looked.
+        drop(connection.take());
+        ending::stop(repository, false)?;
+    }
+    if is_refused && !verb.dry_run {
+        return Err(refusal(&found.work));
+    }
+
+    let mut removed = Removed {
+        dry_run: verb.dry_run,
+        repository: path_text(repository.common_dir()),
+        work: found.work,
+        forks: Vec::new(),
+        store: store_dir.exists().then(|| path_text(&store_dir)),
+        refs: Vec::new(),
+        refs_kept: Vec::new(),
+        settings: repository.own_settings()?,
+    };
+    if verb.dry_run {
+        removed.forks = found.forks.iter().map(would_go).collect();
+        (removed.refs_kept, removed.refs) = parted(verb, repository, repository.own_refs()?)?;
+        let exit = if is_refused {
+            ExitCode::Refused.code()
+        } else {
+            SUCCESS
+        };
+        return tell(context, &removed, exit);
+    }
+
+    context.step_out();
+    if let Some(connection) = &mut connection {
+        let dir = repository.common_dir();
+        let identity = identity::committer(dir, CallerConfig::of(dir).as_ref()).ok();
+        let shown = found.forks.iter().map(|fork| (&fork.name, Some(&fork.mount_dir)));
+        let damaged = found.damaged.iter().map(|name| (name, None));
+        for (name, mount_dir) in shown.chain(damaged) {
+            let deleted = connection.delete(&Request::Delete {
+                fork: name.clone(),
+                force: verb.force,
+                identity: identity.clone(),
+            })?;
+            removed.forks.push(ForkGone {
+                fork: name.to_string(),
+                mount_dir: mount_dir.map(|dir| path_text(dir)),
+                kept_as: deleted.kept_as,
+                branch_deleted: deleted.branch_deleted,
+            });
+        }
+    }
+    drop(connection);
+    ending::stop(repository, verb.force)?;
+    match fs::remove_dir_all(&store_dir) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(Failure::io("remove", &store_dir, &error));
+        }
+        _ => {}
+    }
+    let own_refs = repository.own_refs()?;
+    (removed.refs_kept, removed.refs) = parted(verb, repository, own_refs.clone())?;
+    let going: Vec<OwnRef> = own_refs
+        .into_iter()
+        .filter(|own| removed.refs.contains(&own.name))
+        .collect();
+    repository.remove_own_refs(&going)?;
+    repository.remove_own_settings()?;
+    // It goes with its last fork; one that was empty before does not. What is in it is somebody's.
+    let _ = fs::remove_dir(default_mount_root(repository.checkout_dir()));
+    tell(context, &removed, SUCCESS)
+}
+
+/// Looks at all that the daemon knows.
+fn look(connection: &mut Connection, repository: &Repository) -> Result<Found, Failure> {
+    let (forks, damaged) = connection.forks()?;
+    let mut work = Vec::new();
+    for fork in &forks {
+        let name = &fork.name;
+        let changes = connection.changes(name, false)?.changes.len();
+        if changes > 0 {
+            work.push(format!(
+                "{name} has changes in {} that are not committed",
+                counted(changes, "path")
+            ));
+        }
+        let snapshots = connection.snapshots(name)?;
+        let asked = snapshots
+            .iter()
+            .filter(|snapshot| !snapshot.reason.is_automatic());
+        let asked: Vec<&str> = asked.map(|snapshot| snapshot.name.as_str()).collect();
+        if !asked.is_empty() {
+            work.push(format!("{name} has snapshots: {}", asked.join(", ")));
+        }
+    }
+    work.extend(damaged.iter().map(ToString::to_string));
+
+    let (reviews, damaged_reviews) = connection.ask(
+        &Request::Reviews { all: false },
+        only!(Answer::Reviews { reviews, damaged } => (reviews, damaged)),
+    )?;
+    work.extend(damaged_reviews.iter().map(ToString::to_string));
+    work.extend(
+        reviews
+            .iter()
+            .map(|review| format!("the review {} is open", review.record.id)),
+    );
+    let request = Request::Handoff(Box::new(HandoffRequest::List { all: false }));
+    let (handoffs, damaged_handoffs) = connection.ask(&request, |answer| match answer {
+        Answer::Handoff(answer) => match *answer {
+            HandoffAnswer::Many { handoffs, damaged } => Some((handoffs, damaged)),
+            _ => None,
+        },
+        _ => None,
+    })?;
+    work.extend(damaged_handoffs.iter().map(ToString::to_string));
+    for handoff in handoffs {
+        let record = &handoff.record;
+        let is_ready = matches!(record.state, HandoffState::Ready | HandoffState::Pending);
+        if is_ready
+            && record.applied_secs.is_none()
+            && !is_reached(repository, record.head_commit.as_deref())?
+        {
+            work.push(format!("the handoff {} was not applied", record.id));
+        }
+    }
+    let sessions = connection.ask(
+        &Request::Round(Box::new(RoundRequest::Sessions)),
+        |answer| match answer {
+            Answer::Round(answer) => match *answer {
+                RoundAnswer::Sessions { sessions } => Some(sessions),
+                _ => None,
+            },
+            _ => None,
+        },
+    )?;
+    work.extend(
+        sessions
+            .iter()
+            .map(|session| format!("the session {} of rounds is not ended", session.session)),
+    );
+    let archives = names_in(&Store::dir_of(repository).join("rounds"));
+    let archives = archives.iter().filter(|session| {
+        let has_one = |shown: &SessionLine| shown.session.as_str() == session.as_str();
+        !session.starts_with('.') && !sessions.iter().any(has_one)
+    });
+    work.extend(archives.map(|session| format!("the session {session} of rounds left archives")));
+    let damaged = names_in(&Store::dir_of(repository).join("forks"))
+        .iter()
+        .filter_map(|name| ForkName::parse(name).ok())
+        .filter(|name| forks.iter().all(|fork| fork.name != *name))
+        .collect();
+    Ok(Found { forks, damaged, work })
+}
+
+/// What is in a directory, where it is there.
+fn names_in(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect()
+}
+
+fn is_reached(repository: &Repository, commit: Option<&str>) -> Result<bool, Failure> {
+    match commit.and_then(|commit| commit.parse().ok()) {
+        Some(commit_id) => Ok(repository.reached_otherwise(commit_id, &[])?.is_some()),
+        None => Ok(false),
+    }
+}
+
+/// The refs that keep work which no branch, tag or remote branch has.
+fn work_refs(repository: &Repository) -> Result<Vec<OwnRef>, Failure> {
+    let mut kept = repository.own_refs()?;
+    kept.retain(OwnRef::may_be_work);
+    let mut work = Vec::new();
+    for own in kept {
+        // What is no commit nothing else reaches.
+        let reached = repository.reached_otherwise(own.object_id, &[]).unwrap_or(None);
+        if reached.is_none() {
+            work.push(own);
+        }
+    }
+    Ok(work)
+}
+
+/// The names of the refs that stay, and of those that go.
+fn parted(
+    verb: &Uninstall,
+    repository: &Repository,
+    refs: Vec<OwnRef>,
+) -> Result<(Vec<String>, Vec<String>), Failure> {
+    let work = work_refs(repository)?;
+    let (kept, gone): (Vec<OwnRef>, Vec<OwnRef>) = refs
+        .into_iter()
+        .partition(|own| verb.keep_refs || work.contains(own));
+    let names = |refs: Vec<OwnRef>| refs.into_iter().map(|own| own.name).collect();
+    Ok((names(kept), names(gone)))
+}
+
+fn would_go(fork: &ForkInfo) -> ForkGone {
+    ForkGone {
+        fork: fork.name.to_string(),
+        mount_dir: Some(path_text(&fork.mount_dir)),
+        kept_as: None,
+        branch_deleted: false,
+    }
+}
+
+fn refusal(work: &[String]) -> Failure {
+    let failure = Failure::new(
+        ErrorCode::UncommittedChanges,
+        "there is work of tine's forks that nothing else has",
+    );
+    work.iter()
+        .fold(failure, |failure, line| failure.cause(line.as_str()))
+        .hint("`tine commit`, `tine handoff apply`, `tine review` and `tine round clean` bring it elsewhere; with `--force` commits stay under refs/tine/ and the rest is lost")
+}
+
+fn path_text(path: &Path) -> PathText {
+    use std::os::unix::ffi::OsStrExt;
+    PathText::from(path.as_os_str().as_bytes())
+}
+
+fn tell(context: &Context, removed: &Removed, exit: Exit) -> Result<Exit, Failure> {
+    if context.output.is_json() {
+        context.output.json(removed)?;
+        return Ok(exit);
+    }
+    context.output.text(&told(removed))?;
+    Ok(exit)
+}
+
+fn told(removed: &Removed) -> String {
+    let verb = if removed.dry_run {
+        "would remove"
+    } else {
+        "removed"
+    };
+    let mut text = String::new();
+    if removed.dry_run {
+        for line in &removed.work {
+            text.push_str(&format!("refused without --force: {line}\n"));
+        }
+    }
+    for fork in &removed.forks {
+        let branch = if fork.branch_deleted {
+            ", and its branch, which had no commit of its own"
+        } else {
+            ""
+        };
+        let kept = match &fork.kept_as {
+            Some(kept) => format!("; its changes are kept as {kept}"),
+            None => String::new(),
+        };
+        let dir = match &fork.mount_dir {
+            Some(dir) => format!(" at {}", quoted(dir)),
+            None => String::new(),
+        };
+        text.push_str(&format!("{verb} the fork {}{dir}{branch}{kept}\n", fork.fork));
+    }
+    if let Some(store) = &removed.store {
+        text.push_str(&format!("{verb} the store {}\n", quoted(store)));
+    }
+    if !removed.refs.is_empty() {
+        text.push_str(&format!(
+            "{verb} {} beneath refs/tine/\n",
+            counted(removed.refs.len(), "ref")
+        ));
+    }
+    for setting in &removed.settings {
+        text.push_str(&format!("{verb} the setting {setting}\n"));
+    }
+    if text.is_empty() {
+        text.push_str("there is nothing of tine's in this repository\n");
+    }
+    for kept in &removed.refs_kept {
+        let stays = if removed.dry_run { "would stay" } else { "stays" };
+        text.push_str(&format!("{kept} {stays}\n"));
+    }
+    text
+}
