@@ -269,11 +269,5 @@ fn ask<T>(
 ) -> Result<T, Failure> {
     let request = Request::Buffer(Box::new(request));
     let answer = connection.ask(&request, only!(Answer::Buffer(answer) => *answer))?;
-    take(answer).ok_or_else(|| {
-        Failure::new(
-            ErrorCode::ProtocolMismatch,
-            "the daemon answered with something else",
-        )
-        .hint("the daemon may be of another version: `tine daemon stop` ends it")
-    })
+    take(answer).ok_or_else(|| Failure::unexpected_answer("a question about buffers"))
 }

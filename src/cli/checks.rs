@@ -265,8 +265,14 @@ fn store(repository: &Repository) -> Check {
         .and_then(|_| fs::remove_file(&probe));
     match tried {
         Ok(()) => Check::ok(NAME, format!("{} {detail}", dir.display())),
-        Err(error) => Check::fail(NAME, format!("{} cannot be written: {error}", dir.display()))
-            .hint("run as the user who owns the repository"),
+        Err(error) => {
+            let failure = Failure::io("write to", dir, &error);
+            let check = Check::fail(NAME, format!("{} cannot be written: {error}", dir.display()));
+            match failure.hint {
+                Some(hint) => check.hint(hint),
+                None => check,
+            }
+        }
     }
 }
 
@@ -282,7 +288,8 @@ fn free_space(repository: &Repository) -> Check {
                 _ => Check::ok(NAME, detail),
             }
         }
-        Err(error) => Check::warn(NAME, format!("its free space is unknown: {error}")),
+        Err(error) => Check::warn(NAME, format!("its free space is unknown: {error}"))
+            .hint("`df` shows what the system knows of it"),
     }
 }
 
@@ -339,7 +346,9 @@ fn forks(repository: &Repository, connected: Result<Option<Client>, Failure>) ->
         Ok((whole, damaged)) => {
             let damaged: Vec<String> = damaged.iter().map(Failure::to_string).collect();
             let detail = format!("{} whole; {}", counted(whole, "fork"), damaged.join("; "));
-            Check::warn(NAME, detail).hint("what was committed is safe in git: `git log --all`")
+            Check::warn(NAME, detail).hint(
+                "`tine check` tells what is damaged and what can be done; what was committed is safe in git",
+            )
         }
         Err(failure) => Check::failed(NAME, failure),
     }
@@ -379,7 +388,10 @@ fn mounts() -> Check {
     const NAME: &str = "mounts";
     let dirs = match fs::read("/proc/self/mountinfo") {
         Ok(mountinfo) => mount_dirs(&mountinfo),
-        Err(error) => return Check::warn(NAME, format!("they cannot be listed: {error}")),
+        Err(error) => {
+            return Check::warn(NAME, format!("they cannot be listed: {error}"))
+                .hint("`mount -t proc proc /proc` as root gives the system's own list");
+        }
     };
     let count = dirs.len();
     let silent: Vec<String> = dirs

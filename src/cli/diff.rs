@@ -10,12 +10,13 @@ use serde::Serialize;
 
 use super::content::content;
 use super::context::Context;
+use super::failures::lines;
 use super::output::quoted;
 use super::trees::FormArgs;
 use super::{Exit, SUCCESS};
 use crate::change::resolver::Content;
-use crate::daemon::Failure;
 use crate::daemon::protocol::{ChangeLine, Difference, PointInfo, Request};
+use crate::daemon::{ErrorCode, Failure};
 use crate::git::line_counts::{self, NUMSTAT_FLAGS};
 use crate::git::{GitError, program};
 use crate::path::text::PathText;
@@ -79,6 +80,7 @@ pub fn run(verb: &Diff, context: &Context) -> Result<Exit, Failure> {
     if let (Some(word), Some(point)) = (&verb.against, &difference.against) {
         context.output.note_meaning(word, point);
     }
+    check_paths(&difference, &place, &verb.paths)?;
     for path in &difference.left_out {
         context
             .output
@@ -94,6 +96,25 @@ pub fn run(verb: &Diff, context: &Context) -> Result<Exit, Failure> {
     }
     let mut git = git_diff(&difference, &place, &flags, &verb.paths);
     Err(GitError::GitMissing(git.exec()).into())
+}
+
+/// Refuses paths that git does not understand.
+pub fn check_paths(difference: &Difference, place: &Path, paths: &[OsString]) -> Result<(), Failure> {
+    if paths.is_empty() {
+        return Ok(());
+    }
+    // A tree beside itself: git reads the paths and nothing else.
+    let tree = &difference.old_tree;
+    let mut git = program::command(place);
+    git.args(["diff", "--quiet", tree, tree, "--"]).args(paths);
+    let finished = program::finish(&mut git, b"")?;
+    if finished.status.success() {
+        return Ok(());
+    }
+    let failure = Failure::new(ErrorCode::PathRefused, "git does not understand the paths").hint(
+        "name them from the fork's root, or in its mount from where you stand; `.` is everything there",
+    );
+    Err(lines(&finished.stderr).into_iter().fold(failure, Failure::cause))
 }
 
 /// `git diff` in `place` between the sides of `difference`, with the attributes of the fork's own view.

@@ -82,9 +82,10 @@ pub fn run(verb: &Exec, context: &Context) -> Result<Exit, Failure> {
         context.output.json_aside(&fork)?;
     }
     let mut words = verb.command.iter();
-    let program = words
-        .next()
-        .ok_or_else(|| Failure::new(ErrorCode::Usage, "the command is empty"))?;
+    let program = words.next().ok_or_else(|| {
+        Failure::new(ErrorCode::Usage, "no command is given")
+            .hint("name a program and its arguments after `--`")
+    })?;
     let (root, dir) = match &origin {
         Some(checkout_dir) => {
             origin::stand(context, &fork, checkout_dir)?;
@@ -131,28 +132,33 @@ pub fn replace(command: &mut Command, program: &OsStr, dir: &Path, context: &Con
         ErrorKind::PermissionDenied => dir.is_dir() && !is_there(program, dir),
         _ => false,
     };
-    let (code, exit, message, hint) = match error.kind() {
+    let (exit, failure) = match error.kind() {
         _ if is_missing => (
-            ErrorCode::CommandNotFound,
             NOT_FOUND,
-            format!("the command {name:?} is not found"),
-            "it is looked for in PATH; one with a slash is looked for from the fork's root",
+            Failure::new(
+                ErrorCode::CommandNotFound,
+                format!("the command {name:?} is not found"),
+            )
+            .hint("it is looked for in PATH; one with a slash is looked for from the fork's root"),
         ),
         ErrorKind::PermissionDenied => (
-            ErrorCode::PermissionDenied,
             NOT_EXECUTABLE,
-            format!("the command {name:?} is not executable"),
-            "`chmod +x` makes it so; `sh FILE` runs a script as it is",
+            Failure::new(
+                ErrorCode::PermissionDenied,
+                format!("the command {name:?} is not executable"),
+            )
+            .hint("`chmod +x` makes it so; `sh FILE` runs a script as it is"),
         ),
         _ => (
-            ErrorCode::Io,
             NOT_EXECUTABLE,
-            format!("the command {name:?} cannot be run in {}", dir.display()),
-            "`tine doctor` looks after the mount",
+            Failure::new(
+                ErrorCode::Io,
+                format!("the command {name:?} cannot be run in {}", dir.display()),
+            )
+            .hint("`tine doctor` looks after the mount"),
         ),
     };
-    let failure = Failure::new(code, message).cause(error.to_string()).hint(hint);
-    context.output.failure_as(&failure, exit);
+    context.output.failure_as(&failure.cause(error.to_string()), exit);
     exit
 }
 

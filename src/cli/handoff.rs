@@ -155,6 +155,7 @@ fn diff(verb: &Diff, context: &Context) -> Result<Exit, Failure> {
     let shown = ask_shown(context, verb.id)?;
     let (Some(old_tree), Some(new_tree)) = (&shown.old_tree, &shown.new_tree) else {
         let id = verb.id;
+        mailbox_of(&shown.info)?;
         return Err(Failure::new(
             ErrorCode::HandoffState,
             format!("the commits of handoff {id} are not in this repository"),

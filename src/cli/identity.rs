@@ -45,16 +45,19 @@ fn earlier_author(dir: &Path, pattern: &str) -> Result<(String, String), Failure
     let mut command = program::command(dir);
     command.args(["log", "--all", "-1", "-i", "--use-mailmap", "--format=%aN%n%aE"]);
     command.arg(format!("--author={pattern}"));
-    let found = program::run(&mut command, b"")?;
-    let text = String::from_utf8_lossy(&found);
-    let mut found = text.lines();
-    match (found.next(), found.next()) {
-        (Some(name), Some(email)) => Ok((name.to_owned(), email.to_owned())),
-        _ => Err(Failure::new(
-            ErrorCode::Usage,
-            format!("{pattern:?} is no author, and no earlier commit's author matches it"),
-        )
-        .hint("write it as git does: `--author 'Name <address>'`")),
+    let found = program::finish(&mut command, b"")?;
+    let text = String::from_utf8_lossy(&found.stdout);
+    let mut words = text.lines();
+    match (words.next(), words.next()) {
+        (Some(name), Some(email)) if found.status.success() => Ok((name.to_owned(), email.to_owned())),
+        _ => {
+            let failure = Failure::new(
+                ErrorCode::Usage,
+                format!("{pattern:?} is no author, and no earlier commit's author matches it"),
+            )
+            .hint("write it as git does: `--author 'Name <address>'`");
+            Err(lines(&found.stderr).into_iter().fold(failure, Failure::cause))
+        }
     }
 }
 

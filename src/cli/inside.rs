@@ -93,6 +93,12 @@ pub fn sent_content(store_dir: &Path, file: Option<&Path>) -> Result<Transfer, F
     match file {
         Some(path) => {
             let mut file = File::open(path).map_err(|error| failures::named("read", path, &error))?;
+            if file.metadata().is_ok_and(|meta| meta.is_dir()) {
+                return Err(
+                    Failure::new(ErrorCode::WrongKind, format!("{} is a directory", path.display()))
+                        .hint("name a file"),
+                );
+            }
             outgoing.add_all(&mut file)?;
         }
         None => outgoing.add_all(&mut std::io::stdin().lock())?,

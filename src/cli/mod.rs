@@ -92,6 +92,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 
 use crate::daemon::Failure;
+pub use args::command;
 use args::{Cli, Verb};
 use context::Context;
 use output::Output;

@@ -90,7 +90,7 @@ pub fn check(context: &Context) -> Result<PathBuf, Failure> {
             ErrorCode::Busy,
             format!("a fork stands at {} already", at_origin.checkout_dir.display()),
         )
-        .hint("run the command without --at-origin to have it in another fork, or from outside"));
+        .hint("run the command without `--at-origin` to have it in another fork, or from outside"));
     }
     let checkout_dir = main_checkout(repository)?;
     namespace::try_private_mounts().map_err(|error| not_permitted(&error))?;
@@ -112,7 +112,7 @@ fn main_checkout(repository: &Repository) -> Result<PathBuf, Failure> {
             repository.common_dir().display()
         ),
     )
-    .hint("--at-origin needs one: a bare repository has none; where .git is a file, run it in the main checkout"))
+    .hint("`--at-origin` needs one: a bare repository has none; where .git is a file, run it in the main checkout"))
 }
 
 /// Moves this process into a namespace where `fork`, which is mounted, stands at `checkout_dir`. Where that fails nothing
@@ -272,7 +272,7 @@ pub fn not_permitted(error: &io::Error) -> Failure {
     };
     Failure::new(
         ErrorCode::NamespaceNotPermitted,
-        "no private mount namespace can be made, which --at-origin needs",
+        "no private mount namespace can be made, which `--at-origin` needs",
     )
     .cause(error.to_string())
     .hint(hint)

@@ -91,7 +91,7 @@ pub fn run(verb: &Stats, context: &Context) -> Result<Exit, Failure> {
     if verb.prometheus && context.output.is_json() {
         return Err(Failure::new(
             ErrorCode::Usage,
-            "--prometheus prints a format of its own, and --json another",
+            "`--prometheus` prints a format of its own, and `--json` another",
         )
         .hint("leave one of them out"));
     }

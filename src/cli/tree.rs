@@ -73,7 +73,7 @@ pub fn run(tree: &Tree, context: &Context) -> Result<Exit, Failure> {
     };
     if format != Format::Text && context.output.is_json() {
         return Err(Failure::new(ErrorCode::Usage, "a picture is no JSON")
-            .hint("leave out --json, or --dot and --svg"));
+            .hint("leave out `--json`, or `--dot` and `--svg`"));
     }
     let Some(mut connection) = context.connect_to_forks()? else {
         return tell(context, Vec::new(), format);

@@ -60,7 +60,7 @@ pub fn run(verb: &Ui, context: &Context) -> Result<Exit, Failure> {
     };
     let server = Arc::new(Server::bind(verb.port, place)?);
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| {
-        Failure::new(ErrorCode::Io, "Ctrl-C cannot be waited for").cause(error.to_string())
+        Failure::new(ErrorCode::Io, "the page cannot wait for Ctrl-C").cause(error.to_string())
     })?;
     let ending = server.clone();
     thread::spawn(move || {

@@ -27,6 +27,9 @@ const MIN_LAUNCH_PATIENCE: Duration = Duration::from_secs(3);
 /// How long a daemon is silent before a client looks whether it lives. One that was killed has mostly ended by then.
 const LIFE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How often in a row a daemon is seen stopped by a signal before a client waits no longer.
+const STOPPED_LOOKS: u32 = 3;
+
 /// How a client comes to its daemon.
 #[derive(Debug, Clone)]
 pub struct ConnectOptions {
@@ -214,7 +217,7 @@ enum Exchange {
     NotTaken,
     /// It ended without an answer; what it did before is not known.
     HungUp,
-    /// It was killed, will never answer and cannot be made to end.
+    /// It was killed and cannot be made to end, or was stopped: it will never answer.
     Stuck(Failure),
     Lost(io::Error),
 }
@@ -227,12 +230,13 @@ fn exchange(stream: &mut BufReader<UnixStream>, store_dir: &Path, request: &[u8]
         Err(error) => return Exchange::Lost(error),
     }
     match wait_for_answer(stream.get_ref()) {
-        Ok(true) => {}
-        Ok(false) => {
+        Ok(Waited::Answer) => {}
+        Ok(Waited::Killed) => {
             if let Err(failure) = killed::release(store_dir, stream.get_ref()) {
                 return Exchange::Stuck(failure);
             }
         }
+        Ok(Waited::Stopped(daemon)) => return Exchange::Stuck(stopped(store_dir, daemon)),
         Err(error) => return Exchange::Lost(error),
     }
     match wire::read_line(stream, u64::MAX) {
@@ -248,22 +252,43 @@ fn exchange(stream: &mut BufReader<UnixStream>, store_dir: &Path, request: &[u8]
     }
 }
 
-/// Waits until there is something to read, as long as the stream's own limit lets it; false where the daemon was killed
-/// and will never say anything.
-fn wait_for_answer(stream: &UnixStream) -> io::Result<bool> {
+/// What came of waiting for an answer.
+enum Waited {
+    /// There is something to read.
+    Answer,
+    /// The daemon was killed and will never say anything.
+    Killed,
+    /// The process with this number, the daemon, was stopped by a signal.
+    Stopped(u32),
+}
+
+/// Waits for an answer, as long as the stream's own limit lets it.
+fn wait_for_answer(stream: &UnixStream) -> io::Result<Waited> {
     let deadline = stream.read_timeout()?.map(|limit| Instant::now() + limit);
+    let mut stopped_looks = 0;
     loop {
         let left = deadline.map_or(LIFE_CHECK_INTERVAL, |at| {
             at.saturating_duration_since(Instant::now())
         });
         if process::wait_until_readable(stream, Some(left.min(LIFE_CHECK_INTERVAL)))? {
-            return Ok(true);
+            return Ok(Waited::Answer);
         }
         if left.is_zero() {
             return Err(ErrorKind::TimedOut.into());
         }
-        if left >= LIFE_CHECK_INTERVAL && killed::is_at(stream)? {
-            return Ok(false);
+        if left < LIFE_CHECK_INTERVAL {
+            continue;
+        }
+        if killed::is_at(stream)? {
+            return Ok(Waited::Killed);
+        }
+        let daemon = process::peer_credentials(stream)?.pid;
+        stopped_looks = match process::is_stopped(daemon) {
+            true => stopped_looks + 1,
+            false => 0,
+        };
+        if stopped_looks >= STOPPED_LOOKS {
+            return Ok(Waited::Stopped(daemon));
         }
     }
 }
@@ -303,6 +328,17 @@ fn hanging(store_dir: &Path, stream: &UnixStream, silent_for: Duration) -> Failu
         )),
         Err(_) => failure.hint(format!("what it logged is in {}", log.display())),
     }
+}
+
+/// A daemon that was stopped by a signal, as Ctrl-Z does it: it has the store, and does nothing.
+fn stopped(store_dir: &Path, daemon: u32) -> Failure {
+    Failure::new(
+        ErrorCode::DaemonUnreachable,
+        format!("the daemon of {} is stopped by a signal", store_dir.display()),
+    )
+    .hint(format!(
+        "`kill -CONT {daemon}` lets it go on; `tine daemon stop --force` kills it, no acknowledged write is lost; the next command starts it anew"
+    ))
 }
 
 fn unreachable(store_dir: &Path, log_start: u64) -> Failure {

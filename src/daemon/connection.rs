@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::failure::{ErrorCode, Failure};
+use super::failure::{ErrorCode, ExitCode, Failure};
 use super::handlers::{self, Editor};
 use super::protocol::{Request, Response};
 use super::slots::Daemon;
@@ -110,8 +110,9 @@ fn serve(daemon: &Arc<Daemon>, stream: &UnixStream) -> io::Result<()> {
             Line::TooLong => {
                 let failure = Failure::new(
                     ErrorCode::Usage,
-                    format!("a request may be {MAX_REQUEST_BYTES} bytes long"),
-                );
+                    format!("the request has more than {MAX_REQUEST_BYTES} bytes"),
+                )
+                .hint("name fewer things at a time; write a large file in the fork's mount");
                 return send(stream, &Err(failure));
             }
         };
@@ -148,19 +149,21 @@ fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, editor: &Editor<'_>, requ
     let answered = catch_unwind(AssertUnwindSafe(|| {
         handlers::answer(daemon, peer, editor, request)
     }));
-    let response =
-        answered.unwrap_or_else(|panic| {
-            let what = panic
-                .downcast_ref::<String>()
-                .map(String::as_str)
-                .or_else(|| panic.downcast_ref::<&str>().copied())
-                .unwrap_or("no message");
-            Err(Failure::new(ErrorCode::Internal, "the daemon failed at this request")
-            .cause(what)
-            .hint("this is a fault of tine's: please report it, with the end of `daemon.log` in the store"))
-        });
-    if let Err(failure) = &response {
-        log::info!("refused: {failure}");
+    let response = answered.unwrap_or_else(|panic| {
+        let what = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("no message");
+        Err(Failure::new(ErrorCode::Internal, "the daemon failed at this request").cause(what))
+    });
+    match &response {
+        // The system, the disk, the repository or tine: somebody has to see to it.
+        Err(failure) if failure.exit == ExitCode::Failure => {
+            log::warn!("failed for process {}: {failure}", peer.pid);
+        }
+        Err(failure) => log::info!("refused: {failure}"),
+        Ok(_) => {}
     }
     response
 }

@@ -126,10 +126,11 @@ impl From<GitError> for Failure {
                     .cause(source.to_string())
                     .hint("install git (on Debian: `apt install git`)")
             }
+            GitError::GitFailed { stderr, .. } if stderr.contains("No space left on device") => {
+                failure::no_space("git could not write").cause(stderr)
+            }
             GitError::GitFailed { command, stderr } => {
-                Failure::new(ErrorCode::GitFailed, format!("`git {command}` failed"))
-                    .cause(stderr)
-                    .hint("`git fsck` checks the repository; `tine doctor` the rest")
+                Failure::new(ErrorCode::GitFailed, format!("`git {command}` failed")).cause(stderr)
             }
             // Only a mount's threads are in haste, and they try again.
             GitError::TakesLong => Failure::new(ErrorCode::GitFailed, message).hint("try again"),
@@ -146,8 +147,7 @@ impl From<GitError> for Failure {
                 ErrorCode::GitFailed,
                 format!("could not {action} in the repository"),
             )
-            .cause(reason)
-            .hint("`git fsck` checks the repository; `tine doctor` the rest"),
+            .cause(reason),
         }
     }
 }
@@ -183,7 +183,7 @@ impl From<LayerError> for Failure {
             LayerError::NewerFormat { .. } => newer_format(message),
             LayerError::Locked { .. } => locked(message),
             LayerError::Unsealed { .. } | LayerError::Frozen { .. } => {
-                Failure::new(ErrorCode::Internal, message).hint(REPORT)
+                Failure::new(ErrorCode::Internal, message)
             }
             LayerError::Poisoned { .. } => Failure::new(ErrorCode::Io, message).hint(
                 "see that the disk is well and has space, then `tine unmount FORK` and `tine mount FORK`",
@@ -210,19 +210,21 @@ impl From<FsError> for Failure {
             | FsError::NotADirectory
             | FsError::IsADirectory
             | FsError::NotEmpty
-            | FsError::Invalid
-            | FsError::NameTooLong
+            | FsError::Stale => Failure::new(ErrorCode::Io, format!("in the fork: {message}"))
+                .hint("the fork changed meanwhile: try again"),
+            FsError::NameTooLong
             | FsError::TooLarge
             | FsError::TooManyLinks
             | FsError::SymlinkLoop
-            | FsError::NoAttribute
             | FsError::Range
             | FsError::ValueTooLong
-            | FsError::AttributesFull
-            | FsError::NoSuchOffset
-            | FsError::Unsupported
-            | FsError::Stale => Failure::new(ErrorCode::Io, format!("in the fork: {message}"))
-                .hint("the fork changed meanwhile: try again"),
+            | FsError::AttributesFull => Failure::new(ErrorCode::Io, format!("in the fork: {message}"))
+                .hint("a fork takes what Linux takes: choose a shorter name, or leave the file out"),
+            FsError::Invalid | FsError::NoAttribute | FsError::NoSuchOffset | FsError::Unsupported => {
+                Failure::new(ErrorCode::Io, format!("in the fork: {message}")).hint(
+                    "try again; if it stays so, please report it, with the end of `daemon.log` in the store",
+                )
+            }
         }
     }
 }
@@ -367,8 +369,7 @@ impl From<ChangeError> for Failure {
                 Failure::new(ErrorCode::Busy, message).hint("stop the program that writes it, then try again")
             }
             ChangeError::NotLanded(_) => Failure::new(ErrorCode::Internal, message)
-                .cause("HEAD did not move and the fork is as it was")
-                .hint(REPORT),
+                .cause("HEAD did not move and the fork is as it was"),
             ChangeError::LocalChanges(_) => Failure::new(ErrorCode::LocalChanges, message)
                 .hint("commit them (`tine commit`), or take them back (`tine revert`); nothing was changed"),
             ChangeError::NoMergeBase => Failure::new(ErrorCode::NoMergeBase, message)
@@ -524,9 +525,6 @@ impl From<MountError> for Failure {
     }
 }
 
-pub(super) const REPORT: &str =
-    "this is a fault of tine's: please report it, with the end of `daemon.log` in the store";
-
 fn not_permitted(reason: String) -> Failure {
     Failure::new(ErrorCode::FuseNotPermitted, "mounting with FUSE is not permitted")
         .cause(reason)
@@ -580,6 +578,15 @@ mod tests {
             assert_eq!(failure.exit, ExitCode::Failure);
             assert!(failure.hint.is_some());
         }
+    }
+
+    #[test]
+    fn a_full_disk_that_git_tells_of_is_no_space() {
+        let failure = Failure::from(GitError::GitFailed {
+            command: "commit-tree".into(),
+            stderr: "error: unable to write file: No space left on device\n".into(),
+        });
+        assert_eq!(failure.code, ErrorCode::NoSpace, "{failure}");
     }
 
     #[test]

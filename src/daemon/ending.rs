@@ -47,10 +47,10 @@ pub fn stop(repository: &Repository, force: bool) -> Result<Stopped, Failure> {
     let asked = match Client::connect_within(repository.common_dir(), ANSWER_PATIENCE) {
         // It was ending already.
         Ok(None) if killed::has_ended(&line).unwrap_or(false) => return Ok(Stopped::Ended),
-        Ok(None) => Err(Failure::new(
-            ErrorCode::DaemonUnreachable,
-            "the daemon does not end",
-        )),
+        Ok(None) => Err(
+            Failure::new(ErrorCode::DaemonUnreachable, "the daemon does not end")
+                .hint("`tine daemon stop --force` ends it, whatever state it is in"),
+        ),
         Ok(Some(mut client)) => client.call_within(&Request::Stop { force }, STOP_PATIENCE),
         Err(failure) => Err(failure),
     };

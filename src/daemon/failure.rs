@@ -210,6 +210,20 @@ error_codes! {
     Internal = "internal", Failure;
 }
 
+impl ErrorCode {
+    /// What to do about any failure with this code of which nothing better is known.
+    pub fn hint(self) -> Option<&'static str> {
+        match self {
+            ErrorCode::Internal => {
+                Some("this is a fault of tine's: please report it, with the end of `daemon.log` in the store")
+            }
+            ErrorCode::Io => Some("see to the cause, then try again"),
+            ErrorCode::GitFailed => Some("`git fsck` checks the repository, `tine doctor` the rest"),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
@@ -232,14 +246,15 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure with the exit code that belongs to `code`. Line breaks in `message` become semicolons.
+    /// A failure with the exit code that belongs to `code`, and the hint where one fits all that has it. Line breaks in `message`
+    /// become semicolons.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Failure {
         Failure {
             code,
             exit: code.exit(),
             message: one_line(message.into()),
             causes: Vec::new(),
-            hint: None,
+            hint: code.hint().map(str::to_owned),
         }
     }
 
@@ -279,7 +294,10 @@ impl Failure {
                 ErrorCode::PermissionDenied,
                 format!("not permitted to {action} {}", path.display()),
             )
-            .hint("run as the user who owns the repository"),
+            .hint(format!(
+                "`ls -ld {}` shows whose it is: run as that user, or choose another place",
+                path.display()
+            )),
             ErrorKind::ReadOnlyFilesystem => Failure::new(
                 ErrorCode::PermissionDenied,
                 format!("not permitted to {action} {}", path.display()),

@@ -12,7 +12,6 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::convert::REPORT;
 use super::failure::{ErrorCode, Failure};
 use super::slots::Daemon;
 use crate::change::handoff::{self, HandoffRecord, HandoffSpec, HandoffState, Made};
@@ -140,7 +139,10 @@ fn make(daemon: &Arc<Daemon>, id: u64) {
         Ok(record.make(&daemon.store, &repository)?)
     }));
     let made = made.unwrap_or_else(|_| {
-        Err(Failure::new(ErrorCode::Internal, "the daemon failed while it made the mailbox").hint(REPORT))
+        Err(Failure::new(
+            ErrorCode::Internal,
+            "the daemon failed while it made the mailbox",
+        ))
     });
     let told = update(daemon, id, |record| told(record, made));
     let mut work = daemon.handoffs.work.lock();
@@ -270,13 +272,13 @@ fn not_coming(work: &Work, id: u64) -> Failure {
         Some(failure) => failure
             .clone()
             .context(format!("what came of handoff {id} could not be written down")),
-        None => Failure::new(ErrorCode::Internal, format!("nobody makes the handoff {id}")).hint(REPORT),
+        None => Failure::new(ErrorCode::Internal, format!("nobody makes the handoff {id}")),
     }
 }
 
 fn timed_out(pending: &[&HandoffRecord], first: u64) -> Failure {
     let ids: Vec<String> = pending.iter().map(|record| record.id.to_string()).collect();
-    Failure::new(ErrorCode::Timeout, "the time is up")
+    Failure::new(ErrorCode::Timeout, "not every handoff was ready in time")
         .cause(format!("still pending: {}", ids.join(", ")))
         .hint(format!(
             "`tine handoff await {first}` goes on waiting; it is made in any case"

@@ -28,7 +28,8 @@ pub fn changed_since(daemon: &Arc<Daemon>, name: &ForkName, dir: &Path, token: &
             return Err(Failure::new(
                 ErrorCode::NotMounted,
                 format!("{name} is not mounted at {}", dir.display()),
-            ));
+            )
+            .hint(format!("`tine mount {name}` mounts it")));
         }
     };
     let (token, changed) = fork.workspace.changed_since(token)?;

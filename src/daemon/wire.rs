@@ -87,7 +87,11 @@ pub fn encode_response(response: &Response) -> Result<Vec<u8>, Failure> {
 
 fn encode(value: &impl Serialize) -> Result<Vec<u8>, Failure> {
     let mut line = serde_json::to_vec(value).map_err(|error| {
-        Failure::new(ErrorCode::Internal, "could not be put into a message").cause(error.to_string())
+        Failure::new(
+            ErrorCode::Internal,
+            "the message to or from the daemon could not be written",
+        )
+        .cause(error.to_string())
     })?;
     line.push(b'\n');
     Ok(line)
@@ -96,7 +100,9 @@ fn encode(value: &impl Serialize) -> Result<Vec<u8>, Failure> {
 /// Understands a request line.
 pub fn decode_request(line: &[u8]) -> Result<Request, Failure> {
     let malformed = |error: serde_json::Error| {
-        Failure::new(ErrorCode::Usage, "the daemon does not understand the request").cause(error.to_string())
+        Failure::new(ErrorCode::Usage, "the daemon does not understand the request")
+            .cause(error.to_string())
+            .hint("the program that asked may be of another version: `tine daemon stop` ends the daemon, and the next command starts one that fits")
     };
     let header: Header = serde_json::from_slice(line).map_err(malformed)?;
     let for_every_version = matches!(header.request.as_deref(), Some("status" | "stop"));

@@ -398,6 +398,11 @@ pub(super) fn branch_ref(name: &str) -> Result<FullName, GitError> {
     if name.starts_with('-') || name == "@" {
         return Err(invalid());
     }
+    // A ref is a file, and has another beside it while it is written.
+    let is_too_long = |part: &str| part.len() + ".lock".len() > crate::path::NAME_MAX;
+    if name.split('/').any(is_too_long) {
+        return Err(invalid());
+    }
     let full_name = format!("refs/heads/{name}");
     gix::validate::reference::branch_name(full_name.as_bytes().as_bstr()).map_err(|_| invalid())?;
     FullName::try_from(full_name).map_err(|_| invalid())

@@ -98,10 +98,7 @@ impl Repository {
     /// Finds the repository that `dir` is in: in a checkout, a linked worktree (so also inside a fork's mount), a bare
     /// repository or a `.git` directory. Refuses reftable repositories and others that cannot be read faithfully.
     pub fn discover(dir: &Path) -> Result<Repository, GitError> {
-        let absolute = std::path::absolute(dir).map_err(GitError::io("resolve", dir))?;
-        let (found, _trust) =
-            gix::discover::upwards(&absolute).map_err(|_| GitError::NotARepository(dir.to_owned()))?;
-        let (git_dir, work_dir) = found.into_repository_and_work_tree_directories();
+        let (git_dir, work_dir) = upwards(dir)?;
         let is_linked = git_dir.join("commondir").exists();
         let common_dir = common_dir_of(&git_dir)?;
         Repository::open_at(&common_dir, work_dir.filter(|_| !is_linked), None)
@@ -109,10 +106,7 @@ impl Repository {
 
     /// The private git directory of the worktree that `dir` is in, or the git directory itself; absolute.
     pub fn git_dir_at(dir: &Path) -> Result<PathBuf, GitError> {
-        let absolute = std::path::absolute(dir).map_err(GitError::io("resolve", dir))?;
-        let (found, _trust) =
-            gix::discover::upwards(&absolute).map_err(|_| GitError::NotARepository(dir.to_owned()))?;
-        let (git_dir, _) = found.into_repository_and_work_tree_directories();
+        let (git_dir, _) = upwards(dir)?;
         git_dir.canonicalize().map_err(GitError::io("find", git_dir))
     }
 
@@ -561,6 +555,32 @@ fn head_in(refs: &gix::refs::file::Store) -> Result<Head, GitError> {
     Err(GitError::Library {
         action: "read HEAD",
         reason: format!("{branch} leads through too many symbolic refs"),
+    })
+}
+
+/// The git directory and the worktree that `dir` is in, or above it, as far as git looks: `GIT_CEILING_DIRECTORIES` ends it.
+fn upwards(dir: &Path) -> Result<(PathBuf, Option<PathBuf>), GitError> {
+    let absolute = std::path::absolute(dir).map_err(GitError::io("resolve", dir))?;
+    let options = gix::discover::upwards::Options {
+        match_ceiling_dir_or_error: false,
+        ..Default::default()
+    };
+    match gix::discover::upwards_opts(&absolute, options.apply_environment()) {
+        Ok((found, _trust)) => Ok(found.into_repository_and_work_tree_directories()),
+        Err(_) => Err(hidden(&absolute).unwrap_or_else(|| GitError::NotARepository(dir.to_owned()))),
+    }
+}
+
+/// A repository above `dir` that this user may not look into: git passes over it as if there were none.
+fn hidden(dir: &Path) -> Option<GitError> {
+    dir.ancestors().find_map(|above| {
+        let git_dir = above.join(".git");
+        match git_dir.join("HEAD").symlink_metadata() {
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                Some(GitError::io("read", git_dir)(error))
+            }
+            _ => None,
+        }
     })
 }
 

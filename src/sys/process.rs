@@ -126,11 +126,21 @@ fn signal(pid: libc::pid_t, signal: libc::c_int) -> io::Result<()> {
 /// Whether the main thread of a process has ended, though others may go on: how one looks that was killed while some
 /// thread waits in the kernel. False also where there is no such process, or it is hidden.
 pub fn main_thread_has_ended(pid: u32) -> bool {
-    std::fs::read(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
-        // The state follows the command in parentheses, which may hold anything.
-        let after = stat.iter().rposition(|&byte| byte == b')').map(|at| at + 2);
-        matches!(after.and_then(|at| stat.get(at)), Some(b'Z' | b'X'))
-    })
+    matches!(state_of(pid), Some(b'Z' | b'X'))
+}
+
+/// Whether somebody stopped a process by a signal (SIGSTOP): until SIGCONT it does nothing. False of one that a debugger
+/// holds, and where there is no such process, or it is hidden.
+pub fn is_stopped(pid: u32) -> bool {
+    state_of(pid) == Some(b'T')
+}
+
+/// The letter of a process's state (proc_pid_stat(5)).
+fn state_of(pid: u32) -> Option<u8> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // It follows the command in parentheses, which may hold anything.
+    let command_end = stat.iter().rposition(|&byte| byte == b')')?;
+    stat.get(command_end + 2).copied()
 }
 
 /// The effective user of this process.

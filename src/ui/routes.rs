@@ -174,13 +174,7 @@ fn ask<T>(
     request: &Request,
     take: impl FnOnce(Answer) -> Option<T>,
 ) -> Result<T, Failure> {
-    take(client.call(request)?).ok_or_else(|| {
-        Failure::new(
-            ErrorCode::ProtocolMismatch,
-            "the daemon answered with something else",
-        )
-        .hint("the daemon may be of another version: `tine daemon stop` ends it")
-    })
+    take(client.call(request)?).ok_or_else(|| Failure::unexpected_answer("the page's question"))
 }
 
 fn pulse(place: &Place, asked: &Asked) -> Result<Value, Failure> {

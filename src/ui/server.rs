@@ -70,7 +70,7 @@ impl Server {
         let cannot = |cause: String| {
             Failure::new(ErrorCode::Io, format!("port {port} of 127.0.0.1 cannot be had"))
                 .cause(cause)
-                .hint("without --port a free one is taken")
+                .hint("without `--port` a free one is taken")
         };
         let listener =
             TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(|error| cannot(error.to_string()))?;
@@ -226,7 +226,7 @@ impl Page {
         ];
         let is_own = |host: &str| own.iter().any(|own| own.eq_ignore_ascii_case(host));
         if !matches!(hosts.as_slice(), [host] if is_own(host)) {
-            return Err(refuse(403, "this page has another host's name"));
+            return Err(refuse(403, not_let_in("this page has another host's name")));
         }
         let (path, query) = head.target.split_once('?').unwrap_or((&head.target, ""));
         let (key, rest) = path
@@ -235,7 +235,7 @@ impl Page {
             .split_once('/')
             .unwrap_or_default();
         if !self.key.is(key) {
-            return Err(refuse(403, "this address has not the right key"));
+            return Err(refuse(403, not_let_in("this address has not the right key")));
         }
         let origins_are_own = head
             .values("Origin")
@@ -244,13 +244,13 @@ impl Page {
             .values("Sec-Fetch-Site")
             .all(|site| matches!(site, "same-origin" | "none") || rest.is_empty());
         if !origins_are_own || !site_is_own {
-            return Err(refuse(403, "another page asks"));
+            return Err(refuse(403, not_let_in("another page asks")));
         }
         let wanted = match rest.strip_prefix("api/") {
             Some(name) => routes::find(name).map(|route| Wanted::Route(route, query.to_owned())),
             None => assets::find(rest).map(Wanted::Asset),
         };
-        let wanted = wanted.ok_or_else(|| refuse(404, "there is no such thing here"))?;
+        let wanted = wanted.ok_or_else(|| refuse(404, wrong_request("there is no such thing here")))?;
         match (head.method.as_str(), wanted.manner()) {
             ("GET", Manner::Look) => {}
             ("POST", Manner::Act) => {
@@ -258,10 +258,13 @@ impl Page {
                     .values("Content-Type")
                     .any(|of| of.eq_ignore_ascii_case(JSON));
                 if !is_json {
-                    return Err(refuse(415, "what is to be done is told in JSON only"));
+                    return Err(refuse(
+                        415,
+                        wrong_request("what is to be done is told in JSON only"),
+                    ));
                 }
             }
-            _ => return Err(refuse(405, "this cannot be asked in that manner")),
+            _ => return Err(refuse(405, wrong_request("this cannot be asked in that manner"))),
         }
         Ok(wanted)
     }
@@ -291,15 +294,16 @@ fn too_long() -> Refusal {
     }
 }
 
-fn refuse(status: u16, message: &str) -> Refusal {
-    let code = match status {
-        403 => ErrorCode::PermissionDenied,
-        _ => ErrorCode::Usage,
-    };
-    Refusal {
-        status,
-        failure: Failure::new(code, message).hint("open the address that `tine ui` printed"),
-    }
+fn refuse(status: u16, failure: Failure) -> Refusal {
+    Refusal { status, failure }
+}
+
+fn not_let_in(message: &str) -> Failure {
+    Failure::new(ErrorCode::PermissionDenied, message).hint("open the address that `tine ui` printed")
+}
+
+fn wrong_request(message: &str) -> Failure {
+    Failure::new(ErrorCode::Usage, message).hint("open the address that `tine ui` printed")
 }
 
 /// A refusal: in words where a person may be looking, else in JSON.

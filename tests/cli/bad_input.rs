@@ -255,6 +255,9 @@ fn corrupt_objects() {
     assert_eq!(repo.git(&["for-each-ref"]), refs);
     assert_eq!(repo.git(&["worktree", "list"]).lines().count(), 1);
     assert_eq!(tine.json(&["list"])["forks"], serde_json::json!([]));
+    let log = fs::read_to_string(repo.common_dir().join("tine/daemon.log")).unwrap();
+    let is_told = |line: &str| line.contains(" WARN ") && line.contains(&tree);
+    assert!(log.lines().any(is_told), "the log names what failed: {log}");
     fs::remove_file(&object).unwrap();
     fs::write(&object, &whole).unwrap();
     tine.new_fork("demo");
@@ -493,4 +496,95 @@ fn a_repository_of_another_user_is_told_with_the_way_to_trust_it() {
     assert!(failure["hint"].as_str().unwrap().contains(&command), "{failure}");
     let trusted = as_nobody(&format!("[safe]\n\tdirectory = {}\n", repo.dir().display()));
     assert!(trusted.status.success(), "{}", trusted.text());
+}
+
+#[test]
+fn paths_of_a_difference_that_git_does_not_understand() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    tine.new_fork("demo");
+    for path in ["", "../x", "/", ":(nonsense)x"] {
+        refused(&repo, &tine, &["diff", "demo", "--", path], "path-refused", 2);
+    }
+    assert_eq!(tine.ok(&["diff", "demo", "--", "no/such/path"]), "");
+}
+
+#[test]
+fn a_branch_whose_name_no_file_can_have() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    tine.new_fork("demo");
+    let long = "x".repeat(251);
+    for name in [long.as_str(), &format!("dir/{long}"), &format!("{long}/name")] {
+        for verb in [
+            &["branch", "create"][..],
+            &["branch", "switch", "demo"],
+            &["new", "other", "--branch"],
+        ] {
+            refused(&repo, &tine, &[verb, &[name]].concat(), "invalid-branch", 2);
+        }
+    }
+    tine.ok(&["branch", "create", &"x".repeat(250)]);
+}
+
+#[test]
+fn a_target_that_does_not_exist_keeps_the_fork_mounted() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    tine.new_fork("demo");
+    refused(
+        &repo,
+        &tine,
+        &["unmount", "demo", "--merge=nowhere"],
+        "unknown-revision",
+        4,
+    );
+}
+
+#[test]
+fn an_author_that_is_no_pattern_either() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    fs::write(dir.join("new.txt"), "new").unwrap();
+    refused(
+        &repo,
+        &tine,
+        &["commit", "demo", "-m", "m", "--author", "[2J"],
+        "usage",
+        2,
+    );
+}
+
+#[test]
+fn a_directory_where_a_file_is_to_be_read() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    tine.new_fork("demo");
+    for verb in [
+        &["write", "demo", "a.txt", "--file", "/"][..],
+        &["apply", "demo", "/"],
+    ] {
+        refused(&repo, &tine, verb, "wrong-kind", 3);
+    }
+}
+
+#[test]
+fn a_ceiling_ends_the_search_for_a_repository_as_it_does_gits() {
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let inner = repo.dir().join("plain/inner");
+    fs::create_dir_all(&inner).unwrap();
+    let looked = |ceiling: &std::path::Path| {
+        let mut command = tine.command_in(&inner, &["list", "--json"]);
+        run_with_timeout(command.env("GIT_CEILING_DIRECTORIES", ceiling))
+    };
+    looked(repo.root()).expect_success("a repository below the ceiling");
+    let output = looked(&repo.dir().join("plain"));
+    assert_eq!(failure_of(&output, "list")["code"], "not-a-repository");
 }

@@ -91,7 +91,7 @@ fn a_merge_with_conflicts_is_kept_resolved_and_committed() {
     assert!(tine.ok(&["review", "list"]).contains("4 of 4 conflicts open"));
 
     let failure = merge_refused(&repo, &tine, &["review", "commit", "1"], "review-state", 3);
-    assert_eq!(failure["message"], "4 conflicts are open");
+    assert_eq!(failure["message"], "4 conflicts of review 1 are open");
     tine.ok(&["resolve", "1", "list.txt", "--base"]);
     tine.ok(&["resolve", "1", "docs/guide.md", "--delete"]);
     tine.ok(&[

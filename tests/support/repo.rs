@@ -208,6 +208,8 @@ impl TestRepo {
             .env("GIT_CONFIG_GLOBAL", "/dev/null")
             .env("GIT_CONFIG_SYSTEM", "/dev/null")
             .env("GIT_TERMINAL_PROMPT", "0")
+            // Nothing takes the repository that the tests are built in for the one that is meant.
+            .env("GIT_CEILING_DIRECTORIES", &self.root_dir)
             .env("GIT_EDITOR", "true")
             .env("GIT_AUTHOR_NAME", "Ada Author")
             .env("GIT_AUTHOR_EMAIL", "ada@example.org")

@@ -277,6 +277,6 @@ fn it_listens_on_the_loopback_alone_and_ctrl_c_ends_it() {
         said.contains(&format!("port {taken} of 127.0.0.1 cannot be had")),
         "{said}"
     );
-    assert!(said.contains("hint: without --port"), "{said}");
+    assert!(said.contains("hint: without `--port`"), "{said}");
     assert_eq!(ui.interrupt().code(), Some(0));
 }

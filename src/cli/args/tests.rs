@@ -317,3 +317,78 @@ fn every_command_is_on_the_page() {
         assert!(page.contains(&shown), "docs/cli.md does not show {shown}`");
     }
 }
+
+/// What messages, hints and the lists of wrong words have in backticks.
+fn quoted_texts() -> Vec<&'static str> {
+    let page = include_str!("../../../docs/messages.md");
+    let flags = usage::WRONG_FLAGS.iter().map(|(.., hint)| *hint);
+    let verbs = usage::WRONG_VERBS.iter().map(|(_, hint)| *hint);
+    page.lines()
+        .chain(flags)
+        .chain(verbs)
+        .flat_map(|line| line.split('`').skip(1).step_by(2))
+        .collect()
+}
+
+#[test]
+fn every_command_that_a_message_names_is_understood() {
+    let mut seen = 0;
+    let mut wrong = Vec::new();
+    for text in quoted_texts() {
+        if !text.starts_with("tine ") {
+            continue;
+        }
+        seen += 1;
+        let words: Vec<OsString> = shell_words(text)
+            .into_iter()
+            .map(|word| word.into_string().expect("the page is UTF-8"))
+            .filter(|word| word != "…")
+            .map(|word| match word.rsplit('|').next().unwrap_or_default() {
+                "N" | "REVIEW" => "1".to_owned(),
+                "VERB" => "new".to_owned(),
+                word if word.contains('{') => "1".to_owned(),
+                word => word.to_owned(),
+            })
+            .map(OsString::from)
+            .collect();
+        if let Err(error) = parse(&words, Color::Never)
+            && !matches!(
+                error.kind(),
+                clap::error::ErrorKind::MissingRequiredArgument
+                    | clap::error::ErrorKind::MissingSubcommand
+                    | clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+                    | clap::error::ErrorKind::DisplayHelp
+                    | clap::error::ErrorKind::DisplayVersion
+            )
+        {
+            wrong.push(format!("`{text}`: {error}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(seen > 100, "only {seen} commands were seen");
+}
+
+#[test]
+fn every_option_that_a_message_names_is_one() {
+    /// Those of programs that start containers, and what ends our own.
+    const OTHERS: [&str; 3] = ["--device", "--cap-add", "--"];
+    let mut options = std::collections::BTreeSet::new();
+    walk(&command(), "tine", &mut |verb, _| {
+        for argument in verb.get_arguments().chain(command().get_arguments()) {
+            options.extend(argument.get_long().map(|long| format!("--{long}")));
+            options.extend(argument.get_short().map(|short| format!("-{short}")));
+        }
+    });
+    let wrong: Vec<&str> = quoted_texts()
+        .into_iter()
+        .filter(|text| text.starts_with('-'))
+        .filter(|text| {
+            let first = text.split([' ', '=']).next().unwrap_or_default();
+            let short = text.get(..2).filter(|_| !text.starts_with("--"));
+            !OTHERS.contains(&first)
+                && !options.contains(first)
+                && !short.is_some_and(|it| options.contains(it))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}

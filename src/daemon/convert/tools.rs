@@ -22,26 +22,23 @@ impl From<ToolError> for Failure {
             ToolError::NamesDirectory(_) => {
                 Failure::new(ErrorCode::WrongKind, message).hint("name the file, without a slash at the end")
             }
-            ToolError::Edit { error, .. } => {
-                let (code, hint) = match error {
-                    EditError::NoEdits => (ErrorCode::EditEmpty, "give at least one edit"),
-                    EditError::EmptyOld => (
-                        ErrorCode::EditEmpty,
-                        "name the text to replace; to make a file, or to replace all of it, write it",
-                    ),
-                    EditError::Identical => (ErrorCode::EditIdentical, "the file has it already: nothing was changed"),
-                    EditError::NotFound => (
-                        ErrorCode::EditNotFound,
-                        "read the file again and name the text exactly as it is there, with all spaces; nothing was changed",
-                    ),
-                    EditError::Ambiguous { .. } => (
-                        ErrorCode::EditAmbiguous,
-                        "name more of what is around it, or replace all of them (`--all`, `replace_all`); nothing was changed",
-                    ),
-                    EditError::TooLarge => (ErrorCode::TooLarge, "write the file with a program; nothing was changed"),
-                };
-                Failure::new(code, message).hint(hint)
-            }
+            ToolError::Edit { error, .. } => match error {
+                EditError::NoEdits => {
+                    Failure::new(ErrorCode::EditEmpty, message).hint("give at least one edit")
+                }
+                EditError::EmptyOld => Failure::new(ErrorCode::EditEmpty, message)
+                    .hint("name the text to replace; to make a file, or to replace all of it, write it"),
+                EditError::Identical => Failure::new(ErrorCode::EditIdentical, message)
+                    .hint("the file has it already: nothing was changed"),
+                EditError::NotFound => Failure::new(ErrorCode::EditNotFound, message).hint(
+                    "read the file again and name the text exactly as it is there, with all spaces; nothing was changed",
+                ),
+                EditError::Ambiguous { .. } => Failure::new(ErrorCode::EditAmbiguous, message).hint(
+                    "name more of what is around it, or replace all of them (`--all`, `replace_all`); nothing was changed",
+                ),
+                EditError::TooLarge => Failure::new(ErrorCode::TooLarge, message)
+                    .hint("write the file with a program; nothing was changed"),
+            },
             ToolError::NotText(_) => Failure::new(ErrorCode::NotText, message)
                 .hint("only text in UTF-8 can be edited, or written to an open buffer; nothing was changed"),
             ToolError::TooLarge { .. } => {
@@ -69,9 +66,7 @@ impl From<RunError> for Failure {
                 .hint("`chmod +x` makes it executable; `sh FILE` runs a script as it is"),
             RunError::NoDirectory { dir, source } => Failure::io("enter", &dir, &source)
                 .hint("mount the fork (`tine mount`), or name a directory that is there"),
-            RunError::Io(source) => Failure::new(ErrorCode::Io, message)
-                .cause(source.to_string())
-                .hint("try again"),
+            RunError::Io(source) => Failure::new(ErrorCode::Io, message).cause(source.to_string()),
         }
     }
 }

@@ -230,28 +230,29 @@ pub fn check_way_back(
     head: &Head,
     (switch, back_to, stands_on): (&SwitchMove, ObjectId, ObjectId),
 ) -> Result<(), Failure> {
-    let cannot = |message: String| Failure::new(ErrorCode::CannotUndo, message);
-    let way = |failure: Failure| match &switch.from {
-        Some(branch) => failure.hint(format!(
-            "`tine branch switch {fork} {branch}` goes to that branch"
-        )),
-        None => failure.hint(format!("`git switch --detach {back_to}` in the mount goes there")),
+    let way = match &switch.from {
+        Some(branch) => format!("`tine branch switch {fork} {branch}` goes to that branch"),
+        None => format!("`git switch --detach {back_to}` in the mount goes there"),
     };
     if head.short_branch() != switch.to.as_deref() || head.commit_id() != Some(stands_on) {
-        return Err(way(cannot("HEAD has moved on since then".to_owned())));
+        return Err(Failure::new(ErrorCode::CannotUndo, "HEAD has moved on since the operation").hint(way));
     }
     let Some(branch) = &switch.from else {
         return Ok(());
     };
     match repository.branch(branch)? {
-        None => Err(
-            cannot(format!("the branch {branch:?} is gone since then")).hint(format!(
-                "`git branch {branch} {back_to}` brings it back; then take it back"
-            )),
-        ),
-        Some(tip) if tip != back_to => Err(way(cannot(format!(
-            "the branch {branch:?} has moved on since then"
-        )))),
+        None => Err(Failure::new(
+            ErrorCode::CannotUndo,
+            format!("the branch {branch:?} is gone since the operation"),
+        )
+        .hint(format!(
+            "`git branch {branch} {back_to}` brings the branch back; then try again"
+        ))),
+        Some(tip) if tip != back_to => Err(Failure::new(
+            ErrorCode::CannotUndo,
+            format!("the branch {branch:?} has moved on since the operation"),
+        )
+        .hint(way)),
         Some(_) => Ok(Known::now(&daemon.store, repository)?.refuse_held(branch)?),
     }
 }

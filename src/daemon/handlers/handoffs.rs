@@ -141,8 +141,13 @@ pub fn of_unmounted(
     match record.state {
         HandoffState::Failed => {
             let reason = record.reason.clone().unwrap_or_default();
-            let failure = Failure::new(ErrorCode::HandoffFailed, format!("handoff {} failed", record.id));
-            Err(not_made(name, failure.cause(reason)))
+            let failure = Failure::new(
+                ErrorCode::HandoffFailed,
+                format!("the handoff {} failed", record.id),
+            )
+            .cause(reason)
+            .hint(format!("`tine handoff create {name}` tries again"));
+            Err(not_made(name, failure))
         }
         _ => Ok(record),
     }

@@ -96,7 +96,8 @@ impl<'a> Merging<'a> {
             (None, Some(here), _) => Holder::Fork(here.clone()),
             (None, None, Some(source)) => default_target(daemon, &repository, source)?,
             (None, None, None) => {
-                return Err(Failure::new(ErrorCode::Usage, "no source is named").hint("`tine help merge`"));
+                return Err(Failure::new(ErrorCode::Usage, "no source is named")
+                    .hint("name what to merge: `tine merge FORK`"));
             }
         };
         let mut forks: Vec<ForkName> = sources
@@ -433,7 +434,8 @@ fn looking<T>(
     };
     let merging = Merging::begin(daemon, by, request, &signers, None)?;
     let Some(source) = merging.sources.first() else {
-        return Err(Failure::new(ErrorCode::Usage, "no source is named"));
+        return Err(Failure::new(ErrorCode::Usage, "no source is named")
+            .hint("name what to merge: `tine merge FORK`"));
     };
     let turns = merging.turns()?;
     look(&merging, &turns, source)

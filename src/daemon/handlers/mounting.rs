@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::handoffs;
+use super::{handoffs, target};
 use crate::change::advance;
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::policy::Signers;
@@ -72,14 +72,14 @@ pub fn mount(
                 ErrorCode::Busy,
                 format!("{name} is mounted already, and not with these settings"),
             )
-            .hint(format!("`tine unmount --keep {name}` first")));
+            .hint(format!("unmount it first: `tine unmount --keep {name}`")));
         }
         if mounted_at != dir && dir.canonicalize().ok().as_ref() != Some(&mounted_at) {
             return Err(Failure::new(
                 ErrorCode::Busy,
                 format!("{name} is mounted already, at {}", mounted_at.display()),
             )
-            .hint(format!("`tine unmount --keep {name}` first")));
+            .hint(format!("unmount it first: `tine unmount --keep {name}`")));
         }
         return Ok(Answer::Fork(report::fork_info(daemon, &slot, &record)?));
     }
@@ -147,6 +147,9 @@ pub fn unmount(
     if let Some(UnmountAction::Handoff { to, .. }) = &action {
         // What a policy names may be gone by now: that keeps nothing mounted.
         handoffs::named_parent(daemon, to.as_deref())?;
+    }
+    if let Some(UnmountAction::Merge { into: Some(word), .. }) = &action {
+        target::find_target(daemon, &daemon.repository_now()?, word)?;
     }
     let action = action.unwrap_or_else(|| policy::default_action(&record.on_unmount, name));
     let mode = match force {

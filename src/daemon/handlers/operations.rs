@@ -6,7 +6,6 @@ use super::paths::{looking, parse};
 use super::{branches, snapshots};
 use crate::attr::Timestamp;
 use crate::change::advance::{self, Step, UpdateStep};
-use crate::daemon::convert::REPORT;
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, NoteLine, OperationLine, Response, TakenBackLine};
 use crate::daemon::slots::{Daemon, Turn};
@@ -124,14 +123,22 @@ fn move_back(
 ) -> Result<Operation, Failure> {
     let id = |hex: &String| {
         ObjectId::from_hex(hex.as_bytes()).map_err(|error| {
-            Failure::new(ErrorCode::StoreDamaged, "an operation is damaged").cause(error.to_string())
+            Failure::new(
+                ErrorCode::StoreDamaged,
+                format!("the operation {} is damaged", undoes.operation),
+            )
+            .cause(error.to_string())
+            .hint(
+                "`tine check` tells what is damaged and what can be done; what was committed is safe in git",
+            )
         })
     };
     let (Some(back_to), Some(stands_on)) = (&moved.from, &moved.to) else {
-        return Err(
-            Failure::new(ErrorCode::CannotUndo, "there was no commit before it")
-                .hint("`git update-ref -d HEAD` in the mount leaves the branch without one"),
-        );
+        return Err(Failure::new(
+            ErrorCode::CannotUndo,
+            "the operation made the first commit of its branch",
+        )
+        .hint("`git update-ref -d HEAD` in the mount leaves the branch without one"));
     };
     let (back_to, stands_on) = (id(back_to)?, id(stands_on)?);
     let daemon = turn.daemon;
@@ -149,7 +156,7 @@ fn move_back(
         )?;
     } else if head.commit_id() != Some(stands_on) {
         return Err(
-            Failure::new(ErrorCode::CannotUndo, "HEAD has moved on since then").hint(format!(
+            Failure::new(ErrorCode::CannotUndo, "HEAD has moved on since the operation").hint(format!(
                 "`git revert -m 1 {stands_on}` in the mount takes it back by a commit of its own"
             )),
         );
@@ -184,7 +191,7 @@ fn move_back(
     done.into_iter()
         .next()
         .map(|(operation, _)| operation)
-        .ok_or_else(|| Failure::new(ErrorCode::Internal, "an operation was not written down").hint(REPORT))
+        .ok_or_else(|| Failure::new(ErrorCode::Internal, "an operation was not written down"))
 }
 
 fn operation_line(operation: &Operation, state: OperationState) -> OperationLine {

@@ -196,8 +196,8 @@ pub fn commit(
         return Err(Failure::new(
             ErrorCode::ReviewState,
             match open {
-                1 => "1 conflict is open".to_owned(),
-                _ => format!("{open} conflicts are open"),
+                1 => format!("1 conflict of review {} is open", record.id),
+                _ => format!("{open} conflicts of review {} are open", record.id),
             },
         )
         .cause(RepoPath::parse(path)?.to_string())

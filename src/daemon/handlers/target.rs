@@ -7,7 +7,6 @@ use std::sync::Arc;
 use crate::change::advance::{self, Step};
 use crate::change::changeset::{self, Blobs};
 use crate::change::merge::Tip;
-use crate::daemon::convert::REPORT;
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::MergeTarget;
 use crate::daemon::slots::{Daemon, Turn};
@@ -101,7 +100,7 @@ impl Target<'_> {
 
     fn turn(&self) -> Result<&Turn<'_>, Failure> {
         self.turn
-            .ok_or_else(|| Failure::new(ErrorCode::Internal, "a fork is changed out of turn").hint(REPORT))
+            .ok_or_else(|| Failure::new(ErrorCode::Internal, "a fork is changed out of turn"))
     }
 
     /// Refuses where something is uncommitted in it.

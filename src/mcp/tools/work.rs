@@ -13,7 +13,7 @@ use super::super::shown::ChangedPaths;
 use super::super::tool::{Hints, MAX_TEXT, Told, Tool, cut};
 use crate::change::handoff::HandoffState;
 use crate::cli::commit::{self, CommitWish, HookOutput};
-use crate::cli::diff::git_diff;
+use crate::cli::diff::{check_paths, git_diff};
 use crate::cli::handoff::{make as make_handoff, told_line};
 use crate::cli::identity;
 use crate::cli::output::{counted, one_line, short_id};
@@ -128,6 +128,7 @@ fn patch(
 ) -> Result<(String, bool), Failure> {
     let paths: Vec<OsString> = paths.iter().map(OsString::from).collect();
     let flags = [&["--no-color", "--no-ext-diff", "--no-textconv"], flags].concat();
+    check_paths(difference, session.common_dir(), &paths)?;
     let mut git = git_diff(difference, session.common_dir(), &flags, &paths);
     // Names are names, whatever git makes of signs in them.
     git.env("GIT_LITERAL_PATHSPECS", "1");

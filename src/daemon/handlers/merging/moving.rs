@@ -7,7 +7,6 @@ use super::{Merging, PlannedSource, turn_of};
 use crate::change::advance::Step;
 use crate::change::merge::Tip;
 use crate::change::{ChangeError, CommitOptions, Point, commit};
-use crate::daemon::convert::REPORT;
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::handlers::target::Holder;
 use crate::daemon::policy::work_message;
@@ -50,7 +49,7 @@ impl Merging<'_> {
         after: Tip,
     ) -> Result<Option<ForkName>, Failure> {
         let Some(to) = after.commit_id else {
-            return Err(Failure::new(ErrorCode::Internal, "a merge made no commit").hint(REPORT));
+            return Err(Failure::new(ErrorCode::Internal, "a merge made no commit"));
         };
         let step = Step {
             from: before.commit_id,

@@ -7,7 +7,6 @@ use crate::change::branches;
 use crate::change::changeset::{self, Blobs};
 use crate::change::merge::Tip;
 use crate::change::{ChangeError, FoundPoint, Point, PointTree, snapshots};
-use crate::daemon::convert::REPORT;
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::handlers::target::{Holder, Target, fork_called, holder_of, tree_of};
 use crate::daemon::policy::work_message;
@@ -162,7 +161,7 @@ impl Merging<'_> {
             }
             (_, PointTree::Known { tree_id, commit_id }) => Ok((Tip { commit_id, tree_id }, None)),
             (point, PointTree::Unwritten) => {
-                Err(Failure::new(ErrorCode::Internal, format!("{point} has no tree")).hint(REPORT))
+                Err(Failure::new(ErrorCode::Internal, format!("{point} has no tree")))
             }
         }
     }

@@ -89,7 +89,7 @@ fn refuse_unless_finished(name: &ForkName, seat: &Seat) -> Result<(), Failure> {
     match seat.state {
         SeatState::Finished => Ok(()),
         _ => Err(state(format!("{name} has not finished round {}", seat.round))
-            .hint(format!("`tine round finish --agent {name}`"))),
+            .hint(format!("`tine round finish --agent {name}` finishes it"))),
     }
 }
 
@@ -108,5 +108,5 @@ fn damaged(record: &RoundRecord, reason: String) -> Failure {
         format!("the record of the session {} is damaged", record.session),
     )
     .cause(reason)
-    .hint("its forks and branches are plain ones: `tine list`, `tine branch list`")
+    .hint("its forks and branches stay, as plain ones: `tine list` and `tine branch list` show them")
 }

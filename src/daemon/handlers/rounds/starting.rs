@@ -133,7 +133,10 @@ fn next_round(
         true => record.seated().map(|(agent, _)| agent.name.clone()).collect(),
     };
     if agents.is_empty() {
-        return Err(usage("no agent is named", "`tine round start --agents A,B`"));
+        return Err(usage(
+            "no agent is named",
+            "name some: `tine round start --agents A,B`",
+        ));
     }
     if let Some(twice) = repeated(&agents).or_else(|| repeated(&request.labels)) {
         return Err(usage(
@@ -228,7 +231,7 @@ fn check_scratch_name(name: &str) -> Result<(), Failure> {
         true => Ok(()),
         false => Err(usage(
             format!("{name:?} is no name for a scratch directory"),
-            "letters, digits, '.', '_' and '-', as in `.scratch`",
+            "take letters, digits, '.', '_' and '-', as in `.scratch`",
         )),
     }
 }
