@@ -67,6 +67,8 @@ mod switching;
 mod updating;
 #[path = "cli/warm.rs"]
 mod warm;
+#[path = "cli/ways_back.rs"]
+mod ways_back;
 
 use std::process::{Command, Output};
 

@@ -375,7 +375,7 @@ fn told(switched: &Switched) -> String {
         false => "",
     };
     format!(
-        "{fork} is on the {new}{branch} now, {} changed{merged}; what it was is the snapshot {snapshot}\n",
+        "{fork} is on the {new}{branch} now, {} changed{merged}; `tine undo {fork}` takes that back, what it was is the snapshot {snapshot}\n",
         counted(switched.changes.len(), "path"),
     )
 }

@@ -217,7 +217,10 @@ fn merged_text(merged: &BufferMerged, output: &Output) -> String {
     if merged.conflicts.is_empty() {
         return match merged.patches.len() {
             0 => format!("{path}: the editor has it all\n"),
-            count => format!("{path}: merged, {} changed\n", counted(count, "place")),
+            count => format!(
+                "{path}: merged, {} changed; the editor's own undo takes that back\n",
+                counted(count, "place")
+            ),
         };
     }
     let count = counted(merged.conflicts.len(), "conflict");

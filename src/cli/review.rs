@@ -105,7 +105,7 @@ pub struct Commit {
 
 /// Plan a review again, of both sides as they are now
 ///
-/// Resolutions stay where the conflict is still the same.
+/// Resolutions stay where the conflict is still the same. One that was aborted is taken up again.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Example:
@@ -118,7 +118,7 @@ pub struct Refresh {
 
 /// Let a review go
 ///
-/// Neither side was changed by it. `tine review show` still shows it.
+/// Neither side was changed by it. `tine review show` still shows it, `tine review refresh` takes it up again.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Example:
@@ -274,10 +274,13 @@ fn told(shown: &ReviewShown, output: &Output) -> String {
     for amendment in &record.amendments {
         text.push_str(&format!("amended: {}\n", quoted(&amendment.path)));
     }
+    let id = record.id;
+    if record.state == ReviewState::Aborted {
+        text.push_str(&format!("`tine review refresh {id}` takes it up again\n"));
+    }
     if record.state != ReviewState::Open {
         return text;
     }
-    let id = record.id;
     for side in &shown.info.moved {
         let who = match side {
             MergeSide::Ours => &record.merge.into,

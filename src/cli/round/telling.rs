@@ -250,7 +250,9 @@ pub fn told_cleaned(cleaned: &RoundsCleaned) -> String {
         let name = seat.branch.clone().unwrap_or_else(|| seat.fork.to_string());
         text.push_str(&format!("removed {name} of {}", seat.agent));
         if let (Some(commit), true) = (&seat.commit, seat.unmerged) {
-            text.push_str(&format!(", which was at {commit} and merged nowhere"));
+            text.push_str(&format!(
+                ", which was at {commit} and merged nowhere (`git branch NAME {commit}` brings it back until git lets go of it)"
+            ));
         }
         text.push('\n');
     }
