@@ -5,6 +5,8 @@ mod support;
 
 #[path = "cli/applying.rs"]
 mod applying;
+#[path = "cli/at_a_terminal.rs"]
+mod at_a_terminal;
 #[path = "cli/bad_input.rs"]
 mod bad_input;
 #[path = "cli/branches.rs"]

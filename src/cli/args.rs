@@ -63,6 +63,14 @@ pub struct Global {
     #[arg(long, global = true, help_heading = "Global options", value_enum, value_name = "WHEN", default_value_t = Color::Auto)]
     pub color: Color,
 
+    /// Print neither notes nor progress; failures stay
+    #[arg(short, long, global = true, help_heading = "Global options")]
+    pub quiet: bool,
+
+    /// Do not show what is long through a pager
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub no_pager: bool,
+
     /// Log to standard error; twice for more
     #[arg(short, long, global = true, help_heading = "Global options", action = clap::ArgAction::Count)]
     pub verbose: u8,

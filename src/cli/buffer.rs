@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::context::{Connection, Context, only};
-use super::output::{Cell, Output, Tone, counted, quoted, table};
+use super::output::{Cell, Output, Tone, counted, quoted};
 use super::{Exit, SUCCESS};
 use crate::daemon::protocol::{
     Answer, BufferAnswer, BufferInfo, BufferMerged, BufferRequest, BufferShown, Request,
@@ -139,7 +139,7 @@ fn list(context: &Context) -> Result<Exit, Failure> {
         return Ok(SUCCESS);
     }
     let rows: Vec<Vec<Cell>> = buffers.iter().map(|buffer| row(buffer, output)).collect();
-    output.text(&table(&rows))?;
+    output.text(&output.table(&rows))?;
     Ok(SUCCESS)
 }
 

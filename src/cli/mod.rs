@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `args` | the whole command line as types |
 //! | `usage` | what clap refuses, turned into a [`Failure`](crate::daemon::Failure) with a hint that fits |
+//! | `table`, `terminal`, `pager`, `progress` | what is shown to who sits at a terminal |
 //! | `context` | where the command runs: directory, repository, connection, the fork it means |
 //! | `output` | standard output and standard error: text or JSON, colour, quoting |
 //! | `metrics` | what `stats` tells, as Prometheus reads it |
@@ -53,7 +54,9 @@ pub(crate) mod new;
 mod op;
 mod origin;
 pub(crate) mod output;
+mod pager;
 mod path;
+mod progress;
 mod push;
 mod reset;
 mod resolve;
@@ -70,6 +73,8 @@ mod snapshots;
 mod stat;
 mod stats;
 mod status;
+mod table;
+mod terminal;
 mod tool;
 mod top;
 mod tree;
@@ -108,6 +113,7 @@ pub fn main() -> ExitCode {
     let output = Output::new(usage::asks_for_json(&words), usage::color_of(&words));
     match args::parse(&words, output.color()) {
         Ok(cli) => {
+            let output = output.with(&cli.global);
             let outcome = run(&cli, output);
             match outcome {
                 Ok(exit) => ExitCode::from(exit),

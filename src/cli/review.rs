@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::context::{Connection, Context};
 use super::inside::command_line;
 use super::merge::{kind_in_words, tell_merge, with_contents};
-use super::output::{Cell, Output, Tone, counted, human_age, now_secs, one_line, quoted, short_id, table};
+use super::output::{Cell, Output, Tone, counted, human_age, now_secs, one_line, quoted, short_id};
 use super::trees::Difference;
 use super::{Exit, SUCCESS, identity, sequencing};
 use crate::change::review::{ResolvedHow, ReviewState};
@@ -184,7 +184,7 @@ fn list(verb: &List, context: &Context, connection: &mut Connection) -> Result<E
             ]
         })
         .collect();
-    context.output.text(&table(&rows))?;
+    context.output.long(&context.output.table(&rows))?;
     Ok(SUCCESS)
 }
 
@@ -214,7 +214,7 @@ pub fn show(request: &Request, context: &Context, connection: &mut Connection) -
         true => context
             .output
             .json(&with_contents(context, &shown, &shown.info.record.conflicts)?)?,
-        false => context.output.text(&told(&shown, &context.output))?,
+        false => context.output.long(&told(&shown, &context.output))?,
     }
     Ok(SUCCESS)
 }
@@ -265,7 +265,7 @@ fn told(shown: &ReviewShown, output: &Output) -> String {
             ]
         })
         .collect();
-    text.push_str(&table(&rows));
+    text.push_str(&output.table(&rows));
     if let Some(verdict) = &record.verdict {
         let word = verdict.kind.in_words();
         let reasoning = one_line(verdict.reasoning.as_deref().unwrap_or_default());

@@ -117,8 +117,9 @@ fn every_command_takes_the_global_flags_after_its_name() {
         "log",
         "commit -m x",
     ] {
-        let cli = parsed(&format!("{line} --json -C /tmp --color=never -vv"));
+        let cli = parsed(&format!("{line} --json -C /tmp --color=never -vv -q --no-pager"));
         assert!(cli.global.json, "{line}");
+        assert!(cli.global.quiet && cli.global.no_pager, "{line}");
         assert_eq!(cli.global.dirs, [PathBuf::from("/tmp")], "{line}");
         assert_eq!(cli.global.verbose, 2, "{line}");
     }
