@@ -23,6 +23,7 @@ Example:
 
   tine exec demo --new -- make test       the same for one command
 
+`tine` alone shows the forks, what waits for you, and what to do next.
 Commands that take [NAME] mean the fork they run in where it is left out.";
 
 /// Give every coding agent its own copy-on-write workspace over a git repository
@@ -36,16 +37,15 @@ Commands that take [NAME] mean the fork they run in where it is left out.";
     after_long_help = MAIN_JOB,
     max_term_width = 100,
     disable_help_subcommand = false,
-    subcommand_required = true,
-    arg_required_else_help = true,
     subcommand_value_name = "COMMAND",
     infer_long_args = false
 )]
 pub struct Cli {
     #[command(flatten)]
     pub global: Global,
+    /// None: the forks at a glance.
     #[command(subcommand)]
-    pub verb: Verb,
+    pub verb: Option<Verb>,
 }
 
 // What every command takes. (A doc comment here would become the program's own help.)
@@ -141,6 +141,7 @@ pub enum Verb {
     Stats(stats::Stats),
     Top(top::Top),
     Completions(completions::Completions),
+    ShellInit(completions::ShellInit),
 }
 
 impl Verb {

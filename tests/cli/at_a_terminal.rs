@@ -201,6 +201,7 @@ fn tables_fit_the_terminal_and_are_whole_elsewhere() {
         &["review", "list"],
         &["branch", "list"],
         &["round", "show", "--session", "a-session-with-a-long-name"],
+        &[],
     ] {
         let whole = tine.ok(args);
         assert!(!whole.contains('…'), "{args:?}: {whole}");

@@ -129,7 +129,7 @@ fn every_command_takes_the_global_flags_after_its_name() {
 fn what_follows_the_dashes_belongs_to_the_command() {
     let cli = parsed("exec demo --new -- ls --json -C x --help");
     assert!(!cli.global.json);
-    let Verb::Exec(exec) = cli.verb else {
+    let Some(Verb::Exec(exec)) = cli.verb else {
         panic!("no exec")
     };
     assert_eq!(exec.command, ["ls", "--json", "-C", "x", "--help"]);
@@ -140,10 +140,17 @@ fn what_follows_the_dashes_belongs_to_the_command() {
 }
 
 #[test]
+fn without_a_command_there_is_an_overview() {
+    assert!(parsed("").verb.is_none());
+    let cli = parsed("--json -C /tmp");
+    assert!(cli.verb.is_none() && cli.global.json);
+}
+
+#[test]
 fn names_of_other_tools_verbs_work() {
-    assert!(matches!(parsed("remove x").verb, Verb::Delete(_)));
-    assert!(matches!(parsed("create x").verb, Verb::New(_)));
-    assert!(matches!(parsed("umount x").verb, Verb::Unmount(_)));
+    assert!(matches!(parsed("remove x").verb, Some(Verb::Delete(_))));
+    assert!(matches!(parsed("create x").verb, Some(Verb::New(_))));
+    assert!(matches!(parsed("umount x").verb, Some(Verb::Unmount(_))));
 }
 
 #[test]
@@ -274,7 +281,7 @@ fn every_wrong_flag_of_the_list_is_one_that_clap_refuses() {
 #[test]
 fn flags_of_new_need_new_on_exec() {
     let cli = parsed("exec x --new --from HEAD~1 -b work -- true");
-    let Verb::Exec(exec) = cli.verb else {
+    let Some(Verb::Exec(exec)) = cli.verb else {
         panic!("no exec")
     };
     assert_eq!(exec.options.from.as_deref(), Some("HEAD~1"));
