@@ -325,6 +325,34 @@ fn a_sparse_checkout_deletes_nothing() {
 }
 
 #[test]
+fn git_may_write_the_index_in_any_format() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let mut fork = mounted(&repo);
+    for format in [
+        "--index-version=2",
+        "--split-index",
+        "--index-version=3",
+        "--no-split-index",
+        "--index-version=4",
+    ] {
+        let args = [&["update-index"][..], &format.split('=').collect::<Vec<_>>()].concat();
+        repo.git_in(fork.path(), &args);
+        repo.sh_in(
+            fork.path(),
+            &format!("echo {format} >> README.md; echo {format} > new{format}"),
+        );
+        assert_eq!(repo.status(fork.path()), format!(" M README.md\n?? new{format}"));
+        fork.commit(format).expect("there is something to commit");
+        assert_eq!(repo.status(fork.path()), "", "{format}");
+        let listed = repo.git_in(fork.path(), &["ls-files", &format!("new{format}")]);
+        assert_eq!(listed, format!("new{format}"));
+    }
+    fork.reopen();
+    assert_eq!(repo.status(fork.path()), "");
+}
+
+#[test]
 fn git_cleans_and_restores() {
     require_fuse!();
     let repo = TestRepo::new();

@@ -65,8 +65,9 @@ const COLUMN: usize = 64;
 const BOX_HEIGHT: usize = 40;
 const MARGIN: usize = 16;
 const PADDING: usize = 12;
-/// Of a letter of the label, roughly.
-const LETTER: usize = 8;
+/// Of a letter of the label, which is bold, and of one beneath it: wide fonts fit, too.
+const LABEL_LETTER: usize = 10;
+const ABOUT_LETTER: usize = 8;
 /// Letters of a line that are drawn; the rest is in the tooltip.
 const LETTERS: usize = 44;
 
@@ -89,11 +90,9 @@ impl Placed<'_> {
     }
 
     fn width(&self) -> usize {
-        let longest = cut(&self.knot.label)
-            .chars()
-            .count()
-            .max(cut(&self.knot.about).chars().count());
-        2 * PADDING + LETTER * longest.max(6)
+        let label = LABEL_LETTER * cut(&self.knot.label).chars().count();
+        let about = ABOUT_LETTER * cut(&self.knot.about).chars().count();
+        2 * PADDING + label.max(about).max(6 * ABOUT_LETTER)
     }
 }
 
@@ -248,6 +247,16 @@ mod tests {
           n3 [label="alone", style="rounded,dashed"];
         }
         "#);
+    }
+
+    #[test]
+    fn a_long_name_fits_into_its_box() {
+        let text = svg(&[knot("before-discard-1", "", KnotKind::Snapshot, Vec::new())]);
+        let width = 2 * PADDING + 16 * 10;
+        assert!(
+            text.contains(&format!("width=\"{width}\" height=\"{BOX_HEIGHT}\"")),
+            "{text}"
+        );
     }
 
     #[test]

@@ -16,7 +16,7 @@
 //! | `identity`, `hooks` | what `git commit` does around a commit: identities and hooks |
 //!
 //! Nothing outside this folder prints. Standard output holds the answer and nothing else: text, or with `--json` one
-//! JSON value; notes, progress and failures in words go to standard error. `docs/json.md` is the contract with scripts.
+//! JSON value; notes, progress and failures in words go to standard error. `docs/scripting.md` is the contract with scripts.
 
 mod apply;
 mod args;

@@ -24,8 +24,9 @@ use gix::refs::{FullName, Target};
 
 use super::{GitError, Repository};
 
-/// How long a locked ref is waited for (`core.filesRefLockTimeout`'s default).
-const REF_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
+/// How long a locked ref is waited for. git waits for 100 ms by default (`core.filesRefLockTimeout`); but another process
+/// of tine's holds the lock until the new value is on the disk, which takes a busy one longer.
+const REF_LOCK_TIMEOUT: Duration = Duration::from_millis(2000);
 
 /// How long, and how often, the lock of the packed refs is looked at before it counts as left behind: git holds it for
 /// moments, and for longer only while it writes a large file beside it.

@@ -479,6 +479,7 @@ fn state_in_store(repo: &TestRepo, id: u64) -> String {
     record["state"].as_str().unwrap().to_owned()
 }
 
+/// Invariant 3.
 #[test]
 fn a_handoff_outlives_fork_branch_daemon_and_gc() {
     require_fuse!();

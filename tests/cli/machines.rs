@@ -1,4 +1,4 @@
-//! The contract with scripts: what `docs/json.md` lists is what is printed.
+//! The contract with scripts: what `docs/scripting.md` lists is what is printed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use crate::support::{OutputExt, TestRepo, Tine, path_text, require_fuse};
 
-/// The keys that the table after `heading` in `docs/json.md` lists, those of a JSON value in its second column left out.
+/// The keys that the table after `heading` in `docs/scripting.md` lists, those of a JSON value in its second column left out.
 pub fn documented(heading: &str) -> BTreeSet<String> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/json.md");
-    let page = fs::read_to_string(page).expect("docs/json.md can be read");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/scripting.md");
+    let page = fs::read_to_string(page).expect("docs/scripting.md can be read");
     let (_, after) = page
         .split_once(&format!("{heading}\n"))
-        .unwrap_or_else(|| panic!("docs/json.md has no line {heading:?}"));
+        .unwrap_or_else(|| panic!("docs/scripting.md has no line {heading:?}"));
     let keys: BTreeSet<String> = after
         .lines()
         .skip_while(|line| !line.starts_with("|---"))
@@ -36,12 +36,12 @@ pub fn documented(heading: &str) -> BTreeSet<String> {
 
 /// The keys that the row of `verb` in the last table lists in its second column.
 pub fn documented_of(verb: &str) -> BTreeSet<String> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/json.md");
-    let page = fs::read_to_string(page).expect("docs/json.md can be read");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/scripting.md");
+    let page = fs::read_to_string(page).expect("docs/scripting.md can be read");
     let row = page
         .lines()
         .find(|line| line.starts_with(&format!("| `tine {verb}`")))
-        .unwrap_or_else(|| panic!("docs/json.md has no row for {verb}"));
+        .unwrap_or_else(|| panic!("docs/scripting.md has no row for {verb}"));
     let second = row.split('|').nth(2).expect("a second column");
     second
         .split('`')

@@ -8,26 +8,10 @@ use std::time::{Duration, SystemTime};
 
 use crate::support::repo::path_text;
 use crate::support::{
-    OutputExt, TestRepo, Tine, mounts_beneath, require_fuse, require_program, require_root, run_with_timeout,
-    run_with_timeout_of, skip, skip_optional, test_name, wait_until,
+    OutputExt, TestRepo, Tine, mounts_beneath, require_fuse, require_namespace, require_program,
+    require_root, run_with_timeout, run_with_timeout_of, skip, skip_optional, test_name, wait_until,
 };
 use crate::{failure_of, names_in, state};
-
-/// Returns from the test with a `SKIP` line where nothing, or no private mounts, can be mounted.
-macro_rules! require_namespace {
-    () => {
-        require_fuse!();
-        let tried = ["--mount", "--map-current-user"].iter().any(|option| {
-            let mut command = Command::new("unshare");
-            command.args(["--mount", option, "true"]);
-            command.output().is_ok_and(|output| output.status.success())
-        });
-        if !tried {
-            skip(test_name!(), "a mount namespace cannot be made");
-            return;
-        }
-    };
-}
 
 /// With the fork `demo`, and where that is mounted.
 fn demo(repo: &TestRepo) -> (Tine<'_>, PathBuf) {

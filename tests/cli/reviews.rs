@@ -167,6 +167,7 @@ fn a_merge_with_conflicts_is_kept_resolved_and_committed() {
     tine.ok(&["review", "show", "1"]);
 }
 
+/// Invariant 3.
 #[test]
 fn a_review_outlives_the_daemon_and_git_gc() {
     require_fuse!();

@@ -10,6 +10,7 @@ pub mod command;
 pub mod disk;
 pub mod fork;
 pub mod fuse;
+pub mod pages;
 pub mod process;
 pub mod random;
 pub mod repo;
@@ -92,6 +93,22 @@ macro_rules! require_fuse {
     };
 }
 
+/// As [`require_fuse`], and where no private mounts can be made.
+macro_rules! require_namespace {
+    () => {
+        $crate::support::require_fuse!();
+        let tried = ["--mount", "--map-current-user"].iter().any(|option| {
+            let mut command = std::process::Command::new("unshare");
+            command.args(["--mount", option, "true"]);
+            command.output().is_ok_and(|output| output.status.success())
+        });
+        if !tried {
+            $crate::support::skip($crate::support::test_name!(), "a mount namespace cannot be made");
+            return;
+        }
+    };
+}
+
 /// Returns from the test with a `SKIP` line where a program is missing; fails where `REQUIRE_FUSE=1`.
 macro_rules! require_program {
     ($program:expr) => {
@@ -119,4 +136,4 @@ macro_rules! require_root {
     };
 }
 
-pub(crate) use {require_fuse, require_program, require_root, test_name};
+pub(crate) use {require_fuse, require_namespace, require_program, require_root, test_name};

@@ -1,3 +1,5 @@
+mod docs;
+
 use super::super::usage;
 use super::*;
 use crate::daemon::ErrorCode;

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::staged;
 use crate::git::refs::{lock_of, remove_stale_lock};
 use crate::git::{GitError, LinkedWorktree, Repository};
 
@@ -62,14 +63,20 @@ impl UpdatedIndex {
     /// Puts the old index back. Where it could not be kept (a file system without hard links, or no index before), the
     /// new one stays.
     pub fn undo(self) {
-        if self.has_old
-            && let Err(error) = fs::rename(&self.lock.old_path, &self.lock.index_path)
-        {
-            log::warn!(
-                "{} could not be put back: {error}",
-                self.lock.index_path.display()
-            );
+        if let Err(error) = self.put_back() {
+            let path = &self.lock.index_path;
+            log::warn!("{} could not be put back: {error}", path.display());
         }
+    }
+
+    /// Does that, and holds the lock.
+    pub(super) fn put_back(&self) -> io::Result<()> {
+        if !self.has_old {
+            return Ok(());
+        }
+        // The index is the lock's other name no more then.
+        fs::hard_link(&self.lock.lock_path, &self.lock.mark_path)?;
+        fs::rename(&self.lock.old_path, &self.lock.index_path)
     }
 }
 
@@ -178,6 +185,7 @@ pub fn release_stale_lock(repository: &Repository, worktree: &LinkedWorktree) ->
         remove_stale_lock(&lock_path)?;
     }
     remove_if_there(&old_path(worktree))?;
+    staged::remove_left(worktree)?;
     remove_if_there(&mark_path)
 }
 
@@ -215,7 +223,7 @@ fn take(mark_path: &Path, lock_path: &Path) -> io::Result<File> {
     taken
 }
 
-fn remove_if_there(path: &Path) -> Result<(), GitError> {
+pub(super) fn remove_if_there(path: &Path) -> Result<(), GitError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(GitError::io("remove", path)(error)),
         _ => Ok(()),

@@ -1,5 +1,11 @@
 //! A worktree's index as a tree: what a commit of git's would be made of.
 
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::lock::remove_if_there;
+use crate::git::refs::lock_of;
 use crate::git::{GitError, LinkedWorktree, ObjectId, Repository, program};
 use crate::path::RepoPath;
 
@@ -12,11 +18,16 @@ pub enum IndexTree {
 }
 
 impl Repository {
-    /// Writes the worktree's index as a tree. What is only intended to be added is no part of it.
+    /// Writes the worktree's index as a tree. What is only intended to be added is no part of it. One caller at a time:
+    /// it holds the fork's turn.
     pub fn index_tree(&self, worktree: &LinkedWorktree) -> Result<IndexTree, GitError> {
+        let index = ReadIndex::of(worktree)?;
         let command = |args: &[&str]| {
             let mut command = program::command(self.common_dir());
-            command.arg("--git-dir").arg(worktree.git_dir()).args(args);
+            command.env("GIT_INDEX_FILE", index.path());
+            // Who asks for a tree of the index does not care for what differs from it.
+            command.args(["-c", "core.fsmonitor=false", "--git-dir"]);
+            command.arg(worktree.git_dir()).args(args);
             command
         };
         let mut write = command(&["write-tree"]);
@@ -40,4 +51,58 @@ impl Repository {
             false => Ok(IndexTree::Unmerged(paths)),
         }
     }
+}
+
+/// Another name of the index, for a git command that only reads and would lock it nevertheless: killed together with the
+/// daemon, it would leave its lock for good. Dropping it removes the name and all that git made beside it.
+struct ReadIndex<'a> {
+    worktree: &'a LinkedWorktree,
+    path: PathBuf,
+}
+
+impl ReadIndex<'_> {
+    /// A worktree without an index has none under the other name, either.
+    fn of(worktree: &LinkedWorktree) -> Result<ReadIndex<'_>, GitError> {
+        remove_left(worktree)?;
+        let read = ReadIndex {
+            worktree,
+            path: read_path(worktree),
+        };
+        let index_path = worktree.index_path();
+        let made = match fs::hard_link(&index_path, &read.path) {
+            Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported) => {
+                fs::copy(&index_path, &read.path).map(drop)
+            }
+            made => made,
+        };
+        match made {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(GitError::io("read", &index_path)(error))
+            }
+            _ => Ok(read),
+        }
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for ReadIndex<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = remove_left(self.worktree) {
+            log::warn!("{error}");
+        }
+    }
+}
+
+/// Removes what a process of tine's that died left of reading the index.
+pub(super) fn remove_left(worktree: &LinkedWorktree) -> Result<(), GitError> {
+    let path = read_path(worktree);
+    remove_if_there(&lock_of(&path))?;
+    remove_if_there(&path)
+}
+
+fn read_path(worktree: &LinkedWorktree) -> PathBuf {
+    worktree.git_dir().join("index.tine-read")
 }

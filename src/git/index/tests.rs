@@ -437,6 +437,21 @@ fn an_index_locked_by_git_is_left_alone() {
     assert_eq!(held, &lock);
     assert!(lock.exists());
     assert_eq!(fs::read(fork.worktree.index_path()).unwrap(), before);
+
+    // Who only reads it need not wait, and leaves nothing.
+    let entries = |dir: &Path| fs::read_dir(dir).unwrap().count();
+    let count = entries(fork.worktree.git_dir());
+    for name in ["index.tine-read", "index.tine-read.lock"] {
+        let left = fork.worktree.git_dir().join(name);
+        fs::write(left, "left by a process that died").unwrap();
+    }
+    let IndexTree::Whole(tree_id) = fork.repository.index_tree(&fork.worktree).unwrap() else {
+        panic!("nothing is in conflict");
+    };
+    assert_eq!(tree_id, fork.head_tree());
+    assert_eq!(entries(fork.worktree.git_dir()), count);
+    assert_eq!(fs::read(fork.worktree.index_path()).unwrap(), before);
+
     fs::remove_file(&lock).unwrap();
     update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[], None).unwrap();
 }
@@ -470,6 +485,14 @@ fn a_lock_that_a_killed_process_left_is_given_back_and_one_of_gits_is_not() {
     assert!(head_locks.iter().all(|lock| !lock.exists()));
     update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[], None).unwrap();
     fork.check_index(fork.head_tree());
+
+    // A move that failed puts the old index back, and is killed before it has given the lock back.
+    let updated = update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[], None).unwrap();
+    updated.put_back().unwrap();
+    std::mem::forget(updated);
+    assert!(lock_path.exists());
+    release_stale_lock(&fork.repository, &fork.worktree).unwrap();
+    update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[], None).unwrap();
 
     std::mem::forget(IndexLock::acquire(&fork.worktree).unwrap());
     fs::remove_file(&lock_path).unwrap();
