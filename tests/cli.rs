@@ -5,6 +5,8 @@ mod support;
 
 #[path = "cli/applying.rs"]
 mod applying;
+#[path = "cli/at_a_terminal.rs"]
+mod at_a_terminal;
 #[path = "cli/bad_input.rs"]
 mod bad_input;
 #[path = "cli/branches.rs"]
@@ -15,6 +17,8 @@ mod carry;
 mod cherry_picking;
 #[path = "cli/committing.rs"]
 mod committing;
+#[path = "cli/completing.rs"]
+mod completing;
 #[path = "cli/diff.rs"]
 mod diff;
 #[path = "cli/file_tools.rs"]
@@ -37,10 +41,14 @@ mod merge_contents;
 mod merge_targets;
 #[path = "cli/merging.rs"]
 mod merging;
+#[path = "cli/mistyping.rs"]
+mod mistyping;
 #[path = "cli/operations.rs"]
 mod operations;
 #[path = "cli/origin.rs"]
 mod origin;
+#[path = "cli/overview.rs"]
+mod overview;
 #[path = "cli/paths.rs"]
 mod paths;
 #[path = "cli/programs.rs"]
@@ -67,18 +75,21 @@ mod switching;
 mod updating;
 #[path = "cli/warm.rs"]
 mod warm;
+#[path = "cli/ways_back.rs"]
+mod ways_back;
 
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use support::{OutputExt, TestRepo, Tine, run_with_timeout, run_with_timeout_of};
+use support::{OutputExt, TestRepo, Tine, require_fuse, run_with_timeout, run_with_timeout_of};
 
 /// Every command, complete, that needs a repository.
-const VERBS: [&[&str]; 89] = [
+const VERBS: [&[&str]; 90] = [
     &["new", "x"],
     &["list"],
     &["path", "x"],
     &["path"],
+    &["path", "--main"],
     &["mount", "x"],
     &["unmount", "x"],
     &["delete", "x"],
@@ -369,7 +380,7 @@ fn a_wrong_command_line_is_told_in_the_form_that_was_asked_for() {
     );
     for args in [
         &["new", "--json"][..],
-        &["--json"],
+        &["branch", "--json"],
         &["nonsense", "--json"],
         &["list", "--json", "--wrong"],
     ] {
@@ -377,10 +388,10 @@ fn a_wrong_command_line_is_told_in_the_form_that_was_asked_for() {
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert_eq!(failure_of(&output, &format!("{args:?}"))["code"], "usage");
     }
-    let output = tine.run(&[]);
+    let output = tine.run(&["branch"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        output.error_text().contains("Usage: tine"),
+        output.error_text().contains("Usage: tine branch"),
         "{}",
         output.error_text()
     );
@@ -393,15 +404,17 @@ fn a_wrong_command_line_is_told_in_the_form_that_was_asked_for() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
-    let repo = TestRepo::unborn();
+    require_fuse!();
+    let repo = TestRepo::new();
     let tine = Tine::new(&repo);
+    tine.new_fork("demo");
     let mut child = tine
-        .command(&["completions", "bash"])
+        .command(&["cat", "demo", "data/large.bin"])
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    // The script is longer than a pipe holds, so that the write must fail.
+    // The file is longer than a pipe holds, so that the write must fail.
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{:?}", output.status);
@@ -426,14 +439,16 @@ fn a_full_disk_behind_standard_output_is_a_failure() {
 }
 
 #[test]
-fn completions_name_every_command_and_not_the_hidden_ones() {
+fn every_shell_gets_a_script_that_asks_the_program() {
     let repo = TestRepo::unborn();
     let tine = Tine::new(&repo);
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = tine.ok(&["completions", shell]);
-        for verb in ["new", "unmount", "doctor", "completions"] {
-            assert!(script.contains(verb), "{shell}: {verb}");
-        }
+        assert!(script.contains("TINE_COMPLETE"), "{shell}: {script}");
+        assert!(
+            !script.contains("/tine"),
+            "{shell}: it is found in PATH: {script}"
+        );
     }
     let script = tine.json(&["completions", "bash"]);
     assert_eq!(script["shell"], "bash");

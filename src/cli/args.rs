@@ -23,6 +23,7 @@ Example:
 
   tine exec demo --new -- make test       the same for one command
 
+`tine` alone shows the forks, what waits for you, and what to do next.
 Commands that take [NAME] mean the fork they run in where it is left out.";
 
 /// Give every coding agent its own copy-on-write workspace over a git repository
@@ -36,16 +37,15 @@ Commands that take [NAME] mean the fork they run in where it is left out.";
     after_long_help = MAIN_JOB,
     max_term_width = 100,
     disable_help_subcommand = false,
-    subcommand_required = true,
-    arg_required_else_help = true,
     subcommand_value_name = "COMMAND",
     infer_long_args = false
 )]
 pub struct Cli {
     #[command(flatten)]
     pub global: Global,
+    /// None: the forks at a glance.
     #[command(subcommand)]
-    pub verb: Verb,
+    pub verb: Option<Verb>,
 }
 
 // What every command takes. (A doc comment here would become the program's own help.)
@@ -62,6 +62,14 @@ pub struct Global {
     /// Colour the output [NO_COLOR is obeyed]
     #[arg(long, global = true, help_heading = "Global options", value_enum, value_name = "WHEN", default_value_t = Color::Auto)]
     pub color: Color,
+
+    /// Print neither notes nor progress; failures stay
+    #[arg(short, long, global = true, help_heading = "Global options")]
+    pub quiet: bool,
+
+    /// Do not show what is long through a pager
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub no_pager: bool,
 
     /// Log to standard error; twice for more
     #[arg(short, long, global = true, help_heading = "Global options", action = clap::ArgAction::Count)]
@@ -133,6 +141,7 @@ pub enum Verb {
     Stats(stats::Stats),
     Top(top::Top),
     Completions(completions::Completions),
+    ShellInit(completions::ShellInit),
     Man(man::Man),
     Uninstall(uninstall::Uninstall),
 }
@@ -158,12 +167,14 @@ pub fn command() -> clap::Command {
             .get_arguments()
             .any(|option| option.get_id() == argument.get_id())
     };
-    Cli::command().mut_subcommand("exec", |exec| {
+    let command = Cli::command().mut_subcommand("exec", |exec| {
         exec.mut_args(|argument| match is_of_new(&argument) {
             true => argument.requires("new"),
             false => argument,
         })
-    })
+    });
+    let help = groups::help_template(&command);
+    command.help_template(help)
 }
 
 /// Parses `words`, the program's name first.
@@ -176,6 +187,8 @@ pub fn parse(words: &[OsString], color: Color) -> Result<Cli, clap::Error> {
     let matches = command.try_get_matches_from_mut(words)?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
+
+mod groups;
 
 #[cfg(test)]
 mod tests;

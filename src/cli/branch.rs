@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::context::{Connection, Context, only};
 use super::inside::command_line;
-use super::output::{Cell, FailureBody, Output, Tone, counted, quoted, short_id, table};
+use super::output::{Cell, FailureBody, Output, Tone, counted, quoted, short_id};
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
 use crate::daemon::protocol::{
@@ -191,7 +191,7 @@ fn list(verb: &List, context: &Context) -> Result<Exit, Failure> {
         return Ok(SUCCESS);
     }
     if !branches.is_empty() {
-        output.text(&table(&rows(&branches, output)))?;
+        output.long(&output.table(&rows(&branches, output)))?;
     } else if damaged.is_empty() && !verb.all {
         output.note("no fork has a branch: `--all` lists all branches, `tine new NAME` makes a fork");
     }
@@ -221,7 +221,7 @@ fn rows(branches: &[BranchInfo], output: &Output) -> Vec<Vec<Cell>> {
         let holder = match (&branch.fork, &branch.checkout) {
             (Some(fork), _) => Cell::new(fork.as_str()).toned(output, Tone::Good),
             (None, Some(_)) if branch.is_main => Cell::new("(main checkout)"),
-            (None, Some(dir)) => Cell::new(dir.display().to_string()),
+            (None, Some(dir)) => Cell::new(dir.display().to_string()).ending(),
             (None, None) => Cell::new(""),
         };
         // A branch by its name, a commit by a part of it.
@@ -375,7 +375,7 @@ fn told(switched: &Switched) -> String {
         false => "",
     };
     format!(
-        "{fork} is on the {new}{branch} now, {} changed{merged}; what it was is the snapshot {snapshot}\n",
+        "{fork} is on the {new}{branch} now, {} changed{merged}; `tine undo {fork}` takes that back, what it was is the snapshot {snapshot}\n",
         counted(switched.changes.len(), "path"),
     )
 }

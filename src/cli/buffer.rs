@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::context::{Connection, Context, only};
-use super::output::{Cell, Output, Tone, counted, quoted, table};
+use super::output::{Cell, Output, Tone, counted, quoted};
 use super::{Exit, SUCCESS};
 use crate::daemon::protocol::{
     Answer, BufferAnswer, BufferInfo, BufferMerged, BufferRequest, BufferShown, Request,
@@ -139,7 +139,7 @@ fn list(context: &Context) -> Result<Exit, Failure> {
         return Ok(SUCCESS);
     }
     let rows: Vec<Vec<Cell>> = buffers.iter().map(|buffer| row(buffer, output)).collect();
-    output.text(&table(&rows))?;
+    output.text(&output.table(&rows))?;
     Ok(SUCCESS)
 }
 
@@ -217,7 +217,10 @@ fn merged_text(merged: &BufferMerged, output: &Output) -> String {
     if merged.conflicts.is_empty() {
         return match merged.patches.len() {
             0 => format!("{path}: the editor has it all\n"),
-            count => format!("{path}: merged, {} changed\n", counted(count, "place")),
+            count => format!(
+                "{path}: merged, {} changed; the editor's own undo takes that back\n",
+                counted(count, "place")
+            ),
         };
     }
     let count = counted(merged.conflicts.len(), "conflict");

@@ -43,7 +43,9 @@ pub fn run(check: &Check, context: &Context) -> Result<Exit, Failure> {
         depth: Depth::Bytes,
         repair: check.repair,
     };
+    let busy = context.output.busy("checking");
     let report = checked(context.repository()?, options)?;
+    drop(busy);
     let left = report
         .findings
         .iter()

@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use super::args::Global;
 use super::failures;
@@ -111,6 +112,7 @@ impl Context {
     /// Connects to the repository's daemon, which is started where none runs.
     pub fn connect(&self) -> Result<Connection, Failure> {
         let common_dir = self.repository()?.common_dir().to_owned();
+        let starting = self.output.busy("waiting for the daemon");
         let client = match self.at_origin() {
             None => Client::connect_or_start(&common_dir)?,
             Some(_) => Client::connect(&common_dir)?.ok_or_else(|| {
@@ -119,7 +121,11 @@ impl Context {
                     .hint("any tine command outside starts it; then run this one again")
             })?,
         };
-        Ok(Connection { client })
+        drop(starting);
+        Ok(Connection {
+            client,
+            output: Some(self.output),
+        })
     }
 
     /// Connects for a command that needs a fork to be there: where the repository has no store, nothing is started.
@@ -205,12 +211,22 @@ pub(crate) use only;
 /// A connection to the daemon, with the answers taken out of their wrapping.
 pub struct Connection {
     client: Client,
+    /// Where it is told what takes long; `None`: nowhere.
+    output: Option<Output>,
 }
 
 impl Connection {
     /// For verbs that must not start a daemon.
     pub fn over(client: Client) -> Connection {
-        Connection { client }
+        Connection { client, output: None }
+    }
+
+    /// Tells on `output` what takes long.
+    pub fn telling(self, output: Output) -> Connection {
+        Connection {
+            output: Some(output),
+            ..self
+        }
     }
 
     pub fn daemon(&mut self) -> Result<DaemonInfo, Failure> {
@@ -308,6 +324,52 @@ impl Connection {
         request: &Request,
         take: impl FnOnce(Answer) -> Option<T>,
     ) -> Result<T, Failure> {
-        take(self.client.call(request)?).ok_or_else(|| Failure::unexpected_answer(&format!("{request:?}")))
+        log::debug!("asks the daemon: {}", name_of(request));
+        log::trace!("{request:?}");
+        let asked = Instant::now();
+        let busy = self.output.and_then(|output| output.busy(doing(request)));
+        let answer = self.client.call(request);
+        drop(busy);
+        log::debug!("the daemon took {:?}", asked.elapsed());
+        let answer = answer?;
+        take(answer).ok_or_else(|| Failure::unexpected_answer(&format!("{request:?}")))
+    }
+}
+
+/// What is asked, without what is said of it: that may be long, or nobody else's business.
+fn name_of(request: &Request) -> String {
+    let told = format!("{request:?}");
+    let end = told.find(|c: char| !c.is_alphanumeric()).unwrap_or(told.len());
+    told.get(..end).unwrap_or_default().to_owned()
+}
+
+/// What the daemon does meanwhile, for who waits.
+fn doing(request: &Request) -> &'static str {
+    match request {
+        Request::New(_) => "making the fork",
+        Request::Mount { .. } => "mounting",
+        Request::Unmount { .. } => "unmounting",
+        Request::Delete { .. } => "deleting the fork",
+        Request::Snapshot { .. } => "taking the snapshot",
+        Request::Restore(_) => "restoring",
+        Request::Reset { .. } => "resetting",
+        Request::Revert(_) => "taking back",
+        Request::Collect => "freeing what nothing reaches",
+        Request::Check { .. } => "checking",
+        Request::Changes { .. } | Request::Diff { .. } => "comparing",
+        Request::Commit { .. } => "committing",
+        Request::State(_) => "making the state to send",
+        Request::Merge(_) => "merging",
+        Request::Sequence(_) => "putting commits on it",
+        Request::SwitchBranch(_) => "switching",
+        Request::RefreshReview { .. } => "planning again",
+        Request::CommitReview(_) => "merging what is resolved",
+        Request::Handoff(_) => "waiting for handoffs",
+        Request::Round(_) => "playing the round",
+        Request::Write(_) => "writing",
+        Request::Remove { .. } => "removing",
+        Request::TakeBack { .. } => "taking back",
+        Request::Tool(_) => "looking",
+        _ => "waiting for the daemon",
     }
 }

@@ -30,6 +30,7 @@ pub fn run(verb: &Delete, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to_fork(Some(&verb.name))?;
     let dir = context.repository()?.common_dir();
     let identity = identity::committer(dir, CallerConfig::of(dir).as_ref()).ok();
+    let branch = connection.show(&name)?.branch;
     context.step_out();
     let deleted = connection.delete(&Request::Delete {
         fork: name,
@@ -38,20 +39,23 @@ pub fn run(verb: &Delete, context: &Context) -> Result<Exit, Failure> {
     })?;
     match context.output.is_json() {
         true => context.output.json(&deleted)?,
-        false => context.output.text(&told(&deleted))?,
+        false => context.output.text(&told(&deleted, branch.as_deref()))?,
     }
     Ok(SUCCESS)
 }
 
-fn told(deleted: &Deleted) -> String {
+fn told(deleted: &Deleted, branch: Option<&str>) -> String {
     let fork = &deleted.fork;
+    let kept = match (&deleted.kept_as, branch) {
+        (Some(kept), _) => format!("; its changes are kept (`tine new NAME --from {kept}` brings them back)"),
+        (None, Some(branch)) if !deleted.branch_deleted => {
+            format!("; `tine new {fork} --branch {branch}` goes on with its branch")
+        }
+        (None, _) => String::new(),
+    };
     let branch = match deleted.branch_deleted {
         true => ", and its branch, which had no commit of its own",
         false => "",
-    };
-    let kept = match &deleted.kept_as {
-        Some(kept) => format!("; its changes are kept (`tine new NAME --from {kept}` brings them back)"),
-        None => String::new(),
     };
     format!("deleted {fork}{branch}{kept}\n")
 }

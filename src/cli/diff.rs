@@ -95,6 +95,7 @@ pub fn run(verb: &Diff, context: &Context) -> Result<Exit, Failure> {
         flags.extend(["--binary", "--full-index", "--no-ext-diff", "--no-textconv"]);
     }
     let mut git = git_diff(&difference, &place, &flags, &verb.paths);
+    context.output.page(&mut git);
     Err(GitError::GitMissing(git.exec()).into())
 }
 

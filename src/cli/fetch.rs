@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::context::Context;
-use super::output::{Cell, FailureBody, Output, Tone, human_age, now_secs, one_line, table};
+use super::output::{Cell, FailureBody, Output, Tone, human_age, now_secs, one_line};
 use super::{Exit, SUCCESS};
 use crate::change::state::{self, State};
 use crate::daemon::Failure;
@@ -109,7 +109,7 @@ pub fn run(verb: &Fetch, context: &Context) -> Result<Exit, Failure> {
                     _ => "any remote",
                 }
             )),
-            false => output.text(&table(&rows(&lines, verb.all, output)))?,
+            false => output.text(&output.table(&rows(&lines, verb.all, output)))?,
         }
         for failure in damaged.iter().chain(&failures) {
             output.trouble(failure);

@@ -14,9 +14,10 @@ pub use self::telling::told_line;
 use self::telling::{told_shown, told_table};
 use super::context::{Connection, Context, only};
 use super::inside::{sent_content, store_dir};
+use super::output::Output;
 use super::sequencing::{carry_out, request};
 use super::trees::Difference;
-use super::{Exit, SUCCESS, identity};
+use super::{Exit, SUCCESS, identity, pager};
 use crate::change::handoff::HandoffState;
 use crate::daemon::protocol::{
     Answer, CreateHandoff, HandoffAnswer, HandoffDeleted, HandoffInfo, HandoffRequest, HandoffShown,
@@ -104,7 +105,7 @@ fn list(verb: &List, context: &Context) -> Result<Exit, Failure> {
     for failure in &damaged {
         context.output.trouble(failure);
     }
-    context.output.text(&told_table(&handoffs, &context.output))?;
+    context.output.long(&told_table(&handoffs, &context.output))?;
     Ok(SUCCESS)
 }
 
@@ -117,9 +118,9 @@ fn show(verb: &Show, context: &Context) -> Result<Exit, Failure> {
     match mailbox {
         // It says where the mailbox is.
         _ if output.is_json() => output.json(&shown)?,
-        None => output.text(&told_shown(&shown, output))?,
+        None => output.long(&told_shown(&shown, output))?,
         Some(path) if verb.path => output.path(path)?,
-        Some(path) => print_file(path)?,
+        Some(path) => print_file(path, output)?,
     }
     Ok(SUCCESS)
 }
@@ -141,8 +142,11 @@ fn mailbox_of(handoff: &HandoffInfo) -> Result<&Path, Failure> {
 }
 
 /// Prints a file, however large it is.
-fn print_file(path: &Path) -> Result<(), Failure> {
+fn print_file(path: &Path, output: &Output) -> Result<(), Failure> {
     let mut file = std::fs::File::open(path).map_err(|error| Failure::io("open", path, &error))?;
+    if output.pages() && pager::show(&mut file) {
+        return Ok(());
+    }
     match io::copy(&mut file, &mut io::stdout().lock()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(Failure::new(ErrorCode::Io, "the mailbox could not be printed").cause(error.to_string()))

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::context::Context;
-use super::output::{Cell, FailureBody, Output, Tone, human_age, human_size, now_secs, short_id, table};
+use super::output::{Cell, FailureBody, Output, Tone, human_age, human_size, now_secs, short_id};
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
 use crate::daemon::protocol::ForkInfo;
@@ -42,7 +42,7 @@ pub fn run(_: &List, context: &Context) -> Result<Exit, Failure> {
         output.note("there are no forks yet: `tine new NAME` makes one");
     }
     if !forks.is_empty() {
-        output.text(&table(&rows(&forks, output)))?;
+        output.text(&output.table(&rows(&forks, output)))?;
     }
     for failure in &damaged {
         output.trouble(failure);
@@ -81,7 +81,7 @@ fn rows(forks: &[ForkInfo], output: &Output) -> Vec<Vec<Cell>> {
             state,
             Cell::new(human_size(fork.layer_bytes)).right(),
             Cell::new(human_age(fork.created_secs, now_secs)).right(),
-            Cell::new(fork.mount_dir.display().to_string()),
+            Cell::new(fork.mount_dir.display().to_string()).ending(),
         ];
         if carries {
             row.push(carried(fork, output));

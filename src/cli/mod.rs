@@ -6,6 +6,9 @@
 //! |---|---|
 //! | `args` | the whole command line as types |
 //! | `usage` | what clap refuses, turned into a [`Failure`](crate::daemon::Failure) with a hint that fits |
+//! | `completing`, `names` | what shells complete, and the names of what there is |
+//! | `suggest` | names like the one that was mistyped |
+//! | `table`, `terminal`, `pager`, `progress` | what is shown to who sits at a terminal |
 //! | `context` | where the command runs: directory, repository, connection, the fork it means |
 //! | `output` | standard output and standard error: text or JSON, colour, quoting |
 //! | `metrics` | what `stats` tells, as Prometheus reads it |
@@ -25,6 +28,7 @@ mod check;
 mod checks;
 mod cherry_pick;
 pub(crate) mod commit;
+mod completing;
 mod completions;
 pub(crate) mod content;
 pub(crate) mod context;
@@ -51,11 +55,15 @@ pub(crate) mod merge;
 mod metrics;
 mod mount;
 mod mv;
+mod names;
 pub(crate) mod new;
 mod op;
 mod origin;
 pub(crate) mod output;
+mod overview;
+mod pager;
 mod path;
+mod progress;
 mod push;
 mod reference;
 mod reset;
@@ -73,6 +81,9 @@ mod snapshots;
 mod stat;
 mod stats;
 mod status;
+mod suggest;
+mod table;
+mod terminal;
 mod tool;
 mod top;
 mod tree;
@@ -106,13 +117,14 @@ const SUCCESS: Exit = 0;
 /// Runs the program; the process's exit code.
 pub fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
-    if let Some(code) = fsmonitor::run(&words) {
+    if let Some(code) = fsmonitor::run(&words).or_else(completing::run) {
         return code;
     }
     // What is refused must already be told in the form that was asked for.
     let output = Output::new(usage::asks_for_json(&words), usage::color_of(&words));
     match args::parse(&words, output.color()) {
         Ok(cli) => {
+            let output = output.with(&cli.global);
             let outcome = run(&cli, output);
             match outcome {
                 Ok(exit) => ExitCode::from(exit),
@@ -138,7 +150,10 @@ pub fn main() -> ExitCode {
 fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
     start_log(cli);
     let context = Context::enter(&cli.global, output)?;
-    match &cli.verb {
+    let Some(verb) = &cli.verb else {
+        return overview::run(&context);
+    };
+    let outcome = match verb {
         Verb::New(verb) => new::run(verb, &context),
         Verb::List(verb) => list::run(verb, &context),
         Verb::Tree(verb) => tree::run(verb, &context),
@@ -189,14 +204,20 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Stats(verb) => stats::run(verb, &context),
         Verb::Top(verb) => top::run(verb, &context),
         Verb::Completions(verb) => completions::run(verb, &context),
+        Verb::ShellInit(verb) => completions::init(verb, &context),
         Verb::Man(verb) => man::run(verb, &context),
         Verb::Uninstall(verb) => uninstall::run(verb, &context),
-    }
+    };
+    outcome.map_err(|failure| {
+        let words = std::env::args_os().skip(1);
+        let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+        suggest::with_suggestion(failure, &words, context.cwd())
+    })
 }
 
 /// Starts the log on standard error: silent unless `-v` or `TINE_LOG` ask for it. A daemon starts its own.
 fn start_log(cli: &Cli) {
-    if cli.verb.is_daemon_run() {
+    if cli.verb.as_ref().is_some_and(Verb::is_daemon_run) {
         return;
     }
     let default = match cli.global.verbose {

@@ -52,7 +52,11 @@ pub fn run(verb: &Mv, context: &Context) -> Result<Exit, Failure> {
     match context.output.is_json() {
         true => context.output.json(&moved)?,
         false => {
-            let line = format!("moved {} to {}\n", shown(&moved.from), shown(&moved.to));
+            let back = match moved.replaced {
+                true => format!("; `tine undo {}` brings back what was there", moved.fork),
+                false => String::new(),
+            };
+            let line = format!("moved {} to {}{back}\n", shown(&moved.from), shown(&moved.to));
             context.output.text(&line)?;
         }
     }

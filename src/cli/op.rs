@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::context::{Context, only};
 use super::inside::Inside;
-use super::output::{Cell, Tone, human_age, table};
+use super::output::{Cell, Tone, human_age};
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
 use crate::daemon::protocol::{Answer, OperationLine, Request};
@@ -92,6 +92,6 @@ pub fn run(verb: &Op, context: &Context) -> Result<Exit, Failure> {
             ]
         })
         .collect();
-    output.text(&table(&rows))?;
+    output.long(&output.table(&rows))?;
     Ok(SUCCESS)
 }

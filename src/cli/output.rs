@@ -6,10 +6,14 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::process::Command;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::args::Global;
+pub use super::table::{Cell, table};
+use super::{pager, progress, terminal};
 use crate::attr::Timestamp;
 use crate::daemon::protocol::PointInfo;
 use crate::daemon::transfer::{Arrived, unread};
@@ -29,6 +33,10 @@ pub enum Color {
 pub struct Output {
     json: bool,
     color: Color,
+    /// Neither notes nor progress.
+    quiet: bool,
+    /// Nothing goes through a pager.
+    no_pager: bool,
 }
 
 /// What a piece of text means; decides its colour.
@@ -42,7 +50,7 @@ pub enum Tone {
 }
 
 impl Tone {
-    fn escape(self) -> &'static str {
+    pub fn escape(self) -> &'static str {
         match self {
             Tone::Good => "\x1b[32m",
             Tone::Bad => "\x1b[31m",
@@ -103,7 +111,21 @@ impl<'a> From<&'a Failure> for FailureBody<'a> {
 
 impl Output {
     pub fn new(json: bool, color: Color) -> Output {
-        Output { json, color }
+        Output {
+            json,
+            color,
+            quiet: false,
+            no_pager: false,
+        }
+    }
+
+    /// As the global flags say, which are known when all is parsed.
+    pub fn with(self, global: &Global) -> Output {
+        Output {
+            quiet: global.quiet,
+            no_pager: global.no_pager,
+            ..self
+        }
     }
 
     pub fn is_json(&self) -> bool {
@@ -123,9 +145,22 @@ impl Output {
         }
     }
 
+    /// Keeps a git command from its pager, where that was asked for.
+    pub fn page(&self, git: &mut Command) {
+        if self.no_pager {
+            // Unlike `--no-pager`, this may come after a subcommand.
+            git.env("GIT_PAGER", "cat");
+        }
+    }
+
     /// `text` in the colour of its tone, where standard output is coloured.
     pub fn paint(&self, tone: Tone, text: &str) -> String {
-        paint(self.colors(std::io::stdout().is_terminal()), tone, text)
+        paint(self.has_colors(), tone, text)
+    }
+
+    /// Whether standard output is coloured.
+    pub fn has_colors(&self) -> bool {
+        self.colors(std::io::stdout().is_terminal())
     }
 
     fn colors(&self, is_terminal: bool) -> bool {
@@ -175,6 +210,24 @@ impl Output {
         self.bytes(text.as_bytes())
     }
 
+    /// `rows` as a table that is no wider than the terminal.
+    pub fn table(&self, rows: &[Vec<Cell>]) -> String {
+        super::table::fitted(rows, terminal::columns())
+    }
+
+    /// Prints what may be long: where a terminal shows it through the pager that git would take.
+    pub fn long(&self, text: &str) -> Result<(), Failure> {
+        match self.pages() && pager::show(&mut text.as_bytes()) {
+            true => Ok(()),
+            false => self.text(text),
+        }
+    }
+
+    /// Whether what is long goes through a pager.
+    pub fn pages(&self) -> bool {
+        !self.no_pager && !self.json && std::io::stdout().is_terminal()
+    }
+
     /// Prints one JSON value on a line of its own.
     pub fn json<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
         self.bytes(&json_line(value)?)
@@ -195,16 +248,27 @@ impl Output {
 
     /// What passes on what another program says of its progress, where somebody watches.
     pub fn progress(&self) -> Option<impl FnMut(&[u8]) + use<>> {
-        let is_watched = !self.json && std::io::stderr().is_terminal();
-        is_watched.then_some(|said: &[u8]| {
+        self.is_watched().then_some(|said: &[u8]| {
             // Nobody may be listening any more: that is no reason to stop.
             let _ = std::io::stderr().write_all(said);
         })
     }
 
+    /// Whether somebody wants to see progress.
+    fn is_watched(&self) -> bool {
+        !self.json && !self.quiet && std::io::stderr().is_terminal()
+    }
+
+    /// Shows that `what` is going on until the value is dropped, if it takes long and somebody watches.
+    pub fn busy(&self, what: &'static str) -> Option<progress::Busy> {
+        self.is_watched().then(|| progress::Busy::with(what))
+    }
+
     /// Says something on standard error that is no answer and no failure.
     pub fn note(&self, text: &str) {
-        self.say(Tone::Careful, "note", text);
+        if !self.quiet {
+            self.say(Tone::Careful, "note", text);
+        }
     }
 
     /// Says what `word` was taken for, where it means something else, too.
@@ -220,7 +284,7 @@ impl Output {
 
     /// Says on standard error what is wrong with something that the command did not fail for, and what to do.
     pub fn trouble(&self, failure: &Failure) {
-        self.note(&failure.to_string());
+        self.say(Tone::Careful, "note", &failure.to_string());
         if let Some(hint) = &failure.hint {
             self.say(Tone::Good, "hint", hint);
         }
@@ -382,83 +446,6 @@ pub fn counted(count: usize, one: &str) -> String {
     }
 }
 
-/// Rows as a table of aligned columns, two spaces apart; the last column is not padded. `widths` are those of the bare
-/// text, so that colours do not shift the columns.
-pub fn table(rows: &[Vec<Cell>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns)
-        .map(|column| {
-            rows.iter()
-                .filter_map(|row| row.get(column))
-                .map(|cell| cell.text.chars().count())
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
-    let mut table = String::new();
-    for row in rows {
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let padding = " ".repeat(width.saturating_sub(cell.text.chars().count()));
-            let is_last = column + 1 == row.len();
-            match (cell.right, is_last) {
-                (true, _) => table.extend([padding.as_str(), cell.shown.as_str()]),
-                (false, true) => table.push_str(&cell.shown),
-                (false, false) => table.extend([cell.shown.as_str(), padding.as_str()]),
-            }
-            if !is_last {
-                table.push_str("  ");
-            }
-        }
-        table.push('\n');
-    }
-    table
-}
-
-/// A cell of a [`table`].
-pub struct Cell {
-    text: String,
-    shown: String,
-    right: bool,
-}
-
-impl Cell {
-    pub fn new(text: impl Into<String>) -> Cell {
-        let text = one_line(&text.into());
-        Cell {
-            shown: text.clone(),
-            text,
-            right: false,
-        }
-    }
-
-    /// Two spaces further to the right: of what belongs to a line above the table.
-    pub fn indented(text: &str) -> Cell {
-        Cell::marked("  ", text)
-    }
-
-    /// With a mark before it.
-    pub fn marked(mark: &str, text: &str) -> Cell {
-        let text = format!("{mark}{}", one_line(text));
-        Cell {
-            shown: text.clone(),
-            text,
-            right: false,
-        }
-    }
-
-    /// Painted in the colour of `tone`.
-    pub fn toned(mut self, output: &Output, tone: Tone) -> Cell {
-        self.shown = output.paint(tone, &self.text);
-        self
-    }
-
-    /// Set to the right of its column, as numbers are.
-    pub fn right(mut self) -> Cell {
-        self.right = true;
-        self
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -506,19 +493,5 @@ mod tests {
             .into();
         assert_eq!(ages, ["now", "1m", "16m", "1d", "11d"]);
         assert_eq!(human_age(i64::MIN, i64::MAX), format!("{}d", i64::MAX / 86_400));
-    }
-
-    #[test]
-    fn columns_are_aligned_whatever_their_colour() {
-        let colored = Output::new(false, Color::Always);
-        let rows = [
-            vec![
-                Cell::new("a").toned(&colored, Tone::Name),
-                Cell::new("9").right(),
-                Cell::new("x"),
-            ],
-            vec![Cell::new("long"), Cell::new("10").right(), Cell::new("y")],
-        ];
-        assert_eq!(table(&rows), "\x1b[1ma\x1b[0m      9  x\nlong  10  y\n");
     }
 }

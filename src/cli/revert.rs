@@ -105,7 +105,11 @@ fn told(reverted: &Reverted, output: &Output) -> String {
     let (count, point) = (reverted.changes.len(), &reverted.to.point);
     text.push_str(&match (count, reverted.dry_run) {
         (0, _) => format!("nothing to take back: it is as at {point}\n"),
-        (_, false) => format!("{} taken back to {point}\n", counted(count, "path")),
+        (_, false) => format!(
+            "{} taken back to {point}; `tine undo {}` takes that back\n",
+            counted(count, "path"),
+            reverted.fork
+        ),
         (_, true) => format!("{} would be taken back to {point}\n", counted(count, "path")),
     });
     text

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::context::{Connection, Context};
 use super::inside::command_line;
 use super::merge::{kind_in_words, tell_merge, with_contents};
-use super::output::{Cell, Output, Tone, counted, human_age, now_secs, one_line, quoted, short_id, table};
+use super::output::{Cell, Output, Tone, counted, human_age, now_secs, one_line, quoted, short_id};
 use super::trees::Difference;
 use super::{Exit, SUCCESS, identity, sequencing};
 use crate::change::review::{ResolvedHow, ReviewState};
@@ -105,7 +105,7 @@ pub struct Commit {
 
 /// Plan a review again, of both sides as they are now
 ///
-/// Resolutions stay where the conflict is still the same.
+/// Resolutions stay where the conflict is still the same. One that was aborted is taken up again.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Example:
@@ -118,7 +118,7 @@ pub struct Refresh {
 
 /// Let a review go
 ///
-/// Neither side was changed by it. `tine review show` still shows it.
+/// Neither side was changed by it. `tine review show` still shows it, `tine review refresh` takes it up again.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Example:
@@ -184,7 +184,7 @@ fn list(verb: &List, context: &Context, connection: &mut Connection) -> Result<E
             ]
         })
         .collect();
-    context.output.text(&table(&rows))?;
+    context.output.long(&context.output.table(&rows))?;
     Ok(SUCCESS)
 }
 
@@ -214,7 +214,7 @@ pub fn show(request: &Request, context: &Context, connection: &mut Connection) -
         true => context
             .output
             .json(&with_contents(context, &shown, &shown.info.record.conflicts)?)?,
-        false => context.output.text(&told(&shown, &context.output))?,
+        false => context.output.long(&told(&shown, &context.output))?,
     }
     Ok(SUCCESS)
 }
@@ -265,7 +265,7 @@ fn told(shown: &ReviewShown, output: &Output) -> String {
             ]
         })
         .collect();
-    text.push_str(&table(&rows));
+    text.push_str(&output.table(&rows));
     if let Some(verdict) = &record.verdict {
         let word = verdict.kind.in_words();
         let reasoning = one_line(verdict.reasoning.as_deref().unwrap_or_default());
@@ -274,10 +274,13 @@ fn told(shown: &ReviewShown, output: &Output) -> String {
     for amendment in &record.amendments {
         text.push_str(&format!("amended: {}\n", quoted(&amendment.path)));
     }
+    let id = record.id;
+    if record.state == ReviewState::Aborted {
+        text.push_str(&format!("`tine review refresh {id}` takes it up again\n"));
+    }
     if record.state != ReviewState::Open {
         return text;
     }
-    let id = record.id;
     for side in &shown.info.moved {
         let who = match side {
             MergeSide::Ours => &record.merge.into,

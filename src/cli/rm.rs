@@ -58,6 +58,10 @@ pub fn run(verb: &Rm, context: &Context) -> Result<Exit, Failure> {
         return Ok(SUCCESS);
     }
     let lines = removed.iter().map(|path| format!("removed {}\n", shown(path)));
-    context.output.text(&lines.collect::<String>())?;
+    let back = format!(
+        "`tine undo {fork}` brings {} back\n",
+        if removed.len() == 1 { "it" } else { "them" }
+    );
+    context.output.text(&lines.chain([back]).collect::<String>())?;
     Ok(SUCCESS)
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::context::Context;
-use super::output::{Cell, Output, Tone, human_age, now_secs, table};
+use super::output::{Cell, Output, Tone, human_age, now_secs};
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
 use crate::daemon::protocol::SnapshotInfo;
@@ -40,7 +40,7 @@ pub fn run(verb: &Snapshots, context: &Context) -> Result<Exit, Failure> {
             "{fork} has no snapshots: `tine snapshot {fork}` takes one"
         ));
     } else {
-        output.text(&table(&rows(&snapshots, output)))?;
+        output.long(&output.table(&rows(&snapshots, output)))?;
     }
     Ok(SUCCESS)
 }

@@ -64,6 +64,7 @@ pub fn become_git_diff(
     flags: &[&str],
 ) -> Result<Exit, Failure> {
     let mut git = program::command(context.repository()?.common_dir());
+    context.output.page(&mut git);
     git.arg(format!("--attr-source={new_tree}")).arg("diff");
     git.args(context.output.color_flag());
     git.args(flags).args([old_tree, new_tree]);

@@ -123,7 +123,10 @@ pub(super) const WRONG_FLAGS: &[(&str, &str, &str)] = &[
 
 /// Verbs that people try, and what says the same here.
 pub(super) const WRONG_VERBS: &[(&str, &str)] = &[
-    ("cd", "`cd \"$(tine path NAME)\"`, or `tine shell NAME`"),
+    (
+        "cd",
+        "`cd \"$(tine path NAME)\"`, `tcd NAME` once your shell runs `tine shell-init`, or `tine shell NAME`",
+    ),
     ("enter", "`tine shell NAME` opens a shell in the fork"),
     (
         "checkout",

@@ -53,6 +53,6 @@ pub fn run(verb: &Walk, context: &Context) -> Result<Exit, Failure> {
             ]
         })
         .collect();
-    output.text(&table(&rows))?;
+    output.long(&table(&rows))?;
     Ok(SUCCESS)
 }

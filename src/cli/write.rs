@@ -62,8 +62,11 @@ pub fn run(verb: &Write, context: &Context) -> Result<Exit, Failure> {
     match context.output.is_json() {
         true => context.output.json(&written)?,
         false => {
-            let done = if written.created { "made" } else { "wrote" };
-            let line = format!("{done} {} ({} bytes)\n", shown(&written.path), written.size);
+            let (done, back) = match written.created {
+                true => ("made", String::new()),
+                false => ("wrote", format!("; `tine undo {}` takes that back", written.fork)),
+            };
+            let line = format!("{done} {} ({} bytes){back}\n", shown(&written.path), written.size);
             context.output.text(&line)?;
         }
     }

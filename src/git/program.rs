@@ -193,6 +193,7 @@ pub fn finish_reading(command: &mut Command, input: Stdio) -> Result<Finished, G
 
 /// Starts `command`; tells a missing directory from a missing git.
 pub fn spawn(command: &mut Command) -> Result<Child, GitError> {
+    log::debug!("runs git {}", words(command));
     command.spawn().map_err(|source| match command.get_current_dir() {
         Some(dir) if source.kind() == ErrorKind::NotFound && !dir.is_dir() => GitError::Io {
             action: "enter",
@@ -203,12 +204,17 @@ pub fn spawn(command: &mut Command) -> Result<Child, GitError> {
     })
 }
 
+/// The command's arguments, as they are told.
+fn words(command: &Command) -> String {
+    let arguments: Vec<_> = command.get_args().map(|a| a.to_string_lossy()).collect();
+    arguments.join(" ")
+}
+
 /// The error of a command that ended with a failing status.
 pub fn failed(command: &Command, finished: &Finished) -> GitError {
-    let arguments: Vec<_> = command.get_args().map(|a| a.to_string_lossy()).collect();
     let stderr = String::from_utf8_lossy(&finished.stderr).trim().to_owned();
     GitError::GitFailed {
-        command: arguments.join(" "),
+        command: words(command),
         stderr: if stderr.is_empty() {
             finished.status.to_string()
         } else {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::support::{OutputExt, TestRepo, Tine, path_text, require_fuse};
 
 /// The keys that the table after `heading` in `docs/scripting.md` lists, those of a JSON value in its second column left out.
-fn documented(heading: &str) -> BTreeSet<String> {
+pub fn documented(heading: &str) -> BTreeSet<String> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/scripting.md");
     let page = fs::read_to_string(page).expect("docs/scripting.md can be read");
     let (_, after) = page

@@ -37,12 +37,12 @@ fn a_fork_that_is_not_mounted_is_looked_at_and_changed() {
     );
     assert_eq!(
         written(&tine, &["write", "demo", "run.sh"], b"#!/bin/sh\n"),
-        "wrote run.sh (10 bytes)"
+        "wrote run.sh (10 bytes); `tine undo demo` takes that back"
     );
     assert_eq!(tine.ok(&["mv", "demo", "src", "new"]), "moved src to new/src");
     assert_eq!(
         tine.ok(&["rm", "-r", "demo", "docs", "link"]),
-        "removed docs\nremoved link"
+        "removed docs\nremoved link\n`tine undo demo` brings them back"
     );
     assert_eq!(
         tine.ok(&["walk", "demo", "new"]),

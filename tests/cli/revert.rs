@@ -29,7 +29,7 @@ const EVERYTHING: &str = "A README.md\n\
                           D made/deep/x\n\
                           M run.sh\n\
                           D src/new.rs\n\
-                          6 paths taken back to pristine";
+                          6 paths taken back to pristine; `tine undo demo` takes that back";
 
 #[test]
 fn a_mount_sees_at_once_what_was_taken_back() {
@@ -50,7 +50,8 @@ fn a_mount_sees_at_once_what_was_taken_back() {
         "find . -exec stat {} + > /dev/null; cat docs/guide.md link > /dev/null; ! stat README.md",
     );
     let dry = tine.ok(&["revert", "demo", ".", "--dry-run"]);
-    assert_eq!(dry, EVERYTHING.replace("taken", "would be taken"));
+    let would = EVERYTHING.replace("taken back to", "would be taken back to");
+    assert_eq!(dry, would.replace("; `tine undo demo` takes that back", ""));
     assert_eq!(tine.ok(&["revert", "demo", "."]), EVERYTHING);
     assert_eq!(std::fs::read(dir.join("docs/guide.md")).unwrap(), guide);
     assert!(std::fs::symlink_metadata(dir.join("link")).unwrap().is_symlink());
@@ -97,7 +98,7 @@ fn a_fork_that_is_not_mounted_goes_back_to_any_point() {
     tine.ok(&["write", "other", "README.md", "-F", "../theirs"]);
     assert_eq!(
         tine.ok(&["revert", "demo", "docs", "run.sh", "--to", "HEAD"]),
-        "M docs/guide.md\nM run.sh\n2 paths taken back to rev:HEAD"
+        "M docs/guide.md\nM run.sh\n2 paths taken back to rev:HEAD; `tine undo demo` takes that back"
     );
     assert_eq!(tine.ok(&["cat", "demo", "docs/guide.md"]), "one");
     let reverted = tine.json(&["revert", "demo", "README.md", "--to", "fork:other"]);
@@ -134,7 +135,10 @@ fn a_removed_directory_comes_back_with_hundreds_of_files() {
         "cat many/*/* | sort > ../before; find many | sort >> ../before; rm -r many; echo file > many; ls -l",
     );
     let told = tine.ok(&["revert", "demo", "many"]);
-    assert!(told.ends_with("401 paths taken back to pristine"), "{told}");
+    assert!(
+        told.ends_with("401 paths taken back to pristine; `tine undo demo` takes that back"),
+        "{told}"
+    );
     repo.sh_in(&dir, "(cat many/*/* | sort; find many | sort) | cmp - ../before");
     assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
 }
@@ -154,16 +158,19 @@ fn paths_are_named_from_the_root_or_in_the_mount() {
     let readme = dir.join("README.md");
     assert_eq!(
         tine.ok(&["revert", "demo", path_text(&readme)]),
-        "M README.md\n1 path taken back to pristine"
+        "M README.md\n1 path taken back to pristine; `tine undo demo` takes that back"
     );
     let mut command = tine.command(&["revert", "demo"]);
     command.arg(&odd);
     let output = crate::support::run_with_timeout(&mut command).expect_success("revert");
-    assert_eq!(output.text(), "D \"not\\377utf8\"\n1 path taken back to pristine");
+    assert_eq!(
+        output.text(),
+        "D \"not\\377utf8\"\n1 path taken back to pristine; `tine undo demo` takes that back"
+    );
     change();
     assert_eq!(
         tine.ok(&["revert", "demo", "./README.md", "README.md/", "."]),
-        "M README.md\nD \"not\\377utf8\"\n2 paths taken back to pristine"
+        "M README.md\nD \"not\\377utf8\"\n2 paths taken back to pristine; `tine undo demo` takes that back"
     );
 }
 
@@ -212,7 +219,7 @@ fn paths_go_back_to_a_snapshot_and_the_rest_goes_on() {
     );
     assert_eq!(
         tine.ok(&["revert", "demo", "src", "made", "--to", "then"]),
-        "A made/deep/x\nM src/new.rs\n2 paths taken back to snapshot:then"
+        "A made/deep/x\nM src/new.rs\n2 paths taken back to snapshot:then; `tine undo demo` takes that back"
     );
     let read = |path: &str| std::fs::read_to_string(dir.join(path)).unwrap();
     assert_eq!(

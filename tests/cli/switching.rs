@@ -132,7 +132,7 @@ fn a_switch_in_a_mount_is_live_and_leaves_other_files_alone() {
     let changed = stat("README.md");
     assert_eq!(
         tine.ok(&["branch", "switch", "demo", "topic"]),
-        "demo is on the branch topic now, 11 paths changed; what it was is the snapshot before-switch-1"
+        "demo is on the branch topic now, 11 paths changed; `tine undo demo` takes that back, what it was is the snapshot before-switch-1"
     );
     assert_eq!(["src/main.rs", "data/large.bin"].map(stat).to_vec(), before);
     assert_ne!(stat("README.md"), changed);

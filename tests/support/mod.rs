@@ -14,6 +14,7 @@ pub mod pages;
 pub mod process;
 pub mod random;
 pub mod repo;
+pub mod terminal;
 pub mod tine;
 
 pub use agreement::assert_agreement;
@@ -22,6 +23,7 @@ pub use fork::{TestFork, open_store};
 pub use fuse::{force_unmount_beneath, fuse_missing, mounts_beneath, transport};
 pub use random::{Random, SayWhich};
 pub use repo::{TestRepo, path_text};
+pub use terminal::{Terminal, shown_on_terminal};
 pub use tine::Tine;
 
 use std::io::Write;

@@ -57,6 +57,25 @@ pub fn find(program: &Path, name: &str, value: &OsStr) -> Vec<u32> {
         .collect()
 }
 
+/// A process that does nothing until this is dropped.
+pub struct Stopped(rustix::process::Pid);
+
+impl Stopped {
+    pub fn new(pid: u32) -> Stopped {
+        let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+        let pid = pid.expect("it is a process");
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it is ours");
+        Stopped(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // It may have been killed meanwhile.
+        let _ = rustix::process::kill_process(self.0, rustix::process::Signal::CONT);
+    }
+}
+
 /// Threads of another process that are kept from running, as a debugger would. They are let go when this is dropped, in
 /// the thread that made it.
 pub struct Halted(Vec<libc::pid_t>);

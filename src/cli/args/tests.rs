@@ -37,6 +37,25 @@ fn walk(command: &clap::Command, name: &str, check: &mut dyn FnMut(&clap::Comman
 }
 
 #[test]
+fn every_command_stands_in_one_group_of_the_help() {
+    let grouped = groups::GROUPS.iter().flat_map(|(_, names)| names.iter().copied());
+    let mut grouped: Vec<&str> = grouped.filter(|name| *name != "help").collect();
+    grouped.sort_unstable();
+    let command = command();
+    let mut known: Vec<&str> = command
+        .get_subcommands()
+        .filter(|verb| !verb.is_hide_set())
+        .map(clap::Command::get_name)
+        .collect();
+    known.sort_unstable();
+    assert_eq!(grouped, known);
+    let help = command.clone().render_help().to_string();
+    for line in help.lines().filter(|line| line.starts_with("  ")) {
+        assert!(line.len() <= 100, "{line}");
+    }
+}
+
+#[test]
 fn clap_finds_no_fault_with_the_definitions() {
     command().debug_assert();
 }
@@ -119,8 +138,9 @@ fn every_command_takes_the_global_flags_after_its_name() {
         "log",
         "commit -m x",
     ] {
-        let cli = parsed(&format!("{line} --json -C /tmp --color=never -vv"));
+        let cli = parsed(&format!("{line} --json -C /tmp --color=never -vv -q --no-pager"));
         assert!(cli.global.json, "{line}");
+        assert!(cli.global.quiet && cli.global.no_pager, "{line}");
         assert_eq!(cli.global.dirs, [PathBuf::from("/tmp")], "{line}");
         assert_eq!(cli.global.verbose, 2, "{line}");
     }
@@ -130,7 +150,7 @@ fn every_command_takes_the_global_flags_after_its_name() {
 fn what_follows_the_dashes_belongs_to_the_command() {
     let cli = parsed("exec demo --new -- ls --json -C x --help");
     assert!(!cli.global.json);
-    let Verb::Exec(exec) = cli.verb else {
+    let Some(Verb::Exec(exec)) = cli.verb else {
         panic!("no exec")
     };
     assert_eq!(exec.command, ["ls", "--json", "-C", "x", "--help"]);
@@ -141,10 +161,17 @@ fn what_follows_the_dashes_belongs_to_the_command() {
 }
 
 #[test]
+fn without_a_command_there_is_an_overview() {
+    assert!(parsed("").verb.is_none());
+    let cli = parsed("--json -C /tmp");
+    assert!(cli.verb.is_none() && cli.global.json);
+}
+
+#[test]
 fn names_of_other_tools_verbs_work() {
-    assert!(matches!(parsed("remove x").verb, Verb::Delete(_)));
-    assert!(matches!(parsed("create x").verb, Verb::New(_)));
-    assert!(matches!(parsed("umount x").verb, Verb::Unmount(_)));
+    assert!(matches!(parsed("remove x").verb, Some(Verb::Delete(_))));
+    assert!(matches!(parsed("create x").verb, Some(Verb::New(_))));
+    assert!(matches!(parsed("umount x").verb, Some(Verb::Unmount(_))));
 }
 
 #[test]
@@ -275,7 +302,7 @@ fn every_wrong_flag_of_the_list_is_one_that_clap_refuses() {
 #[test]
 fn flags_of_new_need_new_on_exec() {
     let cli = parsed("exec x --new --from HEAD~1 -b work -- true");
-    let Verb::Exec(exec) = cli.verb else {
+    let Some(Verb::Exec(exec)) = cli.verb else {
         panic!("no exec")
     };
     assert_eq!(exec.options.from.as_deref(), Some("HEAD~1"));

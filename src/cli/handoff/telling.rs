@@ -1,9 +1,7 @@
 //! Handoffs in words.
 
 use crate::change::handoff::{HandoffRecord, HandoffState};
-use crate::cli::output::{
-    Cell, Output, Tone, counted, human_age, human_size, now_secs, one_line, short_id, table,
-};
+use crate::cli::output::{Cell, Output, Tone, counted, human_age, human_size, now_secs, one_line, short_id};
 use crate::daemon::protocol::{HandoffInfo, HandoffShown};
 
 /// Handoffs as a table.
@@ -20,7 +18,7 @@ pub fn told_table(handoffs: &[HandoffInfo], output: &Output) -> String {
             ]
         })
         .collect();
-    table(&rows)
+    output.table(&rows)
 }
 
 /// A handoff in a line.
@@ -66,7 +64,7 @@ pub fn told_shown(shown: &HandoffShown, output: &Output) -> String {
             ]
         })
         .collect();
-    text.push_str(&table(&rows));
+    text.push_str(&output.table(&rows));
     text
 }
 

@@ -1,7 +1,7 @@
 //! Rounds in words.
 
 use crate::change::round::SeatState;
-use crate::cli::output::{Cell, Output, Tone, counted, one_line, quoted, short_id, table};
+use crate::cli::output::{Cell, Output, Tone, counted, one_line, quoted, short_id};
 use crate::daemon::protocol::{
     AttemptCounted, ReaderShown, RoundCompared, RoundFinished, RoundsCleaned, SeatShown, SessionShown,
     WorkShown,
@@ -24,7 +24,7 @@ pub fn told_session(shown: &SessionShown, output: &Output) -> String {
     if let Some(seat) = &shown.presenter {
         rows.push(row("(presenter)", seat, None, output));
     }
-    text.push_str(&table(&rows));
+    text.push_str(&output.table(&rows));
     for archive in &shown.archives {
         text.push_str(&format!(
             "scratch of {} in round {}: {}\n",
@@ -108,7 +108,7 @@ pub fn told_reader(shown: &ReaderShown, output: &Output) -> String {
             Cell::new(archive.unwrap_or_default()),
         ]);
     }
-    text.push_str(&table(&rows));
+    text.push_str(&output.table(&rows));
     text
 }
 
@@ -216,7 +216,7 @@ pub fn told_comparison(compared: &RoundCompared, output: &Output) -> String {
             Cell::new(work.deletions.to_string()).right(),
         ]);
     }
-    let mut text = table(&rows);
+    let mut text = output.table(&rows);
     if compared.pairs.is_empty() {
         return text;
     }
@@ -233,7 +233,7 @@ pub fn told_comparison(compared: &RoundCompared, output: &Output) -> String {
         ]);
     }
     text.push('\n');
-    text.push_str(&table(&rows));
+    text.push_str(&output.table(&rows));
     text
 }
 
@@ -250,7 +250,9 @@ pub fn told_cleaned(cleaned: &RoundsCleaned) -> String {
         let name = seat.branch.clone().unwrap_or_else(|| seat.fork.to_string());
         text.push_str(&format!("removed {name} of {}", seat.agent));
         if let (Some(commit), true) = (&seat.commit, seat.unmerged) {
-            text.push_str(&format!(", which was at {commit} and merged nowhere"));
+            text.push_str(&format!(
+                ", which was at {commit} and merged nowhere (`git branch NAME {commit}` brings it back until git lets go of it)"
+            ));
         }
         text.push('\n');
     }

@@ -142,11 +142,15 @@ pub fn judge(daemon: &Arc<Daemon>, by: By<'_>, request: &JudgeRequest) -> Respon
     shown(daemon, by, record)
 }
 
-/// Plans the merge again, of the sides as they are now.
+/// Plans the merge again, of the sides as they are now. One that was aborted is open again then.
 pub fn refresh(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Response {
     let repository = daemon.repository_now()?;
     let _turn = daemon.reviews.lock();
-    let mut record = open_review(daemon, review)?;
+    let mut record = ReviewRecord::load(&daemon.store, review)?;
+    match record.state {
+        ReviewState::Aborted => record.state = ReviewState::Open,
+        _ => record = open_review(daemon, review)?,
+    }
     if record.work.is_some() {
         sequencing::refresh(daemon, by, &mut record)?;
         record.save(&daemon.store, &repository)?;

@@ -27,6 +27,7 @@ mod collect;
 mod create;
 mod documents;
 mod files;
+mod glance;
 mod memo;
 mod merge;
 mod recover;
@@ -432,19 +433,6 @@ impl Store {
             }
         }
         (records, errors)
-    }
-
-    /// Where the forks of the store in `store_dir` are, or would be, mounted, without opening it: for when the process
-    /// that has it open does not answer. Damaged records say nothing.
-    pub fn recorded_mount_dirs(store_dir: &Path) -> Vec<PathBuf> {
-        let places = Places {
-            root: store_dir.to_owned(),
-        };
-        let dirs = files::list(&places.forks()).unwrap_or_default();
-        dirs.iter()
-            .filter_map(|dir| ForkName::parse(dir.file_name()?.to_str()?).ok())
-            .filter_map(|name| Some(places.read_record(&name).ok()?.mount_dir))
-            .collect()
     }
 
     /// The record of the fork `name`.

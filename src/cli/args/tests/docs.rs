@@ -99,7 +99,9 @@ fn every_command_and_option_that_a_page_names_is_there() {
     let mut pages = vec![root.join("README.md")];
     for entry in fs::read_dir(root.join("docs")).expect("docs can be read") {
         let path = entry.expect("docs can be read").path();
-        if path.extension().is_some_and(|extension| extension == "md") {
+        let is_page = path.extension().is_some_and(|extension| extension == "md");
+        // The examples on this one are those of the help, which are looked at where the help is.
+        if is_page && !path.ends_with("reference.md") {
             pages.push(path);
         }
     }

@@ -1,0 +1,98 @@
+//! What there is that a command line may name: for completions, and for who mistyped a name. It is read from the store and the
+//! repository without a daemon, which may not run, or be busy; what cannot be read is not there.
+
+use std::path::{Path, PathBuf};
+
+use crate::change::handoff::HandoffRecord;
+use crate::change::review::ReviewRecord;
+use crate::change::round::RoundRecord;
+use crate::git::{BranchTip, Repository};
+use crate::workspace::store::Shelf;
+use crate::workspace::{ForkName, ForkRecord, SnapshotRecord, Store};
+
+/// The names of one repository.
+pub struct Names {
+    repository: Repository,
+    store_dir: PathBuf,
+}
+
+impl Names {
+    /// Those of the repository around `dir`; `None` where there is none.
+    pub fn around(dir: &Path) -> Option<Names> {
+        Repository::discover(dir)
+            .ok()
+            .map(|repository| Names::of(&repository))
+    }
+
+    pub fn of(repository: &Repository) -> Names {
+        Names {
+            store_dir: Store::dir_of(repository),
+            repository: repository.clone(),
+        }
+    }
+
+    /// The store's directory, if it is there and nobody else's.
+    fn store(&self) -> Option<&Path> {
+        let is_there = Store::exists_at(&self.store_dir).unwrap_or(false);
+        is_there.then_some(self.store_dir.as_path())
+    }
+
+    pub fn forks(&self) -> Vec<ForkRecord> {
+        self.store().map(Store::recorded_forks).unwrap_or_default()
+    }
+
+    /// The fork in whose mount `dir` is.
+    pub fn fork_at(&self, dir: &Path) -> Option<ForkRecord> {
+        let forks = self.forks().into_iter();
+        forks
+            .filter(|fork| dir.starts_with(&fork.mount_dir))
+            .max_by_key(|fork| fork.mount_dir.as_os_str().len())
+    }
+
+    /// The snapshots of a fork, the oldest first.
+    pub fn snapshots(&self, fork: &ForkName) -> Vec<SnapshotRecord> {
+        let store = self.store();
+        store
+            .map(|dir| Store::recorded_snapshots(dir, fork))
+            .unwrap_or_default()
+    }
+
+    pub fn reviews(&self) -> Vec<ReviewRecord> {
+        let store = self.store();
+        store
+            .map(|dir| Store::recorded_documents(dir, Shelf::Reviews))
+            .unwrap_or_default()
+    }
+
+    pub fn handoffs(&self) -> Vec<HandoffRecord> {
+        let store = self.store();
+        store
+            .map(|dir| Store::recorded_documents(dir, Shelf::Handoffs))
+            .unwrap_or_default()
+    }
+
+    pub fn sessions(&self) -> Vec<RoundRecord> {
+        let store = self.store();
+        store
+            .map(|dir| Store::recorded_documents(dir, Shelf::Rounds))
+            .unwrap_or_default()
+    }
+
+    pub fn branches(&self) -> Vec<BranchTip> {
+        self.repository.branch_tips(None).unwrap_or_default()
+    }
+
+    pub fn remotes(&self) -> Vec<String> {
+        self.repository.remotes().unwrap_or_default()
+    }
+
+    /// The forks that remotes had when they were last asked: remote and name.
+    pub fn remote_forks(&self) -> Vec<(String, String)> {
+        let mut forks = Vec::new();
+        for remote in self.remotes() {
+            let tracked = self.repository.all_tracked(&remote).unwrap_or_default();
+            forks.extend(tracked.into_iter().map(|(name, _)| (remote.clone(), name)));
+        }
+        forks
+    }
+}

@@ -1,0 +1,364 @@
+//! `tine` alone: the forks at a glance, what waits for somebody, and what to do next.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::context::{Connection, Context, only};
+use super::output::{Cell, FailureBody, Output, Tone, counted, table};
+use super::{Exit, SUCCESS};
+use crate::change::handoff::HandoffState;
+use crate::daemon::protocol::{
+    Answer, ForkInfo, HandoffAnswer, HandoffInfo, HandoffRequest, Request, ReviewInfo,
+};
+use crate::daemon::{ErrorCode, Failure};
+use crate::path::text::host_path;
+use crate::workspace::ForkName;
+
+/// Forks are asked what is uncommitted in them as long as all their layers together are no larger: it may have to be read.
+const LITTLE_BYTES: u64 = 32 << 20;
+
+/// The most commands that are suggested.
+const SUGGESTED: usize = 4;
+
+#[derive(Serialize)]
+struct Overview<'a> {
+    forks: Vec<ForkLine>,
+    reviews: Vec<ReviewLine>,
+    handoffs: Vec<HandoffLine>,
+    next: Vec<Suggestion>,
+    damaged: Vec<FailureBody<'a>>,
+}
+
+#[derive(Serialize)]
+struct ForkLine {
+    name: ForkName,
+    branch: Option<String>,
+    mounted: bool,
+    #[serde(with = "host_path")]
+    mount_dir: PathBuf,
+    /// How many paths; `None` where it would take long to say.
+    uncommitted: Option<usize>,
+    /// Whether the command runs in it.
+    here: bool,
+}
+
+/// An open review.
+#[derive(Serialize)]
+struct ReviewLine {
+    id: u64,
+    source: String,
+    into: String,
+    conflicts: usize,
+    open: usize,
+}
+
+/// A handoff that waits to be applied.
+#[derive(Serialize)]
+struct HandoffLine {
+    id: u64,
+    fork: Option<ForkName>,
+    to: Option<String>,
+    commits: u64,
+}
+
+/// A command that fits how things stand.
+#[derive(Serialize)]
+struct Suggestion {
+    command: String,
+    about: &'static str,
+}
+
+pub fn run(context: &Context) -> Result<Exit, Failure> {
+    let connection = context.connect_to_forks().map_err(welcomed)?;
+    let (mut forks, mut reviews, mut handoffs, mut damaged) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    if let Some(mut connection) = connection {
+        let (infos, broken) = connection.forks()?;
+        forks = fork_lines(context, &mut connection, infos);
+        damaged.extend(broken);
+        let (open, broken) = connection.ask(
+            &Request::Reviews { all: false },
+            only!(Answer::Reviews { reviews, damaged } => (reviews, damaged)),
+        )?;
+        reviews = open.into_iter().map(ReviewLine::from).collect();
+        damaged.extend(broken);
+        let (waiting, broken) = handoffs_of(&mut connection)?;
+        handoffs = waiting
+            .into_iter()
+            .filter(|handoff| handoff.record.state == HandoffState::Ready)
+            .map(HandoffLine::from)
+            .collect();
+        damaged.extend(broken);
+    }
+    let overview = Overview {
+        next: next(&forks, &reviews, &handoffs),
+        forks,
+        reviews,
+        handoffs,
+        damaged: damaged.iter().map(FailureBody::from).collect(),
+    };
+    let output = &context.output;
+    if output.is_json() {
+        output.json(&overview)?;
+        return Ok(SUCCESS);
+    }
+    output.text(&told(&overview, output))?;
+    for failure in &damaged {
+        output.trouble(failure);
+    }
+    Ok(SUCCESS)
+}
+
+/// Who calls the program for the first time may be anywhere.
+fn welcomed(failure: Failure) -> Failure {
+    match failure.code {
+        ErrorCode::NotARepository => failure.hint(
+            "tine gives every coding agent a workspace of its own over a git repository: go into one (or name it with `-C DIR`) and run `tine new NAME`; `tine --help` lists the commands",
+        ),
+        _ => failure,
+    }
+}
+
+fn fork_lines(context: &Context, connection: &mut Connection, infos: Vec<ForkInfo>) -> Vec<ForkLine> {
+    let here = infos
+        .iter()
+        .filter(|fork| fork.mounted && context.is_beneath(&fork.mount_dir))
+        .max_by_key(|fork| fork.mount_dir.as_os_str().len())
+        .map(|fork| fork.name.clone());
+    let all_bytes: u64 = infos.iter().map(|fork| fork.layer_bytes).sum();
+    let mut lines = Vec::new();
+    for fork in infos {
+        // What is in its way `tine status` tells.
+        let changes = (all_bytes <= LITTLE_BYTES).then(|| connection.changes(&fork.name, false));
+        lines.push(ForkLine {
+            uncommitted: changes.and_then(Result::ok).map(|changes| changes.changes.len()),
+            here: here.as_ref() == Some(&fork.name),
+            name: fork.name,
+            branch: fork.branch,
+            mounted: fork.mounted,
+            mount_dir: fork.mount_dir,
+        });
+    }
+    lines
+}
+
+fn handoffs_of(connection: &mut Connection) -> Result<(Vec<HandoffInfo>, Vec<Failure>), Failure> {
+    let request = Request::Handoff(Box::new(HandoffRequest::List { all: false }));
+    connection.ask(&request, |answer| match answer {
+        Answer::Handoff(answer) => match *answer {
+            HandoffAnswer::Many { handoffs, damaged } => Some((handoffs, damaged)),
+            _ => None,
+        },
+        _ => None,
+    })
+}
+
+impl From<ReviewInfo> for ReviewLine {
+    fn from(review: ReviewInfo) -> ReviewLine {
+        ReviewLine {
+            id: review.record.id,
+            conflicts: review.record.conflicts.len(),
+            source: review.record.merge.source,
+            into: review.record.merge.into,
+            open: review.open,
+        }
+    }
+}
+
+impl From<HandoffInfo> for HandoffLine {
+    fn from(handoff: HandoffInfo) -> HandoffLine {
+        HandoffLine {
+            id: handoff.record.id,
+            fork: handoff.record.fork,
+            to: handoff.record.to,
+            commits: handoff.record.commits,
+        }
+    }
+}
+
+/// Two to four commands that fit.
+fn next(forks: &[ForkLine], reviews: &[ReviewLine], handoffs: &[HandoffLine]) -> Vec<Suggestion> {
+    let mut next = Vec::new();
+    let mut suggest = |command: String, about| next.push(Suggestion { command, about });
+    if let Some(review) = reviews.first() {
+        match review.open {
+            0 => suggest(
+                format!("tine review commit {}", review.id),
+                "merge what is resolved",
+            ),
+            _ => suggest(format!("tine review show {}", review.id), "see its conflicts"),
+        }
+    }
+    if let Some(handoff) = handoffs.first() {
+        suggest(
+            format!("tine handoff show {}", handoff.id),
+            "see what is handed over",
+        );
+    }
+    let is_changed = |fork: &&ForkLine| fork.uncommitted.is_some_and(|paths| paths > 0);
+    // What one stands in comes first.
+    let mut by_place: Vec<&ForkLine> = forks.iter().collect();
+    by_place.sort_by_key(|fork| !fork.here);
+    if let Some(fork) = by_place.iter().copied().find(is_changed) {
+        suggest(format!("tine diff {}", fork.name), "see what changed");
+        suggest(format!("tine commit {} -m MSG", fork.name), "commit it");
+    }
+    match by_place.iter().find(|fork| !fork.here) {
+        Some(fork) if fork.mounted => suggest(format!("tine shell {}", fork.name), "work in it"),
+        Some(fork) => suggest(format!("tine mount {}", fork.name), "mount it"),
+        None => {}
+    }
+    suggest("tine new NAME".to_owned(), "make a fork of HEAD, and mount it");
+    if next.len() == 1 {
+        next.push(Suggestion {
+            command: "tine --help".to_owned(),
+            about: "see all commands",
+        });
+    }
+    next.truncate(SUGGESTED);
+    next
+}
+
+fn told(overview: &Overview, output: &Output) -> String {
+    let mut text = match overview.forks.is_empty() {
+        true => "there are no forks yet\n".to_owned(),
+        false => output.table(&fork_rows(&overview.forks, output)),
+    };
+    let waiting = overview.reviews.iter().map(|review| {
+        let stands = match review.open {
+            0 => "resolved".to_owned(),
+            open => format!("{open} of {} open", counted(review.conflicts, "conflict")),
+        };
+        (
+            format!("review {}", review.id),
+            format!("{} into {}, {stands}", review.source, review.into),
+        )
+    });
+    let waiting = waiting.chain(overview.handoffs.iter().map(|handoff| {
+        let whose = handoff
+            .fork
+            .as_ref()
+            .map_or("imported".to_owned(), ToString::to_string);
+        let to = handoff
+            .to
+            .as_ref()
+            .map(|to| format!(" to {to}"))
+            .unwrap_or_default();
+        let commits = usize::try_from(handoff.commits).unwrap_or(usize::MAX);
+        let about = format!("{whose}{to}, {}", counted(commits, "commit"));
+        (format!("handoff {}", handoff.id), about)
+    }));
+    let rows: Vec<Vec<Cell>> = waiting
+        .map(|(what, about)| vec![Cell::new(what).toned(output, Tone::Careful), Cell::new(about)])
+        .collect();
+    if !rows.is_empty() {
+        text.push('\n');
+        text.push_str(&output.table(&rows));
+    }
+    let rows: Vec<Vec<Cell>> = overview
+        .next
+        .iter()
+        .map(|next| {
+            vec![
+                Cell::indented(&next.command),
+                Cell::new(next.about).toned(output, Tone::Faint),
+            ]
+        })
+        .collect();
+    text.push_str("\nnext:\n");
+    // To be copied whole.
+    text.push_str(&table(&rows));
+    text
+}
+
+fn fork_rows(forks: &[ForkLine], output: &Output) -> Vec<Vec<Cell>> {
+    let stands_in_one = forks.iter().any(|fork| fork.here);
+    let mark = |here| match (stands_in_one, here) {
+        (false, _) => "",
+        (true, true) => "* ",
+        (true, false) => "  ",
+    };
+    let mut rows: Vec<Vec<Cell>> = Vec::new();
+    for fork in forks {
+        let state = match fork.mounted {
+            true => Cell::new("mounted").toned(output, Tone::Good),
+            false => Cell::new("unmounted").toned(output, Tone::Faint),
+        };
+        let uncommitted = match fork.uncommitted {
+            Some(0) => Cell::new("nothing uncommitted").toned(output, Tone::Faint),
+            Some(paths) => Cell::new(format!("{} uncommitted", counted(paths, "path"))),
+            None => Cell::new(""),
+        };
+        rows.push(vec![
+            Cell::marked(mark(fork.here), fork.name.as_str()).toned(output, Tone::Name),
+            Cell::new(fork.branch.as_deref().unwrap_or("(detached)")),
+            state,
+            uncommitted,
+        ]);
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fork(name: &str, mounted: bool, uncommitted: usize, here: bool) -> ForkLine {
+        ForkLine {
+            name: ForkName::parse(name).unwrap(),
+            branch: None,
+            mounted,
+            mount_dir: PathBuf::from("/"),
+            uncommitted: Some(uncommitted),
+            here,
+        }
+    }
+
+    fn commands(forks: &[ForkLine], reviews: &[ReviewLine]) -> Vec<String> {
+        next(forks, reviews, &[])
+            .into_iter()
+            .map(|next| next.command)
+            .collect()
+    }
+
+    #[test]
+    fn what_is_suggested_fits_how_things_stand() {
+        assert_eq!(commands(&[], &[]), ["tine new NAME", "tine --help"]);
+        assert_eq!(
+            commands(&[fork("a", true, 0, false)], &[]),
+            ["tine shell a", "tine new NAME"]
+        );
+        assert_eq!(
+            commands(&[fork("a", false, 0, false), fork("b", true, 2, true)], &[]),
+            [
+                "tine diff b",
+                "tine commit b -m MSG",
+                "tine mount a",
+                "tine new NAME"
+            ]
+        );
+        assert_eq!(
+            commands(&[fork("a", true, 0, true)], &[]),
+            ["tine new NAME", "tine --help"]
+        );
+        let review = |open| ReviewLine {
+            id: 3,
+            source: "a".to_owned(),
+            into: "main".to_owned(),
+            conflicts: 2,
+            open,
+        };
+        let forks = [fork("a", true, 1, false)];
+        assert_eq!(
+            commands(&forks, &[review(1)]),
+            [
+                "tine review show 3",
+                "tine diff a",
+                "tine commit a -m MSG",
+                "tine shell a"
+            ]
+        );
+        assert_eq!(commands(&forks, &[review(0)])[0], "tine review commit 3");
+    }
+}

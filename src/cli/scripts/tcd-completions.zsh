@@ -1,0 +1,9 @@
+
+_tcd() {
+    (( CURRENT == 2 )) || return
+    words=(tine mount -- "${words[2]}")
+    CURRENT=4
+    _clap_dynamic_completer_tine
+}
+
+compdef _tcd tcd

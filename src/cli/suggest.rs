@@ -1,0 +1,160 @@
+//! Who mistyped a name is told which one is like it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::names::Names;
+use crate::change::handoff::HandoffState;
+use crate::change::review::ReviewState;
+use crate::daemon::{ErrorCode, Failure};
+use crate::workspace::ForkName;
+
+/// The most names that a hint offers.
+const OFFERED: usize = 3;
+
+/// `failure` of the command line `words`, which ran in `dir`, with a hint at what may have been meant.
+pub fn with_suggestion(failure: Failure, words: &[String], dir: &Path) -> Failure {
+    let names = || Names::around(dir);
+    let suggestion = match failure.code {
+        ErrorCode::NoSuchReview => names().and_then(|names| open_reviews(&names)),
+        ErrorCode::NoSuchHandoff => names().and_then(|names| ready_handoffs(&names)),
+        ErrorCode::NoSuchFork
+        | ErrorCode::NoSuchSnapshot
+        | ErrorCode::NoSuchPoint
+        | ErrorCode::NoSuchBranch
+        | ErrorCode::UnknownRevision
+        | ErrorCode::NoSuchSession
+        | ErrorCode::NoSuchAgent
+        | ErrorCode::NoSuchRemote
+        | ErrorCode::NoSuchState => names().and_then(|names| similar(&failure, words, &names)),
+        _ => None,
+    };
+    let Some(suggestion) = suggestion else {
+        return failure;
+    };
+    let hint = match &failure.hint {
+        Some(hint) => format!("{suggestion} {hint}"),
+        None => suggestion,
+    };
+    failure.hint(hint)
+}
+
+fn open_reviews(names: &Names) -> Option<String> {
+    let reviews = names.reviews().into_iter();
+    let open = reviews.filter(|review| review.state == ReviewState::Open);
+    numbers(open.map(|review| review.id), "open")
+}
+
+fn ready_handoffs(names: &Names) -> Option<String> {
+    let handoffs = names.handoffs().into_iter();
+    let ready =
+        handoffs.filter(|handoff| handoff.state == HandoffState::Ready && handoff.applied_secs.is_none());
+    numbers(ready.map(|handoff| handoff.id), "ready")
+}
+
+/// Numbers are not mistyped into each other: those that may be meant are named.
+fn numbers(ids: impl Iterator<Item = u64>, stand: &str) -> Option<String> {
+    let ids: Vec<String> = ids.map(|id| id.to_string()).collect();
+    let newest = ids.get(ids.len().saturating_sub(OFFERED)..)?;
+    match newest {
+        [] => None,
+        [one] => Some(format!("{one} is {stand};")),
+        several => Some(format!("{} are {stand};", several.join(", "))),
+    }
+}
+
+fn similar(failure: &Failure, words: &[String], names: &Names) -> Option<String> {
+    let said: BTreeSet<&str> = failure.message.split(|c| !is_in_name(c)).collect();
+    let mut parts: Vec<&str> = Vec::new();
+    for word in words {
+        parts.extend(word.split(['@', ':', '=', ',']));
+        parts.push(word);
+    }
+    let there = candidates(failure.code, &parts, names);
+    // What the message names, and is not there.
+    let mut wrong = parts
+        .iter()
+        .filter(|part| said.contains(**part) && !there.iter().any(|name| name == *part));
+    let nearest = wrong.find_map(|wrong| {
+        let found = nearest(wrong, &there);
+        (!found.is_empty()).then_some(found)
+    })?;
+    Some(format!("did you mean {}?", nearest.join(" or ")))
+}
+
+fn is_in_name(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '/')
+}
+
+/// What a failure of that code may have meant.
+fn candidates(code: ErrorCode, parts: &[&str], names: &Names) -> Vec<String> {
+    let forks = || names.forks().into_iter().map(|fork| fork.name.to_string());
+    let branches = || {
+        let tips = names.branches().into_iter();
+        tips.filter_map(|tip| String::from_utf8(tip.name).ok())
+    };
+    let snapshots = || {
+        let forks = parts.iter().filter_map(|part| ForkName::parse(part).ok());
+        let snapshots = forks.flat_map(|fork| names.snapshots(&fork));
+        snapshots.map(|snapshot| snapshot.name.to_string())
+    };
+    match code {
+        ErrorCode::NoSuchFork => forks().collect(),
+        ErrorCode::NoSuchSnapshot => snapshots().collect(),
+        ErrorCode::NoSuchPoint => {
+            let pristine = std::iter::once("pristine".to_owned());
+            snapshots()
+                .chain(forks())
+                .chain(branches())
+                .chain(pristine)
+                .collect()
+        }
+        ErrorCode::NoSuchSession => {
+            let sessions = names.sessions().into_iter();
+            sessions.map(|session| session.session.to_string()).collect()
+        }
+        ErrorCode::NoSuchAgent => {
+            let sessions = names.sessions().into_iter();
+            let agents = sessions.flat_map(|session| session.agents);
+            agents.map(|agent| agent.name.to_string()).collect()
+        }
+        ErrorCode::NoSuchRemote => names.remotes(),
+        ErrorCode::NoSuchState => names.remote_forks().into_iter().map(|(_, name)| name).collect(),
+        _ => branches().collect(),
+    }
+}
+
+/// The names that differ least from `word`, if that is no more than a typing error or two.
+fn nearest(word: &str, names: &[String]) -> Vec<String> {
+    let tolerance = (word.chars().count() / 3).max(1);
+    let mut found: BTreeSet<(usize, &String)> = BTreeSet::new();
+    for name in names {
+        let distance = strsim::damerau_levenshtein(word, name);
+        if distance <= tolerance {
+            found.insert((distance, name));
+        }
+    }
+    let least = found.first().map(|(distance, _)| *distance);
+    found
+        .into_iter()
+        .take_while(|(distance, _)| Some(*distance) == least)
+        .map(|(_, name)| name.clone())
+        .take(OFFERED)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_a_typing_error_away_is_offered() {
+        let names = ["fix-parser", "fix-lexer", "a", "try-1", "try-2"].map(str::to_owned);
+        assert_eq!(nearest("fix-praser", &names), ["fix-parser"]);
+        assert_eq!(nearest("fixparser", &names), ["fix-parser"]);
+        assert_eq!(nearest("try-3", &names), ["try-1", "try-2"]);
+        assert_eq!(nearest("b", &names), ["a"]);
+        assert!(nearest("something-else", &names).is_empty());
+        assert!(nearest("main", &names).is_empty());
+    }
+}

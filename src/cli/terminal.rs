@@ -1,0 +1,13 @@
+//! The terminal behind standard output.
+
+use std::io::IsTerminal;
+
+/// How many columns it has; `None` where there is none, or it does not say.
+pub fn columns() -> Option<usize> {
+    let stdout = std::io::stdout();
+    if !stdout.is_terminal() {
+        return None;
+    }
+    let (terminal_size::Width(columns), _) = terminal_size::terminal_size_of(stdout)?;
+    (columns > 0).then_some(usize::from(columns))
+}

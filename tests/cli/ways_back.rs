@@ -1,0 +1,241 @@
+//! What takes something away says how it comes back, and it does.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use super::written;
+use crate::support::{OutputExt, TestRepo, Tine, require_fuse, run_with_timeout, run_with_timeout_of};
+
+/// The commands between backquotes in `said`, without those that are patterns.
+fn named(said: &str) -> Vec<String> {
+    let commands = said.split('`').skip(1).step_by(2);
+    commands
+        .filter(|command| command.starts_with("tine ") || command.starts_with("git "))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Runs what was said to lead back; `NAME` stands for a new one.
+#[track_caller]
+fn go_back(repo: &TestRepo, tine: &Tine, said: &str) {
+    let commands = named(said);
+    let command = commands
+        .first()
+        .unwrap_or_else(|| panic!("no way back is named: {said:?}"));
+    let words: Vec<&str> = command
+        .split(' ')
+        .map(|word| if word == "NAME" { "brought-back" } else { word })
+        .collect();
+    let output = match words.split_first() {
+        Some((&"tine", args)) => tine.run(args),
+        Some((&"git", args)) => {
+            let mut git = repo.command("git", repo.dir());
+            run_with_timeout(git.args(args))
+        }
+        _ => panic!("{command}"),
+    };
+    output.expect_success(command);
+}
+
+fn content(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn what_happens_to_files_is_taken_back_as_the_message_says() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    let guide = dir.join("docs/guide.md");
+    let mine = "mine\n";
+    let prepare = || {
+        fs::create_dir_all(guide.parent().unwrap()).unwrap();
+        fs::write(&guide, mine).unwrap();
+    };
+    prepare();
+
+    go_back(&repo, &tine, &tine.ok(&["rm", "demo", "docs/guide.md"]));
+    assert_eq!(content(&guide), mine, "rm");
+
+    go_back(&repo, &tine, &tine.ok(&["rm", "-r", "demo", "docs", "src"]));
+    assert_eq!(content(&guide), mine, "rm -r");
+
+    let said = written(&tine, &["write", "demo", "docs/guide.md"], b"other\n");
+    assert_eq!(content(&guide), "other\n");
+    go_back(&repo, &tine, &said);
+    assert_eq!(content(&guide), mine, "write");
+
+    tine.fails(5, &["mv", "demo", "README.md", "docs/guide.md"]);
+    go_back(
+        &repo,
+        &tine,
+        &tine.ok(&["mv", "demo", "README.md", "docs/guide.md", "--force"]),
+    );
+    assert_eq!(content(&guide), mine, "mv --force");
+    assert!(dir.join("README.md").exists());
+
+    go_back(&repo, &tine, &tine.ok(&["revert", "demo", "docs"]));
+    assert_eq!(content(&guide), mine, "revert");
+
+    let patch = "--- a/docs/guide.md\n+++ b/docs/guide.md\n@@ -1 +1 @@\n-mine\n+patched\n";
+    let said = written(&tine, &["apply", "demo", "-"], patch.as_bytes());
+    assert_eq!(content(&guide), "patched\n");
+    go_back(&repo, &tine, &said);
+    assert_eq!(content(&guide), mine, "apply");
+
+    tine.ok(&["snapshot", "demo", "here"]);
+    fs::write(&guide, "later\n").unwrap();
+    go_back(&repo, &tine, &tine.ok(&["restore", "demo", "here"]));
+    assert_eq!(content(&guide), "later\n", "restore");
+    go_back(
+        &repo,
+        &tine,
+        &tine.ok(&["restore", "demo", "here", "--path", "docs"]),
+    );
+    assert_eq!(content(&guide), "later\n", "restore --path");
+
+    go_back(&repo, &tine, &tine.ok(&["reset", "demo"]));
+    assert_eq!(content(&guide), "later\n", "reset");
+
+    repo.git(&["branch", "topic"]);
+    tine.ok(&["commit", "demo", "-m", "Mine"]);
+    let head = repo.git_in(&dir, &["rev-parse", "HEAD"]);
+    go_back(&repo, &tine, &tine.ok(&["branch", "switch", "demo", "topic"]));
+    assert_eq!(
+        repo.git_in(&dir, &["symbolic-ref", "--short", "HEAD"]),
+        "tine/demo"
+    );
+    assert_eq!(repo.git_in(&dir, &["rev-parse", "HEAD"]), head, "branch switch");
+    assert_eq!(content(&guide), "later\n");
+
+    fs::write(&guide, "last\n").unwrap();
+    let said = tine.ok(&["unmount", "demo", "--discard"]);
+    go_back(&repo, &tine, &said);
+    tine.ok(&["mount", "demo"]);
+    assert_eq!(content(&guide), "last\n", "unmount --discard");
+}
+
+#[test]
+fn forks_branches_and_handoffs_come_back_as_the_message_says() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    fs::write(dir.join("new.txt"), "new\n").unwrap();
+    tine.fails(3, &["delete", "demo"]);
+    let said = tine.ok(&["delete", "demo", "--force"]);
+    go_back(&repo, &tine, &said);
+    let back = repo.root().join("repo.forks/brought-back");
+    assert_eq!(content(&back.join("new.txt")), "new\n", "delete --force");
+    tine.ok(&["delete", "brought-back"]);
+
+    let dir = tine.new_fork("demo");
+    fs::write(dir.join("new.txt"), "new\n").unwrap();
+    tine.ok(&["commit", "demo", "-m", "New"]);
+    let head = repo.git_in(&dir, &["rev-parse", "HEAD"]);
+    tine.ok(&["handoff", "create", "demo"]);
+    let said = tine.ok(&["delete", "demo"]);
+    go_back(&repo, &tine, &said);
+    assert_eq!(content(&dir.join("new.txt")), "new\n", "delete");
+    tine.ok(&["delete", "demo"]);
+
+    tine.fails(3, &["branch", "delete", "tine/demo"]);
+    let said = tine.ok(&["branch", "delete", "tine/demo", "--force"]);
+    go_back(&repo, &tine, &said);
+    assert_eq!(
+        repo.git(&["rev-parse", "tine/demo"]),
+        head,
+        "branch delete --force"
+    );
+    tine.ok(&["branch", "delete", "tine/demo", "--force"]);
+
+    tine.fails(3, &["handoff", "delete", "1"]);
+    let said = tine.ok(&["handoff", "delete", "1", "--force"]);
+    go_back(&repo, &tine, &said);
+    assert_eq!(
+        repo.git(&["rev-parse", "brought-back"]),
+        head,
+        "handoff delete --force"
+    );
+}
+
+#[test]
+fn a_review_that_was_aborted_is_taken_up_again_with_its_resolutions() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    for name in ["same.txt", "other.txt"] {
+        fs::write(dir.join(name), "theirs\n").unwrap();
+        repo.write(name, "ours\n");
+    }
+    tine.ok(&["commit", "demo", "-m", "Theirs"]);
+    repo.commit_all("Ours");
+    let output = tine.run(&["merge", "demo", "--into", "main", "--review"]);
+    assert_eq!(output.status.code(), Some(3), "{}", output.error_text());
+    tine.ok(&["resolve", "1", "same.txt", "--theirs"]);
+    let before = tine.json(&["review", "show", "1"]);
+    let said = tine.ok(&["review", "abort", "1"]);
+    assert_eq!(tine.json(&["review", "list"])["reviews"], serde_json::json!([]));
+    go_back(&repo, &tine, &said);
+    assert_eq!(tine.json(&["review", "show", "1"]), before);
+    tine.ok(&["resolve", "1", "other.txt", "--ours"]);
+    tine.ok(&["review", "commit", "1"]);
+    assert_eq!(content(&repo.dir().join("same.txt")), "theirs\n");
+    // What was committed stays so.
+    let said = tine.fails(3, &["review", "refresh", "1"]);
+    assert!(said.contains("review 1 is committed already"), "{said}");
+}
+
+#[test]
+fn a_patch_in_review_is_taken_up_again_too() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    let patch = "--- a/docs/guide.md\n+++ b/docs/guide.md\n@@ -1 +1 @@\n-nothing like it\n+patched\n";
+    let limit = Duration::from_secs(60);
+    let output = run_with_timeout_of(
+        &mut tine.command(&["apply", "demo", "-", "--review"]),
+        limit,
+        patch.as_bytes(),
+    );
+    assert_eq!(output.status.code(), Some(3), "{}", output.error_text());
+    go_back(&repo, &tine, &tine.ok(&["review", "abort", "1"]));
+    tine.ok(&["resolve", "1", "docs/guide.md", "--ours"]);
+    assert_eq!(content(&dir.join("docs/guide.md")), "one\ntwo\nthree\n");
+}
+
+#[test]
+fn the_work_of_a_session_comes_back_as_the_message_says() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let started = tine.json(&["round", "start", "--agents", "coder"]);
+    let dir = started["agents"][0]["seat"]["mount_dir"].as_str();
+    let dir = dir.unwrap_or_else(|| panic!("no seat: {started}")).to_owned();
+    fs::write(Path::new(&dir).join("new.txt"), "new\n").unwrap();
+    tine.ok(&["round", "finish"]);
+    tine.fails(3, &["round", "clean"]);
+    let said = tine.ok(&["round", "clean", "--force"]);
+    go_back(&repo, &tine, &said);
+    assert_eq!(repo.git(&["show", "brought-back:new.txt"]), "new");
+}
+
+#[test]
+fn collecting_takes_nothing_that_somebody_may_come_back_to() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    fs::write(dir.join("new.txt"), "new\n").unwrap();
+    let said = tine.ok(&["reset", "demo"]);
+    let operation = tine.ok(&["rm", "demo", "README.md"]);
+    tine.ok(&["gc"]);
+    go_back(&repo, &tine, &operation);
+    assert!(dir.join("README.md").exists());
+    go_back(&repo, &tine, &said);
+    assert_eq!(content(&dir.join("new.txt")), "new\n");
+}
