@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::changeset::{self, Blobs, Side};
 use super::compare::compare_trees;
@@ -16,8 +17,8 @@ use crate::workspace::{
     ApplyOptions, By, FileContent, Fork, ForkName, FsError, NewEntry, OperationError, Replacement,
 };
 
-/// How often the whole is done again while files come and go.
-const ATTEMPTS: usize = 4;
+/// How long the whole is done again while files come and go.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Where paths are taken back to.
 #[derive(Debug, Clone, Copy)]
@@ -55,8 +56,7 @@ pub fn revert(
     paths: &[RepoPath],
     options: RevertOptions,
 ) -> Result<RevertOutcome, ChangeError> {
-    let mut attempt = 1;
-    loop {
+    let attempt = || {
         let plan = Plan::make(repository, fork, to, paths)?;
         if options.dry_run || plan.replacements.is_empty() {
             return Ok(plan.outcome);
@@ -66,16 +66,19 @@ pub fn revert(
             force: options.force,
             ..ApplyOptions::default()
         };
-        let applied = fork.workspace.apply(by, &plan.replacements, &apply_options);
-        match applied {
-            Ok(()) => return Ok(plan.outcome),
+        match fork.workspace.apply(by, &plan.replacements, &apply_options) {
+            Ok(()) => Ok(plan.outcome),
             Err(OperationError::Fs { path, source }) if matches!(*source, FsError::Stale) => {
-                if attempt == ATTEMPTS {
-                    return Err(ChangeError::Unstable(path));
-                }
-                attempt += 1;
+                Err(ChangeError::Unstable(path))
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => Err(error.into()),
+        }
+    };
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match attempt() {
+            Err(ChangeError::Unstable(_)) if Instant::now() < deadline => {}
+            outcome => return outcome,
         }
     }
 }

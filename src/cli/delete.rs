@@ -30,7 +30,8 @@ pub fn run(verb: &Delete, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to_fork(Some(&verb.name))?;
     let dir = context.repository()?.common_dir();
     let identity = identity::committer(dir, CallerConfig::of(dir).as_ref()).ok();
-    let branch = connection.show(&name)?.branch;
+    // One that is not whole can be deleted, but not shown.
+    let branch = connection.show(&name).ok().and_then(|fork| fork.branch);
     context.step_out();
     let deleted = connection.delete(&Request::Delete {
         fork: name,

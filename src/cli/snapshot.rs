@@ -17,7 +17,7 @@ Examples:
   tine snapshot fix-parser regex -m 'too slow'    name it and say why
   tine restore fix-parser regex                   go back to it
   tine new other --from-fork fix-parser@regex
-  tine snapshot fix-parser regex --delete         let it go")]
+  tine snapshot fix-parser regex --delete --force  let it go")]
 pub struct Snapshot {
     /// The fork
     #[arg(value_name = "FORK")]
@@ -34,6 +34,10 @@ pub struct Snapshot {
     /// Forget the snapshot NAME, and free what nothing else reaches
     #[arg(long, requires = "name", conflicts_with = "message")]
     pub delete: bool,
+
+    /// Forget it although somebody asked for it: what nothing else has is lost
+    #[arg(short, long, requires = "delete")]
+    pub force: bool,
 }
 
 pub fn run(verb: &Snapshot, context: &Context) -> Result<Exit, Failure> {
@@ -43,6 +47,7 @@ pub fn run(verb: &Snapshot, context: &Context) -> Result<Exit, Failure> {
         connection.done(&Request::RemoveSnapshot {
             fork: fork.clone(),
             name: name.clone(),
+            force: verb.force,
         })?;
         match context.output.is_json() {
             true => context

@@ -103,10 +103,12 @@ pub enum Request {
     Snapshots {
         fork: ForkName,
     },
-    /// Answers [`Answer::Done`].
+    /// Answers [`Answer::Done`]. One that somebody asked for goes by `force` only.
     RemoveSnapshot {
         fork: ForkName,
         name: ForkName,
+        #[serde(default)]
+        force: bool,
     },
     /// Answers [`Answer::Restored`].
     Restore(RestoreRequest),

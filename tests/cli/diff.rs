@@ -320,7 +320,7 @@ fn a_fork_is_compared_with_its_snapshots_and_those_of_others() {
     ] {
         refused(&repo, &tine, &["diff", "demo", "--against", word], code, 4);
     }
-    tine.ok(&["snapshot", "demo", "before", "--delete"]);
+    tine.ok(&["snapshot", "demo", "before", "--delete", "--force"]);
     assert_eq!(repo.git(&["for-each-ref", "refs/tine/demo/snapshot-before"]), "");
     refused(
         &repo,

@@ -139,7 +139,7 @@ fn every_documented_key_is_printed_and_no_other() {
     );
     assert_eq!(keys(&tine.json(&["reset", "demo"])), documented_of("restore"));
     assert_eq!(keys(&tine.json(&["gc"])), documented_of("gc"));
-    tine.ok(&["snapshot", "demo", "one", "--delete"]);
+    tine.ok(&["snapshot", "demo", "one", "--delete", "--force"]);
     let log = tine.json(&["log", "demo"]);
     assert_eq!(keys(&log), ["commits".to_owned()].into());
     assert_eq!(

@@ -237,7 +237,7 @@ fn paths_go_back_to_a_snapshot_and_the_rest_goes_on() {
     // Of another fork, that is not mounted, and with the snapshot gone what came stays.
     tine.ok(&["new", "other", "--no-mount"]);
     tine.ok(&["revert", "other", "made", "docs", "--to", "fork:demo@then"]);
-    tine.ok(&["snapshot", "demo", "then", "--delete"]);
+    tine.ok(&["snapshot", "demo", "then", "--delete", "--force"]);
     tine.ok(&["unmount", "demo"]);
     tine.ok(&["delete", "demo", "--force"]);
     for reference in repo

@@ -96,6 +96,11 @@ fn what_happens_to_files_is_taken_back_as_the_message_says() {
     );
     assert_eq!(content(&guide), "later\n", "restore --path");
 
+    // A snapshot is the way back itself: one that somebody asked for goes by force only.
+    let refused = tine.fails(3, &["snapshot", "demo", "here", "--delete"]);
+    assert!(refused.contains("--from-fork demo@here"), "{refused}");
+    assert!(tine.ok(&["snapshots", "demo"]).contains("here"));
+
     go_back(&repo, &tine, &tine.ok(&["reset", "demo"]));
     assert_eq!(content(&guide), "later\n", "reset");
 

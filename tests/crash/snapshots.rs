@@ -42,7 +42,7 @@ impl Command {
             Command::Snapshot(name) => vec!["snapshot", fork, name],
             Command::Restore(name) => vec!["restore", fork, name],
             Command::Reset => vec!["reset", fork],
-            Command::Forget(name) => vec!["snapshot", fork, name, "--delete"],
+            Command::Forget(name) => vec!["snapshot", fork, name, "--delete", "--force"],
             Command::Child(child) => vec!["new", child, "--from-fork", fork],
             Command::ChildOf(child, name) => {
                 return ["new", child, "--from-fork", &format!("{fork}@{name}")]

@@ -1,6 +1,6 @@
 //! The man pages and the reference.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Command;
 
@@ -23,13 +23,14 @@ fn the_reference_is_what_the_program_says() {
     );
 }
 
-/// The commands of the reference, as their pages are called.
-fn commands() -> BTreeSet<String> {
+/// The commands of the reference, by the names of their pages.
+fn commands() -> BTreeMap<String, String> {
     let reference = tine(&["man", "--markdown"]);
     let headings = reference.lines().filter_map(|line| line.strip_prefix("## `"));
     headings
-        .map(|heading| heading.trim_end_matches('`').replace(' ', "-"))
-        .chain(["tine".to_owned()])
+        .map(|heading| heading.trim_end_matches('`'))
+        .chain(["tine"])
+        .map(|command| (command.replace(' ', "-"), command.to_owned()))
         .collect()
 }
 
@@ -45,7 +46,8 @@ fn every_command_has_a_man_page() {
             name.strip_suffix(".1").expect("a page of section 1").to_owned()
         })
         .collect();
-    assert_eq!(pages, commands());
+    let commands = commands();
+    assert_eq!(pages, commands.keys().cloned().collect());
     assert!(pages.contains("tine-round-start") && pages.contains("tine-cherry-pick"));
     for name in &pages {
         let page = fs::read_to_string(dir.join(format!("{name}.1"))).unwrap();
@@ -58,10 +60,7 @@ fn every_command_has_a_man_page() {
         ] {
             assert!(page.contains(part), "{name} has no {part}:\n{page}");
         }
-        let words: Vec<&str> = match name.as_str() {
-            "tine-cherry-pick" => vec!["cherry-pick"],
-            name => name.split('-').skip(1).collect(),
-        };
+        let words: Vec<&str> = commands[name].split(' ').skip(1).collect();
         assert_eq!(
             tine(&[&["man"][..], &words].concat()),
             page.trim_end_matches('\n'),

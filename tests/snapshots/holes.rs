@@ -116,7 +116,7 @@ fn a_snapshot_may_be_named_like_another_fork() {
         Some(3),
         "{snapshots}"
     );
-    tine.ok(&["snapshot", "demo", "other", "--delete"]);
+    tine.ok(&["snapshot", "demo", "other", "--delete", "--force"]);
     assert_eq!(fs::read(demo.join("file")).unwrap(), b"of demo");
     assert_eq!(fs::read(child.join("file")).unwrap(), b"of demo");
     check_layers(&repo, &tine);

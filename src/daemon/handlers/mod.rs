@@ -60,7 +60,7 @@ pub fn answer(
         Request::New(request) => forks::new(daemon, peer, request),
         Request::Snapshot { fork, name, message } => snapshots::take(daemon, &fork, name, message),
         Request::Snapshots { fork } => snapshots::list(daemon, &fork),
-        Request::RemoveSnapshot { fork, name } => snapshots::remove(daemon, &fork, &name),
+        Request::RemoveSnapshot { fork, name, force } => snapshots::remove(daemon, &fork, &name, force),
         Request::Restore(request) => restoring::restore(daemon, by(peer, &request.command), &request),
         Request::Reset { fork, command } => snapshots::reset(daemon, by(peer, &command), &fork),
         Request::Collect => snapshots::collect(daemon),

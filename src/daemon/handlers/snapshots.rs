@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::daemon::failure::Failure;
+use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, Collected, Response, Restored};
 use crate::daemon::report;
 use crate::daemon::slots::{Daemon, Turn};
@@ -37,9 +37,22 @@ pub fn list(daemon: &Arc<Daemon>, fork: &ForkName) -> Response {
     })
 }
 
-pub fn remove(daemon: &Arc<Daemon>, fork: &ForkName, name: &ForkName) -> Response {
+pub fn remove(daemon: &Arc<Daemon>, fork: &ForkName, name: &ForkName, force: bool) -> Response {
     let slot = daemon.slot(fork);
     let _turn = daemon.turn(&slot)?;
+    let snapshots = daemon.store.snapshots(fork)?;
+    let was_asked_for = snapshots
+        .iter()
+        .any(|snapshot| snapshot.name == *name && !snapshot.reason.is_automatic());
+    if was_asked_for && !force {
+        return Err(Failure::new(
+            ErrorCode::UncommittedChanges,
+            format!("{fork}@{name} may hold what nothing else has"),
+        )
+        .hint(format!(
+            "`tine new OTHER --from-fork {fork}@{name}` keeps it as a fork; `--force` lets it go"
+        )));
+    }
     daemon.store.remove_snapshot(fork, name)?;
     Ok(Answer::Done)
 }

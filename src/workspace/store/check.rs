@@ -162,7 +162,7 @@ impl Look<'_> {
                         "what was committed is on its branch; `tine delete --force {fork}` gives the rest up"
                     ),
                     None => {
-                        "a snapshot stands on it: `tine snapshots FORK` lists them, `--delete` removes one"
+                        "a snapshot stands on it: `tine snapshots FORK` lists them, `tine snapshot FORK NAME --delete --force` removes one"
                             .to_owned()
                     }
                 };
