@@ -13,11 +13,11 @@ use crate::workspace::ForkName;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  tine snapshot fix-parser                        mark this point; tine names it
-  tine snapshot fix-parser regex -m 'too slow'    name it and say why
-  tine restore fix-parser regex                   go back to it
+  tine snapshot fix-parser                           mark this point; tine names it
+  tine snapshot fix-parser regex -m 'too slow'       name it and say why
+  tine restore fix-parser regex                      go back to it
   tine new other --from-fork fix-parser@regex
-  tine snapshot fix-parser regex --delete --force  let it go")]
+  tine snapshot fix-parser regex --delete --force    let it go")]
 pub struct Snapshot {
     /// The fork
     #[arg(value_name = "FORK")]

@@ -74,7 +74,7 @@ fn the_man_pages_render_without_a_warning() {
     require_program!("groff");
     let place = tempfile::tempdir().unwrap();
     tine(&["man", "--dir", place.path().to_str().unwrap()]);
-    for name in commands() {
+    for name in commands().into_keys() {
         let mut groff = Command::new("groff");
         groff.args(["-k", "-man", "-Tutf8", "-ww", "-z"]);
         let rendered = run_with_timeout(groff.arg(place.path().join(format!("{name}.1"))));
