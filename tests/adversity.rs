@@ -173,18 +173,7 @@ fn sound(subject: &Subject, output: &Output, what: &str) -> Tried {
     if exit == 0 {
         return Tried::Done;
     }
-    let documented = [
-        ExitCode::Failure,
-        ExitCode::Usage,
-        ExitCode::Refused,
-        ExitCode::NotFound,
-        ExitCode::Conflict,
-        ExitCode::Environment,
-        ExitCode::Nothing,
-        ExitCode::Timeout,
-        ExitCode::Spent,
-    ];
-    let is_documented = documented.iter().any(|known| i32::from(known.code()) == exit);
+    let is_documented = ExitCode::ALL.iter().any(|known| i32::from(known.code()) == exit);
     let runs_a_command = ["exec", "tool run", "shell"].contains(&subject.name().as_str());
     assert!(
         is_documented || runs_a_command && [126, 127].contains(&exit),

@@ -34,6 +34,20 @@ pub enum ExitCode {
 }
 
 impl ExitCode {
+    /// Every exit code, in the order of the documentation.
+    pub const ALL: &'static [ExitCode] = &[
+        ExitCode::Success,
+        ExitCode::Failure,
+        ExitCode::Usage,
+        ExitCode::Refused,
+        ExitCode::NotFound,
+        ExitCode::Conflict,
+        ExitCode::Environment,
+        ExitCode::Nothing,
+        ExitCode::Timeout,
+        ExitCode::Spent,
+    ];
+
     pub fn code(self) -> u8 {
         match self {
             ExitCode::Success => 0,
@@ -382,18 +396,7 @@ mod tests {
     #[test]
     fn every_exit_code_is_documented() {
         let page = include_str!("../../docs/errors.md");
-        for exit in [
-            ExitCode::Success,
-            ExitCode::Failure,
-            ExitCode::Usage,
-            ExitCode::Refused,
-            ExitCode::NotFound,
-            ExitCode::Conflict,
-            ExitCode::Environment,
-            ExitCode::Nothing,
-            ExitCode::Timeout,
-            ExitCode::Spent,
-        ] {
+        for exit in ExitCode::ALL {
             let name = serde_json::to_value(exit).unwrap();
             let row = format!("| {} | `{}` |", exit.code(), name.as_str().unwrap());
             assert!(page.contains(&row), "{row}");

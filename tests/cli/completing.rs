@@ -178,6 +178,35 @@ fn typed(mut terminal: Terminal, setup: &str, line: &str, expected: &str) {
     terminal.end();
 }
 
+/// Words that are completed by a tab and then run, in a shell that was set up so.
+fn assert_tab_completes(repo: &TestRepo, interactive: impl Fn() -> Terminal, setup: &str) {
+    let mounted = repo.root().join("repo.forks/fix-parser");
+    typed(
+        interactive(),
+        setup,
+        "tine path fix-p\t\n",
+        mounted.to_str().unwrap(),
+    );
+    typed(
+        interactive(),
+        setup,
+        "tcd fix-p\t && echo \"in [$PWD]\"\n",
+        &format!("in [{}]", mounted.display()),
+    );
+    typed(
+        interactive(),
+        setup,
+        "tine stat --json fix-parser sa\t\n",
+        "\"path\":\"same.txt\"",
+    );
+    typed(
+        interactive(),
+        setup,
+        "tine diff --json fix-parser --against fix-parser@be\t\n",
+        "\"point\":\"fork:fix-parser@before-lunch\"",
+    );
+}
+
 #[test]
 fn bash_completes() {
     require_fuse!();
@@ -217,31 +246,7 @@ fn bash_completes() {
         command.env("PS1", "$ ");
         Terminal::start(&mut command, 200)
     };
-    let mounted = repo.root().join("repo.forks/fix-parser");
-    typed(
-        interactive(),
-        setup,
-        "tine path fix-p\t\n",
-        mounted.to_str().unwrap(),
-    );
-    typed(
-        interactive(),
-        setup,
-        "tcd fix-p\t && echo \"in [$PWD]\"\n",
-        &format!("in [{}]", mounted.display()),
-    );
-    typed(
-        interactive(),
-        setup,
-        "tine stat --json fix-parser sa\t\n",
-        "\"path\":\"same.txt\"",
-    );
-    typed(
-        interactive(),
-        setup,
-        "tine diff --json fix-parser --against fix-parser@be\t\n",
-        "\"point\":\"fork:fix-parser@before-lunch\"",
-    );
+    assert_tab_completes(&repo, interactive, setup);
 }
 
 #[test]
@@ -253,31 +258,7 @@ fn zsh_completes() {
     filled(&tine, &repo);
     let setup = "eval \"$(tine shell-init zsh)\"";
     let interactive = || Terminal::start(&mut shell(&repo, "zsh", &["-f", "-i"]), 200);
-    let mounted = repo.root().join("repo.forks/fix-parser");
-    typed(
-        interactive(),
-        setup,
-        "tine path fix-p\t\n",
-        mounted.to_str().unwrap(),
-    );
-    typed(
-        interactive(),
-        setup,
-        "tcd fix-p\t && echo \"in [$PWD]\"\n",
-        &format!("in [{}]", mounted.display()),
-    );
-    typed(
-        interactive(),
-        setup,
-        "tine stat --json fix-parser sa\t\n",
-        "\"path\":\"same.txt\"",
-    );
-    typed(
-        interactive(),
-        setup,
-        "tine diff --json fix-parser --against fix-parser@be\t\n",
-        "\"point\":\"fork:fix-parser@before-lunch\"",
-    );
+    assert_tab_completes(&repo, interactive, setup);
     // As a file where zsh looks for it, from the first tab on.
     let functions = repo.root().join("functions");
     std::fs::create_dir(&functions).unwrap();
@@ -290,7 +271,7 @@ fn zsh_completes() {
         interactive(),
         &setup,
         "tine path fix-p\t\n",
-        mounted.to_str().unwrap(),
+        repo.root().join("repo.forks/fix-parser").to_str().unwrap(),
     );
 }
 
