@@ -78,6 +78,7 @@ mod warm;
 #[path = "cli/ways_back.rs"]
 mod ways_back;
 
+use std::fs;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -274,8 +275,21 @@ fn state(repo: &TestRepo) -> String {
     .join("\n--\n")
 }
 
+/// Leaves review 1, with one conflict, and handoff 1 of the fork `demo`.
+#[track_caller]
+fn leave_review_and_handoff(repo: &TestRepo, tine: &Tine) {
+    let dir = tine.new_fork("demo");
+    fs::write(dir.join("same.txt"), "theirs\n").unwrap();
+    tine.ok(&["commit", "demo", "-m", "Theirs"]);
+    tine.ok(&["handoff", "create", "demo"]);
+    repo.write("same.txt", "ours\n");
+    repo.git(&["add", "same.txt"]);
+    repo.git(&["commit", "--quiet", "-m", "Ours"]);
+    tine.fails(3, &["merge", "demo", "--into", "main", "--review"]);
+}
+
 fn names_in(dir: &std::path::Path) -> String {
-    let mut names: Vec<String> = std::fs::read_dir(dir)
+    let mut names: Vec<String> = fs::read_dir(dir)
         .into_iter()
         .flatten()
         .map(|entry| {

@@ -15,7 +15,7 @@ use super::context::{Connection, Context};
 use super::origin::not_permitted;
 use super::output::{counted, human_size};
 use crate::daemon::protocol::PROTOCOL_VERSION;
-use crate::daemon::{Client, Failure};
+use crate::daemon::{Client, ErrorCode, Failure};
 use crate::fuse::RINGS_PARAMETER;
 use crate::git::{Repository, program};
 use crate::sys::{file, namespace, process};
@@ -346,9 +346,11 @@ fn forks(repository: &Repository, connected: Result<Option<Client>, Failure>) ->
         Ok((whole, damaged)) => {
             let damaged: Vec<String> = damaged.iter().map(Failure::to_string).collect();
             let detail = format!("{} whole; {}", counted(whole, "fork"), damaged.join("; "));
-            Check::warn(NAME, detail).hint(
-                "`tine check` tells what is damaged and what can be done; what was committed is safe in git",
-            )
+            let check = Check::warn(NAME, detail);
+            match ErrorCode::StoreDamaged.hint() {
+                Some(hint) => check.hint(hint),
+                None => check,
+            }
         }
         Err(failure) => Check::failed(NAME, failure),
     }

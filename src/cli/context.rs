@@ -10,7 +10,8 @@ use super::origin::AtOrigin;
 use super::output::Output;
 use crate::daemon::protocol::{
     Answer, Changes, Collected, CommitLine, Committed, DaemonInfo, Deleted, Difference, Figures, ForkInfo,
-    Merge, Request, Restored, SnapshotInfo, Unmounted,
+    HandoffAnswer, HandoffInfo, HandoffRequest, Merge, Request, Restored, ReviewInfo, RoundAnswer,
+    RoundRequest, SnapshotInfo, Unmounted,
 };
 use crate::daemon::{Client, ErrorCode, Failure};
 use crate::fuse;
@@ -160,11 +161,15 @@ impl Context {
     /// The fork in whose mount the command runs, if it does.
     pub fn fork_if_here(&self, connection: &mut Connection) -> Result<Option<ForkName>, Failure> {
         let (forks, _) = connection.forks()?;
-        Ok(forks
-            .into_iter()
+        Ok(self.here_of(&forks).map(|fork| fork.name.clone()))
+    }
+
+    /// The one of all `forks` in whose mount the command runs.
+    pub fn here_of<'a>(&self, forks: &'a [ForkInfo]) -> Option<&'a ForkInfo> {
+        forks
+            .iter()
             .filter(|fork| fork.mounted && self.is_beneath(&fork.mount_dir))
             .max_by_key(|fork| fork.mount_dir.as_os_str().len())
-            .map(|fork| fork.name))
     }
 
     /// Whether the command runs in `mount_dir` or beneath it.
@@ -276,6 +281,46 @@ impl Connection {
     pub fn snapshots(&mut self, fork: &ForkName) -> Result<Vec<SnapshotInfo>, Failure> {
         let request = Request::Snapshots { fork: fork.clone() };
         self.ask(&request, only!(Answer::Snapshots { snapshots } => snapshots))
+    }
+
+    /// The reviews, those that are closed too if `all`; and what is wrong with those that cannot be read.
+    pub fn reviews(&mut self, all: bool) -> Result<(Vec<ReviewInfo>, Vec<Failure>), Failure> {
+        self.ask(
+            &Request::Reviews { all },
+            only!(Answer::Reviews { reviews, damaged } => (reviews, damaged)),
+        )
+    }
+
+    /// Asks about handoffs.
+    pub fn handoff<T>(
+        &mut self,
+        request: HandoffRequest,
+        take: impl FnOnce(HandoffAnswer) -> Option<T>,
+    ) -> Result<T, Failure> {
+        self.ask(&Request::Handoff(Box::new(request)), |answer| match answer {
+            Answer::Handoff(answer) => take(*answer),
+            _ => None,
+        })
+    }
+
+    /// Sends what is answered with [`HandoffAnswer::Many`]: handoffs, and what is wrong with those that cannot be read.
+    pub fn handoffs(&mut self, request: HandoffRequest) -> Result<(Vec<HandoffInfo>, Vec<Failure>), Failure> {
+        self.handoff(
+            request,
+            only!(HandoffAnswer::Many { handoffs, damaged } => (handoffs, damaged)),
+        )
+    }
+
+    /// Asks about rounds.
+    pub fn round<T>(
+        &mut self,
+        request: RoundRequest,
+        take: impl FnOnce(RoundAnswer) -> Option<T>,
+    ) -> Result<T, Failure> {
+        self.ask(&Request::Round(Box::new(request)), |answer| match answer {
+            Answer::Round(answer) => take(*answer),
+            _ => None,
+        })
     }
 
     /// Sends what is answered with [`Answer::Restored`].

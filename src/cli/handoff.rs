@@ -20,8 +20,8 @@ use super::trees::Difference;
 use super::{Exit, SUCCESS, identity, pager};
 use crate::change::handoff::HandoffState;
 use crate::daemon::protocol::{
-    Answer, CreateHandoff, HandoffAnswer, HandoffDeleted, HandoffInfo, HandoffRequest, HandoffShown,
-    ImportHandoff, Request, SequenceWish,
+    CreateHandoff, HandoffAnswer, HandoffDeleted, HandoffInfo, HandoffRequest, HandoffShown, ImportHandoff,
+    SequenceWish,
 };
 use crate::daemon::{ErrorCode, ExitCode, Failure};
 use crate::git::CallerConfig;
@@ -74,7 +74,7 @@ pub fn make(connection: &mut Connection, request: CreateHandoff, wait: bool) -> 
         ids: vec![handoff.record.id],
         timeout_secs: None,
     };
-    let (waited, _) = many(connection, request)?;
+    let (waited, _) = connection.handoffs(request)?;
     Ok(waited.into_iter().next().unwrap_or(handoff))
 }
 
@@ -97,7 +97,9 @@ struct Handoffs {
 }
 
 fn list(verb: &List, context: &Context) -> Result<Exit, Failure> {
-    let (handoffs, damaged) = many(&mut context.connect()?, HandoffRequest::List { all: verb.all })?;
+    let (handoffs, damaged) = context
+        .connect()?
+        .handoffs(HandoffRequest::List { all: verb.all })?;
     if context.output.is_json() {
         context.output.json(&Handoffs { handoffs, damaged })?;
         return Ok(SUCCESS);
@@ -179,7 +181,7 @@ fn wait(verb: &Await, context: &Context) -> Result<Exit, Failure> {
         ids: verb.ids.clone(),
         timeout_secs: verb.timeout,
     };
-    let (handoffs, damaged) = many(&mut context.connect()?, request)?;
+    let (handoffs, damaged) = context.connect()?.handoffs(request)?;
     let is_failed = |handoff: &HandoffInfo| handoff.record.state == HandoffState::Failed;
     let exit = match handoffs.iter().any(is_failed) {
         true => ExitCode::Failure.code(),
@@ -199,11 +201,9 @@ fn delete(verb: &Delete, context: &Context) -> Result<Exit, Failure> {
         id: verb.id,
         force: verb.force,
     };
-    let deleted = ask(
-        &mut context.connect()?,
-        request,
-        only!(HandoffAnswer::Deleted(deleted) => deleted),
-    )?;
+    let deleted = context
+        .connect()?
+        .handoff(request, only!(HandoffAnswer::Deleted(deleted) => deleted))?;
     match context.output.is_json() {
         true => context.output.json(&deleted)?,
         false => context.output.text(&told_deleted(&deleted))?,
@@ -241,35 +241,12 @@ fn import(verb: &Import, context: &Context) -> Result<Exit, Failure> {
 }
 
 fn ask_shown(context: &Context, id: u64) -> Result<HandoffShown, Failure> {
-    ask(
-        &mut context.connect()?,
+    context.connect()?.handoff(
         HandoffRequest::Show { id },
         only!(HandoffAnswer::Shown(shown) => shown),
     )
 }
 
 fn one(connection: &mut Connection, request: HandoffRequest) -> Result<HandoffInfo, Failure> {
-    ask(connection, request, only!(HandoffAnswer::One(handoff) => handoff))
-}
-
-fn many(
-    connection: &mut Connection,
-    request: HandoffRequest,
-) -> Result<(Vec<HandoffInfo>, Vec<Failure>), Failure> {
-    ask(
-        connection,
-        request,
-        only!(HandoffAnswer::Many { handoffs, damaged } => (handoffs, damaged)),
-    )
-}
-
-fn ask<T>(
-    connection: &mut Connection,
-    request: HandoffRequest,
-    take: impl FnOnce(HandoffAnswer) -> Option<T>,
-) -> Result<T, Failure> {
-    connection.ask(&Request::Handoff(Box::new(request)), |answer| match answer {
-        Answer::Handoff(answer) => take(*answer),
-        _ => None,
-    })
+    connection.handoff(request, only!(HandoffAnswer::One(handoff) => handoff))
 }

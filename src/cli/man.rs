@@ -53,9 +53,9 @@ struct Reference {
 }
 
 pub fn run(verb: &Man, context: &Context) -> Result<Exit, Failure> {
-    let command = built();
+    let root = built();
     if verb.markdown {
-        let reference = reference::of(&command);
+        let reference = reference::of(&root);
         match context.output.is_json() {
             true => context.output.json(&Reference { reference })?,
             false => context.output.text(&reference)?,
@@ -65,10 +65,11 @@ pub fn run(verb: &Man, context: &Context) -> Result<Exit, Failure> {
     if let Some(dir) = &verb.dir {
         fs::create_dir_all(dir).map_err(|error| failures::named("make", dir, &error))?;
         let mut files = Vec::new();
-        for command in with_subcommands(&command) {
+        for command in with_subcommands(&root) {
             let name = file_name(command);
             let path = dir.join(&name);
-            fs::write(&path, page(command)).map_err(|error| failures::named("write", &path, &error))?;
+            fs::write(&path, page(&root, command))
+                .map_err(|error| failures::named("write", &path, &error))?;
             files.push(name);
         }
         return match context.output.is_json() {
@@ -77,7 +78,7 @@ pub fn run(verb: &Man, context: &Context) -> Result<Exit, Failure> {
         }
         .map(|()| SUCCESS);
     }
-    let mut found = &command;
+    let mut found = &root;
     for word in &verb.command {
         found = subcommands(found)
             .into_iter()
@@ -92,7 +93,7 @@ pub fn run(verb: &Man, context: &Context) -> Result<Exit, Failure> {
                 .hint("`tine --help` lists the commands")
             })?;
     }
-    let page = page(found);
+    let page = page(&root, found);
     match context.output.is_json() {
         true => context.output.json(&Printed {
             name: file_name(found),
@@ -133,8 +134,8 @@ fn file_name(command: &clap::Command) -> String {
     format!("{}.1", page_name(command))
 }
 
-/// The man page of one command.
-fn page(command: &clap::Command) -> Vec<u8> {
+/// The man page of one command of `root`'s.
+fn page(root: &clap::Command, command: &clap::Command) -> Vec<u8> {
     let page = Page::new(command.clone());
     // The library leaves an empty date out, and the rest would move up.
     let title = format!(
@@ -151,7 +152,7 @@ fn page(command: &clap::Command) -> Vec<u8> {
         text.extend(rendered(|text| page.render_subcommands_section(text)));
     }
     text.extend(examples(command).into_bytes());
-    text.extend(see_also(command).into_bytes());
+    text.extend(see_also(root, command).into_bytes());
     text
 }
 
@@ -197,7 +198,7 @@ fn examples(command: &clap::Command) -> String {
     roff.render()
 }
 
-fn see_also(command: &clap::Command) -> String {
+fn see_also(root: &clap::Command, command: &clap::Command) -> String {
     let mut roff = Roff::new();
     roff.control("SH", ["SEE ALSO"]);
     let name = page_name(command);
@@ -206,11 +207,7 @@ fn see_also(command: &clap::Command) -> String {
     while let Some((shorter, _)) = above.rsplit_once('-') {
         above = shorter;
         // A command's own name may have a dash: `tine-cherry` is none.
-        if above == "tine"
-            || built()
-                .find_subcommand(above.trim_start_matches("tine-"))
-                .is_some()
-        {
+        if above == "tine" || root.find_subcommand(above.trim_start_matches("tine-")).is_some() {
             others.push(above);
         }
     }

@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
+
 use crate::change::handoff::HandoffRecord;
 use crate::change::review::ReviewRecord;
 use crate::change::round::RoundRecord;
@@ -58,23 +60,21 @@ impl Names {
     }
 
     pub fn reviews(&self) -> Vec<ReviewRecord> {
-        let store = self.store();
-        store
-            .map(|dir| Store::recorded_documents(dir, Shelf::Reviews))
-            .unwrap_or_default()
+        self.documents(Shelf::Reviews)
     }
 
     pub fn handoffs(&self) -> Vec<HandoffRecord> {
-        let store = self.store();
-        store
-            .map(|dir| Store::recorded_documents(dir, Shelf::Handoffs))
-            .unwrap_or_default()
+        self.documents(Shelf::Handoffs)
     }
 
     pub fn sessions(&self) -> Vec<RoundRecord> {
+        self.documents(Shelf::Rounds)
+    }
+
+    fn documents<T: DeserializeOwned>(&self, shelf: Shelf) -> Vec<T> {
         let store = self.store();
         store
-            .map(|dir| Store::recorded_documents(dir, Shelf::Rounds))
+            .map(|dir| Store::recorded_documents(dir, shelf))
             .unwrap_or_default()
     }
 

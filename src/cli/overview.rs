@@ -4,13 +4,11 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::context::{Connection, Context, only};
+use super::context::{Connection, Context};
 use super::output::{Cell, FailureBody, Output, Tone, counted, table};
 use super::{Exit, SUCCESS};
 use crate::change::handoff::HandoffState;
-use crate::daemon::protocol::{
-    Answer, ForkInfo, HandoffAnswer, HandoffInfo, HandoffRequest, Request, ReviewInfo,
-};
+use crate::daemon::protocol::{ForkInfo, HandoffInfo, HandoffRequest, ReviewInfo};
 use crate::daemon::{ErrorCode, Failure};
 use crate::path::text::host_path;
 use crate::workspace::ForkName;
@@ -77,13 +75,10 @@ pub fn run(context: &Context) -> Result<Exit, Failure> {
         let (infos, broken) = connection.forks()?;
         forks = fork_lines(context, &mut connection, infos);
         damaged.extend(broken);
-        let (open, broken) = connection.ask(
-            &Request::Reviews { all: false },
-            only!(Answer::Reviews { reviews, damaged } => (reviews, damaged)),
-        )?;
+        let (open, broken) = connection.reviews(false)?;
         reviews = open.into_iter().map(ReviewLine::from).collect();
         damaged.extend(broken);
-        let (waiting, broken) = handoffs_of(&mut connection)?;
+        let (waiting, broken) = connection.handoffs(HandoffRequest::List { all: false })?;
         handoffs = waiting
             .into_iter()
             .filter(|handoff| handoff.record.state == HandoffState::Ready)
@@ -121,11 +116,7 @@ fn welcomed(failure: Failure) -> Failure {
 }
 
 fn fork_lines(context: &Context, connection: &mut Connection, infos: Vec<ForkInfo>) -> Vec<ForkLine> {
-    let here = infos
-        .iter()
-        .filter(|fork| fork.mounted && context.is_beneath(&fork.mount_dir))
-        .max_by_key(|fork| fork.mount_dir.as_os_str().len())
-        .map(|fork| fork.name.clone());
+    let here = context.here_of(&infos).map(|fork| fork.name.clone());
     let all_bytes: u64 = infos.iter().map(|fork| fork.layer_bytes).sum();
     let mut lines = Vec::new();
     for fork in infos {
@@ -141,17 +132,6 @@ fn fork_lines(context: &Context, connection: &mut Connection, infos: Vec<ForkInf
         });
     }
     lines
-}
-
-fn handoffs_of(connection: &mut Connection) -> Result<(Vec<HandoffInfo>, Vec<Failure>), Failure> {
-    let request = Request::Handoff(Box::new(HandoffRequest::List { all: false }));
-    connection.ask(&request, |answer| match answer {
-        Answer::Handoff(answer) => match *answer {
-            HandoffAnswer::Many { handoffs, damaged } => Some((handoffs, damaged)),
-            _ => None,
-        },
-        _ => None,
-    })
 }
 
 impl From<ReviewInfo> for ReviewLine {

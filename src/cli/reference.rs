@@ -21,20 +21,22 @@ pub fn of(root: &clap::Command) -> String {
     }
     text.push_str("\n## Commands\n\n");
     for command in &commands {
-        let name = full_name(command);
-        let depth = name.split(' ').count().saturating_sub(2);
-        let anchor = name.replace(' ', "-");
-        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-        text.push_str(&format!(
-            "{}- [`{name}`](#{anchor}): {}\n",
-            "  ".repeat(depth),
-            prose(&about)
-        ));
+        let depth = full_name(command).split(' ').count().saturating_sub(2);
+        text.push_str(&"  ".repeat(depth));
+        text.push_str(&item(command));
     }
     for command in commands {
         text.push_str(&section(command));
     }
     text
+}
+
+/// One command as an item of a list that leads to its section.
+fn item(command: &clap::Command) -> String {
+    let name = full_name(command);
+    let anchor = name.replace(' ', "-");
+    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+    format!("- [`{name}`](#{anchor}): {}\n", prose(&about))
 }
 
 /// Everything of one command.
@@ -67,10 +69,7 @@ fn section(command: &clap::Command) -> String {
         text.push('\n');
     }
     for own in subcommands(command) {
-        let name = full_name(own);
-        let anchor = name.replace(' ', "-");
-        let about = own.get_about().map(ToString::to_string).unwrap_or_default();
-        text.push_str(&format!("- [`{name}`](#{anchor}): {}\n", prose(&about)));
+        text.push_str(&item(own));
     }
     let (examples, remarks) = examples(command);
     if !examples.is_empty() {

@@ -159,10 +159,7 @@ struct Reviews {
 }
 
 fn list(verb: &List, context: &Context, connection: &mut Connection) -> Result<Exit, Failure> {
-    let (reviews, damaged) = connection.ask(&Request::Reviews { all: verb.all }, |answer| match answer {
-        Answer::Reviews { reviews, damaged } => Some((reviews, damaged)),
-        _ => None,
-    })?;
+    let (reviews, damaged) = connection.reviews(verb.all)?;
     if context.output.is_json() {
         context.output.json(&Reviews { reviews, damaged })?;
         return Ok(SUCCESS);

@@ -18,8 +18,8 @@ use super::trees::become_git_diff;
 use super::{Exit, SUCCESS, identity};
 use crate::change::round::Mode;
 use crate::daemon::protocol::{
-    Answer, AttemptCounted, AttemptOf, CleanRounds, FinishRound, PresentRound, Request, ResultLine,
-    RoundAnswer, RoundRequest, StartRound,
+    AttemptCounted, AttemptOf, CleanRounds, FinishRound, PresentRound, ResultLine, RoundAnswer, RoundRequest,
+    StartRound,
 };
 use crate::daemon::{ErrorCode, Failure};
 use crate::git::CallerConfig;
@@ -96,11 +96,7 @@ impl Rounds<'_> {
             budget: verb.budget,
             umask: umask(),
         });
-        let shown = ask(
-            &mut connection,
-            request,
-            only!(RoundAnswer::Session(shown) => shown),
-        )?;
+        let shown = connection.round(request, only!(RoundAnswer::Session(shown) => shown))?;
         match context.output.is_json() {
             true => context.output.json(&shown)?,
             false => context.output.text(&told_session(&shown, &context.output))?,
@@ -124,11 +120,7 @@ impl Rounds<'_> {
             author: identity::author(dir, config.as_ref(), None).ok(),
             committer: identity::committer(dir, config.as_ref()).ok(),
         });
-        let finished = ask(
-            &mut connection,
-            request,
-            only!(RoundAnswer::Finished(done) => done),
-        )?;
+        let finished = connection.round(request, only!(RoundAnswer::Finished(done) => done))?;
         match context.output.is_json() {
             true => context.output.json(&finished)?,
             false => context.output.text(&told_finished(&finished))?,
@@ -144,22 +136,14 @@ impl Rounds<'_> {
             reader: verb.reader.clone(),
         };
         if verb.reader.is_none() {
-            let shown = ask(
-                &mut connection,
-                request,
-                only!(RoundAnswer::Session(shown) => shown),
-            )?;
+            let shown = connection.round(request, only!(RoundAnswer::Session(shown) => shown))?;
             match output.is_json() {
                 true => output.json(&shown)?,
                 false => output.text(&told_session(&shown, output))?,
             }
             return Ok(SUCCESS);
         }
-        let shown = ask(
-            &mut connection,
-            request,
-            only!(RoundAnswer::Reader(shown) => shown),
-        )?;
+        let shown = connection.round(request, only!(RoundAnswer::Reader(shown) => shown))?;
         match (output.is_json(), verb.prompt) {
             (true, true) => {
                 #[derive(Serialize)]
@@ -189,11 +173,7 @@ impl Rounds<'_> {
             agents: agents.to_vec(),
             finished,
         };
-        ask(
-            connection,
-            request,
-            only!(RoundAnswer::Results { results } => results),
-        )
+        connection.round(request, only!(RoundAnswer::Results { results } => results))
     }
 
     fn diff(&self, verb: &Diff) -> Result<Exit, Failure> {
@@ -228,11 +208,9 @@ impl Rounds<'_> {
             session: self.session.clone(),
             agents: verb.agents.clone(),
         };
-        let compared = ask(
-            &mut self.connect()?,
-            request,
-            only!(RoundAnswer::Compared(compared) => compared),
-        )?;
+        let compared = self
+            .connect()?
+            .round(request, only!(RoundAnswer::Compared(compared) => compared))?;
         match output.is_json() {
             true => output.json(&compared)?,
             false => output.text(&told_comparison(&compared, output))?,
@@ -250,11 +228,7 @@ impl Rounds<'_> {
             git_dir: context.git_dir()?,
             umask: umask(),
         });
-        let presented = ask(
-            &mut connection,
-            request,
-            only!(RoundAnswer::Presented(presented) => presented),
-        )?;
+        let presented = connection.round(request, only!(RoundAnswer::Presented(presented) => presented))?;
         match context.output.is_json() {
             true => context.output.json(&presented)?,
             false => context.output.path(&presented.fork.mount_dir)?,
@@ -286,11 +260,7 @@ impl Rounds<'_> {
             force: verb.force,
             archives: verb.archives,
         });
-        let cleaned = ask(
-            &mut connection,
-            request,
-            only!(RoundAnswer::Cleaned(cleaned) => cleaned),
-        )?;
+        let cleaned = connection.round(request, only!(RoundAnswer::Cleaned(cleaned) => cleaned))?;
         if let Some(place) = self.place {
             place.remove_if_unused(connection)?;
         }
@@ -302,25 +272,9 @@ impl Rounds<'_> {
     }
 }
 
-/// Asks about rounds.
-fn ask<T>(
-    connection: &mut Connection,
-    request: RoundRequest,
-    take: impl FnOnce(RoundAnswer) -> Option<T>,
-) -> Result<T, Failure> {
-    connection.ask(&Request::Round(Box::new(request)), |answer| match answer {
-        Answer::Round(answer) => take(*answer),
-        _ => None,
-    })
-}
-
 fn count(connection: &mut Connection, of: AttemptOf, budget: Option<u64>) -> Result<AttemptCounted, Failure> {
     let request = RoundRequest::Attempt { of, budget };
-    ask(
-        connection,
-        request,
-        only!(RoundAnswer::Attempt(counted) => counted),
-    )
+    connection.round(request, only!(RoundAnswer::Attempt(counted) => counted))
 }
 
 /// Counts an attempt of the agent whose fork it is, before a command is run there.

@@ -10,9 +10,7 @@ use super::context::{Connection, Context, only};
 use super::output::{counted, quoted};
 use super::{Exit, SUCCESS, identity};
 use crate::change::handoff::HandoffState;
-use crate::daemon::protocol::{
-    Answer, ForkInfo, HandoffAnswer, HandoffRequest, Request, RoundAnswer, RoundRequest, SessionLine,
-};
+use crate::daemon::protocol::{ForkInfo, HandoffRequest, Request, RoundAnswer, RoundRequest, SessionLine};
 use crate::daemon::{Client, ErrorCode, ExitCode, Failure, ending};
 use crate::git::traces::OwnRef;
 use crate::git::{CallerConfig, Repository};
@@ -195,24 +193,14 @@ fn look(connection: &mut Connection, repository: &Repository) -> Result<Found, F
     }
     work.extend(damaged.iter().map(ToString::to_string));
 
-    let (reviews, damaged_reviews) = connection.ask(
-        &Request::Reviews { all: false },
-        only!(Answer::Reviews { reviews, damaged } => (reviews, damaged)),
-    )?;
+    let (reviews, damaged_reviews) = connection.reviews(false)?;
     work.extend(damaged_reviews.iter().map(ToString::to_string));
     work.extend(
         reviews
             .iter()
             .map(|review| format!("the review {} is open", review.record.id)),
     );
-    let request = Request::Handoff(Box::new(HandoffRequest::List { all: false }));
-    let (handoffs, damaged_handoffs) = connection.ask(&request, |answer| match answer {
-        Answer::Handoff(answer) => match *answer {
-            HandoffAnswer::Many { handoffs, damaged } => Some((handoffs, damaged)),
-            _ => None,
-        },
-        _ => None,
-    })?;
+    let (handoffs, damaged_handoffs) = connection.handoffs(HandoffRequest::List { all: false })?;
     work.extend(damaged_handoffs.iter().map(ToString::to_string));
     for handoff in handoffs {
         let record = &handoff.record;
@@ -224,15 +212,9 @@ fn look(connection: &mut Connection, repository: &Repository) -> Result<Found, F
             work.push(format!("the handoff {} was not applied", record.id));
         }
     }
-    let sessions = connection.ask(
-        &Request::Round(Box::new(RoundRequest::Sessions)),
-        |answer| match answer {
-            Answer::Round(answer) => match *answer {
-                RoundAnswer::Sessions { sessions } => Some(sessions),
-                _ => None,
-            },
-            _ => None,
-        },
+    let sessions = connection.round(
+        RoundRequest::Sessions,
+        only!(RoundAnswer::Sessions { sessions } => sessions),
     )?;
     work.extend(
         sessions

@@ -164,22 +164,14 @@ impl From<LayerError> for Failure {
     fn from(error: LayerError) -> Failure {
         let message = error.to_string();
         match error {
-            LayerError::Io { path, source, .. } if source.kind() == ErrorKind::NotFound => Failure::new(
-                ErrorCode::StoreDamaged,
-                format!("{} is missing", path.display()),
-            )
-            .hint(
-                "`tine check` tells what is damaged and what can be done; what was committed is safe in git",
-            ),
+            LayerError::Io { path, source, .. } if source.kind() == ErrorKind::NotFound => {
+                Failure::new(ErrorCode::StoreDamaged, format!("{} is missing", path.display()))
+            }
             LayerError::Io { action, path, source } => Failure::io(action, &path, &source),
-            LayerError::Corrupt { path, offset, reason } => Failure::new(
-                ErrorCode::StoreDamaged,
-                format!("{} is damaged", path.display()),
-            )
-            .cause(format!("at byte {offset}: {reason}"))
-            .hint(
-                "`tine check` tells what is damaged and what can be done; what was committed is safe in git",
-            ),
+            LayerError::Corrupt { path, offset, reason } => {
+                Failure::new(ErrorCode::StoreDamaged, format!("{} is damaged", path.display()))
+                    .cause(format!("at byte {offset}: {reason}"))
+            }
             LayerError::NewerFormat { .. } => newer_format(message),
             LayerError::Locked { .. } => locked(message),
             LayerError::Unsealed { .. } | LayerError::Frozen { .. } => {
@@ -314,7 +306,6 @@ impl From<StoreError> for Failure {
             StoreError::Damaged { path, reason } => {
                 Failure::new(ErrorCode::StoreDamaged, format!("{} is damaged", path.display()))
                     .cause(reason)
-                    .hint("`tine check` tells what is damaged and what can be done; what was committed is safe in git")
             }
             StoreError::Foreign { path, reason } => Failure::new(
                 ErrorCode::PermissionDenied,

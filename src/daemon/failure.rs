@@ -232,6 +232,9 @@ impl ErrorCode {
                 Some("this is a fault of tine's: please report it, with the end of `daemon.log` in the store")
             }
             ErrorCode::Io => Some("see to the cause, then try again"),
+            ErrorCode::StoreDamaged => Some(
+                "`tine check` tells what is damaged and what can be done; what was committed is safe in git",
+            ),
             ErrorCode::GitFailed => Some("`git fsck` checks the repository, `tine doctor` the rest"),
             _ => None,
         }

@@ -61,14 +61,7 @@ impl LinkedWorktree {
             }
             // The mark first: nobody else's setting is taken for ours, whatever happens between.
             for key in [EXTENSION_MARK, EXTENSION] {
-                program::run(
-                    program::command(repository.common_dir())
-                        .arg("config")
-                        .arg("--file")
-                        .arg(repository.common_dir().join("config"))
-                        .args([key, "true"]),
-                    b"",
-                )?;
+                program::run(repository.own_config().args([key, "true"]), b"")?;
             }
         }
         self.write_monitor(command)?;

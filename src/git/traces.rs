@@ -119,7 +119,8 @@ impl Repository {
         Ok(())
     }
 
-    fn own_config(&self) -> std::process::Command {
+    /// git on the repository's own configuration, whatever else is configured.
+    pub(super) fn own_config(&self) -> std::process::Command {
         let mut command = program::command(self.common_dir());
         command
             .arg("config")

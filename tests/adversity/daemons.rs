@@ -7,16 +7,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::commands;
-use crate::states::assert_doctor_helps;
+use crate::states::{assert_doctor_helps, with_fork};
 use crate::support::{TestRepo, Tine, require_fuse};
 use crate::{Tried, World, sound};
-
-fn with_fork(repo: &TestRepo, tine: &Tine<'_>) {
-    repo.write("a.txt", "a\n");
-    repo.commit_all("a");
-    let dir = tine.new_fork("demo");
-    fs::write(dir.join("a.txt"), "changed\n").expect("the mount can be written");
-}
 
 #[test]
 fn a_daemon_that_was_killed_is_started_anew() {

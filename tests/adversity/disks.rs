@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::World;
-use crate::states::assert_doctor_helps;
+use crate::states::{assert_doctor_helps, with_fork};
 use crate::support::disk::{Kind, disks_missing, in_private_mounts, mount_image, mount_memory};
 use crate::support::{OutputExt, TestRepo, Tine, run_with_timeout, skip, test_name};
 
@@ -36,13 +36,6 @@ fn fill(path: &Path) {
             }
         }
     }
-}
-
-fn with_fork(repo: &TestRepo, tine: &Tine<'_>) {
-    repo.write("a.txt", "a\n");
-    repo.commit_all("a");
-    let dir = tine.new_fork("demo");
-    fs::write(dir.join("a.txt"), "changed\n").expect("the mount can be written");
 }
 
 #[test]

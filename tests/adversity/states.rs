@@ -7,7 +7,7 @@ use crate::support::{TestRepo, Tine, require_fuse};
 use crate::{Tried, World};
 
 /// A repository with a fork that has work, mounted.
-fn with_fork(repo: &TestRepo, tine: &Tine<'_>) -> PathBuf {
+pub fn with_fork(repo: &TestRepo, tine: &Tine<'_>) -> PathBuf {
     repo.write("a.txt", "a\n");
     repo.commit_all("a");
     let dir = tine.new_fork("demo");

@@ -1,6 +1,6 @@
 //! Names that are not there, and those that may have been meant.
 
-use crate::support::{OutputExt, TestRepo, Tine, require_fuse};
+use crate::support::{TestRepo, Tine, require_fuse};
 
 #[test]
 fn a_mistyped_name_is_told_which_one_is_like_it() {
@@ -81,15 +81,7 @@ fn a_number_that_is_none_is_told_those_that_are() {
     require_fuse!();
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
-    let dir = tine.new_fork("demo");
-    std::fs::write(dir.join("same.txt"), "theirs\n").unwrap();
-    tine.ok(&["commit", "demo", "-m", "Theirs"]);
-    tine.ok(&["handoff", "create", "demo"]);
-    repo.write("same.txt", "ours\n");
-    repo.git(&["add", "same.txt"]);
-    repo.git(&["commit", "--quiet", "-m", "Ours"]);
-    let output = tine.run(&["merge", "demo", "--into", "main", "--review"]);
-    assert_eq!(output.status.code(), Some(3), "{}", output.error_text());
+    super::leave_review_and_handoff(&repo, &tine);
     let said = tine.fails(4, &["review", "show", "7"]);
     assert!(
         said.contains("hint: 1 is open; `tine review list --all`"),

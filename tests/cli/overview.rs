@@ -59,15 +59,7 @@ fn tine_alone_tells_of_reviews_and_handoffs_that_wait() {
     require_fuse!();
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
-    let dir = tine.new_fork("demo");
-    fs::write(dir.join("same.txt"), "theirs\n").unwrap();
-    tine.ok(&["commit", "demo", "-m", "Theirs"]);
-    tine.ok(&["handoff", "create", "demo"]);
-    repo.write("same.txt", "ours\n");
-    repo.git(&["add", "same.txt"]);
-    repo.git(&["commit", "--quiet", "-m", "Ours"]);
-    let output = tine.run(&["merge", "demo", "--into", "main", "--review"]);
-    assert_eq!(output.status.code(), Some(3), "{}", output.error_text());
+    super::leave_review_and_handoff(&repo, &tine);
     let told = tine.ok(&[]);
     for line in [
         "\nreview 1   fork:demo into branch:main, 1 of 1 conflict open\n",

@@ -91,7 +91,7 @@ impl Place {
             session: session.clone(),
             reader: None,
         };
-        match super::ask(connection, request, Some) {
+        match connection.round(request, Some) {
             Ok(_) => Ok(()),
             Err(failure) if failure.code == ErrorCode::NoSuchSession => {
                 self.repository.take_in(&self.directory)?;

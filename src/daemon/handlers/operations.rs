@@ -128,9 +128,6 @@ fn move_back(
                 format!("the operation {} is damaged", undoes.operation),
             )
             .cause(error.to_string())
-            .hint(
-                "`tine check` tells what is damaged and what can be done; what was committed is safe in git",
-            )
         })
     };
     let (Some(back_to), Some(stands_on)) = (&moved.from, &moved.to) else {

@@ -185,6 +185,5 @@ fn commit_in(record: &ForkRecord, hex: &str) -> Result<ObjectId, Failure> {
             format!("the record of {} is damaged", record.name),
         )
         .cause(error.to_string())
-        .hint("`tine check` tells what is damaged and what can be done; what was committed is safe in git")
     })
 }
