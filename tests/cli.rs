@@ -53,6 +53,8 @@ mod overview;
 mod paths;
 #[path = "cli/programs.rs"]
 mod programs;
+#[path = "cli/recovering.rs"]
+mod recovering;
 #[path = "cli/remote_refusals.rs"]
 mod remote_refusals;
 #[path = "cli/remotes.rs"]

@@ -98,7 +98,7 @@ pub fn assert_nothing_else(repo: &TestRepo, what: &str, names: &BTreeSet<String>
         let (fork, label) = name["refs/tine/".len()..]
             .split_once('/')
             .expect("a fork and a label");
-        let is_known = names.contains(fork) || label.starts_with("discarded-");
+        let is_known = names.contains(fork) || fork == "+recover";
         assert!(is_known, "{what}: {name} of {names:?}");
     }
     let left = repo.sh_in(

@@ -494,8 +494,8 @@ fn a_delete_never_loses_work() {
     assert!(is_mounted(&dir));
     let deleted = tine.json(&["delete", "demo", "--force"]);
     assert!(!parent.exists(), "the last fork takes the directory with it");
-    let kept = deleted["kept_as"].as_str().expect("the work is kept");
-    assert_eq!(repo.git(&["show", &format!("{kept}:new.txt")]), "work");
+    let kept = deleted["recover"].as_u64().expect("the work is kept");
+    assert_eq!(tine.recoverable_file(&repo, kept, "new.txt"), "work");
     assert_eq!(
         repo.try_git_in(repo.dir(), &["rev-parse", "-q", "--verify", "tine/demo"])
             .status

@@ -898,8 +898,8 @@ fn discarding_keeps_a_snapshot_to_go_back_to() {
     repo.sh_in(&dir, "echo again > again.txt");
     tine.ok(&["delete", "demo", "--force"]);
     let kept = repo.git(&["for-each-ref", "--format=%(refname)", "refs/tine/"]);
-    assert_eq!(kept, "refs/tine/demo/discarded-1");
-    let brought_back = PathBuf::from(tine.ok(&["new", "again", "--from", &kept]));
+    assert_eq!(kept, "refs/tine/+recover/1");
+    let brought_back = PathBuf::from(tine.ok(&["recover", "1", "again"]));
     assert_eq!(
         fs::read_to_string(brought_back.join("again.txt")).expect("it was kept"),
         "again\n"

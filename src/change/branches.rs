@@ -9,6 +9,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::changeset::{self, Blobs};
+use super::recovery::{self, RecoverEntry, RecoverKind};
 use super::{ChangeError, FoundPoint, Point, PointTree, snapshots};
 use crate::git::{BranchTip, Checkout, Distance, Head, ObjectId, Repository};
 use crate::workspace::{ForkName, ForkRecord, Store};
@@ -59,15 +60,9 @@ pub struct Start {
 pub struct DeletedBranch {
     pub branch: String,
     pub commit_id: ObjectId,
-    /// The ref that keeps the commit, where nothing else does.
-    pub kept_as: Option<String>,
+    /// The entry of `tine recover` that brings it back, where nothing else reaches its commits.
+    pub recover: Option<u64>,
 }
-
-/// What a fork cannot be called, and so no fork's: the refs beneath keep what was reached by branches alone.
-const KEPT_OF_BRANCHES: &str = "_branches";
-
-/// How the numbers begin of what is kept there.
-const KEPT_LABEL: &str = "deleted-";
 
 /// Everybody's branches.
 pub struct Known<'s> {
@@ -192,11 +187,19 @@ impl<'s> Known<'s> {
             }
             lost.insert(*tip);
         }
-        let mut kept: BTreeMap<ObjectId, String> = BTreeMap::new();
-        for commit_id in lost {
-            let label = self.repository.next_label(KEPT_OF_BRANCHES, KEPT_LABEL)?;
-            self.repository.keep(KEPT_OF_BRANCHES, &label, commit_id)?;
-            kept.insert(commit_id, format!("refs/tine/{KEPT_OF_BRANCHES}/{label}"));
+        let mut kept: BTreeMap<&str, u64> = BTreeMap::new();
+        for (name, tip) in &going {
+            if lost.contains(tip) {
+                let entry = RecoverEntry {
+                    branch: Some((*name).to_owned()),
+                    head: Some(tip.to_string()),
+                    ..RecoverEntry::new(RecoverKind::Branch, format!("tine branch delete {name} --force"))
+                };
+                kept.insert(
+                    name,
+                    recovery::keep(self.store, self.repository, entry, &without)?,
+                );
+            }
         }
         let mut deleted = Vec::new();
         for (name, commit_id) in going {
@@ -208,7 +211,7 @@ impl<'s> Known<'s> {
             deleted.push(DeletedBranch {
                 branch: name.to_owned(),
                 commit_id,
-                kept_as: kept.get(&commit_id).cloned(),
+                recover: kept.get(name).copied(),
             });
         }
         Ok(deleted)

@@ -155,67 +155,6 @@ pub fn settle(
     })
 }
 
-/// Keeps the fork's uncommitted state as a commit on top of HEAD under `refs/tine/<fork>/discarded-<n>`, so that it can
-/// be brought back; `None` where nothing is uncommitted. Gives the ref's full name and the commit. Where no identity is
-/// configured the commit bears tine's own: nothing may be lost for want of a name.
-pub fn keep_discarded(
-    repository: &Repository,
-    name: &ForkName,
-    fork: &Fork,
-    committer: Option<Identity>,
-) -> Result<Option<(String, ObjectId)>, ChangeError> {
-    let parent_id = repository.head_of(fork.worktree.git_dir())?.commit_id();
-    let Examined { changeset, .. } = examine(repository, fork, parent_id, Blobs::Write, Scope::Everything)?;
-    if changeset.changes.is_empty() {
-        return Ok(None);
-    }
-    let tree_id = write_tree(repository, &changeset)?;
-    check_landed(repository, &changeset, tree_id)?;
-    let (label, reference) = next_discarded(repository, name)?;
-    let mut spec = CommitSpec {
-        tree_id,
-        parent_ids: parent_id.into_iter().collect(),
-        message: format!(
-            "tine: discarded state of {name}\n\n\
-             What was uncommitted when the fork was discarded or deleted.\n\
-             To look at it:    git show {reference}\n\
-             To go on with it: tine new <name> --from {reference}\n\
-             To let it go:     git update-ref -d {reference}\n"
-        )
-        .into(),
-        author: committer.clone(),
-        committer,
-    };
-    let commit_id = match repository.write_commit(&spec) {
-        Err(GitError::NoIdentity(_)) => {
-            spec.author = Some(Identity::tine());
-            spec.committer = Some(Identity::tine());
-            repository.write_commit(&spec)?
-        }
-        written => written?,
-    };
-    repository.keep(name.as_str(), &label, commit_id)?;
-    Ok(Some((reference, commit_id)))
-}
-
-/// Keeps a commit that nothing else may reach any more under `refs/tine/<fork>/discarded-<n>`. Gives the ref's full name.
-pub fn keep_commit(
-    repository: &Repository,
-    name: &ForkName,
-    commit_id: ObjectId,
-) -> Result<String, ChangeError> {
-    let (label, reference) = next_discarded(repository, name)?;
-    repository.keep(name.as_str(), &label, commit_id)?;
-    Ok(reference)
-}
-
-/// The first free `discarded-<n>`, and the full name of that ref.
-fn next_discarded(repository: &Repository, name: &ForkName) -> Result<(String, String), ChangeError> {
-    let label = repository.next_label(name.as_str(), "discarded-")?;
-    let reference = format!("refs/tine/{name}/{label}");
-    Ok((label, reference))
-}
-
 /// Checks that `tree_id` differs from HEAD's tree where the changeset says, in what it says, and nowhere else.
 pub(super) fn check_landed(
     repository: &Repository,

@@ -60,6 +60,15 @@ pub enum ChangeError {
     /// Deleting it would leave commits that nothing else reaches.
     #[error("the branch {branch:?} has commits that no other branch or tag has; the last is {commit_id}")]
     BranchNotMerged { branch: String, commit_id: ObjectId },
+    #[error("`tine recover` has no entry {0}")]
+    NothingToRecover(u64),
+    /// `tree_id` is what can still be read of it.
+    #[error("the entry {id} stands on the commit {commit_id}, which is not in this repository any more")]
+    HistoryGone {
+        id: u64,
+        commit_id: ObjectId,
+        tree_id: Option<ObjectId>,
+    },
     #[error("{0} names no commit")]
     NoCommit(String),
     #[error(transparent)]

@@ -15,6 +15,7 @@ pub mod handoff;
 pub mod merge;
 mod nested;
 pub mod point;
+pub mod recovery;
 pub mod rerere;
 pub mod resolver;
 pub mod revert;

@@ -293,7 +293,12 @@ impl ReviewRecord {
 
     /// Whether a ref keeps what it needs.
     pub(super) fn is_kept(&self, repository: &Repository) -> Result<bool, ChangeError> {
-        Ok(repository.kept_as(REFS, &self.id.to_string())?.is_some())
+        Ok(self.kept_commit(repository)?.is_some())
+    }
+
+    /// The commit that keeps what it needs, if a ref does.
+    pub fn kept_commit(&self, repository: &Repository) -> Result<Option<ObjectId>, ChangeError> {
+        Ok(repository.kept_as(REFS, &self.id.to_string())?)
     }
 
     /// Writes the record. What the record before it needs is kept from `git gc`, too: a process that dies in between leaves that.

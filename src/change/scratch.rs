@@ -35,14 +35,21 @@ pub fn make(workspace: &Workspace, by: By<'_>, name: &EntryName) -> Result<(), C
     }
 }
 
+/// Whether something is in the directory.
+pub fn has_something(workspace: &Workspace, name: &EntryName) -> Result<bool, ChangeError> {
+    match workspace.list_path(&RepoPath::root().join(name)) {
+        Ok(entries) => Ok(!entries.is_empty()),
+        Err(FsError::NotFound | FsError::NotADirectory) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Copies all that is in the directory to `into`, which is made; `false`, and nothing is made, where it is empty or missing. Fifos,
 /// sockets and devices are left out.
 pub fn copy_out(workspace: &Workspace, name: &EntryName, into: &Path) -> Result<bool, ChangeError> {
     let path = RepoPath::root().join(name);
-    match workspace.list_path(&path) {
-        Ok(entries) if !entries.is_empty() => {}
-        Ok(_) | Err(FsError::NotFound | FsError::NotADirectory) => return Ok(false),
-        Err(error) => return Err(error.into()),
+    if !has_something(workspace, name)? {
+        return Ok(false);
     }
     if let Some(parent) = into.parent() {
         fs::create_dir_all(parent).map_err(ChangeError::io("create", parent))?;

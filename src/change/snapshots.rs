@@ -29,6 +29,24 @@ pub fn snapshot_tree(
     if let Some(tree_id) = written_tree(repository, snapshot) {
         return Ok(tree_id);
     }
+    let tree_id = view_tree(store, repository, name, snapshot)?;
+    // All that was written, with it.
+    repository.sync_blobs(std::iter::once(tree_id))?;
+    repository.keep(name.as_str(), &tree_label(&snapshot.name), tree_id)?;
+    store.note_snapshot_tree(name, &snapshot.name, tree_id)?;
+    Ok(tree_id)
+}
+
+/// As [`snapshot_tree`], for a caller that keeps the tree itself.
+pub fn view_tree(
+    store: &Store,
+    repository: &Repository,
+    name: &ForkName,
+    snapshot: &SnapshotRecord,
+) -> Result<ObjectId, ChangeError> {
+    if let Some(tree_id) = written_tree(repository, snapshot) {
+        return Ok(tree_id);
+    }
     let view = store.open_snapshot(name, snapshot)?;
     let head_commit = head_commit(name, snapshot)?;
     // The index says which ignored files are tracked. It is that of now, and has nothing to say of another HEAD.
@@ -37,10 +55,5 @@ pub fn snapshot_tree(
         false => Scope::WithoutIndex,
     };
     let changeset = examine(repository, &view, head_commit, Blobs::Write, scope)?.changeset;
-    let tree_id = changeset::write_tree(repository, &changeset)?;
-    // All that was written, with it.
-    repository.sync_blobs(std::iter::once(tree_id))?;
-    repository.keep(name.as_str(), &tree_label(&snapshot.name), tree_id)?;
-    store.note_snapshot_tree(name, &snapshot.name, tree_id)?;
-    Ok(tree_id)
+    changeset::write_tree(repository, &changeset)
 }

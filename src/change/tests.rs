@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use proptest::prelude::*;
 
 use super::changeset::{Blobs, changeset, write_tree};
-use super::commit::{commit, keep_discarded, settle};
+use super::commit::{commit, settle};
+use super::recovery::{self, RecoverEntry, RecoverKind};
 use super::*;
 use crate::attr::{Attr, FileKind, Ino};
 use crate::git::testing::TestRepository;

@@ -8,9 +8,9 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use super::output::Color;
 use super::{
     apply, branch, buffer, cat, check, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec,
-    fetch, gc, handoff, list, log, ls, man, mcp, merge, mount, mv, new, op, path, push, reset, resolve,
-    restore, revert, review, rm, round, shell, snapshot, snapshots, stat, stats, status, tool, top, tree, ui,
-    undo, uninstall, unmount, update, walk, write,
+    fetch, gc, handoff, list, log, ls, man, mcp, merge, mount, mv, new, op, path, push, recover, reset,
+    resolve, restore, revert, review, rm, round, shell, snapshot, snapshots, stat, stats, status, tool, top,
+    tree, ui, undo, uninstall, unmount, update, walk, write,
 };
 
 const MAIN_JOB: &str = "\
@@ -120,6 +120,7 @@ pub enum Verb {
     Snapshots(snapshots::Snapshots),
     Restore(restore::Restore),
     Reset(reset::Reset),
+    Recover(recover::Recover),
     Gc(gc::Gc),
     Check(check::Check),
     Ls(ls::Ls),

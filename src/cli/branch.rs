@@ -302,14 +302,14 @@ fn delete(verb: &Delete, context: &Context) -> Result<Exit, Failure> {
         let BranchDeleted {
             branch,
             commit,
-            kept_as,
+            recover,
         } = deleted;
-        let kept = match kept_as {
-            Some(kept) => format!(", which {kept} keeps"),
-            None => String::new(),
+        let way_back = match recover {
+            Some(id) => format!("tine recover {id}"),
+            None => format!("git branch {branch} {commit}"),
         };
         format!(
-            "deleted {branch}, which was at {}{kept}; `git branch {branch} {commit}` brings it back\n",
+            "deleted {branch}, which was at {}; `{way_back}` brings it back\n",
             short_id(commit)
         )
     });

@@ -115,6 +115,8 @@ enum Kind {
     /// A path with a conflict of the review that the line is about.
     Conflict,
     Handoff,
+    /// What `tine recover` lists.
+    Entry,
     Session,
     Agent,
     Remote,
@@ -133,6 +135,7 @@ fn kind_of(verb: &str, argument: &clap::Arg) -> Option<Kind> {
         ("NAME", "round") if argument.get_id() == "session" => Kind::Session,
         ("NAME", "new" | "mcp" | "push" | "branch create") => return None,
         ("NAME", _) if verb.starts_with("round") => return None,
+        ("NAME", "recover") => return None,
         ("FORK" | "NAME", _) => Kind::Fork,
         ("FORK[@SNAPSHOT]", _) => Kind::ForkOrSnapshot,
         ("[REMOTE/]FORK", _) => Kind::RemoteFork,
@@ -142,6 +145,7 @@ fn kind_of(verb: &str, argument: &clap::Arg) -> Option<Kind> {
         ("TARGET" | "PARENT", _) => Kind::Target,
         ("SOURCE", _) => Kind::Source,
         ("REVIEW", _) => Kind::Review,
+        ("ID", "recover" | "recover show" | "recover purge") => Kind::Entry,
         ("ID", _) => Kind::Handoff,
         ("A" | "B" | "A,B", _) => Kind::Agent,
         ("REMOTE", _) => Kind::Remote,
@@ -286,6 +290,12 @@ impl Kind {
                             format!("{whose}, {}", handoff.state.word()),
                         )
                     })
+                    .collect()
+            }
+            Kind::Entry => {
+                let entries = names.recoverable().into_iter();
+                entries
+                    .map(|found| candidate(found.id.to_string(), found.entry.command))
                     .collect()
             }
             Kind::Session => {

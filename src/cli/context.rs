@@ -397,6 +397,7 @@ fn doing(request: &Request) -> &'static str {
         Request::Delete { .. } => "deleting the fork",
         Request::Snapshot { .. } => "taking the snapshot",
         Request::Restore(_) => "restoring",
+        Request::Recover(_) => "looking at what was dropped",
         Request::Reset { .. } => "resetting",
         Request::Revert(_) => "taking back",
         Request::Collect => "freeing what nothing reaches",

@@ -8,9 +8,9 @@ use crate::git::CallerConfig;
 
 /// Remove a fork
 ///
-/// Its branch stays, unless it has no commit of its own. A fork with uncommitted changes is removed with --force only;
-/// they are kept as a commit under refs/tine/NAME/ then. So is one in which submodules were cloned (`git submodule update
-/// --init`): their repositories go with it.
+/// Its branch stays, unless it has no commit of its own. A fork with uncommitted changes is removed with --force only; `tine
+/// recover` brings them back, and its snapshots. So is one in which submodules were cloned (`git submodule update --init`): their
+/// repositories go with it. Files that git ignores go without --force and do not come back, as with `git worktree remove`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -47,16 +47,22 @@ pub fn run(verb: &Delete, context: &Context) -> Result<Exit, Failure> {
 
 fn told(deleted: &Deleted, branch: Option<&str>) -> String {
     let fork = &deleted.fork;
-    let kept = match (&deleted.kept_as, branch) {
-        (Some(kept), _) => format!("; its changes are kept (`tine new NAME --from {kept}` brings them back)"),
-        (None, Some(branch)) if !deleted.branch_deleted => {
+    let kept = match (deleted.recover, branch) {
+        (Some(id), _) if !deleted.snapshots_only => {
+            format!("; its changes are kept (`tine recover {id}` brings them back)")
+        }
+        (_, Some(branch)) if !deleted.branch_deleted => {
             format!("; `tine new {fork} --branch {branch}` goes on with its branch")
         }
-        (None, _) => String::new(),
+        (_, _) => String::new(),
+    };
+    let snapshots = match deleted.recover {
+        Some(id) if deleted.snapshots_only => format!("; its snapshots are kept (`tine recover show {id}`)"),
+        _ => String::new(),
     };
     let branch = match deleted.branch_deleted {
         true => ", and its branch, which had no commit of its own",
         false => "",
     };
-    format!("deleted {fork}{branch}{kept}\n")
+    format!("deleted {fork}{branch}{kept}{snapshots}\n")
 }

@@ -8,7 +8,8 @@ use crate::daemon::protocol::{Collected, Request};
 
 /// Free what no fork and no snapshot reaches
 ///
-/// Snapshots that tine took by itself are let go of after 30 days. The daemon does the same now and then.
+/// Snapshots that tine took by itself are let go of after 30 days, and what `tine recover` lists by its own rules. The daemon does the
+/// same now and then.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -22,6 +23,7 @@ pub fn run(_: &Gc, context: &Context) -> Result<Exit, Failure> {
         None => Collected {
             layers: 0,
             snapshots: 0,
+            expired: 0,
             freed_bytes: 0,
             kept_bytes: 0,
         },
@@ -39,8 +41,13 @@ fn told(collected: &Collected) -> String {
         1 => "let go of 1 old snapshot; ".to_owned(),
         count => format!("let go of {count} old snapshots; "),
     };
+    let expired = match collected.expired {
+        0 => String::new(),
+        1 => "1 entry of `tine recover` expired; ".to_owned(),
+        count => format!("{count} entries of `tine recover` expired; "),
+    };
     format!(
-        "{snapshots}freed {}; forks and snapshots take {}\n",
+        "{snapshots}{expired}freed {}; forks and snapshots take {}\n",
         human_size(collected.freed_bytes),
         human_size(collected.kept_bytes)
     )

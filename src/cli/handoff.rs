@@ -212,11 +212,9 @@ fn delete(verb: &Delete, context: &Context) -> Result<Exit, Failure> {
 }
 
 fn told_deleted(deleted: &HandoffDeleted) -> String {
-    let rest = match (&deleted.kept_in, &deleted.head_commit) {
+    let rest = match (&deleted.kept_in, deleted.recover) {
         (Some(branch), _) => format!("; its commits are in {branch}"),
-        (None, Some(head)) => {
-            format!("; `git branch NAME {head}` brings its commits back until git lets go of them")
-        }
+        (None, Some(id)) => format!("; `tine recover {id} NAME` brings its commits back as a branch"),
         (None, None) => String::new(),
     };
     format!("deleted handoff {}{rest}\n", deleted.id)

@@ -65,6 +65,7 @@ mod pager;
 mod path;
 mod progress;
 mod push;
+mod recover;
 mod reference;
 mod reset;
 mod resolve;
@@ -184,6 +185,7 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Snapshot(verb) => snapshot::run(verb, &context),
         Verb::Snapshots(verb) => snapshots::run(verb, &context),
         Verb::Restore(verb) => restore::run(verb, &context),
+        Verb::Recover(verb) => recover::run(verb, &context),
         Verb::Reset(verb) => reset::run(verb, &context),
         Verb::Gc(verb) => gc::run(verb, &context),
         Verb::Check(verb) => check::run(verb, &context),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 
 use crate::change::handoff::HandoffRecord;
+use crate::change::recovery::{self, Recoverable};
 use crate::change::review::ReviewRecord;
 use crate::change::round::RoundRecord;
 use crate::git::{BranchTip, Repository};
@@ -65,6 +66,13 @@ impl Names {
 
     pub fn handoffs(&self) -> Vec<HandoffRecord> {
         self.documents(Shelf::Handoffs)
+    }
+
+    /// What commands dropped, the oldest first.
+    pub fn recoverable(&self) -> Vec<Recoverable> {
+        recovery::list(&self.repository)
+            .map(|(found, _)| found)
+            .unwrap_or_default()
     }
 
     pub fn sessions(&self) -> Vec<RoundRecord> {

@@ -266,7 +266,10 @@ impl Rounds<'_> {
         }
         match output.is_json() {
             true => output.json(&cleaned)?,
-            false => output.text(&told_cleaned(&cleaned))?,
+            false => {
+                let place = self.place.map(|place| place.common_dir.as_path());
+                output.text(&told_cleaned(&cleaned, place))?;
+            }
         }
         Ok(SUCCESS)
     }

@@ -1,9 +1,9 @@
 //! `tine snapshot`: marks a point of a fork to come back to.
 
-use super::context::Context;
+use super::context::{Context, only};
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
-use crate::daemon::protocol::Request;
+use crate::daemon::protocol::{Answer, Request};
 use crate::workspace::ForkName;
 
 /// Mark a point of a fork to come back to
@@ -35,7 +35,7 @@ pub struct Snapshot {
     #[arg(long, requires = "name", conflicts_with = "message")]
     pub delete: bool,
 
-    /// Forget it although somebody asked for it: what nothing else has is lost
+    /// Forget it although somebody asked for it; `tine recover` brings it back
     #[arg(short, long, requires = "delete")]
     pub force: bool,
 }
@@ -44,16 +44,21 @@ pub fn run(verb: &Snapshot, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, fork) = context.connect_to_fork(Some(&verb.fork))?;
     let name = verb.name.as_deref().map(ForkName::parse).transpose()?;
     if let (true, Some(name)) = (verb.delete, &name) {
-        connection.done(&Request::RemoveSnapshot {
+        let request = Request::RemoveSnapshot {
             fork: fork.clone(),
             name: name.clone(),
             force: verb.force,
-        })?;
+        };
+        let recover = connection.ask(&request, only!(Answer::SnapshotRemoved { recover } => recover))?;
+        let way_back = match recover {
+            Some(id) => format!("; `tine recover {id} NAME` brings it back as a fork"),
+            None => String::new(),
+        };
         match context.output.is_json() {
             true => context
                 .output
-                .json(&serde_json::json!({"fork": fork, "deleted": name}))?,
-            false => context.output.note(&format!("deleted {fork}@{name}")),
+                .json(&serde_json::json!({"fork": fork, "deleted": name, "recover": recover}))?,
+            false => context.output.note(&format!("deleted {fork}@{name}{way_back}")),
         }
         return Ok(SUCCESS);
     }

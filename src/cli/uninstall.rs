@@ -10,6 +10,7 @@ use super::context::{Connection, Context, only};
 use super::output::{counted, quoted};
 use super::{Exit, SUCCESS, identity};
 use crate::change::handoff::HandoffState;
+use crate::change::recovery;
 use crate::daemon::protocol::{ForkInfo, HandoffRequest, Request, RoundAnswer, RoundRequest, SessionLine};
 use crate::daemon::{Client, ErrorCode, ExitCode, Failure, ending};
 use crate::git::traces::OwnRef;
@@ -65,7 +66,7 @@ struct Removed {
 struct ForkGone {
     fork: String,
     mount_dir: Option<PathText>,
-    kept_as: Option<String>,
+    recover: Option<u64>,
     branch_deleted: bool,
 }
 
@@ -143,7 +144,7 @@ pub fn run(verb: &Uninstall, context: &Context) -> Result<Exit, Failure> {
             removed.forks.push(ForkGone {
                 fork: name.to_string(),
                 mount_dir: mount_dir.map(|dir| path_text(dir)),
-                kept_as: deleted.kept_as,
+                recover: deleted.recover,
                 branch_deleted: deleted.branch_deleted,
             });
         }
@@ -256,6 +257,12 @@ fn work_refs(repository: &Repository) -> Result<Vec<OwnRef>, Failure> {
     kept.retain(OwnRef::may_be_work);
     let mut work = Vec::new();
     for own in kept {
+        if own.is_recoverable() {
+            if recovery::may_be_work(repository, own.object_id) {
+                work.push(own);
+            }
+            continue;
+        }
         // What is no commit nothing else reaches.
         let reached = repository.reached_otherwise(own.object_id, &[]).unwrap_or(None);
         if reached.is_none() {
@@ -283,7 +290,7 @@ fn would_go(fork: &ForkInfo) -> ForkGone {
     ForkGone {
         fork: fork.name.to_string(),
         mount_dir: Some(path_text(&fork.mount_dir)),
-        kept_as: None,
+        recover: None,
         branch_deleted: false,
     }
 }
@@ -295,7 +302,7 @@ fn refusal(work: &[String]) -> Failure {
     );
     work.iter()
         .fold(failure, |failure, line| failure.cause(line.as_str()))
-        .hint("`tine commit`, `tine handoff apply`, `tine review` and `tine round clean` bring it elsewhere; with `--force` commits stay under refs/tine/ and the rest is lost")
+        .hint("`tine commit`, `tine handoff apply`, `tine review` and `tine round clean` bring it elsewhere; `tine recover purge --all` lets go of what was dropped; with `--force` commits stay under refs/tine/ and the rest is lost")
 }
 
 fn path_text(path: &Path) -> PathText {
@@ -330,8 +337,8 @@ fn told(removed: &Removed) -> String {
         } else {
             ""
         };
-        let kept = match &fork.kept_as {
-            Some(kept) => format!("; its changes are kept as {kept}"),
+        let kept = match fork.recover {
+            Some(id) => format!("; `tine recover {id}` brings its changes back"),
             None => String::new(),
         };
         let dir = match &fork.mount_dir {

@@ -417,10 +417,21 @@ impl From<ChangeError> for Failure {
                     dir.display()
                 ))
             }
-            ChangeError::BranchNotMerged { branch, commit_id } => {
+            ChangeError::BranchNotMerged { commit_id, .. } => {
                 Failure::new(ErrorCode::BranchNotMerged, message).hint(format!(
-                    "`--force` deletes it and keeps the commit under refs/tine/; `git branch {branch} {commit_id}` brings it back then"
+                    "`tine merge` brings {commit_id} elsewhere; `--force` deletes it, and `tine recover` brings it back"
                 ))
+            }
+            ChangeError::NothingToRecover(_) => Failure::new(ErrorCode::NothingToRecover, message)
+                .hint("`tine recover` lists what there is; it expires by age and size"),
+            ChangeError::HistoryGone { id, tree_id, .. } => {
+                let failure = Failure::new(ErrorCode::HistoryGone, message);
+                match tree_id {
+                    Some(tree_id) => failure.hint(format!(
+                        "its files are there: `git archive -o recovered.tar refs/tine/+recover/{id}:trees/{tree_id}`"
+                    )),
+                    None => failure.hint(format!("`git ls-tree -r refs/tine/+recover/{id}` shows what is there")),
+                }
             }
             ChangeError::NoCommit(_) => Failure::new(ErrorCode::UnknownRevision, message)
                 .hint("a branch begins at a commit: a tree has none, and neither has a fork or snapshot on an unborn branch"),

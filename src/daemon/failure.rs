@@ -121,6 +121,9 @@ error_codes! {
     NoSuchSnapshot = "no-such-snapshot", NotFound;
     SnapshotExists = "snapshot-exists", Conflict;
     NoSuchPoint = "no-such-point", NotFound;
+    NothingToRecover = "nothing-to-recover", NotFound;
+    /// Commits on which others stand that are to come back.
+    HistoryGone = "history-gone", Failure;
     InvalidForkName = "invalid-fork-name", Usage;
     NotInFork = "not-in-fork", Usage;
     NewerFormat = "newer-format", Environment;

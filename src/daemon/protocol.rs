@@ -13,6 +13,7 @@ mod forks;
 mod handoff;
 mod merging;
 mod process;
+mod recovery;
 mod remotes;
 mod reviewing;
 mod rounds;
@@ -44,6 +45,10 @@ pub use self::handoff::{
 };
 pub use self::merging::{Merge, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, ReviewWish};
 pub use self::process::{DaemonInfo, Figures, MountFigures};
+pub use self::recovery::{
+    BringBack, BroughtBack, Elsewhere, ElsewhereLine, Purged, RecoverAnswer, RecoverLine, RecoverList,
+    RecoverRequest,
+};
 pub use self::remotes::{RemoteFork, StateMade, StateRequest};
 pub use self::reviewing::{
     CommitReviewRequest, JudgeRequest, ResolutionWish, ResolveRequest, ReviewInfo, ReviewShown,
@@ -103,7 +108,7 @@ pub enum Request {
     Snapshots {
         fork: ForkName,
     },
-    /// Answers [`Answer::Done`]. One that somebody asked for goes by `force` only.
+    /// Answers [`Answer::SnapshotRemoved`]. One that somebody asked for goes by `force` only.
     RemoveSnapshot {
         fork: ForkName,
         name: ForkName,
@@ -117,6 +122,8 @@ pub enum Request {
         fork: ForkName,
         command: String,
     },
+    /// What commands dropped. Answers [`Answer::Recover`].
+    Recover(Box<RecoverRequest>),
     /// Frees what nothing reaches. Answers [`Answer::Collected`].
     Collect,
     /// Looks whether the store is whole, without reading the bytes of files if it is to be `brief`, and with `repair` puts right
@@ -150,8 +157,8 @@ pub enum Request {
         author: Option<Identity>,
         committer: Option<Identity>,
     },
-    /// Unmounts and removes the fork. Refused without `force` where changes are uncommitted; with it they are kept as a
-    /// commit under `refs/tine/<fork>/`. Answers [`Answer::Deleted`].
+    /// Unmounts and removes the fork. Refused without `force` where changes are uncommitted; with it they become
+    /// an entry of `tine recover`. Answers [`Answer::Deleted`].
     Delete {
         fork: ForkName,
         force: bool,
@@ -316,7 +323,12 @@ pub enum Answer {
     Snapshots {
         snapshots: Vec<SnapshotInfo>,
     },
+    /// `recover` is the entry of `tine recover` that brings it back, if it was more than HEAD was.
+    SnapshotRemoved {
+        recover: Option<u64>,
+    },
     Restored(Restored),
+    Recover(Box<RecoverAnswer>),
     Collected(Collected),
     Checked(CheckReport),
     Unmounted(Unmounted),

@@ -14,6 +14,8 @@ use super::handlers::{self, Insistence};
 use super::launch::Reporter;
 use super::slots::Daemon;
 use super::{connection, handoffs, journal, overlay, socket, transfer};
+use crate::attr::Timestamp;
+use crate::change::recovery;
 use crate::git::{Repository, program};
 use crate::sys::{mapping, memory, process};
 use crate::workspace::Store;
@@ -95,6 +97,9 @@ fn start(common_dir: &Path) -> Result<(Arc<Daemon>, UnixListener), Failure> {
     let repository = Repository::open(common_dir)?;
     let store = Store::open(&repository)?;
     transfer::clear_forgotten(store.dir());
+    if let Err(error) = recovery::take_over(&store, &repository) {
+        log::warn!("what an earlier tine kept stays where it is: {error}");
+    }
     let listener = socket::bind(store.dir())?;
     // Asked now: later another program may be there.
     let program = std::env::current_exe().ok();
@@ -137,12 +142,17 @@ fn upkeep(daemon: &Arc<Daemon>, options: &ServerOptions) {
     let mut heap = Heap::default();
     // What an earlier process left is freed when the store is opened.
     let mut collected_at = Instant::now();
+    let mut tended_at: Option<Instant> = None;
     while !daemon.presence.wait(Instant::now() + options.upkeep_every) {
         if handlers::end_if_displaced(daemon) {
             break;
         }
         for slot in daemon.slots() {
             daemon.look_after(&slot);
+        }
+        if tended_at.is_none_or(|at| at.elapsed() >= COLLECT_EVERY) {
+            tended_at = Some(Instant::now());
+            tend(daemon);
         }
         if collected_at.elapsed() >= COLLECT_EVERY {
             collected_at = Instant::now();
@@ -164,6 +174,20 @@ fn upkeep(daemon: &Arc<Daemon>, options: &ServerOptions) {
         }
     }
     daemon.presence.close();
+}
+
+/// Looks after what commands dropped: what is too old or too much goes.
+fn tend(daemon: &Daemon) {
+    let tended = daemon
+        .repository_now()
+        .and_then(|repository| Ok(recovery::tend(&daemon.store, &repository, Timestamp::now().secs)?));
+    match tended {
+        Ok(expired) if expired.entries > 0 => {
+            log::info!("{} entries of `tine recover` expired", expired.entries);
+        }
+        Ok(_) => {}
+        Err(failure) => log::warn!("what was dropped could not be looked after: {failure}"),
+    }
 }
 
 /// How often what nothing reaches is looked for, beside whenever something goes.

@@ -28,6 +28,7 @@ pub mod objects;
 pub mod patch;
 pub mod patterns;
 pub mod program;
+pub mod recovery;
 pub mod refs;
 pub mod remotes;
 pub mod repository;

@@ -351,14 +351,14 @@ impl Repository {
     }
 
     /// The ref store for refs that nobody reads the history of.
-    fn keeping_store(&self) -> Store {
+    pub(super) fn keeping_store(&self) -> Store {
         let mut store = self.ref_store(None);
         store.write_reflog = WriteReflog::Disable;
         store
     }
 
     /// Name and loose file of `refs/tine/<fork>/<label>`.
-    fn keeping_ref(&self, fork: &str, label: &str) -> Result<(FullName, PathBuf), GitError> {
+    pub(super) fn keeping_ref(&self, fork: &str, label: &str) -> Result<(FullName, PathBuf), GitError> {
         let name = format!("refs/tine/{fork}/{label}");
         let path = self.common_dir().join(&name);
         let full_name = FullName::try_from(name).map_err(GitError::library("name a ref for the fork"))?;

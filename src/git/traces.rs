@@ -19,7 +19,7 @@ pub struct OwnRef {
 }
 
 impl OwnRef {
-    /// Whether it may keep work that nothing else has: what a fork had that was deleted by force, a handoff, a seat of a
+    /// Whether it may keep work that nothing else has: what `tine recover` lists, a handoff, a seat of a
     /// round, or what was damaged. The others are what forks stand on, and copies of what remotes have.
     pub fn may_be_work(&self) -> bool {
         let Some((owner, label)) = self
@@ -30,9 +30,17 @@ impl OwnRef {
             return false;
         };
         match owner {
-            "+handoffs" | "+rounds" | "+damaged" => true,
+            "+recover" | "+handoffs" | "+rounds" | "+damaged" => true,
             _ => !owner.starts_with('+') && label.starts_with("discarded-"),
         }
+    }
+}
+
+impl OwnRef {
+    /// Whether it keeps what `tine recover` lists.
+    pub fn is_recoverable(&self) -> bool {
+        let rest = self.name.strip_prefix(NAMESPACE);
+        rest.is_some_and(|rest| rest.starts_with("/+recover/"))
     }
 }
 

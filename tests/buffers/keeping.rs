@@ -204,8 +204,8 @@ fn a_fork_with_an_agents_text_in_a_buffer_is_not_deleted_without_force() {
     place.tine.fails(3, &["delete", "demo"]);
     assert_eq!(place.agent.read("notes.txt"), TEXT.replace('5', "five"));
     let deleted = place.tine.json(&["delete", "demo", "--force"]);
-    let kept = deleted["kept_as"].as_str().expect("it is kept");
-    let kept = repo.git(&["show", &format!("{kept}:notes.txt")]);
+    let kept = deleted["recover"].as_u64().expect("it is kept");
+    let kept = place.tine.recoverable_file(&repo, kept, "notes.txt");
     assert_eq!(kept.trim_end(), "1\n2\n3\n4\nfive");
 }
 

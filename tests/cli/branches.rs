@@ -180,7 +180,7 @@ fn deleting_a_branch_loses_nothing_unasked_and_nothing_for_good() {
     let deleted = tine.json(&["branch", "delete", "twin"]);
     assert_eq!(
         deleted,
-        json!({"branches": [{"branch": "twin", "commit": topic, "kept_as": null}]})
+        json!({"branches": [{"branch": "twin", "commit": topic, "recover": null}]})
     );
     assert!(!repo.common_dir().join("logs/refs/heads/twin").exists());
     let output = repo.try_git_in(repo.dir(), &["config", "--get-regexp", "branch\\.twin\\."]);
@@ -188,20 +188,21 @@ fn deleting_a_branch_loses_nothing_unasked_and_nothing_for_good() {
     assert_eq!(repo.git(&["config", "branch.topic.description"]), "text");
 
     let deleted = tine.json(&["branch", "delete", "topic", "alone", "--force"]);
-    let kept: Vec<&str> = each(&deleted["branches"], "kept_as");
+    let kept: Vec<&Value> = deleted["branches"].as_array().unwrap().iter().collect();
     assert_eq!(kept.len(), 2, "{deleted}");
+    assert!(kept.iter().all(|branch| branch["recover"].is_u64()), "{deleted}");
     repo.sh_in(
         repo.dir(),
         "git reflog expire --expire=now --all; git gc -q --prune=now",
     );
-    assert_eq!(repo.git(&["rev-parse", kept[0]]), alone);
-    repo.git(&["branch", "topic", &topic]);
+    for branch in kept {
+        tine.ok(&["recover", &branch["recover"].to_string()]);
+    }
+    assert_eq!(repo.git(&["rev-parse", "alone"]), alone);
+    assert_eq!(repo.git(&["rev-parse", "topic"]), topic);
     assert_eq!(repo.git(&["show", "topic:new.txt"]), "new");
     let said = tine.ok(&["branch", "delete", "topic", "--force"]);
-    assert!(
-        said.ends_with(&format!("`git branch topic {topic}` brings it back")),
-        "{said}"
-    );
+    assert!(said.ends_with("`tine recover 3` brings it back"), "{said}");
     repo.git(&["fsck", "--strict"]);
 }
 

@@ -443,9 +443,9 @@ fn delete_leaves_a_branch_with_commits_and_refuses_uncommitted_work() {
 
     let deleted = tine.json(&["remove", "demo", "--force"]);
     assert_eq!(deleted["branch_deleted"], false);
-    assert_eq!(deleted["kept_as"], "refs/tine/demo/discarded-1");
+    assert_eq!(deleted["recover"], 1);
     assert_eq!(repo.git(&["show", "tine/demo:one.txt"]), "1");
-    assert_eq!(repo.git(&["show", "refs/tine/demo/discarded-1:two.txt"]), "two");
+    assert_eq!(tine.recoverable_file(&repo, 1, "two.txt"), "two");
     assert!(!dir.exists());
 }
 
@@ -613,11 +613,24 @@ fn delete_keeps_the_commits_of_a_detached_head() {
     );
     let commit = repo.git_in(&dir, &["rev-parse", "HEAD"]);
     let told = tine.ok(&["delete", "demo"]);
-    assert!(told.contains("--from refs/tine/demo/discarded-1"), "{told}");
-    assert_eq!(repo.git(&["rev-parse", "refs/tine/demo/discarded-1"]), commit);
+    assert!(told.contains("`tine recover 1`"), "{told}");
+    repo.sh_in(
+        repo.dir(),
+        "git reflog expire --expire=now --all; git gc -q --prune=now",
+    );
+    let dir = tine.json(&["recover", "1"])["fork"]["mount_dir"].clone();
+    let dir = std::path::PathBuf::from(dir.as_str().unwrap());
+    assert_eq!(repo.git_in(&dir, &["rev-parse", "HEAD"]), commit);
+    assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
+    assert_eq!(
+        repo.try_git_in(&dir, &["symbolic-ref", "-q", "HEAD"])
+            .status
+            .code(),
+        Some(1)
+    );
 
     let dir = tine.new_fork("plain");
     repo.git_in(&dir, &["checkout", "-q", "--detach"]);
     let deleted = tine.json(&["delete", "plain"]);
-    assert!(deleted["kept_as"].is_null(), "{deleted}");
+    assert!(deleted["recover"].is_null(), "{deleted}");
 }

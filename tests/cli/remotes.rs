@@ -218,8 +218,8 @@ fn what_is_taken_up_is_a_fork_like_any_other() {
     assert_eq!(seen(&two, &taken), before);
     there.fails(3, &["delete", "demo"]);
     there.ok(&["delete", "demo", "--force"]);
-    let kept = two.git(&["for-each-ref", "--format=%(refname)", "refs/tine/demo"]);
-    assert_eq!(kept, "refs/tine/demo/discarded-1");
+    let kept = two.git(&["for-each-ref", "--format=%(refname)", "refs/tine/+recover"]);
+    assert_eq!(kept, "refs/tine/+recover/1");
 }
 
 #[test]

@@ -241,7 +241,12 @@ fn paths_go_back_to_a_snapshot_and_the_rest_goes_on() {
     tine.ok(&["unmount", "demo"]);
     tine.ok(&["delete", "demo", "--force"]);
     for reference in repo
-        .git(&["for-each-ref", "--format=%(refname)", "refs/tine/demo/"])
+        .git(&[
+            "for-each-ref",
+            "--format=%(refname)",
+            "refs/tine/demo/",
+            "refs/tine/+recover/",
+        ])
         .lines()
     {
         repo.git(&["update-ref", "-d", reference]);

@@ -132,9 +132,9 @@ fn forks_branches_and_handoffs_come_back_as_the_message_says() {
     tine.fails(3, &["delete", "demo"]);
     let said = tine.ok(&["delete", "demo", "--force"]);
     go_back(&repo, &tine, &said);
-    let back = repo.root().join("repo.forks/brought-back");
-    assert_eq!(content(&back.join("new.txt")), "new\n", "delete --force");
-    tine.ok(&["delete", "brought-back"]);
+    assert_eq!(content(&dir.join("new.txt")), "new\n", "delete --force");
+    assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "?? new.txt");
+    tine.ok(&["delete", "demo", "--force"]);
 
     let dir = tine.new_fork("demo");
     fs::write(dir.join("new.txt"), "new\n").unwrap();
@@ -158,6 +158,10 @@ fn forks_branches_and_handoffs_come_back_as_the_message_says() {
 
     tine.fails(3, &["handoff", "delete", "1"]);
     let said = tine.ok(&["handoff", "delete", "1", "--force"]);
+    repo.sh_in(
+        repo.dir(),
+        "git reflog expire --expire=now --all; git gc -q --prune=now",
+    );
     go_back(&repo, &tine, &said);
     assert_eq!(
         repo.git(&["rev-parse", "brought-back"]),
@@ -184,6 +188,14 @@ fn a_review_that_was_aborted_is_taken_up_again_with_its_resolutions() {
     let before = tine.json(&["review", "show", "1"]);
     let said = tine.ok(&["review", "abort", "1"]);
     assert_eq!(tine.json(&["review", "list"])["reviews"], serde_json::json!([]));
+    repo.sh_in(
+        repo.dir(),
+        "git reflog expire --expire=now --all; git gc -q --prune=now",
+    );
+    assert_eq!(
+        tine.json(&["recover"])["entries"][0]["way_back"],
+        "tine review refresh 1"
+    );
     go_back(&repo, &tine, &said);
     assert_eq!(tine.json(&["review", "show", "1"]), before);
     tine.ok(&["resolve", "1", "other.txt", "--ours"]);

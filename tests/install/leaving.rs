@@ -212,9 +212,17 @@ fn work_that_nothing_else_has_is_named_and_nothing_is_removed() {
     tine.ok(&["commit", "demo", "-m", "new"]);
     fs::write(dir.join("new.txt"), "newer\n").unwrap();
     let gone = tine.json(&["uninstall", "--force"]);
-    let kept = "refs/tine/demo/discarded-1";
-    assert_eq!(gone["refs_kept"], json!([kept]));
-    assert_eq!(repo.git(&["show", &format!("{kept}:new.txt")]), "newer");
+    let kept = gone["refs_kept"][0].as_str().unwrap();
+    let of_demo = gone["forks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|fork| fork["fork"] == "demo")
+        .unwrap();
+    assert_eq!(kept, format!("refs/tine/+recover/{}", of_demo["recover"]));
+    let commits = repo.git(&["ls-tree", "--name-only", &format!("{kept}:commits")]);
+    let commit = commits.lines().next().unwrap();
+    assert_eq!(repo.git(&["show", &format!("{commit}:new.txt")]), "newer");
     assert_eq!(
         repo.git(&["for-each-ref", "--format=%(refname)", "refs/tine"]),
         kept
@@ -230,7 +238,7 @@ fn work_that_nothing_else_has_is_named_and_nothing_is_removed() {
         repo.git(&["for-each-ref", "--format=%(refname)", "refs/tine"]),
         kept
     );
-    repo.git(&["branch", "back", kept]);
+    repo.git(&["branch", "back", commit]);
     assert_eq!(tine.ok(&["uninstall"]), "removed 1 ref beneath refs/tine/");
     assert_eq!(
         tine.ok(&["uninstall"]),

@@ -91,6 +91,20 @@ impl<'r> Tine<'r> {
         PathBuf::from(self.ok(&["new", name]))
     }
 
+    /// What the file at `path` is in what the entry `id` of `tine recover` keeps, without bringing it back.
+    #[track_caller]
+    pub fn recoverable_file(&self, repo: &TestRepo, id: u64, path: &str) -> String {
+        let entry = self.json(&["recover", "show", &id.to_string()]);
+        let named = [&entry["uncommitted"], &entry["head"]];
+        let commit = named.iter().find_map(|id| id.as_str());
+        let commit = commit.unwrap_or_else(|| panic!("no commit: {entry}"));
+        let reference = format!("refs/tine/+recover/{id}");
+        let raw = repo.git(&["cat-file", "blob", &format!("{reference}:commits/{commit}")]);
+        let tree = raw.lines().next().and_then(|line| line.strip_prefix("tree "));
+        let tree = tree.unwrap_or_else(|| panic!("no tree: {raw}"));
+        repo.git(&["show", &format!("{reference}:trees/{tree}/{path}")])
+    }
+
     /// The daemon's process id, found without asking the daemon.
     pub fn daemon_pid(&self) -> Option<u32> {
         self.processes().first().copied()

@@ -229,39 +229,60 @@ fn what_a_layer_adopted_survives_a_reset_and_git_gc() {
     );
 }
 
+/// Keeps what is uncommitted as `tine delete --force` does; the number of the entry and the commit.
+fn keep_uncommitted(fixture: &Fixture) -> Option<(u64, ObjectId)> {
+    let kept = recovery::commit_uncommitted(fixture.git(), &demo(), &fixture.fork, None).unwrap()?;
+    let entry = RecoverEntry {
+        head: fixture.head().map(|id| id.to_string()),
+        uncommitted: Some(kept.to_string()),
+        ..RecoverEntry::new(RecoverKind::Fork, "tine delete demo --force")
+    };
+    let id = recovery::keep(&fixture.store, fixture.git(), entry, &[]).unwrap();
+    Some((id, kept))
+}
+
 #[test]
-fn a_discarded_state_is_kept_as_a_commit() {
+fn what_was_uncommitted_comes_back_as_the_same_commit_after_gc() {
     let fixture = Fixture::sample();
-    assert_eq!(
-        keep_discarded(fixture.git(), &demo(), &fixture.fork, None).unwrap(),
-        None
-    );
+    assert_eq!(keep_uncommitted(&fixture), None);
     fixture.write("a.txt", "unfinished\n");
     fixture.write("new", "x\n");
     let head = fixture.head();
-    let (reference, commit_id) = keep_discarded(fixture.git(), &demo(), &fixture.fork, None)
-        .unwrap()
-        .unwrap();
-    assert_eq!(reference, "refs/tine/demo/discarded-1");
-    assert_eq!(fixture.repository.id_of(&reference), commit_id);
+    let git = |args: &[&str]| fixture.repository.git(args);
+    let log_before = git(&["log", "--all", "--format=%H %s"]);
+    let (id, commit_id) = keep_uncommitted(&fixture).unwrap();
+    assert_eq!(id, 1);
     assert_eq!(fixture.head(), head, "HEAD stays");
-    let revision = |suffix: &str| format!("{reference}{suffix}");
+    assert_eq!(git(&["log", "--all", "--format=%H %s"]), log_before);
     assert_eq!(
-        fixture.repository.git(&["show", &revision(":a.txt")]),
-        "unfinished"
-    );
-    assert_eq!(Some(fixture.repository.id_of(&revision("^"))), head);
-    let message = fixture.repository.git(&["show", "-s", "--format=%B", &reference]);
-    assert!(message.starts_with("tine: discarded state of demo"), "{message}");
-    assert!(
-        message.contains(&format!("tine new <name> --from {reference}")),
-        "{message}"
+        git(&["for-each-ref", "--format=%(objecttype)", "refs/tine/+recover"]),
+        "tree"
     );
 
-    let (second, _) = keep_discarded(fixture.git(), &demo(), &fixture.fork, None)
-        .unwrap()
-        .unwrap();
-    assert_eq!(second, "refs/tine/demo/discarded-2");
+    git(&["reflog", "expire", "--expire=all", "--all"]);
+    git(&["gc", "-q", "--prune=now"]);
+    let repository = Repository::discover(fixture.repository.dir()).unwrap();
+    assert!(!repository.has_object(commit_id), "it is kept as a blob alone");
+    let found = recovery::find(&repository, id).unwrap();
+    recovery::write_again(&repository, &found).unwrap();
+    assert_eq!(git(&["show", &format!("{commit_id}:a.txt")]), "unfinished");
+    assert_eq!(git(&["show", &format!("{commit_id}:new")]), "x");
+    assert_eq!(Some(fixture.repository.id_of(&format!("{commit_id}^"))), head);
+    git(&["fsck", "--strict"]);
+
+    let (second, _) = keep_uncommitted(&fixture).unwrap();
+    assert_eq!(second, 2);
+    assert!(
+        recovery::purge(&fixture.store, &repository, &[1, 2])
+            .unwrap()
+            .is_empty()
+    );
+    assert!(matches!(
+        recovery::find(&repository, 2),
+        Err(ChangeError::NothingToRecover(2))
+    ));
+    let (third, _) = keep_uncommitted(&fixture).unwrap();
+    assert_eq!(third, 3, "no number is given twice");
 }
 
 /// Invariant 12: discarding leaves something from which the work can be brought back.
@@ -271,11 +292,37 @@ fn a_discarded_state_is_kept_even_where_nobody_has_a_name() {
     repository.git(&["config", "user.useConfigOnly", "true"]);
     let fixture = Fixture::new(repository);
     fixture.write("a", "unfinished\n");
-    let (reference, _) = keep_discarded(fixture.git(), &demo(), &fixture.fork, None)
-        .unwrap()
-        .unwrap();
-    let shown = fixture.repository.git(&["show", &format!("{reference}:a")]);
+    let (_, commit_id) = keep_uncommitted(&fixture).unwrap();
+    let shown = fixture.repository.git(&["show", &format!("{commit_id}:a")]);
     assert_eq!(shown, "unfinished");
+}
+
+#[test]
+fn an_entry_takes_in_what_it_stands_on_before_that_is_lost() {
+    let fixture = Fixture::sample();
+    let git = |args: &[&str]| fixture.repository.git(args);
+    git(&["commit", "--allow-empty", "-qm", "second"]);
+    let second = fixture.repository.id_of("HEAD");
+    git(&["commit", "--allow-empty", "-qm", "third"]);
+    let third = fixture.repository.id_of("HEAD");
+    git(&["reset", "-q", "--hard", "HEAD^"]);
+    let entry = RecoverEntry {
+        head: Some(third.to_string()),
+        ..RecoverEntry::new(RecoverKind::Branch, "tine branch delete topic --force")
+    };
+    let id = recovery::keep(&fixture.store, fixture.git(), entry, &[]).unwrap();
+    let stands_on = |id| recovery::find(fixture.git(), id).unwrap().entry.stands_on;
+    assert_eq!(stands_on(id), [second.to_string()]);
+
+    git(&["reset", "-q", "--hard", "HEAD^"]);
+    recovery::tend(&fixture.store, fixture.git(), 0).unwrap();
+    assert_eq!(stands_on(id), [fixture.repository.id_of("HEAD").to_string()]);
+    git(&["reflog", "expire", "--expire=all", "--all"]);
+    git(&["gc", "-q", "--prune=now"]);
+    let repository = Repository::discover(fixture.repository.dir()).unwrap();
+    assert!(!repository.has_object(second));
+    recovery::write_again(&repository, &recovery::find(&repository, id).unwrap()).unwrap();
+    assert_eq!(fixture.repository.id_of(&format!("{third}^")), second);
 }
 
 /// A file that is rewritten all the time is committed as it was at some moment, or not at all.

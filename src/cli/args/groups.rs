@@ -27,6 +27,7 @@ pub(super) const GROUPS: &[(&str, &[&str])] = &[
             "snapshots",
             "restore",
             "reset",
+            "recover",
         ],
     ),
     (

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::change::round;
+use crate::change::{recovery, round};
 use crate::cli::context::{Connection, Context};
 use crate::cli::failures;
 use crate::daemon::protocol::RoundRequest;
@@ -101,11 +101,14 @@ impl Place {
         }
     }
 
-    /// Removes all of it where no session, fork or archive is left.
+    /// Removes all of it where no session, fork, archive or entry of `tine recover` is left.
     pub fn remove_if_unused(&self, mut connection: Connection) -> Result<(), Failure> {
         let store = Store::dir_of(&self.repository);
         let rounds = round::session_dir(&store, &ForkName::parse("x")?);
-        let is_used = rounds.parent().is_some_and(holds_anything) || !connection.forks()?.0.is_empty();
+        let is_used = rounds.parent().is_some_and(holds_anything)
+            || !connection.forks()?.0.is_empty()
+            // It can be brought back as long as it does not expire.
+            || !recovery::list(&self.repository)?.0.is_empty();
         if is_used {
             return Ok(());
         }

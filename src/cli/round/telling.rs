@@ -1,5 +1,7 @@
 //! Rounds in words.
 
+use std::path::Path;
+
 use crate::change::round::SeatState;
 use crate::cli::output::{Cell, Output, Tone, counted, one_line, quoted, short_id};
 use crate::daemon::protocol::{
@@ -244,15 +246,26 @@ pub fn told_attempt(counted: &AttemptCounted) -> String {
     }
 }
 
-pub fn told_cleaned(cleaned: &RoundsCleaned) -> String {
+/// What went; `place` is the repository that tine keeps for a directory without git.
+pub fn told_cleaned(cleaned: &RoundsCleaned, place: Option<&Path>) -> String {
+    let tine = match place {
+        Some(dir) => format!("tine -C {}", one_line(&dir.display().to_string())),
+        None => "tine".to_owned(),
+    };
     let mut text = String::new();
     for seat in &cleaned.seats {
         let name = seat.branch.clone().unwrap_or_else(|| seat.fork.to_string());
         text.push_str(&format!("removed {name} of {}", seat.agent));
         if let (Some(commit), true) = (&seat.commit, seat.unmerged) {
-            text.push_str(&format!(
-                ", which was at {commit} and merged nowhere (`git branch NAME {commit}` brings it back until git lets go of it)"
-            ));
+            text.push_str(&format!(", which was at {} and merged nowhere", short_id(commit)));
+        }
+        let ways: Vec<String> = seat
+            .recover
+            .iter()
+            .map(|id| format!("`{tine} recover {id} NAME`"))
+            .collect();
+        if !ways.is_empty() {
+            text.push_str(&format!(" ({} brings it back)", ways.join(", ")));
         }
         text.push('\n');
     }

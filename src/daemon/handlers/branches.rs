@@ -98,7 +98,7 @@ pub fn delete(daemon: &Arc<Daemon>, names: &[String], force: bool) -> Response {
             .map(|deleted| BranchDeleted {
                 branch: deleted.branch,
                 commit: deleted.commit_id.to_string(),
-                kept_as: deleted.kept_as,
+                recover: deleted.recover,
             })
             .collect(),
     })

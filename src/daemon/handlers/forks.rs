@@ -10,19 +10,29 @@ use super::work::base_commit;
 use super::{buffers, remotes};
 use crate::change::branches;
 use crate::change::changeset::{self, Blobs};
-use crate::change::commit::{keep_commit, keep_discarded};
+use crate::change::recovery::{self, RecoverEntry, RecoverKind};
 use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::protocol::{Answer, Deleted, NewRequest, Response};
+use crate::daemon::protocol::{Answer, Deleted, ForkInfo, NewRequest, Response};
 use crate::daemon::slots::{Daemon, Slot, Turn};
 use crate::daemon::{handoffs, monitor, place, policy, report};
 use crate::fuse::{self, UnmountMode};
-use crate::git::{GitError, Identity, LinkedWorktree, Repository};
+use crate::git::{GitError, Head, Identity, LinkedWorktree, ObjectId, Repository};
 use crate::sys::process::PeerCredentials;
 use crate::workspace::{
-    Fork, ForkName, ForkOptions, ForkRecord, MountSettings, ParentOptions, StoreError, Traces,
+    Fork, ForkName, ForkOptions, ForkRecord, MountSettings, ParentOptions, StoreError, TakeUp, Traces,
 };
 
 pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> Response {
+    Ok(Answer::Fork(make(daemon, peer, request, None)?))
+}
+
+/// Makes a fork, which takes up `given` where that is something.
+pub fn make(
+    daemon: &Arc<Daemon>,
+    peer: PeerCredentials,
+    request: NewRequest,
+    given: Option<TakeUp>,
+) -> Result<ForkInfo, Failure> {
     let parent_name = request.from_fork.as_deref().map(parse_parent).transpose()?;
     let parent_fork = parent_name.as_ref().map(|(name, _)| name);
     let slots = slots_of(
@@ -59,7 +69,8 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
     let from_remote = request.from_remote.as_ref();
     let take_up = from_remote
         .map(|from| remotes::take_up(&repository, &request.git_dir, from))
-        .transpose()?;
+        .transpose()?
+        .or(given);
     let dir = match request.dir {
         Some(dir) => dir,
         None => place::default_dir(&repository, name)?,
@@ -104,10 +115,10 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
         log::warn!("{name}: {error}");
     }
     if !request.mount {
-        return Ok(Answer::Fork(report::fork_info(daemon, &slot, &record)?));
+        return report::fork_info(daemon, &slot, &record);
     }
     match turn.mount(&dir, settings) {
-        Ok(()) => Ok(Answer::Fork(report::fork_info(daemon, &slot, &record)?)),
+        Ok(()) => report::fork_info(daemon, &slot, &record),
         Err(failure) => {
             let traces = Traces {
                 branch: (!branch_existed).then(|| tip_of(&repository, &record)).flatten(),
@@ -208,17 +219,12 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
     })?;
     // Now nobody writes any more: what was written since the first look counts, too, and so does what was in buffers only.
     let ended = buffers::end_in(&turn);
-    let kept = ended.and_then(|()| match force {
-        true => keep(&turn, &repository, &record, identity),
-        false => refuse_uncommitted(&turn, &repository).map(|()| None),
+    let loses_nothing = ended.and_then(|()| match force {
+        true => Ok(()),
+        false => refuse_uncommitted(&turn, &repository),
     });
-    let kept = kept.and_then(|kept_as| match kept_as {
-        // It stands on HEAD, whatever that is on.
-        Some(kept_as) => Ok(Some(kept_as)),
-        None => keep_detached_head(&repository, &record),
-    });
-    let kept_as = match kept {
-        Ok(kept_as) => kept_as,
+    let kept = match loses_nothing.and_then(|()| keep(&turn, &repository, &record, force, identity)) {
+        Ok(kept) => kept,
         Err(failure) => {
             if let Some((dir, settings)) = mount_before {
                 turn.mount_or_note(dir, settings);
@@ -241,7 +247,8 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
     log::info!("{name} is deleted");
     Ok(Answer::Deleted(Deleted {
         fork: name.clone(),
-        kept_as,
+        recover: kept.map(|(id, _)| id),
+        snapshots_only: kept.is_some_and(|(_, only)| only),
         branch_deleted,
     }))
 }
@@ -265,7 +272,8 @@ fn delete_damaged(turn: &Turn<'_>, failure: &Failure) -> Response {
     turn.set_trouble(None);
     Ok(Answer::Deleted(Deleted {
         fork: turn.name().clone(),
-        kept_as: None,
+        recover: None,
+        snapshots_only: false,
         branch_deleted: false,
     }))
 }
@@ -289,7 +297,7 @@ fn refuse_uncommitted(turn: &Turn<'_>, repository: &Repository) -> Result<(), Fa
         format!("{name} has changes in {paths} that are not committed"),
     )
     .hint(format!(
-        "`tine status {name}` shows them, `tine commit` keeps them; with `--force` they stay under refs/tine/{name}/"
+        "`tine status {name}` shows them, `tine commit` keeps them; after `--force` `tine recover` brings them back"
     )))
 }
 
@@ -324,24 +332,80 @@ fn refuse_snapshots(turn: &Turn<'_>) -> Result<(), Failure> {
             ),
         )
         .hint(format!(
-            "`tine new OTHER --from-fork {name}@{first}` keeps one as a fork; `--force` deletes them"
+            "`tine new OTHER --from-fork {name}@{first}` keeps one as a fork; after `--force` `tine recover` brings them back"
         ))),
     }
 }
 
-/// Keeps what is uncommitted; the ref's name. A layer or a worktree that is damaged or gone does not keep its fork from
-/// going: then nothing can be kept, and the log says so.
+/// Keeps what goes with the fork: what is uncommitted (with `force`; else nothing is), its snapshots, and commits that only its HEAD
+/// reaches; the number of the entry, and whether snapshots are all that is in it.
 fn keep(
     turn: &Turn<'_>,
     repository: &Repository,
     record: &ForkRecord,
+    force: bool,
     identity: Option<Identity>,
-) -> Result<Option<String>, Failure> {
-    let kept = turn
-        .open()
-        .and_then(|fork| keep_discarded(repository, turn.name(), &fork, identity).map_err(Failure::from));
+) -> Result<Option<(u64, bool)>, Failure> {
+    let name = turn.name();
+    let uncommitted = match force {
+        true => keep_uncommitted(turn, repository, record, identity)?,
+        false => None,
+    };
+    let head = match LinkedWorktree::open(repository, &record.worktree_id) {
+        Ok(worktree) => Some(repository.head_of(worktree.git_dir())?),
+        Err(_) => None,
+    };
+    let commit_id = head.as_ref().and_then(Head::commit_id);
+    let branch = head.as_ref().and_then(Head::short_branch);
+    let is_only_here = match commit_id {
+        // With the worktree their last trace would go.
+        Some(commit_id) if branch.is_none() => repository.reached_otherwise(commit_id, &[])?.is_none(),
+        _ => false,
+    };
+    let snapshots = turn.daemon.store.snapshots(name)?;
+    let snapshots = recovery::kept_snapshots(&turn.daemon.store, repository, name, &snapshots);
+    let snapshots = match snapshots {
+        Err(error) if force => {
+            log::error!("{name}: its snapshots cannot be kept: {error}");
+            Vec::new()
+        }
+        kept => kept?,
+    };
+    if uncommitted.is_none() && !is_only_here && snapshots.is_empty() {
+        return Ok(None);
+    }
+    let command = match force {
+        true => format!("tine delete {name} --force"),
+        false => format!("tine delete {name}"),
+    };
+    let entry = RecoverEntry {
+        fork: Some(name.clone()),
+        branch: branch.map(str::to_owned),
+        head: commit_id.map(|id| id.to_string()),
+        uncommitted: uncommitted.map(|id| id.to_string()),
+        fork_point: record.fork_point.clone(),
+        snapshots,
+        ..RecoverEntry::new(RecoverKind::Fork, command)
+    };
+    let has_snapshots_only = uncommitted.is_none() && !is_only_here;
+    let id = recovery::keep(&turn.daemon.store, repository, entry, &[])?;
+    Ok(Some((id, has_snapshots_only)))
+}
+
+/// The commit with what is uncommitted. A layer or a worktree that is damaged or gone does not keep its fork from going: then nothing
+/// can be kept, and the log says so.
+fn keep_uncommitted(
+    turn: &Turn<'_>,
+    repository: &Repository,
+    record: &ForkRecord,
+    identity: Option<Identity>,
+) -> Result<Option<ObjectId>, Failure> {
+    let name = turn.name();
+    let kept = turn.open().and_then(|fork| {
+        recovery::commit_uncommitted(repository, name, &fork, identity).map_err(Failure::from)
+    });
     let failure = match kept {
-        Ok(kept) => return Ok(kept.map(|(name, _)| name)),
+        Ok(kept) => return Ok(kept),
         Err(failure) => failure,
     };
     let worktree_is_gone = matches!(
@@ -349,25 +413,10 @@ fn keep(
         Err(GitError::Io { source, .. }) if source.kind() == ErrorKind::NotFound
     );
     if failure.code == ErrorCode::StoreDamaged || worktree_is_gone {
-        log::error!("{}: nothing can be kept: {failure}", turn.name());
+        log::error!("{name}: nothing can be kept: {failure}");
         return Ok(None);
     }
     Err(failure)
-}
-
-/// Keeps the commits that only a detached HEAD reaches: with the worktree their last trace would go. The ref that does.
-fn keep_detached_head(repository: &Repository, record: &ForkRecord) -> Result<Option<String>, Failure> {
-    let Ok(worktree) = LinkedWorktree::open(repository, &record.worktree_id) else {
-        return Ok(None);
-    };
-    let head = repository.head_of(worktree.git_dir())?;
-    let Some(commit_id) = head.commit_id().filter(|_| head.branch().is_none()) else {
-        return Ok(None);
-    };
-    if repository.reached_otherwise(commit_id, &[])?.is_some() {
-        return Ok(None);
-    }
-    Ok(Some(keep_commit(repository, &record.name, commit_id)?))
 }
 
 /// The branch that a fork gets if nobody names one.

@@ -9,6 +9,7 @@ use super::{merging, work};
 use crate::change::changeset::{self, Blobs};
 use crate::change::compare::compare_trees;
 use crate::change::handoff::{HandoffRecord, HandoffSpec, HandoffState};
+use crate::change::recovery::{self, RecoverEntry, RecoverKind};
 use crate::change::{ChangeError, CommitOptions, commit};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::policy::{Signers, work_message};
@@ -251,22 +252,44 @@ fn import(daemon: &Arc<Daemon>, request: ImportHandoff) -> Result<HandoffInfo, F
 fn delete(daemon: &Daemon, id: u64, force: bool) -> Result<HandoffDeleted, Failure> {
     let repository = daemon.repository_now()?;
     let kept_in = kept_in(&repository, &HandoffRecord::load(&daemon.store, id)?)?;
+    let mut recover = None;
     let record = handoffs::remove(daemon, &repository, id, |record| {
         let is_work = record.state == HandoffState::Ready && record.applied_secs.is_none();
         match is_work && kept_in.is_none() && !force {
-            false => Ok(()),
+            false => {
+                recover = keep(daemon, &repository, record)?;
+                Ok(())
+            }
             true => Err(Failure::new(
                 ErrorCode::HandoffState,
                 format!("the handoff {id} was not applied, and nothing else has its work"),
             )
-            .hint("`--force` deletes it nevertheless")),
+            .hint("`--force` deletes it even so; `tine recover` brings its commits back")),
         }
     })?;
     Ok(HandoffDeleted {
         id,
         head_commit: record.head_commit,
         kept_in,
+        recover,
     })
+}
+
+/// Keeps the commits of a handoff that is about to go, where nothing else reaches them; the number of the entry.
+fn keep(daemon: &Daemon, repository: &Repository, record: &HandoffRecord) -> Result<Option<u64>, Failure> {
+    let Some(range) = record.range()? else {
+        return Ok(None);
+    };
+    if !repository.has_object(range.head) || repository.reached_otherwise(range.head, &[])?.is_some() {
+        return Ok(None);
+    }
+    let entry = RecoverEntry {
+        fork: record.fork.clone(),
+        head: Some(range.head.to_string()),
+        number: Some(record.id),
+        ..RecoverEntry::new(RecoverKind::Handoff, format!("tine handoff delete {}", record.id))
+    };
+    Ok(Some(recovery::keep(&daemon.store, repository, entry, &[])?))
 }
 
 /// A branch or tag that has the commits.

@@ -9,6 +9,7 @@ mod merging;
 mod mounting;
 mod operations;
 mod paths;
+pub mod recovery;
 mod remotes;
 mod restoring;
 mod reviews;
@@ -63,6 +64,7 @@ pub fn answer(
         Request::RemoveSnapshot { fork, name, force } => snapshots::remove(daemon, &fork, &name, force),
         Request::Restore(request) => restoring::restore(daemon, by(peer, &request.command), &request),
         Request::Reset { fork, command } => snapshots::reset(daemon, by(peer, &command), &fork),
+        Request::Recover(request) => recovery::answer(daemon, peer, *request),
         Request::Collect => snapshots::collect(daemon),
         Request::Check { repair, brief } => {
             let depth = match brief {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::sequencing::write_content;
 use super::{merging, sequencing};
 use crate::change::compare::compare_trees;
+use crate::change::recovery::{self, RecoverEntry, RecoverKind};
 use crate::change::review::{
     Amendment, ResolutionRecord, ResolvedHow, ReviewRecord, ReviewState, VersionRecord,
 };
@@ -148,7 +149,10 @@ pub fn refresh(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Response {
     let _turn = daemon.reviews.lock();
     let mut record = ReviewRecord::load(&daemon.store, review)?;
     match record.state {
-        ReviewState::Aborted => record.state = ReviewState::Open,
+        ReviewState::Aborted => {
+            recovery::write_review_again(&repository, review)?;
+            record.state = ReviewState::Open;
+        }
         _ => record = open_review(daemon, review)?,
     }
     if record.work.is_some() {
@@ -175,6 +179,14 @@ pub fn abort(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Response {
     let _turn = daemon.reviews.lock();
     let mut record = open_review(daemon, review)?;
     let before = record.clone();
+    if let Some(commit_id) = record.kept_commit(&repository)? {
+        let entry = RecoverEntry {
+            head: Some(commit_id.to_string()),
+            number: Some(review),
+            ..RecoverEntry::new(RecoverKind::Review, format!("tine review abort {review}"))
+        };
+        recovery::keep(&daemon.store, &repository, entry, &[])?;
+    }
     record.state = ReviewState::Aborted;
     record.save(&daemon.store, &repository)?;
     shown_as(daemon, by, record, &before)

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::attr::Timestamp;
+use crate::change::recovery::{self, RecoverEntry, RecoverKind};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, Collected, Response, Restored};
 use crate::daemon::report;
@@ -40,21 +42,51 @@ pub fn list(daemon: &Arc<Daemon>, fork: &ForkName) -> Response {
 pub fn remove(daemon: &Arc<Daemon>, fork: &ForkName, name: &ForkName, force: bool) -> Response {
     let slot = daemon.slot(fork);
     let _turn = daemon.turn(&slot)?;
-    let snapshots = daemon.store.snapshots(fork)?;
-    let was_asked_for = snapshots
-        .iter()
-        .any(|snapshot| snapshot.name == *name && !snapshot.reason.is_automatic());
-    if was_asked_for && !force {
+    let snapshot = daemon.store.snapshot(fork, name)?;
+    if !snapshot.reason.is_automatic() && !force {
         return Err(Failure::new(
             ErrorCode::UncommittedChanges,
             format!("{fork}@{name} may hold what nothing else has"),
         )
         .hint(format!(
-            "`tine new OTHER --from-fork {fork}@{name}` keeps it as a fork; `--force` lets it go"
+            "`tine new OTHER --from-fork {fork}@{name}` keeps it as a fork; after `--force` `tine recover` brings it back"
         )));
     }
+    let recover = keep(daemon, fork, &snapshot, force)?;
     daemon.store.remove_snapshot(fork, name)?;
-    Ok(Answer::Done)
+    Ok(Answer::SnapshotRemoved { recover })
+}
+
+/// Keeps a snapshot that is about to go; the number of the entry, if it is more than HEAD was. With `force` one that cannot be read
+/// goes, too.
+fn keep(
+    daemon: &Arc<Daemon>,
+    fork: &ForkName,
+    snapshot: &SnapshotRecord,
+    force: bool,
+) -> Result<Option<u64>, Failure> {
+    let repository = daemon.repository_now()?;
+    let kept = match recovery::kept_snapshot(&daemon.store, &repository, fork, snapshot) {
+        Err(error) if force => {
+            log::error!("{fork}@{} cannot be kept: {error}", snapshot.name);
+            None
+        }
+        kept => kept?,
+    };
+    let Some(kept) = kept else {
+        return Ok(None);
+    };
+    let entry = RecoverEntry {
+        fork: Some(fork.clone()),
+        branch: snapshot.branch.clone(),
+        head: kept.head.clone(),
+        snapshots: vec![kept],
+        ..RecoverEntry::new(
+            RecoverKind::Snapshot,
+            format!("tine snapshot {fork} {} --delete", snapshot.name),
+        )
+    };
+    Ok(Some(recovery::keep(&daemon.store, &repository, entry, &[])?))
 }
 
 /// Lets the fork be as it was at the snapshot; the snapshot of what it was.
@@ -113,8 +145,10 @@ pub fn reset_to_head(turn: &Turn<'_>, reason: SnapshotReason) -> Result<Option<F
 }
 
 pub fn collect(daemon: &Arc<Daemon>) -> Response {
+    let expired = recovery::tend(&daemon.store, &daemon.repository_now()?, Timestamp::now().secs)?;
     let freed = daemon.store.collect()?;
     Ok(Answer::Collected(Collected {
+        expired: expired.entries,
         layers: freed.layers,
         snapshots: freed.snapshots,
         freed_bytes: freed.freed_bytes,

@@ -82,8 +82,8 @@ pub struct BranchCreated {
 pub struct BranchDeleted {
     pub branch: String,
     pub commit: String,
-    /// The ref that keeps the commit, where nothing else reached it.
-    pub kept_as: Option<String>,
+    /// The entry of `tine recover` that brings it back, where nothing else reached its commits.
+    pub recover: Option<u64>,
 }
 
 /// The answer to a rename.

@@ -195,6 +195,9 @@ pub struct Collected {
     pub layers: u64,
     /// Snapshots that tine had taken by itself and that were too old.
     pub snapshots: u64,
+    /// Entries of `tine recover` that expired.
+    #[serde(default)]
+    pub expired: u64,
     /// Bytes on the disk.
     pub freed_bytes: u64,
     /// Bytes on the disk of all layers that are left.
@@ -205,8 +208,12 @@ pub struct Collected {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Deleted {
     pub fork: ForkName,
-    /// The ref that keeps what was uncommitted, if there was something.
-    pub kept_as: Option<String>,
+    /// The entry of `tine recover` that brings back what was uncommitted, its snapshots, and commits that nothing else reaches; if
+    /// there was something.
+    pub recover: Option<u64>,
+    /// Whether that entry has its snapshots alone.
+    #[serde(default)]
+    pub snapshots_only: bool,
     /// Whether the branch went too: it had no commit beyond the fork's base.
     pub branch_deleted: bool,
 }

@@ -124,4 +124,6 @@ pub struct HandoffDeleted {
     pub head_commit: Option<String>,
     /// A branch or tag that has its commits, if one does.
     pub kept_in: Option<String>,
+    /// The entry of `tine recover` that brings them back, if nothing else has them.
+    pub recover: Option<u64>,
 }

@@ -352,4 +352,7 @@ pub struct SeatCleaned {
     pub commit: Option<String>,
     /// Whether nothing else reached that.
     pub unmerged: bool,
+    /// The entries of `tine recover` that bring back what nothing else has.
+    #[serde(default)]
+    pub recover: Vec<u64>,
 }

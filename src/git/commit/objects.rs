@@ -52,7 +52,7 @@ impl Repository {
     }
 
     /// Writes an object unless it exists, whole.
-    pub(super) fn write_object(&self, kind: Kind, bytes: &[u8]) -> Result<ObjectId, GitError> {
+    pub(in crate::git) fn write_object(&self, kind: Kind, bytes: &[u8]) -> Result<ObjectId, GitError> {
         let id = gix::objs::compute_hash(self.hash_kind(), kind, bytes)
             .map_err(GitError::library("hash an object"))?;
         if !self.is_written(id) || self.is_loose_and_broken(id, bytes) {
@@ -192,7 +192,7 @@ impl Repository {
     }
 
     /// Syncs what was written to this repository since the last time, and the directories that name it.
-    pub(super) fn sync_objects(&self) -> Result<(), GitError> {
+    pub(in crate::git) fn sync_objects(&self) -> Result<(), GitError> {
         let objects_dir = self.objects_dir();
         let _syncing = SYNCING.lock();
         let ids: Vec<ObjectId> = match UNSYNCED.lock().remove(&objects_dir) {

@@ -482,7 +482,7 @@ impl Look<'_> {
                     "{} are kept for the fork {group}, which is no more",
                     labels.join(", ")
                 ),
-                format!("{REPAIRS}removes them; `refs/tine/{group}/discarded-*` stay"),
+                format!("{REPAIRS}removes them"),
             );
             self.found.push(found.with(Remedy::Release { group, labels }));
         }

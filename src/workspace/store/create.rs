@@ -189,7 +189,8 @@ impl Store {
         if let Some(take_up) = &options.take_up {
             // The base's tree is the commit's, which nothing else may reach.
             steps.push(Box::new(|| {
-                Ok(self.repository.hold(name.as_str(), take_up.commit_id)?)
+                let tree_id = self.repository.commit_info(take_up.commit_id)?.tree_id;
+                Ok(self.repository.hold(name.as_str(), tree_id)?)
             }));
         }
         let base_commit = beginning
@@ -230,8 +231,7 @@ impl Store {
         Ok(record)
     }
 
-    /// Removes the fork: record first, then refs other than `refs/tine/<fork>/discarded-*`, layers that nothing else stands
-    /// on, and the worktree.
+    /// Removes the fork: record first, then refs, layers that nothing else stands on, and the worktree.
     /// Nobody may hold it open. The branch is left alone. A damaged record is no obstacle.
     pub fn remove_fork(&self, name: &ForkName) -> Result<(), StoreError> {
         self.remove_fork_with(name, &Traces::default()).map(drop)

@@ -31,6 +31,7 @@ mod glance;
 mod memo;
 mod merge;
 mod recover;
+mod recoverable;
 mod reset;
 mod snapshots;
 #[cfg(test)]

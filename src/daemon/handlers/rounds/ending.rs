@@ -5,38 +5,33 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::state;
+use super::{finishing, state};
+use crate::change::recovery::{self, RecoverEntry, RecoverKind};
 use crate::change::round::{self, KEPT, RoundRecord, Seat, Stage};
 use crate::daemon::failure::Failure;
 use crate::daemon::handlers::forks;
-use crate::daemon::protocol::{CleanRounds, RoundsCleaned, SeatCleaned};
+use crate::daemon::protocol::{Answer, CleanRounds, RoundsCleaned, SeatCleaned};
 use crate::daemon::slots::Daemon;
 use crate::git::{GitError, Identity, ObjectId, Repository};
 use crate::workspace::{ForkName, StoreError};
 
-/// How the labels begin of what a fork leaves that is deleted with something uncommitted in it.
-const DISCARDED: &str = "discarded-";
+/// The label of what was last written to a directory without git; a session's others keep seats of an earlier tine.
+const DIRECTORY: &str = "directory";
 
-/// Lets go of a seat. What it had stays beneath `refs/tine/+rounds/` as long as its session.
+/// Lets go of a seat. `tine recover` lists what nothing else has of it.
 pub fn retire(
     daemon: &Arc<Daemon>,
     repository: &Repository,
     record: &RoundRecord,
     seat: &Seat,
 ) -> Result<(), Failure> {
-    let label = format!("{}-{}", record.id, seat.fork);
     delete_fork(daemon, seat, true)?;
-    // The fork is gone: what it left is looked for here, also where this was interrupted before.
-    for (discarded, commit_id) in discarded(repository, &seat.fork)? {
-        repository.keep(KEPT, &format!("{label}-{discarded}"), commit_id)?;
-        repository.release(seat.fork.as_str(), &discarded)?;
-    }
     let Some((branch, tip)) = branch_of(repository, seat)? else {
         return Ok(());
     };
-    repository.keep(KEPT, &label, tip)?;
+    let command = format!("tine round start --session {}", record.session);
     match repository.checked_out_at(&branch)? {
-        None => delete_branch(repository, &branch, tip),
+        None => drop_branch(daemon, repository, seat, (&branch, tip), &command).map(drop),
         // Somebody works on it: it is theirs now.
         Some(dir) => {
             log::warn!(
@@ -59,28 +54,55 @@ pub fn release_stale_locks(repository: &Repository, record: &RoundRecord) -> Res
     Ok(())
 }
 
-/// Lets go of a seat and all that it had.
-pub fn discard(daemon: &Arc<Daemon>, repository: &Repository, seat: &Seat) -> Result<(), Failure> {
-    delete_fork(daemon, seat, true)?;
-    for (label, _) in discarded(repository, &seat.fork)? {
-        repository.release(seat.fork.as_str(), &label)?;
+/// Lets go of a seat and all that it had; the entries of `tine recover` that bring back what nothing else has. `command` is what it
+/// goes by.
+pub fn discard(
+    daemon: &Arc<Daemon>,
+    repository: &Repository,
+    seat: &Seat,
+    command: &str,
+) -> Result<Vec<u64>, Failure> {
+    let mut recover: Vec<u64> = delete_fork(daemon, seat, true)?.into_iter().collect();
+    if let Some((branch, tip)) = branch_of(repository, seat)? {
+        recover.extend(drop_branch(daemon, repository, seat, (&branch, tip), command)?);
     }
-    match branch_of(repository, seat)? {
-        Some((branch, tip)) => delete_branch(repository, &branch, tip),
-        None => Ok(()),
+    Ok(recover)
+}
+
+/// Deletes the fork of a seat, if it is there; the entry that it became.
+fn delete_fork(daemon: &Arc<Daemon>, seat: &Seat, force: bool) -> Result<Option<u64>, Failure> {
+    if let Err(StoreError::NoSuchFork(_)) = daemon.store.record(&seat.fork) {
+        return Ok(None);
+    }
+    match forks::delete(daemon, &seat.fork, force, Some(Identity::tine()))? {
+        Answer::Deleted(deleted) => Ok(deleted.recover),
+        _ => Ok(None),
     }
 }
 
-fn delete_fork(daemon: &Arc<Daemon>, seat: &Seat, force: bool) -> Result<(), Failure> {
-    match daemon.store.record(&seat.fork) {
-        Err(StoreError::NoSuchFork(_)) => Ok(()),
-        _ => forks::delete(daemon, &seat.fork, force, Some(Identity::tine())).map(drop),
-    }
-}
-
-fn delete_branch(repository: &Repository, branch: &str, tip: ObjectId) -> Result<(), Failure> {
+/// Deletes the branch of a seat, at `tip`. Commits that nothing else reaches become an entry first; its number.
+fn drop_branch(
+    daemon: &Daemon,
+    repository: &Repository,
+    seat: &Seat,
+    (branch, tip): (&str, ObjectId),
+    command: &str,
+) -> Result<Option<u64>, Failure> {
+    let recover = match repository.reached_otherwise(tip, &[branch])? {
+        Some(_) => None,
+        None => {
+            let entry = RecoverEntry {
+                fork: Some(seat.fork.clone()),
+                branch: Some(branch.to_owned()),
+                head: Some(tip.to_string()),
+                ..RecoverEntry::new(RecoverKind::Branch, command)
+            };
+            Some(recovery::keep(&daemon.store, repository, entry, &[branch])?)
+        }
+    };
     repository.delete_branch(branch, tip)?;
-    Ok(repository.forget_branch_settings(branch)?)
+    repository.forget_branch_settings(branch)?;
+    Ok(recover)
 }
 
 fn branch_of(repository: &Repository, seat: &Seat) -> Result<Option<(String, ObjectId)>, Failure> {
@@ -88,12 +110,6 @@ fn branch_of(repository: &Repository, seat: &Seat) -> Result<Option<(String, Obj
         return Ok(None);
     };
     Ok(repository.branch(branch)?.map(|tip| (branch.clone(), tip)))
-}
-
-fn discarded(repository: &Repository, fork: &ForkName) -> Result<Vec<(String, ObjectId)>, Failure> {
-    let mut kept = repository.kept(fork.as_str())?;
-    kept.retain(|(label, _)| label.starts_with(DISCARDED));
-    Ok(kept)
 }
 
 /// Takes back that git ignores scratch directories, where no session has any.
@@ -114,6 +130,8 @@ struct Left {
     /// How many paths are not committed.
     uncommitted: usize,
     unmerged: bool,
+    /// Whether something is in its scratch directory and in no archive.
+    has_scratch: bool,
 }
 
 pub fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<RoundsCleaned, Failure> {
@@ -132,6 +150,7 @@ pub fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<RoundsCleane
     }
     record.stage = Stage::Cleaning;
     record.save(&daemon.store)?;
+    let command = format!("tine round clean {}", record.session);
     let mut seats = Vec::new();
     for Left {
         agent,
@@ -139,25 +158,41 @@ pub fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<RoundsCleane
         tip,
         unmerged,
         uncommitted,
+        has_scratch,
     } in left
     {
-        delete_fork(daemon, &seat, request.force)?;
-        let uncommitted_as = discarded(&repository, &seat.fork)?.pop();
-        discard(daemon, &repository, &seat)?;
+        if has_scratch && !request.archives {
+            finishing::archive(daemon, &record, &seat)?;
+        }
+        let of_fork = delete_fork(daemon, &seat, request.force)?;
+        let uncommitted_as = match of_fork {
+            Some(id) => recovery::find(&repository, id)?.entry.uncommitted,
+            None => None,
+        };
+        let of_branch = discard(daemon, &repository, &seat, &command)?;
         seats.push(SeatCleaned {
             agent,
             round: seat.round,
             fork: seat.fork,
             branch: seat.branch,
-            commit: uncommitted_as.map(|(_, id)| id).or(tip).map(|id| id.to_string()),
+            commit: uncommitted_as.or(tip.map(|id| id.to_string())),
             unmerged: unmerged || uncommitted > 0,
+            recover: of_fork.into_iter().chain(of_branch).collect(),
         });
     }
     let prefix = format!("{}-", record.id);
-    for (label, _) in repository.kept(KEPT)? {
-        if label.starts_with(&prefix) {
-            repository.release(KEPT, &label)?;
+    for (label, commit_id) in repository.kept(KEPT)? {
+        let Some(of) = label.strip_prefix(&prefix) else {
+            continue;
+        };
+        if of != DIRECTORY && repository.reached_otherwise(commit_id, &[])?.is_none() {
+            let entry = RecoverEntry {
+                head: Some(commit_id.to_string()),
+                ..RecoverEntry::new(RecoverKind::Branch, command.as_str())
+            };
+            recovery::keep(&daemon.store, &repository, entry, &[])?;
         }
+        repository.release(KEPT, &label)?;
     }
     let archives = remains(daemon, &record, request.archives)?;
     record.remove(&daemon.store)?;
@@ -208,6 +243,7 @@ fn look(
         None => false,
     };
     Ok(Left {
+        has_scratch: finishing::has_scratch(daemon, record, &seat)?,
         agent,
         seat,
         tip,
@@ -225,6 +261,7 @@ fn refuse_loss(record: &RoundRecord, left: &[Left]) -> Result<(), Failure> {
         tip,
         uncommitted,
         unmerged,
+        has_scratch,
     } in left
     {
         let what = seat.branch.clone().unwrap_or_else(|| seat.fork.to_string());
@@ -235,12 +272,16 @@ fn refuse_loss(record: &RoundRecord, left: &[Left]) -> Result<(), Failure> {
         if let (true, Some(tip)) = (unmerged, tip) {
             causes.push(format!("{what} of {agent}: {tip} is merged nowhere"));
         }
+        if *has_scratch {
+            causes.push(format!("{what} of {agent}: its scratch is not archived"));
+        }
     }
     if causes.is_empty() {
         return Ok(());
     }
-    let failure = state(format!("work of the session {} would be lost", record.session))
-        .hint("`tine round merge` keeps it, `--force` lets it go; nothing was changed");
+    let failure = state(format!("work of the session {} would be lost", record.session)).hint(
+        "`tine round merge` keeps commits, `tine round finish` scratch; after `--force` `tine recover` brings back commits, and scratch is archived first; nothing was changed",
+    );
     Err(causes.into_iter().fold(failure, Failure::cause))
 }
 

@@ -179,8 +179,22 @@ fn leave(
     }
 }
 
+/// Whether the scratch directory of the seat has something that no archive has.
+pub(super) fn has_scratch(daemon: &Arc<Daemon>, record: &RoundRecord, seat: &Seat) -> Result<bool, Failure> {
+    let is_there = !matches!(daemon.store.record(&seat.fork), Err(StoreError::NoSuchFork(_)));
+    if seat.state == SeatState::Finished || !is_there {
+        return Ok(false);
+    }
+    let slot = daemon.slot(&seat.fork);
+    let turn = daemon.turn(&slot)?;
+    Ok(scratch::has_something(
+        &turn.open()?.workspace,
+        &scratch_name(record)?,
+    )?)
+}
+
 /// Copies the scratch directory to where it stays; whether there was something in it. Done again it is replaced.
-fn archive(daemon: &Arc<Daemon>, record: &RoundRecord, seat: &Seat) -> Result<bool, Failure> {
+pub(super) fn archive(daemon: &Arc<Daemon>, record: &RoundRecord, seat: &Seat) -> Result<bool, Failure> {
     if let Err(StoreError::NoSuchFork(_)) = daemon.store.record(&seat.fork) {
         return Ok(false);
     }

@@ -1,0 +1,314 @@
+//! `tine recover`: what commands dropped, and bringing it back.
+
+mod arguments;
+
+pub use self::arguments::Recover;
+use self::arguments::{Action, Purge, Show};
+use super::context::{Connection, Context, only};
+use super::new::umask;
+use super::output::{Cell, Output, Tone, counted, human_age, human_size, now_secs, one_line, short_id};
+use super::{Exit, SUCCESS};
+use crate::change::recovery::{RecoverKind, parse_age};
+use crate::daemon::protocol::{
+    Answer, BringBack, BroughtBack, Elsewhere, ElsewhereLine, Purged, RecoverAnswer, RecoverLine,
+    RecoverList, RecoverRequest, Request,
+};
+use crate::daemon::{ErrorCode, ExitCode, Failure};
+use crate::workspace::ForkName;
+
+pub fn run(verb: &Recover, context: &Context) -> Result<Exit, Failure> {
+    match (&verb.action, verb.id) {
+        (Some(Action::List(_)), _) | (None, None) => list(context),
+        (Some(Action::Show(verb)), _) => show(verb, context),
+        (Some(Action::Purge(verb)), _) => purge(verb, context),
+        (None, Some(id)) => bring_back(verb, id, context),
+    }
+}
+
+fn ask<T>(
+    connection: &mut Connection,
+    request: RecoverRequest,
+    take: impl FnOnce(RecoverAnswer) -> Option<T>,
+) -> Result<T, Failure> {
+    connection.ask(&Request::Recover(Box::new(request)), |answer| match answer {
+        Answer::Recover(answer) => take(*answer),
+        _ => None,
+    })
+}
+
+fn list(context: &Context) -> Result<Exit, Failure> {
+    let list = ask(
+        &mut context.connect()?,
+        RecoverRequest::List,
+        only!(RecoverAnswer::List(list) => *list),
+    )?;
+    if context.output.is_json() {
+        context.output.json(&list)?;
+        return Ok(SUCCESS);
+    }
+    for failure in &list.damaged {
+        context.output.trouble(failure);
+    }
+    context.output.long(&told_list(&list, &context.output))?;
+    Ok(SUCCESS)
+}
+
+fn told_list(list: &RecoverList, output: &Output) -> String {
+    if list.entries.is_empty() && list.elsewhere.is_empty() {
+        return "nothing was dropped that could be brought back\n".to_owned();
+    }
+    let mut text = String::new();
+    if !list.entries.is_empty() {
+        let mut rows = vec![heading(
+            output,
+            &["ID", "AGE", "SIZE", "WHAT", "DROPPED BY", "BACK WITH"],
+        )];
+        rows.extend(list.entries.iter().map(|line| {
+            vec![
+                Cell::new(line.id.to_string()).right(),
+                Cell::new(human_age(line.entry.kept_secs, now_secs())).right(),
+                Cell::new(human_size(line.entry.size_bytes)).right(),
+                Cell::new(what(line)).toned(output, Tone::Name),
+                Cell::new(line.entry.command.as_str()),
+                Cell::new(line.way_back.as_str()).toned(output, Tone::Good),
+            ]
+        }));
+        text.push_str(&output.table(&rows));
+        text.push_str(&format!(
+            "{}, {}; {}\n",
+            counted_entries(list.entries.len()),
+            human_size(list.size_bytes),
+            rules(list)
+        ));
+    }
+    if !list.elsewhere.is_empty() {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        let mut rows = vec![heading(output, &["KEPT ELSEWHERE", "AGE", "WHY", "BACK WITH"])];
+        rows.extend(list.elsewhere.iter().map(|line| {
+            vec![
+                Cell::new(what_elsewhere(line)).toned(output, Tone::Name),
+                Cell::new(human_age(line.kept_secs, now_secs())).right(),
+                Cell::new(line.because.as_str()),
+                Cell::new(line.way_back.as_str()).toned(output, Tone::Good),
+            ]
+        }));
+        text.push_str(&output.table(&rows));
+    }
+    text
+}
+
+fn heading(output: &Output, words: &[&str]) -> Vec<Cell> {
+    let cells = words
+        .iter()
+        .map(|word| Cell::new(*word).toned(output, Tone::Faint));
+    cells.collect()
+}
+
+fn counted_entries(count: usize) -> String {
+    match count {
+        1 => "1 entry".to_owned(),
+        _ => format!("{count} entries"),
+    }
+}
+
+/// When entries expire.
+fn rules(list: &RecoverList) -> String {
+    let age = list
+        .max_age_secs
+        .map(|secs| format!("{} old", human_age(0, i64::try_from(secs).unwrap_or(i64::MAX))));
+    let size = list
+        .max_bytes
+        .map(|bytes| format!("all entries take more than {}", human_size(bytes)));
+    match (age, size) {
+        (None, None) => "they stay until `tine recover purge`".to_owned(),
+        (Some(age), None) => format!("each goes when it is {age}"),
+        (None, Some(size)) => format!("the oldest go when {size}"),
+        (Some(age), Some(size)) => format!("each goes when it is {age}, the oldest when {size}"),
+    }
+}
+
+fn what(line: &RecoverLine) -> String {
+    let entry = &line.entry;
+    let fork = entry.fork.as_ref().map(ForkName::as_str).unwrap_or_default();
+    let branch = entry.branch.as_deref().unwrap_or("commits");
+    match entry.kind {
+        RecoverKind::Fork => {
+            let uncommitted = entry
+                .uncommitted
+                .as_ref()
+                .map(|_| "uncommitted changes".to_owned());
+            let snapshots = match entry.snapshots.len() {
+                0 => None,
+                count => Some(counted(count, "snapshot")),
+            };
+            let parts: Vec<String> = uncommitted.into_iter().chain(snapshots).collect();
+            match parts.is_empty() {
+                true => format!("fork {fork}"),
+                false => format!("fork {fork}: {}", parts.join(", ")),
+            }
+        }
+        RecoverKind::Snapshot => {
+            let name = entry
+                .snapshots
+                .last()
+                .map_or("", |snapshot| snapshot.name.as_str());
+            format!("snapshot {fork}@{name}")
+        }
+        RecoverKind::Branch if fork.is_empty() => format!("branch {branch}"),
+        RecoverKind::Branch => format!("branch {branch} of {fork}"),
+        RecoverKind::Handoff => format!("handoff {}", entry.number.unwrap_or_default()),
+        RecoverKind::Review => format!("review {}", entry.number.unwrap_or_default()),
+    }
+}
+
+fn what_elsewhere(line: &ElsewhereLine) -> String {
+    match (line.what, &line.fork) {
+        (Elsewhere::Snapshot, Some(fork)) => format!("snapshot {fork}@{}", line.name),
+        (Elsewhere::Snapshot, None) => format!("snapshot {}", line.name),
+        (Elsewhere::Review, _) => format!("review {}", line.name),
+        (Elsewhere::Damaged, _) => format!("damaged/{}", line.name),
+    }
+}
+
+fn show(verb: &Show, context: &Context) -> Result<Exit, Failure> {
+    let line = ask(
+        &mut context.connect()?,
+        RecoverRequest::Show { id: verb.id },
+        only!(RecoverAnswer::Entry(line) => *line),
+    )?;
+    match context.output.is_json() {
+        true => context.output.json(&line)?,
+        false => context.output.long(&told(&line, &context.output))?,
+    }
+    Ok(SUCCESS)
+}
+
+fn told(line: &RecoverLine, output: &Output) -> String {
+    let entry = &line.entry;
+    let mut text = format!(
+        "{}: {}\ndropped {} ago by `{}`, {}\n",
+        line.id,
+        one_line(&what(line)),
+        human_age(entry.kept_secs, now_secs()),
+        one_line(&entry.command),
+        human_size(entry.size_bytes)
+    );
+    if let Some(head) = &entry.head {
+        let on = entry.branch.as_deref().unwrap_or("no branch");
+        text.push_str(&format!("HEAD was {} on {}\n", short_id(head), one_line(on)));
+    }
+    let rows: Vec<Vec<Cell>> = entry
+        .snapshots
+        .iter()
+        .map(|snapshot| {
+            vec![
+                Cell::indented(snapshot.name.as_str()).toned(output, Tone::Name),
+                Cell::new(human_age(snapshot.created_secs, now_secs())).right(),
+                Cell::new(snapshot.message.as_deref().unwrap_or_default()),
+                Cell::new(format!(
+                    "tine recover {} NAME --snapshot {}",
+                    line.id, snapshot.name
+                )),
+            ]
+        })
+        .collect();
+    if !rows.is_empty() {
+        text.push_str("snapshots:\n");
+        text.push_str(&output.table(&rows));
+    }
+    let expires = match line.expires_secs {
+        Some(secs) if secs > now_secs() => format!(", within {}", human_age(now_secs(), secs)),
+        Some(_) => ", before it expires at any moment".to_owned(),
+        None => String::new(),
+    };
+    text.push_str(&format!("`{}` brings it back{expires}\n", line.way_back));
+    text
+}
+
+fn bring_back(verb: &Recover, id: u64, context: &Context) -> Result<Exit, Failure> {
+    let snapshot = verb.snapshot.as_deref().map(ForkName::parse).transpose()?;
+    let request = BringBack {
+        id,
+        snapshot,
+        name: verb.name.clone(),
+        git_dir: context.git_dir()?,
+        dir: verb.at.as_deref().map(|dir| context.absolute(dir)),
+        mount: !verb.no_mount,
+        umask: umask(),
+    };
+    let brought = ask(
+        &mut context.connect()?,
+        RecoverRequest::Back(request),
+        only!(RecoverAnswer::Back(brought) => *brought),
+    )?;
+    match context.output.is_json() {
+        true => context.output.json(&brought)?,
+        false => tell_back(&brought, context)?,
+    }
+    Ok(SUCCESS)
+}
+
+fn tell_back(brought: &BroughtBack, context: &Context) -> Result<(), Failure> {
+    match (&brought.fork, &brought.branch, &brought.commit) {
+        (Some(fork), ..) => {
+            context.output.path(&fork.mount_dir)?;
+            context.output.note(&format!(
+                "{} is back, without what git ignored in it; `tine recover purge {}` lets its copy go",
+                fork.name, brought.id
+            ));
+        }
+        (None, Some(branch), Some(commit)) => {
+            context
+                .output
+                .text(&format!("{} is back at {}\n", one_line(branch), short_id(commit)))?
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn purge(verb: &Purge, context: &Context) -> Result<Exit, Failure> {
+    let older_than_secs = match &verb.older_than {
+        Some(word) => Some(parse_age(word).flatten().ok_or_else(|| {
+            Failure::new(ErrorCode::Usage, format!("{word:?} is not a time"))
+                .hint("a number with `s`, `m`, `h`, `d` or `w`: `tine recover purge --older-than 30d`")
+        })?),
+        None => None,
+    };
+    let request = RecoverRequest::Purge {
+        ids: verb.ids.clone(),
+        older_than_secs,
+        all: verb.all,
+    };
+    let purged = ask(
+        &mut context.connect()?,
+        request,
+        only!(RecoverAnswer::Purged(purged) => purged),
+    )?;
+    match context.output.is_json() {
+        true => context.output.json(&purged)?,
+        false => {
+            for failure in &purged.stays {
+                context.output.trouble(failure);
+            }
+            context.output.text(&told_purged(&purged))?;
+        }
+    }
+    Ok(match purged.stays.is_empty() {
+        true => SUCCESS,
+        false => ExitCode::Failure.code(),
+    })
+}
+
+fn told_purged(purged: &Purged) -> String {
+    if purged.purged.is_empty() {
+        return "nothing was let go of\n".to_owned();
+    }
+    format!(
+        "let go of {}; git frees {} by itself in two weeks, `git gc --prune=now` at once\n",
+        counted_entries(purged.purged.len()),
+        human_size(purged.size_bytes)
+    )
+}

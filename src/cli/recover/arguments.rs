@@ -1,0 +1,106 @@
+//! The arguments of `tine recover`.
+
+use std::path::PathBuf;
+
+/// Bring back what was deleted or discarded
+///
+/// Without an ID it lists everything that a command dropped: forks deleted with uncommitted changes or snapshots, branches,
+/// snapshots and handoffs that were deleted, seats of rounds; when, by which command, how large it is, and the command that
+/// brings it back. Below that stands what other commands bring back.
+///
+/// With an ID it brings that back: a fork or snapshot as a fork (its path is printed), anything else as a branch. Commits come
+/// back under their own ids, and what was uncommitted is uncommitted again. The entry stays until it is purged or expires.
+///
+/// An entry expires after 90 days (git's setting tine.recoverAge: 12h, 30d, never), and the oldest go when all take more than
+/// 10 GiB (tine.recoverSize: 500m, unlimited); size lets go of none that is younger than a day.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+#[command(after_long_help = "\
+Examples:
+  tine recover                                  list everything
+  tine recover 5                                bring entry 5 back under its old name
+  tine recover 5 again                          as the fork or branch `again`
+  tine recover 5 before --snapshot before-reset-1
+  tine recover show 5
+  tine recover purge 5 6
+  tine recover purge --older-than 30d")]
+pub struct Recover {
+    /// The number of the entry to bring back
+    #[arg(value_name = "ID")]
+    pub id: Option<u64>,
+
+    /// What the fork or branch is to be called [default: as before]
+    #[arg(value_name = "NAME", requires = "id")]
+    pub name: Option<String>,
+
+    /// Bring back this snapshot of a deleted fork
+    #[arg(long, value_name = "SNAPSHOT", requires = "id")]
+    pub snapshot: Option<String>,
+
+    /// Where to mount a fork [default: <repository>.forks/NAME]
+    #[arg(long, value_name = "DIR", requires = "id", value_hint = clap::ValueHint::DirPath)]
+    pub at: Option<PathBuf>,
+
+    /// Do not mount a fork
+    #[arg(long, requires = "id")]
+    pub no_mount: bool,
+
+    #[command(subcommand)]
+    pub action: Option<Action>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Action {
+    #[command(aliases = ["ls"])]
+    List(List),
+    Show(Show),
+    Purge(Purge),
+}
+
+/// List what can be brought back
+///
+/// As `tine recover` does without arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  tine recover list
+  tine recover list --json")]
+pub struct List {}
+
+/// Show one entry
+///
+/// When and by what it was dropped, its HEAD, its snapshots, and until when it can be brought back.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Example:
+  tine recover show 5")]
+pub struct Show {
+    /// Its number
+    #[arg(value_name = "ID")]
+    pub id: u64,
+}
+
+/// Let go of entries for good
+///
+/// They cannot be brought back then. It removes refs and writes nothing else, so it works on a full disk. git frees the room of what
+/// nothing else reaches: by itself after two weeks, or at once with `git gc --prune=now` (on a full disk: `git prune`).
+#[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("which").required(true).multiple(true)))]
+#[command(after_long_help = "\
+Examples:
+  tine recover purge 5 6
+  tine recover purge --older-than 30d
+  tine recover purge --all")]
+pub struct Purge {
+    /// Their numbers
+    #[arg(value_name = "ID", group = "which")]
+    pub ids: Vec<u64>,
+
+    /// All that are at least so old: 12h, 30d, 8w
+    #[arg(long, value_name = "AGE", group = "which")]
+    pub older_than: Option<String>,
+
+    /// All of them
+    #[arg(long, group = "which")]
+    pub all: bool,
+}

@@ -1,0 +1,38 @@
+//! The numbers of what `tine recover` lists: none is given twice.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use super::{Store, files};
+use crate::workspace::StoreError;
+
+impl Store {
+    /// What repairs moved aside: the directories, each with its time in seconds since 1970.
+    pub fn damaged_dirs(&self) -> Result<Vec<(PathBuf, i64)>, StoreError> {
+        let with_time = |dir: PathBuf| {
+            let time = std::fs::symlink_metadata(&dir).map_or(0, |meta| meta.mtime());
+            (dir, time)
+        };
+        let dirs = files::list(&self.places.root().join("damaged"))?;
+        Ok(dirs.into_iter().map(with_time).collect())
+    }
+
+    /// The greatest number that was ever in use and may be free again; 0 where none is known.
+    pub fn highest_recoverable(&self) -> Result<u64, StoreError> {
+        match files::read_json(&self.recoverable_path()) {
+            Ok(highest) => Ok(highest.unwrap_or(0)),
+            // What is there tells as well.
+            Err(StoreError::Damaged { .. }) => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Notes it, before what has that number goes.
+    pub fn note_highest_recoverable(&self, id: u64) -> Result<(), StoreError> {
+        files::write_json(&self.recoverable_path(), &id)
+    }
+
+    fn recoverable_path(&self) -> PathBuf {
+        self.places.root().join("recover.json")
+    }
+}
