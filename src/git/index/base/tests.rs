@@ -353,8 +353,9 @@ fn git_trusts_the_entries_of_a_fork_that_did_not_change() {
         new: Some((TreeEntryKind::File, blob_id, attr)),
     };
     let state = KnownState {
-        token: "tine:base:test".to_owned(),
+        token: "tine:base:test",
         time: STAT.time,
+        is_known: &|_| false,
     };
     drop(update_index(&repository, &worktree, tree_id, &[change], Some(&state)).unwrap());
     fs::copy(worktree.index_path(), &index).unwrap();
