@@ -282,7 +282,9 @@ fn git_looks_at_what_changed_only_and_tine_commits_keep_it_so() {
 /// How many directories git reads to find untracked files.
 fn directories_read(repo: &TestRepo, dir: &Path) -> u64 {
     let mut command = repo.command("git", dir);
-    command.env("GIT_TRACE2_PERF", "1").args(["status", "--porcelain"]);
+    command
+        .env("GIT_TRACE2_PERF", "1")
+        .args(["status", "--porcelain"]);
     let output = run_with_timeout(&mut command).expect_success("git status");
     let trace = output.error_text();
     let counts = trace
@@ -302,7 +304,10 @@ fn a_commit_keeps_what_git_knows_of_untracked_files() {
     let tine = Tine::new(&repo);
     let dir = tine.new_fork("one");
     assert!(directories_read(&repo, &dir) > 80, "git lists all once");
-    repo.sh_in(&dir, "mkdir seen made; echo > seen/u; echo ignored > many/3/x.log");
+    repo.sh_in(
+        &dir,
+        "mkdir seen made; echo > seen/u; echo ignored > many/3/x.log",
+    );
     directories_read(&repo, &dir);
     assert_eq!(directories_read(&repo, &dir), 0);
     // One is changed, one is made, one goes, and one that git has seen as untracked goes without a trace.

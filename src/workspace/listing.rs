@@ -303,7 +303,5 @@ fn deltas_bottom_up(state: &State, ino: Ino) -> Vec<(u64, &DirDelta)> {
         end = end.saturating_add(index.span().saturating_mul(ARRIVALS));
         (band, index.dir(ino))
     });
-    bands
-        .filter_map(|(band, delta)| Some((band, delta?)))
-        .collect()
+    bands.filter_map(|(band, delta)| Some((band, delta?))).collect()
 }

@@ -255,7 +255,12 @@ fn every_entry_that_stays_is_seen_once_while_others_come_and_go() {
 fn a_listing_ends_although_its_reader_makes_a_name_for_each_entry() {
     const COUNT: usize = 3_000;
     compare_with(test_name!(), &[], |fork, place| {
-        for (name, is_renamed) in [("renamed", true), ("copied", false), ("src", true), ("docs", false)] {
+        for (name, is_renamed) in [
+            ("renamed", true),
+            ("copied", false),
+            ("src", true),
+            ("docs", false),
+        ] {
             let dir = place.at(name);
             fs::create_dir_all(&dir).unwrap();
             fill(&dir, "file", COUNT);

@@ -299,7 +299,11 @@ fn a_handle_outlives_a_remount() {
             _ => assert_eq!(opened.unwrap().metadata().unwrap().ino(), *number, "{name}"),
         }
         handle.handle[..8].fill(0xab);
-        assert_eq!(open_by_handle(&root, handle).map(drop), Err(Errno::ESTALE), "{name}");
+        assert_eq!(
+            open_by_handle(&root, handle).map(drop),
+            Err(Errno::ESTALE),
+            "{name}"
+        );
     }
 }
 

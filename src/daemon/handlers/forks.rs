@@ -11,7 +11,7 @@ use super::{buffers, remotes};
 use crate::change::branches;
 use crate::change::changeset::{self, Blobs};
 use crate::change::commit::{keep_commit, keep_discarded};
-use crate::daemon::failure::{ErrorCode, Failure};
+use crate::daemon::failure::{self, ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, Deleted, NewRequest, Response};
 use crate::daemon::slots::{Daemon, Slot, Turn};
 use crate::daemon::{handoffs, monitor, place, policy, report};
@@ -210,15 +210,16 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
     let ended = buffers::end_in(&turn);
     let kept = ended.and_then(|()| match force {
         true => keep(&turn, &repository, &record, identity),
-        false => refuse_uncommitted(&turn, &repository).map(|()| None),
+        false => refuse_uncommitted(&turn, &repository).map(|()| Kept::Nothing),
     });
-    let kept = kept.and_then(|kept_as| match kept_as {
+    let kept = kept.and_then(|kept| match kept {
         // It stands on HEAD, whatever that is on.
-        Some(kept_as) => Ok(Some(kept_as)),
-        None => keep_detached_head(&repository, &record),
+        Kept::As(kept_as) => Ok((Some(kept_as), false)),
+        Kept::Nothing => Ok((keep_detached_head(&repository, &record)?, false)),
+        Kept::NoRoom => Ok((keep_detached_head(&repository, &record)?, true)),
     });
-    let kept_as = match kept {
-        Ok(kept_as) => kept_as,
+    let (kept_as, not_kept) = match kept {
+        Ok(kept) => kept,
         Err(failure) => {
             if let Some((dir, settings)) = mount_before {
                 turn.mount_or_note(dir, settings);
@@ -243,6 +244,7 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
         fork: name.clone(),
         kept_as,
         branch_deleted,
+        not_kept,
     }))
 }
 
@@ -267,6 +269,7 @@ fn delete_damaged(turn: &Turn<'_>, failure: &Failure) -> Response {
         fork: turn.name().clone(),
         kept_as: None,
         branch_deleted: false,
+        not_kept: false,
     }))
 }
 
@@ -329,28 +332,52 @@ fn refuse_snapshots(turn: &Turn<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Keeps what is uncommitted; the ref's name. A layer or a worktree that is damaged or gone does not keep its fork from
+/// On a full disk more uncommitted bytes than these are not even tried to be kept: what was written before the disk is
+/// full again would stay.
+const KEPT_OF_FULL_DISK: u64 = 1 << 20;
+
+/// What became of what is uncommitted.
+enum Kept {
+    /// The ref's name.
+    As(String),
+    Nothing,
+    /// It goes, because the disk is full: whoever deletes a fork by force to make room must get it.
+    NoRoom,
+}
+
+/// Keeps what is uncommitted. A layer or a worktree that is damaged or gone, or a full disk, does not keep its fork from
 /// going: then nothing can be kept, and the log says so.
 fn keep(
     turn: &Turn<'_>,
     repository: &Repository,
     record: &ForkRecord,
     identity: Option<Identity>,
-) -> Result<Option<String>, Failure> {
+) -> Result<Kept, Failure> {
     let kept = turn
         .open()
+        .and_then(|fork| match turn.daemon.store.reserve_is_short() {
+            true if fork.workspace.stats().content_bytes > KEPT_OF_FULL_DISK => {
+                Err(failure::no_space(turn.name().as_str()))
+            }
+            _ => Ok(fork),
+        })
         .and_then(|fork| keep_discarded(repository, turn.name(), &fork, identity).map_err(Failure::from));
     let failure = match kept {
-        Ok(kept) => return Ok(kept.map(|(name, _)| name)),
+        Ok(Some((name, _))) => return Ok(Kept::As(name)),
+        Ok(None) => return Ok(Kept::Nothing),
         Err(failure) => failure,
     };
+    if failure.code == ErrorCode::NoSpace {
+        log::error!("{}: what is uncommitted is not kept: {failure}", turn.name());
+        return Ok(Kept::NoRoom);
+    }
     let worktree_is_gone = matches!(
         LinkedWorktree::open(repository, &record.worktree_id),
         Err(GitError::Io { source, .. }) if source.kind() == ErrorKind::NotFound
     );
     if failure.code == ErrorCode::StoreDamaged || worktree_is_gone {
         log::error!("{}: nothing can be kept: {failure}", turn.name());
-        return Ok(None);
+        return Ok(Kept::Nothing);
     }
     Err(failure)
 }

@@ -76,7 +76,9 @@ impl KnownFiles {
 
     /// Whether git has to look at the file of this entry of the index that was read.
     pub fn is_dirty(&self, entry: usize) -> bool {
-        self.dirty.get(entry / 64).is_none_or(|word| word >> (entry % 64) & 1 == 1)
+        self.dirty
+            .get(entry / 64)
+            .is_none_or(|word| word >> (entry % 64) & 1 == 1)
     }
 
     /// Has git list the directory of `path` again, and those above: the path came into the index, or left it.
@@ -129,8 +131,14 @@ impl KnownFiles {
             }
         }
         for words in bits {
-            let set = words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
-            encoded.extend_from_slice(&encode_bitmap(dirs.len() as u32, words.get(..set).unwrap_or_default()));
+            let set = words
+                .iter()
+                .rposition(|word| *word != 0)
+                .map_or(0, |last| last + 1);
+            encoded.extend_from_slice(&encode_bitmap(
+                dirs.len() as u32,
+                words.get(..set).unwrap_or_default(),
+            ));
         }
         encoded.extend_from_slice(&stats);
         encoded.extend_from_slice(&ids);
@@ -191,7 +199,11 @@ impl Untracked {
         let valid = rest.bitmap(count)?;
         let check_only = rest.bitmap(count)?;
         let with_exclude = rest.bitmap(count)?;
-        let is_set = |words: &[u64], bit: usize| words.get(bit / 64).is_some_and(|word| word >> (bit % 64) & 1 == 1);
+        let is_set = |words: &[u64], bit: usize| {
+            words
+                .get(bit / 64)
+                .is_some_and(|word| word >> (bit % 64) & 1 == 1)
+        };
         for (number, dir) in dirs.iter_mut().enumerate() {
             dir.is_check_only = is_set(&check_only, number);
             if is_set(&valid, number) {

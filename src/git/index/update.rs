@@ -139,7 +139,13 @@ impl<'a> Update<'a> {
             let token = self.known_state.map(|state| state.token);
             return self.encoder.finish(&tree, token, None);
         };
-        for (entry, _) in self.old.entries().iter().zip(&self.is_kept).filter(|(_, is_kept)| !**is_kept) {
+        for (entry, _) in self
+            .old
+            .entries()
+            .iter()
+            .zip(&self.is_kept)
+            .filter(|(_, is_kept)| !**is_kept)
+        {
             known.invalidate(entry.path(self.old));
         }
         let untracked = known.encode_untracked();
@@ -211,7 +217,14 @@ impl<'a> Update<'a> {
             if let Some(kind) = kind_of(entry.mode) {
                 let stat = self.kept_stat(entry);
                 self.is_kept[at] = true;
-                self.push(entry.path(self.old), kind, entry.id, &stat, flags_of(entry), Some(at));
+                self.push(
+                    entry.path(self.old),
+                    kind,
+                    entry.id,
+                    &stat,
+                    flags_of(entry),
+                    Some(at),
+                );
             }
         }
         Some(kept)
@@ -226,7 +239,9 @@ impl<'a> Update<'a> {
     /// Writes the entry of one file. The old entries for its path, if any, begin at `at`.
     fn file(&mut self, path: &[u8], kind: TreeEntryKind, id: ObjectId, at: usize, end: usize) {
         let changed = self.changes.get(path).map(|change| &change.new);
-        let is_there = self.old.entries()[at..end].first().filter(|entry| entry.path(self.old) == path);
+        let is_there = self.old.entries()[at..end]
+            .first()
+            .filter(|entry| entry.path(self.old) == path);
         let is_same = is_there.is_some_and(|entry| {
             changed.is_none() && is_plain(entry) && entry.id == id && kind_of(entry.mode) == Some(kind)
         });

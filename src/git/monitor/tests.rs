@@ -62,10 +62,24 @@ fn what_somebody_set_in_the_worktree_stays() {
     let remote = || test.git(&["-C", &dir, "config", "--default", "none", "fsmonitor.allowRemote"]);
     assert_eq!(remote(), "true", "git takes FUSE for a remote file system");
     // One that an older tine made has no such key.
-    test.git(&["-C", &dir, "config", "--worktree", "--unset", "fsmonitor.allowRemote"]);
+    test.git(&[
+        "-C",
+        &dir,
+        "config",
+        "--worktree",
+        "--unset",
+        "fsmonitor.allowRemote",
+    ]);
     worktree.update_monitor(&command("/new/tine")).unwrap();
     assert_eq!(remote(), "true");
-    test.git(&["-C", &dir, "config", "--worktree", "fsmonitor.allowRemote", "false"]);
+    test.git(&[
+        "-C",
+        &dir,
+        "config",
+        "--worktree",
+        "fsmonitor.allowRemote",
+        "false",
+    ]);
     worktree.update_monitor(&command("/new/tine")).unwrap();
     assert_eq!(remote(), "false");
     for own in ["false", "true", "/my/hook"] {

@@ -273,7 +273,7 @@ fn directories_as_deep_as_git_takes_them_are_no_trouble() {
         let walked = on_deep_stack(test.dir(), || {
             let mut files = Vec::new();
             let tree = collect(&base, &RepoPath::root(), Vec::new(), tree_id, 0, &mut files)?;
-            Encoder::new(repository.hash_kind(), 0).finish(&tree, None)
+            Encoder::new(repository.hash_kind(), 0).finish(&tree, None, None)
         });
         assert_eq!(walked.is_ok(), is_fine, "{depth}");
         let head = Head::Unborn {
