@@ -279,6 +279,54 @@ fn git_looks_at_what_changed_only_and_tine_commits_keep_it_so() {
     assert_eq!(told(&repo, &other), ["src/b", "src/b/"]);
 }
 
+/// How many directories git reads to find untracked files.
+fn directories_read(repo: &TestRepo, dir: &Path) -> u64 {
+    let mut command = repo.command("git", dir);
+    command
+        .env("GIT_TRACE2_PERF", "1")
+        .args(["status", "--porcelain"]);
+    let output = run_with_timeout(&mut command).expect_success("git status");
+    let trace = output.error_text();
+    let counts = trace
+        .lines()
+        .filter_map(|line| line.rsplit_once("opendir:")?.1.trim().parse::<u64>().ok());
+    counts.sum()
+}
+
+#[test]
+fn a_commit_keeps_what_git_knows_of_untracked_files() {
+    require_fuse!();
+    let repo = repository();
+    for dir in 0..40 {
+        repo.write(&format!("many/{dir}/deep/file"), "file");
+    }
+    repo.commit_all("many");
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("one");
+    assert!(directories_read(&repo, &dir) > 80, "git lists all once");
+    repo.sh_in(
+        &dir,
+        "mkdir seen made; echo > seen/u; echo ignored > many/3/x.log",
+    );
+    directories_read(&repo, &dir);
+    assert_eq!(directories_read(&repo, &dir), 0);
+    // One is changed, one is made, one goes, and one that git has seen as untracked goes without a trace.
+    repo.sh_in(
+        &dir,
+        "echo changed > src/a; echo > many/5/new; rm many/7/deep/file; echo > made/new; rm -r seen",
+    );
+    tine.ok(&["commit", "one", "-m", "by tine"]);
+    agrees(&repo, &dir, &[], &[]);
+    repo.sh_in(&dir, "echo > many/9/deep/u; echo more >> many/1/deep/file");
+    tine.ok(&["commit", "one", "-m", "again"]);
+    let read = directories_read(&repo, &dir);
+    assert!(read < 20, "{read}");
+    assert_eq!(directories_read(&repo, &dir), 0);
+    repo.sh_in(&dir, "echo > many/11/deep/u");
+    agrees(&repo, &dir, &["-uall"], &[]);
+    agrees(&repo, &dir, &[], &[]);
+}
+
 #[test]
 fn git_works_without_the_daemon_s_help_and_without_noise() {
     require_fuse!();

@@ -399,9 +399,12 @@ impl Plan {
                 .filter(|replacement| is_uncommitted(&replacement.path)),
             None,
         )?;
+        let beginning = fork.workspace.beginning();
         let beginning = KnownState {
-            token: fork.workspace.beginning(),
+            token: &beginning,
             time: fork.workspace.base_attrs().time,
+            // It may stand on other layers then, and have a log that knows no earlier moment.
+            is_known: &|_| false,
         };
         let put = |replacements: &[Replacement], kind: OperationKind, advance: Advance| {
             let options = ApplyOptions {

@@ -98,6 +98,8 @@ pub struct Changeset {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blobs {
     Hash,
+    /// Huge ones, too, and those of `.gitattributes` are written.
+    Name,
     Write,
 }
 

@@ -60,9 +60,11 @@ pub fn commit(
     let parent_ids = parent_id.into_iter().collect();
     // All of this is on the disk before HEAD moves. The layer, too: a HEAD that is ahead of the view after a power failure
     // would look like changes that take it back.
+    let beginning = fork.workspace.beginning();
     let beginning = KnownState {
-        token: fork.workspace.beginning(),
+        token: &beginning,
         time: fork.workspace.base_attrs().time,
+        is_known: &|token| fork.workspace.can_tell_since(token),
     };
     let (tree_id, commit_id, prepared_index) = thread::scope(|scope| {
         let (give_target, target) = mpsc::sync_channel(1);

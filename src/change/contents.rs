@@ -51,7 +51,7 @@ impl Contents<'_> {
         }
         if let Some(target) = &node.link_target {
             return Ok(Held {
-                id: self.store(target)?,
+                id: self.store(path, target)?,
                 attr: node.attr,
                 may_leave_layer: false,
             });
@@ -87,7 +87,7 @@ impl Contents<'_> {
         node: &DeltaNode,
         old: Option<&Side>,
     ) -> Result<bool, ChangeError> {
-        if self.blobs == Blobs::Write || node.blob_id.is_some() || node.attr.size < HUGE {
+        if self.blobs != Blobs::Hash || node.blob_id.is_some() || node.attr.size < HUGE {
             return Ok(false);
         }
         let Some(old) = old else { return Ok(true) };
@@ -107,7 +107,7 @@ impl Contents<'_> {
         }
         let unstable = gone_is_unstable(path);
         let content = self.fork.workspace.read_path(path).map_err(unstable)?;
-        self.store(&self.rules.clean(path, content)?)
+        self.store(path, &self.rules.clean(path, content)?)
     }
 
     fn attr_of(&self, path: &RepoPath, node: &DeltaNode) -> Result<Attr, ChangeError> {
@@ -131,18 +131,17 @@ impl Contents<'_> {
         converted_as: Option<&ConvertedAs>,
     ) -> Result<StoredAs, ChangeError> {
         // A blob that is to be written is always written anew: one that was written before may have been pruned.
-        if self.blobs == Blobs::Hash
-            && let Some(stored_as) = self.fork.memo().blob(attr, converted_as)
-        {
+        let writes = self.writes(path);
+        if !writes && let Some(stored_as) = self.fork.memo().blob(attr, converted_as) {
             return Ok(stored_as);
         }
         let workspace = &self.fork.workspace;
         let unstable = gone_is_unstable(path);
         if converted_as.is_none() {
             let id = workspace
-                .with_content(node.attr.ino, |len, reader| match self.blobs {
-                    Blobs::Hash => self.repository.hash_blob(reader, len),
-                    Blobs::Write => self.repository.write_blob(reader, len),
+                .with_content(node.attr.ino, |len, reader| match writes {
+                    false => self.repository.hash_blob(reader, len),
+                    true => self.repository.write_blob(reader, len),
                 })
                 .map_err(unstable)??;
             return Ok(StoredAs { id, is_same: true });
@@ -156,19 +155,34 @@ impl Contents<'_> {
             .map_err(GitError::io("read", path.as_path()))?;
         let cleaned = self.rules.clean(path, content.clone())?;
         Ok(StoredAs {
-            id: self.store(&cleaned)?,
+            id: self.store(path, &cleaned)?,
             is_same: cleaned == content,
         })
     }
 
-    fn store(&self, content: &[u8]) -> Result<ObjectId, ChangeError> {
+    /// Whether the blob at `path` is written to the object database.
+    fn writes(&self, path: &RepoPath) -> bool {
+        match self.blobs {
+            Blobs::Hash => false,
+            Blobs::Name => is_attributes(path),
+            Blobs::Write => true,
+        }
+    }
+
+    fn store(&self, path: &RepoPath, content: &[u8]) -> Result<ObjectId, ChangeError> {
         let len = content.len() as u64;
         let mut reader = Cursor::new(content);
-        Ok(match self.blobs {
-            Blobs::Hash => self.repository.hash_blob(&mut reader, len)?,
-            Blobs::Write => self.repository.write_blob(&mut reader, len)?,
+        Ok(match self.writes(path) {
+            false => self.repository.hash_blob(&mut reader, len)?,
+            true => self.repository.write_blob(&mut reader, len)?,
         })
     }
+}
+
+/// Whether git reads attributes from the file at `path`.
+pub(super) fn is_attributes(path: &RepoPath) -> bool {
+    path.split_last()
+        .is_some_and(|(_, name)| name.as_bytes() == b".gitattributes")
 }
 
 /// A node that went away between being listed and being read is one that changes.

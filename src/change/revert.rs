@@ -1,14 +1,15 @@
 //! Taking paths of a fork back to what they are at a point.
 //!
-//! What differs is what a diff shows: the view's tree and the point's are compared, so that a plan, a dry run and the
+//! What differs is what a diff shows: the view and the point's tree are compared, so that a plan, a dry run and the
 //! outcome are the same list. Ignored files are no part of it: they stay, and in the way of something they are an error.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::changeset::{self, Blobs, Side};
+use super::changeset::{self, Blobs, Changeset, Side};
 use super::compare::compare_trees;
+use super::contents::is_attributes;
 use super::{Change, ChangeError};
 use crate::git::refs::is_for_layers;
 use crate::git::{Base, GitError, ObjectId, Repository, TreeChange, TreeEntryKind};
@@ -99,10 +100,10 @@ impl Plan {
         if let Some(path) = paths.iter().find(|path| path.is_in_dot_git()) {
             return Err(OperationError::DotGit(path.clone()).into());
         }
-        let changeset = changeset::changeset(repository, fork, Blobs::Write)?;
-        let view_tree = changeset::write_tree(repository, &changeset)?;
+        // What goes is not written anywhere: there may be no room for it.
+        let changeset = changeset::changeset(repository, fork, Blobs::Name)?;
         let is_asked_for = |path: &RepoPath| paths.iter().any(|asked| path.starts_with(asked));
-        let mut changes = compare_trees(repository, view_tree, to.tree_id)?;
+        let mut changes = changes_to(repository, &changeset, to.tree_id)?;
         changes.retain(|change| is_asked_for(&change.path));
         for path in paths {
             let is_changed = changes.iter().any(|change| change.path.starts_with(path));
@@ -113,9 +114,14 @@ impl Plan {
         let (changes, left_alone): (Vec<_>, Vec<_>) = changes
             .into_iter()
             .partition(|change| !is_repository(fork, change));
-        let edits: Vec<TreeChange> = changes.iter().map(Change::edit).collect();
-        let new_tree = repository.edit_tree(view_tree, &edits)?;
-        let replacements = replacements(repository, fork, &changes, new_tree)?;
+        // Of the view as it will be, what matters are its attributes.
+        let attributes = changeset.changes.iter().chain(&changes);
+        let attributes = attributes.filter(|change| is_attributes(&change.path));
+        let attributes: BTreeMap<&RepoPath, TreeChange> =
+            attributes.map(|change| (&change.path, change.edit())).collect();
+        let edits: Vec<TreeChange> = attributes.into_values().collect();
+        let attributes_tree = repository.edit_tree(changeset.head_tree, &edits)?;
+        let replacements = replacements(repository, fork, &changes, attributes_tree)?;
         Ok(Plan {
             replacements,
             outcome: RevertOutcome {
@@ -124,6 +130,34 @@ impl Plan {
             },
         })
     }
+}
+
+/// From what the view is, which is HEAD's tree with the changes of `changeset`, to the tree `to`; sorted by path.
+fn changes_to(
+    repository: &Repository,
+    changeset: &Changeset,
+    to: ObjectId,
+) -> Result<Vec<Change>, ChangeError> {
+    let mut changes: BTreeMap<RepoPath, Change> = compare_trees(repository, changeset.head_tree, to)?
+        .into_iter()
+        .map(|change| (change.path.clone(), change))
+        .collect();
+    for local in &changeset.changes {
+        let new = match changes.remove(&local.path) {
+            Some(change) => change.new,
+            None => local.old.clone(),
+        };
+        if new != local.new {
+            let change = Change {
+                path: local.path.clone(),
+                old: local.new.clone(),
+                new,
+                attr: None,
+            };
+            changes.insert(local.path.clone(), change);
+        }
+    }
+    Ok(changes.into_values().collect())
 }
 
 /// Keeps from `git gc` what the layer is about to name, and brings it to the disk: from then on it is all there is of
@@ -206,7 +240,7 @@ fn hold_tree_of(
 }
 
 /// What has to be done to the view for these changes. What is written is converted as the attributes say that are in force
-/// when all is done, when the view is `new_tree`.
+/// when all is done, which are those of `new_tree`.
 pub(super) fn replacements(
     repository: &Repository,
     fork: &Fork,

@@ -64,5 +64,9 @@ fn told(deleted: &Deleted, branch: Option<&str>) -> String {
         true => ", and its branch, which had no commit of its own",
         false => "",
     };
-    format!("deleted {fork}{branch}{kept}{snapshots}\n")
+    let lost = match deleted.not_kept {
+        true => "; what was not committed is gone, because the disk had no room to keep it",
+        false => "",
+    };
+    format!("deleted {fork}{branch}{kept}{snapshots}{lost}\n")
 }

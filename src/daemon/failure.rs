@@ -369,7 +369,7 @@ fn one_line(text: String) -> String {
 
 pub(super) fn no_space(place: &str) -> Failure {
     Failure::new(ErrorCode::NoSpace, format!("the disk is full: {place}"))
-        .hint("free some space (`tine list` shows the size of each fork) and try again")
+        .hint("free some space and try again: `tine gc`, or `tine delete` a fork; `tine list` shows the size of each")
 }
 
 #[cfg(test)]

@@ -30,6 +30,8 @@ const CAPABILITIES: InitFlags = InitFlags::FUSE_ASYNC_READ
     .union(InitFlags::FUSE_NO_OPEN_SUPPORT)
     .union(InitFlags::FUSE_NO_OPENDIR_SUPPORT)
     .union(InitFlags::FUSE_EXPLICIT_INVAL_DATA)
+    // `.` and `..` are looked up of nodes that the kernel has only a handle of.
+    .union(InitFlags::FUSE_EXPORT_SUPPORT)
     // The umask counts only where a directory has no default ACL, which the kernel does not know.
     .union(InitFlags::FUSE_DONT_MASK)
     .union(InitFlags::FUSE_HANDLE_KILLPRIV_V2);

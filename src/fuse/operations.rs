@@ -211,6 +211,15 @@ impl Operations {
             });
         }
         self.call(Operation::Lookup, parent, |workspace| {
+            // A handle alone: no path leads through these.
+            let by_number = match name {
+                b"." => Some(parent),
+                b".." => Some(workspace.number_of_parent(parent)?),
+                _ => None,
+            };
+            if let Some(number) = by_number {
+                return Ok(Some(workspace.lookup_number(number)?).into());
+            }
             let (attr, is_carried) = workspace.lookup_untold(parent, name)?;
             let entry = Entry::new(attr, is_carried);
             Ok(match &self.overlay {

@@ -1,5 +1,5 @@
 //! How git comes to ask what changed in a linked worktree, in place of looking at every file: `core.fsmonitor` of the
-//! worktree's own configuration (`config.worktree`), and `core.untrackedCache`, which goes with it.
+//! worktree's own configuration (`config.worktree`), with `core.untrackedCache` and `fsmonitor.allowRemote`, which go with it.
 //!
 //! git runs the command with a shell, in the worktree's root, with two words more: the version of the protocol (2) and
 //! the token that its index has. Where the command fails, git looks at everything.
@@ -21,6 +21,9 @@ pub(super) const EXTENSION: &str = "extensions.worktreeConfig";
 
 /// Says that it was tine that set it, for whoever takes tine's traces away.
 pub(super) const EXTENSION_MARK: &str = "tine.setWorktreeConfig";
+
+/// From 2.55 on git takes every FUSE file system for a remote one, where it asks nobody what changed unless this is true.
+const ALLOW_REMOTE: &str = "fsmonitor.allowRemote";
 
 /// The first and last words of a command: who reads it knows tine's own by them. The shell gives its place to the program,
 /// and what cannot be run, or fails, makes no noise.
@@ -76,8 +79,9 @@ impl LinkedWorktree {
             return Ok(());
         };
         let config = parse(&content)?;
+        let lacks_remote = config.raw_value(ALLOW_REMOTE).is_err();
         match config.raw_value("core.fsmonitor") {
-            Ok(set) if is_own(&set) && **set != *command => self.write_monitor(command),
+            Ok(set) if is_own(&set) && (**set != *command || lacks_remote) => self.write_monitor(command),
             _ => Ok(()),
         }
     }
@@ -90,6 +94,7 @@ impl LinkedWorktree {
             ("core.fsmonitor", command),
             ("core.fsmonitorHookVersion", b"2"),
             ("core.untrackedCache", b"true"),
+            (ALLOW_REMOTE, b"true"),
         ] {
             config
                 .set_raw_value(key, value)

@@ -40,6 +40,8 @@ pub(super) struct ContentStore {
     is_all_dirty: bool,
     /// Dropped by records that may not be on the disk yet.
     freed: Vec<Place>,
+    /// About how many bytes of the disk these have.
+    freed_bytes: u64,
     /// [`ContentSync`]s that have begun and not ended.
     syncs_under_way: u32,
 }
@@ -63,6 +65,7 @@ impl ContentStore {
             is_dir_dirty: false,
             is_all_dirty: false,
             freed: Vec::new(),
+            freed_bytes: 0,
             syncs_under_way: 0,
         }
     }
@@ -169,6 +172,11 @@ impl ContentStore {
         !self.freed.is_empty()
     }
 
+    /// About how many bytes a sync would give back.
+    pub fn freed_bytes(&self) -> u64 {
+        self.freed_bytes
+    }
+
     /// A place for a content of `len` bytes.
     pub fn allocate(&mut self, len: u64) -> Result<ContentRef, LayerError> {
         let place = match SlotMap::capacity_for(len) {
@@ -224,17 +232,20 @@ impl ContentStore {
     /// Remembers that the record which was just written dropped this content.
     pub fn drop_content(&mut self, content: ContentRef) {
         if content.layer == self.id {
-            self.uncount(content.place);
+            let bytes = self.uncount(content.place);
+            self.freed_bytes = self.freed_bytes.saturating_add(bytes);
             self.freed.push(content.place);
         }
     }
 
-    fn uncount(&mut self, place: Place) {
+    /// What the place occupied.
+    fn uncount(&mut self, place: Place) -> u64 {
         let bytes = match place {
             Place::Slot { capacity, .. } => u64::from(capacity),
             Place::File(number) => self.file_bytes.remove(&number).unwrap_or(0),
         };
         self.live_bytes = self.live_bytes.saturating_sub(bytes);
+        bytes
     }
 
     /// As [`Layer::write_content`](super::Layer::write_content).

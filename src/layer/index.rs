@@ -378,6 +378,12 @@ impl DirDelta {
             .map(|(number, named)| (*number, &named.name, named.dentry()))
     }
 
+    /// The names that arrived before number `before`, with their numbers, the last first.
+    pub fn arrived_before(&self, before: u64) -> impl Iterator<Item = (u64, &EntryName, Dentry)> {
+        let earlier = self.by_arrival.range(..before).rev();
+        earlier.map(|(number, named)| (*number, &named.name, named.dentry()))
+    }
+
     pub fn len(&self) -> usize {
         self.by_arrival.len()
     }

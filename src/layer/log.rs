@@ -389,6 +389,11 @@ impl Log {
         Ok(())
     }
 
+    /// Keeps room on the disk for `more` bytes behind the log's end.
+    pub fn extend(&mut self, more: u64) -> Result<(), LayerError> {
+        self.reserve(self.len.saturating_add(more))
+    }
+
     /// Appends a record behind which there is still room for `leaving` bytes.
     fn append_body(&mut self, body: &BodyRef<'_>, leaving: u64) -> Result<(), LayerError> {
         self.check()?;

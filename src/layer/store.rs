@@ -15,7 +15,7 @@ use super::index::Effects;
 use super::log::{Log, Room, sync_dir};
 use super::{
     ChangesSince, ContentRef, Dentry, FrozenLayer, LayerError, LayerId, LayerIndex, LogPosition, Node, Op,
-    Place, Touched,
+    Place, Reserve, Touched,
 };
 use crate::attr::Ino;
 use parking_lot::Mutex;
@@ -32,6 +32,18 @@ const COMPACT_MIN_BYTES: u64 = 4 << 20;
 const COMPACT_FACTOR: u64 = 4;
 /// … or, where nobody syncs, in a commit past this many bytes.
 const COMPACT_UNSYNCED_BYTES: u64 = 64 << 20;
+
+/// On a full disk a log is compacted if it is this many times longer …
+const COMPACT_FULL_FACTOR: u64 = 2;
+/// … than what the shorter one takes, which is estimated, so these bytes are added.
+const COMPACT_FULL_MARGIN: u64 = 64 << 10;
+
+/// What a log takes from the store's reserve at a time, in bytes.
+const RESERVE_STEP: u64 = 256 << 10;
+/// What was freed is given back at once on a full disk if it is at least so many bytes.
+const FREED_AT_ONCE: u64 = 1 << 20;
+/// How often a log tries to for one record.
+const EXTEND_ATTEMPTS: u32 = 4;
 
 /// There while what the kernel holds of the layer in memory may be all there is of it: a sync failed.
 const FAILED_NAME: &str = "failed";
@@ -69,6 +81,8 @@ pub struct Layer {
     beneath: Vec<Arc<FrozenLayer>>,
     /// What changed last before the log was compacted, until somebody took it.
     recent_before: Mutex<Touched>,
+    /// What its records that remove something may use of a full disk.
+    reserve: Option<Arc<Reserve>>,
     /// Records of changes since this process opened the layer.
     commits: u64,
     /// Empty between calls; kept for its room.
@@ -184,9 +198,27 @@ impl Layer {
             compact_at: COMPACT_MIN_BYTES,
             beneath: Vec::new(),
             recent_before: Mutex::default(),
+            reserve: None,
             commits: 0,
             effects: Effects::default(),
         }
+    }
+
+    /// Lets records that remove something use `reserve` where the disk is full; nothing else grows while that is short.
+    pub fn draw_on(&mut self, reserve: Arc<Reserve>) {
+        self.reserve = Some(reserve);
+    }
+
+    /// Fails where the store's reserve must be refilled first, and what was freed is not enough for that.
+    fn check_growth(&mut self) -> Result<(), LayerError> {
+        let Some(reserve) = self.reserve.clone() else {
+            return Ok(());
+        };
+        let mut checked = reserve.check_growth();
+        if checked.is_err() && self.contents.has_freed() && self.sync_for_room().is_ok() {
+            checked = reserve.check_growth();
+        }
+        checked.map_err(LayerError::io("refill", reserve.path()))
     }
 
     pub fn id(&self) -> LayerId {
@@ -270,16 +302,28 @@ impl Layer {
     }
 
     /// Appends `ops` as one record and then applies them. When it returns, they survive the death of this process. On
-    /// an error (a full disk) nothing has changed; records that remove something find room on a full disk, too.
+    /// an error (a full disk) nothing has changed; records that remove something find room on a full disk, too: first the
+    /// log's own reserve, then the store's.
     pub fn commit(&mut self, ops: Vec<Op>) -> Result<(), LayerError> {
         if ops.is_empty() {
             return self.log.check();
         }
         let room = self.room_for(&ops);
-        self.with_room(|layer| {
+        if room == Room::Needs {
+            self.check_growth()?;
+        }
+        let mut appended = self.with_room(|layer| {
             layer.check_is_open()?;
             layer.log.append(&ops, room)
-        })?;
+        });
+        while let Err(error) = &appended
+            && room == Room::Makes
+            && is_disk_full(error)
+            && self.extend_log()
+        {
+            appended = self.log.append(&ops, room);
+        }
+        appended?;
         self.commits += 1;
         let mut effects = std::mem::take(&mut self.effects);
         if let Some(index) = Arc::get_mut(&mut self.index) {
@@ -302,6 +346,7 @@ impl Layer {
         }
         effects.clear();
         self.effects = effects;
+        self.free_if_full();
         if self.log.len() >= COMPACT_UNSYNCED_BYTES {
             self.compact_if_due();
         }
@@ -333,6 +378,48 @@ impl Layer {
             true => Room::Makes,
             false => Room::Needs,
         }
+    }
+
+    /// Gives back what was freed at once, where others wait for it: programs that write elsewhere do not sync this layer.
+    fn free_if_full(&mut self) {
+        let Some(reserve) = self
+            .reserve
+            .as_ref()
+            .filter(|_| self.contents.freed_bytes() >= FREED_AT_ONCE)
+        else {
+            return;
+        };
+        if reserve.is_disk_full()
+            && let Err(error) = self.sync_for_room()
+        {
+            log::warn!("{}: nothing is given back: {error}", self.dir.display());
+        }
+    }
+
+    /// Makes room for the log on a full disk, out of the store's reserve; false where that has none left. A log that says
+    /// much more than is in the layer now is compacted, which gives back more than it takes.
+    fn extend_log(&mut self) -> bool {
+        let Some(reserve) = self.reserve.clone() else {
+            return false;
+        };
+        let compacted = self.index.checkpoint_bytes().saturating_add(COMPACT_FULL_MARGIN);
+        if self.log.len() / COMPACT_FULL_FACTOR >= compacted
+            && let Some(_loan) = reserve.take(compacted)
+        {
+            match self.compact() {
+                Ok(()) => return true,
+                Err(error) => log::warn!("{}: not compacted: {error}", self.log.path().display()),
+            }
+        }
+        // Another program may be the first to have what was freed.
+        for _ in 0..EXTEND_ATTEMPTS {
+            match reserve.take(RESERVE_STEP) {
+                Some(_loan) if self.log.extend(RESERVE_STEP).is_ok() => return true,
+                Some(_) => {}
+                None => return false,
+            }
+        }
+        false
     }
 
     fn compact_if_due(&mut self) {
@@ -389,6 +476,7 @@ impl Layer {
     /// next opening.
     pub fn new_content(&mut self, expected_len: u64) -> Result<ContentRef, LayerError> {
         self.log.check()?;
+        self.check_growth()?;
         self.with_room(|layer| layer.contents.allocate(expected_len))
     }
 
@@ -411,6 +499,7 @@ impl Layer {
         data: &[u8],
     ) -> Result<ContentRef, LayerError> {
         self.log.check()?;
+        self.check_growth()?;
         self.with_room(|layer| layer.contents.write(content, len, offset, data))
     }
 
@@ -423,6 +512,9 @@ impl Layer {
         new_len: u64,
     ) -> Result<ContentRef, LayerError> {
         self.log.check()?;
+        if new_len > len {
+            self.check_growth()?;
+        }
         self.with_room(|layer| layer.contents.resize(content, len, new_len))
     }
 
@@ -447,6 +539,7 @@ impl Layer {
         count: u64,
     ) -> Result<ContentRef, LayerError> {
         self.log.check()?;
+        self.check_growth()?;
         self.with_room(|layer| layer.contents.reserve(content, len, offset, count))
     }
 
@@ -458,12 +551,14 @@ impl Layer {
         len: u64,
     ) -> Result<ContentRef, LayerError> {
         self.log.check()?;
+        self.check_growth()?;
         self.with_room(|layer| layer.contents.copy_up(from, content, len))
     }
 
     /// Another content with the same bytes, for one that has a file of its own.
     pub fn duplicate_content(&mut self, content: ContentRef, len: u64) -> Result<ContentRef, LayerError> {
         self.log.check()?;
+        self.check_growth()?;
         self.with_room(|layer| layer.contents.duplicate(content, len))
     }
 
@@ -532,6 +627,7 @@ impl Layer {
         len: u64,
     ) -> Result<Option<ContentFile>, LayerError> {
         self.log.check()?;
+        self.check_growth()?;
         self.contents.begin_writing(content, len)
     }
 

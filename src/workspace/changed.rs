@@ -102,6 +102,15 @@ impl Workspace {
         beginning(&state.base.base, &state.base.attrs)
     }
 
+    /// Whether [`Workspace::changed_since`] can tell what changed since the moment that `token` names, which is none of a new
+    /// fork's.
+    pub fn can_tell_since(&self, token: &str) -> bool {
+        Since::parse(token).is_some_and(|since| {
+            let state = self.read_state();
+            !since.is_stale && state.stack.open_layer().changes_since(since.position).is_some()
+        })
+    }
+
     /// What changed since the moment that `token` names, and a token for a moment that is not later than this answer.
     pub fn changed_since(&self, token: &str) -> Result<(String, Changed), FsError> {
         let since = Since::parse(token);

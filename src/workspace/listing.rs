@@ -1,13 +1,17 @@
 //! Listing directories without a handle: a cookie alone says where to go on.
 //!
-//! The base's names come first, numbered by their place in the immutable base directory, then those of each layer from
-//! the bottom up, numbered by arrival, then what is carried, numbered by a hash of the name. A name is listed once: at the
-//! place it has in the lowest of them that speaks of it (of base, carry and layers), and leads to what the topmost layer
-//! says. So a name keeps its place while what it leads to is replaced, and entries that come and go never move the others.
+//! The names of each layer come first, from the top down and in each the last that arrived first, then the base's, numbered
+//! by their place in the immutable base directory, then what is carried, numbered by a hash of the name. A name is listed
+//! once: at the place it has in the lowest of them that speaks of it (of base, carry and layers), and leads to what the
+//! topmost layer says. So a name keeps its place while what it leads to is replaced, and entries that come and go never move
+//! the others.
+//!
+//! A name that is made comes before all others. So a program that makes or renames a file for each entry it reads never meets
+//! its own, and its listing ends.
 //!
 //! ```text
-//! 1  .      2  ..      3 + i  base entry i      (1 + k) << 40 | n  the n-th arrival in layer k from the bottom
-//! 1 << 62 | hash       carried name
+//! 1  .      2  ..      (1 << 62) - ((1 + k) << 40 | n)  the n-th arrival in layer k from the bottom
+//! 1 << 62 | i  base entry i      3 << 61 | hash  carried name
 //! ```
 //!
 //! What is merged of several layers counts as so many, and names keep their numbers in it.
@@ -26,7 +30,9 @@ use crate::path::EntryName;
 
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
-const FIRST_BASE: u64 = 3;
+const FIRST_BASE: u64 = 1 << 62;
+/// Cookies of carried names: see [`Carry::cookie`](super::carry::Carry::cookie).
+const FIRST_CARRIED: u64 = 3 << 61;
 
 /// Entries gathered under one hold of the lock.
 const BATCH: usize = 256;
@@ -155,28 +161,6 @@ impl Workspace {
     ) -> Result<Vec<Listed>, FsError> {
         let mut batch = Vec::new();
         let base_dir = self.base_dir(state, dir)?;
-        if cookie < ARRIVALS
-            && let Some(base_dir) = &base_dir
-        {
-            let first = usize::try_from((cookie + 1).saturating_sub(FIRST_BASE)).unwrap_or(usize::MAX);
-            for (index, entry) in base_dir.entries.iter().enumerate().skip(first) {
-                if batch.len() == limit {
-                    return Ok(batch);
-                }
-                let found = match state.stack.dentry(dir.ino, entry.name.as_bytes()) {
-                    Some(Dentry::Entry(ino)) => Some(Found {
-                        ino,
-                        place: Place::Layer,
-                    }),
-                    Some(Dentry::Whiteout) => None,
-                    None => self.base_child(state, base_dir, index),
-                };
-                if let Some(found) = found {
-                    let cookie = FIRST_BASE + index as u64;
-                    batch.push(self.listed(state, &entry.name, found, cookie, with_attrs)?);
-                }
-            }
-        }
         let is_in_base = |name: &EntryName| {
             base_dir
                 .as_ref()
@@ -201,16 +185,13 @@ impl Workspace {
                 })
         };
         let layers = deltas_bottom_up(state, dir.ino);
-        for (k, (band, end, delta)) in layers.iter().enumerate() {
-            if cookie >= *end {
-                continue;
-            }
-            let after = cookie.saturating_sub(*band);
+        let last_number = FIRST_BASE.saturating_sub(cookie);
+        for (k, (band, delta)) in layers.iter().enumerate().rev() {
             let is_below = |name: &EntryName| {
                 let mut below = layers.iter().take(k);
-                is_in_base(name) || below.any(|(_, _, delta)| delta.get(name.as_bytes()).is_some())
+                is_in_base(name) || below.any(|(_, delta)| delta.get(name.as_bytes()).is_some())
             };
-            for (arrival, name, _) in delta.arrived_after(after) {
+            for (arrival, name, _) in delta.arrived_before(last_number.saturating_sub(*band)) {
                 let Some(Dentry::Entry(ino)) = state.stack.dentry(dir.ino, name.as_bytes()) else {
                     continue;
                 };
@@ -220,8 +201,31 @@ impl Workspace {
                 if batch.len() == limit {
                     return Ok(batch);
                 }
-                let place = Place::Layer;
-                batch.push(self.listed(state, name, Found { ino, place }, band + arrival, with_attrs)?);
+                let (place, number) = (Place::Layer, band + arrival);
+                let cookie = FIRST_BASE.saturating_sub(number);
+                batch.push(self.listed(state, name, Found { ino, place }, cookie, with_attrs)?);
+            }
+        }
+        if cookie < FIRST_CARRIED
+            && let Some(base_dir) = &base_dir
+        {
+            let first = usize::try_from((cookie + 1).saturating_sub(FIRST_BASE)).unwrap_or(usize::MAX);
+            for (index, entry) in base_dir.entries.iter().enumerate().skip(first) {
+                if batch.len() == limit {
+                    return Ok(batch);
+                }
+                let found = match state.stack.dentry(dir.ino, entry.name.as_bytes()) {
+                    Some(Dentry::Entry(ino)) => Some(Found {
+                        ino,
+                        place: Place::Layer,
+                    }),
+                    Some(Dentry::Whiteout) => None,
+                    None => self.base_child(state, base_dir, index),
+                };
+                if let Some(found) = found {
+                    let cookie = FIRST_BASE + index as u64;
+                    batch.push(self.listed(state, &entry.name, found, cookie, with_attrs)?);
+                }
             }
         }
         if let Some((carry, path, names)) = carried {
@@ -289,17 +293,15 @@ impl Workspace {
     }
 }
 
-/// What the layers say of the directory, the oldest first, the open one last: each with the cookies between which its names
-/// are. Those that say nothing are left out.
-fn deltas_bottom_up(state: &State, ino: Ino) -> Vec<(u64, u64, &DirDelta)> {
+/// What the layers say of the directory, the oldest first, the open one last: each with the number above which those of its
+/// names are. Those that say nothing are left out.
+fn deltas_bottom_up(state: &State, ino: Ino) -> Vec<(u64, &DirDelta)> {
     let mut end = ARRIVALS;
     let indexes = state.stack.indexes().rev();
     let bands = indexes.map(|index| {
         let band = end;
         end = end.saturating_add(index.span().saturating_mul(ARRIVALS));
-        (band, end, index.dir(ino))
+        (band, index.dir(ino))
     });
-    bands
-        .filter_map(|(band, end, delta)| Some((band, end, delta?)))
-        .collect()
+    bands.filter_map(|(band, delta)| Some((band, delta?))).collect()
 }

@@ -20,6 +20,7 @@ mod flags;
 mod follow;
 pub mod fork;
 pub mod fs;
+mod handles;
 mod inodes;
 mod io;
 mod listing;

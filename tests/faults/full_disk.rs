@@ -122,6 +122,83 @@ fn a_full_disk_reaches_the_writer_and_loses_nothing() {
     });
 }
 
+/// A full disk with a fork `a` of `files` base files in `d/`; its mount.
+fn fill_fork(repo: &TestRepo, tine: &Tine<'_>, files: usize) -> PathBuf {
+    for number in 0..files {
+        repo.write(
+            &format!("d/{}/f{number}", number / 500),
+            format!("content {number}"),
+        );
+    }
+    repo.commit_all("many");
+    let mount = tine.new_fork("a");
+    assert!(fill(&mount.join("big")) > 1 << 20);
+    fill(&mount.join("second"));
+    // What tine keeps for itself must not be had by others.
+    fill(&repo.root().join("disk/filler"));
+    mount
+}
+
+#[test]
+fn everything_can_be_removed_on_a_full_disk() {
+    require_disk!();
+    for (files, is_restarted) in [(300, false), (1_500, true)] {
+        in_private_mounts(|| {
+            let repo = on_small_disk(None);
+            let tine = Tine::new(&repo);
+            let mount = fill_fork(&repo, &tine, files);
+            if is_restarted {
+                tine.kill_daemon();
+                tine.ok(&["list"]);
+            }
+            // Nothing of this frees anything.
+            fs::remove_dir_all(mount.join("d")).unwrap();
+            let error = fs::write(mount.join("more"), vec![b'x'; 100_000]).unwrap_err();
+            assert!(is_full(&error), "{error}");
+            tine.ok(&["rm", "a", "second"]);
+            assert!(!mount.join("second").exists());
+            fs::remove_file(mount.join("big")).unwrap();
+            wait_until("there is room again", Duration::from_secs(30), || {
+                fs::write(mount.join("after"), vec![b'a'; 100_000]).is_ok()
+            });
+            tine.kill_daemon();
+            tine.ok(&["list"]);
+            assert_eq!(fs::read(mount.join("after")).unwrap(), vec![b'a'; 100_000]);
+            assert!(!mount.join("d").exists() && !mount.join("big").exists());
+        });
+    }
+}
+
+/// Each on a disk of its own, which is full, and on which removing has used up what it may.
+#[test]
+fn what_frees_space_works_on_a_full_disk() {
+    require_disk!();
+    let commands: [&[&str]; 7] = [
+        &["rm", "a", "big"],
+        &["revert", "a", "."],
+        &["reset", "a"],
+        &["delete", "a", "--force"],
+        &["unmount", "a", "--discard"],
+        &["gc"],
+        &["unmount", "a"],
+    ];
+    for (number, args) in commands.into_iter().enumerate() {
+        in_private_mounts(|| {
+            let repo = on_small_disk(None);
+            let tine = Tine::new(&repo);
+            let mount = fill_fork(&repo, &tine, 1_000);
+            fs::remove_dir_all(mount.join("d")).unwrap();
+            if number % 2 == 1 {
+                tine.kill_daemon();
+            }
+            tine.ok(args);
+            fs::remove_file(repo.root().join("disk/filler")).unwrap();
+            tine.ok(&["check"]);
+            repo.git(&["fsck", "--strict"]);
+        });
+    }
+}
+
 /// Commands that need room are refused for want of it and change nothing; once there is room they are not.
 fn check_commands(repo: &TestRepo, tine: &Tine<'_>, mount: &Path, make_room: impl FnOnce()) {
     let state = || {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 
-use crate::compare::{Code, c_path, compare};
+use crate::compare::{Code, c_path, compare, compare_with};
 use crate::support::{soaking, test_name};
 
 /// A directory stream of the C library, which can go to places in its listing.
@@ -248,6 +248,41 @@ fn every_entry_that_stays_is_seen_once_while_others_come_and_go() {
             fs::remove_file(entry.unwrap().path()).unwrap();
         }
         place.outcome("removed", fs::remove_dir(&dir));
+    });
+}
+
+#[test]
+fn a_listing_ends_although_its_reader_makes_a_name_for_each_entry() {
+    const COUNT: usize = 3_000;
+    compare_with(test_name!(), &[], |fork, place| {
+        for (name, is_renamed) in [
+            ("renamed", true),
+            ("copied", false),
+            ("src", true),
+            ("docs", false),
+        ] {
+            let dir = place.at(name);
+            fs::create_dir_all(&dir).unwrap();
+            fill(&dir, "file", COUNT);
+            let count = fs::read_dir(&dir).unwrap().count();
+            let mut seen = 0;
+            for entry in fs::read_dir(&dir).unwrap() {
+                let path = entry.unwrap().path();
+                let new = path.with_extension(format!("{seen}"));
+                match is_renamed {
+                    true => fs::rename(&path, &new).unwrap(),
+                    false => drop(File::create(new).unwrap()),
+                }
+                seen += 1;
+                assert!(seen < 4 * COUNT, "{name}: the listing goes on and on");
+            }
+            match fork {
+                Some(_) => assert_eq!(seen, count, "{name}: what is made is not listed"),
+                None => assert!(seen >= count),
+            }
+            let left = fs::read_dir(&dir).unwrap().count();
+            assert_eq!(left, if is_renamed { count } else { count + seen });
+        }
     });
 }
 

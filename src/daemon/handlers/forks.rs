@@ -11,7 +11,7 @@ use super::{buffers, remotes};
 use crate::change::branches;
 use crate::change::changeset::{self, Blobs};
 use crate::change::recovery::{self, RecoverEntry, RecoverKind};
-use crate::daemon::failure::{ErrorCode, Failure};
+use crate::daemon::failure::{self, ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, Deleted, ForkInfo, NewRequest, Response};
 use crate::daemon::slots::{Daemon, Slot, Turn};
 use crate::daemon::{handoffs, monitor, place, policy, report};
@@ -247,9 +247,10 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
     log::info!("{name} is deleted");
     Ok(Answer::Deleted(Deleted {
         fork: name.clone(),
-        recover: kept.map(|(id, _)| id),
-        snapshots_only: kept.is_some_and(|(_, only)| only),
+        recover: kept.entry,
+        snapshots_only: kept.snapshots_only,
         branch_deleted,
+        not_kept: kept.no_room,
     }))
 }
 
@@ -275,6 +276,7 @@ fn delete_damaged(turn: &Turn<'_>, failure: &Failure) -> Response {
         recover: None,
         snapshots_only: false,
         branch_deleted: false,
+        not_kept: false,
     }))
 }
 
@@ -337,19 +339,47 @@ fn refuse_snapshots(turn: &Turn<'_>) -> Result<(), Failure> {
     }
 }
 
+/// On a full disk more uncommitted bytes than these are not even tried to be kept: what was written before the disk is
+/// full again would stay.
+const KEPT_OF_FULL_DISK: u64 = 1 << 20;
+
+/// What was kept of a fork that goes.
+#[derive(Clone, Copy, Default)]
+struct Kept {
+    /// The number of the entry.
+    entry: Option<u64>,
+    /// Whether snapshots are all that is in the entry.
+    snapshots_only: bool,
+    /// Whether something uncommitted goes, because the disk is full: a forced delete must make room.
+    no_room: bool,
+}
+
+/// What became of what is uncommitted.
+enum Uncommitted {
+    /// The commit that keeps it.
+    Kept(ObjectId),
+    Nothing,
+    NoRoom,
+}
+
 /// Keeps what goes with the fork: what is uncommitted (with `force`; else nothing is), its snapshots, and commits that only its HEAD
-/// reaches; the number of the entry, and whether snapshots are all that is in it.
+/// reaches.
 fn keep(
     turn: &Turn<'_>,
     repository: &Repository,
     record: &ForkRecord,
     force: bool,
     identity: Option<Identity>,
-) -> Result<Option<(u64, bool)>, Failure> {
+) -> Result<Kept, Failure> {
     let name = turn.name();
     let uncommitted = match force {
         true => keep_uncommitted(turn, repository, record, identity)?,
-        false => None,
+        false => Uncommitted::Nothing,
+    };
+    let (uncommitted, no_room) = match uncommitted {
+        Uncommitted::Kept(commit_id) => (Some(commit_id), false),
+        Uncommitted::Nothing => (None, false),
+        Uncommitted::NoRoom => (None, true),
     };
     let head = match LinkedWorktree::open(repository, &record.worktree_id) {
         Ok(worktree) => Some(repository.head_of(worktree.git_dir())?),
@@ -371,8 +401,12 @@ fn keep(
         }
         kept => kept?,
     };
+    let nothing_kept = Kept {
+        no_room,
+        ..Kept::default()
+    };
     if uncommitted.is_none() && !is_only_here && snapshots.is_empty() {
-        return Ok(None);
+        return Ok(nothing_kept);
     }
     let command = match force {
         true => format!("tine delete {name} --force"),
@@ -387,34 +421,59 @@ fn keep(
         snapshots,
         ..RecoverEntry::new(RecoverKind::Fork, command)
     };
-    let has_snapshots_only = uncommitted.is_none() && !is_only_here;
-    let id = recovery::keep(&turn.daemon.store, repository, entry, &[])?;
-    Ok(Some((id, has_snapshots_only)))
+    match recovery::keep(&turn.daemon.store, repository, entry, &[]).map_err(Failure::from) {
+        Ok(id) => Ok(Kept {
+            entry: Some(id),
+            snapshots_only: uncommitted.is_none() && !is_only_here,
+            no_room,
+        }),
+        Err(failure) if force && failure.code == ErrorCode::NoSpace && !is_only_here => {
+            log::error!("{name}: nothing is kept: {failure}");
+            Ok(Kept {
+                no_room: true,
+                ..nothing_kept
+            })
+        }
+        Err(failure) => Err(failure),
+    }
 }
 
-/// The commit with what is uncommitted. A layer or a worktree that is damaged or gone does not keep its fork from going: then nothing
-/// can be kept, and the log says so.
+/// Commits what is uncommitted. A layer or a worktree that is damaged or gone, or a full disk, does not keep its fork from going: then
+/// nothing can be kept, and the log says so.
 fn keep_uncommitted(
     turn: &Turn<'_>,
     repository: &Repository,
     record: &ForkRecord,
     identity: Option<Identity>,
-) -> Result<Option<ObjectId>, Failure> {
+) -> Result<Uncommitted, Failure> {
     let name = turn.name();
-    let kept = turn.open().and_then(|fork| {
-        recovery::commit_uncommitted(repository, name, &fork, identity).map_err(Failure::from)
-    });
+    let kept = turn
+        .open()
+        .and_then(|fork| match turn.daemon.store.reserve_is_short() {
+            true if fork.workspace.stats().content_bytes > KEPT_OF_FULL_DISK => {
+                Err(failure::no_space(name.as_str()))
+            }
+            _ => Ok(fork),
+        })
+        .and_then(|fork| {
+            recovery::commit_uncommitted(repository, name, &fork, identity).map_err(Failure::from)
+        });
     let failure = match kept {
-        Ok(kept) => return Ok(kept),
+        Ok(Some(commit_id)) => return Ok(Uncommitted::Kept(commit_id)),
+        Ok(None) => return Ok(Uncommitted::Nothing),
         Err(failure) => failure,
     };
+    if failure.code == ErrorCode::NoSpace {
+        log::error!("{}: what is uncommitted is not kept: {failure}", turn.name());
+        return Ok(Uncommitted::NoRoom);
+    }
     let worktree_is_gone = matches!(
         LinkedWorktree::open(repository, &record.worktree_id),
         Err(GitError::Io { source, .. }) if source.kind() == ErrorKind::NotFound
     );
     if failure.code == ErrorCode::StoreDamaged || worktree_is_gone {
         log::error!("{name}: nothing can be kept: {failure}");
-        return Ok(None);
+        return Ok(Uncommitted::Nothing);
     }
     Err(failure)
 }

@@ -33,7 +33,7 @@ pub use snapshots::reset_to_head;
 
 use super::monitor;
 use super::policy::Signers;
-use super::protocol::{Request, Response};
+use super::protocol::{Request, Response, UnmountAction};
 use super::slots::Daemon;
 use crate::git::Identity;
 use crate::sys::process::PeerCredentials;
@@ -47,6 +47,7 @@ pub fn answer(
     editor: &Editor<'_>,
     request: Request,
 ) -> Response {
+    let _loan = frees_space(&request).then(|| daemon.store.lend_reserve());
     match request {
         Request::Status => lifecycle::status(daemon),
         Request::Figures => lifecycle::figures(daemon),
@@ -184,6 +185,23 @@ pub fn answer(
             path,
             command,
         } => operations::take_back(daemon, by(peer, &command), &fork, direction, path.as_ref()),
+    }
+}
+
+/// Whether the request must succeed on a full disk, because it frees space or leads to what does.
+fn frees_space(request: &Request) -> bool {
+    match request {
+        Request::Unmount { action, .. } => {
+            matches!(action, None | Some(UnmountAction::Keep | UnmountAction::Discard))
+        }
+        Request::Reset { .. }
+        | Request::Collect
+        | Request::RemoveSnapshot { .. }
+        | Request::Delete { .. }
+        | Request::Revert(_)
+        | Request::Remove { .. }
+        | Request::Stop { .. } => true,
+        _ => false,
     }
 }
 

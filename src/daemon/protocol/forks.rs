@@ -216,4 +216,7 @@ pub struct Deleted {
     pub snapshots_only: bool,
     /// Whether the branch went too: it had no commit beyond the fork's base.
     pub branch_deleted: bool,
+    /// Whether something was uncommitted and the disk had no room to keep it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub not_kept: bool,
 }

@@ -72,7 +72,7 @@ fn encode_base_index(base: &Base, stat: &BaseStat, token: &str) -> Result<Vec<u8
             EntryFlags::default(),
         );
     }
-    encoder.finish(&tree, Some(token))
+    encoder.finish(&tree, Some(token), None)
 }
 
 /// An entry of the index to be: an entry of a base directory that is no directory.

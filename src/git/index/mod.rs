@@ -8,6 +8,7 @@ mod base;
 mod lock;
 mod removed;
 mod staged;
+mod untracked;
 mod update;
 mod writer;
 

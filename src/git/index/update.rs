@@ -7,6 +7,7 @@ use gix::index::entry::{Flags, Mode, Stage};
 use gix::index::extension::Tree;
 
 use super::lock::{IndexLock, PreparedIndex};
+use super::untracked::KnownFiles;
 use super::writer::{CachedTree, Encoder, EntryFlags, EntryStat, index_time};
 use super::{check_depth, is_beneath_skipped_directory, on_deep_stack, read_index};
 use crate::attr::{Attr, Timestamp};
@@ -22,12 +23,15 @@ pub struct IndexChange {
 }
 
 /// A state of a fork's files of which it can be told what changed since.
-#[derive(Debug, Clone)]
-pub struct KnownState {
+#[derive(Clone, Copy)]
+pub struct KnownState<'a> {
     /// Names it, in the index and in git's question.
-    pub token: String,
+    pub token: &'a str,
     /// The modification and change time of every file that is still as it was then, and of no other.
     pub time: Timestamp,
+    /// Whether it can also be told what changed since the state that this token names. The old index goes on knowing
+    /// then what it knew of that state.
+    pub is_known: &'a (dyn Fn(&str) -> bool + Sync),
 }
 
 /// What an index is to become.
@@ -43,7 +47,8 @@ pub struct IndexTarget {
 /// which is held as long as the answer, and what comes of that.
 ///
 /// With `known_state` git looks afterwards at those files only that changed since then. What git knew of untracked files
-/// is dropped: it lists the directories once.
+/// is kept for directories in which no path came into the index or left it, if it can be told what changed since git knew
+/// it; else it is dropped, and git lists the directories once.
 ///
 /// Directories that the old index knows to be the tree's own are not read, so that it costs O(changes) tree reads. The
 /// target is asked for when the old index has been read, so that the tree may be written meanwhile.
@@ -53,15 +58,20 @@ pub struct IndexTarget {
 pub fn prepare_index(
     repository: &Repository,
     worktree: &LinkedWorktree,
-    known_state: Option<&KnownState>,
+    known_state: Option<&KnownState<'_>>,
     target: impl FnOnce() -> Result<IndexTarget, GitError> + Send,
 ) -> Result<PreparedIndex, GitError> {
     let index_path = worktree.index_path();
     let lock = IndexLock::acquire(worktree)?;
     let updated = on_deep_stack(&index_path, || {
         let old = read_index(repository, worktree)?;
+        let known_files = known_state.and_then(|state| {
+            let hash_len = repository.hash_kind().len_in_bytes();
+            let known = KnownFiles::read(&std::fs::read(&index_path).ok()?, hash_len)?;
+            (state.is_known)(&known.token).then_some(known)
+        });
         let IndexTarget { tree_id, changes } = target()?;
-        Update::new(repository, &old, &changes, known_state).run(tree_id)
+        Update::new(repository, &old, &changes, known_state, known_files).run(tree_id)
     })?;
     lock.write(&updated)
 }
@@ -73,7 +83,7 @@ pub(super) fn update_index(
     worktree: &LinkedWorktree,
     tree_id: ObjectId,
     changes: &[IndexChange],
-    known_state: Option<&KnownState>,
+    known_state: Option<&KnownState<'_>>,
 ) -> Result<super::UpdatedIndex, GitError> {
     let changes = changes.to_vec();
     prepare_index(repository, worktree, known_state, || {
@@ -89,7 +99,11 @@ struct Update<'a> {
     /// Seconds since 1970. Files changed at this time or later may have changed after the old index saw them.
     old_index_secs: i64,
     changes: BTreeMap<&'a [u8], &'a IndexChange>,
-    known_state: Option<&'a KnownState>,
+    known_state: Option<&'a KnownState<'a>>,
+    /// What the old index knows, where that is to be kept.
+    known_files: Option<KnownFiles>,
+    /// For each old entry, whether its path is in the new index.
+    is_kept: Vec<bool>,
     encoder: Encoder,
 }
 
@@ -98,7 +112,8 @@ impl<'a> Update<'a> {
         repository: &'a Repository,
         old: &'a gix::index::File,
         changes: &'a [IndexChange],
-        known_state: Option<&'a KnownState>,
+        known_state: Option<&'a KnownState<'a>>,
+        known_files: Option<KnownFiles>,
     ) -> Update<'a> {
         Update {
             repository,
@@ -109,6 +124,8 @@ impl<'a> Update<'a> {
                 .map(|change| (change.path.as_bytes(), change))
                 .collect(),
             known_state,
+            known_files,
+            is_kept: vec![false; old.entries().len()],
             encoder: Encoder::new(repository.hash_kind(), old.entries().len() + changes.len()),
         }
     }
@@ -118,8 +135,21 @@ impl<'a> Update<'a> {
         let cached = self.old.tree().filter(|_| !self.old.is_sparse());
         let all = 0..self.old.entries().len();
         let tree = self.directory(b"", Vec::new(), tree_id, all, cached)?;
-        let token = self.known_state.map(|state| state.token.as_str());
-        self.encoder.finish(&tree, token)
+        let Some(mut known) = self.known_files else {
+            let token = self.known_state.map(|state| state.token);
+            return self.encoder.finish(&tree, token, None);
+        };
+        for (entry, _) in self
+            .old
+            .entries()
+            .iter()
+            .zip(&self.is_kept)
+            .filter(|(_, is_kept)| !**is_kept)
+        {
+            known.invalidate(entry.path(self.old));
+        }
+        let untracked = known.encode_untracked();
+        self.encoder.finish(&tree, Some(&known.token), Some(&untracked))
     }
 
     /// Writes the entries beneath a directory. `prefix` is its path with a slash, `range` the old entries beneath it,
@@ -177,16 +207,24 @@ impl<'a> Update<'a> {
         };
         let tree = cached.filter(|tree| tree.id == tree_id).filter(is_whole)?;
         // A conflict or the like beneath a tree that claims to be whole: the claim is not believed.
-        let entries = &self.old.entries()[range];
+        let entries = &self.old.entries()[range.clone()];
         let fits = |entry: &gix::index::Entry| is_plain(entry) && kind_of(entry.mode).is_some();
         if self.changes_beneath(prefix) || !entries.iter().all(fits) {
             return None;
         }
         let kept = cached_tree(tree)?;
-        for entry in entries {
+        for (at, entry) in range.zip(entries) {
             if let Some(kind) = kind_of(entry.mode) {
                 let stat = self.kept_stat(entry);
-                self.push(entry.path(self.old), kind, entry.id, &stat, flags_of(entry));
+                self.is_kept[at] = true;
+                self.push(
+                    entry.path(self.old),
+                    kind,
+                    entry.id,
+                    &stat,
+                    flags_of(entry),
+                    Some(at),
+                );
             }
         }
         Some(kept)
@@ -201,6 +239,17 @@ impl<'a> Update<'a> {
     /// Writes the entry of one file. The old entries for its path, if any, begin at `at`.
     fn file(&mut self, path: &[u8], kind: TreeEntryKind, id: ObjectId, at: usize, end: usize) {
         let changed = self.changes.get(path).map(|change| &change.new);
+        let is_there = self.old.entries()[at..end]
+            .first()
+            .filter(|entry| entry.path(self.old) == path);
+        let is_same = is_there.is_some_and(|entry| {
+            changed.is_none() && is_plain(entry) && entry.id == id && kind_of(entry.mode) == Some(kind)
+        });
+        match (is_there, &mut self.known_files) {
+            (Some(_), _) => self.is_kept[at] = true,
+            (None, Some(known)) => known.invalidate(path),
+            (None, None) => {}
+        }
         let (stat, flags) = match changed {
             Some(Some((new_kind, new_id, attr))) if *new_kind == kind && *new_id == id => {
                 (EntryStat::of(attr), EntryFlags::default())
@@ -217,11 +266,26 @@ impl<'a> Update<'a> {
             TreeEntryKind::Submodule => EntryStat::default(),
             _ => stat,
         };
-        self.push(path, kind, id, &stat, flags);
+        self.push(path, kind, id, &stat, flags, is_same.then_some(at));
     }
 
-    fn push(&mut self, path: &[u8], kind: TreeEntryKind, id: ObjectId, stat: &EntryStat, flags: EntryFlags) {
+    /// `kept` is the place of the old entry, where that stays as it is.
+    fn push(
+        &mut self,
+        path: &[u8],
+        kind: TreeEntryKind,
+        id: ObjectId,
+        stat: &EntryStat,
+        flags: EntryFlags,
+        kept: Option<usize>,
+    ) {
         self.encoder.push(path, kind, id, stat, flags);
+        if let Some(known) = &self.known_files {
+            if kept.is_none_or(|at| known.is_dirty(at)) {
+                self.encoder.mark_dirty();
+            }
+            return;
+        }
         let is_as_known = |state: &KnownState| {
             let time = index_time(state.time);
             stat.mtime == time && stat.ctime == time

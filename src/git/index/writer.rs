@@ -1,5 +1,5 @@
 //! Encoding an index: version 4 (paths compressed by their common prefix) with a TREE extension and, where somebody can
-//! tell what changed, an FSMN extension.
+//! tell what changed, an FSMN extension and perhaps an UNTR extension.
 //!
 //! The git library reads every index but writes neither version 4 nor extensions that fit. Format:
 //! `gitformat-index(5)`.
@@ -16,7 +16,7 @@ use crate::git::checksum::Checksum;
 use crate::git::{GitError, TreeEntryKind};
 
 /// Set in an entry's flags where a second pair of flag bytes follows.
-const EXTENDED: u16 = 0x4000;
+pub(super) const EXTENDED: u16 = 0x4000;
 /// The bits of an entry's flags that hold the path's length, or that it is longer.
 const PATH_LEN_MASK: u16 = 0x0fff;
 
@@ -168,12 +168,21 @@ impl Encoder {
     }
 
     /// The whole index, with its TREE extension and the hash at its end; with `token` also an FSMN extension, which says
-    /// that the files of all entries that are not dirty are as their entries, as far as they did not change since then.
-    pub fn finish(mut self, tree: &CachedTree, token: Option<&str>) -> Result<Vec<u8>, GitError> {
+    /// that the files of all entries that are not dirty are as their entries, as far as they did not change since then;
+    /// with `untracked` an UNTR extension, which must be of the same state.
+    pub fn finish(
+        mut self,
+        tree: &CachedTree,
+        token: Option<&str>,
+        untracked: Option<&[u8]>,
+    ) -> Result<Vec<u8>, GitError> {
         self.encoded[8..12].copy_from_slice(&self.count.to_be_bytes());
         let mut extension = Vec::new();
         encode_tree(tree, &mut extension);
         self.push_extension(b"TREE", &extension)?;
+        if let Some(untracked) = untracked {
+            self.push_extension(b"UNTR", untracked)?;
+        }
         if let Some(token) = token {
             let bits = encode_bitmap(self.count, &self.dirty);
             let bits_len = u32::try_from(bits.len()).map_err(GitError::library("write the index"))?;
@@ -202,7 +211,7 @@ impl Encoder {
 /// A bitmap of `bit_count` bits in EWAH form (`gitformat-bitmap(5)`, appendix A): how many bits and words, then markers,
 /// each with a number of words of zeroes and of words that follow as they are, then the place of the last marker. Bits
 /// that `words` has not are 0.
-fn encode_bitmap(bit_count: u32, words: &[u64]) -> Vec<u8> {
+pub(super) fn encode_bitmap(bit_count: u32, words: &[u64]) -> Vec<u8> {
     const ZEROES_SHIFT: u32 = 1;
     const LITERALS_SHIFT: u32 = 33;
     let mut encoded: Vec<u64> = Vec::new();
@@ -235,7 +244,7 @@ fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
 
 /// git's variable-width integers: seven bits a byte, the highest first, each continuation standing for one more than its
 /// bits (`encode_varint` in `varint.c`).
-fn push_varint(to: &mut Vec<u8>, mut value: usize) {
+pub(super) fn push_varint(to: &mut Vec<u8>, mut value: usize) {
     let mut bytes = [0; 10];
     let mut start = bytes.len() - 1;
     bytes[start] = (value & 0x7f) as u8;

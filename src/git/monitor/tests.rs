@@ -59,6 +59,29 @@ fn what_somebody_set_in_the_worktree_stays() {
     worktree.set_monitor(&repository, &command("/old/tine")).unwrap();
     worktree.update_monitor(&command("/new/tine")).unwrap();
     assert_eq!(set(), "exec '/new/tine' 2>/dev/null");
+    let remote = || test.git(&["-C", &dir, "config", "--default", "none", "fsmonitor.allowRemote"]);
+    assert_eq!(remote(), "true", "git takes FUSE for a remote file system");
+    // One that an older tine made has no such key.
+    test.git(&[
+        "-C",
+        &dir,
+        "config",
+        "--worktree",
+        "--unset",
+        "fsmonitor.allowRemote",
+    ]);
+    worktree.update_monitor(&command("/new/tine")).unwrap();
+    assert_eq!(remote(), "true");
+    test.git(&[
+        "-C",
+        &dir,
+        "config",
+        "--worktree",
+        "fsmonitor.allowRemote",
+        "false",
+    ]);
+    worktree.update_monitor(&command("/new/tine")).unwrap();
+    assert_eq!(remote(), "false");
     for own in ["false", "true", "/my/hook"] {
         test.git(&["-C", &dir, "config", "--worktree", "core.fsmonitor", own]);
         worktree.update_monitor(&command("/newer/tine")).unwrap();

@@ -87,6 +87,7 @@ impl ContentStore {
     /// Takes out all that waits for the disk.
     pub fn begin_sync(&mut self) -> ContentSync {
         self.syncs_under_way += 1;
+        self.freed_bytes = 0;
         ContentSync {
             is_all_dirty: self.is_all_dirty || self.syncs_under_way > 1,
             files: self.reader.files().clone(),

@@ -105,6 +105,9 @@ impl Layer {
             Progress::Done => {
                 self.log.mark_synced(&job.log);
                 self.trim(&job.shrunk);
+                if let Some(reserve) = &self.reserve {
+                    reserve.refill();
+                }
                 true
             }
             Progress::Waiting => {

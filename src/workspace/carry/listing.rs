@@ -15,8 +15,8 @@ use crate::path::{EntryName, RepoPath};
 use crate::sys::beneath::{self, Access};
 use crate::workspace::FsError;
 
-/// Set in every cookie of a carried name: above those of all layers, and below 2⁶³.
-const COOKIE_BIT: u64 = 1 << 62;
+/// Set in every cookie of a carried name: above those of all others, and below 2⁶³.
+const COOKIE_BITS: u64 = 3 << 61;
 
 /// Decoded directories that are kept.
 const MAX_DIRS: usize = 32;
@@ -146,6 +146,6 @@ impl Carry {
     /// The place of a name in the listing of any carried directory.
     pub(in crate::workspace) fn cookie(&self, name: &EntryName) -> u64 {
         let path = RepoPath::root().join(name);
-        COOKIE_BIT | self.hasher.ino(&path).0 >> 1
+        COOKIE_BITS | self.hasher.ino(&path).0 >> 2
     }
 }

@@ -9,6 +9,7 @@
 //! layers/<id>/                layers; next id in layers/next
 //! bases/                      cached indexes of bases
 //! damaged/<n>/                what a repair moved aside, under the names that it had
+//! reserve                     allocated and never written: what frees space uses it on a full disk
 //! reviews/, handoffs/         records of what stands above the forks, and files beside them
 //! rounds/.records/            sessions of rounds; rounds/<session>/scratch/ what their agents have noted
 //! spool/, scratch/            for the life of a process: large blobs, what is above a snapshot that is looked into
@@ -62,7 +63,7 @@ use crate::git::{
     Base, BaseCache, CacheFigures, CacheUses, ConversionSettings, GitError, InoHasher, LinkedWorktree,
     ObjectId, Repository,
 };
-use crate::layer::{FrozenLayer, Layer, LayerError, LayerId, LayerStack};
+use crate::layer::{FrozenLayer, Layer, LayerError, LayerId, LayerStack, Loan, Reserve};
 use crate::path::{EntryName, RepoPath};
 
 pub use beginning::{ParentOptions, TakeUp};
@@ -171,6 +172,8 @@ pub struct Store {
     admin: Mutex<()>,
     /// What this process has open.
     open: Mutex<OpenForks>,
+    /// What frees space may use of a full disk.
+    reserve: Arc<Reserve>,
     /// Locked for as long as the store is open.
     lock: File,
 }
@@ -228,6 +231,10 @@ impl Places {
 
     fn lock(&self) -> PathBuf {
         self.root.join("lock")
+    }
+
+    fn reserve(&self) -> PathBuf {
+        self.root.join("reserve")
     }
 
     fn format(&self) -> PathBuf {
@@ -375,6 +382,7 @@ impl Store {
             files::create_private_dir(&dir)?;
         }
         let cache = BaseCache::new(&places.root.join("spool"), MAX_BLOB_BYTES)?;
+        let reserve = places.reserve();
         Ok(Store {
             repository: repository.clone(),
             places,
@@ -383,6 +391,7 @@ impl Store {
             index_build: Mutex::new(()),
             admin: Mutex::new(()),
             open: Mutex::new(OpenForks::default()),
+            reserve: Arc::new(Reserve::open(&reserve)),
             lock,
         })
     }
@@ -493,7 +502,8 @@ impl Store {
         let standing = self.standing_of(open, record)?;
         let dir = self.places.layer(record.open_layer);
         // The store's lock keeps other processes out.
-        let layer = wait_while_locked(|| Layer::open(&dir))?;
+        let mut layer = wait_while_locked(|| Layer::open(&dir))?;
+        layer.draw_on(self.reserve.clone());
         check_identity(&dir, record.open_layer, layer.id())?;
         let stack = LayerStack::new(layer, standing.frozen);
         let workspace = Workspace::new(standing.base, standing.attrs, stack)?;
@@ -542,6 +552,16 @@ impl Store {
         open.bases.retain(|_, base| base.strong_count() > 0);
         open.bases.insert(key, Arc::downgrade(&base));
         Ok(base)
+    }
+
+    /// Lets this thread use a part of the store's reserve on a full disk, for a command that frees space.
+    pub fn lend_reserve(&self) -> Loan {
+        self.reserve.lend()
+    }
+
+    /// Whether the disk is full, so that the reserve is in use.
+    pub fn reserve_is_short(&self) -> bool {
+        self.reserve.is_short()
     }
 
     /// An empty directory, which goes when this is dropped.

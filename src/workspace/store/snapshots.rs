@@ -272,7 +272,8 @@ impl Store {
     ) -> Result<NextLayer, StoreError> {
         let id = self.next_layer_id()?;
         self.count_layer(id)?;
-        let layer = Layer::create_with(&self.places.layer(id), LayerId(id), fill)?;
+        let mut layer = Layer::create_with(&self.places.layer(id), LayerId(id), fill)?;
+        layer.draw_on(self.reserve.clone());
         Ok(NextLayer {
             layer: Mutex::new(Some(layer)),
             id,

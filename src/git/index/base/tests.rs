@@ -273,7 +273,7 @@ fn directories_as_deep_as_git_takes_them_are_no_trouble() {
         let walked = on_deep_stack(test.dir(), || {
             let mut files = Vec::new();
             let tree = collect(&base, &RepoPath::root(), Vec::new(), tree_id, 0, &mut files)?;
-            Encoder::new(repository.hash_kind(), 0).finish(&tree, None)
+            Encoder::new(repository.hash_kind(), 0).finish(&tree, None, None)
         });
         assert_eq!(walked.is_ok(), is_fine, "{depth}");
         let head = Head::Unborn {
@@ -353,8 +353,9 @@ fn git_trusts_the_entries_of_a_fork_that_did_not_change() {
         new: Some((TreeEntryKind::File, blob_id, attr)),
     };
     let state = KnownState {
-        token: "tine:base:test".to_owned(),
+        token: "tine:base:test",
         time: STAT.time,
+        is_known: &|_| false,
     };
     drop(update_index(&repository, &worktree, tree_id, &[change], Some(&state)).unwrap());
     fs::copy(worktree.index_path(), &index).unwrap();

@@ -1,0 +1,293 @@
+//! Disk space that a store keeps allocated for what frees space.
+//!
+//! It is one file that is allocated and never written. Where the disk is full, what frees space cuts off a part of the file
+//! and uses the blocks that this sets free: records that remove something ([`Reserve::take`]), and commands that free space
+//! ([`Reserve::lend`]). These have shares of their own, so neither depends on what the other has used up.
+//!
+//! As long as the reserve is short nothing else of the store grows, and whatever becomes free goes to the reserve first
+//! ([`Reserve::check_growth`]). A file system that cannot allocate ahead has no reserve.
+
+use std::cell::Cell;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::marker::PhantomData;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use super::fault;
+use crate::sys;
+use crate::sys::file::FsFigures;
+
+/// What a store keeps, in bytes, but no more than this part of the file system.
+const SIZE: u64 = 8 << 20;
+const PART_OF_DISK: u64 = 16;
+
+/// The part of it that only commands may use.
+const PART_FOR_COMMANDS: u64 = 4;
+
+/// It is cut and refilled in pieces of so many bytes.
+const PIECE: u64 = 256 << 10;
+
+thread_local! {
+    /// Loans that this thread has.
+    static LOANS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The reserve of one store. All methods may be called from any thread.
+pub struct Reserve {
+    path: PathBuf,
+    /// Bytes that there should be; 0 where the file system cannot allocate ahead.
+    size: u64,
+    state: Mutex<State>,
+    /// Whether there are fewer. Written with `state` locked.
+    is_short: AtomicBool,
+}
+
+struct State {
+    /// `None` where there is no reserve.
+    file: Option<File>,
+    /// Bytes that are allocated: the file's length.
+    held: u64,
+    loans: u32,
+}
+
+/// What was cut off is not filled up again while this lives, and nothing of the store grows but by its thread.
+#[must_use]
+pub struct Loan {
+    reserve: Arc<Reserve>,
+    /// A loan stays with the thread that it was given to.
+    _thread: PhantomData<*const ()>,
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        LOANS.set(LOANS.get().saturating_sub(1));
+        let mut state = self.reserve.state.lock();
+        state.loans = state.loans.saturating_sub(1);
+        self.reserve.refill_locked(&mut state);
+    }
+}
+
+impl Reserve {
+    /// Opens the reserve at `path` and allocates what it lacks, as far as the disk has room.
+    pub fn open(path: &Path) -> Reserve {
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path);
+        let parent = path.parent().unwrap_or(path);
+        let size = match sys::file::fs_figures(parent) {
+            Ok(figures) => (figures.blocks.saturating_mul(figures.block_size) / PART_OF_DISK).min(SIZE),
+            Err(_) => SIZE,
+        };
+        let size = size / PIECE * PIECE;
+        let held = opened.as_ref().ok().and_then(|file| file.metadata().ok());
+        let mut state = State {
+            held: held.map_or(0, |meta| meta.len()),
+            file: None,
+            loans: 0,
+        };
+        match opened {
+            // What was copied may have holes.
+            Ok(file) => match sys::file::reserve(&file, 0, state.held.max(1)) {
+                Ok(()) => state.file = Some(file),
+                Err(error) if is_full(&error) => {
+                    let _ = file.set_len(0);
+                    state.held = 0;
+                    state.file = Some(file);
+                }
+                Err(error) => log::debug!("{}: no reserve: {error}", path.display()),
+            },
+            Err(error) => log::warn!("open {}: {error}", path.display()),
+        }
+        let reserve = Reserve {
+            path: path.to_owned(),
+            size: if state.file.is_some() { size } else { 0 },
+            state: Mutex::new(state),
+            is_short: AtomicBool::new(true),
+        };
+        reserve.refill();
+        reserve
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Fails where something would grow that frees nothing while the reserve is short and cannot be refilled.
+    ///
+    /// # Errors
+    /// `ENOSPC`.
+    pub fn check_growth(&self) -> io::Result<()> {
+        if !self.is_short.load(Ordering::Relaxed) || LOANS.get() > 0 {
+            return Ok(());
+        }
+        match self.refill() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::StorageFull.into()),
+        }
+    }
+
+    /// Frees at least `bytes` for records that remove something; `None` where the reserve has not as much left for them.
+    pub fn take(self: &Arc<Reserve>, bytes: u64) -> Option<Loan> {
+        let mut state = self.state.lock();
+        let rest = state.held.checked_sub(bytes.checked_next_multiple_of(PIECE)?)?;
+        (rest >= self.size / PART_FOR_COMMANDS && self.cut(&mut state, rest)).then(|| self.loan(&mut state))
+    }
+
+    /// Lends a part of the reserve to a command that frees space, where the disk has no room for it otherwise.
+    pub fn lend(self: &Arc<Reserve>) -> Loan {
+        let mut state = self.state.lock();
+        let share = self.size / PART_FOR_COMMANDS;
+        if state.loans == 0 && self.available() < share {
+            let rest = state.held.saturating_sub(share);
+            self.cut(&mut state, rest);
+        }
+        self.loan(&mut state)
+    }
+
+    fn loan(self: &Arc<Reserve>, state: &mut State) -> Loan {
+        state.loans = state.loans.saturating_add(1);
+        LOANS.set(LOANS.get().saturating_add(1));
+        Loan {
+            reserve: self.clone(),
+            _thread: PhantomData,
+        }
+    }
+
+    /// Whether the disk has less room than the reserve.
+    pub fn is_disk_full(&self) -> bool {
+        self.is_short() || self.available() < self.size
+    }
+
+    /// Whether something was cut off and did not find room again.
+    pub fn is_short(&self) -> bool {
+        self.is_short.load(Ordering::Relaxed)
+    }
+
+    /// Allocates what is missing, unless somebody has a loan; whether nothing is missing then.
+    pub fn refill(&self) -> bool {
+        !self.is_short() || self.refill_locked(&mut self.state.lock())
+    }
+
+    fn refill_locked(&self, state: &mut State) -> bool {
+        if state.loans > 0 {
+            return false;
+        }
+        while state.held < self.size
+            && self.free() >= PIECE
+            && let Some(file) = &state.file
+        {
+            let end = state.held.saturating_add(PIECE).min(self.size);
+            let grown = fault::step()
+                .and_then(|()| sys::file::reserve(file, state.held, end - state.held))
+                .and_then(|()| file.set_len(end));
+            match grown {
+                Ok(()) => state.held = end,
+                Err(error) => {
+                    log::debug!("{}: {error}", self.path.display());
+                    // What was allocated behind the end goes again.
+                    let _ = file.set_len(state.held);
+                    break;
+                }
+            }
+        }
+        let is_whole = state.held >= self.size;
+        self.is_short.store(!is_whole, Ordering::Relaxed);
+        is_whole
+    }
+
+    /// Gives back all past the first `rest` bytes; whether that is free now.
+    fn cut(&self, state: &mut State, rest: u64) -> bool {
+        let Some(file) = state.file.as_ref().filter(|_| rest < state.held) else {
+            return false;
+        };
+        self.is_short.store(true, Ordering::Relaxed);
+        // A file system may not give blocks out again before their freeing is on the disk.
+        let cut = fault::step().and_then(|()| file.set_len(rest).and_then(|()| file.sync_all()));
+        match cut {
+            Ok(()) => {
+                state.held = rest;
+                true
+            }
+            Err(error) => {
+                log::warn!("{}: {error}", self.path.display());
+                false
+            }
+        }
+    }
+
+    /// Bytes that may be free for this process: root has some that others have not, and the file system may keep back others.
+    fn free(&self) -> u64 {
+        match sys::process::effective_uid() {
+            0 => self.figure(|figures| figures.blocks_free),
+            _ => self.available(),
+        }
+    }
+
+    /// Bytes that are free for everybody.
+    fn available(&self) -> u64 {
+        self.figure(|figures| figures.blocks_available)
+    }
+
+    fn figure(&self, blocks: impl FnOnce(&FsFigures) -> u64) -> u64 {
+        let parent = self.path.parent().unwrap_or(&self.path);
+        sys::file::fs_figures(parent).map_or(0, |figures| blocks(&figures).saturating_mul(figures.block_size))
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_is_refilled_and_commands_have_a_share_of_their_own() {
+        let place = tempfile::tempdir().unwrap();
+        let reserve = Arc::new(Reserve::open(&place.path().join("reserve")));
+        if reserve.size == 0 {
+            eprintln!("SKIP: the file system cannot allocate ahead");
+            return;
+        }
+        assert!(!reserve.is_short());
+        assert_eq!(reserve.state.lock().held, reserve.size);
+        let mut taken = 0;
+        while reserve.take(1).is_some_and(|loan| {
+            // Filled up again when it ends, which nobody is to see here.
+            std::mem::forget(loan);
+            true
+        }) {
+            taken += PIECE;
+        }
+        LOANS.set(0);
+        reserve.state.lock().loans = 0;
+        assert_eq!(reserve.size - taken, reserve.size / PART_FOR_COMMANDS);
+        assert!(reserve.is_short());
+        let loan = reserve.lend();
+        assert!(!reserve.refill(), "a command uses it");
+        reserve.check_growth().unwrap();
+        let other = reserve.clone();
+        std::thread::spawn(move || other.check_growth().unwrap_err())
+            .join()
+            .unwrap();
+        drop(loan);
+        assert!(!reserve.is_short());
+        assert_eq!(reserve.state.lock().held, reserve.size);
+        reserve.check_growth().unwrap();
+        let again = Reserve::open(reserve.path());
+        assert_eq!(again.state.lock().held, reserve.size);
+    }
+}
