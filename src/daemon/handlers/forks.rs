@@ -111,8 +111,9 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
         Err(failure) => {
             let traces = Traces {
                 branch: (!branch_existed).then(|| tip_of(&repository, &record)).flatten(),
-                mount_dir: (!dir_existed).then_some(dir),
+                mount_dir: (!dir_existed).then(|| dir.clone()),
             };
+            fuse::remove_guard(&dir);
             undo_new(&turn, &traces);
             Err(failure)
         }
@@ -227,6 +228,7 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
         }
     };
     fuse::detach_stale(&record.mount_dir)?;
+    fuse::remove_guard(&record.mount_dir);
     // A branch that stays is no failure.
     let loses_nothing = own_branch_loses_nothing(&repository, &record).unwrap_or_else(|failure| {
         log::warn!("the branch {} stays: {failure}", record.branch);
@@ -261,7 +263,14 @@ fn turn_without_handoffs<'a>(daemon: &'a Arc<Daemon>, slot: &'a Arc<Slot>) -> Re
 fn delete_damaged(turn: &Turn<'_>, failure: &Failure) -> Response {
     log::error!("{}: nothing can be kept: {failure}", turn.name());
     turn.unmount(UnmountMode::Force)?;
-    turn.daemon.store.remove_fork(turn.name())?;
+    let dir = place::default_dir(&turn.daemon.repository, turn.name())?;
+    fuse::detach_stale(&dir)?;
+    fuse::remove_guard(&dir);
+    let traces = Traces {
+        mount_dir: Some(dir),
+        ..Traces::default()
+    };
+    turn.daemon.store.remove_fork_with(turn.name(), &traces)?;
     turn.set_trouble(None);
     Ok(Answer::Deleted(Deleted {
         fork: turn.name().clone(),
@@ -344,11 +353,24 @@ fn keep(
         Ok(kept) => return Ok(kept.map(|(name, _)| name)),
         Err(failure) => failure,
     };
+    let worktree = LinkedWorktree::open(repository, &record.worktree_id);
     let worktree_is_gone = matches!(
-        LinkedWorktree::open(repository, &record.worktree_id),
+        &worktree,
         Err(GitError::Io { source, .. }) if source.kind() == ErrorKind::NotFound
     );
-    if failure.code == ErrorCode::StoreDamaged || worktree_is_gone {
+    // Its HEAD, or what that stands on, is lost, and with it what the changes are changes to.
+    let head = worktree.map(|worktree| repository.head_of(worktree.git_dir()));
+    let is_head_lost = match head {
+        Ok(Ok(head)) => head
+            .commit_id()
+            .is_some_and(|id| repository.commit_info(id).is_err()),
+        Ok(Err(_)) => true,
+        Err(_) => false,
+    };
+    if matches!(failure.code, ErrorCode::StoreDamaged | ErrorCode::CorruptObject)
+        || worktree_is_gone
+        || is_head_lost
+    {
         log::error!("{}: nothing can be kept: {failure}", turn.name());
         return Ok(None);
     }
@@ -360,8 +382,11 @@ fn keep_detached_head(repository: &Repository, record: &ForkRecord) -> Result<Op
     let Ok(worktree) = LinkedWorktree::open(repository, &record.worktree_id) else {
         return Ok(None);
     };
-    let head = repository.head_of(worktree.git_dir())?;
-    let Some(commit_id) = head.commit_id().filter(|_| head.branch().is_none()) else {
+    let Ok(head) = repository.head_of(worktree.git_dir()) else {
+        return Ok(None);
+    };
+    let detached = head.commit_id().filter(|_| head.branch().is_none());
+    let Some(commit_id) = detached.filter(|id| repository.has_object(*id)) else {
         return Ok(None);
     };
     if repository.reached_otherwise(commit_id, &[])?.is_some() {
