@@ -493,3 +493,199 @@ fn handoffs_are_checked_by_their_checksum_and_made_again() {
         "the number is not used again"
     );
 }
+
+#[test]
+fn a_record_that_cannot_be_read_is_not_taken_for_damaged() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    let record = stopped.store().join("forks/one/fork.json");
+    let other = stopped.store().join("forks/two/fork.json");
+    let whole = fs::read(&record).unwrap();
+    let other_whole = fs::read(&other).unwrap();
+    fs::remove_file(&record).unwrap();
+    fs::create_dir(&record).unwrap();
+    fs::write(&other, "{").unwrap();
+    let layers = files_beneath(&stopped.store().join("layers"));
+
+    let report = stopped.check(&["--repair"], 1);
+    let kinds: Vec<&str> = report["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|finding| finding["kind"].as_str().unwrap())
+        .collect();
+    assert_eq!(kinds, ["record-unreadable", "record-damaged"], "{report}");
+    assert!(report["findings"][0]["hint"].as_str().unwrap().contains("ls -ld"));
+    assert!(
+        !stopped.store().join("damaged").exists(),
+        "nothing is moved: {report}"
+    );
+    assert!(record.is_dir());
+    stopped.check(&["--repair"], 1);
+    assert_eq!(layers, files_beneath(&stopped.store().join("layers")));
+
+    fs::remove_dir(&record).unwrap();
+    fs::write(&record, whole).unwrap();
+    stopped.check(&["--repair"], 0);
+    let list = stopped.check(&["--set-aside"], 0);
+    assert_eq!(list["set_aside"][0]["number"], 1, "{list}");
+
+    // The way back: with the record put right it is as if nothing had been.
+    let aside = stopped.store().join("damaged/1/forks/two/fork.json");
+    fs::write(aside, other_whole).unwrap();
+    stopped.check(&["--put-back", "1"], 0);
+    assert_eq!(layers, files_beneath(&stopped.store().join("layers")));
+    stopped.check(&[], 0);
+    stopped.tine.ok(&["list"]);
+    let dir = repo.root().join("repo.forks/two");
+    assert_eq!(fs::read_to_string(dir.join("later.txt")).unwrap(), "later\n");
+    assert!(stopped.tine.ok(&["snapshots", "two"]).contains("kept"));
+}
+
+#[test]
+fn a_dry_run_of_a_repair_changes_nothing() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    fs::write(stopped.store().join("forks/one/fork.json"), "{").unwrap();
+    repo.git(&["update-ref", "-d", "refs/tine/two/base"]);
+    let before = files_beneath(&repo.common_dir());
+    let report = stopped.check(&["--repair", "--dry-run"], 1);
+    let planned: Vec<&str> = report["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|finding| finding["planned"].as_str())
+        .collect();
+    assert_eq!(planned.len(), 2, "{report}");
+    assert_eq!(before, files_beneath(&repo.common_dir()));
+}
+
+/// Removes the commit that the fork made last from the repository.
+fn lose_head(repo: &TestRepo, fork: &str) -> String {
+    let head = repo.git(&["rev-parse", &format!("refs/heads/tine/{fork}")]);
+    let object = repo
+        .common_dir()
+        .join("objects")
+        .join(&head[..2])
+        .join(&head[2..]);
+    fs::remove_file(object).unwrap();
+    head
+}
+
+/// A fork with a commit of its own, which is lost, and work that was not committed; the one beside it is whole.
+fn with_lost_head(stopped: &Stopped<'_>) -> (PathBuf, String) {
+    let dir = stopped.repo.root().join("repo.forks/one");
+    stopped.tine.ok(&["commit", "one", "-m", "work"]);
+    fs::write(dir.join("open.txt"), "open\n").unwrap();
+    let head = lose_head(stopped.repo, "one");
+    stopped.tine.ok(&["daemon", "stop"]);
+    (dir, head)
+}
+
+#[test]
+fn a_head_whose_commit_is_lost_is_found_and_can_be_mended() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    let (dir, head) = with_lost_head(&stopped);
+    let findings = stopped.found();
+    let found = findings
+        .iter()
+        .find(|finding| finding["kind"] == "head-damaged")
+        .unwrap_or_else(|| panic!("{findings:?}"));
+    assert_eq!(found["fork"], "one");
+    assert!(found["detail"].as_str().unwrap().contains(&head), "{found}");
+    let report = stopped.check(&["--repair"], 1);
+    assert!(report.to_string().contains("went from"), "{report}");
+    stopped.tine.ok(&["list"]);
+    assert_eq!(
+        repo.git(&["rev-parse", "refs/heads/tine/one"]),
+        repo.git(&["rev-parse", "main"])
+    );
+    assert_eq!(fs::read_to_string(dir.join("open.txt")).unwrap(), "open\n");
+    assert!(stopped.tine.ok(&["status", "one"]).contains("open.txt"));
+}
+
+#[test]
+fn there_is_a_way_out_of_a_lost_head() {
+    require_fuse!();
+    let ways: [&[&[&str]]; 4] = [
+        &[&["unmount", "one", "--keep"], &["delete", "one", "--force"]],
+        &[&["delete", "one", "--force"]],
+        &[&["reset", "one"], &["commit", "two", "-m", "work"]],
+        &[&["uninstall", "--force"]],
+    ];
+    for way in ways {
+        let repo = TestRepo::new();
+        let stopped = Stopped::new(&repo);
+        with_lost_head(&stopped);
+        for args in way {
+            let output = stopped.tine.run(args);
+            assert!(
+                output.status.success(),
+                "{args:?}: {}{}",
+                output.text(),
+                output.error_text()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_head_and_an_index_that_cannot_be_read_cost_nothing_that_was_written() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    let worktree = repo.common_dir().join("worktrees/one");
+    let head = fs::read(worktree.join("HEAD")).unwrap();
+    for (file, kind) in [("HEAD", "head-damaged"), ("index", "index-damaged")] {
+        fs::write(worktree.join(file), "nonsense").unwrap();
+        let found = stopped.only(kind);
+        assert_eq!(found["fork"], "one", "{found}");
+        // The other fork does not notice.
+        stopped.tine.ok(&["status", "two"]);
+        stopped.tine.ok(&["daemon", "stop"]);
+        stopped.check(&["--repair"], 0);
+        stopped.check(&[], 0);
+    }
+    assert_eq!(fs::read(worktree.join("HEAD")).unwrap(), head);
+    fs::remove_file(worktree.join("commondir")).unwrap();
+    fs::remove_file(worktree.join("gitdir")).unwrap();
+    let status = stopped.tine.ok(&["status", "one"]);
+    assert!(status.contains("small.txt"), "{status}");
+    stopped.tine.ok(&["daemon", "stop"]);
+    stopped.check(&[], 0);
+}
+
+#[test]
+fn a_dot_git_file_that_a_program_removed_or_changed_is_written_anew() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    stopped.tine.ok(&["list"]);
+    let dot_git = repo.root().join("repo.forks/one/.git");
+    let right = fs::read(&dot_git).unwrap();
+    fs::write(&dot_git, "x\n").unwrap();
+    stopped.tine.ok(&["status", "one"]);
+    assert_eq!(fs::read(&dot_git).unwrap(), right);
+    fs::remove_file(&dot_git).unwrap();
+    let found = stopped.check(&[], 1);
+    assert_eq!(found["findings"][0]["kind"], "dot-git-damaged", "{found}");
+    stopped.check(&["--repair"], 0);
+    assert_eq!(fs::read(&dot_git).unwrap(), right);
+    fs::remove_file(&dot_git).unwrap();
+    // Without a command, in the daemon's next round.
+    for _ in 0..100 {
+        if dot_git.exists() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert_eq!(fs::read(&dot_git).unwrap(), right);
+    fs::remove_file(&dot_git).unwrap();
+    stopped.tine.kill_daemon();
+    stopped.tine.ok(&["list"]);
+    assert_eq!(fs::read(&dot_git).unwrap(), right);
+}

@@ -351,7 +351,9 @@ fn a_fork_that_cannot_be_mounted_again_is_told_and_keeps_nothing_else_from_worki
     let good = tine.new_fork("good");
     let bad = tine.new_fork("bad");
     tine.ok(&["daemon", "stop"]);
-    fs::write(bad.join("in the way"), "x").expect("the directory is an ordinary one");
+    support::force_unmount_beneath(&bad);
+    fs::remove_dir(&bad).expect("it is empty");
+    fs::write(&bad, "x").expect("the directory around it is an ordinary one");
 
     let list = tine.json(&["list"]);
     assert!(is_mounted(&good));
@@ -361,7 +363,7 @@ fn a_fork_that_cannot_be_mounted_again_is_told_and_keeps_nothing_else_from_worki
         "{list}"
     );
 
-    fs::remove_file(bad.join("in the way")).expect("it is ours");
+    fs::remove_file(&bad).expect("it is ours");
     tine.ok(&["mount", "bad"]);
     let list = tine.json(&["list"]);
     assert_eq!(list["damaged"].as_array().map(Vec::len), Some(0), "{list}");
@@ -675,8 +677,10 @@ fn a_repository_that_is_moved_takes_its_forks_along() {
     assert_eq!(list["forks"][0]["name"], "demo", "{list}");
     assert_eq!(list["forks"][0]["mounted"], true, "{list}");
     assert_ne!(tine.daemon_pid(), before);
-    let text = repo.sh_in(&dir, "cat new.txt && git status --short");
+    let new_dir = repo.root().join("elsewhere.forks/demo");
+    let text = repo.sh_in(&new_dir, "cat new.txt && git status --short");
     assert_eq!(text, "work\n?? new.txt");
+    assert!(!dir.exists(), "the old place is not left behind");
     tine.ok_in(&new_place, &["daemon", "stop"]);
 }
 

@@ -364,6 +364,7 @@ fn permissions_hold_for_those_who_are_not_root() {
                 ..MountSettings::default()
             },
             transport: transport(),
+            guarded: false,
         };
         Mount::start(Arc::clone(fork.workspace()), &options, Box::new(|| {})).unwrap()
     };
@@ -625,6 +626,7 @@ fn unmounting_from_outside_ends_the_session_and_frees_the_place() {
         name: "one".into(),
         settings: MountSettings::default(),
         transport: transport(),
+        guarded: false,
     };
     for round in 0..3 {
         let (tell, ended) = channel();

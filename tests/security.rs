@@ -506,3 +506,40 @@ fn random_bytes_on_the_socket_do_no_harm() {
     }
     assert_eq!(tine.daemon_pid(), pid);
 }
+
+#[test]
+fn root_leaves_no_daemon_and_no_files_in_another_users_repository() {
+    require_program!("setpriv");
+    require_root!("be root in another user's repository");
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    // Asked now: git as root answers nothing in another user's repository.
+    let (store, config) = (store_dir(&repo), repo.common_dir().join("config"));
+    run_with_timeout(
+        Command::new("chown")
+            .args(["-R", &format!("{STRANGER}:{STRANGER}")])
+            .arg(repo.dir()),
+    )
+    .expect_success("chown");
+    let as_root = |args: &[&str]| {
+        let mut command = tine.command(args);
+        command
+            .env("GIT_CONFIG_COUNT", "1")
+            .env("GIT_CONFIG_KEY_0", "safe.directory")
+            .env("GIT_CONFIG_VALUE_0", "*")
+            .env("SUDO_UID", STRANGER.to_string());
+        run_with_timeout(&mut command)
+    };
+    let refused = as_root(&["new", "one", "--no-mount"]);
+    assert!(!refused.status.success(), "{}", refused.text());
+    assert!(
+        refused.error_text().contains("sudo -u"),
+        "{}",
+        refused.error_text()
+    );
+    assert!(!store.exists(), "no store was made");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("{text}[tine]\n\tasRoot = true\n")).unwrap();
+    let served = as_root(&["new", "one", "--no-mount"]);
+    assert!(served.status.success(), "{}", served.error_text());
+}

@@ -16,14 +16,19 @@ pub fn check(
     repository: &Repository,
     options: CheckOptions,
 ) -> Result<CheckReport, ChangeError> {
-    let repair = options.repair;
+    let (repair, plan) = (
+        options.repair && !options.dry_run,
+        options.repair && options.dry_run,
+    );
     let mut report = store.check(&reads, options)?;
     let (reviews, _) = store.documents::<ReviewRecord>(Shelf::Reviews)?;
     for review in reviews.iter().filter(|review| review.state == ReviewState::Open) {
         if !review.is_kept(repository)? {
             let finding = missing_ref("reviews", review.id, "the sides of the review");
             let done = repair.then(|| review.save(store, repository));
-            report.findings.push(finding.told(done, "set anew"));
+            report
+                .findings
+                .push(finding.planned(plan, "set it anew").told(done, "set anew"));
         }
     }
     let (handoffs, _) = store.documents::<HandoffRecord>(Shelf::Handoffs)?;
@@ -31,7 +36,9 @@ pub fn check(
         if !handoff.is_kept(repository)? {
             let finding = missing_ref("handoffs", handoff.id, "the commits of the handoff");
             let done = repair.then(|| handoff.keep(repository));
-            report.findings.push(finding.told(done, "set anew"));
+            report
+                .findings
+                .push(finding.planned(plan, "set it anew").told(done, "set anew"));
         }
         if handoff.state == HandoffState::Ready
             && let Err(error) = match options.depth {
@@ -54,8 +61,10 @@ pub fn check(
                 detail: error.to_string(),
                 hint,
                 repaired: None,
+                planned: None,
             };
             let done = (repair && can_be_made).then(|| made_again(&mut handoff, store, repository));
+            let finding = finding.planned(plan && can_be_made, "make the patches again");
             report.findings.push(finding.told(done, "made again"));
         }
     }
@@ -81,6 +90,7 @@ fn missing_ref(group: &str, id: u64, what: &str) -> Finding {
         detail: format!("it is gone: `git gc` may remove {what} {id}"),
         hint: "`tine check --repair` sets it anew, where the repository still has the commits".to_owned(),
         repaired: None,
+        planned: None,
     }
 }
 
@@ -98,6 +108,12 @@ fn made_again(
 }
 
 impl Finding {
+    /// With what a repair would do, in a dry run of one.
+    fn planned(mut self, is_wanted: bool, plan: &str) -> Finding {
+        self.planned = is_wanted.then(|| plan.to_owned());
+        self
+    }
+
     /// With what came of putting it right, if that was tried.
     fn told(mut self, done: Option<Result<(), ChangeError>>, word: &str) -> Finding {
         match done {

@@ -414,7 +414,14 @@ pub fn commit_uncommitted(
     fork: &Fork,
     committer: Option<Identity>,
 ) -> Result<Option<ObjectId>, ChangeError> {
-    let parent_id = repository.head_of(fork.worktree.git_dir())?.commit_id();
+    // Without a HEAD that is there the commit has no parent, and holds every file.
+    let parent_id = match repository.head_of(fork.worktree.git_dir()) {
+        Ok(head) => head.commit_id().filter(|id| repository.has_object(*id)),
+        Err(error) => {
+            log::warn!("{name}: HEAD cannot be read: {error}");
+            None
+        }
+    };
     let Examined { changeset, .. } = examine(repository, fork, parent_id, Blobs::Write, Scope::Everything)?;
     if changeset.changes.is_empty() {
         return Ok(None);

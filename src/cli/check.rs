@@ -10,7 +10,7 @@ use crate::daemon::protocol::{Answer, Request};
 use crate::daemon::{Client, ExitCode, Failure};
 use crate::git::Repository;
 use crate::workspace::Store;
-use crate::workspace::store::{CheckOptions, CheckReport, Checked, Depth, Finding};
+use crate::workspace::store::{CheckOptions, CheckReport, Checked, Depth, Finding, SetAside};
 
 /// Check that everything the forks need is there and whole
 ///
@@ -18,17 +18,40 @@ use crate::workspace::store::{CheckOptions, CheckReport, Checked, Depth, Finding
 /// One finding is one line, with a hint. It ends with exit code 1 where something is left that is not as it must be.
 ///
 /// With --repair it sets refs anew where the commit is known, registers worktrees again, frees what nothing reaches, and
-/// moves records that cannot be read to damaged/ in the store, with all that only they may name. It removes nobody's work.
+/// moves damaged records to damaged/ in the store, with all that only they may name. It removes nobody's work: --dry-run says
+/// what it would do, --set-aside lists what it moved, and --put-back brings that back. A record that cannot be read, because it is
+/// another user's for example, may be whole and stays where it is.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
   tine check
+  tine check --repair --dry-run
   tine check --repair
+  tine check --put-back 1
   tine check --json | jq -r '.findings[] | .kind + \" \" + .what'")]
 pub struct Check {
     /// Put right what can be
     #[arg(long)]
     pub repair: bool,
+
+    /// Say what --repair would do, and do nothing
+    #[arg(short = 'n', long, requires = "repair")]
+    pub dry_run: bool,
+
+    /// List what repairs moved aside
+    #[arg(long, conflicts_with_all = ["repair", "put_back"])]
+    pub set_aside: bool,
+
+    /// Bring back what the repair of this number moved aside
+    #[arg(long, value_name = "NUMBER", conflicts_with = "repair")]
+    pub put_back: Option<u64>,
+}
+
+/// What repairs moved aside, and what was put back.
+#[derive(Serialize)]
+struct AsideReport {
+    put_back: Option<SetAside>,
+    set_aside: Vec<SetAside>,
 }
 
 #[derive(Serialize)]
@@ -39,9 +62,13 @@ struct Report<'a> {
 }
 
 pub fn run(check: &Check, context: &Context) -> Result<Exit, Failure> {
+    if check.set_aside || check.put_back.is_some() {
+        return run_aside(check.put_back, context);
+    }
     let options = CheckOptions {
         depth: Depth::Bytes,
         repair: check.repair,
+        dry_run: check.dry_run,
     };
     let busy = context.output.busy("checking");
     let report = checked(context.repository()?, options)?;
@@ -75,11 +102,55 @@ pub fn checked(repository: &Repository, options: CheckOptions) -> Result<CheckRe
         let request = Request::Check {
             repair: options.repair,
             brief: options.depth == Depth::Places,
+            dry_run: options.dry_run,
         };
         return Connection::over(client).ask(&request, only!(Answer::Checked(report) => report));
     }
     let store = Store::open_as_found(repository)?;
     Ok(change::check::check(&store, repository, options)?)
+}
+
+/// Lists what repairs moved aside; with a number, that is put back first.
+fn run_aside(put_back: Option<u64>, context: &Context) -> Result<Exit, Failure> {
+    let repository = context.repository()?;
+    let report = match Client::connect(repository.common_dir())? {
+        Some(client) => {
+            let request = Request::SetAside { put_back };
+            let answer =
+                only!(Answer::SetAside { set_aside, put_back } => AsideReport { put_back, set_aside });
+            Connection::over(client).ask(&request, answer)?
+        }
+        None if !Store::dir_of(repository).exists() => AsideReport {
+            put_back: None,
+            set_aside: Vec::new(),
+        },
+        None => {
+            let store = Store::open_as_found(repository)?;
+            AsideReport {
+                put_back: put_back.map(|number| store.put_back(number)).transpose()?,
+                set_aside: store.set_aside()?,
+            }
+        }
+    };
+    if context.output.is_json() {
+        context.output.json(&report)?;
+        return Ok(SUCCESS);
+    }
+    let mut text = String::new();
+    for path in report.put_back.iter().flat_map(|back| &back.paths) {
+        text.push_str(&format!("put back {}\n", one_line(path)));
+    }
+    if report.put_back.is_none() {
+        for aside in &report.set_aside {
+            let paths = one_line(&aside.paths.join(", "));
+            text.push_str(&format!("{}  {paths}\n", aside.number));
+        }
+        if report.set_aside.is_empty() {
+            text.push_str("nothing is set aside\n");
+        }
+    }
+    context.output.text(&text)?;
+    Ok(SUCCESS)
 }
 
 fn told(report: &CheckReport, left: usize, output: &Output) -> String {
@@ -123,6 +194,13 @@ fn told(report: &CheckReport, left: usize, output: &Output) -> String {
 fn line_of(finding: &Finding, output: &Output) -> String {
     let (tone, rest) = match &finding.repaired {
         Some(done) => (Tone::Good, format!("     repaired: {}\n", one_line(done))),
+        None if finding.planned.is_some() => {
+            let planned = finding.planned.as_deref().unwrap_or_default();
+            (
+                Tone::Careful,
+                format!("     --repair would {}\n", one_line(planned)),
+            )
+        }
         None if finding.kind.is_leak() => {
             (Tone::Careful, format!("     hint: {}\n", one_line(&finding.hint)))
         }

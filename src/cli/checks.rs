@@ -362,6 +362,7 @@ fn health(repository: &Repository) -> Check {
     let options = CheckOptions {
         depth: Depth::Places,
         repair: false,
+        dry_run: false,
     };
     match check::checked(repository, options) {
         Ok(report) => match report.findings.as_slice() {

@@ -402,6 +402,7 @@ fn doing(request: &Request) -> &'static str {
         Request::Revert(_) => "taking back",
         Request::Collect => "freeing what nothing reaches",
         Request::Check { .. } => "checking",
+        Request::SetAside { .. } => "putting back",
         Request::Changes { .. } | Request::Diff { .. } => "comparing",
         Request::Commit { .. } => "committing",
         Request::State(_) => "making the state to send",

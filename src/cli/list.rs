@@ -3,7 +3,9 @@
 use serde::Serialize;
 
 use super::context::Context;
-use super::output::{Cell, FailureBody, Output, Tone, human_age, human_size, now_secs, short_id};
+use super::output::{
+    Cell, FailureBody, Output, Tone, human_age, human_size, now_secs, one_line, quoted, short_id,
+};
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
 use crate::daemon::protocol::ForkInfo;
@@ -44,10 +46,32 @@ pub fn run(_: &List, context: &Context) -> Result<Exit, Failure> {
     if !forks.is_empty() {
         output.text(&output.table(&rows(&forks, output)))?;
     }
+    forks.iter().for_each(|fork| tell_what_was_done(fork, output));
     for failure in &damaged {
         output.trouble(failure);
     }
     Ok(SUCCESS)
+}
+
+/// Tells what was done to a fork that nobody asked for: where its place went, and what was found there.
+pub fn tell_what_was_done(fork: &ForkInfo, output: &Output) {
+    let name = &fork.name;
+    if let Some(note) = &fork.note {
+        output.note(&format!("{name}: {}", one_line(note)));
+    }
+    for stray in &fork.strays {
+        let became = match stray.path == stray.became {
+            true => String::new(),
+            false => format!(" as {}", quoted(&stray.became)),
+        };
+        output.note(&format!(
+            "{name}: {} was written while nothing was mounted, and is in the fork now{became}",
+            quoted(&stray.path)
+        ));
+    }
+    if !fork.strays.is_empty() {
+        output.note(&format!("{name}: `tine undo {name}` takes that back"));
+    }
 }
 
 fn rows(forks: &[ForkInfo], output: &Output) -> Vec<Vec<Cell>> {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::context::Context;
+use super::list::tell_what_was_done;
 use super::new::MountFlags;
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
@@ -55,5 +56,6 @@ pub fn run(verb: &Mount, context: &Context) -> Result<Exit, Failure> {
         true => context.output.json(&fork)?,
         false => context.output.path(&fork.mount_dir)?,
     }
+    tell_what_was_done(&fork, &context.output);
     Ok(SUCCESS)
 }

@@ -176,14 +176,22 @@ fn look(connection: &mut Connection, repository: &Repository) -> Result<Found, F
     let mut work = Vec::new();
     for fork in &forks {
         let name = &fork.name;
-        let changes = connection.changes(name, false)?.changes.len();
-        if changes > 0 {
-            work.push(format!(
+        // What a damaged fork holds is not known: then it goes by force only.
+        match connection.changes(name, false).map(|found| found.changes.len()) {
+            Ok(0) => {}
+            Ok(changes) => work.push(format!(
                 "{name} has changes in {} that are not committed",
                 counted(changes, "path")
-            ));
+            )),
+            Err(failure) => work.push(format!("{name} is damaged: {failure}")),
         }
-        let snapshots = connection.snapshots(name)?;
+        let snapshots = match connection.snapshots(name) {
+            Ok(snapshots) => snapshots,
+            Err(failure) => {
+                work.push(format!("the snapshots of {name} cannot be read: {failure}"));
+                continue;
+            }
+        };
         let asked = snapshots
             .iter()
             .filter(|snapshot| !snapshot.reason.is_automatic());

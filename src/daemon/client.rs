@@ -13,7 +13,9 @@ use super::failure::{ErrorCode, Failure};
 use super::launch::{self, Launched};
 use super::protocol::{Answer, DaemonInfo, PROTOCOL_VERSION, Request, Response};
 use super::{journal, killed, socket, wire};
+use crate::git::Repository;
 use crate::sys::process;
+use crate::workspace::Store;
 
 /// How long a daemon that has accepted may take for its first answer: it may be mounting many forks.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -83,6 +85,7 @@ impl Client {
             if let Some(client) = Client::connect(common_dir)? {
                 return Ok(client);
             }
+            Store::refuse_as_root(&Repository::open(common_dir)?)?;
             // Also the last try gets the time that it takes to be told no.
             let launch_deadline = deadline.max(Instant::now() + MIN_LAUNCH_PATIENCE);
             let locked = match launch::launch(common_dir, options.program.as_deref(), launch_deadline)? {

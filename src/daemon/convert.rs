@@ -307,6 +307,15 @@ impl From<StoreError> for Failure {
                 Failure::new(ErrorCode::StoreDamaged, format!("{} is damaged", path.display()))
                     .cause(reason)
             }
+            StoreError::NotAside(_) => Failure::new(ErrorCode::Usage, message)
+                .hint("`tine check --set-aside` lists what repairs moved aside"),
+            StoreError::InTheWay(path) => Failure::new(ErrorCode::ForkExists, message).hint(format!(
+                "see what it is, and move it away: {}",
+                path.display()
+            )),
+            StoreError::NotRoots { owner } => Failure::new(ErrorCode::PermissionDenied, message).hint(format!(
+                "run it without sudo, or as that user: `sudo -u '#{owner}' tine …`; where only root can work, `git config tine.asRoot true`"
+            )),
             StoreError::Foreign { path, reason } => Failure::new(
                 ErrorCode::PermissionDenied,
                 format!("{} is no store of yours", path.display()),

@@ -31,6 +31,7 @@ mod room;
 pub mod server;
 mod slots;
 mod socket;
+mod strays;
 pub mod transfer;
 mod wire;
 

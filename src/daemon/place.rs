@@ -59,8 +59,8 @@ pub fn transport(repository: &Repository) -> Result<TransportChoice, Failure> {
 }
 
 /// Makes `dir` absolute and free of symlinks and checks that `name` may be mounted there: outside the checkout and the
-/// git directory (git would see it there), neither in nor around another fork's place, and missing or an empty
-/// directory.
+/// git directory (git would see it there), neither in nor around another fork's place, and missing or a directory that is
+/// empty or the fork's own place.
 pub fn check(
     repository: &Repository,
     forks: &[ForkRecord],
@@ -97,8 +97,10 @@ pub fn check(
             "user {owner} owns the directory around it and could exchange it"
         )));
     }
+    // What somebody put into the fork's own place is brought into the fork.
+    let is_own = forks.iter().any(|own| own.name == *name && own.mount_dir == dir);
     let is_free = match fs::read_dir(&dir) {
-        Ok(mut entries) => entries.next().is_none(),
+        Ok(mut entries) => is_own || entries.next().is_none(),
         Err(error) => match error.kind() {
             ErrorKind::NotFound => true,
             ErrorKind::NotADirectory => false,

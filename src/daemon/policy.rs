@@ -10,6 +10,7 @@ use super::protocol::{Answer, Merge, MergeRequest, ReviewWish, UnmountAction};
 use super::slots::{Daemon, Turn};
 use crate::attr::FileKind;
 use crate::change::{ChangeError, Changeset, CommitOptions, commit};
+use crate::fuse;
 use crate::git::Identity;
 use crate::path::{EntryName, RepoPath};
 use crate::workspace::{By, Caller, Fork, ForkName, SnapshotReason, UnmountPolicy};
@@ -181,6 +182,7 @@ pub fn after_outside_unmount(turn: &Turn<'_>) -> Result<(), Failure> {
         Err(failure) if failure.code == ErrorCode::NoSuchFork => return Ok(()),
         Err(failure) => return Err(failure),
     };
+    fuse::remove_guard(&record.mount_dir);
     let action = default_action(&record.on_unmount, turn.name());
     check(turn, &action)?;
     {

@@ -37,7 +37,7 @@ pub use self::files::{
 };
 pub use self::forks::{
     CarryInfo, Collected, Deleted, ForkInfo, NewRequest, RestoreRequest, Restored, SnapshotInfo,
-    SnapshotPolicy, UnmountAction, Unmounted,
+    SnapshotPolicy, Stray, UnmountAction, Unmounted,
 };
 pub use self::handoff::{
     CreateHandoff, HandoffAnswer, HandoffDeleted, HandoffInfo, HandoffRequest, HandoffShown, ImportHandoff,
@@ -72,7 +72,7 @@ use super::failure::Failure;
 use super::transfer::Transfer;
 use crate::git::Identity;
 use crate::path::text::{PathText, host_path, optional_host_path};
-use crate::workspace::store::CheckReport;
+use crate::workspace::store::{CheckReport, SetAside};
 use crate::workspace::{Direction, ForkName, MountWishes};
 
 /// Version of this protocol; a client and a daemon of different versions refuse each other.
@@ -131,6 +131,13 @@ pub enum Request {
     Check {
         repair: bool,
         brief: bool,
+        /// A repair only says what it would do.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// What repairs moved aside; with a number this one is put back first. Answers [`Answer::SetAside`].
+    SetAside {
+        put_back: Option<u64>,
     },
     /// Answers [`Answer::Forks`].
     List,
@@ -331,6 +338,11 @@ pub enum Answer {
     Recover(Box<RecoverAnswer>),
     Collected(Collected),
     Checked(CheckReport),
+    SetAside {
+        /// What is still aside.
+        set_aside: Vec<SetAside>,
+        put_back: Option<SetAside>,
+    },
     Unmounted(Unmounted),
     Deleted(Deleted),
     Changes(Changes),

@@ -41,6 +41,8 @@ pub fn fork_info(daemon: &Daemon, slot: &Slot, record: &ForkRecord) -> Result<Fo
         snapshot_every: record.snapshot_every,
         layer_bytes,
         content_bytes,
+        strays: slot.strays(),
+        note: slot.note(),
         carry: record.carry.as_ref().map(|carry| {
             Box::new(CarryInfo {
                 from: carry.from.clone(),

@@ -22,7 +22,8 @@ use super::failure::{ErrorCode, Failure};
 use super::handoffs::Handoffs;
 use super::overlay::{self, Overlays};
 use super::presence::Presence;
-use super::{monitor, place, policy, room};
+use super::protocol::Stray;
+use super::{monitor, place, policy, room, strays};
 use crate::attr::Timestamp;
 use crate::change::branches;
 use crate::fuse::{self, Mount, MountError, MountOptions, Traffic, Transport, UnmountMode};
@@ -88,12 +89,16 @@ struct State {
     settle_failed: Option<Option<ObjectId>>,
     /// What went wrong without anybody asking: shown by `list` until it is right again.
     trouble: Option<Failure>,
+    /// What was done without anybody asking: shown by `list` as long as the daemon lives.
+    note: Option<String>,
 }
 
 struct Mounted {
     mount: Arc<Mount>,
     ending: Arc<Ending>,
     settings: MountSettings,
+    /// What was brought in from the directory under it.
+    strays: Vec<Stray>,
 }
 
 /// The HEAD for which the layer was settled last.
@@ -270,6 +275,7 @@ impl Daemon {
         turn.finish_outside_end();
         let fork = slot.state.lock().fork.clone();
         if let Some(fork) = fork {
+            mend_dot_git(turn.name(), &fork);
             turn.settle_quietly(&fork);
             turn.snapshot_if_due(&fork);
             turn.sync(&fork);
@@ -326,6 +332,23 @@ impl Slot {
         self.state.lock().fork.as_deref().map(read)
     }
 
+    /// What was brought in from the directory under the mount.
+    pub fn strays(&self) -> Vec<Stray> {
+        let state = self.state.lock();
+        state
+            .mounted
+            .as_ref()
+            .map_or_else(Vec::new, |mounted| mounted.strays.clone())
+    }
+
+    pub fn note(&self) -> Option<String> {
+        self.state.lock().note.clone()
+    }
+
+    pub fn set_note(&self, note: String) {
+        self.state.lock().note = Some(note);
+    }
+
     pub fn trouble(&self) -> Option<Failure> {
         self.state.lock().trouble.clone()
     }
@@ -365,10 +388,14 @@ impl Turn<'_> {
 
     /// The fork's file system: that of the mount, or opened for this request.
     pub fn open(&self) -> Result<Arc<Fork>, Failure> {
-        if let Some(fork) = &self.slot.state.lock().fork {
-            return Ok(fork.clone());
+        let open = self.slot.state.lock().fork.clone();
+        match open {
+            Some(fork) => {
+                mend_dot_git(self.name(), &fork);
+                Ok(fork)
+            }
+            None => Ok(self.daemon.store.open_fork(self.name())?),
         }
-        Ok(self.daemon.store.open_fork(self.name())?)
     }
 
     /// As [`Turn::open`], after a look whether there is such a fork at all.
@@ -498,19 +525,22 @@ impl Turn<'_> {
             name: self.name().to_string(),
             settings,
             transport: place::transport(&self.daemon.repository)?,
+            guarded: true,
         };
         let ending = Arc::new(Ending(Mutex::new(Phase::Live)));
         let ended = ended_callback(Arc::downgrade(self.daemon), self.slot.clone(), ending.clone());
         let mount = Mount::start(fork.workspace.clone(), &options, ended)?;
         log::info!("{} is mounted at {}", self.name(), dir.display());
+        let (strays, trouble) = strays::under(&fork, &mount);
         let mut state = self.slot.state.lock();
         state.fork = Some(fork);
         state.mounted = Some(Mounted {
             mount: Arc::new(mount),
             ending,
             settings,
+            strays,
         });
-        state.trouble = None;
+        state.trouble = trouble;
         drop(state);
         overlay::show_all(self.daemon, self.slot);
         Ok(())
@@ -629,6 +659,13 @@ fn ended_callback(daemon: Weak<Daemon>, slot: Arc<Slot>, ending: Arc<Ending>) ->
             log::error!("no thread for what follows an unmount, the next request does it: {error}");
         }
     })
+}
+
+/// Writes the fork's `.git` file anew where a program removed or damaged it.
+fn mend_dot_git(name: &ForkName, fork: &Fork) {
+    if let Err(error) = fork.mend_dot_git() {
+        log::warn!("{name}: `.git` leads nowhere: {error}");
+    }
 }
 
 /// The mount is in use, by these processes.

@@ -260,6 +260,7 @@ mod tests {
                 ..MountSettings::default()
             },
             transport: crate::fuse::TransportChoice::default(),
+            guarded: false,
         }
     }
 

@@ -41,6 +41,9 @@ mod users;
 pub use askers::process_and_above;
 pub use busy_files::BusyFile;
 pub use counters::{KindFigures, LATENCY_CLASSES, Traffic, latency_bound_secs};
-pub use mount::{Mount, MountError, MountOptions, UnmountMode, cut_off, detach_stale, has_lost_daemon};
+pub use mount::{
+    Ground, Mount, MountError, MountOptions, UnmountMode, cut_off, detach_stale, guards_below,
+    has_lost_daemon, remove_guard,
+};
 pub use transport::{RINGS_PARAMETER, Transport, TransportChoice, UnknownTransport};
 pub use users::{users_of, users_of_each};

@@ -9,9 +9,11 @@
 //! watches it.
 
 mod ending;
+mod ground;
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -39,6 +41,7 @@ use crate::workspace::{MountSettings, Workspace};
 
 pub use ending::{UnmountMode, cut_off, detach_stale, has_lost_daemon};
 use ending::{abort, undo};
+pub use ground::{Ground, guards_below, remove_guard};
 
 /// Threads that serve one mount.
 const THREADS: usize = 2;
@@ -54,6 +57,9 @@ pub struct MountOptions {
     /// Where several users may enter, the kernel checks permissions (`default_permissions`).
     pub settings: MountSettings,
     pub transport: TransportChoice,
+    /// Whether programs are kept from writing into the directory when the mount is gone for a while, as it is after the daemon
+    /// was killed. The directory may then hold files, which the mount covers: [`Mount::take_ground`] leads to them.
+    pub guarded: bool,
 }
 
 /// Why a mount failed.
@@ -136,6 +142,8 @@ pub struct Mount {
     shared: Arc<Shared>,
     counters: Arc<Counters>,
     transport: Transport,
+    /// Until somebody has looked beneath the mount.
+    ground: Mutex<Option<Ground>>,
 }
 
 impl Mount {
@@ -183,6 +191,12 @@ impl Mount {
         &self.place.dir
     }
 
+    /// The directory under the mount, which may hold files that were put there while nothing was mounted. Given out once,
+    /// and only for a mount that is guarded.
+    pub fn take_ground(&self) -> Option<Ground> {
+        self.ground.lock().take()
+    }
+
     /// How requests come.
     pub fn transport(&self) -> Transport {
         self.transport
@@ -212,8 +226,12 @@ pub(super) fn serve<F: Filesystem>(
     ended: Ended,
 ) -> Result<Mount, MountError> {
     sys::keep_large_buffers_untouched();
-    let dir = prepare_directory(&options.dir)?;
-    let device = device::mount(options, &dir)?;
+    let ground = Ground::open(&options.dir)?;
+    let dir = ground.dir().to_owned();
+    if !options.guarded && !ground.is_empty().map_err(MountError::io("read", &dir))? {
+        return Err(MountError::NotEmpty(dir));
+    }
+    let device = mount_over(&ground, options)?;
     let place = match identify(&dir, options) {
         Ok(place) => place,
         Err(error) => {
@@ -267,6 +285,7 @@ pub(super) fn serve<F: Filesystem>(
             Some(_) => Transport::Ring,
             None => Transport::Device,
         },
+        ground: Mutex::new(options.guarded.then_some(ground)),
     };
     if let Err(error) = mount.spawn_session(session, notifier.clone(), workspace, rings) {
         undo(&mount.place);
@@ -284,33 +303,21 @@ pub(super) fn serve<F: Filesystem>(
     Ok(mount)
 }
 
-/// An empty directory at `dir`, made if it is missing; its path without symlinks.
-fn prepare_directory(dir: &Path) -> Result<PathBuf, MountError> {
-    let refuse_mounted = |dir: &Path| {
-        let mounts = place::mounts_at(dir).map_err(MountError::io("read", "/proc/self/mountinfo"))?;
-        match mounts.is_empty() {
-            true => Ok(()),
-            false => Err(MountError::AlreadyMounted(dir.to_owned())),
-        }
-    };
-    // Asked before anything else: what is mounted there may be dead, and must not be looked into.
-    if let Ok(unfollowed) = place::resolve(dir) {
-        refuse_mounted(&unfollowed)?;
+/// Mounts over `ground`, which nobody may write to before and after that.
+fn mount_over(ground: &Ground, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    if !options.guarded {
+        return device::mount(options, ground.dir());
     }
-    fs::create_dir_all(dir).map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => MountError::NotEmpty(dir.to_owned()),
-        _ => MountError::io("make", dir)(error),
-    })?;
-    let dir = dir.canonicalize().map_err(MountError::io("find", dir))?;
-    refuse_mounted(&dir)?;
-    let mut entries = fs::read_dir(&dir).map_err(MountError::io("read", &dir))?;
-    match entries.next() {
-        None => Ok(dir),
-        Some(_) => Err(MountError::NotEmpty(dir)),
+    ground.guard();
+    if effective_uid() != 0 {
+        ground.unshut();
     }
+    let device = device::mount(options, ground.dir());
+    ground.shut();
+    device
 }
 
-fn fuser_session<F: Filesystem>(filesystem: F, device: std::os::fd::OwnedFd) -> io::Result<Session<F>> {
+fn fuser_session<F: Filesystem>(filesystem: F, device: OwnedFd) -> io::Result<Session<F>> {
     let mut config = Config::default();
     config.n_threads = Some(THREADS);
     // A descriptor for each thread: requests in the hands of a thread that dies fail then, instead of hanging.

@@ -33,7 +33,7 @@ pub(super) fn mounts_at(dir: &Path) -> io::Result<Vec<MountedAt>> {
     Ok(mounts)
 }
 
-fn all_mounts() -> io::Result<Vec<MountedAt>> {
+pub(super) fn all_mounts() -> io::Result<Vec<MountedAt>> {
     mounts_seen_by(Path::new("/proc/self"))
 }
 

@@ -138,6 +138,7 @@ fn options(dir: &Path) -> MountOptions {
         name: "tiny".into(),
         settings: MountSettings::default(),
         transport: TransportChoice::default(),
+        guarded: false,
     }
 }
 

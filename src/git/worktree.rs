@@ -15,6 +15,9 @@ use super::refs::{read_if_there, sync_if_there};
 use super::{GitError, Head, Repository};
 use crate::path::EntryName;
 
+/// What `commondir` of a worktree holds.
+const COMMON_DIR: &[u8] = b"../..\n";
+
 /// A registered linked worktree.
 #[derive(Debug, Clone)]
 pub struct LinkedWorktree {
@@ -61,6 +64,28 @@ impl LinkedWorktree {
         })
     }
 
+    /// Writes `commondir` and `gitdir` of the worktree in `git_dir` anew where they are missing or empty: both are known.
+    /// HEAD and index are not.
+    pub fn mend(git_dir: &Path, checkout_dir: &Path) -> Result<(), GitError> {
+        for (name, content) in [
+            ("commondir", COMMON_DIR.to_vec()),
+            ("gitdir", gitdir_content(checkout_dir)),
+        ] {
+            let path = git_dir.join(name);
+            let found = read_if_there(&path)?.unwrap_or_default();
+            if found.trim_ascii().is_empty() {
+                log::warn!("writing {} anew, which was missing or empty", path.display());
+                replace_file(&path, &content)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces HEAD of the worktree in `git_dir`.
+    pub fn replace_head(git_dir: &Path, head: &Head) -> Result<(), GitError> {
+        replace_file(&git_dir.join("HEAD"), head_content(head).as_bytes())
+    }
+
     /// The `.git` files of all registered worktrees and of the submodules in them, whether they are there or not, each
     /// with the git directory that it leads to, relative to `common_dir`.
     pub fn dot_gits(common_dir: &Path) -> Result<Vec<(PathBuf, PathBuf)>, GitError> {
@@ -105,15 +130,7 @@ impl LinkedWorktree {
 
     /// Tells git that the checkout is now at `checkout_dir`.
     pub fn relocate(&self, checkout_dir: &Path) -> Result<(), GitError> {
-        let path = self.git_dir.join("gitdir");
-        let new_path = self.git_dir.join("gitdir.new");
-        fs::File::create(&new_path)
-            .and_then(|mut file| {
-                file.write_all(&gitdir_content(checkout_dir))?;
-                file.sync_all()
-            })
-            .map_err(GitError::io("write", &new_path))?;
-        fs::rename(&new_path, &path).map_err(GitError::io("replace", &path))
+        replace_file(&self.git_dir.join("gitdir"), &gitdir_content(checkout_dir))
     }
 
     /// Whether submodules were cloned for it: their repositories stand in the private directory and go with it.
@@ -177,12 +194,8 @@ impl LinkedWorktree {
         lock_reason: &str,
     ) -> Result<(), GitError> {
         self.write_file("locked", format!("{lock_reason}\n").as_bytes())?;
-        self.write_file("commondir", b"../..\n")?;
-        let head_content = match head {
-            Head::Branch { name, .. } | Head::Unborn { name } => format!("ref: {name}\n"),
-            Head::Detached { commit_id } => format!("{commit_id}\n"),
-        };
-        self.write_file("HEAD", head_content.as_bytes())?;
+        self.write_file("commondir", COMMON_DIR)?;
+        self.write_file("HEAD", head_content(head).as_bytes())?;
         let refs_dir = self.git_dir.join("refs");
         fs::create_dir(&refs_dir).map_err(GitError::io("create", &refs_dir))?;
         if let Some(commit_id) = head.commit_id() {
@@ -237,6 +250,26 @@ impl LinkedWorktree {
             _ => None,
         }
     }
+}
+
+/// What `HEAD` holds.
+fn head_content(head: &Head) -> String {
+    match head {
+        Head::Branch { name, .. } | Head::Unborn { name } => format!("ref: {name}\n"),
+        Head::Detached { commit_id } => format!("{commit_id}\n"),
+    }
+}
+
+/// Replaces a small file durably.
+fn replace_file(path: &Path, content: &[u8]) -> Result<(), GitError> {
+    let new_path = path.with_extension("new");
+    fs::File::create(&new_path)
+        .and_then(|mut file| {
+            file.write_all(content)?;
+            file.sync_all()
+        })
+        .map_err(GitError::io("write", &new_path))?;
+    fs::rename(&new_path, path).map_err(GitError::io("replace", path))
 }
 
 /// Creates a directory of its own for a worktree called `name`, and with it takes the id.

@@ -40,6 +40,22 @@ pub fn mount(source: &str, dir: &Path, fs_type: &str, inert: Inert, options: &st
     if inert.devices {
         flags |= libc::MS_NODEV;
     }
+    mount_with(flags, source, dir, fs_type, options)
+}
+
+/// As [`mount`], for a file system to which nobody can write.
+pub fn mount_read_only(source: &str, dir: &Path, fs_type: &str, options: &str) -> io::Result<()> {
+    let flags = libc::MS_RDONLY | libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    mount_with(flags, source, dir, fs_type, options)
+}
+
+fn mount_with(
+    flags: libc::c_ulong,
+    source: &str,
+    dir: &Path,
+    fs_type: &str,
+    options: &str,
+) -> io::Result<()> {
     let source = c_string(source.as_bytes())?;
     let dir = c_string(dir.as_os_str().as_bytes())?;
     let fs_type = c_string(fs_type.as_bytes())?;
@@ -78,6 +94,16 @@ pub fn mount_nowhere(fs_type: &str) -> io::Result<OwnedFd> {
     })?;
     // SAFETY: the call takes numbers and answers with a new descriptor.
     descriptor(unsafe { libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), FSMOUNT_CLOEXEC, 0) })
+}
+
+/// A copy of the mount that `dir` is on, from `dir` down and without what is mounted below; nowhere to be found but through
+/// the descriptor, and gone with it (`open_tree(2)`).
+pub fn copy_mount(dir: &Path) -> io::Result<OwnedFd> {
+    const OPEN_TREE_CLONE: libc::c_uint = 1;
+    let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC as libc::c_uint;
+    let dir = c_string(dir.as_os_str().as_bytes())?;
+    // SAFETY: the path is NUL-terminated and outlives the call, which answers with a new descriptor.
+    descriptor(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, dir.as_ptr(), flags) })
 }
 
 /// What a system call gave that answers with a new descriptor.

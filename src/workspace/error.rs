@@ -180,6 +180,12 @@ pub enum StoreError {
     Locked { path: PathBuf },
     #[error("{path} is damaged: {reason}")]
     Damaged { path: PathBuf, reason: String },
+    #[error("nothing was moved aside as number {0}")]
+    NotAside(u64),
+    #[error("{0} is in the way of what is to be put back")]
+    InTheWay(PathBuf),
+    #[error("the repository belongs to user {owner}, and root would leave files that this user cannot read")]
+    NotRoots { owner: u32 },
     #[error("{path} is no store of this user's own: {reason}")]
     Foreign { path: PathBuf, reason: String },
     #[error("the fork {0} is open elsewhere in this process")]

@@ -104,6 +104,7 @@ impl TestFork {
             name: self.name.to_string(),
             settings: self.settings,
             transport: transport(),
+            guarded: false,
         };
         let mount = Mount::start(self.fork().workspace.clone(), &options, Box::new(|| {}));
         self.mount = Some(mount.expect("the fork can be mounted"));

@@ -55,9 +55,17 @@ fn may_mount() -> bool {
 
 /// Mount points at or beneath `dir`, deepest first, as this thread sees them. Touches none of them.
 pub fn mounts_beneath(dir: &Path) -> Vec<PathBuf> {
+    mounts(dir, |line| !line.windows(GUARD.len()).any(|part| part == GUARD))
+}
+
+/// What stands in the mount table of a guard, which keeps a place read-only while its fork is not mounted.
+const GUARD: &[u8] = b" - tmpfs tine-guard ";
+
+fn mounts(dir: &Path, counts: impl Fn(&[u8]) -> bool) -> Vec<PathBuf> {
     let table = std::fs::read("/proc/thread-self/mountinfo").expect("/proc is mounted");
     let mut found: Vec<PathBuf> = table
         .split(|&b| b == b'\n')
+        .filter(|line| counts(line))
         .filter_map(|line| line.split(|&b| b == b' ').nth(4))
         .map(unescape)
         .filter(|mount| mount.starts_with(dir))
@@ -92,7 +100,7 @@ fn unescape(field: &[u8]) -> PathBuf {
 
 /// Detaches whatever is mounted at or beneath `dir`. Whoever waits for a hung mount there gets an error.
 pub fn force_unmount_beneath(dir: &Path) {
-    for mount in mounts_beneath(dir) {
+    for mount in mounts(dir, |_| true) {
         let path = CString::new(mount.as_os_str().as_bytes()).expect("a mount point holds no NUL");
         // MNT_FORCE ends the connection, which frees everybody who waits for it.
         // SAFETY: `path` is a NUL-terminated string that outlives the call.

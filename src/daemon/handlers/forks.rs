@@ -122,8 +122,9 @@ pub fn make(
         Err(failure) => {
             let traces = Traces {
                 branch: (!branch_existed).then(|| tip_of(&repository, &record)).flatten(),
-                mount_dir: (!dir_existed).then_some(dir),
+                mount_dir: (!dir_existed).then(|| dir.clone()),
             };
+            fuse::remove_guard(&dir);
             undo_new(&turn, &traces);
             Err(failure)
         }
@@ -233,6 +234,7 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
         }
     };
     fuse::detach_stale(&record.mount_dir)?;
+    fuse::remove_guard(&record.mount_dir);
     // A branch that stays is no failure.
     let loses_nothing = own_branch_loses_nothing(&repository, &record).unwrap_or_else(|failure| {
         log::warn!("the branch {} stays: {failure}", record.branch);
@@ -269,7 +271,14 @@ fn turn_without_handoffs<'a>(daemon: &'a Arc<Daemon>, slot: &'a Arc<Slot>) -> Re
 fn delete_damaged(turn: &Turn<'_>, failure: &Failure) -> Response {
     log::error!("{}: nothing can be kept: {failure}", turn.name());
     turn.unmount(UnmountMode::Force)?;
-    turn.daemon.store.remove_fork(turn.name())?;
+    let dir = place::default_dir(&turn.daemon.repository, turn.name())?;
+    fuse::detach_stale(&dir)?;
+    fuse::remove_guard(&dir);
+    let traces = Traces {
+        mount_dir: Some(dir),
+        ..Traces::default()
+    };
+    turn.daemon.store.remove_fork_with(turn.name(), &traces)?;
     turn.set_trouble(None);
     Ok(Answer::Deleted(Deleted {
         fork: turn.name().clone(),
@@ -382,10 +391,20 @@ fn keep(
         Uncommitted::NoRoom => (None, true),
     };
     let head = match LinkedWorktree::open(repository, &record.worktree_id) {
-        Ok(worktree) => Some(repository.head_of(worktree.git_dir())?),
+        Ok(worktree) => match repository.head_of(worktree.git_dir()) {
+            Ok(head) => Some(head),
+            Err(error) if force => {
+                log::warn!("{name}: HEAD cannot be read: {error}");
+                None
+            }
+            Err(error) => return Err(error.into()),
+        },
         Err(_) => None,
     };
-    let commit_id = head.as_ref().and_then(Head::commit_id);
+    let commit_id = head
+        .as_ref()
+        .and_then(Head::commit_id)
+        .filter(|id| repository.has_object(*id));
     let branch = head.as_ref().and_then(Head::short_branch);
     let is_only_here = match commit_id {
         // With the worktree their last trace would go.
@@ -467,11 +486,24 @@ fn keep_uncommitted(
         log::error!("{}: what is uncommitted is not kept: {failure}", turn.name());
         return Ok(Uncommitted::NoRoom);
     }
+    let worktree = LinkedWorktree::open(repository, &record.worktree_id);
     let worktree_is_gone = matches!(
-        LinkedWorktree::open(repository, &record.worktree_id),
+        &worktree,
         Err(GitError::Io { source, .. }) if source.kind() == ErrorKind::NotFound
     );
-    if failure.code == ErrorCode::StoreDamaged || worktree_is_gone {
+    // Its HEAD, or what that stands on, is lost, and with it what the changes are changes to.
+    let head = worktree.map(|worktree| repository.head_of(worktree.git_dir()));
+    let is_head_lost = match head {
+        Ok(Ok(head)) => head
+            .commit_id()
+            .is_some_and(|id| repository.commit_info(id).is_err()),
+        Ok(Err(_)) => true,
+        Err(_) => false,
+    };
+    if matches!(failure.code, ErrorCode::StoreDamaged | ErrorCode::CorruptObject)
+        || worktree_is_gone
+        || is_head_lost
+    {
         log::error!("{name}: nothing can be kept: {failure}");
         return Ok(Uncommitted::Nothing);
     }

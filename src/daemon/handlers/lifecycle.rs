@@ -54,6 +54,18 @@ pub fn check(daemon: &Arc<Daemon>, options: CheckOptions) -> Response {
     Ok(Answer::Checked(report))
 }
 
+/// Lists what repairs moved aside, and puts one of them back where that is asked for.
+pub fn set_aside(daemon: &Arc<Daemon>, put_back: Option<u64>) -> Response {
+    daemon.refuse_if_stopping()?;
+    let _rounds = daemon.rounds.lock();
+    let _reviews = daemon.reviews.lock();
+    let put_back = put_back.map(|number| daemon.store.put_back(number)).transpose()?;
+    Ok(Answer::SetAside {
+        set_aside: daemon.store.set_aside()?,
+        put_back,
+    })
+}
+
 pub fn figures(daemon: &Arc<Daemon>) -> Response {
     let mut figures = Figures {
         remembered_nodes: 0,
@@ -127,8 +139,16 @@ pub fn end_if_displaced(daemon: &Arc<Daemon>) -> bool {
         return false;
     }
     log::warn!("{} is no longer there", daemon.store.dir().display());
+    let places: Vec<PathBuf> = daemon
+        .slots()
+        .iter()
+        .filter_map(|slot| slot.mount_dir())
+        .collect();
     match stop(daemon, Insistence::DetachBusy) {
-        Ok(_) => true,
+        Ok(_) => {
+            places.iter().for_each(|dir| fuse::remove_guard(dir));
+            true
+        }
         Err(failure) => {
             // Another thread stopped it.
             log::info!("{failure}");

@@ -67,12 +67,24 @@ pub fn answer(
         Request::Reset { fork, command } => snapshots::reset(daemon, by(peer, &command), &fork),
         Request::Recover(request) => recovery::answer(daemon, peer, *request),
         Request::Collect => snapshots::collect(daemon),
-        Request::Check { repair, brief } => {
+        Request::SetAside { put_back } => lifecycle::set_aside(daemon, put_back),
+        Request::Check {
+            repair,
+            brief,
+            dry_run,
+        } => {
             let depth = match brief {
                 true => Depth::Places,
                 false => Depth::Bytes,
             };
-            lifecycle::check(daemon, CheckOptions { depth, repair })
+            lifecycle::check(
+                daemon,
+                CheckOptions {
+                    depth,
+                    repair,
+                    dry_run,
+                },
+            )
         }
         Request::List => forks::list(daemon),
         Request::Show { fork } => forks::show(daemon, &fork),

@@ -1,6 +1,7 @@
 //! Mounting, unmounting, and mounting again what an earlier daemon had mounted.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{handoffs, target};
@@ -11,12 +12,16 @@ use crate::daemon::protocol::{Answer, Response, SnapshotPolicy, UnmountAction, U
 use crate::daemon::slots::{Daemon, Turn};
 use crate::daemon::{place, policy, report};
 use crate::fuse::{self, UnmountMode};
-
+use crate::git::Repository;
+use crate::workspace::store::default_mount_root;
 use crate::workspace::{By, ForkName, ForkRecord, MountSettings, MountWishes};
 
 /// Detaches what a daemon that died left mounted, and mounts again what was mounted. What fails is logged and shown by
 /// `list`; it keeps nothing else from working.
 pub fn recover(daemon: &Arc<Daemon>) {
+    if let Err(failure) = settle_places(daemon) {
+        log::error!("the mount places stay where they were: {failure}");
+    }
     let (records, damaged) = daemon.store.records();
     for error in damaged {
         log::error!("{error}");
@@ -33,9 +38,98 @@ pub fn recover(daemon: &Arc<Daemon>) {
         }
         if record.mounted {
             turn.mount_or_note(record.mount_dir, record.settings);
-        } else if let Err(error) = fuse::detach_stale(&record.mount_dir) {
-            log::error!("{}: {error}", record.name);
+        } else {
+            leave_place(&record.mount_dir);
         }
+    }
+    // Of forks that are no more.
+    for dir in fuse::guards_below(&default_mount_root(daemon.repository.checkout_dir())) {
+        let (records, _) = daemon.store.records();
+        if !records
+            .iter()
+            .any(|record| record.mounted && record.mount_dir == dir)
+        {
+            fuse::remove_guard(&dir);
+        }
+    }
+}
+
+/// Takes away what a daemon that died left mounted at a place where nothing is meant to be mounted.
+fn leave_place(dir: &Path) {
+    if let Err(error) = fuse::detach_stale(dir) {
+        log::error!("{}: {error}", dir.display());
+    }
+    fuse::remove_guard(dir);
+}
+
+/// Gives the forks of a repository that was moved, or that is a copy of another, mount places of their own: those in the
+/// records belong to the repository that was there before, or to the original.
+fn settle_places(daemon: &Arc<Daemon>) -> Result<(), Failure> {
+    let store = &daemon.store;
+    let Some(displaced) = store.displaced()? else {
+        return Ok(store.settle_home()?);
+    };
+    let repository = daemon.repository_now()?;
+    let (records, _) = store.records();
+    for record in records {
+        let name = &record.name;
+        let dir = match displaced.is_copy {
+            true => own_dir(&repository, name)?,
+            false => store.followed(&displaced, &record.mount_dir)?,
+        };
+        if dir == record.mount_dir {
+            continue;
+        }
+        store.update_record(name, |record| record.mount_dir = dir.clone())?;
+        // A worktree that is damaged costs its fork only.
+        if let Err(failure) = relocate(daemon, name, &dir) {
+            log::error!("{name}: {failure}");
+            daemon.slot(name).set_trouble(Some(failure));
+        }
+        let came = match displaced.is_copy {
+            true => "the repository is a copy of",
+            false => "the repository was moved from",
+        };
+        let note = format!(
+            "its mount place is {} now: {came} {}",
+            dir.display(),
+            displaced.from.display()
+        );
+        log::warn!("{name}: {note}");
+        daemon.slot(name).set_note(note);
+        if !displaced.is_copy {
+            leave_place(&record.mount_dir);
+            remove_default_place(&record.mount_dir);
+        }
+    }
+    Ok(store.settle_home()?)
+}
+
+/// Tells git where the fork's checkout is.
+fn relocate(daemon: &Arc<Daemon>, name: &ForkName, dir: &Path) -> Result<(), Failure> {
+    Ok(daemon.store.worktree_of(name)?.relocate(dir)?)
+}
+
+/// The default place of a copy's fork, which must not be the original's.
+fn own_dir(repository: &Repository, name: &ForkName) -> Result<PathBuf, Failure> {
+    let root = default_mount_root(repository.checkout_dir());
+    let dir = place::default_dir(repository, name)?;
+    let is_shared = repository.has_setting("tine", "mountRoot") && !dir.starts_with(&root);
+    Ok(match is_shared {
+        // An absolute `tine.mountRoot` came along with the configuration.
+        true => root.join(name.as_str()),
+        false => dir,
+    })
+}
+
+/// Removes an empty directory that tine made for a fork below a default root, and the root where it was the last.
+fn remove_default_place(dir: &Path) {
+    let is_default = dir
+        .parent()
+        .is_some_and(|root| root.extension().is_some_and(|extension| extension == "forks"));
+    if is_default && fs::remove_dir(dir).is_ok() {
+        // It holds other places, or it is gone.
+        let _ = dir.parent().map(fs::remove_dir);
     }
 }
 
@@ -88,7 +182,17 @@ pub fn mount(
     let (forks, _) = daemon.store.records();
     let dir = place::check(&daemon.repository, &forks, name, &dir)?;
     let settings = record.settings.with(wishes);
-    turn.mount(&dir, settings)?;
+    let place_before = record.mount_dir.clone();
+    if let Err(failure) = turn.mount(&dir, settings) {
+        if !(record.mounted && place_before == dir) {
+            fuse::remove_guard(&dir);
+        }
+        return Err(failure);
+    }
+    if place_before != dir {
+        leave_place(&place_before);
+        remove_default_place(&place_before);
+    }
     match remember(&turn, &record, dir, settings) {
         Ok(record) => Ok(Answer::Fork(report::fork_info(daemon, &slot, &record)?)),
         Err(failure) => {
@@ -160,7 +264,7 @@ pub fn unmount(
     let mount_before = turn.mounted_as();
     if mount_before.is_some() {
         let fork = turn.open()?;
-        turn.settle(&daemon.repository, &fork)?;
+        let settled = turn.settle(&daemon.repository, &fork);
         let leaves_layer = matches!(
             action,
             UnmountAction::Keep
@@ -169,6 +273,11 @@ pub fn unmount(
                     ..
                 }
         );
+        match settled {
+            // A HEAD that cannot be read keeps no fork mounted whose layer stays as it is.
+            Err(failure) if leaves_layer => log::warn!("{name} could not be settled: {failure}"),
+            settled => settled?,
+        }
         if !leaves_layer {
             // On a disk that fails it could be neither acted upon nor mounted again.
             fork.workspace.sync()?;
@@ -197,6 +306,7 @@ pub fn unmount(
         log::error!("{failure}");
         turn.set_trouble(Some(failure));
     }
+    fuse::remove_guard(&record.mount_dir);
     drop(turn);
     let policy = policy::policy_of(&action);
     let (mut merge, mut handoff, mut trouble) = (None, None, None);

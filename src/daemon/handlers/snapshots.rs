@@ -139,7 +139,14 @@ pub fn reset(daemon: &Arc<Daemon>, by: By<'_>, fork: &ForkName) -> Response {
 /// Takes the fork back to HEAD; the snapshot of what it was, if that was anything.
 pub fn reset_to_head(turn: &Turn<'_>, reason: SnapshotReason) -> Result<Option<ForkName>, Failure> {
     let open = turn.open_existing()?;
-    let before = turn.daemon.store.reset_fork(turn.name(), &open, reason)?;
+    // There is no other state to go to where HEAD is lost.
+    let store = &turn.daemon.store;
+    if let Some(done) = store.mend_lost_head(turn.name())? {
+        turn.daemon
+            .slot(turn.name())
+            .set_note(format!("its HEAD was damaged: {done}"));
+    }
+    let before = store.reset_fork(turn.name(), &open, reason)?;
     turn.forget_settled();
     Ok(before.map(|snapshot| snapshot.name))
 }

@@ -126,6 +126,21 @@ pub struct ForkInfo {
     /// `None` where nothing is carried.
     #[serde(default)]
     pub carry: Option<Box<CarryInfo>>,
+    /// What was found at the mount place when the fork was mounted, and is in the fork now.
+    #[serde(default)]
+    pub strays: Vec<Stray>,
+    /// What was done about the fork since the daemon started that its user must know of.
+    #[serde(default)]
+    pub note: Option<String>,
+}
+
+/// A file that was put into a mount place while nothing was mounted there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stray {
+    /// Where it was, from the root of the fork.
+    pub path: PathText,
+    /// Where the fork has it now.
+    pub became: PathText,
 }
 
 /// What a fork carries of the main checkout. Directories end in a slash.

@@ -3,14 +3,17 @@
 //! Looking changes nothing, not even what opening a store puts right. What is found while a fork is written to is looked at
 //! once more while nobody writes, so that no change under way is taken for damage. What can be put right is in [`repair`].
 
+mod aside;
 mod contents;
 mod finding;
 mod repair;
+mod worktree;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use self::aside::SetAside;
 use self::contents::{broken_content, shown};
 pub use self::finding::{CheckOptions, CheckReport, Checked, Finding, FindingKind};
 use self::finding::{Found, Remedy};
@@ -57,7 +60,12 @@ impl Store {
             drop(admin);
         }
         if options.repair {
-            self.repair(&mut found)?;
+            match options.dry_run {
+                true => found
+                    .iter_mut()
+                    .for_each(|one| one.finding.planned = one.remedy.plan()),
+                false => self.repair(&mut found)?,
+            }
         }
         let mut findings: Vec<Finding> = found.into_iter().map(|found| found.finding).collect();
         findings.sort_by(|one, other| {
@@ -123,19 +131,11 @@ impl Look<'_> {
                     Ok(_) => continue,
                 },
             };
-            let detail = match error {
-                StoreError::Damaged { reason, .. } => reason,
-                other => other.to_string(),
-            };
-            let hint = format!("{REPAIRS}moves it aside, with the layers that only it names");
-            let found = Found::new(
-                FindingKind::RecordDamaged,
-                Some(text),
-                path.display(),
-                detail,
-                hint,
-            );
-            self.found.push(found.with(Remedy::SetForkAside(text.clone())));
+            let found = record_finding(Some(text), &path, error, &|| {
+                let hint = "moves it aside, with the layers that only it names";
+                (hint, Remedy::SetForkAside(text.clone()))
+            });
+            self.found.push(found);
         }
     }
 
@@ -254,6 +254,7 @@ impl Look<'_> {
             self.stack(record, &snapshot.frozen_layers);
         }
         self.worktree(record);
+        self.dot_git(record);
 
         let name = record.name.as_str();
         let kept = match self.repository().kept(name) {
@@ -395,7 +396,10 @@ impl Look<'_> {
             );
             self.found
                 .push(found.with(Remedy::RegisterWorktree(record.name.clone())));
+            return;
         }
+        self.head(record, &dir);
+        self.index(record, &dir);
     }
 
     /// Contents and objects that the layers of a fork or snapshot name.
@@ -496,21 +500,61 @@ impl Look<'_> {
                 let Err(error) = (self.reads)(self.store, shelf, id) else {
                     continue;
                 };
-                let detail = match error {
-                    StoreError::Damaged { reason, .. } => reason,
-                    other => other.to_string(),
-                };
                 let path = self
                     .places()
                     .root()
                     .join(shelf.dir_name())
                     .join(format!("{id}.json"));
-                let hint = format!("{REPAIRS}moves it aside; refs go on to keep its commits");
-                let found = Found::new(FindingKind::RecordDamaged, None, path.display(), detail, hint);
-                self.found.push(found.with(Remedy::SetDocumentAside(shelf, id)));
+                let found = record_finding(None, &path, error, &|| {
+                    let hint = "moves it aside; refs go on to keep its commits";
+                    (hint, Remedy::SetDocumentAside(shelf, id))
+                });
+                self.found.push(found);
             }
         }
         Ok(())
+    }
+}
+
+/// A record that is damaged can be moved aside. One that cannot be read may be whole, and is left to its user.
+fn record_finding(
+    fork: Option<&str>,
+    path: &Path,
+    error: StoreError,
+    remedy: &dyn Fn() -> (&'static str, Remedy),
+) -> Found {
+    match error {
+        StoreError::Damaged { reason, .. } => {
+            let (hint, remedy) = remedy();
+            let hint = format!("{REPAIRS}{hint}");
+            Found::new(FindingKind::RecordDamaged, fork, path.display(), reason, hint).with(remedy)
+        }
+        other => {
+            let hint = unreadable_hint(path, &other);
+            let detail = format!("it cannot be read, and may be whole: {other}");
+            Found::new(FindingKind::RecordUnreadable, fork, path.display(), detail, hint)
+        }
+    }
+}
+
+/// How to make a record readable that may be whole.
+fn unreadable_hint(path: &Path, error: &StoreError) -> String {
+    let is_denied = matches!(
+        error,
+        StoreError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied
+    );
+    // The store, whose owner must be able to read all of it.
+    let store = path.ancestors().find(|dir| dir.ends_with("tine"));
+    match store {
+        Some(store) if is_denied => format!(
+            "give the store back to its user: `sudo chown -R {} {}`, or correct the modes with `chmod -R u+rwX` there",
+            crate::sys::process::effective_uid(),
+            store.display()
+        ),
+        _ => format!(
+            "`ls -ld {}` says what is there; put it right and check again",
+            path.display()
+        ),
     }
 }
 

@@ -276,7 +276,7 @@ impl Store {
                 }
             }
         }
-        let branch_deleted = remove_traces(&self.repository, &self.places, name).unwrap_or_else(|error| {
+        let branch_deleted = remove_traces(&self.repository, traces.clone()).unwrap_or_else(|error| {
             log::warn!("not all of {name} is removed: {error}");
             false
         });
@@ -297,7 +297,7 @@ impl Store {
     pub(super) fn restore_worktree(&self, record: &ForkRecord) -> Result<(), StoreError> {
         let dir = self.worktree_dir(record);
         if dir.exists() {
-            return Ok(());
+            return Ok(LinkedWorktree::mend(&dir, &record.mount_dir)?);
         }
         let _admin = self.admin.lock();
         if dir.exists() {

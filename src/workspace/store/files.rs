@@ -73,7 +73,7 @@ pub(super) fn is_private_dir(dir: &Path) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-fn owner_of(path: &Path) -> Option<u32> {
+pub(super) fn owner_of(path: &Path) -> Option<u32> {
     fs::metadata(path).ok().map(|meta| meta.uid())
 }
 

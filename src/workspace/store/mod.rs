@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! format                      format version, and the key of the inode hash
+//! home                        the repository that the store belongs to
 //! lock                        held by the one process that has the store open
 //! forks/<name>/fork.json      the fork's record, atomically replaced
 //! forks/<name>/snapshots.json the fork's snapshots, atomically replaced
@@ -29,7 +30,9 @@ mod create;
 mod documents;
 mod files;
 mod glance;
+mod home;
 mod memo;
+mod mend;
 mod merge;
 mod recover;
 mod recoverable;
@@ -40,10 +43,8 @@ mod tests;
 mod usage;
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -52,26 +53,25 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::base_nodes::BaseAttrs;
 use super::carry::CarryWish;
 use super::error::StoreError;
 use super::fork::{ForkName, ForkRecord, MountSettings, UnmountPolicy};
 use super::fs::Workspace;
-use super::ops::Caller;
 use super::snapshot::{SnapshotEvery, SnapshotList};
 use crate::git::{
     Base, BaseCache, CacheFigures, CacheUses, ConversionSettings, GitError, InoHasher, LinkedWorktree,
     ObjectId, Repository,
 };
 use crate::layer::{FrozenLayer, Layer, LayerError, LayerId, LayerStack, Loan, Reserve};
-use crate::path::{EntryName, RepoPath};
 
 pub use beginning::{ParentOptions, TakeUp};
-pub use check::{CheckOptions, CheckReport, Checked, Depth, Finding, FindingKind};
+pub use check::{CheckOptions, CheckReport, Checked, Depth, Finding, FindingKind, SetAside};
 pub use collect::Collection;
 pub use documents::Shelf;
 pub use files::ScratchDir;
+pub use home::Displaced;
 pub use memo::{ConvertedAs, IndexStamp, Memo, StoredAs};
+pub use mend::DotGit;
 pub use recover::{BACKSTAGE_NAME, default_mount_root};
 pub use snapshots::{SnapshotOptions, tree_label};
 pub use usage::disk_usage;
@@ -241,6 +241,10 @@ impl Places {
         self.root.join("format")
     }
 
+    fn home(&self) -> PathBuf {
+        self.root.join("home")
+    }
+
     fn forks(&self) -> PathBuf {
         self.root.join("forks")
     }
@@ -360,6 +364,25 @@ impl Store {
         files::is_private_dir(dir)
     }
 
+    /// Refuses root the store of another user's repository: every file that root leaves there locks that user out. A store that
+    /// is root's already, and a repository whose configuration says so (`tine.asRoot`), may be used.
+    ///
+    /// # Errors
+    /// [`StoreError::NotRoots`].
+    pub fn refuse_as_root(repository: &Repository) -> Result<(), StoreError> {
+        if crate::sys::process::effective_uid() != 0 {
+            return Ok(());
+        }
+        let dir = Store::dir_of(repository);
+        let owner = files::owner_of(&dir).or_else(|| files::owner_of(repository.common_dir()));
+        match owner {
+            Some(owner) if owner != 0 && repository.config_bool("tine.asRoot") != Some(true) => {
+                Err(StoreError::NotRoots { owner })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Opens the store of `repository`, making it where it is missing, and takes its lock. What a process that died left
     /// unfinished is removed.
     pub fn open(repository: &Repository) -> Result<Store, StoreError> {
@@ -371,7 +394,9 @@ impl Store {
     /// As [`Store::open`], with what a process that died left unfinished: for looking at it.
     pub fn open_as_found(repository: &Repository) -> Result<Store, StoreError> {
         let root = Store::dir_of(repository);
-        if !Store::exists_at(&root)? {
+        let exists = Store::exists_at(&root)?;
+        Store::refuse_as_root(repository)?;
+        if !exists {
             files::create_private_dir(&root)?;
             Store::exists_at(&root)?;
         }
@@ -476,7 +501,7 @@ impl Store {
             Some(workspace) => workspace,
             None => Arc::new(self.open_workspace(&mut open, &record)?),
         };
-        lead_back(&workspace, &worktree, record.base_attrs)?;
+        mend::mend_dot_git(&workspace, &worktree)?;
         let memo = Memo::default();
         if let Some((stamp, tree_id)) = open.new_indexes.remove(name) {
             memo.remember_removed(&stamp, tree_id, Arc::new([]));
@@ -585,35 +610,6 @@ impl Store {
         }
         Ok(record)
     }
-}
-
-/// Leads the `.git` file to the fork's worktree where it names the place at which that was before the repository was
-/// moved or copied, and where its bytes are lost. A relative path, or one to elsewhere, is somebody's own choice.
-fn lead_back(workspace: &Workspace, worktree: &LinkedWorktree, attrs: BaseAttrs) -> Result<(), StoreError> {
-    let dot_git = RepoPath::root().join(&EntryName::dot_git());
-    let Ok(content) = workspace.read_path(&dot_git) else {
-        return Ok(());
-    };
-    // So reads what the disk has lost.
-    let is_lost = content.iter().all(|byte| *byte == 0);
-    let named = content
-        .strip_prefix(b"gitdir: ")
-        .and_then(|rest| rest.strip_suffix(b"\n"))
-        .map(|path| Path::new(OsStr::from_bytes(path)));
-    let is_former = named.is_some_and(|named| {
-        named.is_absolute()
-            && named.ends_with(Path::new("worktrees").join(worktree.id()))
-            && named.canonicalize().ok().as_deref() != Some(worktree.git_dir())
-    });
-    if is_former || is_lost {
-        log::info!(
-            "leading `.git` back to {}: it holds {:?}",
-            worktree.git_dir().display(),
-            String::from_utf8_lossy(&content)
-        );
-        workspace.repair_path(Caller::new(attrs.uid, attrs.gid), &dot_git, &worktree.dot_git())?;
-    }
-    Ok(())
 }
 
 fn take_lock(places: &Places) -> Result<File, StoreError> {

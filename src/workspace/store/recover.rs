@@ -6,10 +6,12 @@
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::documents::clean_shelves;
 use super::files;
+use super::home::displaced;
 use super::{Places, fork_of_lock_reason};
 use crate::git::index::release_stale_lock;
 use crate::git::refs::{STATE, is_for_layers};
@@ -89,6 +91,8 @@ impl Inventory {
 /// Removes what no record names.
 pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), StoreError> {
     let inventory = Inventory::of(places)?;
+    // The mount places of a copy's forks are the original's.
+    let is_copy = displaced(repository, places)?.is_some_and(|displaced| displaced.is_copy);
     for dir in files::list(&places.forks())? {
         remove_temporaries(&dir)?;
     }
@@ -111,7 +115,14 @@ pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), Stor
         if let Some((branch, _)) = &read_traces(places, name)?.branch {
             repository.release_stale_branch_lock(branch)?;
         }
-        remove_traces(repository, places, name)?;
+        let traces = match is_copy {
+            true => Traces {
+                mount_dir: None,
+                ..read_traces(places, name)?
+            },
+            false => read_traces(places, name)?,
+        };
+        remove_traces(repository, traces)?;
         release_refs(repository, name.as_str())?;
         files::remove_dir(&places.fork(name))?;
     }
@@ -204,14 +215,8 @@ fn read_traces(places: &Places, name: &ForkName) -> Result<Traces, StoreError> {
     }
 }
 
-/// Removes what stands in `forks/<name>/traces.json`; whether the branch was deleted. What cannot go now stays, and is no
-/// obstacle.
-pub(super) fn remove_traces(
-    repository: &Repository,
-    places: &Places,
-    name: &ForkName,
-) -> Result<bool, StoreError> {
-    let traces = read_traces(places, name)?;
+/// Removes what a fork has elsewhere; whether the branch was deleted. What cannot go now stays, and is no obstacle.
+pub(super) fn remove_traces(repository: &Repository, traces: Traces) -> Result<bool, StoreError> {
     if let Some(dir) = &traces.mount_dir {
         remove_mount_dir(repository, dir);
     }
@@ -238,8 +243,20 @@ pub fn default_mount_root(checkout_dir: &Path) -> PathBuf {
     PathBuf::from(root)
 }
 
+fn dir_holds_files(dir: &Path) -> bool {
+    std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some())
+}
+
 /// Removes the empty directory of a fork that is gone, and the default root when that is the last.
 fn remove_mount_dir(repository: &Repository, dir: &Path) {
+    if dir_holds_files(dir) {
+        // It is its user's from now on.
+        let _ = std::fs::metadata(dir).and_then(|meta| {
+            let mode = meta.permissions().mode() | 0o200;
+            std::fs::set_permissions(dir, std::fs::Permissions::from_mode(mode))
+        });
+        return;
+    }
     let remove = |dir: &Path| match std::fs::remove_dir(dir) {
         Err(error)
             if !matches!(

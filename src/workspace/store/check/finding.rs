@@ -13,6 +13,14 @@ use crate::workspace::store::Shelf;
 pub enum FindingKind {
     /// A record of a fork, of its snapshots, of a review, a handoff or a session cannot be read.
     RecordDamaged,
+    /// A record may be whole, and cannot be read: it is another user's, or not a file.
+    RecordUnreadable,
+    /// HEAD of a fork cannot be read, or leads to a commit or branch that is gone.
+    HeadDamaged,
+    /// The index of a fork cannot be read.
+    IndexDamaged,
+    /// The `.git` file of a fork leads nowhere.
+    DotGitDamaged,
     /// The ref is gone that keeps something from `git gc`.
     RefMissing,
     /// A ref is kept for a fork that is no more.
@@ -45,6 +53,10 @@ impl FindingKind {
     pub fn word(self) -> &'static str {
         match self {
             FindingKind::RecordDamaged => "record-damaged",
+            FindingKind::RecordUnreadable => "record-unreadable",
+            FindingKind::HeadDamaged => "head-damaged",
+            FindingKind::IndexDamaged => "index-damaged",
+            FindingKind::DotGitDamaged => "dot-git-damaged",
             FindingKind::RefMissing => "ref-missing",
             FindingKind::RefLeaked => "ref-leaked",
             FindingKind::ObjectMissing => "object-missing",
@@ -73,6 +85,9 @@ pub struct Finding {
     pub hint: String,
     /// What was done about it; `None` where nothing was, or could be.
     pub repaired: Option<String>,
+    /// What a repair would do about it, in a dry run of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planned: Option<String>,
 }
 
 /// How much was looked at.
@@ -117,11 +132,38 @@ pub enum Remedy {
         labels: Vec<String>,
     },
     RegisterWorktree(ForkName),
+    /// HEAD goes back to the newest commit of its own that the repository has.
+    MendHead(ForkName),
+    /// The index is made again, of HEAD.
+    MendIndex(ForkName),
+    MendDotGit(ForkName),
     /// The fork's record, or its list of snapshots, is moved aside with all that only it names.
     SetForkAside(String),
     SetDocumentAside(Shelf, u64),
     /// What nothing names is freed.
     Collect,
+}
+
+impl Remedy {
+    /// What it does, in words; `None` where it does nothing.
+    pub fn plan(&self) -> Option<String> {
+        Some(match self {
+            Remedy::None => return None,
+            Remedy::Keep { group, label, id } => format!("set refs/tine/{group}/{label} to {id}"),
+            Remedy::Hold { id, .. } => format!("set a ref that keeps {id}"),
+            Remedy::Release { group, labels } => {
+                format!("remove refs/tine/{group}/{{{}}}", labels.join(","))
+            }
+            Remedy::RegisterWorktree(_) => "register the worktree again".to_owned(),
+            Remedy::MendHead(_) => "take HEAD to the newest commit of its own that is there".to_owned(),
+            Remedy::MendIndex(_) => "make the index again, of HEAD".to_owned(),
+            Remedy::MendDotGit(_) => "write `.git` anew".to_owned(),
+            Remedy::SetForkAside(_) | Remedy::SetDocumentAside(..) => {
+                "move it aside, with what only it may name".to_owned()
+            }
+            Remedy::Collect => "free it".to_owned(),
+        })
+    }
 }
 
 /// A finding, and the way out of it.
@@ -146,6 +188,7 @@ impl Found {
                 detail: detail.into(),
                 hint: hint.into(),
                 repaired: None,
+                planned: None,
             },
             remedy: Remedy::None,
         }
@@ -163,4 +206,6 @@ pub struct CheckOptions {
     pub depth: Depth,
     /// What can be put right is.
     pub repair: bool,
+    /// It is only said what a repair would do.
+    pub dry_run: bool,
 }

@@ -17,7 +17,7 @@ use crate::workspace::fork::ForkName;
 use crate::workspace::store::Shelf;
 
 /// Beneath `refs/tine/`; no fork can be called so.
-const REFS: &str = "+damaged";
+pub(super) const REFS: &str = "+damaged";
 
 impl Store {
     /// Does what the remedies of the findings say, and notes in each what was done. One that fails is told and keeps none of the
@@ -42,6 +42,12 @@ impl Store {
                     .record(name)
                     .and_then(|record| self.restore_worktree(&record))
                     .map(|()| "registered again".to_owned()),
+                Remedy::MendHead(name) => self.mend_head(name),
+                Remedy::MendIndex(name) => self.mend_index(name),
+                Remedy::MendDotGit(name) => self
+                    .open_fork(name)
+                    .and_then(|fork| fork.mend_dot_git())
+                    .map(|_| "written anew".to_owned()),
                 Remedy::SetDocumentAside(shelf, id) => self.set_document_aside(*shelf, *id, &aside),
             };
             note(one, done);
@@ -100,11 +106,16 @@ impl Store {
             }
             moving.push((one, name));
         }
-        // Unless all can be moved, what is left may name any layer, and the layers stay.
-        let layers = match moving.len() == unreadable.len() {
-            true => self.layers_of_none()?,
-            false => Vec::new(),
-        };
+        // What is left may name any layer. Moved without its layers a record would lose them as soon as the others are
+        // readable again.
+        if moving.len() != unreadable.len() {
+            for (one, _) in moving {
+                one.finding.hint =
+                    "it stays as long as others cannot be read, which may name the same layers: put those right first".to_owned();
+            }
+            return Ok(());
+        }
+        let layers = self.layers_of_none()?;
         for (_, name) in &moving {
             self.keep_refs(name.as_str(), name.as_str(), aside, |_| true)?;
         }
@@ -115,13 +126,14 @@ impl Store {
         for (one, name) in moving {
             let done = self.set_fork_aside(&name, aside);
             let done = done.map(|()| match layers.is_empty() {
-                true => format!("moved to {}", aside.display()),
+                true => format!("moved to {}; {}", aside.display(), way_back(aside)),
                 false => {
                     let ids: Vec<String> = layers.iter().map(u64::to_string).collect();
                     format!(
-                        "moved to {}, with what no other record names: layers {}",
+                        "moved to {}, with what no other record names: layers {}; {}",
                         aside.display(),
-                        ids.join(", ")
+                        ids.join(", "),
+                        way_back(aside)
                     )
                 }
             });
@@ -196,7 +208,7 @@ impl Store {
             let name = path.file_name().unwrap_or_default().to_owned();
             move_to(&path, &aside.join(shelf.dir_name()).join(name))?;
         }
-        Ok(format!("moved to {}", aside.display()))
+        Ok(format!("moved to {}; {}", aside.display(), way_back(aside)))
     }
 
     /// Has other refs keep what those of `group` do, which go when their record has gone.
@@ -217,6 +229,10 @@ impl Store {
     }
 }
 
+fn way_back(aside: &Path) -> String {
+    format!("`tine check --put-back {}` brings it back", number(aside))
+}
+
 fn number(aside: &Path) -> String {
     aside
         .file_name()
@@ -235,7 +251,7 @@ fn note(one: &mut Found, done: Result<String, StoreError>) {
 }
 
 /// Moves a file or directory of the store, durably. A missing one is fine.
-fn move_to(from: &Path, to: &Path) -> Result<(), StoreError> {
+pub(super) fn move_to(from: &Path, to: &Path) -> Result<(), StoreError> {
     if !is_there(from) {
         return Ok(());
     }

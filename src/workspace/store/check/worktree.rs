@@ -1,0 +1,263 @@
+//! HEAD, index and `.git` file of a fork: whether they can be read, and how they are put right.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::finding::{FindingKind, Found, Remedy};
+use super::repair::move_to;
+use super::{FSCK, Look, REPAIRS, next_aside};
+use crate::git::index::tracked_paths;
+use crate::git::{Head, LinkedWorktree, ObjectId};
+use crate::workspace::StoreError;
+use crate::workspace::base_nodes::BaseAttrs;
+use crate::workspace::fork::{ForkName, ForkRecord};
+use crate::workspace::store::beginning::Beginning;
+use crate::workspace::store::mend::dot_git_path;
+use crate::workspace::store::{DotGit, Store};
+
+impl Look<'_> {
+    /// HEAD of the worktree in `dir`.
+    pub(super) fn head(&mut self, record: &ForkRecord, dir: &Path) {
+        let Some(detail) = self.store.head_trouble(record, dir) else {
+            return;
+        };
+        let hint = format!(
+            "{REPAIRS}takes HEAD to the newest commit of its own that is there, as `tine reset {}` does, which takes the files along; {FSCK}",
+            record.name
+        );
+        let name = record.name.as_str();
+        let found = Found::new(
+            FindingKind::HeadDamaged,
+            Some(name),
+            dir.join("HEAD").display(),
+            detail,
+            hint,
+        );
+        self.found.push(found.with(Remedy::MendHead(record.name.clone())));
+    }
+
+    /// The index of the worktree in `dir`.
+    pub(super) fn index(&mut self, record: &ForkRecord, dir: &Path) {
+        let path = dir.join("index");
+        // A fork without a commit has none until something is staged.
+        if !path.exists() && record.base_commit.is_none() {
+            return;
+        }
+        let trouble = match path.exists() {
+            true => match LinkedWorktree::open(self.repository(), &record.worktree_id) {
+                // Asking for any path reads all of it.
+                Ok(worktree) => tracked_paths(self.repository(), &worktree, &[dot_git_path()]).err(),
+                Err(_) => None,
+            }
+            .map(|error| error.to_string()),
+            false => Some("it is missing".to_owned()),
+        };
+        let Some(trouble) = trouble else {
+            return;
+        };
+        let found = Found::new(
+            FindingKind::IndexDamaged,
+            Some(record.name.as_str()),
+            path.display(),
+            trouble,
+            format!("{REPAIRS}makes it again, of HEAD; what was staged is unstaged then, and in the files"),
+        );
+        self.found
+            .push(found.with(Remedy::MendIndex(record.name.clone())));
+    }
+
+    /// The `.git` file, where the fork is open: the next opening mends it otherwise.
+    pub(super) fn dot_git(&mut self, record: &ForkRecord) {
+        let open = self.store.open.lock();
+        let fork = open.forks.get(&record.name).and_then(|(fork, _)| fork.upgrade());
+        drop(open);
+        let (detail, hint, remedy) = match fork.map(|fork| fork.dot_git()) {
+            None | Some(DotGit::Right) => return,
+            Some(DotGit::Broken(reason)) => (
+                reason,
+                format!("{REPAIRS}writes it anew, as the next command does"),
+                Remedy::MendDotGit(record.name.clone()),
+            ),
+            Some(DotGit::Other) => (
+                "it is not a file".to_owned(),
+                "it may be a repository of its own: move it away, and the next command writes the file anew"
+                    .to_owned(),
+                Remedy::None,
+            ),
+        };
+        let name = record.name.as_str();
+        let what = record.mount_dir.join(".git");
+        let found = Found::new(
+            FindingKind::DotGitDamaged,
+            Some(name),
+            what.display(),
+            detail,
+            hint,
+        );
+        self.found.push(found.with(remedy));
+    }
+}
+
+impl Store {
+    /// What is wrong with HEAD of the worktree in `dir`, if anything is.
+    fn head_trouble(&self, record: &ForkRecord, dir: &Path) -> Option<String> {
+        let head = match self.repository.head_of(dir) {
+            Ok(head) => head,
+            Err(error) => return Some(format!("it cannot be read: {error}")),
+        };
+        match (&head, head.commit_id()) {
+            (_, Some(id)) if !self.repository.has_object(id) => {
+                let on = head
+                    .short_branch()
+                    .map_or(String::new(), |branch| format!(", where the branch {branch} is,"));
+                Some(format!("its commit {id}{on} is not in the repository"))
+            }
+            // On another branch without commits its user may have begun anew (`git switch --orphan`).
+            (Head::Unborn { .. }, None)
+                if record.base_commit.is_some() && head.short_branch() == Some(&record.branch) =>
+            {
+                Some(format!("its branch {} is gone", record.branch))
+            }
+            _ => None,
+        }
+    }
+
+    /// The newest commit that HEAD of the worktree in `dir` was on and that is there; else the base.
+    fn newest_there(&self, record: &ForkRecord, dir: &Path) -> Option<ObjectId> {
+        let base = record.base_commit.as_deref();
+        let base = base.and_then(|hex| ObjectId::from_hex(hex.as_bytes()).ok());
+        logged_commits(dir)
+            .chain(base)
+            .find(|id| self.repository.has_object(*id))
+    }
+
+    /// Takes a HEAD that is damaged to the newest commit of its own that is there, and its branch with it; what was done.
+    /// Files stay as they are. One that is whole stays, too.
+    ///
+    /// # Errors
+    /// Where HEAD cannot be written.
+    pub fn mend_head(&self, name: &ForkName) -> Result<String, StoreError> {
+        let record = self.places.read_record(name)?;
+        let dir = self.worktree_dir(&record);
+        if self.head_trouble(&record, &dir).is_none() {
+            return Ok("it is whole".to_owned());
+        }
+        let repository = &self.repository;
+        let newest = self.newest_there(&record, &dir);
+        if let Some(newest) = newest {
+            // It may keep the commit that is lost.
+            repository.keep(name.as_str(), "head", newest)?;
+        }
+        let reflog = "tine: back to the newest commit that is there";
+        match repository.head_of(&dir) {
+            Ok(head) => match (head.short_branch(), head.commit_id(), newest) {
+                (Some(branch), Some(lost), Some(newest)) => {
+                    repository.move_branch(branch, lost, newest, reflog)?;
+                    Ok(format!(
+                        "the branch {branch} went from {lost}, which is lost, to {newest}"
+                    ))
+                }
+                (Some(branch), None, Some(newest)) => {
+                    repository.create_branch(branch, newest, reflog)?;
+                    Ok(format!("the branch {branch} was made again at {newest}"))
+                }
+                (None, Some(lost), Some(newest)) => {
+                    self.write_head(&dir, &Head::Detached { commit_id: newest })?;
+                    Ok(format!("it went from {lost}, which is lost, to {newest}"))
+                }
+                _ => Err(StoreError::Damaged {
+                    path: dir.join("HEAD"),
+                    reason: "no commit that it was on is there".to_owned(),
+                }),
+            },
+            Err(_) => {
+                let branch = record.head_branch.as_ref().unwrap_or(&record.branch);
+                let full_name = format!("refs/heads/{branch}");
+                let tip = match repository.checked_out_at(branch)? {
+                    Some(_) => None,
+                    None => repository.branch(branch)?,
+                };
+                let head = match (tip, newest) {
+                    (Some(commit_id), _) => Head::Branch {
+                        name: full_name,
+                        commit_id,
+                    },
+                    (None, Some(commit_id)) => Head::Detached { commit_id },
+                    (None, None) => Head::Unborn { name: full_name },
+                };
+                let aside = self.worktree_file_aside(&dir, "HEAD")?;
+                self.write_head(&dir, &head)?;
+                let at = head.short_branch().map_or_else(
+                    || newest.map_or_else(String::new, |id| id.to_string()),
+                    |branch| format!("the branch {branch}"),
+                );
+                Ok(format!(
+                    "it is on {at} again; what it held is in {}",
+                    aside.display()
+                ))
+            }
+        }
+    }
+
+    /// As [`Store::mend_head`], where HEAD is damaged; `None` where it is whole.
+    ///
+    /// # Errors
+    /// As [`Store::mend_head`].
+    pub fn mend_lost_head(&self, name: &ForkName) -> Result<Option<String>, StoreError> {
+        let record = self.places.read_record(name)?;
+        match self.head_trouble(&record, &self.worktree_dir(&record)) {
+            Some(_) => self.mend_head(name).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn write_head(&self, dir: &Path, head: &Head) -> Result<(), StoreError> {
+        Ok(LinkedWorktree::replace_head(dir, head)?)
+    }
+
+    /// Makes the index of a fork again, of HEAD, or of the base where there is no HEAD.
+    pub(super) fn mend_index(&self, name: &ForkName) -> Result<String, StoreError> {
+        let record = self.places.read_record(name)?;
+        let dir = self.worktree_dir(&record);
+        let head = self
+            .repository
+            .head_of(&dir)
+            .ok()
+            .and_then(|head| head.commit_id());
+        let head = head.filter(|id| self.repository.has_object(*id));
+        let commit_id = head.or_else(|| self.newest_there(&record, &dir));
+        let BaseAttrs { uid, gid, umask, .. } = record.base_attrs;
+        let prepared = self.prepare_base(commit_id, uid, gid, umask, record.conversions.as_ref(), None)?;
+        let worktree = LinkedWorktree::open(&self.repository, &record.worktree_id)?;
+        let aside = self.worktree_file_aside(&dir, "index")?;
+        Beginning::at(prepared, commit_id, None).fill_worktree(&worktree)?;
+        Ok(format!("made again; what it was is in {}", aside.display()))
+    }
+
+    /// Moves a file of a worktree aside.
+    fn worktree_file_aside(&self, dir: &Path, file: &str) -> Result<PathBuf, StoreError> {
+        let aside = next_aside(&self.places)?;
+        let id = dir.file_name().unwrap_or_default();
+        let to = aside.join("worktrees").join(id).join(file);
+        move_to(&dir.join(file), &to)?;
+        Ok(to)
+    }
+}
+
+/// The commits that HEAD of a worktree was on, by its log, newest first.
+fn logged_commits(dir: &Path) -> impl Iterator<Item = ObjectId> {
+    let log = fs::read(dir.join("logs/HEAD")).unwrap_or_default();
+    let ids: Vec<ObjectId> = log
+        .split(|&byte| byte == b'\n')
+        .rev()
+        .filter_map(|line| {
+            let mut fields = line.split(|&byte| byte == b' ');
+            let (old, new) = (fields.next()?, fields.next()?);
+            Some([new, old])
+        })
+        .flatten()
+        .filter_map(|hex| ObjectId::from_hex(hex).ok())
+        .filter(|id| !id.is_null())
+        .collect();
+    ids.into_iter()
+}

@@ -1,0 +1,133 @@
+//! The repository that a store belongs to: it notices that the repository was copied or moved with its store in it.
+//!
+//! `<store>/home` names the common directory. A store that finds itself in another one was moved, or it is a copy: then the
+//! original is still there, and has the same key.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Format, Places, Store, default_mount_root, files};
+use crate::git::Repository;
+use crate::path::text::host_path;
+use crate::workspace::StoreError;
+
+/// How a store came to another place than it knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Displaced {
+    /// The common directory that it was in.
+    pub from: PathBuf,
+    /// Whether the original is still there: the mount places are its.
+    pub is_copy: bool,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Home {
+    #[serde(with = "host_path")]
+    common_dir: PathBuf,
+    /// Where forks were mounted by default.
+    #[serde(with = "host_path")]
+    mount_root: PathBuf,
+}
+
+impl Home {
+    fn of(repository: &Repository) -> Home {
+        Home {
+            common_dir: repository.common_dir().to_owned(),
+            mount_root: default_mount_root(repository.checkout_dir()),
+        }
+    }
+}
+
+/// Looks whether the store is where it was when it was opened last.
+pub(super) fn displaced(repository: &Repository, places: &Places) -> Result<Option<Displaced>, StoreError> {
+    let now = repository.common_dir();
+    let Some(home) = read(places)?.filter(|home| home.common_dir != now) else {
+        return Ok(None);
+    };
+    if is_same_file(&home.common_dir, now) {
+        // Seen by another path, as through a bind mount.
+        return Ok(None);
+    }
+    let original = Places {
+        root: home.common_dir.join("tine"),
+    };
+    Ok(Some(Displaced {
+        is_copy: key(&original).is_some_and(|original| Some(original) == key(places)),
+        from: home.common_dir,
+    }))
+}
+
+/// A home that cannot be read says nothing: the store is at home here.
+fn read(places: &Places) -> Result<Option<Home>, StoreError> {
+    match files::read_json::<Home>(&places.home()) {
+        Err(StoreError::Damaged { path, reason }) => {
+            log::warn!("{} is damaged: {reason}", path.display());
+            Ok(None)
+        }
+        read => read,
+    }
+}
+
+fn key(places: &Places) -> Option<String> {
+    let format = files::read_json::<Format>(&places.format()).ok()??;
+    Some(format.ino_key)
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+    identity(one).is_some_and(|id| Some(id) == identity(other))
+}
+
+impl Store {
+    /// How the repository came to another place since the store was last [settled](Store::settle_home), if it did. The mount
+    /// places in the records are those of the old one.
+    ///
+    /// # Errors
+    /// Where the note of the old place cannot be read.
+    pub fn displaced(&self) -> Result<Option<Displaced>, StoreError> {
+        displaced(&self.repository, &self.places)
+    }
+
+    /// The place of a fork of a repository that was moved from `displaced.from`, where that has moved along: below the
+    /// default root, or below a directory that was moved with the repository in it.
+    ///
+    /// # Errors
+    /// Where the note of the old place cannot be read.
+    pub fn followed(&self, displaced: &Displaced, mount_dir: &Path) -> Result<PathBuf, StoreError> {
+        let Some(home) = read(&self.places)? else {
+            return Ok(mount_dir.to_owned());
+        };
+        let now = Home::of(&self.repository);
+        if let Ok(rest) = mount_dir.strip_prefix(&home.mount_root) {
+            return Ok(now.mount_root.join(rest));
+        }
+        let (mut old, mut new) = (displaced.from.as_path(), now.common_dir.as_path());
+        while let (Some(one), Some(other)) = (old.file_name(), new.file_name())
+            && one == other
+            && let (Some(one), Some(other)) = (old.parent(), new.parent())
+        {
+            (old, new) = (one, other);
+        }
+        let is_gone = mount_dir.parent().is_none_or(|parent| !parent.exists());
+        let along = mount_dir.strip_prefix(old).map(|rest| new.join(rest));
+        match along {
+            Ok(along) if is_gone && along.parent().is_some_and(Path::exists) => Ok(along),
+            _ => Ok(mount_dir.to_owned()),
+        }
+    }
+
+    /// Notes that the store belongs to the repository that it is in, and that the mount places are this one's.
+    ///
+    /// # Errors
+    /// Where that cannot be written.
+    pub fn settle_home(&self) -> Result<(), StoreError> {
+        let home = Home::of(&self.repository);
+        match read(&self.places)? == Some(Home::of(&self.repository)) {
+            true => Ok(()),
+            false => files::write_json(&self.places.home(), &home),
+        }
+    }
+}

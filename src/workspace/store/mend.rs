@@ -1,0 +1,93 @@
+//! Puts right what leads from a fork's files to its worktree.
+//!
+//! What the `.git` file at the root of a fork must hold is known from the record, so nothing that a program wrote to it in
+//! its place is worth keeping.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use super::Fork;
+use crate::attr::FileKind;
+use crate::git::LinkedWorktree;
+use crate::path::{EntryName, RepoPath};
+use crate::workspace::StoreError;
+use crate::workspace::error::FsError;
+use crate::workspace::fs::Workspace;
+use crate::workspace::ops::Caller;
+
+/// The state of a fork's `.git` file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DotGit {
+    /// It leads to the fork's worktree, or to where its user wants it to lead.
+    Right,
+    /// It leads nowhere, for this reason, and can be written anew.
+    Broken(String),
+    /// It is not a regular file, and may hold work.
+    Other,
+}
+
+impl Fork {
+    /// The state of the `.git` file.
+    pub fn dot_git(&self) -> DotGit {
+        look(&self.workspace, &self.worktree)
+    }
+
+    /// Writes the `.git` file anew where a program removed or damaged it; whether it did. A directory in its place stays.
+    ///
+    /// # Errors
+    /// Where the file cannot be written.
+    pub fn mend_dot_git(&self) -> Result<bool, StoreError> {
+        mend_dot_git(&self.workspace, &self.worktree)
+    }
+}
+
+/// As [`Fork::mend_dot_git`].
+pub(super) fn mend_dot_git(workspace: &Workspace, worktree: &LinkedWorktree) -> Result<bool, StoreError> {
+    let DotGit::Broken(reason) = look(workspace, worktree) else {
+        return Ok(false);
+    };
+    log::info!(
+        "leading `.git` to {} again: {reason}",
+        worktree.git_dir().display()
+    );
+    let attrs = workspace.base_attrs();
+    let caller = Caller::new(attrs.uid, attrs.gid);
+    workspace.repair_path(caller, &dot_git_path(), &worktree.dot_git())?;
+    Ok(true)
+}
+
+pub(super) fn dot_git_path() -> RepoPath {
+    RepoPath::root().join(&EntryName::dot_git())
+}
+
+/// A path to elsewhere, or a relative one, is its user's own choice: it may be valid where tine cannot look.
+fn look(workspace: &Workspace, worktree: &LinkedWorktree) -> DotGit {
+    let path = dot_git_path();
+    match workspace.resolve(&path).map(|attr| attr.kind) {
+        Ok(FileKind::Regular) => {}
+        Ok(_) => return DotGit::Other,
+        Err(FsError::NotFound) => return DotGit::Broken("it is gone".to_owned()),
+        Err(_) => return DotGit::Right,
+    }
+    // Where they cannot be read now, they may be again.
+    let Ok(content) = workspace.read_path(&path) else {
+        return DotGit::Right;
+    };
+    let broken = || DotGit::Broken(format!("it holds {:?}", String::from_utf8_lossy(&content)));
+    let Some(rest) = content.strip_prefix(b"gitdir: ") else {
+        return broken();
+    };
+    let named = Path::new(OsStr::from_bytes(rest.trim_ascii_end()));
+    if named.as_os_str().is_empty() || rest.contains(&0) {
+        return broken();
+    }
+    // The place that it had before the repository was moved or copied.
+    let is_former = named.is_absolute()
+        && named.ends_with(Path::new("worktrees").join(worktree.id()))
+        && named.canonicalize().ok().as_deref() != Some(worktree.git_dir());
+    match is_former {
+        true => broken(),
+        false => DotGit::Right,
+    }
+}
