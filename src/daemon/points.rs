@@ -31,7 +31,7 @@ pub fn resolve(
     complete(daemon, repository, name, Point::find(&daemon.store, name, word)?)
 }
 
-/// The base of the fork `name`, whatever else may be called so.
+/// The fork point of the fork `name`, whatever else may be called so.
 pub fn pristine(
     daemon: &Arc<Daemon>,
     repository: &Repository,
@@ -45,8 +45,8 @@ pub fn pristine(
     )
 }
 
-/// Writes the tree where it is none yet.
-fn complete(
+/// Writes the tree where it is none yet. The caller must have no fork's turn.
+pub fn complete(
     daemon: &Arc<Daemon>,
     repository: &Repository,
     name: &ForkName,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::protocol::{Answer, Collected, Response, Restored};
+use crate::daemon::protocol::{Answer, Collected, Response, Restored, RestoredHow};
 use crate::daemon::report;
 use crate::daemon::slots::{Daemon, Turn};
 use crate::workspace::{By, Fork, ForkName, OperationKind, SnapshotOptions, SnapshotReason, SnapshotRecord};
@@ -101,6 +101,8 @@ pub fn reset(daemon: &Arc<Daemon>, by: By<'_>, fork: &ForkName) -> Response {
         fork: fork.clone(),
         to: None,
         before,
+        how: RestoredHow::Exact,
+        left_out: Vec::new(),
     }))
 }
 
