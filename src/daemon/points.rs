@@ -28,6 +28,9 @@ pub fn resolve(
     name: &ForkName,
     word: &str,
 ) -> Result<ResolvedPoint, Failure> {
+    if word == "pristine" {
+        follow_head(daemon, repository, name)?;
+    }
     complete(daemon, repository, name, Point::find(&daemon.store, name, word)?)
 }
 
@@ -37,12 +40,21 @@ pub fn pristine(
     repository: &Repository,
     name: &ForkName,
 ) -> Result<ResolvedPoint, Failure> {
+    follow_head(daemon, repository, name)?;
     complete(
         daemon,
         repository,
         name,
         Point::Pristine.found(&daemon.store, name)?,
     )
+}
+
+/// Has the fork point follow HEAD, which git may have moved.
+fn follow_head(daemon: &Arc<Daemon>, repository: &Repository, name: &ForkName) -> Result<(), Failure> {
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    let fork = turn.open_existing()?;
+    turn.settle(repository, &fork)
 }
 
 /// Writes the tree where it is none yet. The caller must have no fork's turn.

@@ -6,7 +6,7 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-use crate::merging::{each, merge_refused, repo_with_list, told};
+use crate::merging::{each, merge_refused, repo_with_list, set_line, told};
 use crate::support::command::DEFAULT_LIMIT;
 use crate::support::{
     OutputExt, TestRepo, Tine, assert_agreement, path_text, require_fuse, run_with_timeout_of,
