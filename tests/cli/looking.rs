@@ -58,7 +58,7 @@ fn status_shows_a_line_a_change_and_leaves_out_what_is_ignored() {
     tine.ok(&["unmount", "demo"]);
     assert_eq!(
         tine.ok(&["status", "demo"]),
-        expected.replacen("its base)", "its base), not mounted", 1)
+        expected.replacen("its fork point)", "its fork point), not mounted", 1)
     );
     assert!(
         tine.ok(&["status", "demo", "--color", "always"])
