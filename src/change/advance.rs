@@ -27,7 +27,7 @@ use super::commit::{index_changes, joined, keep_head, refuse_work_of_git};
 use super::compare::compare_trees;
 use super::point::damaged;
 use super::revert::{hold_blobs, hold_trees, is_repository, replacements};
-use super::{Change, ChangeError};
+use super::{Change, ChangeError, fork_point};
 use crate::git::index::{IndexTarget, KnownState, prepare_index};
 use crate::git::{GitError, Head, ObjectId, Repository};
 use crate::merge::{Level, MergeInput, MergeOptions, merge};
@@ -69,7 +69,7 @@ impl Step {
     fn note_done(&self, record: &mut ForkRecord, is_done: bool) {
         record.advancing = None;
         if let Some(update) = self.update.filter(|_| is_done) {
-            record.fork_point = update.point_to.map(|id| id.to_string());
+            record.put_fork_point(update.point_to);
         }
     }
 
@@ -167,6 +167,7 @@ pub fn advance(
 ) -> Result<Vec<Change>, ChangeError> {
     refuse_work_of_git(repository, fork)?;
     let plan = Plan::make(repository, fork, step)?;
+    let last = repository.kept_as(name.as_str(), "head")?;
     // Before the layer names its blobs, and an operation its trees.
     keep_head(repository, name, step.to)?;
     if let Some(update) = step.update {
@@ -188,6 +189,11 @@ pub fn advance(
         log::warn!("{name}: {error}");
     }
     moved?;
+    if (step.update.is_none() || step.switch.is_some())
+        && let Err(error) = fork_point::follow(store, repository, name, last.or(step.from), step.to)
+    {
+        log::warn!("{name}: the fork point is not brought along: {error}");
+    }
     Ok(plan.changes)
 }
 

@@ -9,6 +9,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::changeset::{self, Blobs};
+use super::fork_point::fork_point;
 use super::recovery::{self, RecoverEntry, RecoverKind};
 use super::{ChangeError, FoundPoint, Point, PointTree, snapshots};
 use crate::git::{BranchTip, Checkout, Distance, Head, ObjectId, Repository};
@@ -300,9 +301,8 @@ impl<'r> Origins<'r> {
                 return Ok(Some((branch.clone(), tip)));
             }
         }
-        let hex = record.fork_point.as_ref().or(record.base_commit.as_ref());
-        let id = |hex: &String| Some((hex.clone(), ObjectId::from_hex(hex.as_bytes()).ok()?));
-        Ok(hex.and_then(id))
+        let point = fork_point(self.repository, record, None)?;
+        Ok(point.map(|id| (id.to_string(), id)))
     }
 }
 

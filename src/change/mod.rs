@@ -11,6 +11,8 @@ pub mod commit;
 pub mod compare;
 mod contents;
 pub mod error;
+pub mod fork_point;
+pub mod going_back;
 pub mod handoff;
 pub mod merge;
 mod nested;

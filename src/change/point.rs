@@ -1,7 +1,7 @@
 //! Points: what a fork is compared with, taken back to or begun at, named by a word.
 //!
 //! A word may mean several things. They are tried in this order, and the first that exists is meant: a snapshot of the
-//! fork, a fork (its view as it is now), `pristine` (the base of the fork), a revision as git understands it in the fork's
+//! fork, a fork (its view as it is now), `pristine` (the fork point), a revision as git understands it in the fork's
 //! worktree. What else exists by that name is told, and a prefix says which is meant:
 //!
 //! ```text
@@ -13,11 +13,12 @@
 use std::fmt;
 use std::path::Path;
 
+use super::fork_point::fork_point;
 use super::{ChangeError, snapshots};
 use crate::git::{GitError, ObjectId};
 use crate::workspace::{ForkName, ForkRecord, Store, StoreError};
 
-/// A fork's base, as a word.
+/// The fork point, as a word.
 const PRISTINE: &str = "pristine";
 
 /// What a word means. Shown with its prefix, so that it is understood the same again.
@@ -28,7 +29,7 @@ pub enum Point {
     /// A fork's view as it is now.
     Fork(ForkName),
     SnapshotOf(ForkName, ForkName),
-    /// The base of the fork that is spoken of.
+    /// The fork point of the fork that is spoken of.
     Pristine,
     /// A commit, by whatever leads to one, or a tree.
     Revision(String),
@@ -208,11 +209,15 @@ impl Point {
                 Ok(PointTree::Unwritten)
             }
             Point::Pristine => {
-                let id = |hex: &str| ObjectId::from_hex(hex.as_bytes()).map_err(damaged(&record.name));
-                Ok(PointTree::Known {
-                    tree_id: store.pristine_tree(record)?,
-                    commit_id: record.base_commit.as_deref().map(id).transpose()?,
-                })
+                let repository = store.repository();
+                let worktree = store.worktree_of(&record.name)?;
+                let head = repository.head_of(worktree.git_dir())?.commit_id();
+                let commit_id = fork_point(repository, record, head)?;
+                let tree_id = match commit_id {
+                    Some(commit_id) => repository.commit_info(commit_id)?.tree_id,
+                    None => repository.empty_tree_id(),
+                };
+                Ok(PointTree::Known { tree_id, commit_id })
             }
             Point::Revision(revision) => {
                 let worktree = store.worktree_of(&record.name)?;

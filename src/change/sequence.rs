@@ -17,6 +17,7 @@ use super::merge::Tip;
 use super::review::{ConflictRecord, ReviewRecord};
 use crate::git::{Identity, ObjectId};
 use crate::merge::MergeOptions;
+use crate::path::text::PathText;
 
 /// What somebody asks for. A sequence is made of it, of how things are then.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +39,16 @@ pub enum Wish {
         strip: u8,
         reverse: bool,
         three_way: bool,
+    },
+    /// What a state has of its own goes onto the target's HEAD. Trees in hex.
+    Restore {
+        /// The state, as it was named.
+        point: String,
+        /// What it has of its own it has against this tree.
+        base_tree: String,
+        view_tree: String,
+        /// None: everything.
+        paths: Vec<PathText>,
     },
     /// The commits of a handoff are made again.
     Mailbox { handoff: u64, three_way: bool },
@@ -103,6 +114,13 @@ pub enum Item {
         reverse: bool,
         three_way: bool,
     },
+    /// What a state has of its own, against `base_tree`, goes onto the commit, and takes the place of what is uncommitted.
+    Restored {
+        base_tree: String,
+        view_tree: String,
+        /// None: everything.
+        paths: Vec<PathText>,
+    },
     /// What is uncommitted comes along.
     Uncommitted {
         head_tree: String,
@@ -139,6 +157,11 @@ impl Sequence {
                 Item::Patch { patch, .. } => (Some((Need::Blob, patch)), None),
                 Item::Uncommitted {
                     head_tree, view_tree, ..
+                }
+                | Item::Restored {
+                    base_tree: head_tree,
+                    view_tree,
+                    ..
                 } => (Some((Need::Tree, head_tree)), Some((Need::Tree, view_tree))),
             };
             first.into_iter().chain(second)
@@ -165,7 +188,7 @@ impl Item {
     fn makes_commit(&self) -> bool {
         match self {
             Item::Merge { .. } | Item::Pick { .. } | Item::Mail { .. } => true,
-            Item::Patch { .. } | Item::Uncommitted { .. } => false,
+            Item::Patch { .. } | Item::Restored { .. } | Item::Uncommitted { .. } => false,
         }
     }
 
@@ -174,7 +197,7 @@ impl Item {
         match self {
             Item::Pick { commit, .. } | Item::Merge { commit, .. } => Some(commit.clone()),
             Item::Mail { commit, subject, .. } => Some(commit.as_ref().unwrap_or(subject).clone()),
-            Item::Patch { .. } | Item::Uncommitted { .. } => None,
+            Item::Patch { .. } | Item::Restored { .. } | Item::Uncommitted { .. } => None,
         }
     }
 }

@@ -196,13 +196,24 @@ pub fn base_here(
     Ok(Some(bases.first().copied().unwrap_or(head)))
 }
 
-/// Where the own commits of a fork made of `state` begin; `base` is the commit that it counts as made from.
-pub fn fork_point_here(repository: &Repository, state: &State, base: Option<ObjectId>) -> Option<ObjectId> {
-    match state.fork_point {
-        Some(point) if is_commit(repository, point) => Some(point),
-        Some(_) => base,
-        None => None,
-    }
+/// Where the own commits of a fork made of `state` begin; `base` is the commit that it counts as made from. A state that says that it
+/// has no commits of its own, while `trunk` lacks its HEAD, may be of a version that took a branch's tip for the fork point.
+pub fn fork_point_here(
+    repository: &Repository,
+    state: &State,
+    base: Option<ObjectId>,
+    trunk: Option<ObjectId>,
+) -> Result<Option<ObjectId>, ChangeError> {
+    Ok(match (state.fork_point, trunk) {
+        (Some(point), Some(trunk))
+            if state.head == Some(point) && !repository.is_ancestor(point, trunk)? =>
+        {
+            repository.merge_bases(point, trunk)?.first().copied()
+        }
+        (Some(point), _) if is_commit(repository, point) => Some(point),
+        (Some(_), _) => base,
+        (None, _) => None,
+    })
 }
 
 fn is_commit(repository: &Repository, id: ObjectId) -> bool {

@@ -2,7 +2,7 @@
 
 use super::advance::{Step, UpdateStep, preview, staged};
 use super::changeset::{self, Blobs};
-use super::point::damaged;
+use super::fork_point::fork_point;
 use super::{Change, ChangeError, branches};
 use crate::git::{Head, ObjectId, Repository};
 use crate::merge::{MergeInput, MergeOptions, merge};
@@ -91,10 +91,8 @@ fn merged_along(
         let paths = merged.conflicts.into_iter().map(|conflict| conflict.path);
         return Err(ChangeError::LocalChanges(paths.collect()));
     }
-    let hex = store.record(name)?.fork_point;
-    let id = |hex: &String| ObjectId::from_hex(hex.as_bytes()).map_err(damaged(name));
     // The fork's commits begin where they did.
-    let point = hex.as_ref().map(id).transpose()?;
+    let point = fork_point(repository, &store.record(name)?, step.from)?;
     Ok(UpdateStep {
         view_from,
         view_to: merged.tree_id,

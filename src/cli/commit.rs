@@ -38,6 +38,10 @@ pub struct Commit {
     /// Skip the hooks pre-commit and commit-msg
     #[arg(long)]
     pub no_verify: bool,
+
+    /// Commit also what takes commits of others back, after `tine restore --exact`
+    #[arg(long)]
+    pub allow_revert: bool,
 }
 
 pub fn run(verb: &Commit, context: &Context) -> Result<Exit, Failure> {
@@ -45,6 +49,7 @@ pub fn run(verb: &Commit, context: &Context) -> Result<Exit, Failure> {
         message: verb.message.join("\n\n"),
         author: verb.author.as_deref(),
         no_verify: verb.no_verify,
+        allow_revert: verb.allow_revert,
         hook_output: HookOutput::Shown,
     };
     wish.check()?;
@@ -66,6 +71,7 @@ pub struct CommitWish<'a> {
     /// As `--author` takes it.
     pub author: Option<&'a str>,
     pub no_verify: bool,
+    pub allow_revert: bool,
     pub hook_output: HookOutput,
 }
 
@@ -121,11 +127,13 @@ pub fn make(
         None => wish.message,
     };
     go_on()?;
+    let allow_revert = wish.allow_revert;
     let committed = connection.commit(&Request::Commit {
         fork: fork.name.clone(),
         message,
         author: Some(author),
         committer: Some(committer),
+        allow_revert,
     })?;
     if let Some(hooks) = hooks {
         hooks.post_commit();

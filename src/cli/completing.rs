@@ -369,10 +369,7 @@ fn snapshots(names: &Names, fork: &ForkName, before: &str) -> Vec<CompletionCand
 }
 
 fn pristine() -> Vec<CompletionCandidate> {
-    vec![candidate(
-        "pristine".to_owned(),
-        "what the fork was made from".to_owned(),
-    )]
+    vec![candidate("pristine".to_owned(), "the fork point".to_owned())]
 }
 
 fn branches(names: &Names) -> Vec<CompletionCandidate> {

@@ -354,7 +354,7 @@ impl Connection {
         self.ask(request, only!(Answer::Merge(merge) => *merge))
     }
 
-    /// The commits since the base, newest first.
+    /// The commits since the fork point, newest first.
     pub fn log(&mut self, fork: &ForkName, limit: usize) -> Result<Vec<CommitLine>, Failure> {
         let request = Request::Log {
             fork: fork.clone(),

@@ -27,8 +27,8 @@ use crate::workspace::ForkName;
 /// git shows them, with your pager, colours and diff settings: new files, too, as `git add -A` would take them. Paths
 /// after -- narrow it; they are relative to the fork's root, or to where you are inside the mount.
 ///
-/// --against names what else to compare with: a snapshot of the fork, another fork (as it is now), `pristine` (what the fork
-/// was made from), or a revision as git understands it in the fork. Where a word means several of these the first is taken,
+/// --against names what else to compare with: a snapshot of the fork, another fork (as it is now), `pristine` (the fork
+/// point), or a revision as git understands it in the fork. Where a word means several of these the first is taken,
 /// and a note says so; `snapshot:NAME`, `fork:NAME`, `fork:NAME@SNAPSHOT` and `rev:REVISION` mean one thing only.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
@@ -37,7 +37,7 @@ Examples:
   tine diff fix-parser --stat -- src
   tine diff fix-parser --content > fix.patch     complete, binary files too: `git apply` takes it
   tine diff fix-parser --content --json          both sides' bytes
-  tine diff fix-parser --against pristine        all since the fork was made, commits included
+  tine diff fix-parser --against pristine        all since the fork point, commits included
   tine diff fix-parser --against other-fork      what this fork has and that one has not
   tine diff fix-parser --against rev:main --reverse")]
 pub struct Diff {

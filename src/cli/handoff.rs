@@ -47,6 +47,7 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
         fork,
         to: verb.to.clone(),
         include_uncommitted: verb.include_uncommitted,
+        base: verb.base.clone(),
         message: (!verb.message.is_empty()).then(|| verb.message.join("\n\n")),
         // Where something is committed and there is no identity, the daemon says so.
         author: identity::author(dir, config.as_ref(), None).ok(),

@@ -1,4 +1,4 @@
-//! `tine log`: the commits of a fork since its base.
+//! `tine log`: the commits of a fork since its fork point.
 
 use std::os::unix::process::CommandExt;
 
@@ -12,7 +12,7 @@ use crate::git::{GitError, program};
 /// More commits than any fork has.
 const NO_LIMIT: usize = i32::MAX as usize;
 
-/// Show the commits of a fork since its base
+/// Show the commits of a fork since its fork point
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -47,7 +47,7 @@ pub fn run(verb: &Log, context: &Context) -> Result<Exit, Failure> {
     };
     if fork.fork_point.as_ref() == Some(&head) {
         context.output.note(&format!(
-            "there are no commits since the base {}",
+            "there are no commits since the fork point {}",
             short_id(&head)
         ));
         return Ok(SUCCESS);

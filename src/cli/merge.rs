@@ -90,6 +90,10 @@ pub struct Merge {
     #[arg(long)]
     pub delete: bool,
 
+    /// Merge also what takes commits of the target's back, after `tine restore --exact` in a source
+    #[arg(long)]
+    pub allow_revert: bool,
+
     /// Merge nothing at all where one of several sources has conflicts
     #[arg(long)]
     pub all_or_nothing: bool,
@@ -205,6 +209,7 @@ pub fn ask(verb: &Merge, context: &Context, connection: &mut Connection) -> Resu
         allow_unrelated: verb.allow_unrelated,
         all_or_nothing: verb.all_or_nothing,
         delete: verb.delete,
+        allow_revert: verb.allow_revert,
         dry_run: verb.dry_run,
         review: verb.resolving.review_wish(verb.review),
         markers: verb.markers.is_some(),

@@ -4,20 +4,26 @@ use std::ffi::OsString;
 
 use super::context::Context;
 use super::inside::{Inside, command_line};
+use super::output::short_id;
+use super::sequencing::{ConflictArgs, go_on};
 use super::{Exit, SUCCESS};
-use crate::daemon::Failure;
-use crate::daemon::protocol::{Request, RestoreRequest, Restored};
+use crate::daemon::protocol::{Answer, Request, RestoreRequest, Restored, RestoredHow};
+use crate::daemon::{ErrorCode, Failure};
 
 /// Let a fork, or paths of it, be as they were at a point
 ///
-/// Of a snapshot, and of its base, a fork gets everything back as it was, ignored files and times included. Of another fork or
+/// Of a snapshot, and of its fork point, a fork gets everything back as it was, ignored files and times included. Of another fork or
 /// a revision it gets what git takes; ignored files stay. Programs in the mount see it at once, and what they have open stays
 /// as they opened it. HEAD and the index are left alone. What the fork was becomes a snapshot first, which is named.
+///
+/// Where HEAD has commits of others by now that the point lacks (an update, a merge), what the point had of its own is merged onto
+/// HEAD, so that nobody's work is taken back. Conflicts change nothing. --exact takes the files as they were, and says which commits'
+/// work they lack.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
   tine restore fix-parser tried-regex
-  tine restore fix-parser pristine                what it was made from
+  tine restore fix-parser pristine                to its fork point
   tine restore fix-parser HEAD~2 --path src       one directory, as a commit has it
   tine restore fix-parser before-restore-1        take that back again")]
 pub struct Restore {
@@ -25,7 +31,7 @@ pub struct Restore {
     #[arg(value_name = "FORK")]
     pub fork: String,
 
-    /// Where to: a snapshot or its tree id, `pristine` (its base), another fork, or any revision of the repository
+    /// Where to: a snapshot or its tree id, `pristine` (its fork point), another fork, or any revision of the repository
     #[arg(value_name = "POINT")]
     pub to: String,
 
@@ -36,6 +42,13 @@ pub struct Restore {
     /// Let go what is in the way and git ignores, where not all is restored from a snapshot
     #[arg(short, long)]
     pub force: bool,
+
+    /// Take the files exactly as they are there, also where HEAD has commits of others by now that they lack
+    #[arg(long)]
+    pub exact: bool,
+
+    #[command(flatten)]
+    pub conflicts: ConflictArgs,
 }
 
 pub fn run(verb: &Restore, context: &Context) -> Result<Exit, Failure> {
@@ -46,11 +59,35 @@ pub fn run(verb: &Restore, context: &Context) -> Result<Exit, Failure> {
         to: verb.to.clone(),
         paths,
         force: verb.force,
+        exact: verb.exact,
+        level: verb.conflicts.level.into(),
+        strategy: verb.conflicts.strategy.into(),
+        review: verb.conflicts.resolving.review_wish(verb.conflicts.review),
         command: command_line(),
     });
-    let restored = inside.connection.restored(&request)?;
+    let restored = match inside.connection.ask(&request, Some)? {
+        Answer::Restored(restored) => restored,
+        Answer::Sequenced(done) => {
+            let way = format!(
+                "HEAD has commits of others by now that {} lacks; `--exact` takes the files as they were there",
+                verb.to
+            );
+            context.output.note(&way);
+            let resolving = &verb.conflicts.resolving;
+            return go_on(context, &mut inside.connection, &done, resolving);
+        }
+        _ => {
+            return Err(Failure::new(
+                ErrorCode::ProtocolMismatch,
+                "the daemon answered something else",
+            ));
+        }
+    };
     let to = restored.to.as_deref().unwrap_or(&verb.to);
     let what = match verb.paths.len() {
+        _ if restored.how == RestoredHow::OntoHead => {
+            format!("has what {to} had of its own, on HEAD, which has commits of others by now")
+        }
         0 => format!("is as at {to}"),
         1 => format!("has 1 path as at {to}"),
         count => format!("has {count} paths as at {to}"),
@@ -65,8 +102,15 @@ pub fn run(verb: &Restore, context: &Context) -> Result<Exit, Failure> {
 /// What happened, and the way back.
 pub fn told(restored: &Restored, what: &str) -> String {
     let fork = &restored.fork;
-    match &restored.before {
+    let mut text = match &restored.before {
         Some(before) => format!("{fork} {what}; `tine restore {fork} {before}` takes that back\n"),
         None => format!("{fork} {what}\n"),
+    };
+    if !restored.left_out.is_empty() {
+        text.push_str("its files lack what these commits of HEAD brought; a commit would take them back:\n");
     }
+    for commit in &restored.left_out {
+        text.push_str(&format!("  {}  {}\n", short_id(&commit.commit), commit.summary));
+    }
+    text
 }

@@ -12,7 +12,7 @@ use crate::daemon::protocol::{Answer, Request, RevertRequest, Reverted};
 
 /// Take paths of a fork back to what they were, mounted or not
 ///
-/// Each path, with all beneath it, becomes what the fork was made from: what changed is put back, what was removed comes
+/// Each path, with all beneath it, becomes what it is at the fork point: what changed is put back, what was removed comes
 /// again, what was added goes. --to names another point: a snapshot, another fork, or a revision. All in one step, or nothing.
 /// Ignored files are no part of it; where one is in the way of something, that is told and nothing changes without --force.
 #[derive(Debug, clap::Args)]
@@ -42,6 +42,10 @@ pub struct Revert {
     /// Show what would be done, and change nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
+
+    /// Take them exactly as they are there, also where HEAD has commits of others by now that they lack
+    #[arg(long)]
+    pub exact: bool,
 }
 
 pub fn run(verb: &Revert, context: &Context) -> Result<Exit, Failure> {
@@ -51,6 +55,7 @@ pub fn run(verb: &Revert, context: &Context) -> Result<Exit, Failure> {
         to: verb.to.as_deref(),
         force: verb.force,
         dry_run: verb.dry_run,
+        exact: verb.exact,
     };
     wish.carry_out(context)
 }
@@ -62,6 +67,7 @@ pub struct Wish<'a> {
     pub to: Option<&'a str>,
     pub force: bool,
     pub dry_run: bool,
+    pub exact: bool,
 }
 
 impl Wish<'_> {
@@ -74,6 +80,7 @@ impl Wish<'_> {
             to: self.to.map(str::to_owned),
             force: self.force,
             dry_run: self.dry_run,
+            exact: self.exact,
             command: command_line(),
         });
         let reverted = inside

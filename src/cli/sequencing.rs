@@ -80,8 +80,18 @@ pub fn carry_out(
 ) -> Result<Exit, Failure> {
     let request = Request::Sequence(Box::new(request));
     let done = connection.ask(&request, only!(Answer::Sequenced(done) => *done))?;
+    go_on(context, connection, &done, resolving)
+}
+
+/// Lets a resolver look at conflicts, and tells what came of it.
+pub fn go_on(
+    context: &Context,
+    connection: &mut Connection,
+    done: &Sequenced,
+    resolving: &ResolverArgs,
+) -> Result<Exit, Failure> {
     let Some(review) = done.review.filter(|_| resolving.resolver.is_some()) else {
-        return tell(context, &done);
+        return tell(context, done);
     };
     let left = resolving::resolve(resolving, context, connection, review)?;
     if left == Left::Resolved && resolving.auto_commit {

@@ -45,8 +45,8 @@ fn told(fork: &ForkInfo, changes: &Changes, output: &Output) -> String {
     };
     let stand = match (&changes.head_commit, &fork.fork_point) {
         (None, _) => "no commits yet".to_owned(),
-        (Some(head), Some(base)) if head == base => format!("HEAD {}, its base", short_id(head)),
-        (Some(head), Some(base)) => format!("HEAD {}, base {}", short_id(head), short_id(base)),
+        (Some(head), Some(base)) if head == base => format!("HEAD {}, its fork point", short_id(head)),
+        (Some(head), Some(base)) => format!("HEAD {}, fork point {}", short_id(head), short_id(base)),
         (Some(head), None) => format!("HEAD {}", short_id(head)),
     };
     let mount = if fork.mounted { "" } else { ", not mounted" };

@@ -380,7 +380,7 @@ impl From<ChangeError> for Failure {
                 .hint("without `--ff-only` a merge commit is made"),
             ChangeError::NoSuchPoint { fork, .. } => Failure::new(ErrorCode::NoSuchPoint, message).hint(format!(
                 "`tine list` shows the forks, `tine exec {fork} -- git log --all --oneline` the revisions; `pristine` is \
-                 what {fork} was made from"
+                 the fork point of {fork}"
             )),
             ChangeError::NoSuchReview(_) => {
                 Failure::new(ErrorCode::NoSuchReview, message).hint("`tine review list --all` shows the reviews")

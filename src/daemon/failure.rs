@@ -178,6 +178,8 @@ error_codes! {
     NoSuchReview = "no-such-review", NotFound;
     /// What a fork was to be merged into has other changes.
     MergeConflicts = "merge-conflicts", Refused;
+    /// A commit or merge would take back what others have committed.
+    TakesBack = "takes-back", Refused;
     /// The review is committed or aborted, or a conflict in it is open.
     ReviewState = "review-state", Refused;
     /// A side of the review has moved on.

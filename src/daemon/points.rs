@@ -28,15 +28,19 @@ pub fn resolve(
     name: &ForkName,
     word: &str,
 ) -> Result<ResolvedPoint, Failure> {
+    if word == "pristine" {
+        follow_head(daemon, repository, name)?;
+    }
     complete(daemon, repository, name, Point::find(&daemon.store, name, word)?)
 }
 
-/// The base of the fork `name`, whatever else may be called so.
+/// The fork point of the fork `name`, whatever else may be called so.
 pub fn pristine(
     daemon: &Arc<Daemon>,
     repository: &Repository,
     name: &ForkName,
 ) -> Result<ResolvedPoint, Failure> {
+    follow_head(daemon, repository, name)?;
     complete(
         daemon,
         repository,
@@ -45,8 +49,16 @@ pub fn pristine(
     )
 }
 
-/// Writes the tree where it is none yet.
-fn complete(
+/// Has the fork point follow HEAD, which git may have moved.
+fn follow_head(daemon: &Arc<Daemon>, repository: &Repository, name: &ForkName) -> Result<(), Failure> {
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    let fork = turn.open_existing()?;
+    turn.settle(repository, &fork)
+}
+
+/// Writes the tree where it is none yet. The caller must have no fork's turn.
+pub fn complete(
     daemon: &Arc<Daemon>,
     repository: &Repository,
     name: &ForkName,

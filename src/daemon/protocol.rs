@@ -36,7 +36,7 @@ pub use self::files::{
     WrittenLine,
 };
 pub use self::forks::{
-    CarryInfo, Collected, Deleted, ForkInfo, NewRequest, RestoreRequest, Restored, SnapshotInfo,
+    CarryInfo, Collected, Deleted, ForkInfo, NewRequest, RestoreRequest, Restored, RestoredHow, SnapshotInfo,
     SnapshotPolicy, Stray, UnmountAction, Unmounted,
 };
 pub use self::handoff::{
@@ -195,6 +195,9 @@ pub enum Request {
         message: String,
         author: Option<Identity>,
         committer: Option<Identity>,
+        /// Also where it takes commits of others back.
+        #[serde(default)]
+        allow_revert: bool,
     },
     /// Makes the fork's state, and keeps it. Answers [`Answer::State`].
     State(Box<StateRequest>),
@@ -256,7 +259,7 @@ pub enum Request {
         dir: PathBuf,
         token: String,
     },
-    /// The fork's commits since its base, newest first. Answers [`Answer::Log`].
+    /// The fork's commits since its fork point, newest first. Answers [`Answer::Log`].
     Log {
         fork: ForkName,
         limit: usize,

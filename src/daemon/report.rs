@@ -3,6 +3,7 @@
 use super::failure::Failure;
 use super::protocol::{CarryInfo, ChangeLine, CommitLine, ForkInfo, SnapshotInfo};
 use super::slots::{Daemon, Slot};
+use crate::change::fork_point::fork_point;
 use crate::change::{Change, Side};
 use crate::git::{CommitInfo, LinkedWorktree, ObjectId};
 use crate::workspace::store::disk_usage;
@@ -31,7 +32,7 @@ pub fn fork_info(daemon: &Daemon, slot: &Slot, record: &ForkRecord) -> Result<Fo
         branch: head.short_branch().map(str::to_owned),
         base_commit: record.base_commit.clone(),
         from_branch: record.from_branch.clone(),
-        fork_point: record.fork_point.clone().or_else(|| record.base_commit.clone()),
+        fork_point: fork_point(&daemon.repository, record, head.commit_id())?.map(|id| id.to_string()),
         head_commit: head.commit_id().map(|id| id.to_string()),
         parent: record.parent.clone(),
         mount_dir: record.mount_dir.clone(),

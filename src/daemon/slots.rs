@@ -25,7 +25,7 @@ use super::presence::Presence;
 use super::protocol::Stray;
 use super::{monitor, place, policy, room, strays};
 use crate::attr::Timestamp;
-use crate::change::branches;
+use crate::change::{branches, fork_point};
 use crate::fuse::{self, Mount, MountError, MountOptions, Traffic, Transport, UnmountMode};
 use crate::git::{Head, ObjectId, Repository};
 use crate::tools::Buffers;
@@ -417,6 +417,12 @@ impl Turn<'_> {
             Settled::Never => None,
             Settled::At(head) => head,
         };
+        if let Some(head) = head {
+            let last = repository.kept_as(self.name().as_str(), "head")?;
+            if let Err(error) = fork_point::follow(&self.daemon.store, repository, self.name(), last, head) {
+                log::warn!("{}: the fork point is not brought along: {error}", self.name());
+            }
+        }
         let outcome = crate::change::commit::settle(repository, self.name(), fork, last_head)?;
         log::debug!("{}: {} contents left the layer", self.name(), outcome.adopted);
         self.slot.state.lock().settled = Settled::At(head);

@@ -202,7 +202,7 @@ mod tests {
             let requests = [
                 Request::Stats { fork: Some(fork("demo")), watch: true },
                 Request::Mount { fork: fork("demo"), dir: Some(PathBuf::from("/tmp/x")), wishes: Default::default(), snapshot_every: Some(crate::daemon::protocol::SnapshotPolicy::Never) },
-                Request::Commit { fork: fork("demo"), message: "m".into(), author: None, committer: None },
+                Request::Commit { fork: fork("demo"), message: "m".into(), author: None, committer: None, allow_revert: false },
                 Request::Log { fork: fork("demo"), limit: usize::MAX },
             ];
             let mut line = encode_request(&requests[which]).unwrap();

@@ -1,5 +1,6 @@
 //! Commits to be made again: which they are, and what is in them.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use gix::objs::Kind;
@@ -93,6 +94,42 @@ impl Repository {
             }
         }
         Ok(commit_ids)
+    }
+
+    /// The commits that one of `tips` reaches and none of `hidden` does, the newest first.
+    pub fn commits_between(&self, tips: &[ObjectId], hidden: &[ObjectId]) -> Result<Vec<ObjectId>, GitError> {
+        let mut list = program::command(self.common_dir());
+        list.arg("--git-dir").arg(self.common_dir()).arg("rev-list");
+        list.args(tips.iter().map(ObjectId::to_string));
+        list.args(hidden.iter().map(|id| format!("^{id}")));
+        ids(&program::run(list.arg("--"), b"")?)
+    }
+
+    /// Those of [`Repository::commits_between`] that a branch other than `own` (short names) reaches, here or in a remote.
+    pub fn commits_of_others(
+        &self,
+        tip: ObjectId,
+        hidden: ObjectId,
+        own: &[String],
+    ) -> Result<Vec<ObjectId>, GitError> {
+        let all = self.commits_between(&[tip], &[hidden])?;
+        if all.is_empty() {
+            return Ok(all);
+        }
+        let mut list = program::command(self.common_dir());
+        list.arg("--git-dir").arg(self.common_dir());
+        list.args([
+            "rev-list".to_owned(),
+            tip.to_string(),
+            format!("^{hidden}"),
+            "--not".to_owned(),
+        ]);
+        list.args(own.iter().map(|branch| format!("--exclude={branch}")));
+        list.arg("--branches");
+        list.args(own.iter().map(|branch| format!("--exclude=*/{branch}")));
+        list.arg("--remotes");
+        let own: HashSet<ObjectId> = ids(&program::run(list.arg("--"), b"")?)?.into_iter().collect();
+        Ok(all.into_iter().filter(|id| !own.contains(id)).collect())
     }
 
     fn changes_nothing(&self, commit_id: ObjectId) -> Result<bool, GitError> {

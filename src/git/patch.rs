@@ -129,6 +129,10 @@ impl Repository {
         {
             return Ok(None);
         }
+        // git takes an id that is whole without looking for the blob.
+        if !self.has_all_of(scratch, &index)? {
+            return Ok(None);
+        }
         let old = self.write_index_as_tree(scratch, &index)?;
         let mut apply = self.on_index(scratch, &index);
         apply.args(["apply", "--cached"]);
@@ -139,6 +143,21 @@ impl Repository {
             return Ok(None);
         }
         Ok(Some((old, self.write_index_as_tree(scratch, &index)?)))
+    }
+
+    /// Whether the blobs that an index names are there.
+    fn has_all_of(&self, scratch: &Path, index: &Path) -> Result<bool, GitError> {
+        let mut list = self.on_index(scratch, index);
+        let listed = program::run(list.args(["ls-files", "--stage", "-z"]), b"")?;
+        for line in listed.split(|&byte| byte == 0).filter(|line| !line.is_empty()) {
+            let mut fields = line.split(|&byte| byte == b' ');
+            let (mode, id) = (fields.next(), fields.next().unwrap_or_default());
+            let id = ObjectId::from_hex(id).map_err(GitError::library("read an index"))?;
+            if mode != Some(b"160000") && !self.has_object(id) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// All paths that the patch may be about; possibly more.

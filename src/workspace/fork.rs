@@ -11,7 +11,7 @@ use super::carry::CarryRecord;
 use super::error::StoreError;
 use super::operations::HeadMove;
 use super::snapshot::SnapshotEvery;
-use crate::git::ConversionSettings;
+use crate::git::{ConversionSettings, ObjectId};
 use crate::path::text::{host_path, optional_host_path};
 
 /// A fork's name: 1 to 64 ASCII letters, digits, `.`, `_` and `-`, beginning with a letter or digit, without `..`, and
@@ -243,6 +243,33 @@ pub struct Advancing {
     pub command: String,
 }
 
+/// Where a fork's own commits begin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ForkPoint {
+    /// After this commit, in hex.
+    After(String),
+    /// With a root commit: all are its own.
+    Root,
+}
+
+impl From<Option<ObjectId>> for ForkPoint {
+    fn from(commit_id: Option<ObjectId>) -> ForkPoint {
+        match commit_id {
+            Some(commit_id) => ForkPoint::After(commit_id.to_string()),
+            None => ForkPoint::Root,
+        }
+    }
+}
+
+impl ForkRecord {
+    /// Records where the fork's own commits begin; `None`: all are its own.
+    pub fn put_fork_point(&mut self, commit_id: Option<ObjectId>) {
+        self.fork_point = Some(commit_id.into());
+        self.former_fork_point = None;
+    }
+}
+
 /// What the store remembers of a fork: one atomically replaced file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkRecord {
@@ -273,11 +300,16 @@ pub struct ForkRecord {
     /// commit that no branch was named for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_branch: Option<String>,
-    /// Where the fork's own commits begin, in hex: the commit that HEAD was at when it was made (of one that took up a state: what that
-    /// names), or that it was brought up to by
-    /// an update. Nothing else changes it. Forks of earlier versions have none.
+    /// Where the fork's own commits begin. Forks of earlier versions have none.
+    #[serde(rename = "own_commits", default, skip_serializing_if = "Option::is_none")]
+    pub fork_point: Option<ForkPoint>,
+    /// The same as earlier versions wrote it, in hex: of a fork on a branch that was there before it, that branch's tip.
+    #[serde(rename = "fork_point", default, skip_serializing_if = "Option::is_none")]
+    pub former_fork_point: Option<String>,
+    /// HEAD, in hex, of the state that the fork went back to although HEAD had commits of others by then: a commit and a merge look
+    /// whether they would take those back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fork_point: Option<String>,
+    pub went_back_to: Option<String>,
     /// A move of HEAD that was begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advancing: Option<Advancing>,

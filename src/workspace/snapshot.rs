@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::base_nodes::BaseAttrs;
 use super::error::StoreError;
-use super::fork::{ForkName, ForkRecord};
+use super::fork::{ForkName, ForkPoint, ForkRecord};
 use crate::git::ConversionSettings;
 
 /// Why a snapshot was taken.
@@ -147,6 +147,9 @@ pub struct SnapshotRecord {
     /// HEAD and the branch that it was on (short name).
     pub head_commit: Option<String>,
     pub branch: Option<String>,
+    /// Where the fork's own commits began. Snapshots of earlier versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fork_point: Option<ForkPoint>,
     /// Newest first.
     pub frozen_layers: Vec<u64>,
     /// The view as a git tree, in hex, once somebody asked for it; a ref keeps it.
@@ -226,6 +229,7 @@ mod tests {
             conversions: None,
             head_commit: None,
             branch: None,
+            fork_point: None,
             frozen_layers: Vec::new(),
             tree: None,
         }

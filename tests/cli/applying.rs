@@ -6,7 +6,7 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-use crate::merging::{each, merge_refused, repo_with_list, told};
+use crate::merging::{each, merge_refused, repo_with_list, set_line, told};
 use crate::support::command::DEFAULT_LIMIT;
 use crate::support::{
     OutputExt, TestRepo, Tine, assert_agreement, path_text, require_fuse, run_with_timeout_of,
@@ -378,4 +378,42 @@ fn directories_and_files_change_places() {
     );
     told(&tine, 0, &["apply", "work", &patch]);
     repo.assert_same_trees(&expected, &dir);
+}
+
+#[test]
+fn a_patch_whose_old_blobs_are_not_here_is_applied_as_it_stands_or_refused() {
+    require_fuse!();
+    let elsewhere = repo_with_list();
+    set_line(&elsewhere, elsewhere.dir(), 8, "elsewhere");
+    elsewhere.commit_all("what nobody else has");
+    set_line(&elsewhere, elsewhere.dir(), 2, "zwei");
+    elsewhere.commit_all("zwei");
+    let diff = elsewhere.git(&["diff", "--full-index", "HEAD~1"]);
+    let mails = elsewhere.git(&["format-patch", "--full-index", "--stdout", "HEAD~1"]);
+    for fits in [true, false] {
+        let repo = repo_with_list();
+        let tine = Tine::new(&repo);
+        if !fits {
+            set_line(&repo, repo.dir(), 2, "two");
+            repo.commit_all("two");
+        }
+        tine.ok(&["new", "work", "--no-mount"]);
+        let patch = patch_file(&repo, format!("{diff}\n"));
+        let mailbox = repo.root().join("mails");
+        std::fs::write(&mailbox, format!("{mails}\n")).unwrap();
+        tine.ok(&["handoff", "import", mailbox.to_str().unwrap(), "--to", "work"]);
+        for args in [
+            &["apply", "work", patch.as_str(), "--3way"][..],
+            &["handoff", "apply", "1"],
+        ] {
+            let done = told(&tine, if fits { 0 } else { 3 }, args);
+            match fits {
+                true => drop(tine.ok(&["undo", "work"])),
+                false => assert_eq!(each(&done["conflicts"], "kind"), ["rejected"], "{args:?}"),
+            }
+        }
+        if !fits {
+            told(&tine, 3, &["handoff", "apply", "1", "--review"]);
+        }
+    }
 }

@@ -410,7 +410,7 @@ fn a_commit_by_git_inside_and_one_by_tine_follow_each_other() {
     let head = repo.git_in(&dir, &["rev-parse", "--short=7", "HEAD"]);
     assert!(
         tine.ok(&["status", "demo"])
-            .contains(&format!("HEAD {head}, base "))
+            .contains(&format!("HEAD {head}, fork point "))
     );
 }
 

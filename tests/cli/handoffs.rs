@@ -280,7 +280,7 @@ fn the_range_begins_where_the_fork_began_whatever_it_stands_on_now() {
     // Merges are in no patch, and are counted.
     repo.sh_in(&dir, "git merge -q --no-edit main");
     let merged = tine.json(&["handoff", "create", "work"]);
-    assert_eq!((&merged["commits"], &merged["merges"]), (&json!(2), &json!(1)));
+    assert_eq!((&merged["commits"], &merged["merges"]), (&json!(1), &json!(1)));
     assert!(tine.ok(&["handoff", "show", "3"]).contains("1 merge left out"));
 }
 
@@ -598,4 +598,46 @@ fn a_fork_of_a_repository_without_commits_hands_over_all_it_has() {
     repo.git_in(repo.root(), &["init", "-q", path_text(&clone)]);
     repo.git_in(&clone, &["am", "-q", path_text(&mailbox(&tine, 2))]);
     repo.assert_same_trees(&dir, &clone);
+}
+
+#[test]
+fn what_git_merged_or_rebased_onto_is_no_part_of_a_handoff() {
+    require_fuse!();
+    for way in ["git rebase -q main", "git merge -q --no-edit main"] {
+        let repo = TestRepo::new().without_maintenance();
+        let tine = Tine::new(&repo);
+        let dir = fork_with_commit(&repo, &tine);
+        repo.write("README.md", "main goes on\n");
+        repo.commit_all("main goes on");
+        repo.sh_in(&dir, way);
+        let handoff = tine.json(&["handoff", "create", "work"]);
+        assert_eq!(
+            (&handoff["commits"], &handoff["base_commit"]),
+            (&json!(1), &json!(repo.head())),
+            "{way}"
+        );
+        tine.ok(&["handoff", "apply", "1"]);
+    }
+}
+
+#[test]
+fn a_fork_on_a_branch_that_was_there_hands_its_commits_over() {
+    require_fuse!();
+    let repo = TestRepo::new().without_maintenance();
+    let tine = Tine::new(&repo);
+    let base = repo.head();
+    fork_with_commit(&repo, &tine);
+    tine.ok(&["delete", "work"]);
+    tine.ok(&["new", "again", "--branch", "tine/work", "--no-mount"]);
+    let handoff = tine.json(&["handoff", "create", "again"]);
+    assert_eq!(
+        (&handoff["commits"], &handoff["base_commit"]),
+        (&json!(1), &json!(base))
+    );
+    // Any other beginning can be named.
+    let other = tine
+        .command(&["handoff", "create", "again", "--base", "HEAD", "--json"])
+        .output()
+        .unwrap();
+    assert!(other.text().contains("skipped"), "{}", other.text());
 }

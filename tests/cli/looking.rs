@@ -35,11 +35,11 @@ fn status_shows_a_line_a_change_and_leaves_out_what_is_ignored() {
     let head = &repo.head()[..7];
     assert_eq!(
         tine.ok(&["status", "demo"]),
-        format!("fork demo on branch tine/demo (HEAD {head}, its base)\nnothing to commit")
+        format!("fork demo on branch tine/demo (HEAD {head}, its fork point)\nnothing to commit")
     );
     change_a_bit_of_everything(&repo, &dir);
     let expected = format!(
-        "fork demo on branch tine/demo (HEAD {head}, its base)\n\
+        "fork demo on branch tine/demo (HEAD {head}, its fork point)\n\
          D README.md\n\
          M docs/guide.md\n\
          T link\n\
@@ -58,7 +58,7 @@ fn status_shows_a_line_a_change_and_leaves_out_what_is_ignored() {
     tine.ok(&["unmount", "demo"]);
     assert_eq!(
         tine.ok(&["status", "demo"]),
-        expected.replacen("its base)", "its base), not mounted", 1)
+        expected.replacen("its fork point)", "its fork point), not mounted", 1)
     );
     assert!(
         tine.ok(&["status", "demo", "--color", "always"])
@@ -256,7 +256,7 @@ fn log_shows_the_commits_since_the_base() {
     let empty = tine.run(&["log", "demo"]).expect_success("log");
     assert_eq!(empty.text(), "");
     assert!(
-        empty.error_text().contains("no commits since the base"),
+        empty.error_text().contains("no commits since the fork point"),
         "{}",
         empty.error_text()
     );

@@ -207,3 +207,211 @@ fn snapshots_are_taken_by_themselves() {
         run_with_timeout(&mut tine.command(&["new", "other", "--snapshot-every", "often", "--json"]));
     assert!(failed.text().contains("\"usage\""), "{}", failed.text());
 }
+
+/// A fork `a` with a file of its own and a snapshot `s1`; main has a commit more, which the fork was brought up to in that way.
+fn went_on_since(repo: &TestRepo, tine: &Tine, way: &str) -> PathBuf {
+    repo.write("both.txt", "1\n2\n3\n4\n5\n6\n7\n8\n");
+    repo.commit_all("both");
+    let dir = tine.new_fork("a");
+    repo.sh_in(&dir, "echo a > mine; sed -i 's/^8$/own/' both.txt");
+    tine.ok(&["snapshot", "a", "s1"]);
+    repo.write("important.txt", "important\n");
+    repo.sh_in(repo.dir(), "sed -i 's/^1$/main/' both.txt");
+    repo.commit_all("important");
+    match way {
+        "update" => tine.ok(&["update", "a"]),
+        _ => repo.sh_in(&dir, "git add -A; git commit -qm own; git rebase -q main"),
+    };
+    repo.sh_in(&dir, "echo later > mine; echo later > other");
+    dir
+}
+
+#[test]
+fn a_snapshot_from_before_an_update_brings_back_the_forks_own_work_only() {
+    require_fuse!();
+    for way in ["update", "rebase"] {
+        let repo = TestRepo::new();
+        let tine = Tine::new(&repo);
+        let dir = went_on_since(&repo, &tine, way);
+        let told = tine.ok(&["restore", "a", "s1"]);
+        assert!(told.contains("on HEAD"), "{told}");
+        assert_eq!(text(dir.join("mine")), "a\n");
+        assert!(!dir.join("other").exists());
+        assert_eq!(text(dir.join("important.txt")), "important\n");
+        assert_eq!(text(dir.join("both.txt")), "main\n2\n3\n4\n5\n6\n7\nown\n");
+        if way == "update" {
+            tine.ok(&["commit", "a", "-m", "a"]);
+        }
+        tine.ok(&["undo", "a"]);
+        assert_eq!(text(dir.join("mine")), "later\n");
+    }
+}
+
+#[test]
+fn the_very_tree_of_a_snapshot_is_taken_where_it_is_asked_for() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = went_on_since(&repo, &tine, "update");
+    let restored = tine.json(&["restore", "a", "s1", "--exact"]);
+    assert_eq!(restored["how"], "exact");
+    assert_eq!(restored["left_out"][0]["commit"], json!(repo.head()));
+    assert_eq!(restored["left_out"][0]["summary"], "important");
+    assert!(!dir.join("important.txt").exists());
+    assert_eq!(text(dir.join("both.txt")), "1\n2\n3\n4\n5\n6\n7\nown\n");
+    // Undoing that goes to a state at the present HEAD.
+    tine.ok(&["undo", "a"]);
+    assert_eq!(text(dir.join("important.txt")), "important\n");
+    let told = tine.ok(&["restore", "a", "s1", "--exact"]);
+    assert!(told.contains("important"), "{told}");
+}
+
+#[test]
+fn paths_of_an_old_snapshot_come_onto_head_too() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = went_on_since(&repo, &tine, "update");
+    let others = ["both.txt", "important.txt"];
+    let merged = "main\n2\n3\n4\n5\n6\n7\nown\n";
+    repo.sh_in(&dir, "echo junk > both.txt");
+    tine.ok(&["restore", "a", "s1", "--path", "both.txt"]);
+    assert_eq!(text(dir.join("both.txt")), merged);
+    assert_eq!(text(dir.join("mine")), "later\n", "no other path");
+    repo.sh_in(&dir, "echo junk > both.txt");
+    tine.ok(&["revert", "a", others[0], others[1], "--to", "s1"]);
+    assert_eq!(text(dir.join("both.txt")), merged);
+    assert_eq!(text(dir.join("important.txt")), "important\n");
+    tine.ok(&["revert", "a", others[0], others[1], "--to", "s1", "--exact"]);
+    assert_eq!(text(dir.join("both.txt")), "1\n2\n3\n4\n5\n6\n7\nown\n");
+    assert!(!dir.join("important.txt").exists());
+    // The state of another fork that is behind.
+    tine.ok(&["undo", "a"]);
+    tine.ok(&["new", "b", "--from", "main~1", "--no-mount"]);
+    run_with_timeout(
+        tine.command(&["write", "b", "of-b"])
+            .stdin(std::process::Stdio::null()),
+    );
+    tine.ok(&["restore", "a", "fork:b"]);
+    assert!(dir.join("of-b").exists() && dir.join("important.txt").exists());
+}
+
+#[test]
+fn conflicts_of_an_old_snapshot_change_nothing_and_are_resolved_in_a_review() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("a");
+    repo.sh_in(&dir, "echo a > README.md");
+    tine.ok(&["snapshot", "a", "s1"]);
+    tine.ok(&["reset", "a"]);
+    repo.write("README.md", "main\n");
+    repo.commit_all("main");
+    tine.ok(&["update", "a"]);
+    let before = tine.ok(&["snapshots", "a"]);
+    let refused = run_with_timeout(&mut tine.command(&["restore", "a", "s1", "--json"]));
+    assert_eq!(refused.status.code(), Some(3), "{}", refused.text());
+    assert!(refused.text().contains("README.md"));
+    assert_eq!(text(dir.join("README.md")), "main\n");
+    assert_eq!(tine.ok(&["snapshots", "a"]), before);
+    let refused = run_with_timeout(&mut tine.command(&["revert", "a", "README.md", "--to", "s1", "--json"]));
+    assert!(refused.text().contains("merge-conflicts"), "{}", refused.text());
+    run_with_timeout(&mut tine.command(&["restore", "a", "s1", "--review"]));
+    tine.ok(&["resolve", "1", "README.md", "--theirs"]);
+    tine.ok(&["review", "commit", "1"]);
+    assert_eq!(text(dir.join("README.md")), "a\n");
+    assert_eq!(repo.status(&dir), " M README.md");
+}
+
+#[test]
+fn undo_refuses_what_would_take_back_the_commits_of_others() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("a");
+    repo.sh_in(&dir, "echo a > mine");
+    tine.ok(&["snapshot", "a", "s1"]);
+    repo.sh_in(&dir, "echo b > mine");
+    tine.ok(&["restore", "a", "s1"]);
+    repo.write("important.txt", "important\n");
+    repo.commit_all("important");
+    repo.git_in(&dir, &["merge", "-q", "main"]);
+    let refused = run_with_timeout(&mut tine.command(&["undo", "a", "--json"]));
+    assert!(refused.text().contains("cannot-undo"), "{}", refused.text());
+    assert!(refused.text().contains("tine restore a before-restore-1"));
+    tine.ok(&["restore", "a", "before-restore-1"]);
+    assert_eq!(text(dir.join("mine")), "b\n");
+    assert_eq!(text(dir.join("important.txt")), "important\n");
+}
+
+#[test]
+fn a_fork_of_an_old_snapshot_begins_at_the_head_of_that_time() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let began = repo.head();
+    went_on_since(&repo, &tine, "update");
+    let base = repo.git(&["rev-parse", "main~1"]);
+    assert_ne!(base, began);
+    let dir = PathBuf::from(tine.ok(&["new", "b", "--from-fork", "a@s1"]));
+    assert_eq!(repo.git_in(&dir, &["rev-parse", "HEAD"]), base);
+    assert_eq!(tine.json(&["list"])["forks"][1]["fork_point"], json!(base));
+    assert_eq!(repo.status(&dir), " M both.txt\n?? mine");
+    tine.ok(&["update", "b", "--from", "main"]);
+    assert_eq!(text(dir.join("important.txt")), "important\n");
+    assert_eq!(text(dir.join("both.txt")), "main\n2\n3\n4\n5\n6\n7\nown\n");
+}
+
+#[test]
+fn a_snapshot_from_before_own_commits_is_taken_as_it_is() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("a");
+    repo.sh_in(&dir, "echo 1 > f");
+    tine.ok(&["snapshot", "a", "s1"]);
+    repo.sh_in(
+        &dir,
+        "echo 2 > f; git add -A; git commit -qm own; echo 3 > g; git add -A; git commit -qm own",
+    );
+    tine.ok(&["new", "child", "--from-fork", "a", "--no-mount"]);
+    let restored = tine.json(&["restore", "a", "s1"]);
+    assert_eq!(
+        (&restored["how"], &restored["left_out"]),
+        (&json!("exact"), &json!([]))
+    );
+    assert_eq!(text(dir.join("f")), "1\n");
+    assert!(!dir.join("g").exists());
+}
+
+#[test]
+fn what_takes_the_commits_of_others_back_wants_a_word() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = went_on_since(&repo, &tine, "update");
+    tine.ok(&["restore", "a", "s1", "--exact"]);
+    let refused = run_with_timeout(&mut tine.command(&["commit", "a", "-m", "a", "--json"]));
+    assert!(refused.text().contains("takes-back") && refused.text().contains("important.txt"));
+    assert_eq!(refused.status.code(), Some(3));
+    // Committed by git the merge names it.
+    repo.sh_in(&dir, "git add -A; git commit -qm a");
+    for extra in [&["--dry-run"][..], &[]] {
+        let merge = [&["merge", "a", "--json"], extra].concat();
+        let refused = run_with_timeout(&mut tine.command(&merge));
+        assert!(refused.text().contains("takes-back"), "{}", refused.text());
+    }
+    assert_eq!(text(repo.dir().join("important.txt")), "important\n");
+    repo.sh_in(&dir, "git reset -q --soft HEAD~1");
+    tine.ok(&["commit", "a", "-m", "a", "--allow-revert"]);
+    tine.ok(&["merge", "a", "--allow-revert"]);
+    assert!(!repo.dir().join("important.txt").exists());
+    // What a fork removes by itself is its own affair.
+    let other = tine.new_fork("b");
+    repo.write("new.txt", "new\n");
+    repo.commit_all("new");
+    tine.ok(&["update", "b"]);
+    repo.sh_in(&other, "rm new.txt");
+    tine.ok(&["commit", "b", "-m", "without it"]);
+    tine.ok(&["merge", "b"]);
+}

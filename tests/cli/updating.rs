@@ -571,3 +571,116 @@ fn where_own_commits_begin_is_known_after_git_has_merged() {
     repo.sh_in(&dir, "git bisect reset 2> /dev/null");
     told(&tine, 0, &["update", "work"]);
 }
+
+/// A branch `tine/w` of a fork that is gone, with a commit; main has gone on.
+fn branch_of_a_deleted_fork(repo: &TestRepo, tine: &Tine) -> String {
+    let dir = tine.new_fork("w");
+    let own = commit_in(repo, &dir, "echo own > own.txt", "own");
+    tine.ok(&["delete", "w"]);
+    main_goes_on(repo, "acht");
+    own
+}
+
+#[test]
+fn an_update_keeps_the_commits_of_a_branch_that_was_there_before() {
+    require_fuse!();
+    for rebase in [false, true] {
+        for from in [None, Some("tine/w")] {
+            let repo = repo_with_list();
+            let tine = Tine::new(&repo);
+            let began = repo.head();
+            let own = branch_of_a_deleted_fork(&repo, &tine);
+            let mut new = vec!["new", "w", "--branch", "tine/w", "--no-mount"];
+            new.extend(from.into_iter().flat_map(|from| ["--from", from]));
+            tine.ok(&new);
+            assert_eq!(tine.json(&["list"])["forks"][0]["fork_point"], json!(began));
+            assert_eq!(
+                each(&tine.json(&["log", "w"])["commits"], "commit"),
+                [own.as_str()]
+            );
+            let mut update = vec!["update", "w"];
+            update.extend(rebase.then_some("--rebase"));
+            told(&tine, 0, &update);
+            assert_eq!(tine.ok(&["cat", "w", "own.txt"]), "own");
+            assert!(log_of(&repo, "main..tine/w", "%s").contains("own"));
+            assert_eq!(repo.git(&["merge-base", "main", "tine/w"]), repo.head());
+            // What it was brought up to is no work of its own.
+            assert_eq!(tine.json(&["list"])["forks"][0]["fork_point"], json!(repo.head()));
+        }
+    }
+}
+
+#[test]
+fn records_of_earlier_versions_lose_no_commits_either() {
+    require_fuse!();
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    let began = repo.head();
+    let own = branch_of_a_deleted_fork(&repo, &tine);
+    tine.ok(&["new", "w", "--branch", "tine/w", "--no-mount"]);
+    tine.ok(&["daemon", "stop"]);
+    let path = repo.dir().join(".git/tine/forks/w/fork.json");
+    let mut record: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let fields = record.as_object_mut().unwrap();
+    assert!(fields.remove("own_commits").is_some());
+    fields.insert("fork_point".to_owned(), json!(own));
+    std::fs::write(&path, record.to_string()).unwrap();
+    assert_eq!(tine.json(&["list"])["forks"][0]["fork_point"], json!(began));
+    told(&tine, 0, &["update", "w"]);
+    assert_eq!(tine.ok(&["cat", "w", "own.txt"]), "own");
+}
+
+#[test]
+fn commits_that_main_took_over_and_lost_stay_in_the_fork() {
+    require_fuse!();
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("work");
+    commit_in(&repo, &dir, "echo own > own.txt", "own");
+    tine.ok(&["merge", "work"]);
+    told(&tine, 7, &["update", "work"]);
+    repo.git(&["reset", "-q", "--hard", "HEAD~1"]);
+    main_goes_on(&repo, "acht");
+    told(&tine, 0, &["update", "work"]);
+    assert_eq!(tine.ok(&["cat", "work", "own.txt"]), "own");
+}
+
+#[test]
+fn a_revert_goes_to_the_fork_point_as_an_update_moved_it() {
+    require_fuse!();
+    for way in ["update", "git merge", "git rebase", "tine merge"] {
+        let repo = repo_with_list();
+        let tine = Tine::new(&repo);
+        let dir = tine.new_fork("work");
+        commit_in(&repo, &dir, "echo own > own.txt", "own");
+        let main = main_goes_on(&repo, "acht");
+        match way {
+            "update" => drop(told(&tine, 0, &["update", "work"])),
+            "git merge" => drop(repo.git_in(&dir, &["merge", "-q", "--no-edit", "main"])),
+            "git rebase" => drop(repo.git_in(&dir, &["rebase", "-q", "main"])),
+            _ => drop(tine.ok(&["merge", "main", "--into", "work"])),
+        }
+        set_line(&repo, &dir, 2, "zwei");
+        repo.sh_in(&dir, "echo more > own.txt");
+        tine.ok(&["revert", "work", "list.txt", "own.txt"]);
+        assert_eq!(
+            repo.sh_in(&dir, "cat list.txt"),
+            repo.sh_in(repo.dir(), "cat list.txt"),
+            "{way}"
+        );
+        assert!(!dir.join("own.txt").exists(), "{way}");
+        let pristine = tine.json(&["diff", "work", "--against", "pristine"]);
+        assert_eq!(pristine["against"]["commit"], json!(main), "{way}");
+        tine.ok(&["restore", "work", "pristine"]);
+        assert_eq!(repo.git_in(&dir, &["diff", "main"]), "", "{way}");
+        assert_eq!(
+            tine.json(&["list"])["forks"][0]["fork_point"],
+            json!(main),
+            "{way}"
+        );
+        assert!(
+            !repo.git_in(&dir, &["status", "--short"]).contains("list.txt"),
+            "{way}"
+        );
+    }
+}

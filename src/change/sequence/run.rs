@@ -4,11 +4,13 @@ mod patches;
 
 use super::{Done, DoneHow, Emptied, Item, Ran, RunOptions, Sequence, Stopped, parse_id};
 use crate::change::ChangeError;
+use crate::change::going_back::at_paths;
 use crate::change::merge::{FastForward, MergeSpec, Planned, Tip, plan};
-use crate::change::review::{ConflictRecord, ReviewRecord};
+use crate::change::review::{ConflictRecord, ReviewRecord, damaged};
 use crate::git::commit::clean_message;
 use crate::git::{CommitContent, CommitSpec, Identity, Message, ObjectId, Repository, program};
 use crate::merge::{Conflict, MergeInput, MergeOptions, MergeOutcome, merge};
+use crate::path::RepoPath;
 use crate::workspace::Store;
 
 /// Runs `sequence` on `ours`; what is uncommitted there is `view`, if that is asked about.
@@ -123,6 +125,26 @@ impl Runner<'_> {
                     self.patched(item, view, parse_id(patch)?, (*strip, *reverse), *three_way, true)?;
                 if let Some(tree_id) = self.resolved(index, outcome)? {
                     self.ran.view = Some(tree_id);
+                    self.done(index, DoneHow::Applied, None);
+                }
+                Ok(())
+            }
+            Item::Restored {
+                base_tree,
+                view_tree,
+                paths,
+            } => {
+                let paths: Vec<RepoPath> = paths
+                    .iter()
+                    .map(|path| RepoPath::parse(path.to_bytes()))
+                    .collect::<Result<_, _>>()
+                    .map_err(|error| damaged(&error))?;
+                let base = parse_id(base_tree)?;
+                let theirs = at_paths(self.repository, base, parse_id(view_tree)?, &paths)?;
+                let outcome = Outcome::of(self.merged(base, self.ran.tip.tree_id, theirs)?, item);
+                if let Some(tree_id) = self.resolved(index, outcome)? {
+                    let view = self.ran.view.unwrap_or(self.ran.tip.tree_id);
+                    self.ran.view = Some(at_paths(self.repository, view, tree_id, &paths)?);
                     self.done(index, DoneHow::Applied, None);
                 }
                 Ok(())

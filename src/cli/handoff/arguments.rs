@@ -92,6 +92,10 @@ pub struct Create {
     #[arg(long, value_name = "PARENT")]
     pub to: Option<String>,
 
+    /// Hand over the commits after this revision [default: those after the fork point]
+    #[arg(long, value_name = "REV")]
+    pub base: Option<String>,
+
     /// Commit what is not committed first
     #[arg(long)]
     pub include_uncommitted: bool,

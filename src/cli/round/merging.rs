@@ -87,6 +87,7 @@ fn resolved(
 /// What `tine merge` is to do.
 fn asked(verb: &Merge, points: &[&str]) -> merging::Merge {
     merging::Merge {
+        allow_revert: false,
         sources: points.iter().map(ToString::to_string).collect(),
         into: Some(verb.into.clone()),
         base: None,

@@ -10,6 +10,7 @@ use super::work::base_commit;
 use super::{buffers, remotes};
 use crate::change::branches;
 use crate::change::changeset::{self, Blobs};
+use crate::change::fork_point::fork_point;
 use crate::change::recovery::{self, RecoverEntry, RecoverKind};
 use crate::daemon::failure::{self, ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, Deleted, ForkInfo, NewRequest, Response};
@@ -427,6 +428,10 @@ fn keep(
     if uncommitted.is_none() && !is_only_here && snapshots.is_empty() {
         return Ok(nothing_kept);
     }
+    let fork_point = fork_point(repository, record, commit_id).unwrap_or_else(|error| {
+        log::warn!("{name}: {error}");
+        None
+    });
     let command = match force {
         true => format!("tine delete {name} --force"),
         false => format!("tine delete {name}"),
@@ -436,7 +441,7 @@ fn keep(
         branch: branch.map(str::to_owned),
         head: commit_id.map(|id| id.to_string()),
         uncommitted: uncommitted.map(|id| id.to_string()),
-        fork_point: record.fork_point.clone(),
+        fork_point: fork_point.map(|id| id.to_string()),
         snapshots,
         ..RecoverEntry::new(RecoverKind::Fork, command)
     };

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{merging, work};
+use super::merging;
 use crate::change::changeset::{self, Blobs};
 use crate::change::compare::compare_trees;
+use crate::change::fork_point::fork_point;
 use crate::change::handoff::{HandoffRecord, HandoffSpec, HandoffState};
 use crate::change::recovery::{self, RecoverEntry, RecoverKind};
 use crate::change::{ChangeError, CommitOptions, commit};
@@ -49,7 +50,7 @@ fn create(daemon: &Arc<Daemon>, request: CreateHandoff) -> Result<HandoffRecord,
         };
         commit_uncommitted(&turn, request.message, &signers)?;
     }
-    let begun = begin(&turn, &record, to)?;
+    let begun = begin(&turn, &record, to, request.base.as_deref())?;
     if slot
         .trouble()
         .is_some_and(|trouble| trouble.code == ErrorCode::HandoffFailed)
@@ -84,17 +85,23 @@ pub fn commit_uncommitted(
     }
 }
 
-/// Hands over the commits that the fork has now.
-fn begin(turn: &Turn<'_>, record: &ForkRecord, to: Option<String>) -> Result<HandoffRecord, Failure> {
+/// Hands over the commits that the fork has now: those after `base`, or after its fork point.
+fn begin(
+    turn: &Turn<'_>,
+    record: &ForkRecord,
+    to: Option<String>,
+    base: Option<&str>,
+) -> Result<HandoffRecord, Failure> {
     let daemon = turn.daemon;
     let repository = daemon.repository_now()?;
     let fork = turn.open_existing()?;
     turn.settle(&repository, &fork)?;
     let uncommitted = changeset::changeset(&repository, &fork, Blobs::Hash)?;
     let head = repository.head_of(fork.worktree.git_dir())?;
-    let base = match head.commit_id() {
-        Some(commit_id) => work::fork_point(&repository, record, commit_id)?,
-        None => None,
+    let base = match base {
+        Some(word) => Some(repository.resolve_commit(fork.worktree.git_dir(), word)?),
+        // Settling may have moved it.
+        None => fork_point(&repository, &turn.record()?, head.commit_id())?,
     };
     let spec = HandoffSpec {
         fork: turn.name().clone(),
@@ -134,7 +141,7 @@ pub fn of_unmounted(
         let to = named_parent(daemon, to)?;
         let slot = daemon.slot(name);
         let turn = daemon.turn(&slot)?;
-        begin(&turn, &turn.record()?, to)
+        begin(&turn, &turn.record()?, to, None)
     };
     let record = begun().map_err(|failure| not_made(name, failure))?;
     let made = handoffs::wait(daemon, &[record.id], None)?;

@@ -12,8 +12,10 @@ use std::sync::Arc;
 use self::sides::{Source, default_target, find_source};
 use super::target::{Holder, find_target, while_it_moves};
 use super::turns::{slots_of, turns_of};
+use super::work::refuse_taking_back;
 use crate::attr::Timestamp;
 use crate::change::compare::compare_trees;
+use crate::change::going_back::{taken_back, went_back_to};
 use crate::change::merge::{MergeSpec, Planned, Tip, plan};
 use crate::change::review::{ConflictRecord, ReviewRecord, ReviewState, ReviewedMerge};
 use crate::change::{ChangeError, Point, rerere};
@@ -174,6 +176,9 @@ impl<'a> Merging<'a> {
         if self.request.markers && !conflicts.is_empty() {
             self.prepare_for_markers(turns, &sources)?;
         }
+        if tip != before && !self.request.allow_revert {
+            self.refuse_taking_back(before, tip)?;
+        }
         let snapshot = match tip == before {
             true => None,
             false => self.move_target(turns, &sources, before, tip)?,
@@ -206,6 +211,24 @@ impl<'a> Merging<'a> {
             changes: changes.iter().map(report::change_line).collect(),
             snapshot,
         })
+    }
+
+    /// Refuses where a source fork went back past commits that the target has, and the merge would take those back.
+    fn refuse_taking_back(&self, before: Tip, after: Tip) -> Result<(), Failure> {
+        let Some(from) = before.commit_id else {
+            return Ok(());
+        };
+        for source in &self.sources {
+            let Point::Fork(fork) = &source.point else {
+                continue;
+            };
+            let record = self.daemon.store.record(fork)?;
+            if let Some(then) = went_back_to(&record)? {
+                let paths = taken_back(&self.repository, &record, then, from, after.tree_id)?;
+                refuse_taking_back(paths, "the merge")?;
+            }
+        }
+        Ok(())
     }
 
     /// Keeps the merge of `source` into `ours` as a review; its number.

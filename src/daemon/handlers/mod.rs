@@ -128,7 +128,8 @@ pub fn answer(
             message,
             author,
             committer,
-        } => work::commit(daemon, &fork, message, author, committer),
+            allow_revert,
+        } => work::commit(daemon, &fork, message, author, committer, allow_revert),
         Request::State(request) => {
             let signers = signers(request.author.clone(), request.committer.clone());
             remotes::make_state(daemon, &request, signers)

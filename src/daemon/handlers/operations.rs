@@ -6,6 +6,7 @@ use super::paths::{looking, parse};
 use super::{branches, snapshots};
 use crate::attr::Timestamp;
 use crate::change::advance::{self, Step, UpdateStep};
+use crate::change::going_back::Then;
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, NoteLine, OperationLine, Response, TakenBackLine};
 use crate::daemon::slots::{Daemon, Turn};
@@ -94,6 +95,22 @@ fn switch_back(
         .store
         .snapshot(turn.name(), &ForkName::parse(before)?)?;
     let open = turn.open()?;
+    let repository = turn.daemon.repository_now()?;
+    let head = repository.head_of(open.worktree.git_dir())?;
+    let then = Then::of_snapshot(turn.name(), turn.name(), &snapshot)?;
+    if then
+        .since(&turn.daemon.store, &repository, &turn.record()?, &head)?
+        .is_some()
+    {
+        return Err(Failure::new(
+            ErrorCode::CannotUndo,
+            "HEAD has commits of others since the operation, which it would take back",
+        )
+        .hint(format!(
+            "`tine restore {} {before}` brings what the fork had of its own onto HEAD",
+            turn.name()
+        )));
+    }
     let now = snapshots::restore_in(turn, &open, &snapshot)?;
     let kind = match direction {
         Direction::Undo => OperationKind::Undo,

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::work::fork_point;
+use crate::change::fork_point::fork_point;
 use crate::change::state::{self, StateOptions};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::policy::Signers;
@@ -29,10 +29,7 @@ pub fn make_state(daemon: &Arc<Daemon>, request: &StateRequest, signers: Signers
     let options = StateOptions {
         author: signers.author,
         committer: signers.committer,
-        fork_point: match head.commit_id() {
-            Some(commit_id) => fork_point(&repository, &record, commit_id)?,
-            None => None,
-        },
+        fork_point: fork_point(&repository, &record, head.commit_id())?,
         known: repository.tracked(&remote, name.as_str())?,
     };
     let made = state::make(&repository, &record, &fork, &options)?;
@@ -71,7 +68,7 @@ pub(super) fn take_up(repository: &Repository, git_dir: &Path, from: &RemoteFork
         commit_id,
         head: state.head,
         base,
-        fork_point: state::fork_point_here(repository, &state, base),
+        fork_point: state::fork_point_here(repository, &state, base, trunk)?,
         origin: format!("{}/{}", from.remote, from.name),
     })
 }

@@ -1,55 +1,133 @@
 //! Taking a fork, or parts of it, back to other points.
+//!
+//! Where HEAD has commits of others by now that the point lacks, the point's own work goes onto HEAD, as a sequence
+//! ([`going_back`](crate::change::going_back)); the point's very tree is what is asked for by name.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use super::sequencing::{Asked, carry_out};
 use super::snapshots::{record_switch, restore_in};
+use super::target::tree_of;
+use crate::change::fork_point::fork_point;
+use crate::change::going_back::{Since, Then, at_paths};
 use crate::change::revert::without_nested;
-use crate::change::{Point, RevertOptions, RevertTo, revert as reverting};
+use crate::change::sequence::Wish;
+use crate::change::{FoundPoint, Point, RevertOptions, RevertTo, revert as reverting};
 use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::protocol::{Answer, Response, RestoreRequest, Restored, RevertRequest, Reverted};
-use crate::daemon::slots::Daemon;
-use crate::daemon::{points, report};
+use crate::daemon::points::{self, ResolvedPoint};
+use crate::daemon::policy::Signers;
+use crate::daemon::protocol::{
+    Answer, MergeStatus, Response, RestoreRequest, Restored, RestoredHow, RevertRequest, Reverted,
+};
+use crate::daemon::report;
+use crate::daemon::slots::{Daemon, Turn};
+use crate::git::{ObjectId, Repository};
+use crate::merge::{MergeInput, MergeOptions, merge};
 use crate::path::RepoPath;
-use crate::workspace::{By, ForkName, OperationKind, SnapshotOptions, SnapshotReason, SnapshotRecord};
+use crate::path::text::PathText;
+use crate::workspace::{By, ForkName, OperationKind, SnapshotOptions, SnapshotReason};
 
-/// A point to which a fork can be taken as a whole, with all that git ignores; others are trees.
-fn whole(daemon: &Daemon, name: &ForkName, word: &str) -> Result<Option<(Point, SnapshotRecord)>, Failure> {
+/// The point that `word` names, a snapshot also by its tree.
+fn find(daemon: &Daemon, name: &ForkName, word: &str) -> Result<FoundPoint, Failure> {
     let snapshots = daemon.store.snapshots(name)?;
     let by_tree = snapshots
         .iter()
         .rfind(|snapshot| snapshot.tree.as_deref() == Some(word));
-    if let Some(snapshot) = by_tree {
-        return Ok(Some((Point::Snapshot(snapshot.name.clone()), snapshot.clone())));
-    }
-    let point = Point::find(&daemon.store, name, word)?.point;
-    let record = match &point {
-        Point::Snapshot(snapshot) => daemon.store.snapshot(name, snapshot)?,
-        Point::Pristine => daemon.store.pristine(name)?,
-        Point::Fork(_) | Point::SnapshotOf(..) | Point::Revision(_) => return Ok(None),
+    Ok(match by_tree {
+        Some(snapshot) => Point::Snapshot(snapshot.name.clone()).found(&daemon.store, name)?,
+        None => Point::find(&daemon.store, name, word)?,
+    })
+}
+
+/// What the fork's HEAD has that the point lacks, where that is the state of a fork. What is named as a revision is meant as it is.
+fn since(
+    turn: &Turn<'_>,
+    repository: &Repository,
+    git_dir: &Path,
+    point: &Point,
+) -> Result<Option<Since>, Failure> {
+    let (store, name) = (&turn.daemon.store, turn.name());
+    let then = match point {
+        Point::Snapshot(snapshot) => Then::of_snapshot(name, name, &store.snapshot(name, snapshot)?)?,
+        Point::SnapshotOf(fork, snapshot) => Then::of_snapshot(name, fork, &store.snapshot(fork, snapshot)?)?,
+        Point::Fork(fork) if fork != name => {
+            let head = repository.head_of(store.worktree_of(fork)?.git_dir())?;
+            Then {
+                head: head.commit_id(),
+                branch: head.short_branch().map(str::to_owned),
+                is_own: false,
+            }
+        }
+        Point::Fork(_) | Point::Pristine | Point::Revision(_) => return Ok(None),
     };
-    Ok(Some((point, record)))
+    let head = repository.head_of(git_dir)?;
+    Ok(then.since(store, repository, &turn.record()?, &head)?)
 }
 
 pub fn restore(daemon: &Arc<Daemon>, by: By<'_>, request: &RestoreRequest) -> Response {
     let name = &request.fork;
-    let to_whole = match request.paths.is_empty() {
-        true => whole(daemon, name, &request.to)?,
-        false => None,
-    };
-    if let Some((point, snapshot)) = to_whole {
-        let slot = daemon.slot(name);
-        let turn = daemon.turn(&slot)?;
-        let open = turn.open_existing()?;
-        let before = restore_in(&turn, &open, &snapshot)?;
-        turn.forget_settled();
-        record_switch(&turn, by, &before, OperationKind::Switch, None);
-        return Ok(restored(name, point.to_string(), before));
-    }
-    // The trees of views are written before the fork's own turn.
     let repository = daemon.repository_now()?;
-    let point = points::resolve(daemon, &repository, name, &request.to)?;
-    let paths = request.paths.iter().map(|path| RepoPath::parse(path.to_bytes()));
-    let mut paths = without_nested(paths.collect::<Result<_, _>>()?);
+    let found = find(daemon, name, &request.to)?;
+    let is_whole = request.paths.is_empty() && matches!(found.point, Point::Snapshot(_) | Point::Pristine);
+    let point = match is_whole {
+        // With all that git ignores.
+        true => match restore_whole(daemon, by, &repository, request, &found)? {
+            Some(restored) => return Ok(Answer::Restored(restored)),
+            None => points::complete(daemon, &repository, name, found)?,
+        },
+        // The trees of views are written before the fork's own turn.
+        false => points::complete(daemon, &repository, name, found)?,
+    };
+    match restore_tree(daemon, by, &repository, request, &point)? {
+        Ok(restored) => Ok(Answer::Restored(restored)),
+        Err(since) => bring_onto_head(daemon, by, request, &point, &since),
+    }
+}
+
+/// Lets the whole fork be as at a snapshot or the fork point; `None` where HEAD has commits of others by now.
+fn restore_whole(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    repository: &Repository,
+    request: &RestoreRequest,
+    found: &FoundPoint,
+) -> Result<Option<Restored>, Failure> {
+    let name = &request.fork;
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    let open = turn.open_existing()?;
+    let since = since(&turn, repository, open.worktree.git_dir(), &found.point)?;
+    if since.is_some() && !request.exact {
+        return Ok(None);
+    }
+    let before = match &found.point {
+        Point::Snapshot(snapshot) => restore_in(&turn, &open, &daemon.store.snapshot(name, snapshot)?)?,
+        _ => {
+            // Settling may have moved it.
+            turn.settle(repository, &open)?;
+            let head = repository.head_of(open.worktree.git_dir())?.commit_id();
+            let point = fork_point(repository, &turn.record()?, head)?;
+            let reason = SnapshotReason::BeforeRestore;
+            daemon.store.restore_commit(name, &open, point, reason)?.name
+        }
+    };
+    turn.forget_settled();
+    record_switch(&turn, by, &before, OperationKind::Switch, None);
+    log::info!("{name}: restored to {}; what it was is {before}", found.point);
+    exactly(&turn, repository, &found.point, before, since).map(Some)
+}
+
+/// Lets paths of the fork be as in the point's tree; `Err` says what HEAD has by now that the point lacks.
+fn restore_tree(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    repository: &Repository,
+    request: &RestoreRequest,
+    point: &ResolvedPoint,
+) -> Result<Result<Restored, Since>, Failure> {
+    let name = &request.fork;
+    let mut paths = paths_of(&request.paths)?;
     if paths.is_empty() {
         paths.push(RepoPath::root());
     }
@@ -64,10 +142,14 @@ pub fn restore(daemon: &Arc<Daemon>, by: By<'_>, request: &RestoreRequest) -> Re
     let slot = daemon.slot(name);
     let turn = daemon.turn(&slot)?;
     let fork = turn.open_existing()?;
-    turn.settle(&repository, &fork)?;
+    turn.settle(repository, &fork)?;
+    let since = match since(&turn, repository, fork.worktree.git_dir(), &point.point)? {
+        Some(since) if !request.exact => return Ok(Err(since)),
+        since => since,
+    };
     let kept = SnapshotOptions::because(SnapshotReason::BeforeRestore);
     let before = daemon.store.take_snapshot(name, &fork, &kept)?.name;
-    if let Err(error) = reverting(&repository, name, &fork, by, to, &paths, options) {
+    if let Err(error) = reverting(repository, name, &fork, by, to, &paths, options) {
         daemon.store.remove_snapshot(name, &before)?;
         return Err(error.into());
     }
@@ -76,21 +158,111 @@ pub fn restore(daemon: &Arc<Daemon>, by: By<'_>, request: &RestoreRequest) -> Re
         fork.workspace.sync()?;
     }
     log::info!("{name}: restored to {}; what it was is {before}", point.point);
-    Ok(restored(name, point.point.to_string(), before))
+    exactly(&turn, repository, &point.point, before, since).map(Ok)
 }
 
-fn restored(name: &ForkName, to: String, before: ForkName) -> Answer {
-    Answer::Restored(Restored {
+/// Brings what the point has of its own onto the fork's HEAD.
+fn bring_onto_head(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    request: &RestoreRequest,
+    point: &ResolvedPoint,
+    since: &Since,
+) -> Response {
+    let asked = Asked {
+        into: format!("fork:{}", request.fork),
+        is_clean: false,
+        wish: Wish::Restore {
+            point: point.point.to_string(),
+            base_tree: since.base_tree.to_string(),
+            view_tree: point.tree_id.to_string(),
+            paths: request.paths.clone(),
+        },
+        git_dir: daemon.repository.common_dir().to_owned(),
+        merge: MergeOptions {
+            level: request.level,
+            strategy: request.strategy,
+            ..MergeOptions::default()
+        },
+        allow_unrelated: false,
+        message: None,
+        dry_run: false,
+        review: request.review,
+    };
+    let done = carry_out(daemon, by, &asked, &Signers::default(), None)?;
+    if matches!(done.status, MergeStatus::Conflicts | MergeStatus::Reviewed) {
+        return Ok(Answer::Sequenced(Box::new(done)));
+    }
+    Ok(Answer::Restored(Restored {
+        fork: request.fork.clone(),
+        to: Some(point.point.to_string()),
+        before: done.snapshot,
+        how: RestoredHow::OntoHead,
+        left_out: Vec::new(),
+    }))
+}
+
+/// What is told of it, and noted where the fork went back past commits of others.
+fn exactly(
+    turn: &Turn<'_>,
+    repository: &Repository,
+    to: &Point,
+    before: ForkName,
+    since: Option<Since>,
+) -> Result<Restored, Failure> {
+    let name = turn.name();
+    let mut left_out = Vec::new();
+    if let Some(Since { then, .. }) = &since {
+        turn.update_record(|record| record.went_back_to = Some(then.to_string()))?;
+    }
+    for id in since.into_iter().flat_map(|since| since.left_out) {
+        left_out.push(report::commit_line(id, &repository.commit_info(id)?));
+    }
+    Ok(Restored {
         fork: name.clone(),
-        to: Some(to),
+        to: Some(to.to_string()),
         before: Some(before),
+        how: RestoredHow::Exact,
+        left_out,
     })
+}
+
+fn paths_of(paths: &[PathText]) -> Result<Vec<RepoPath>, Failure> {
+    let paths = paths.iter().map(|path| RepoPath::parse(path.to_bytes()));
+    Ok(without_nested(paths.collect::<Result<_, _>>()?))
+}
+
+/// The tree that the paths are to come from: the point's, or its own work on the fork's HEAD, where that has commits of others by now.
+fn tree_on_head(
+    repository: &Repository,
+    point: &ResolvedPoint,
+    since: &Since,
+    head_tree: ObjectId,
+    paths: &[RepoPath],
+) -> Result<ObjectId, Failure> {
+    let input = MergeInput {
+        base: Some(since.base_tree),
+        ours: head_tree,
+        theirs: at_paths(repository, since.base_tree, point.tree_id, paths)?,
+        allow_unrelated: false,
+    };
+    let merged = merge(repository, &input, &MergeOptions::default())?;
+    let Some(conflict) = merged.conflicts.first() else {
+        return Ok(merged.tree_id);
+    };
+    Err(Failure::new(
+        ErrorCode::MergeConflicts,
+        format!(
+            "{} and HEAD, which has commits of others by now, both changed {}",
+            point.point, conflict.path
+        ),
+    )
+    .hint("`--exact` takes it as it was there; `tine restore` with `--path` and `--review` keeps the conflicts for resolving"))
 }
 
 pub fn revert(daemon: &Arc<Daemon>, by: By<'_>, request: &RevertRequest) -> Response {
     let name = &request.fork;
-    let paths = request.paths.iter().map(|path| RepoPath::parse(path.to_bytes()));
-    let paths = without_nested(paths.collect::<Result<_, _>>()?);
+    let paths = paths_of(&request.paths)?;
     if paths.is_empty() {
         return Err(Failure::new(ErrorCode::Usage, "no path is named")
             .hint("`.` is everything; `tine status FORK` shows what changed"));
@@ -100,10 +272,6 @@ pub fn revert(daemon: &Arc<Daemon>, by: By<'_>, request: &RevertRequest) -> Resp
         Some(word) => points::resolve(daemon, &repository, name, word)?,
         None => points::pristine(daemon, &repository, name)?,
     };
-    let to = RevertTo {
-        tree_id: point.tree_id,
-        commit_id: point.commit_id,
-    };
     let options = RevertOptions {
         force: request.force,
         dry_run: request.dry_run,
@@ -112,6 +280,26 @@ pub fn revert(daemon: &Arc<Daemon>, by: By<'_>, request: &RevertRequest) -> Resp
     let turn = daemon.turn(&slot)?;
     let fork = turn.open_existing()?;
     turn.settle(&repository, &fork)?;
+    let git_dir = fork.worktree.git_dir();
+    let to = match since(&turn, &repository, git_dir, &point.point)? {
+        Some(since) if !request.exact => {
+            let head = repository.head_of(git_dir)?.commit_id();
+            let head_tree = tree_of(&repository, head)?;
+            RevertTo {
+                tree_id: tree_on_head(&repository, &point, &since, head_tree, &paths)?,
+                commit_id: None,
+            }
+        }
+        since => {
+            if let Some(Since { then, .. }) = since.filter(|_| !request.dry_run) {
+                turn.update_record(|record| record.went_back_to = Some(then.to_string()))?;
+            }
+            RevertTo {
+                tree_id: point.tree_id,
+                commit_id: point.commit_id,
+            }
+        }
+    };
     let outcome = reverting(&repository, name, &fork, by, to, &paths, options)?;
     // What no mount keeps open is on the disk before this returns.
     if !turn.is_mounted() {

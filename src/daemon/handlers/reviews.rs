@@ -281,6 +281,8 @@ fn request_of(record: &ReviewRecord, by: By<'_>) -> MergeRequest {
         fast_forward: merge.fast_forward,
         allow_unrelated: merge.allow_unrelated,
         delete: merge.delete,
+        // What it comes to was looked at.
+        allow_revert: true,
         command: by.command.to_owned(),
         ..MergeRequest::of(merge.source.clone(), merge.git_dir.clone())
     }

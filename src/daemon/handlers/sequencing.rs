@@ -17,12 +17,12 @@ use super::target::{Holder, Target, find_target, while_it_moves};
 use crate::change::ChangeError;
 use crate::change::advance::{Step, UpdateStep};
 use crate::change::compare::compare_trees;
+use crate::change::fork_point::{self, fork_point};
 use crate::change::merge::Tip;
 use crate::change::review::ReviewRecord;
 use crate::change::sequence::{Item, Ran, RunOptions, Sequence, Wish, run};
 use crate::change::view::{check_move, move_view, view_tree};
 use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::handlers::work::fork_point;
 use crate::daemon::policy::Signers;
 use crate::daemon::protocol::{
     Answer, MergeStatus, Response, ReviewWish, SequenceRequest, SequenceWish, Sequenced, SequencedCommit,
@@ -32,7 +32,7 @@ use crate::daemon::slots::Daemon;
 use crate::daemon::transfer::{Arrived, Transfer};
 use crate::git::{GitError, ObjectId, Repository};
 use crate::merge::MergeOptions;
-use crate::workspace::{By, ForkName, OperationKind, SnapshotReason};
+use crate::workspace::{By, ForkName, OperationKind, SnapshotOptions, SnapshotReason};
 
 /// What was asked for, whoever asked.
 pub struct Asked {
@@ -221,7 +221,7 @@ fn on_target<T>(
 
 fn standing(target: &Target<'_>, asked: &Asked) -> Result<Standing, Failure> {
     let view = match (&asked.wish, target.turn) {
-        (Wish::Update { .. } | Wish::Patch { .. }, Some(turn)) => {
+        (Wish::Update { .. } | Wish::Patch { .. } | Wish::Restore { .. }, Some(turn)) => {
             Some(view_tree(target.repository, &*turn.open()?)?)
         }
         _ => None,
@@ -292,22 +292,35 @@ fn go(target: &Target<'_>, asked: &Asked, now: &Standing, ran: &Ran) -> Result<O
     let (kind, reason) = match &asked.wish {
         Wish::Update { .. } => (OperationKind::Update, SnapshotReason::BeforeUpdate),
         Wish::CherryPick { .. } => (OperationKind::CherryPick, SnapshotReason::BeforeCherryPick),
+        Wish::Restore { .. } => (OperationKind::Switch, SnapshotReason::BeforeRestore),
         Wish::Patch { .. } | Wish::Mailbox { .. } => (OperationKind::Apply, SnapshotReason::BeforeApply),
     };
-    if let (Wish::Patch { .. }, Some(turn), Some(from), Some(to)) =
+    if let (Wish::Patch { .. } | Wish::Restore { .. }, Some(turn), Some(from), Some(to)) =
         (&asked.wish, target.turn, now.view, ran.view)
     {
         let open = turn.open()?;
-        match asked.dry_run {
-            true => check_move(target.repository, &open, (from, to))?,
-            false => {
-                move_view(target.repository, turn.name(), &open, target.by, (from, to), kind)?;
-                if !turn.is_mounted() {
-                    open.workspace.sync()?;
-                }
-            }
+        if asked.dry_run {
+            check_move(target.repository, &open, (from, to))?;
+            return Ok(None);
         }
-        return Ok(None);
+        let (store, name) = (&target.daemon.store, turn.name());
+        let before = match &asked.wish {
+            Wish::Restore { .. } => {
+                let kept = SnapshotOptions::because(reason);
+                Some(store.take_snapshot(name, &open, &kept)?.name)
+            }
+            _ => None,
+        };
+        if let Err(error) = move_view(target.repository, name, &open, target.by, (from, to), kind) {
+            if let Some(before) = &before {
+                store.remove_snapshot(name, before)?;
+            }
+            return Err(error.into());
+        }
+        if !turn.is_mounted() {
+            open.workspace.sync()?;
+        }
+        return Ok(before);
     }
     let Some(to) = ran.tip.commit_id else {
         return Err(GitError::UnknownRevision("HEAD".to_owned()).into());
@@ -318,10 +331,7 @@ fn go(target: &Target<'_>, asked: &Asked, now: &Standing, ran: &Ran) -> Result<O
             Some(UpdateStep {
                 view_from,
                 view_to,
-                point_from: match now.tip.commit_id {
-                    Some(head) => fork_point(target.repository, &record, head)?,
-                    None => None,
-                },
+                point_from: fork_point(target.repository, &record, now.tip.commit_id)?,
                 point_to: building::upstream(target, asked)?,
             })
         }
@@ -351,13 +361,13 @@ fn note_fork_point(target: &Target<'_>, asked: &Asked, ran: &Ran) -> Result<(), 
     let Some(upstream) = building::upstream(target, asked)? else {
         return Ok(());
     };
-    let point = fork_point(target.repository, &turn.record()?, head)?;
+    let point = fork_point(target.repository, &turn.record()?, Some(head))?;
     let is_further = match point {
         Some(point) => point != upstream && target.repository.is_ancestor(point, upstream)?,
         None => true,
     };
     if is_further {
-        turn.update_record(|record| record.fork_point = Some(upstream.to_string()))?;
+        fork_point::note(&target.daemon.store, turn.name(), Some(upstream))?;
     }
     Ok(())
 }
@@ -377,7 +387,7 @@ fn commits(repository: &Repository, sequence: &Sequence, ran: &Ran) -> Result<Ve
                 (Some(commit.clone()), repository.commit_info(id)?.summary)
             }
             Item::Mail { commit, subject, .. } => (commit.clone(), subject.clone()),
-            Item::Patch { .. } | Item::Uncommitted { .. } => continue,
+            Item::Patch { .. } | Item::Restored { .. } | Item::Uncommitted { .. } => continue,
         };
         lines.push(SequencedCommit {
             source,

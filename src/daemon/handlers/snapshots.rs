@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::attr::Timestamp;
 use crate::change::recovery::{self, RecoverEntry, RecoverKind};
 use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::protocol::{Answer, Collected, Response, Restored};
+use crate::daemon::protocol::{Answer, Collected, Response, Restored, RestoredHow};
 use crate::daemon::report;
 use crate::daemon::slots::{Daemon, Turn};
 use crate::workspace::{By, Fork, ForkName, OperationKind, SnapshotOptions, SnapshotReason, SnapshotRecord};
@@ -133,6 +133,8 @@ pub fn reset(daemon: &Arc<Daemon>, by: By<'_>, fork: &ForkName) -> Response {
         fork: fork.clone(),
         to: None,
         before,
+        how: RestoredHow::Exact,
+        left_out: Vec::new(),
     }))
 }
 

@@ -4,12 +4,16 @@ use std::sync::Arc;
 
 use crate::change::changeset::{self, Blobs};
 use crate::change::compare::compare_trees;
+use crate::change::fork_point::fork_point;
+use crate::change::going_back::{taken_back, went_back_to};
+use crate::change::view::view_tree;
 use crate::change::{CommitOptions, commit as committing};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, Changes, Committed, Difference, Response};
 use crate::daemon::slots::Daemon;
 use crate::daemon::{points, report};
-use crate::git::{Identity, LinkedWorktree, ObjectId, Repository};
+use crate::git::{Identity, LinkedWorktree, ObjectId};
+use crate::path::RepoPath;
 use crate::workspace::{ForkName, ForkRecord};
 
 pub fn changes(daemon: &Arc<Daemon>, name: &ForkName, write: bool) -> Response {
@@ -82,12 +86,19 @@ pub fn commit(
     message: String,
     author: Option<Identity>,
     committer: Option<Identity>,
+    allow_revert: bool,
 ) -> Response {
     let slot = daemon.slot(name);
     let turn = daemon.turn(&slot)?;
     let fork = turn.open_existing()?;
     let repository = daemon.repository_now()?;
     turn.settle(&repository, &fork)?;
+    let record = turn.record()?;
+    let head = repository.head_of(fork.worktree.git_dir())?.commit_id();
+    if !allow_revert && let (Some(then), Some(head)) = (went_back_to(&record)?, head) {
+        let view = view_tree(&repository, &fork)?;
+        refuse_taking_back(taken_back(&repository, &record, then, head, view)?, "the commit")?;
+    }
     let options = CommitOptions {
         message,
         author,
@@ -137,7 +148,7 @@ pub fn log(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Response {
     let head = daemon.repository.head_of(worktree.git_dir())?;
     let commits = match head.commit_id() {
         Some(tip) => {
-            let point = fork_point(&daemon.repository, &record, tip)?;
+            let point = fork_point(&daemon.repository, &record, Some(tip))?;
             daemon.repository.log(tip, point, limit)?
         }
         None => Vec::new(),
@@ -150,32 +161,29 @@ pub fn log(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Response {
     })
 }
 
-/// The commit that the fork stands on.
+/// Refuses where paths would be as before commits of others.
+pub fn refuse_taking_back(paths: Vec<RepoPath>, what: &str) -> Result<(), Failure> {
+    let Some(first) = paths.first() else {
+        return Ok(());
+    };
+    let more = match paths.len() - 1 {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Err(Failure::new(
+        ErrorCode::TakesBack,
+        format!("{what} would take back what others have committed to {first}{more}"),
+    )
+    .hint("`--allow-revert` means that; `tine revert FORK PATH --to HEAD` has a path as HEAD has it"))
+}
+
+/// The commit of the fork's base.
 pub fn base_commit(record: &ForkRecord) -> Result<Option<ObjectId>, Failure> {
     record
         .base_commit
         .as_deref()
         .map(|hex| commit_in(record, hex))
         .transpose()
-}
-
-/// Where the fork's own commits begin, of which the last is `head`. Of a fork of an earlier version: where `head` and the branch
-/// that it came from parted. `None`: all commits are its own.
-pub fn fork_point(
-    repository: &Repository,
-    record: &ForkRecord,
-    head: ObjectId,
-) -> Result<Option<ObjectId>, Failure> {
-    if let Some(hex) = &record.fork_point {
-        return Ok(Some(commit_in(record, hex)?));
-    }
-    if let Some(branch) = &record.from_branch
-        && let Some(tip) = repository.branch(branch)?
-        && let Some(common) = repository.merge_bases(head, tip)?.first()
-    {
-        return Ok(Some(*common));
-    }
-    base_commit(record)
 }
 
 fn commit_in(record: &ForkRecord, hex: &str) -> Result<ObjectId, Failure> {

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{HandoffInfo, Merge, RemoteFork};
+use super::{CommitLine, HandoffInfo, Merge, RemoteFork, ReviewWish};
 use crate::daemon::failure::Failure;
+use crate::merge::{Level, Strategy};
 use crate::path::text::{PathText, host_path, optional_host_path};
 use crate::workspace::{
     CarryWish, ForkName, MountSettings, MountWishes, Parent, SnapshotEvery, SnapshotReason, UnmountPolicy,
@@ -22,6 +23,16 @@ pub struct RestoreRequest {
     /// What is in the way and in no changeset goes.
     #[serde(default)]
     pub force: bool,
+    /// Where HEAD has commits of others by now that the point lacks: its very tree all the same.
+    #[serde(default)]
+    pub exact: bool,
+    /// How the point's own work is merged with what HEAD has.
+    #[serde(default)]
+    pub level: Level,
+    #[serde(default)]
+    pub strategy: Strategy,
+    #[serde(default)]
+    pub review: ReviewWish,
     /// As it was typed; so in all that are operations.
     #[serde(default)]
     pub command: String,
@@ -201,6 +212,18 @@ pub struct Restored {
     pub to: Option<String>,
     /// The snapshot of what the fork was before, if that was anything.
     pub before: Option<ForkName>,
+    pub how: RestoredHow,
+    /// The commits of others whose work the fork's files lack now; HEAD has them.
+    pub left_out: Vec<CommitLine>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RestoredHow {
+    /// The files are as at the point.
+    Exact,
+    /// What the point had of its own is on the present HEAD, which has commits of others by now.
+    OntoHead,
 }
 
 /// What a collection freed.

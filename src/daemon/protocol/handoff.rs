@@ -46,6 +46,9 @@ pub struct CreateHandoff {
     /// A fork or branch; default: what the fork came from.
     pub to: Option<String>,
     pub include_uncommitted: bool,
+    /// The revision that the commits come after; default: the fork point.
+    #[serde(default)]
+    pub base: Option<String>,
     /// Of the commit of what is uncommitted; default: one of tine's own.
     pub message: Option<String>,
     pub author: Option<Identity>,

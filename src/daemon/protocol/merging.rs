@@ -34,6 +34,9 @@ pub struct MergeRequest {
     pub all_or_nothing: bool,
     /// Source forks and branches go when they are merged.
     pub delete: bool,
+    /// Also where it takes commits of the target's back.
+    #[serde(default)]
+    pub allow_revert: bool,
     pub dry_run: bool,
     pub review: ReviewWish,
     /// Conflicts are for the caller to put into the mounted target with markers: what is uncommitted in the source is committed
@@ -61,6 +64,7 @@ impl MergeRequest {
             allow_unrelated: false,
             all_or_nothing: false,
             delete: false,
+            allow_revert: false,
             dry_run: false,
             review: ReviewWish::Never,
             markers: false,

@@ -17,6 +17,9 @@ pub struct RevertRequest {
     pub force: bool,
     #[serde(default)]
     pub dry_run: bool,
+    /// Where HEAD has commits of others by now that the point lacks: its very files all the same.
+    #[serde(default)]
+    pub exact: bool,
     /// The command line, to be remembered.
     #[serde(default)]
     pub command: String,

@@ -7,10 +7,14 @@ use super::super::call::Call;
 use super::super::session::Session;
 use super::super::tool::{Hints, Told, Tool};
 use super::command;
+use super::merging::{ConflictShown, conflicts_shown, conflicts_text, way_on};
 use crate::cli::context::only;
 use crate::cli::output::{counted, one_line, quoted, short_id};
-use crate::daemon::Failure;
-use crate::daemon::protocol::{Answer, Request, RestoreRequest, SnapshotInfo};
+use crate::daemon::protocol::{
+    Answer, Request, RestoreRequest, RestoredHow, ReviewWish, Sequenced, SnapshotInfo,
+};
+use crate::daemon::{ErrorCode, Failure};
+use crate::merge::{Level, Strategy};
 use crate::path::RepoPath;
 use crate::path::text::PathText;
 use crate::workspace::{Direction, ForkName, NoteKind, OperationState};
@@ -121,7 +125,7 @@ impl Tool for ListSnapshots {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Restore {
-    /// A snapshot of the fork, `pristine` (as it was made), another fork, or a revision such as `HEAD` or `main`.
+    /// A snapshot of the fork, `pristine` (its fork point), another fork, or a revision such as `HEAD` or `main`.
     to: String,
     /// Only these paths, from the fork's root, and what is beneath them. Default: everything.
     #[serde(default)]
@@ -129,6 +133,10 @@ pub struct Restore {
     /// Let go of ignored files that are in the way.
     #[serde(default)]
     force: bool,
+    /// Where HEAD has commits of others by now that the point lacks: take its very files all the same. Default: what the point had of
+    /// its own is merged onto HEAD.
+    #[serde(default)]
+    exact: bool,
 }
 
 /// What was restored.
@@ -139,6 +147,14 @@ pub struct RestoredShown {
     to: Option<String>,
     /// The snapshot of what the fork was, if that was anything.
     before: Option<String>,
+    /// `exact`; `onto-head`: what the point had of its own is on HEAD, which has commits of others by now; `conflicts`: nothing was
+    /// changed.
+    how: String,
+    /// The commits of others whose work the files lack now.
+    left_out: Vec<String>,
+    conflicts: Vec<ConflictShown>,
+    /// The number of the review that keeps the conflicts.
+    review: Option<u64>,
 }
 
 impl Tool for Restore {
@@ -148,26 +164,84 @@ impl Tool for Restore {
     type Answer = RestoredShown;
 
     fn call(self, session: &Session, _call: &Call) -> Result<Told<RestoredShown>, Failure> {
+        let to = self.to.clone();
         let paths: Result<Vec<PathText>, Failure> = self.paths.iter().map(|path| path_of(path)).collect();
         let request = Request::Restore(RestoreRequest {
             fork: session.fork()?,
             command: command(Self::NAME, &self.to),
-            to: self.to,
+            to: self.to.clone(),
             paths: paths?,
             force: self.force,
+            exact: self.exact,
+            level: Level::default(),
+            strategy: Strategy::default(),
+            review: ReviewWish::OnConflict,
         });
-        let restored = session.with(|connection| connection.restored(&request))?;
+        let restored = match session.with(|connection| connection.ask(&request, Some))? {
+            Answer::Restored(restored) => restored,
+            Answer::Sequenced(done) => return in_conflict(session, &to, *done),
+            _ => {
+                return Err(Failure::new(
+                    ErrorCode::ProtocolMismatch,
+                    "the daemon answered something else",
+                ));
+            }
+        };
         let shown = RestoredShown {
             fork: restored.fork.to_string(),
             to: restored.to,
             before: restored.before.map(|before| before.to_string()),
+            how: match restored.how {
+                RestoredHow::Exact => "exact".to_owned(),
+                RestoredHow::OntoHead => "onto-head".to_owned(),
+            },
+            left_out: restored
+                .left_out
+                .into_iter()
+                .map(|commit| commit.commit)
+                .collect(),
+            conflicts: Vec::new(),
+            review: None,
         };
-        let mut text = format!("restored to {}", shown.to.as_deref().unwrap_or_default());
+        let at = shown.to.as_deref().unwrap_or_default();
+        let mut text = match restored.how {
+            RestoredHow::Exact => format!("restored to {at}"),
+            RestoredHow::OntoHead => {
+                format!("what {at} had of its own is on HEAD, which has commits of others by now")
+            }
+        };
+        if !shown.left_out.is_empty() {
+            text.push_str(&format!(
+                "; the files lack the work of {}",
+                shown.left_out.join(", ")
+            ));
+        }
         if let Some(before) = &shown.before {
             text.push_str(&format!("; `restore` to {before} takes that back"));
         }
         Ok(Told::new(shown, text))
     }
+}
+
+/// Conflicts of a restore, which are in a review.
+fn in_conflict(session: &Session, to: &str, done: Sequenced) -> Result<Told<RestoredShown>, Failure> {
+    let conflicts = conflicts_shown(&session.context(), &done.conflicts)?;
+    let text = format!(
+        "HEAD has commits of others by now that {to} lacks, and {}:{}{}",
+        counted(done.conflicts.len(), "conflict"),
+        conflicts_text(&conflicts),
+        way_on(done.review)
+    );
+    let shown = RestoredShown {
+        fork: session.fork()?.to_string(),
+        to: None,
+        before: None,
+        how: "conflicts".to_owned(),
+        left_out: Vec::new(),
+        conflicts,
+        review: done.review,
+    };
+    Ok(Told::new(shown, text))
 }
 
 /// Take back the last operation on the active fork's files (an edit, a write, a move, a restore, an update …), or with a path the

@@ -73,6 +73,9 @@ pub struct Merge {
     /// What becomes of conflicts. Default: `review`.
     #[serde(default)]
     settle: Settle,
+    /// Merge also what takes commits of the target's back, after `restore` with `exact`.
+    #[serde(default)]
+    allow_revert: bool,
     /// Tell what would come of it, and change nothing.
     #[serde(default)]
     dry_run: bool,
@@ -261,7 +264,7 @@ pub fn conflicts_text(conflicts: &[ConflictShown]) -> String {
 }
 
 /// Where conflicts are gone on with.
-fn way_on(review: Option<u64>) -> String {
+pub fn way_on(review: Option<u64>) -> String {
     match review {
         Some(review) => format!(
             "\nnothing was changed; review {review} keeps them: `resolve_conflict` for each, then `commit_review`"
@@ -340,6 +343,7 @@ impl Tool for Merge {
         let mut request = MergeRequest::of(source.clone(), session.git_dir()?);
         request.into = self.into;
         request.here = here;
+        request.allow_revert = self.allow_revert;
         request.strategy = self.settle.strategy();
         request.dry_run = self.dry_run;
         request.review = match self.dry_run {

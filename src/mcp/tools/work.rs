@@ -70,7 +70,7 @@ impl Tool for Status {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Diff {
-    /// What to compare with: a snapshot, another fork, `pristine` (as the fork was made: its commits too), or a revision. Default: HEAD.
+    /// What to compare with: a snapshot, another fork, `pristine` (the fork point: its commits too), or a revision. Default: HEAD.
     against: Option<String>,
     /// Only these paths, from the fork's root, and what is beneath them.
     #[serde(default)]
@@ -202,6 +202,9 @@ pub struct Commit {
     /// Skip the hooks pre-commit and commit-msg.
     #[serde(default)]
     no_verify: bool,
+    /// Commit also what takes commits of others back, after `restore` with `exact`.
+    #[serde(default)]
+    allow_revert: bool,
 }
 
 /// A commit that was made.
@@ -236,6 +239,7 @@ impl Tool for Commit {
             message: self.message,
             author: self.author.as_deref(),
             no_verify: self.no_verify,
+            allow_revert: self.allow_revert,
             hook_output: HookOutput::Kept,
         };
         let made = session.with(|connection| {
@@ -280,6 +284,8 @@ pub struct Handoff {
     include_uncommitted: bool,
     /// The message of that commit.
     message: Option<String>,
+    /// The revision that the commits come after. Default: the fork point.
+    base: Option<String>,
 }
 
 /// A handoff.
@@ -322,6 +328,7 @@ impl Tool for Handoff {
             fork: session.fork()?,
             to: self.to,
             include_uncommitted: self.include_uncommitted,
+            base: self.base,
             message: self.message,
             author: identity::author(dir, config.as_ref(), None).ok(),
             committer: identity::committer(dir, config.as_ref()).ok(),

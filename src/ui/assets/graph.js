@@ -153,7 +153,7 @@ export async function showFork(place, [name], query) {
       const point = event.target.value;
       location.hash = `${linkTo({ name })}${point ? `?against=${encodeURIComponent(point)}` : ""}`;
     };
-    const points = [["", "HEAD: what is not committed"], ["pristine", "pristine: all since the fork was made"],
+    const points = [["", "HEAD: what is not committed"], ["pristine", "pristine: all since the fork point"],
       ...(snapshots[name] ?? []).map((snapshot) => [`snapshot:${snapshot.name}`, `@${snapshot.name}`]),
       ...forks.filter((other) => other.name !== name).map((other) => [`fork:${other.name}`, `the fork ${other.name}`])];
     if (against && points.every(([point]) => point !== against)) {

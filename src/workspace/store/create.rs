@@ -54,6 +54,8 @@ struct Start {
     commit_id: Option<ObjectId>,
     /// The branch that it comes from (short name).
     from_branch: Option<String>,
+    /// Where the fork's own commits begin; `None` where all are.
+    fork_point: Option<ObjectId>,
 }
 
 impl Start {
@@ -140,10 +142,6 @@ impl Store {
         undo.push(move || Ok(registered.remove()?));
         undo.push(|| files::remove_dir(&layer_dir));
 
-        let fork_point = match &options.take_up {
-            Some(take_up) => take_up.fork_point,
-            None => start.commit_id,
-        };
         let record = ForkRecord {
             name: name.clone(),
             created_secs: Timestamp::now().secs,
@@ -155,7 +153,9 @@ impl Store {
             branch: branch.to_owned(),
             head_branch: None,
             from_branch: start.from_branch.clone(),
-            fork_point: fork_point.map(|id| id.to_string()),
+            fork_point: Some(start.fork_point.into()),
+            former_fork_point: None,
+            went_back_to: None,
             advancing: None,
             worktree_id: worktree.id().to_owned(),
             on_unmount: options.on_unmount.clone(),
@@ -402,12 +402,47 @@ impl Store {
         if options.detached && commit_id.is_none() {
             return Err(GitError::UnknownRevision("HEAD".to_owned()).into());
         }
+        let mut from_branch = self.branch_it_comes_from(options)?.filter(|from| *from != branch);
+        if tip.is_some() && from_branch.is_none() && options.parent.is_none() {
+            // `--from` names the branch itself.
+            let head = repository.head_of(&options.git_dir)?;
+            from_branch = head
+                .short_branch()
+                .map(str::to_owned)
+                .filter(|from| *from != branch);
+        }
+        let fork_point = match (&options.take_up, tip) {
+            (Some(take_up), _) => take_up.fork_point,
+            (None, Some(tip)) if options.parent.is_none() => {
+                self.fork_point_of_branch(options, tip, from_branch.as_deref())?
+            }
+            (None, _) => commit_id,
+        };
         Ok(Start {
-            from_branch: self.branch_it_comes_from(options)?.filter(|from| *from != branch),
+            from_branch,
+            fork_point,
             branch,
             is_new: tip.is_none() && !options.detached,
             is_detached: options.detached,
             commit_id,
+        })
+    }
+
+    /// Where the own commits begin of a fork on a branch that is there, with this tip: at the merge base with the branch that it comes
+    /// from (`from`), or with HEAD; of several the one that git names first.
+    fn fork_point_of_branch(
+        &self,
+        options: &ForkOptions,
+        tip: ObjectId,
+        from: Option<&str>,
+    ) -> Result<Option<ObjectId>, StoreError> {
+        let origin = match from {
+            Some(from) => self.repository.branch(from)?,
+            None => self.repository.head_of(&options.git_dir)?.commit_id(),
+        };
+        Ok(match origin {
+            Some(origin) => self.repository.merge_bases(tip, origin)?.first().copied(),
+            None => None,
         })
     }
 

@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use super::beginning::{copy_index, newer_nodes};
+use super::beginning::{PreparedBase, copy_index, newer_nodes};
 use super::{Fork, Store, files};
 use crate::git::refs::{HELD, is_for_layers};
 use crate::git::{LinkedWorktree, ObjectId};
+use crate::layer::Op;
 use crate::workspace::StoreError;
 use crate::workspace::base_nodes::BaseAttrs;
-use crate::workspace::fork::ForkName;
+use crate::workspace::fork::{ForkName, ForkRecord};
 use crate::workspace::snapshot::{SnapshotReason, SnapshotRecord};
 
 /// What of a git operation under way lies beside HEAD, and goes when the work tree is reset (`git reset --hard`).
@@ -38,27 +39,8 @@ impl Store {
         let worktree = &fork.worktree;
         self.repository.check_unlocked(worktree)?;
         let commit_id = self.repository.head_of(worktree.git_dir())?.commit_id();
-        let BaseAttrs { uid, gid, umask, .. } = record.base_attrs;
-        let settings = record.conversions.as_ref();
-        let from = record.carry.as_ref().and_then(|carry| carry.shows_files_of());
-        let from = from.filter(|from| from.is_dir());
-        let prepared = self.prepare_base(commit_id, uid, gid, umask, settings, from)?;
-        let newer = newer_nodes(&prepared.base, prepared.attrs, &prepared.newer)?;
+        let (to, prepared, newer) = self.nothing_over(&record, commit_id, reason)?;
         self.hold_kept(name, name)?;
-        let to = SnapshotRecord {
-            name: name.clone(),
-            created_secs: record.created_secs,
-            message: None,
-            reason,
-            base_commit: commit_id.map(|id| id.to_string()),
-            base_tree: prepared.base.tree_id().to_string(),
-            base_attrs: prepared.attrs,
-            conversions: Some(prepared.base.settings().clone()),
-            head_commit: None,
-            branch: None,
-            frozen_layers: Vec::new(),
-            tree: None,
-        };
         let (before, had_something) = self.stand_on(name, fork, &to, reason, newer)?;
         if !had_something {
             self.remove_snapshot(name, &before.name)?;
@@ -72,6 +54,65 @@ impl Store {
             self.repository.keep(name.as_str(), "head", commit_id)?;
         }
         Ok(had_something.then_some(before))
+    }
+
+    /// Lets the fork be as the commit is (the empty tree where there is none), with nothing in its layers. HEAD and the index stay. What
+    /// it was becomes a snapshot first.
+    pub fn restore_commit(
+        &self,
+        name: &ForkName,
+        fork: &Fork,
+        commit_id: Option<ObjectId>,
+        reason: SnapshotReason,
+    ) -> Result<SnapshotRecord, StoreError> {
+        let record = self.places.read_record(name)?;
+        let (mut to, _, mut newer) = self.nothing_over(&record, commit_id, reason)?;
+        if to.base_tree == record.base_tree {
+            // The base that it stands on, with the times that its files have.
+            to.base_attrs = record.base_attrs;
+            to.conversions.clone_from(&record.conversions);
+            newer.clear();
+        }
+        self.hold_kept(name, name)?;
+        if let Some(commit_id) = commit_id {
+            let kept = self.repository.kept(name.as_str())?;
+            if kept.iter().all(|(_, id)| *id != commit_id) {
+                self.repository.hold(name.as_str(), commit_id)?;
+            }
+        }
+        let (before, _) = self.stand_on(name, fork, &to, reason, newer)?;
+        Ok(before)
+    }
+
+    /// A commit with nothing over it, as if it were a snapshot of the fork; its base, and the files that must seem to be newer.
+    fn nothing_over(
+        &self,
+        record: &ForkRecord,
+        commit_id: Option<ObjectId>,
+        reason: SnapshotReason,
+    ) -> Result<(SnapshotRecord, PreparedBase, Vec<Op>), StoreError> {
+        let BaseAttrs { uid, gid, umask, .. } = record.base_attrs;
+        let settings = record.conversions.as_ref();
+        let from = record.carry.as_ref().and_then(|carry| carry.shows_files_of());
+        let from = from.filter(|from| from.is_dir());
+        let prepared = self.prepare_base(commit_id, uid, gid, umask, settings, from)?;
+        let newer = newer_nodes(&prepared.base, prepared.attrs, &prepared.newer)?;
+        let to = SnapshotRecord {
+            name: record.name.clone(),
+            created_secs: record.created_secs,
+            message: None,
+            reason,
+            base_commit: commit_id.map(|id| id.to_string()),
+            base_tree: prepared.base.tree_id().to_string(),
+            base_attrs: prepared.attrs,
+            conversions: Some(prepared.base.settings().clone()),
+            head_commit: None,
+            branch: None,
+            fork_point: None,
+            frozen_layers: Vec::new(),
+            tree: None,
+        };
+        Ok((to, prepared, newer))
     }
 
     /// Holds for `to` what is kept for the layers of `from`.

@@ -78,40 +78,6 @@ impl Store {
         }
     }
 
-    /// The fork's base with nothing over it, as if it were a snapshot.
-    pub fn pristine(&self, name: &ForkName) -> Result<SnapshotRecord, StoreError> {
-        let record = self.places.read_record(name)?;
-        let base_tree = self.pristine_tree(&record)?.to_string();
-        Ok(SnapshotRecord {
-            name: name.clone(),
-            created_secs: record.created_secs,
-            message: None,
-            reason: SnapshotReason::Asked,
-            base_commit: record.base_commit.clone(),
-            base_tree,
-            base_attrs: record.base_attrs,
-            conversions: record.conversions.clone(),
-            head_commit: record.base_commit,
-            branch: None,
-            frozen_layers: Vec::new(),
-            tree: None,
-        })
-    }
-
-    /// The tree of the commit that a fork was made from. It is that of its base, except in a fork that took up a state.
-    pub fn pristine_tree(&self, record: &ForkRecord) -> Result<ObjectId, StoreError> {
-        let id = |hex: &str| {
-            ObjectId::from_hex(hex.as_bytes()).map_err(|_| StoreError::Damaged {
-                path: self.places.record(&record.name),
-                reason: format!("{hex:?} is no object id"),
-            })
-        };
-        match record.base_commit.as_deref() {
-            Some(commit) => Ok(self.repository.commit_info(id(commit)?)?.tree_id),
-            None => Ok(self.repository.empty_tree_id()),
-        }
-    }
-
     /// Freezes what the fork has now under a name. Costs O(1); programs may go on writing to it.
     pub fn take_snapshot(
         &self,
@@ -148,6 +114,7 @@ impl Store {
             conversions: record.conversions.clone(),
             head_commit: head.commit_id().map(|id| id.to_string()),
             branch: head.short_branch().map(str::to_owned),
+            fork_point: record.fork_point.clone(),
             frozen_layers: record.frozen_layers.clone(),
             tree: None,
         })

@@ -2,10 +2,10 @@
 
 use super::{Asked, Standing, mailboxes};
 use crate::change::branches;
+use crate::change::fork_point::kept_by_update;
 use crate::change::sequence::{Item, Sequence, Wish};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::handlers::target::{Target, fork_called};
-use crate::daemon::handlers::work::fork_point;
 use crate::git::{GitError, ObjectId};
 
 /// What is to be done for `asked`.
@@ -38,6 +38,16 @@ pub fn build(target: &Target<'_>, asked: &Asked, now: &Standing) -> Result<Seque
             strip: *strip,
             reverse: *reverse,
             three_way: *three_way,
+        }])),
+        Wish::Restore {
+            base_tree,
+            view_tree,
+            paths,
+            ..
+        } => Ok(Sequence::of(vec![Item::Restored {
+            base_tree: base_tree.clone(),
+            view_tree: view_tree.clone(),
+            paths: paths.clone(),
         }])),
         Wish::Mailbox { handoff, three_way } => {
             mailboxes::items(target, *handoff, *three_way).map(Sequence::of)
@@ -106,7 +116,7 @@ fn update(target: &Target<'_>, asked: &Asked, now: &Standing, rebase: bool) -> R
     let Some(head) = now.tip.commit_id else {
         return Ok(onto(upstream, vec![uncommitted]));
     };
-    let point = fork_point(repository, &turn.record()?, head)?;
+    let point = kept_by_update(repository, &target.daemon.store, &turn.record()?, head, upstream)?;
     // Without commits of its own it stands wherever it is put.
     if point == Some(head) {
         return Ok(onto(upstream, vec![uncommitted]));

@@ -80,6 +80,7 @@ fn what(wish: &Wish) -> String {
         }
         Wish::CherryPick { commits, .. } => format!("cherry-pick of {}", commits.join(" ")),
         Wish::Patch { .. } => "a patch".to_owned(),
+        Wish::Restore { point, .. } => format!("restore to {point}"),
         Wish::Mailbox { handoff, .. } => format!("handoff {handoff}"),
     }
 }
