@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use super::changeset::{self, Blobs};
 use super::{ChangeError, FoundPoint, Point, PointTree, snapshots};
 use crate::git::{BranchTip, Checkout, Distance, Head, ObjectId, Repository};
+use crate::workspace::store::assume_branches;
 use crate::workspace::{ForkName, ForkRecord, Store};
 
 /// Who has a branch checked out.
@@ -80,12 +81,27 @@ pub struct Known<'s> {
 
 impl<'s> Known<'s> {
     pub fn now(store: &'s Store, repository: &'s Repository) -> Result<Known<'s>, ChangeError> {
+        let records = store.records().0;
+        let mut checkouts = repository.checkouts()?;
+        assume_branches(&mut checkouts, &records);
         Ok(Known {
             store,
             repository,
-            checkouts: repository.checkouts()?,
-            records: store.records().0,
+            checkouts,
+            records,
         })
+    }
+
+    /// The forks whose HEAD cannot be read, and why.
+    pub fn damaged(&self) -> Vec<(ForkName, String)> {
+        let damaged = self.checkouts.iter().filter_map(|checkout| {
+            let reason = checkout.damage.clone()?;
+            match self.holder_at(checkout) {
+                Holder::Fork(fork, _) => Some((fork, reason)),
+                Holder::Main(_) | Holder::Worktree(_) => None,
+            }
+        });
+        damaged.collect()
     }
 
     /// Who has the branch `name` (short) checked out, or comes back to it when a rebase or bisection ends.
@@ -93,6 +109,14 @@ impl<'s> Known<'s> {
         let full_name = full_name(name.as_bytes());
         let checkout = self.checkouts.iter().find(|checkout| checkout.uses(&full_name))?;
         Some(self.holder_at(checkout))
+    }
+
+    /// Whether the one who has the branch (short name) comes back to it when a rebase or bisection ends.
+    pub fn is_pending(&self, name: &str) -> bool {
+        let full_name = full_name(name.as_bytes());
+        let mut checkouts = self.checkouts.iter();
+        let holder = checkouts.find(|checkout| checkout.uses(&full_name));
+        holder.is_some_and(|checkout| checkout.is_pending(&full_name))
     }
 
     /// The forks that have the branch checked out, or are in the middle of something with it.

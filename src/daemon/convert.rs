@@ -315,6 +315,8 @@ impl From<StoreError> for Failure {
             .hint("another user may have put it there: see what it is, and move it away or correct its owner and mode (0700)"),
             StoreError::Busy(name) => Failure::new(ErrorCode::Busy, message)
                 .hint(format!("wait until other commands on {name} have ended, then try again")),
+            StoreError::LeaseHeld { .. } => Failure::new(ErrorCode::LeaseHeld, message)
+                .hint("wait until that command has ended, then try again; nothing was changed"),
             StoreError::Git(source) => source.into(),
             StoreError::Layer(source) => source.into(),
             StoreError::Fs(source) => source.into(),

@@ -1,6 +1,6 @@
 //! What the daemon has in memory: one slot for each fork, with its open file system and its mount.
 //!
-//! Lock order: `stopped` → `rounds` → `reviews` → [`Daemon::slots`] (let go of at once) → a slot's `turn` → `branches` → that of `handoffs`, or
+//! Lock order: `stopped` → `rounds` → `reviews` → [`Daemon::slots`] (let go of at once) → a slot's `turn` → the store's leases → that of `handoffs`, or
 //! that of `overlays` → the slot's `state` → whatever store, workspace and mount lock themselves. `turn` is held for the whole of a
 //! request that changes a fork and is what serialises those; `state` is held for moments only, never while waiting for a mount, a
 //! disk or a lock of the left.
@@ -26,8 +26,9 @@ use super::{monitor, place, policy, room};
 use crate::attr::Timestamp;
 use crate::change::branches;
 use crate::fuse::{self, Mount, MountError, MountOptions, Traffic, Transport, UnmountMode};
-use crate::git::{Head, ObjectId, Repository};
+use crate::git::{GitError, Head, ObjectId, Repository};
 use crate::tools::Buffers;
+use crate::workspace::store::{Lease, LeaseKey};
 use crate::workspace::{
     Fork, ForkName, ForkRecord, MountSettings, SnapshotEvery, SnapshotOptions, SnapshotReason, Store,
 };
@@ -57,8 +58,6 @@ pub struct Daemon {
     pub reviews: Mutex<()>,
     /// Internally synchronised; what it locks is taken after any turn, and held for moments.
     pub handoffs: Handoffs,
-    /// Held from the look at who has a branch to what is done with it; taken after turns.
-    pub branches: Mutex<()>,
     /// Internally synchronised.
     pub buffers: Buffers,
     /// Internally synchronised.
@@ -167,7 +166,6 @@ impl Daemon {
             rounds: Mutex::new(()),
             reviews: Mutex::new(()),
             handoffs: Handoffs::default(),
-            branches: Mutex::new(()),
             buffers: Buffers::default(),
             overlays: Overlays::default(),
         }
@@ -361,6 +359,29 @@ impl Turn<'_> {
 
     pub fn set_trouble(&self, trouble: Option<Failure>) {
         self.slot.set_trouble(trouble);
+    }
+
+    /// The branch (short name) that the fork's HEAD is on.
+    pub fn head_branch(&self, repository: &Repository) -> Result<Option<String>, Failure> {
+        let head = repository.head_of(self.open()?.worktree.git_dir())?;
+        Ok(head.short_branch().map(str::to_owned))
+    }
+
+    /// Takes the lease of the branch that the fork's HEAD is on, for the command `by`.
+    pub fn lease_head(&self, repository: &Repository, by: &str) -> Result<Lease<'_>, Failure> {
+        let branch = self.head_branch(repository)?;
+        let lease = self
+            .daemon
+            .store
+            .lease(branch.clone().map(LeaseKey::Branch), by)?;
+        match self.head_branch(repository)? == branch {
+            true => Ok(lease),
+            // git in the mount, or a renaming, was faster.
+            false => Err(GitError::RefMoved {
+                name: "HEAD".to_owned(),
+            }
+            .into()),
+        }
     }
 
     /// The fork's file system: that of the mount, or opened for this request.

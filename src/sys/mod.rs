@@ -10,4 +10,5 @@ pub mod memory;
 pub mod mount;
 pub mod namespace;
 pub mod parallel;
+pub mod pause;
 pub mod process;

@@ -18,6 +18,7 @@ use crate::daemon::{handoffs, monitor, place, policy, report};
 use crate::fuse::{self, UnmountMode};
 use crate::git::{GitError, Identity, LinkedWorktree, Repository};
 use crate::sys::process::PeerCredentials;
+use crate::workspace::store::{LeaseKey, own_branch};
 use crate::workspace::{
     Fork, ForkName, ForkOptions, ForkRecord, MountSettings, ParentOptions, StoreError, Traces,
 };
@@ -71,6 +72,10 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
     let dir_existed = dir.exists();
     let branch = request.branch.clone().unwrap_or_else(|| own_branch(name));
     repository.check_branch_name(&branch)?;
+    // Until the fork is mounted, or taken back with the branch.
+    let _lease = daemon
+        .store
+        .lease([LeaseKey::Branch(branch.clone())], &format!("tine new {name}"))?;
     let branch_existed = repository.branch(&branch)?.is_some();
     let settings = MountSettings::default().with(request.wishes);
     let created = daemon.store.create_fork(&ForkOptions {
@@ -201,6 +206,9 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
     if !force {
         refuse_uncommitted(&turn, &repository)?;
     }
+    let _lease = daemon
+        .store
+        .lease([LeaseKey::Branch(record.branch.clone())], &format!("tine delete {name}"))?;
     let mount_before = turn.mounted_as();
     turn.unmount(match force {
         true => UnmountMode::Force,
@@ -368,11 +376,6 @@ fn keep_detached_head(repository: &Repository, record: &ForkRecord) -> Result<Op
         return Ok(None);
     }
     Ok(Some(keep_commit(repository, &record.name, commit_id)?))
-}
-
-/// The branch that a fork gets if nobody names one.
-fn own_branch(name: &ForkName) -> String {
-    format!("tine/{name}")
 }
 
 /// Whether the fork's branch is its own and deleting it loses nothing: it has no commit beyond the base, and another ref

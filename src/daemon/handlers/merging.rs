@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::sides::{Source, default_target, find_source};
-use super::target::{Holder, find_target, while_it_moves};
+use super::target::{self, Holder, find_target, while_it_moves};
 use super::turns::{slots_of, turns_of};
 use crate::attr::Timestamp;
 use crate::change::compare::compare_trees;
@@ -27,6 +27,7 @@ use crate::daemon::report;
 use crate::daemon::slots::{Daemon, Slot, Turn};
 use crate::git::{CommitSpec, Identity, ObjectId, Repository};
 use crate::merge::{Conflict, MergeOptions};
+use crate::workspace::store::Lease;
 use crate::workspace::{By, ForkName, StoreError};
 
 /// Merges what `request` says, or says what would come of it.
@@ -91,15 +92,7 @@ impl<'a> Merging<'a> {
         for word in &request.sources {
             sources.push(find_source(daemon, &repository, request, word)?);
         }
-        let holder = match (&request.into, &request.here, sources.first()) {
-            (Some(word), ..) => find_target(daemon, &repository, word)?,
-            (None, Some(here), _) => Holder::Fork(here.clone()),
-            (None, None, Some(source)) => default_target(daemon, &repository, source)?,
-            (None, None, None) => {
-                return Err(Failure::new(ErrorCode::Usage, "no source is named")
-                    .hint("name what to merge: `tine merge FORK`"));
-            }
-        };
+        let holder = find_holder(daemon, &repository, request, &sources)?;
         let mut forks: Vec<ForkName> = sources
             .iter()
             .filter_map(|source| match &source.point {
@@ -127,6 +120,10 @@ impl<'a> Merging<'a> {
     fn run(&self) -> Result<Merge, Failure> {
         let merge = {
             let turns = self.turns()?;
+            let _lease = match self.request.dry_run {
+                true => None,
+                false => Some(self.lease(&turns)?),
+            };
             self.run_in(&turns)?
         };
         Ok(self.delete_merged(merge))
@@ -139,6 +136,15 @@ impl<'a> Merging<'a> {
             turn.settle(&self.repository, &*turn.open_existing()?)?;
         }
         Ok(turns)
+    }
+
+    /// Takes the leases of the target's branch and checkout, and of the branches of all forks that this is about.
+    fn lease(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Lease<'_>, Failure> {
+        let (daemon, repository) = (self.daemon, &self.repository);
+        let turns: Vec<&Turn<'_>> = turns.values().collect();
+        target::lease(daemon, repository, &self.request.command, &self.holder, &turns, || {
+            find_holder(daemon, repository, self.request, &self.sources)
+        })
     }
 
     fn run_in(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Merge, Failure> {
@@ -382,6 +388,22 @@ impl<'a> Merging<'a> {
             Some(branch) if branch != "master" => format!("Merge {what} into {branch}"),
             _ => format!("Merge {what}"),
         })
+    }
+}
+
+/// What is merged into.
+fn find_holder(
+    daemon: &Daemon,
+    repository: &Repository,
+    request: &MergeRequest,
+    sources: &[Source],
+) -> Result<Holder, Failure> {
+    match (&request.into, &request.here, sources.first()) {
+        (Some(word), ..) => find_target(daemon, repository, word),
+        (None, Some(here), _) => Ok(Holder::Fork(here.clone())),
+        (None, None, Some(source)) => default_target(daemon, repository, source),
+        (None, None, None) => Err(Failure::new(ErrorCode::Usage, "no source is named")
+            .hint("name what to merge: `tine merge FORK`")),
     }
 }
 

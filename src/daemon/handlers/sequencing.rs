@@ -154,6 +154,10 @@ pub fn carry_out(
 ) -> Result<Sequenced, Failure> {
     while_it_moves(|| {
         on_target(daemon, by, asked, |target| {
+            let _lease = match asked.dry_run {
+                true => None,
+                false => Some(target.lease(|| find_target(daemon, target.repository, &asked.into))?),
+            };
             if asked.is_clean {
                 target.refuse_uncommitted()?;
             }

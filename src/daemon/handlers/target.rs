@@ -5,16 +5,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::change::advance::{self, Step};
+use crate::change::branches::{self, Known};
 use crate::change::changeset::{self, Blobs};
 use crate::change::merge::Tip;
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::MergeTarget;
 use crate::daemon::slots::{Daemon, Turn};
 use crate::git::{GitError, Head, ObjectId, Repository};
+use crate::workspace::store::{Lease, LeaseKey};
 use crate::workspace::{By, ForkName, SnapshotOptions, SnapshotReason};
 
 /// Where the target is.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {
     /// In nobody's checkout.
     Branch(String),
@@ -51,6 +53,44 @@ pub fn while_it_moves<T>(mut plan_and_do: impl FnMut() -> Result<T, Failure>) ->
     }
 }
 
+/// Takes the leases of what `holder` is, and of the branches that the forks of `turns` are on, for the command `by`. Looks again
+/// under them, with `find`, whether that is still so.
+///
+/// # Errors
+/// `ref-moved` where it is not, to be planned again; `lease-held`.
+pub fn lease<'d>(
+    daemon: &'d Daemon,
+    repository: &Repository,
+    by: &str,
+    holder: &Holder,
+    turns: &[&Turn<'_>],
+    find: impl FnOnce() -> Result<Holder, Failure>,
+) -> Result<Lease<'d>, Failure> {
+    let heads = || {
+        let heads = turns.iter().map(|turn| turn.head_branch(repository));
+        heads.collect::<Result<Vec<_>, _>>()
+    };
+    let before = heads()?;
+    let mut keys: Vec<LeaseKey> = before.iter().flatten().cloned().map(LeaseKey::Branch).collect();
+    match holder {
+        Holder::Branch(branch) => keys.push(LeaseKey::Branch(branch.clone())),
+        Holder::Checkout(branch, dir) => {
+            keys.push(LeaseKey::Branch(branch.clone()));
+            keys.push(LeaseKey::Checkout(dir.clone()));
+        }
+        // Its HEAD is among those of the turns.
+        Holder::Fork(_) => {}
+    }
+    let lease = daemon.store.lease(keys, by)?;
+    if find()? != *holder || heads()? != before {
+        return Err(GitError::RefMoved {
+            name: holder.to_string(),
+        }
+        .into());
+    }
+    Ok(lease)
+}
+
 /// A target, with the turn of the fork that it is.
 pub struct Target<'a> {
     pub daemon: &'a Arc<Daemon>,
@@ -61,6 +101,12 @@ pub struct Target<'a> {
 }
 
 impl Target<'_> {
+    /// Takes the leases of what moves with it, and looks again with `find` whether that is it.
+    pub fn lease(&self, find: impl FnOnce() -> Result<Holder, Failure>) -> Result<Lease<'_>, Failure> {
+        let turns: Vec<&Turn<'_>> = self.turn.into_iter().collect();
+        lease(self.daemon, self.repository, self.by.command, self.holder, &turns, find)
+    }
+
     /// What it stands on. What is uncommitted in a fork is no part of it.
     pub fn tip(&self) -> Result<Tip, Failure> {
         let commit_id = match self.holder {
@@ -233,17 +279,41 @@ pub fn holder_of(daemon: &Daemon, repository: &Repository, branch: &str) -> Resu
         )
         .hint("`tine list` shows the forks, `git branch` the branches; `git branch NAME` makes one"));
     }
-    let (records, _) = daemon.store.records();
-    for record in records {
-        let worktree = daemon.store.worktree_of(&record.name)?;
-        if let Head::Branch { name, .. } = repository.head_of(worktree.git_dir())?
-            && name.strip_prefix("refs/heads/") == Some(branch)
-        {
-            return Ok(Holder::Fork(record.name));
+    for record in daemon.store.records().0 {
+        // One that was removed is registered again, on its branch.
+        if let Err(error) = daemon.store.worktree_of(&record.name) {
+            log::warn!("{}: {error}", record.name);
         }
     }
-    Ok(match repository.checked_out_at(branch)? {
-        Some(dir) => Holder::Checkout(branch.to_owned(), dir),
+    let known = Known::now(&daemon.store, repository)?;
+    let damaged = known.damaged();
+    for (fork, reason) in &damaged {
+        log::warn!("{fork} is left out: its HEAD cannot be read: {reason}");
+    }
+    Ok(match known.holder(branch) {
+        // A rebase or the like will come back to it: nothing may touch the branch.
+        Some(branches::Holder::Fork(_, dir)) if known.is_pending(branch) => {
+            Holder::Checkout(branch.to_owned(), dir)
+        }
+        Some(branches::Holder::Fork(fork, _)) => match damaged.into_iter().find(|(name, _)| *name == fork) {
+            Some((fork, reason)) => return Err(damaged_holder(&fork, branch, reason)),
+            None => Holder::Fork(fork),
+        },
+        Some(branches::Holder::Main(dir) | branches::Holder::Worktree(dir)) => {
+            Holder::Checkout(branch.to_owned(), dir)
+        }
         None => Holder::Branch(branch.to_owned()),
     })
+}
+
+/// The branch may be checked out in a fork that cannot say so.
+fn damaged_holder(fork: &ForkName, branch: &str, reason: String) -> Failure {
+    Failure::new(
+        ErrorCode::StoreDamaged,
+        format!("the fork {fork} had the branch {branch:?}, and its HEAD cannot be read"),
+    )
+    .cause(reason)
+    .hint(format!(
+        "`tine check` tells what is damaged; `git symbolic-ref HEAD refs/heads/{branch}` in the fork's mount puts HEAD back"
+    ))
 }

@@ -18,7 +18,7 @@
 //! Making and removing forks is in [`create`], with what they begin with in [`beginning`]; their snapshots are in
 //! [`snapshots`]; what a dead process left is cleaned by [`recover`].
 //!
-//! Lock order: `admin`, then `open` or `index_build`.
+//! Lock order: `leases`, `admin`, then `open` or `index_build`.
 
 mod beginning;
 mod carried;
@@ -28,6 +28,7 @@ mod create;
 mod documents;
 mod files;
 mod glance;
+mod leases;
 mod memo;
 mod merge;
 mod recover;
@@ -67,8 +68,10 @@ use crate::path::{EntryName, RepoPath};
 pub use beginning::{ParentOptions, TakeUp};
 pub use check::{CheckOptions, CheckReport, Checked, Depth, Finding, FindingKind};
 pub use collect::Collection;
+pub use create::assume_branches;
 pub use documents::Shelf;
 pub use files::ScratchDir;
+pub use leases::{Lease, LeaseKey};
 pub use memo::{ConvertedAs, IndexStamp, Memo, StoredAs};
 pub use recover::{BACKSTAGE_NAME, default_mount_root};
 pub use snapshots::{SnapshotOptions, tree_label};
@@ -116,6 +119,18 @@ pub struct ForkOptions {
     pub gid: u32,
     pub umask: u16,
     pub carry: CarryWish,
+}
+
+impl ForkOptions {
+    /// The branch (short name) that the fork gets.
+    pub fn branch(&self) -> String {
+        self.branch.clone().unwrap_or_else(|| own_branch(&self.name))
+    }
+}
+
+/// The branch (short name) that a fork gets if none is named.
+pub fn own_branch(name: &ForkName) -> String {
+    format!("tine/{name}")
 }
 
 /// An open fork.
@@ -168,6 +183,8 @@ pub struct Store {
     index_build: Mutex<()>,
     /// Held while records, branches, worktrees or layers come, change or go.
     admin: Mutex<()>,
+    /// Who may decide over branches and checkouts.
+    leases: leases::Leases,
     /// What this process has open.
     open: Mutex<OpenForks>,
     /// Locked for as long as the store is open.
@@ -381,6 +398,7 @@ impl Store {
             cache,
             index_build: Mutex::new(()),
             admin: Mutex::new(()),
+            leases: leases::Leases::default(),
             open: Mutex::new(OpenForks::default()),
             lock,
         })

@@ -13,6 +13,7 @@ use crate::daemon::policy::work_message;
 use crate::daemon::protocol::{Merge, MergeStatus, MergedSource};
 use crate::daemon::slots::Turn;
 use crate::git::{GitError, ObjectId};
+use crate::workspace::store::LeaseKey;
 use crate::workspace::{ForkName, OperationKind, SnapshotReason};
 
 impl Merging<'_> {
@@ -136,6 +137,8 @@ impl Merging<'_> {
         let Some(branch) = branch else {
             return Ok(());
         };
+        let key = LeaseKey::Branch(branch.clone());
+        let _lease = self.daemon.store.lease([key], &self.request.command)?;
         match self.repository.branch(&branch)? {
             // It went with its fork.
             None => line.deleted_branch = Some(branch),

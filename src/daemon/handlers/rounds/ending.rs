@@ -12,6 +12,7 @@ use crate::daemon::handlers::forks;
 use crate::daemon::protocol::{CleanRounds, RoundsCleaned, SeatCleaned};
 use crate::daemon::slots::Daemon;
 use crate::git::{GitError, Identity, ObjectId, Repository};
+use crate::workspace::store::{Lease, LeaseKey};
 use crate::workspace::{ForkName, StoreError};
 
 /// How the labels begin of what a fork leaves that is deleted with something uncommitted in it.
@@ -35,6 +36,7 @@ pub fn retire(
         return Ok(());
     };
     repository.keep(KEPT, &label, tip)?;
+    let _lease = lease(daemon, &branch)?;
     match repository.checked_out_at(&branch)? {
         None => delete_branch(repository, &branch, tip),
         // Somebody works on it: it is theirs now.
@@ -65,10 +67,25 @@ pub fn discard(daemon: &Arc<Daemon>, repository: &Repository, seat: &Seat) -> Re
     for (label, _) in discarded(repository, &seat.fork)? {
         repository.release(seat.fork.as_str(), &label)?;
     }
-    match branch_of(repository, seat)? {
-        Some((branch, tip)) => delete_branch(repository, &branch, tip),
-        None => Ok(()),
+    let Some(branch) = &seat.branch else {
+        return Ok(());
+    };
+    let _lease = lease(daemon, branch)?;
+    match (repository.branch(branch)?, repository.checked_out_at(branch)?) {
+        (None, _) => Ok(()),
+        (Some(tip), None) => delete_branch(repository, branch, tip),
+        (Some(_), Some(at)) => Err(GitError::BranchCheckedOut {
+            branch: branch.clone(),
+            at,
+        }
+        .into()),
     }
+}
+
+/// Takes the lease of a seat's branch, under which it is decided what becomes of it.
+fn lease<'d>(daemon: &'d Daemon, branch: &str) -> Result<Lease<'d>, Failure> {
+    let key = LeaseKey::Branch(branch.to_owned());
+    Ok(daemon.store.lease([key], "tine round")?)
 }
 
 fn delete_fork(daemon: &Arc<Daemon>, seat: &Seat, force: bool) -> Result<(), Failure> {
