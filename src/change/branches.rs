@@ -174,7 +174,11 @@ impl<'s> Known<'s> {
                     holder: holders.get(tip.name.as_slice()).cloned(),
                     made_for: record.map(|record| record.name.clone()),
                     came_from: match record {
-                        Some(record) => origins.distance(record, tip.commit_id)?,
+                        // A commit that is missing hides this figure, and nothing of the others.
+                        Some(record) => origins.distance(record, tip.commit_id).unwrap_or_else(|error| {
+                            log::warn!("{}: {error}", record.name);
+                            None
+                        }),
                         None => None,
                     },
                     tip,
@@ -263,7 +267,10 @@ impl<'s> Known<'s> {
         }
         self.repository.rename_branch(old, new)?;
         for record in &self.records {
-            note_renamed(self.store, record, old, new)?;
+            // The branch has its name: what one record lacks is found by `follow`.
+            if let Err(error) = note_renamed(self.store, record, old, new) {
+                log::warn!("{}: {error}", record.name);
+            }
         }
         Ok(self.forks_on(old))
     }
@@ -395,7 +402,10 @@ pub fn follow(store: &Store, repository: &Repository) -> Result<(), ChangeError>
             };
             if !there && let Some(now) = repository.renamed_to(name, record.created_secs)? {
                 log::info!("{}: the branch {name} is called {now} now", record.name);
-                note_renamed(store, &record, name, &now)?;
+                // A record that cannot be written is its own fork's damage.
+                if let Err(error) = note_renamed(store, &record, name, &now) {
+                    log::warn!("{}: {error}", record.name);
+                }
             }
         }
     }

@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::failure::{ErrorCode, Failure};
 use super::handoffs::Handoffs;
@@ -27,6 +27,8 @@ use crate::attr::Timestamp;
 use crate::change::branches;
 use crate::fuse::{self, Mount, MountError, MountOptions, Traffic, Transport, UnmountMode};
 use crate::git::{GitError, Head, ObjectId, Repository};
+use crate::sys::asker;
+use crate::sys::ranked::{Rank, RankedGuard, RankedMutex};
 use crate::tools::Buffers;
 use crate::workspace::store::{Lease, LeaseKey};
 use crate::workspace::{
@@ -45,17 +47,17 @@ pub struct Daemon {
     pub started_secs: i64,
     /// Forks that were asked for since the start. A slot stays for good, so that two requests for one name always meet
     /// in the same one.
-    slots: Mutex<BTreeMap<ForkName, Arc<Slot>>>,
+    slots: RankedMutex<BTreeMap<ForkName, Arc<Slot>>>,
     /// Set while the daemon ends: no request gets a turn any more. Changed by who holds `stopped` only.
     stopping: AtomicBool,
     /// Whether everything is unmounted for good. Taken before any turn, by who stops the daemon.
-    stopped: Mutex<bool>,
+    stopped: RankedMutex<bool>,
     /// Internally synchronised.
     pub presence: Presence,
     /// Held while a session of rounds is looked at or changed; taken before any turn.
-    pub rounds: Mutex<()>,
+    pub rounds: RankedMutex<()>,
     /// Held while a review is changed; taken before any turn.
-    pub reviews: Mutex<()>,
+    pub reviews: RankedMutex<()>,
     /// Internally synchronised; what it locks is taken after any turn, and held for moments.
     pub handoffs: Handoffs,
     /// Internally synchronised.
@@ -69,8 +71,8 @@ pub struct Slot {
     /// Immutable.
     pub name: ForkName,
     /// Protects nothing by itself: whoever has it may change the fork.
-    turn: Mutex<()>,
-    state: Mutex<State>,
+    turn: RankedMutex<()>,
+    state: RankedMutex<State>,
 }
 
 #[derive(Default)]
@@ -159,12 +161,12 @@ impl Daemon {
             store,
             program,
             started_secs: Timestamp::now().secs,
-            slots: Mutex::default(),
+            slots: RankedMutex::new(Rank::Slots, BTreeMap::new()),
             stopping: AtomicBool::new(false),
-            stopped: Mutex::new(false),
+            stopped: RankedMutex::new(Rank::Stopped, false),
             presence: Presence::new(),
-            rounds: Mutex::new(()),
-            reviews: Mutex::new(()),
+            rounds: RankedMutex::new(Rank::Rounds, ()),
+            reviews: RankedMutex::new(Rank::Reviews, ()),
             handoffs: Handoffs::default(),
             buffers: Buffers::default(),
             overlays: Overlays::default(),
@@ -182,8 +184,8 @@ impl Daemon {
         let slot = slots.entry(name.clone()).or_insert_with(|| {
             Arc::new(Slot {
                 name: name.clone(),
-                turn: Mutex::default(),
-                state: Mutex::default(),
+                turn: RankedMutex::new(Rank::Turn, ()),
+                state: RankedMutex::new(Rank::Slot, State::default()),
             })
         });
         slot.clone()
@@ -233,8 +235,19 @@ impl Daemon {
     }
 
     /// Waits for the turn of a request that changes `name`, which need not exist.
+    ///
+    /// # Errors
+    /// Where the daemon stops; where the fork stays busy and a program asks that the daemon runs, which the other request may wait for.
     pub fn turn<'a>(self: &'a Arc<Daemon>, slot: &'a Arc<Slot>) -> Result<Turn<'a>, Failure> {
-        let turn = self.turn_even_stopping(slot);
+        let guard = match slot.turn.try_lock() {
+            Some(guard) => guard,
+            None if asker::is_own_program() => slot
+                .turn
+                .try_lock_for(asker::PATIENCE)
+                .ok_or_else(|| held_by_who_waits(&slot.name))?,
+            None => slot.turn.lock(),
+        };
+        let turn = self.turn_with(slot, guard);
         self.refuse_if_stopping()?;
         Ok(turn)
     }
@@ -242,6 +255,10 @@ impl Daemon {
     /// As [`Daemon::turn`], for the one who stops the daemon.
     pub fn turn_even_stopping<'a>(self: &'a Arc<Daemon>, slot: &'a Arc<Slot>) -> Turn<'a> {
         let guard = slot.turn.lock();
+        self.turn_with(slot, guard)
+    }
+
+    fn turn_with<'a>(self: &'a Arc<Daemon>, slot: &'a Arc<Slot>, guard: RankedGuard<'a, ()>) -> Turn<'a> {
         let turn = Turn {
             daemon: self,
             slot,
@@ -337,7 +354,7 @@ impl Slot {
 pub struct Turn<'a> {
     pub daemon: &'a Arc<Daemon>,
     slot: &'a Arc<Slot>,
-    _guard: MutexGuard<'a, ()>,
+    _guard: RankedGuard<'a, ()>,
 }
 
 impl Turn<'_> {
@@ -363,7 +380,8 @@ impl Turn<'_> {
 
     /// The branch (short name) that the fork's HEAD is on.
     pub fn head_branch(&self, repository: &Repository) -> Result<Option<String>, Failure> {
-        let head = repository.head_of(self.open()?.worktree.git_dir())?;
+        let worktree = self.daemon.store.worktree_of(self.name())?;
+        let head = repository.head_of(worktree.git_dir())?;
         Ok(head.short_branch().map(str::to_owned))
     }
 
@@ -650,6 +668,15 @@ fn ended_callback(daemon: Weak<Daemon>, slot: Arc<Slot>, ending: Arc<Ending>) ->
             log::error!("no thread for what follows an unmount, the next request does it: {error}");
         }
     })
+}
+
+/// A hook asks for a fork that the request which runs the hook may have.
+fn held_by_who_waits(name: &ForkName) -> Failure {
+    Failure::new(
+        ErrorCode::LeaseHeld,
+        format!("{name} is in use by a command that may be waiting for this program, which tine runs"),
+    )
+    .hint("let the hook do this in the background, or after the command: `post-merge` runs when nothing is held")
 }
 
 /// The mount is in use, by these processes.

@@ -301,6 +301,9 @@ impl Store {
         if dir.exists() {
             return Ok(());
         }
+        let name = record.head_branch.as_ref().unwrap_or(&record.branch);
+        let by = format!("tine mount {}", record.name);
+        let _lease = self.lease_now(LeaseKey::Branch(name.clone()), &by)?;
         let _admin = self.admin.lock();
         if dir.exists() {
             // Another thread was faster.
@@ -310,9 +313,6 @@ impl Store {
             "the worktree of the fork {} is gone, registering it again",
             record.name
         );
-        let name = record.head_branch.as_ref().unwrap_or(&record.branch);
-        let by = format!("tine mount {}", record.name);
-        let _lease = self.lease_now(LeaseKey::Branch(name.clone()), &by)?;
         let branch = format!("refs/heads/{name}");
         let tip = match self.checked_out_at(name)? {
             Some(_) => None,
@@ -495,7 +495,10 @@ impl Store {
 pub fn assume_branches(checkouts: &mut [Checkout], records: &[ForkRecord]) {
     for checkout in checkouts.iter_mut().filter(|checkout| checkout.damage.is_some()) {
         let id = checkout.git_dir.file_name().and_then(|id| id.to_str());
-        if let Some(record) = records.iter().find(|record| Some(record.worktree_id.as_str()) == id) {
+        if let Some(record) = records
+            .iter()
+            .find(|record| Some(record.worktree_id.as_str()) == id)
+        {
             let branch = record.head_branch.as_ref().unwrap_or(&record.branch);
             checkout.branch = Some(format!("refs/heads/{branch}").into_bytes());
         }

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::Store;
-use crate::sys::pause;
+use crate::sys::ranked::{Held, Rank};
+use crate::sys::{asker, pause};
 use crate::workspace::StoreError;
 
 /// How long a request waits for one other request. A queue that moves is waited for longer.
@@ -48,14 +49,14 @@ pub(super) struct Leases {
 
 #[derive(Debug, Default)]
 struct State {
-    held: BTreeMap<LeaseKey, Held>,
+    held: BTreeMap<LeaseKey, Holder>,
     /// By number, in the order in which they came.
     waiting: BTreeMap<u64, Request>,
     next_number: u64,
 }
 
 #[derive(Debug)]
-struct Held {
+struct Holder {
     number: u64,
     /// The command that holds it.
     by: String,
@@ -76,6 +77,7 @@ struct Request {
 pub struct Lease<'s> {
     leases: &'s Leases,
     keys: Vec<LeaseKey>,
+    _held: Held,
 }
 
 impl Drop for Lease<'_> {
@@ -98,13 +100,14 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::LeaseHeld`] names who has it.
-    pub fn lease(
-        &self,
-        keys: impl IntoIterator<Item = LeaseKey>,
-        by: &str,
-    ) -> Result<Lease<'_>, StoreError> {
+    pub fn lease(&self, keys: impl IntoIterator<Item = LeaseKey>, by: &str) -> Result<Lease<'_>, StoreError> {
         pause::at("before-lease");
-        self.leases.acquire(keys, by, PATIENCE)
+        // A hook must not wait for the command that runs it.
+        let patience = match asker::is_own_program() {
+            true => asker::PATIENCE,
+            false => PATIENCE,
+        };
+        self.leases.acquire(keys, by, patience)
     }
 
     /// As [`Store::lease`], without waiting.
@@ -124,14 +127,11 @@ impl Leases {
         keys.sort();
         keys.dedup();
         let thread = thread::current().id();
+        let rank = Held::wait_for(Rank::Lease);
         let mut state = self.state.lock();
         let is_mine =
             |state: &State, key: &LeaseKey| state.held.get(key).is_some_and(|held| held.thread == thread);
-        let wanted: Vec<LeaseKey> = keys
-            .iter()
-            .filter(|key| !is_mine(&state, key))
-            .cloned()
-            .collect();
+        let wanted: Vec<LeaseKey> = keys.iter().filter(|key| !is_mine(&state, key)).cloned().collect();
         debug_assert!(
             wanted.is_empty() || patience.is_zero() || state.held.values().all(|held| held.thread != thread),
             "{by} holds leases and waits for more: {wanted:?}"
@@ -160,7 +160,7 @@ impl Leases {
         }
         state.waiting.remove(&number);
         for key in &keys {
-            let held = state.held.entry(key.clone()).or_insert_with(|| Held {
+            let held = state.held.entry(key.clone()).or_insert_with(|| Holder {
                 number,
                 by: by.to_owned(),
                 thread,
@@ -168,7 +168,11 @@ impl Leases {
             });
             held.count = held.count.saturating_add(1);
         }
-        Ok(Lease { leases: self, keys })
+        Ok(Lease {
+            leases: self,
+            keys,
+            _held: rank,
+        })
     }
 }
 
@@ -201,19 +205,31 @@ mod tests {
     #[test]
     fn a_lease_has_one_holder_and_is_named_where_it_is_refused() {
         let leases = Leases::default();
-        let held = leases.acquire([branch("a"), branch("b")], "tine merge x", PATIENCE).unwrap();
+        let held = leases
+            .acquire([branch("a"), branch("b")], "tine merge x", PATIENCE)
+            .unwrap();
         thread::scope(|scope| {
-            let other = || leases.acquire([branch("b")], "tine new y", Duration::ZERO).map(drop);
+            let other = || {
+                leases
+                    .acquire([branch("b")], "tine new y", Duration::ZERO)
+                    .map(drop)
+            };
             let refused = scope.spawn(other).join().unwrap().unwrap_err();
             assert_eq!(
                 refused.to_string(),
                 r#"the branch "b" is in use by `tine merge x`"#
             );
-            let free = || leases.acquire([branch("c")], "tine new y", Duration::ZERO).map(drop);
+            let free = || {
+                leases
+                    .acquire([branch("c")], "tine new y", Duration::ZERO)
+                    .map(drop)
+            };
             scope.spawn(free).join().unwrap().unwrap();
         });
         drop(held);
-        leases.acquire([branch("b")], "tine new y", Duration::ZERO).unwrap();
+        leases
+            .acquire([branch("b")], "tine new y", Duration::ZERO)
+            .unwrap();
     }
 
     #[test]

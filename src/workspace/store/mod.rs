@@ -64,6 +64,7 @@ use crate::git::{
 };
 use crate::layer::{FrozenLayer, Layer, LayerError, LayerId, LayerStack};
 use crate::path::{EntryName, RepoPath};
+use crate::sys::ranked::{Rank, RankedMutex};
 
 pub use beginning::{ParentOptions, TakeUp};
 pub use check::{CheckOptions, CheckReport, Checked, Depth, Finding, FindingKind};
@@ -182,7 +183,7 @@ pub struct Store {
     /// Held while a base's index is built, so that it is built once.
     index_build: Mutex<()>,
     /// Held while records, branches, worktrees or layers come, change or go.
-    admin: Mutex<()>,
+    admin: RankedMutex<()>,
     /// Who may decide over branches and checkouts.
     leases: leases::Leases,
     /// What this process has open.
@@ -397,7 +398,7 @@ impl Store {
             hasher: InoHasher::new(key),
             cache,
             index_build: Mutex::new(()),
-            admin: Mutex::new(()),
+            admin: RankedMutex::new(Rank::Admin, ()),
             leases: leases::Leases::default(),
             open: Mutex::new(OpenForks::default()),
             lock,
