@@ -349,6 +349,18 @@ impl From<ChangeError> for Failure {
                 .hint("`tine status` shows what differs; ignored files do not count"),
             ChangeError::EmptyMessage => Failure::new(ErrorCode::EmptyMessage, message)
                 .hint("say what was done: `tine commit -m MESSAGE`"),
+            ChangeError::MovedUnder(moved) => {
+                let failure = Failure::new(ErrorCode::MovedUnder, message);
+                let failure = match &moved.by {
+                    Some(by) => failure.cause(format!("it was moved by {by}")),
+                    None => failure,
+                };
+                failure.hint(format!(
+                    "`tine branch switch FORK NEW --create` puts the fork on a branch of its own, where it was; then `tine merge {} --into FORK` joins both; \
+                     nothing was changed",
+                    moved.branch
+                ))
+            }
             ChangeError::OperationInProgress("bisect") => {
                 Failure::new(ErrorCode::OperationInProgress, message)
                     .hint("end it in the mount first: `git bisect reset`")

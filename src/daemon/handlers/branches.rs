@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::target::{self, Target};
+use super::target::{self, Ready, Target};
 use super::turns::{slots_of, turns_of};
 use crate::change::branches::{Holder, Known, Start, existing, follow};
 use crate::change::switch::{self, SwitchWish};
@@ -14,7 +14,7 @@ use crate::daemon::protocol::{
 };
 use crate::daemon::report;
 use crate::daemon::slots::{Daemon, Turn};
-use crate::git::{GitError, Head, ObjectId, Repository};
+use crate::git::{GitError, Head, MovedUnder, ObjectId, Repository};
 use crate::workspace::store::{Lease, LeaseKey};
 use crate::workspace::{By, ForkName, SnapshotReason, SwitchMove};
 
@@ -25,7 +25,11 @@ pub fn list(daemon: &Arc<Daemon>, all: bool) -> Response {
     let listed = known.list(all)?;
     let mut damaged: Vec<Failure> = daemon.store.records().1.into_iter().map(Failure::from).collect();
     damaged.extend(known.damaged().into_iter().map(|(fork, reason)| {
-        Failure::new(ErrorCode::StoreDamaged, format!("HEAD of the fork {fork} cannot be read")).cause(reason)
+        Failure::new(
+            ErrorCode::StoreDamaged,
+            format!("HEAD of the fork {fork} cannot be read"),
+        )
+        .cause(reason)
     }));
     let branches = listed.into_iter().map(|listed| {
         let (fork, checkout, is_main) = match listed.holder {
@@ -100,7 +104,9 @@ fn lease<'d>(
     branches: impl IntoIterator<Item = impl AsRef<str>>,
     by: &str,
 ) -> Result<Lease<'d>, Failure> {
-    let keys = branches.into_iter().map(|branch| LeaseKey::Branch(branch.as_ref().to_owned()));
+    let keys = branches
+        .into_iter()
+        .map(|branch| LeaseKey::Branch(branch.as_ref().to_owned()));
     Ok(daemon.store.lease(keys, by)?)
 }
 
@@ -194,6 +200,13 @@ pub fn switch(daemon: &Arc<Daemon>, by: By<'_>, request: &SwitchRequest) -> Resp
     };
     let store = &daemon.store;
     let _lease = lease(daemon, [&branch], &format!("tine branch switch {fork} {branch}"))?;
+    if let (true, None, Some(moved)) = (
+        request.create,
+        &request.at,
+        repository.moved_under(&open.worktree)?,
+    ) {
+        return step_off(turn, &repository, &head, &moved, branch);
+    }
     if !request.create {
         existing(&repository, &branch).map_err(|error| match error {
             ChangeError::NoSuchBranch(_) => no_branch_to_go_to(fork, &branch, error.into()),
@@ -213,7 +226,7 @@ pub fn switch(daemon: &Arc<Daemon>, by: By<'_>, request: &SwitchRequest) -> Resp
         holder: &target::Holder::Fork(fork.clone()),
         turn: Some(turn),
     };
-    let snapshot = target.go(&step, SnapshotReason::BeforeSwitch)?;
+    let snapshot = target.go(Ready::fork(), &step, SnapshotReason::BeforeSwitch)?;
     if let Some(Start {
         point: Point::Revision(revision),
         ..
@@ -234,6 +247,41 @@ pub fn switch(daemon: &Arc<Daemon>, by: By<'_>, request: &SwitchRequest) -> Resp
         uncommitted: start.is_some_and(|start| start.is_uncommitted),
         changes: changes.iter().map(report::change_line).collect(),
         snapshot,
+    })))
+}
+
+/// Puts a fork whose branch moved under it on a new branch, at the commit where it left the old one. View and index belong to that
+/// commit, and stay.
+fn step_off(
+    turn: &Turn<'_>,
+    repository: &Repository,
+    head: &Head,
+    moved: &MovedUnder,
+    branch: String,
+) -> Response {
+    let open = turn.open()?;
+    repository
+        .create_branch(&branch, moved.left_at, "branch: Created from HEAD")
+        .map_err(|error| taken(repository, error))?;
+    if let Err(error) = repository.switch_head(&open.worktree, head, Some(&branch), moved.left_at) {
+        repository.delete_branch(&branch, moved.left_at)?;
+        return Err(error.into());
+    }
+    turn.forget_settled();
+    note_head(turn, repository);
+    let fork = turn.name();
+    log::info!("{fork} is on {branch}, where it left {}", moved.branch);
+    Ok(Answer::Switched(Box::new(Switched {
+        fork: fork.clone(),
+        branch,
+        commit: Some(moved.left_at.to_string()),
+        from_branch: Some(moved.branch.clone()),
+        from_commit: Some(moved.now.to_string()),
+        created: true,
+        merged: false,
+        uncommitted: false,
+        changes: Vec::new(),
+        snapshot: None,
     })))
 }
 

@@ -206,9 +206,10 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
     if !force {
         refuse_uncommitted(&turn, &repository)?;
     }
-    let _lease = daemon
-        .store
-        .lease([LeaseKey::Branch(record.branch.clone())], &format!("tine delete {name}"))?;
+    let _lease = daemon.store.lease(
+        [LeaseKey::Branch(record.branch.clone())],
+        &format!("tine delete {name}"),
+    )?;
     let mount_before = turn.mounted_as();
     turn.unmount(match force {
         true => UnmountMode::Force,

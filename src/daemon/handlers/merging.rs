@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::sides::{Source, default_target, find_source};
-use super::target::{self, Holder, find_target, while_it_moves};
+use super::target::{self, Holder, Target, find_target, while_it_moves};
 use super::turns::{slots_of, turns_of};
 use crate::attr::Timestamp;
+use crate::change::commit::refuse_moved_under;
 use crate::change::compare::compare_trees;
 use crate::change::merge::{MergeSpec, Planned, Tip, plan};
 use crate::change::review::{ConflictRecord, ReviewRecord, ReviewState, ReviewedMerge};
@@ -126,6 +127,9 @@ impl<'a> Merging<'a> {
             };
             self.run_in(&turns)?
         };
+        if merge.after != merge.before && !merge.dry_run {
+            Target::after(&self.repository, &self.holder);
+        }
         Ok(self.delete_merged(merge))
     }
 
@@ -142,16 +146,23 @@ impl<'a> Merging<'a> {
     fn lease(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Lease<'_>, Failure> {
         let (daemon, repository) = (self.daemon, &self.repository);
         let turns: Vec<&Turn<'_>> = turns.values().collect();
-        target::lease(daemon, repository, &self.request.command, &self.holder, &turns, || {
-            find_holder(daemon, repository, self.request, &self.sources)
-        })
+        target::lease(
+            daemon,
+            repository,
+            &self.request.command,
+            &self.holder,
+            &turns,
+            || find_holder(daemon, repository, self.request, &self.sources),
+        )
     }
 
     fn run_in(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Merge, Failure> {
-        if let Holder::Fork(fork) = &self.holder
-            && let Some(operation) = turn_of(turns, fork)?.open()?.worktree.operation_in_progress()
-        {
-            return Err(ChangeError::OperationInProgress(operation).into());
+        if let Holder::Fork(fork) = &self.holder {
+            let open = turn_of(turns, fork)?.open()?;
+            if let Some(operation) = open.worktree.operation_in_progress() {
+                return Err(ChangeError::OperationInProgress(operation).into());
+            }
+            refuse_moved_under(&self.repository, &open)?;
         }
         let before = self.target_tip(turns)?;
         let mut tip = before;

@@ -143,7 +143,10 @@ fn move_back(
     let repository = daemon.repository_now()?;
     let open = turn.open()?;
     let head = repository.head_of(open.worktree.git_dir())?;
-    let back_on = moved.switch.as_ref().map_or(head.short_branch(), |switch| switch.from.as_deref());
+    let back_on = moved
+        .switch
+        .as_ref()
+        .map_or(head.short_branch(), |switch| switch.from.as_deref());
     let keys = back_on.map(|branch| LeaseKey::Branch(branch.to_owned()));
     let _lease = daemon.store.lease(keys, by.command)?;
     if let Some(switch) = &moved.switch {

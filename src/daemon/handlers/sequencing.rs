@@ -16,6 +16,7 @@ use super::merging::outdated;
 use super::target::{Holder, Target, find_target, while_it_moves};
 use crate::change::ChangeError;
 use crate::change::advance::{Step, UpdateStep};
+use crate::change::commit::refuse_moved_under;
 use crate::change::compare::compare_trees;
 use crate::change::merge::Tip;
 use crate::change::review::ReviewRecord;
@@ -152,7 +153,7 @@ pub fn carry_out(
     signers: &Signers,
     review: Option<&ReviewRecord>,
 ) -> Result<Sequenced, Failure> {
-    while_it_moves(|| {
+    let (done, holder) = while_it_moves(|| {
         on_target(daemon, by, asked, |target| {
             let _lease = match asked.dry_run {
                 true => None,
@@ -178,9 +179,14 @@ pub fn carry_out(
                 now.view,
                 &options,
             )?;
-            finish(target, asked, &now, sequence, &ran)
+            let done = finish(target, asked, &now, sequence, &ran)?;
+            Ok((done, target.holder.clone()))
         })
-    })
+    })?;
+    if done.status == MergeStatus::Merged && !asked.dry_run {
+        Target::after(&daemon.repository, &holder);
+    }
+    Ok(done)
 }
 
 fn options<'a>(asked: &Asked, signers: &Signers, review: Option<&'a ReviewRecord>) -> RunOptions<'a> {
@@ -213,6 +219,7 @@ fn on_target<T>(
         if let Some(operation) = open.worktree.operation_in_progress() {
             return Err(ChangeError::OperationInProgress(operation).into());
         }
+        refuse_moved_under(&repository, &open)?;
     }
     work(&Target {
         daemon,
@@ -340,10 +347,10 @@ fn go(target: &Target<'_>, asked: &Asked, now: &Standing, ran: &Ran) -> Result<O
         kind,
         undoes: None,
     };
-    target.check(&step)?;
+    let ready = target.check(&step)?;
     match asked.dry_run {
         true => Ok(None),
-        false => target.go(&step, reason),
+        false => target.go(ready, &step, reason),
     }
 }
 

@@ -522,6 +522,7 @@ fn refs_of(shelf: Shelf) -> &'static str {
         Shelf::Rounds => "+rounds",
         // It has none.
         Shelf::Buffers => "+buffers",
+        Shelf::Moves => "+moves",
     }
 }
 

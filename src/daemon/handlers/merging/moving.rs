@@ -62,7 +62,7 @@ impl Merging<'_> {
             undoes: None,
         };
         let target = self.target(turns)?;
-        target.check(&step)?;
+        let ready = target.check(&step)?;
         if self.request.dry_run {
             return Ok(None);
         }
@@ -70,7 +70,7 @@ impl Merging<'_> {
         for (fork, planned) in merged.filter_map(|source| source.uncommitted.as_ref()) {
             self.commit_source(turn_of(turns, fork)?, *planned)?;
         }
-        target.go(&step, SnapshotReason::BeforeMerge)
+        target.go(ready, &step, SnapshotReason::BeforeMerge)
     }
 
     /// Commits what is uncommitted in a fork. If that is another commit than planned, it is planned again.
