@@ -49,6 +49,8 @@ mod operations;
 mod origin;
 #[path = "cli/overview.rs"]
 mod overview;
+#[path = "cli/pairs.rs"]
+mod pairs;
 #[path = "cli/paths.rs"]
 mod paths;
 #[path = "cli/programs.rs"]

@@ -10,6 +10,8 @@ mod support;
 mod agents;
 #[path = "crash/calls.rs"]
 mod calls;
+#[path = "crash/checkouts.rs"]
+mod checkouts;
 #[path = "crash/commits.rs"]
 mod commits;
 #[path = "crash/forks.rs"]

@@ -13,6 +13,7 @@ use super::fork_point::fork_point;
 use super::recovery::{self, RecoverEntry, RecoverKind};
 use super::{ChangeError, FoundPoint, Point, PointTree, snapshots};
 use crate::git::{BranchTip, Checkout, Distance, Head, ObjectId, Repository};
+use crate::workspace::store::assume_branches;
 use crate::workspace::{ForkName, ForkRecord, Store};
 
 /// Who has a branch checked out.
@@ -76,12 +77,27 @@ pub struct Known<'s> {
 
 impl<'s> Known<'s> {
     pub fn now(store: &'s Store, repository: &'s Repository) -> Result<Known<'s>, ChangeError> {
+        let records = store.records().0;
+        let mut checkouts = repository.checkouts()?;
+        assume_branches(&mut checkouts, &records);
         Ok(Known {
             store,
             repository,
-            checkouts: repository.checkouts()?,
-            records: store.records().0,
+            checkouts,
+            records,
         })
+    }
+
+    /// The forks whose HEAD cannot be read, and why.
+    pub fn damaged(&self) -> Vec<(ForkName, String)> {
+        let damaged = self.checkouts.iter().filter_map(|checkout| {
+            let reason = checkout.damage.clone()?;
+            match self.holder_at(checkout) {
+                Holder::Fork(fork, _) => Some((fork, reason)),
+                Holder::Main(_) | Holder::Worktree(_) => None,
+            }
+        });
+        damaged.collect()
     }
 
     /// Who has the branch `name` (short) checked out, or comes back to it when a rebase or bisection ends.
@@ -89,6 +105,14 @@ impl<'s> Known<'s> {
         let full_name = full_name(name.as_bytes());
         let checkout = self.checkouts.iter().find(|checkout| checkout.uses(&full_name))?;
         Some(self.holder_at(checkout))
+    }
+
+    /// Whether the one who has the branch (short name) comes back to it when a rebase or bisection ends.
+    pub fn is_pending(&self, name: &str) -> bool {
+        let full_name = full_name(name.as_bytes());
+        let mut checkouts = self.checkouts.iter();
+        let holder = checkouts.find(|checkout| checkout.uses(&full_name));
+        holder.is_some_and(|checkout| checkout.is_pending(&full_name))
     }
 
     /// The forks that have the branch checked out, or are in the middle of something with it.
@@ -146,7 +170,11 @@ impl<'s> Known<'s> {
                     holder: holders.get(tip.name.as_slice()).cloned(),
                     made_for: record.map(|record| record.name.clone()),
                     came_from: match record {
-                        Some(record) => origins.distance(record, tip.commit_id)?,
+                        // A commit that is missing hides this figure, and nothing of the others.
+                        Some(record) => origins.distance(record, tip.commit_id).unwrap_or_else(|error| {
+                            log::warn!("{}: {error}", record.name);
+                            None
+                        }),
                         None => None,
                     },
                     tip,
@@ -243,7 +271,10 @@ impl<'s> Known<'s> {
         }
         self.repository.rename_branch(old, new)?;
         for record in &self.records {
-            note_renamed(self.store, record, old, new)?;
+            // The branch has its name: what one record lacks is found by `follow`.
+            if let Err(error) = note_renamed(self.store, record, old, new) {
+                log::warn!("{}: {error}", record.name);
+            }
         }
         Ok(self.forks_on(old))
     }
@@ -374,7 +405,10 @@ pub fn follow(store: &Store, repository: &Repository) -> Result<(), ChangeError>
             };
             if !there && let Some(now) = repository.renamed_to(name, record.created_secs)? {
                 log::info!("{}: the branch {name} is called {now} now", record.name);
-                note_renamed(store, &record, name, &now)?;
+                // A record that cannot be written is its own fork's damage.
+                if let Err(error) = note_renamed(store, &record, name, &now) {
+                    log::warn!("{}: {error}", record.name);
+                }
             }
         }
     }

@@ -3,6 +3,7 @@
 //! [`Store::check`] looks at forks and layers; here are the records whose types it does not know, and what they need.
 
 use super::ChangeError;
+use super::checkout::MoveRecord;
 use super::handoff::{HandoffRecord, HandoffState};
 use super::review::{ReviewRecord, ReviewState};
 use super::round::RoundRecord;
@@ -77,6 +78,7 @@ fn reads(store: &Store, shelf: Shelf, id: u64) -> Result<(), StoreError> {
         Shelf::Reviews => store.read_document::<ReviewRecord>(shelf, id).map(drop),
         Shelf::Handoffs => store.read_document::<HandoffRecord>(shelf, id).map(drop),
         Shelf::Rounds => store.read_document::<RoundRecord>(shelf, id).map(drop),
+        Shelf::Moves => store.read_document::<MoveRecord>(shelf, id).map(drop),
         // What is in them is known to those who keep them, above this layer.
         Shelf::Buffers => store.read_document::<serde::de::IgnoredAny>(shelf, id).map(drop),
     }

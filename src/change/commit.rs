@@ -122,11 +122,21 @@ pub fn commit(
     })
 }
 
-/// Refuses where git is at work in the fork, or in the middle of something.
+/// Refuses where the branch that the fork is on is not where the fork left it: what others committed would look like changes of the
+/// fork's that take it back.
+pub fn refuse_moved_under(repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
+    match repository.moved_under(&fork.worktree)? {
+        Some(moved) => Err(ChangeError::MovedUnder(Box::new(moved))),
+        None => Ok(()),
+    }
+}
+
+/// Refuses where git is at work in the fork, or in the middle of something, and where its branch moved under it.
 pub(super) fn refuse_work_of_git(repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
     if let Some(operation) = fork.worktree.operation_in_progress() {
         return Err(ChangeError::OperationInProgress(operation));
     }
+    refuse_moved_under(repository, fork)?;
     Ok(repository.check_unlocked(&fork.worktree)?)
 }
 

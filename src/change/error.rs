@@ -5,7 +5,7 @@ use std::path::Path;
 use thiserror::Error;
 
 use super::branches::Holder;
-use crate::git::{GitError, ObjectId};
+use crate::git::{GitError, MovedUnder, ObjectId};
 use crate::path::RepoPath;
 use crate::workspace::{ForkName, FsError, OperationError, StoreError};
 
@@ -16,6 +16,9 @@ pub enum ChangeError {
     NothingToCommit,
     #[error("the commit message is empty")]
     EmptyMessage,
+    /// By another worktree, or by a command that knew nothing of the fork.
+    #[error("the branch {:?} moved under the fork, from {} to {}", .0.branch, .0.left_at, .0.now)]
+    MovedUnder(Box<MovedUnder>),
     #[error("a {0} is under way in the fork")]
     OperationInProgress(&'static str),
     #[error("{0} changed while it was being read")]

@@ -7,6 +7,7 @@ pub mod advance;
 pub mod branches;
 pub mod changeset;
 pub mod check;
+pub mod checkout;
 pub mod commit;
 pub mod compare;
 mod contents;

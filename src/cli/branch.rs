@@ -364,6 +364,9 @@ fn ask_to_switch(connection: &mut Connection, verb: &Switch, fork: ForkName) -> 
 fn told(switched: &Switched) -> String {
     let Switched { fork, branch, .. } = switched;
     let Some(snapshot) = &switched.snapshot else {
+        if switched.created {
+            return format!("{fork} is on the new branch {branch} now, where it left the one that moved\n");
+        }
         return format!("{fork} is on {branch} already\n");
     };
     let new = match switched.created {

@@ -12,6 +12,7 @@ use super::handlers::{self, Editor};
 use super::protocol::{Request, Response};
 use super::slots::Daemon;
 use super::wire::{self, Line, MAX_REQUEST_BYTES};
+use crate::sys::asker;
 use crate::sys::process::{self, PeerCredentials};
 
 /// How long to wait after the kernel refused a connection (too many open files), before the next try.
@@ -147,7 +148,7 @@ fn may_ask(peer: PeerCredentials) -> bool {
 fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, editor: &Editor<'_>, request: Request) -> Response {
     log::debug!("process {} asks {request:?}", peer.pid);
     let answered = catch_unwind(AssertUnwindSafe(|| {
-        handlers::answer(daemon, peer, editor, request)
+        asker::serve(peer.pid, || handlers::answer(daemon, peer, editor, request))
     }));
     let response = answered.unwrap_or_else(|panic| {
         let what = panic

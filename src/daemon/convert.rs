@@ -324,6 +324,8 @@ impl From<StoreError> for Failure {
             .hint("another user may have put it there: see what it is, and move it away or correct its owner and mode (0700)"),
             StoreError::Busy(name) => Failure::new(ErrorCode::Busy, message)
                 .hint(format!("wait until other commands on {name} have ended, then try again")),
+            StoreError::LeaseHeld { .. } => Failure::new(ErrorCode::LeaseHeld, message)
+                .hint("wait until that command has ended, then try again; nothing was changed"),
             StoreError::Git(source) => source.into(),
             StoreError::Layer(source) => source.into(),
             StoreError::Fs(source) => source.into(),
@@ -356,6 +358,18 @@ impl From<ChangeError> for Failure {
                 .hint("`tine status` shows what differs; ignored files do not count"),
             ChangeError::EmptyMessage => Failure::new(ErrorCode::EmptyMessage, message)
                 .hint("say what was done: `tine commit -m MESSAGE`"),
+            ChangeError::MovedUnder(moved) => {
+                let failure = Failure::new(ErrorCode::MovedUnder, message);
+                let failure = match &moved.by {
+                    Some(by) => failure.cause(format!("it was moved by {by}")),
+                    None => failure,
+                };
+                failure.hint(format!(
+                    "`tine branch switch FORK NEW --create` puts the fork on a branch of its own, where it was; then `tine merge {} --into FORK` joins both; \
+                     nothing was changed",
+                    moved.branch
+                ))
+            }
             ChangeError::OperationInProgress("bisect") => {
                 Failure::new(ErrorCode::OperationInProgress, message)
                     .hint("end it in the mount first: `git bisect reset`")

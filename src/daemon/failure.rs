@@ -109,6 +109,10 @@ error_codes! {
     CorruptObject = "corrupt-object", Failure;
     HostileTree = "hostile-tree", Failure;
     RefMoved = "ref-moved", Conflict;
+    /// Another command of tine's is at work on the branch or checkout.
+    LeaseHeld = "lease-held", Conflict;
+    /// The branch of a fork is not where the fork left it.
+    MovedUnder = "moved-under", Refused;
     IndexLocked = "index-locked", Conflict;
     RefLocked = "ref-locked", Conflict;
     UnrelatedHistories = "unrelated-histories", Refused;

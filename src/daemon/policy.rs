@@ -131,6 +131,7 @@ pub fn apply(turn: &Turn<'_>, action: &UnmountAction, signers: &Signers) -> Resu
                 author: signers.author.clone(),
                 committer: signers.committer.clone(),
             };
+            let _lease = turn.lease_head(&repository, &format!("tine unmount --commit {}", turn.name()))?;
             match commit::commit(&repository, turn.name(), &fork, &options) {
                 Ok(made) => {
                     turn.note_settled(made.commit_id);

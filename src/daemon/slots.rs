@@ -1,6 +1,6 @@
 //! What the daemon has in memory: one slot for each fork, with its open file system and its mount.
 //!
-//! Lock order: `stopped` → `rounds` → `reviews` → [`Daemon::slots`] (let go of at once) → a slot's `turn` → `branches` → that of `handoffs`, or
+//! Lock order: `stopped` → `rounds` → `reviews` → [`Daemon::slots`] (let go of at once) → a slot's `turn` → the store's leases → that of `handoffs`, or
 //! that of `overlays` → the slot's `state` → whatever store, workspace and mount lock themselves. `turn` is held for the whole of a
 //! request that changes a fork and is what serialises those; `state` is held for moments only, never while waiting for a mount, a
 //! disk or a lock of the left.
@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::failure::{ErrorCode, Failure};
 use super::handoffs::Handoffs;
@@ -27,8 +27,11 @@ use super::{monitor, place, policy, room, strays};
 use crate::attr::Timestamp;
 use crate::change::{branches, fork_point};
 use crate::fuse::{self, Mount, MountError, MountOptions, Traffic, Transport, UnmountMode};
-use crate::git::{Head, ObjectId, Repository};
+use crate::git::{GitError, Head, ObjectId, Repository};
+use crate::sys::asker;
+use crate::sys::ranked::{Rank, RankedGuard, RankedMutex};
 use crate::tools::Buffers;
+use crate::workspace::store::{Lease, LeaseKey};
 use crate::workspace::{
     Fork, ForkName, ForkRecord, MountSettings, SnapshotEvery, SnapshotOptions, SnapshotReason, Store,
 };
@@ -45,21 +48,19 @@ pub struct Daemon {
     pub started_secs: i64,
     /// Forks that were asked for since the start. A slot stays for good, so that two requests for one name always meet
     /// in the same one.
-    slots: Mutex<BTreeMap<ForkName, Arc<Slot>>>,
+    slots: RankedMutex<BTreeMap<ForkName, Arc<Slot>>>,
     /// Set while the daemon ends: no request gets a turn any more. Changed by who holds `stopped` only.
     stopping: AtomicBool,
     /// Whether everything is unmounted for good. Taken before any turn, by who stops the daemon.
-    stopped: Mutex<bool>,
+    stopped: RankedMutex<bool>,
     /// Internally synchronised.
     pub presence: Presence,
     /// Held while a session of rounds is looked at or changed; taken before any turn.
-    pub rounds: Mutex<()>,
+    pub rounds: RankedMutex<()>,
     /// Held while a review is changed; taken before any turn.
-    pub reviews: Mutex<()>,
+    pub reviews: RankedMutex<()>,
     /// Internally synchronised; what it locks is taken after any turn, and held for moments.
     pub handoffs: Handoffs,
-    /// Held from the look at who has a branch to what is done with it; taken after turns.
-    pub branches: Mutex<()>,
     /// Internally synchronised.
     pub buffers: Buffers,
     /// Internally synchronised.
@@ -71,8 +72,8 @@ pub struct Slot {
     /// Immutable.
     pub name: ForkName,
     /// Protects nothing by itself: whoever has it may change the fork.
-    turn: Mutex<()>,
-    state: Mutex<State>,
+    turn: RankedMutex<()>,
+    state: RankedMutex<State>,
 }
 
 #[derive(Default)]
@@ -165,14 +166,13 @@ impl Daemon {
             store,
             program,
             started_secs: Timestamp::now().secs,
-            slots: Mutex::default(),
+            slots: RankedMutex::new(Rank::Slots, BTreeMap::new()),
             stopping: AtomicBool::new(false),
-            stopped: Mutex::new(false),
+            stopped: RankedMutex::new(Rank::Stopped, false),
             presence: Presence::new(),
-            rounds: Mutex::new(()),
-            reviews: Mutex::new(()),
+            rounds: RankedMutex::new(Rank::Rounds, ()),
+            reviews: RankedMutex::new(Rank::Reviews, ()),
             handoffs: Handoffs::default(),
-            branches: Mutex::new(()),
             buffers: Buffers::default(),
             overlays: Overlays::default(),
         }
@@ -189,8 +189,8 @@ impl Daemon {
         let slot = slots.entry(name.clone()).or_insert_with(|| {
             Arc::new(Slot {
                 name: name.clone(),
-                turn: Mutex::default(),
-                state: Mutex::default(),
+                turn: RankedMutex::new(Rank::Turn, ()),
+                state: RankedMutex::new(Rank::Slot, State::default()),
             })
         });
         slot.clone()
@@ -240,8 +240,19 @@ impl Daemon {
     }
 
     /// Waits for the turn of a request that changes `name`, which need not exist.
+    ///
+    /// # Errors
+    /// Where the daemon stops; where the fork stays busy and a program asks that the daemon runs, which the other request may wait for.
     pub fn turn<'a>(self: &'a Arc<Daemon>, slot: &'a Arc<Slot>) -> Result<Turn<'a>, Failure> {
-        let turn = self.turn_even_stopping(slot);
+        let guard = match slot.turn.try_lock() {
+            Some(guard) => guard,
+            None if asker::is_own_program() => slot
+                .turn
+                .try_lock_for(asker::PATIENCE)
+                .ok_or_else(|| held_by_who_waits(&slot.name))?,
+            None => slot.turn.lock(),
+        };
+        let turn = self.turn_with(slot, guard);
         self.refuse_if_stopping()?;
         Ok(turn)
     }
@@ -249,6 +260,10 @@ impl Daemon {
     /// As [`Daemon::turn`], for the one who stops the daemon.
     pub fn turn_even_stopping<'a>(self: &'a Arc<Daemon>, slot: &'a Arc<Slot>) -> Turn<'a> {
         let guard = slot.turn.lock();
+        self.turn_with(slot, guard)
+    }
+
+    fn turn_with<'a>(self: &'a Arc<Daemon>, slot: &'a Arc<Slot>, guard: RankedGuard<'a, ()>) -> Turn<'a> {
         let turn = Turn {
             daemon: self,
             slot,
@@ -362,7 +377,7 @@ impl Slot {
 pub struct Turn<'a> {
     pub daemon: &'a Arc<Daemon>,
     slot: &'a Arc<Slot>,
-    _guard: MutexGuard<'a, ()>,
+    _guard: RankedGuard<'a, ()>,
 }
 
 impl Turn<'_> {
@@ -384,6 +399,30 @@ impl Turn<'_> {
 
     pub fn set_trouble(&self, trouble: Option<Failure>) {
         self.slot.set_trouble(trouble);
+    }
+
+    /// The branch (short name) that the fork's HEAD is on.
+    pub fn head_branch(&self, repository: &Repository) -> Result<Option<String>, Failure> {
+        let worktree = self.daemon.store.worktree_of(self.name())?;
+        let head = repository.head_of(worktree.git_dir())?;
+        Ok(head.short_branch().map(str::to_owned))
+    }
+
+    /// Takes the lease of the branch that the fork's HEAD is on, for the command `by`.
+    pub fn lease_head(&self, repository: &Repository, by: &str) -> Result<Lease<'_>, Failure> {
+        let branch = self.head_branch(repository)?;
+        let lease = self
+            .daemon
+            .store
+            .lease(branch.clone().map(LeaseKey::Branch), by)?;
+        match self.head_branch(repository)? == branch {
+            true => Ok(lease),
+            // git in the mount, or a renaming, was faster.
+            false => Err(GitError::RefMoved {
+                name: "HEAD".to_owned(),
+            }
+            .into()),
+        }
     }
 
     /// The fork's file system: that of the mount, or opened for this request.
@@ -672,6 +711,15 @@ fn mend_dot_git(name: &ForkName, fork: &Fork) {
     if let Err(error) = fork.mend_dot_git() {
         log::warn!("{name}: `.git` leads nowhere: {error}");
     }
+}
+
+/// A hook asks for a fork that the request which runs the hook may have.
+fn held_by_who_waits(name: &ForkName) -> Failure {
+    Failure::new(
+        ErrorCode::LeaseHeld,
+        format!("{name} is in use by a command that may be waiting for this program, which tine runs"),
+    )
+    .hint("let the hook do this in the background, or after the command: `post-merge` runs when nothing is held")
 }
 
 /// The mount is in use, by these processes.

@@ -1,9 +1,60 @@
-//! Moving the branch of an ordinary checkout forward, as `git merge --ff-only` does.
+//! Moving the branch of an ordinary checkout forward, as `git merge --ff-only` does, under git's own locks.
+//!
+//! The index is locked first, so that no other git command changes index, files or HEAD meanwhile. git brings the files along over a
+//! second name of the index, which replaces the index only when all files are there. The branch is locked before the first
+//! file changes, and moves last, by compare-and-swap. A failure takes the files back.
+//!
+//! | step | found by the next process |
+//! |---|---|
+//! | `index.lock`, with `index.tine` beside it, which git has open while it writes files | it waits for that git |
+//! | some files are new | the index is old: files that are as the new commit has them, or begin so, go back |
+//! | the index is new | the branch is old: it follows |
+//! | the branch is new | nothing is left but the locks |
 
-use std::path::Path;
+use std::ffi::OsStr;
+use std::fs::{self, File, FileTimes};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use super::index::{IndexLock, release_stale_at};
 use super::program::{self, Finished};
-use super::{GitError, ObjectId, Repository};
+use super::refs::{lock_of, reflog_message, remove_stale_lock};
+use super::{GitError, ObjectId, Repository, TreeEntryKind};
+use crate::path::RepoPath;
+use crate::sys::{file, pause};
+
+/// How long the index of a checkout that git has locked is waited for.
+const INDEX_LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a git that outlived its daemon may go on writing files.
+const ORPHAN_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long a ref may stay locked before the lock counts as left behind.
+const REF_LOCK_PATIENCE: Duration = Duration::from_millis(500);
+
+const INTERVAL: Duration = Duration::from_millis(10);
+
+/// A checkout that is about to follow its branch. The index is locked until this is dropped; nothing has changed yet.
+pub struct CheckoutMove<'r> {
+    repository: &'r Repository,
+    place: Place,
+    /// Short name.
+    branch: String,
+    from: ObjectId,
+    to: ObjectId,
+    lock: IndexLock,
+}
+
+/// A checkout, and where its index is.
+#[derive(Debug)]
+struct Place {
+    dir: PathBuf,
+    git_dir: PathBuf,
+}
 
 impl Repository {
     /// Whether nothing that git tracks is changed in the checkout, staged or not.
@@ -18,62 +69,569 @@ impl Repository {
         Ok(program::run(&mut command, b"")?.is_empty())
     }
 
-    /// Fails where [`Repository::fast_forward_checkout`] would, as far as that can be known; refreshes the index of the checkout.
+    /// Locks the index of `checkout_dir`, where `branch` (short name) is checked out at `from`, and finds out whether index and files
+    /// can follow to `to`. Waits a moment for another git command.
     ///
     /// # Errors
-    /// [`GitError::CheckoutInTheWay`] with what git says, [`GitError::IndexLocked`].
-    pub fn check_fast_forward(&self, checkout_dir: &Path, commit_id: ObjectId) -> Result<(), GitError> {
-        // What it tells is told again below.
-        program::finish(
-            program::command(checkout_dir).args(["update-index", "-q", "--refresh"]),
-            b"",
-        )?;
-        let mut command = program::command(checkout_dir);
-        command
-            .args(["read-tree", "--dry-run", "-m", "-u", "HEAD"])
-            .arg(commit_id.to_string());
-        let finished = program::finish(&mut command, b"")?;
-        refusal(checkout_dir, &command, &finished)
-    }
-
-    /// Moves the branch that is checked out in `checkout_dir` forward to `commit_id`, with index and files and the hook
-    /// `post-merge`. `action` is what the reflog says.
-    ///
-    /// # Errors
-    /// [`GitError::CheckoutInTheWay`] where files are in the way, or the commit is not ahead, [`GitError::IndexLocked`].
-    pub fn fast_forward_checkout(
+    /// [`GitError::CheckoutInTheWay`] where files are in the way, or the commit is not ahead, [`GitError::IndexLocked`],
+    /// [`GitError::RefMoved`], [`GitError::BranchCheckedOut`] where another branch is checked out by now.
+    pub fn prepare_checkout_move(
         &self,
         checkout_dir: &Path,
-        commit_id: ObjectId,
+        branch: &str,
+        from: ObjectId,
+        to: ObjectId,
+    ) -> Result<CheckoutMove<'_>, GitError> {
+        let moving = self.lock_checkout(checkout_dir, branch, from, to)?;
+        moving.check_free()?;
+        moving.place.take_scratch_index()?;
+        moving.check_files()?;
+        Ok(moving)
+    }
+
+    /// Ends a move that a process which died had begun: where the index is in its place the branch follows, else the files go back.
+    /// Whether the branch is at `to` then. Where somebody else has moved it since, or put HEAD on another one, only the locks go.
+    pub fn finish_checkout_move(
+        &self,
+        checkout_dir: &Path,
+        branch: &str,
+        (from, to): (ObjectId, ObjectId),
         action: &str,
-    ) -> Result<(), GitError> {
-        let mut command = program::command(checkout_dir);
-        command
-            .env("GIT_REFLOG_ACTION", super::refs::reflog_message(action))
-            .args(["merge", "--ff-only", "--quiet", "--no-stat", "--no-autostash"])
-            .arg(commit_id.to_string());
-        let finished = program::finish(&mut command, b"")?;
-        refusal(checkout_dir, &command, &finished)
+    ) -> Result<bool, GitError> {
+        let place = Place::of(checkout_dir)?;
+        place.wait_for_orphan()?;
+        if release_stale_at(&place.git_dir)? {
+            for path in [
+                place.git_dir.join("HEAD"),
+                self.common_dir().join("refs/heads").join(branch),
+            ] {
+                release_after_a_while(&lock_of(&path))?;
+            }
+        }
+        place.remove_scratch_index()?;
+        match self.lock_checkout(checkout_dir, branch, from, to) {
+            Ok(moving) => {
+                if !moving.is_index_new()? {
+                    moving.take_back()?;
+                    return Ok(false);
+                }
+                RefMove::prepare(&moving, &message_of(action))?.commit()?;
+                Ok(true)
+            }
+            Err(GitError::RefMoved { .. } | GitError::BranchCheckedOut { .. }) => {
+                Ok(self.branch(branch)? == Some(to))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs what git runs after a merge in a checkout: the hook `post-merge`, and maintenance. Neither can fail the merge.
+    pub fn after_checkout_move(&self, checkout_dir: &Path) {
+        let commands: [&[&str]; 2] = [
+            &["hook", "run", "--ignore-missing", "post-merge", "--", "0"],
+            &["maintenance", "run", "--auto", "--quiet"],
+        ];
+        for args in commands {
+            let mut command = program::command(checkout_dir);
+            if let Err(error) = program::run(command.args(args), b"") {
+                log::info!("after the merge in {}: {error}", checkout_dir.display());
+            }
+        }
+    }
+
+    fn lock_checkout(
+        &self,
+        checkout_dir: &Path,
+        branch: &str,
+        from: ObjectId,
+        to: ObjectId,
+    ) -> Result<CheckoutMove<'_>, GitError> {
+        let place = Place::of(checkout_dir)?;
+        let lock = IndexLock::acquire_at(&place.git_dir, INDEX_LOCK_TIMEOUT)?;
+        // A git that outlives this process keeps it locked.
+        file::try_lock(lock.file()).map_err(GitError::io("lock", &place.git_dir))?;
+        let head = self.head_of(&place.git_dir)?;
+        if head.short_branch() != Some(branch) {
+            return Err(GitError::BranchCheckedOut {
+                branch: branch.to_owned(),
+                at: place.dir,
+            });
+        }
+        if head.commit_id() != Some(from) {
+            return Err(moved(branch));
+        }
+        Ok(CheckoutMove {
+            repository: self,
+            place,
+            branch: branch.to_owned(),
+            from,
+            to,
+            lock,
+        })
     }
 }
 
-fn refusal(
-    checkout_dir: &Path,
-    command: &std::process::Command,
-    finished: &Finished,
-) -> Result<(), GitError> {
-    if finished.status.success() {
-        return Ok(());
+impl CheckoutMove<'_> {
+    pub fn dir(&self) -> &Path {
+        &self.place.dir
     }
-    let lock = Repository::git_dir_at(checkout_dir)?.join("index.lock");
-    if lock.exists() {
-        return Err(GitError::IndexLocked { lock });
+
+    /// Short name.
+    pub fn branch(&self) -> &str {
+        &self.branch
     }
-    match finished.status.code() {
-        Some(1 | 128) => Err(GitError::CheckoutInTheWay {
-            dir: checkout_dir.to_owned(),
-            reason: String::from_utf8_lossy(&finished.stderr).trim().to_owned(),
-        }),
-        _ => Err(program::failed(command, finished)),
+
+    /// Where the branch is, and where it goes.
+    pub fn commits(&self) -> (ObjectId, ObjectId) {
+        (self.from, self.to)
+    }
+
+    /// Brings files, index and branch along, all or nothing. `action` is what the reflogs say.
+    ///
+    /// # Errors
+    /// As [`Repository::prepare_checkout_move`]; nothing has changed then.
+    pub fn go(self, action: &str) -> Result<(), GitError> {
+        pause::at("before-ref");
+        let refs = RefMove::prepare(&self, &message_of(action))?;
+        pause::at("before-index");
+        let followed = self
+            .read_tree(&[], (self.from, self.to), Some(self.lock.file()))
+            .and_then(|()| self.place.put_scratch_index());
+        if let Err(error) = followed {
+            self.told(self.take_back());
+            return Err(error);
+        }
+        if let Err(error) = refs.commit() {
+            self.told(self.go_back());
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    fn told(&self, taken_back: Result<(), GitError>) {
+        if let Err(error) = taken_back {
+            let dir = self.place.dir.display();
+            log::error!("files in {dir} may be those of {}: {error}", self.to);
+        }
+    }
+
+    /// Refuses what `git merge --ff-only` refuses before it looks at files.
+    fn check_free(&self) -> Result<(), GitError> {
+        let in_the_way = |reason: &str| GitError::CheckoutInTheWay {
+            dir: self.place.dir.clone(),
+            reason: reason.to_owned(),
+        };
+        for (name, operation) in [("MERGE_HEAD", "merge"), ("CHERRY_PICK_HEAD", "cherry-pick")] {
+            if self.place.git_dir.join(name).exists() {
+                return Err(in_the_way(&format!("a {operation} is under way there")));
+            }
+        }
+        match self.repository.is_ancestor(self.from, self.to)? {
+            true => Ok(()),
+            false => Err(in_the_way("the commit is not ahead of the branch")),
+        }
+    }
+
+    /// Refreshes the scratch index, and refuses where files are in the way.
+    fn check_files(&self) -> Result<(), GitError> {
+        self.refresh()?;
+        self.read_tree(&["--dry-run"], (self.from, self.to), None)
+    }
+
+    fn refresh(&self) -> Result<(), GitError> {
+        let mut command = self.place.git();
+        // What it tells of changed files is no failure.
+        program::finish(command.args(["update-index", "-q", "--refresh"]), b"").map(drop)
+    }
+
+    /// Has git bring the scratch index, and without `--dry-run` the files, from one commit to another. It has `held` open meanwhile.
+    fn read_tree(
+        &self,
+        options: &[&str],
+        (from, to): (ObjectId, ObjectId),
+        held: Option<&File>,
+    ) -> Result<(), GitError> {
+        let mut command = self.place.git();
+        command
+            .arg("read-tree")
+            .args(options)
+            .args(["-m", "-u"])
+            .args([from.to_string(), to.to_string()]);
+        let input = match held {
+            Some(file) => file
+                .try_clone()
+                .map_err(GitError::io("share", &self.place.git_dir))?
+                .into(),
+            None => Stdio::null(),
+        };
+        let finished = program::finish_reading(&mut command, input)?;
+        self.place.refusal(&command, &finished)
+    }
+
+    /// Whether the index is the new one already: of the paths that the move is about, the first is as the new commit has it.
+    fn is_index_new(&self) -> Result<bool, GitError> {
+        let to = self.to.to_string();
+        let differ = paths(program::command(&self.place.dir).args([
+            "diff-index",
+            "--cached",
+            "-z",
+            "--name-only",
+            "--no-renames",
+            &to,
+            "--",
+        ]))?;
+        let changed = self.changed()?;
+        Ok(changed.first().is_none_or(|path| !differ.contains(path)))
+    }
+
+    /// Puts files back that this move has written, as the index, which is the old one still, has them.
+    fn take_back(&self) -> Result<(), GitError> {
+        self.place.take_scratch_index()?;
+        self.refresh()?;
+        let old_tree = self.repository.commit_info(self.from)?.tree_id;
+        let mut old = Vec::new();
+        for path in self.touched()? {
+            let place = self.place.file(&path);
+            let found = fs::symlink_metadata(&place).ok();
+            let is_directory = found.as_ref().is_some_and(fs::Metadata::is_dir);
+            if found.is_some() && !is_directory && !self.is_written(&path, &place)? {
+                // Somebody else was there meanwhile.
+                continue;
+            }
+            let was_there = self.repository.tree_entry(old_tree, &path)?;
+            if was_there.is_some_and(|entry| entry.kind != TreeEntryKind::Directory) {
+                old.push(path);
+            } else if found.is_some() && !is_directory {
+                fs::remove_file(&place).map_err(GitError::io("remove", &place))?;
+                self.place.remove_empty_above(&path);
+            }
+        }
+        let is_free = |path: &RepoPath| {
+            let mut above = path.directories_above();
+            let place = self.place.file(path);
+            let is_directory = place.is_dir() && !place.is_symlink();
+            let in_the_way = |dir: RepoPath| {
+                let found = fs::symlink_metadata(self.place.file(&dir));
+                found.is_ok_and(|found| !found.is_dir())
+            };
+            !is_directory && !above.any(in_the_way)
+        };
+        let mut names = Vec::new();
+        for path in old.iter().filter(|path| is_free(path)) {
+            names.extend_from_slice(path.as_bytes());
+            names.push(0);
+        }
+        let mut command = self.place.git();
+        command.args(["checkout-index", "-q", "-f", "-z", "--stdin"]);
+        program::run(&mut command, &names).map(drop)
+    }
+
+    /// Puts index and files back that are there already.
+    fn go_back(&self) -> Result<(), GitError> {
+        self.place.take_scratch_index()?;
+        self.refresh()?;
+        self.read_tree(&[], (self.to, self.from), None)?;
+        self.place.put_scratch_index()
+    }
+
+    /// Paths that the move is about, whose files are not as the scratch index has them, or that it has not.
+    fn touched(&self) -> Result<Vec<RepoPath>, GitError> {
+        let changed = self.changed()?;
+        let differ = paths(self.place.git().args(["diff-files", "-z", "--name-only"]))?;
+        let known = paths(self.place.git().args(["ls-files", "-z"]))?;
+        let is_touched = |path: &RepoPath| differ.contains(path) || known.binary_search(path).is_err();
+        Ok(changed.into_iter().filter(is_touched).collect())
+    }
+
+    /// The paths that the move is about, sorted.
+    fn changed(&self) -> Result<Vec<RepoPath>, GitError> {
+        paths(program::command(&self.place.dir).args([
+            "diff-tree",
+            "-r",
+            "-z",
+            "--name-only",
+            "--no-renames",
+            &self.from.to_string(),
+            &self.to.to_string(),
+        ]))
+    }
+
+    /// Whether the file, or symlink, has the new commit's content, or the beginning of it: this move has written it.
+    fn is_written(&self, path: &RepoPath, place: &Path) -> Result<bool, GitError> {
+        let content = match fs::symlink_metadata(place) {
+            Ok(found) if found.is_file() => fs::read(place).map_err(GitError::io("read", place))?,
+            Ok(found) if found.is_symlink() => fs::read_link(place)
+                .map_err(GitError::io("read", place))?
+                .into_os_string()
+                .into_vec(),
+            _ => return Ok(false),
+        };
+        let mut command = program::command(&self.place.dir);
+        let mut name = format!("{}:", self.to).into_bytes();
+        name.extend_from_slice(path.as_bytes());
+        command
+            .args(["cat-file", "--filters"])
+            .arg(OsStr::from_bytes(&name));
+        let finished = program::finish(&mut command, b"")?;
+        Ok(finished.status.success() && finished.stdout.starts_with(&content))
+    }
+}
+
+impl Place {
+    fn of(dir: &Path) -> Result<Place, GitError> {
+        Ok(Place {
+            dir: dir.to_owned(),
+            git_dir: Repository::git_dir_at(dir)?,
+        })
+    }
+
+    fn file(&self, path: &RepoPath) -> PathBuf {
+        self.dir.join(OsStr::from_bytes(path.as_bytes()))
+    }
+
+    /// Removes the directories above a file that was removed, as far as nothing is in them.
+    fn remove_empty_above(&self, path: &RepoPath) {
+        for dir in path.directories_above() {
+            if fs::remove_dir(self.file(&dir)).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn index(&self) -> PathBuf {
+        self.git_dir.join("index")
+    }
+
+    /// The name over which git works on the index while that is locked.
+    fn scratch_index(&self) -> PathBuf {
+        self.git_dir.join("index.tine-new")
+    }
+
+    /// git in the checkout, on the scratch index.
+    fn git(&self) -> Command {
+        let mut command = program::command(&self.dir);
+        command.env("GIT_INDEX_FILE", self.scratch_index());
+        command
+    }
+
+    /// Gives the index its second name. git replaces an index, and never writes into one.
+    fn take_scratch_index(&self) -> Result<(), GitError> {
+        let (index, scratch) = (self.index(), self.scratch_index());
+        self.remove_scratch_index()?;
+        match fs::hard_link(&index, &scratch) {
+            Ok(()) => Ok(()),
+            // git takes a missing one for an empty one.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported) => {
+                copy_with_time(&index, &scratch).map_err(GitError::io("copy", &index))
+            }
+            Err(error) => Err(GitError::io("link", &index)(error)),
+        }
+    }
+
+    fn put_scratch_index(&self) -> Result<(), GitError> {
+        let scratch = self.scratch_index();
+        File::open(&scratch)
+            .and_then(|file| file.sync_all())
+            .and_then(|()| fs::rename(&scratch, self.index()))
+            .map_err(GitError::io("replace the index by", &scratch))
+    }
+
+    fn remove_scratch_index(&self) -> Result<(), GitError> {
+        let scratch = self.scratch_index();
+        for path in [lock_of(&scratch), scratch] {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(GitError::io("remove", &path)(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for a git that goes on writing files after its daemon was killed.
+    fn wait_for_orphan(&self) -> Result<(), GitError> {
+        let mark = self.git_dir.join("index.tine");
+        let Ok(held) = File::open(&mark) else {
+            return Ok(());
+        };
+        let deadline = Instant::now() + ORPHAN_TIMEOUT;
+        while !file::try_lock(&held).map_err(GitError::io("lock", &mark))? {
+            if Instant::now() >= deadline {
+                return Err(GitError::IndexLocked { lock: mark });
+            }
+            thread::sleep(INTERVAL);
+        }
+        Ok(())
+    }
+
+    fn refusal(&self, command: &Command, finished: &Finished) -> Result<(), GitError> {
+        match finished.status.code() {
+            Some(0) => Ok(()),
+            Some(1 | 128) => Err(GitError::CheckoutInTheWay {
+                dir: self.dir.clone(),
+                reason: String::from_utf8_lossy(&finished.stderr).trim().to_owned(),
+            }),
+            _ => Err(program::failed(command, finished)),
+        }
+    }
+}
+
+impl Drop for CheckoutMove<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.place.remove_scratch_index() {
+            log::warn!("{error}");
+        }
+    }
+}
+
+/// A branch that is locked at its old commit, and about to move. Dropping it leaves the branch where it is.
+struct RefMove {
+    child: Child,
+    input: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+    branch: String,
+    lock: PathBuf,
+}
+
+impl RefMove {
+    /// Locks the branch of a checkout; git verifies that it is where it is believed to be. git also writes the reflog of HEAD,
+    /// `ORIG_HEAD`, and asks the hook `reference-transaction`.
+    fn prepare(moving: &CheckoutMove<'_>, message: &str) -> Result<RefMove, GitError> {
+        let mut command = program::command(&moving.place.dir);
+        command
+            .args(["update-ref", "-m", message, "--stdin"])
+            // What it says is looked into.
+            .env("LC_ALL", "C")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = program::spawn(&mut command)?;
+        let (Some(input), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(GitError::GitMissing(ErrorKind::BrokenPipe.into()));
+        };
+        let path = moving
+            .repository
+            .common_dir()
+            .join("refs/heads")
+            .join(&moving.branch);
+        let mut refs = RefMove {
+            child,
+            input: Some(input),
+            answers: BufReader::new(answers),
+            branch: moving.branch.clone(),
+            lock: lock_of(&path),
+        };
+        let (branch, from, to) = (&moving.branch, moving.from, moving.to);
+        refs.ask("start")?;
+        refs.tell(&format!(
+            "update ORIG_HEAD {from}\nupdate refs/heads/{branch} {to} {from}\n"
+        ))?;
+        refs.ask("prepare")?;
+        Ok(refs)
+    }
+
+    fn commit(mut self) -> Result<(), GitError> {
+        self.ask("commit")
+    }
+
+    fn tell(&mut self, text: &str) -> Result<(), GitError> {
+        let told = match &mut self.input {
+            Some(input) => input.write_all(text.as_bytes()).and_then(|()| input.flush()),
+            None => Ok(()),
+        };
+        match told {
+            Ok(()) => Ok(()),
+            // It has ended, and says why.
+            Err(_) => Err(self.failure()),
+        }
+    }
+
+    /// Sends a command, and waits until git says that it is done.
+    fn ask(&mut self, verb: &str) -> Result<(), GitError> {
+        self.tell(&format!("{verb}\n"))?;
+        let mut answer = String::new();
+        let read = self.answers.read_line(&mut answer);
+        match read.is_ok() && answer.trim_end() == format!("{verb}: ok") {
+            true => Ok(()),
+            false => Err(self.failure()),
+        }
+    }
+
+    /// Why git ended without having done what it was told.
+    fn failure(&mut self) -> GitError {
+        let is_locked = self.lock.exists();
+        self.input = None;
+        let mut said = String::new();
+        if let Some(mut errors) = self.child.stderr.take() {
+            // What cannot be read is told by its absence.
+            let _ = std::io::Read::read_to_string(&mut errors, &mut said);
+        }
+        if said.contains("but expected") || said.contains("unable to resolve reference") {
+            return moved(&self.branch);
+        }
+        if is_locked && said.contains(".lock") {
+            return GitError::RefLocked {
+                name: self.branch.clone(),
+                lock: self.lock.clone(),
+            };
+        }
+        GitError::GitFailed {
+            command: format!("update-ref refs/heads/{}", self.branch),
+            stderr: said.trim().to_owned(),
+        }
+    }
+}
+
+impl Drop for RefMove {
+    fn drop(&mut self) {
+        // git gives up what it was not told to commit.
+        self.input = None;
+        if let Err(error) = self.child.wait() {
+            log::warn!("git that moved {}: {error}", self.branch);
+        }
+    }
+}
+
+/// What git's own reflog would say.
+fn message_of(action: &str) -> String {
+    format!("{}: Fast-forward", reflog_message(action))
+}
+
+/// Removes a ref's lock, unless it goes by itself.
+fn release_after_a_while(lock: &Path) -> Result<(), GitError> {
+    let deadline = Instant::now() + REF_LOCK_PATIENCE;
+    while lock.exists() {
+        if Instant::now() >= deadline {
+            return remove_stale_lock(lock);
+        }
+        thread::sleep(INTERVAL);
+    }
+    Ok(())
+}
+
+fn copy_with_time(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::copy(from, to)?;
+    let modified = fs::metadata(from)?.modified()?;
+    File::options()
+        .write(true)
+        .open(to)?
+        .set_times(FileTimes::new().set_modified(modified))
+}
+
+/// The paths that a command prints, each with a zero byte after it; sorted.
+fn paths(command: &mut Command) -> Result<Vec<RepoPath>, GitError> {
+    let output = program::run(command, b"")?;
+    let paths = output.split(|byte| *byte == 0).filter(|path| !path.is_empty());
+    let mut paths: Vec<RepoPath> = paths.filter_map(|path| RepoPath::parse(path).ok()).collect();
+    paths.sort();
+    paths.dedup();
+    Ok(paths)
+}
+
+fn moved(branch: &str) -> GitError {
+    GitError::RefMoved {
+        name: branch.to_owned(),
     }
 }

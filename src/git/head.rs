@@ -8,10 +8,54 @@ use gix::refs::store::WriteReflog;
 use gix::refs::transaction::{Change, LogChange, PreviousValue, RefEdit, RefLog};
 use gix::refs::{FullName, Target};
 
-use super::refs::{branch_ref, reflog_message};
+use super::refs::{branch_ref, read_if_there, reflog_message};
 use super::{GitError, Head, LinkedWorktree, ObjectId, Repository};
 
+/// A branch that is not where the worktree that is on it left it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MovedUnder {
+    /// Short name.
+    pub branch: String,
+    pub left_at: ObjectId,
+    pub now: ObjectId,
+    /// Who moved it there, and by what, where the branch's reflog says so.
+    pub by: Option<String>,
+}
+
 impl Repository {
+    /// Whether the branch that `worktree` is on is elsewhere than the worktree left it, by the reflog of its HEAD: another worktree,
+    /// or a command that knew nothing of this one, has moved it. Without reflogs nothing is known.
+    pub fn moved_under(&self, worktree: &LinkedWorktree) -> Result<Option<MovedUnder>, GitError> {
+        let head = self.head_of(worktree.git_dir())?;
+        let (Some(branch), Some(now)) = (head.short_branch(), head.commit_id()) else {
+            return Ok(None);
+        };
+        if self.config_bool("core.logAllRefUpdates") == Some(false) {
+            return Ok(None);
+        }
+        let head_log = read_if_there(&worktree.git_dir().join("logs/HEAD"))?.unwrap_or_default();
+        let Some(left_at) = log_lines(&head_log).last().map(|line| line.new) else {
+            return Ok(None);
+        };
+        if left_at == now {
+            return Ok(None);
+        }
+        // HEAD was on another branch then, if this one never was there.
+        let branch_log = self.common_dir().join("logs/refs/heads").join(branch);
+        let branch_log = read_if_there(&branch_log)?.unwrap_or_default();
+        let was_there = log_lines(&branch_log).any(|line| line.old == left_at || line.new == left_at);
+        let by = log_lines(&branch_log)
+            .last()
+            .filter(|line| line.new == now)
+            .map(|line| line.by);
+        Ok(was_there.then(|| MovedUnder {
+            branch: branch.to_owned(),
+            left_at,
+            now,
+            by,
+        }))
+    }
+
     /// Puts the HEAD of `worktree`, which is `from`, on the branch `to` (short name) at `commit_id`, or with `None` on that commit by
     /// itself. No branch moves. When it returns, the move is on disk.
     ///
@@ -107,4 +151,28 @@ fn moved(name: &str) -> GitError {
     GitError::RefMoved {
         name: name.to_owned(),
     }
+}
+
+/// A line of a reflog.
+struct LogLine {
+    old: ObjectId,
+    new: ObjectId,
+    /// `<name>: <message>`
+    by: String,
+}
+
+/// The lines of a reflog that can be read.
+fn log_lines(log: &[u8]) -> impl Iterator<Item = LogLine> {
+    log.split(|byte| *byte == b'\n').filter_map(|line| {
+        let line = String::from_utf8_lossy(line);
+        let (old, rest) = line.split_once(' ')?;
+        let (new, rest) = rest.split_once(' ')?;
+        let (who, message) = rest.split_once('\t').unwrap_or((rest, ""));
+        let name = who.split(" <").next().unwrap_or(who);
+        Some(LogLine {
+            old: ObjectId::from_hex(old.as_bytes()).ok()?,
+            new: ObjectId::from_hex(new.as_bytes()).ok()?,
+            by: format!("{name}: {message}"),
+        })
+    })
 }

@@ -23,6 +23,7 @@ use gix::refs::transaction::{Change, PreviousValue, RefEdit};
 use gix::refs::{FullName, Target};
 
 use super::{GitError, Repository};
+use crate::sys::pause;
 
 /// How long a locked ref is waited for. git waits for 100 ms by default (`core.filesRefLockTimeout`); but another process
 /// of tine's holds the lock until the new value is on the disk, which takes a busy one longer.
@@ -316,6 +317,9 @@ impl Repository {
         path: &Path,
     ) -> Result<Option<Target>, GitError> {
         let name = edit.name.as_bstr().to_string();
+        if name.starts_with("refs/heads/") || name == "HEAD" {
+            pause::at("before-ref");
+        }
         let is_update = matches!(edit.change, Change::Update { .. });
         let is_logged = is_update && store.write_reflog != WriteReflog::Disable;
         let signature = is_logged.then(|| self.reflog_signature());

@@ -12,7 +12,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use super::refs::{read_if_there, sync_if_there};
-use super::{GitError, Head, Repository};
+use super::{GitError, Head, ObjectId, Repository};
 use crate::path::EntryName;
 
 /// What `commondir` of a worktree holds.
@@ -402,14 +402,39 @@ pub struct Checkout {
     pub branch: Option<Vec<u8>>,
     /// Those that it comes back to, or moves, when the rebase or bisection there ends.
     pub pending: Vec<Vec<u8>>,
+    /// Why HEAD cannot be read, where it cannot: which branch is checked out is not known then.
+    pub damage: Option<String>,
 }
 
 impl Checkout {
-    /// Reads what stands in the private directory `git_dir`.
-    fn read(git_dir: &Path, dir: PathBuf) -> Result<Checkout, GitError> {
+    /// Reads what stands in the private directory `git_dir`. What cannot be read there is this checkout's damage alone.
+    fn read(git_dir: &Path, dir: PathBuf) -> Checkout {
+        let mut checkout = Checkout {
+            git_dir: git_dir.to_owned(),
+            dir,
+            branch: None,
+            pending: Vec::new(),
+            damage: None,
+        };
+        if let Err(error) = checkout.read_branches() {
+            checkout.damage = Some(error.to_string());
+        }
+        checkout
+    }
+
+    fn read_branches(&mut self) -> Result<(), GitError> {
+        let git_dir = &self.git_dir;
         let read = |name: &str| read_if_there(&git_dir.join(name));
-        let head = read("HEAD")?.unwrap_or_default();
+        let head_path = git_dir.join("HEAD");
+        let head = fs::read(&head_path).map_err(GitError::io("read", &head_path))?;
         let branch = head.strip_prefix(b"ref:").map(|name| name.trim_ascii().to_vec());
+        if branch.is_none() && ObjectId::from_hex(head.trim_ascii()).is_err() {
+            return Err(GitError::DamagedHead {
+                path: head_path,
+                reason: "it names no branch and no commit".to_owned(),
+            });
+        }
+        self.branch = branch;
         let mut pending = Vec::new();
         for name in ["rebase-merge/head-name", "rebase-apply/head-name"] {
             pending.extend(read(name)?.map(|content| content.trim_ascii_end().to_vec()));
@@ -426,12 +451,8 @@ impl Checkout {
         let update_refs = read("rebase-merge/update-refs")?.unwrap_or_default();
         let moved = update_refs.split(|&b| b == b'\n').step_by(3);
         pending.extend(moved.filter(|name| !name.is_empty()).map(<[u8]>::to_vec));
-        Ok(Checkout {
-            git_dir: git_dir.to_owned(),
-            dir,
-            branch,
-            pending,
-        })
+        self.pending = pending;
+        Ok(())
     }
 
     /// Whether the branch `full_name` is checked out there, or in use by what is under way.
@@ -449,12 +470,12 @@ impl Repository {
     pub fn checkouts(&self) -> Result<Vec<Checkout>, GitError> {
         let mut checkouts = Vec::new();
         if !self.local().is_bare() {
-            checkouts.push(Checkout::read(self.common_dir(), self.checkout_dir().to_owned())?);
+            checkouts.push(Checkout::read(self.common_dir(), self.checkout_dir().to_owned()));
         }
         for git_dir in registered_git_dirs(self.common_dir())? {
             // A registration without a readable `gitdir` is broken: git does not count it either.
             if let Ok(dir) = registered_checkout_dir(&git_dir) {
-                checkouts.push(Checkout::read(&git_dir, dir)?);
+                checkouts.push(Checkout::read(&git_dir, dir));
             }
         }
         Ok(checkouts)

@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use super::fork::ForkName;
 use super::operations::{Direction, HeadMove, Undoes};
+use super::store::LeaseKey;
 use crate::git::GitError;
 use crate::layer::LayerError;
 use crate::path::{PathError, RepoPath};
@@ -190,6 +191,9 @@ pub enum StoreError {
     Foreign { path: PathBuf, reason: String },
     #[error("the fork {0} is open elsewhere in this process")]
     Busy(ForkName),
+    /// Another command holds the lease; `by` is that command.
+    #[error("{key} is in use by `{by}`")]
+    LeaseHeld { key: LeaseKey, by: String },
     #[error(transparent)]
     Git(#[from] GitError),
     #[error(transparent)]

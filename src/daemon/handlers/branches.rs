@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::target::{self, Target};
+use super::target::{self, Ready, Target};
 use super::turns::{slots_of, turns_of};
 use crate::change::branches::{Holder, Known, Start, existing, follow};
 use crate::change::switch::{self, SwitchWish};
@@ -14,7 +14,8 @@ use crate::daemon::protocol::{
 };
 use crate::daemon::report;
 use crate::daemon::slots::{Daemon, Turn};
-use crate::git::{GitError, Head, ObjectId, Repository};
+use crate::git::{GitError, Head, MovedUnder, ObjectId, Repository};
+use crate::workspace::store::{Lease, LeaseKey};
 use crate::workspace::{By, ForkName, SnapshotReason, SwitchMove};
 
 pub fn list(daemon: &Arc<Daemon>, all: bool) -> Response {
@@ -22,6 +23,14 @@ pub fn list(daemon: &Arc<Daemon>, all: bool) -> Response {
     follow(&daemon.store, &repository)?;
     let known = Known::now(&daemon.store, &repository)?;
     let listed = known.list(all)?;
+    let mut damaged: Vec<Failure> = daemon.store.records().1.into_iter().map(Failure::from).collect();
+    damaged.extend(known.damaged().into_iter().map(|(fork, reason)| {
+        Failure::new(
+            ErrorCode::StoreDamaged,
+            format!("HEAD of the fork {fork} cannot be read"),
+        )
+        .cause(reason)
+    }));
     let branches = listed.into_iter().map(|listed| {
         let (fork, checkout, is_main) = match listed.holder {
             None => (None, None, false),
@@ -45,16 +54,13 @@ pub fn list(daemon: &Arc<Daemon>, all: bool) -> Response {
     });
     Ok(Answer::Branches(Branches {
         branches: branches.collect(),
-        damaged: daemon.store.records().1.into_iter().map(Failure::from).collect(),
+        damaged,
     }))
 }
 
 pub fn create(daemon: &Arc<Daemon>, request: &CreateBranchRequest) -> Response {
     let repository = daemon.repository_now()?;
     let branch = &request.branch;
-    repository
-        .check_branch_is_free(branch)
-        .map_err(|error| taken(&repository, error))?;
     let spoken_of = request.fork.as_ref();
     let found = match (&request.at, spoken_of) {
         (Some(word), Some(fork)) => Point::find(&daemon.store, fork, word)?,
@@ -71,6 +77,10 @@ pub fn create(daemon: &Arc<Daemon>, request: &CreateBranchRequest) -> Response {
     };
     let slots = slots_of(daemon, fork_of(&found.point, spoken_of));
     let _turns = turns_of(daemon, &slots)?;
+    let _lease = lease(daemon, [branch], &format!("tine branch create {branch}"))?;
+    repository
+        .check_branch_is_free(branch)
+        .map_err(|error| taken(&repository, error))?;
     let start = Start::at(&daemon.store, &repository, spoken_of, found)?;
     let git_dir = match spoken_of {
         Some(fork) => daemon.store.worktree_of(fork)?.git_dir().to_owned(),
@@ -88,9 +98,21 @@ pub fn create(daemon: &Arc<Daemon>, request: &CreateBranchRequest) -> Response {
     }))
 }
 
+/// Takes the leases of branches (short names).
+fn lease<'d>(
+    daemon: &'d Daemon,
+    branches: impl IntoIterator<Item = impl AsRef<str>>,
+    by: &str,
+) -> Result<Lease<'d>, Failure> {
+    let keys = branches
+        .into_iter()
+        .map(|branch| LeaseKey::Branch(branch.as_ref().to_owned()));
+    Ok(daemon.store.lease(keys, by)?)
+}
+
 pub fn delete(daemon: &Arc<Daemon>, names: &[String], force: bool) -> Response {
     let repository = daemon.repository_now()?;
-    let _branches = daemon.branches.lock();
+    let _lease = lease(daemon, names, &format!("tine branch delete {}", names.join(" ")))?;
     let deleted = Known::now(&daemon.store, &repository)?.delete(names, force)?;
     Ok(Answer::BranchesDeleted {
         branches: deleted
@@ -110,7 +132,7 @@ pub fn rename(daemon: &Arc<Daemon>, old: &str, new: &str) -> Response {
     let forks = Known::now(&daemon.store, &repository)?.forks_on(old);
     let slots = slots_of(daemon, forks.clone());
     let _turns = turns_of(daemon, &slots)?;
-    let _branches = daemon.branches.lock();
+    let _lease = lease(daemon, [old, new], &format!("tine branch rename {old} {new}"))?;
     let known = Known::now(&daemon.store, &repository)?;
     if known.forks_on(old) != forks {
         return Err(GitError::RefMoved { name: old.to_owned() }.into());
@@ -177,7 +199,14 @@ pub fn switch(daemon: &Arc<Daemon>, by: By<'_>, request: &SwitchRequest) -> Resp
         merge: request.merge,
     };
     let store = &daemon.store;
-    let _branches = daemon.branches.lock();
+    let _lease = lease(daemon, [&branch], &format!("tine branch switch {fork} {branch}"))?;
+    if let (true, None, Some(moved)) = (
+        request.create,
+        &request.at,
+        repository.moved_under(&open.worktree)?,
+    ) {
+        return step_off(turn, &repository, &head, &moved, branch);
+    }
     if !request.create {
         existing(&repository, &branch).map_err(|error| match error {
             ChangeError::NoSuchBranch(_) => no_branch_to_go_to(fork, &branch, error.into()),
@@ -197,7 +226,7 @@ pub fn switch(daemon: &Arc<Daemon>, by: By<'_>, request: &SwitchRequest) -> Resp
         holder: &target::Holder::Fork(fork.clone()),
         turn: Some(turn),
     };
-    let snapshot = target.go(&step, SnapshotReason::BeforeSwitch)?;
+    let snapshot = target.go(Ready::fork(), &step, SnapshotReason::BeforeSwitch)?;
     if let Some(Start {
         point: Point::Revision(revision),
         ..
@@ -221,8 +250,43 @@ pub fn switch(daemon: &Arc<Daemon>, by: By<'_>, request: &SwitchRequest) -> Resp
     })))
 }
 
+/// Puts a fork whose branch moved under it on a new branch, at the commit where it left the old one. View and index belong to that
+/// commit, and stay.
+fn step_off(
+    turn: &Turn<'_>,
+    repository: &Repository,
+    head: &Head,
+    moved: &MovedUnder,
+    branch: String,
+) -> Response {
+    let open = turn.open()?;
+    repository
+        .create_branch(&branch, moved.left_at, "branch: Created from HEAD")
+        .map_err(|error| taken(repository, error))?;
+    if let Err(error) = repository.switch_head(&open.worktree, head, Some(&branch), moved.left_at) {
+        repository.delete_branch(&branch, moved.left_at)?;
+        return Err(error.into());
+    }
+    turn.forget_settled();
+    note_head(turn, repository);
+    let fork = turn.name();
+    log::info!("{fork} is on {branch}, where it left {}", moved.branch);
+    Ok(Answer::Switched(Box::new(Switched {
+        fork: fork.clone(),
+        branch,
+        commit: Some(moved.left_at.to_string()),
+        from_branch: Some(moved.branch.clone()),
+        from_commit: Some(moved.now.to_string()),
+        created: true,
+        merged: false,
+        uncommitted: false,
+        changes: Vec::new(),
+        snapshot: None,
+    })))
+}
+
 /// Fails where HEAD cannot be put back on the branch that it was on before it was switched: it, or the branch, is elsewhere now.
-/// The caller holds the mutex of branches.
+/// The caller holds the branch's lease.
 pub fn check_way_back(
     daemon: &Daemon,
     repository: &Repository,

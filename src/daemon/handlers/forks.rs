@@ -19,6 +19,7 @@ use crate::daemon::{handoffs, monitor, place, policy, report};
 use crate::fuse::{self, UnmountMode};
 use crate::git::{GitError, Head, Identity, LinkedWorktree, ObjectId, Repository};
 use crate::sys::process::PeerCredentials;
+use crate::workspace::store::{LeaseKey, own_branch};
 use crate::workspace::{
     Fork, ForkName, ForkOptions, ForkRecord, MountSettings, ParentOptions, StoreError, TakeUp, Traces,
 };
@@ -83,6 +84,10 @@ pub fn make(
     let dir_existed = dir.exists();
     let branch = request.branch.clone().unwrap_or_else(|| own_branch(name));
     repository.check_branch_name(&branch)?;
+    // Until the fork is mounted, or taken back with the branch.
+    let _lease = daemon
+        .store
+        .lease([LeaseKey::Branch(branch.clone())], &format!("tine new {name}"))?;
     let branch_existed = repository.branch(&branch)?.is_some();
     let settings = MountSettings::default().with(request.wishes);
     let created = daemon.store.create_fork(&ForkOptions {
@@ -214,6 +219,10 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
     if !force {
         refuse_uncommitted(&turn, &repository)?;
     }
+    let _lease = daemon.store.lease(
+        [LeaseKey::Branch(record.branch.clone())],
+        &format!("tine delete {name}"),
+    )?;
     let mount_before = turn.mounted_as();
     turn.unmount(match force {
         true => UnmountMode::Force,
@@ -513,11 +522,6 @@ fn keep_uncommitted(
         return Ok(Uncommitted::Nothing);
     }
     Err(failure)
-}
-
-/// The branch that a fork gets if nobody names one.
-fn own_branch(name: &ForkName) -> String {
-    format!("tine/{name}")
 }
 
 /// Whether the fork's branch is its own and deleting it loses nothing: it has no commit beyond the base, and another ref

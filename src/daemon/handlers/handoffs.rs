@@ -75,6 +75,7 @@ pub fn commit_uncommitted(
         author: signers.author.clone(),
         committer: signers.committer.clone(),
     };
+    let _lease = turn.lease_head(&repository, &format!("tine handoff {}", turn.name()))?;
     match commit::commit(&repository, turn.name(), &fork, &options) {
         Ok(made) => {
             turn.note_settled(made.commit_id);

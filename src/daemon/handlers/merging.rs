@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::sides::{Source, default_target, find_source};
-use super::target::{Holder, find_target, while_it_moves};
+use super::target::{self, Holder, Target, find_target, while_it_moves};
 use super::turns::{slots_of, turns_of};
 use super::work::refuse_taking_back;
 use crate::attr::Timestamp;
+use crate::change::commit::refuse_moved_under;
 use crate::change::compare::compare_trees;
 use crate::change::going_back::{taken_back, went_back_to};
 use crate::change::merge::{MergeSpec, Planned, Tip, plan};
@@ -29,6 +30,7 @@ use crate::daemon::report;
 use crate::daemon::slots::{Daemon, Slot, Turn};
 use crate::git::{CommitSpec, Identity, ObjectId, Repository};
 use crate::merge::{Conflict, MergeOptions};
+use crate::workspace::store::Lease;
 use crate::workspace::{By, ForkName, StoreError};
 
 /// Merges what `request` says, or says what would come of it.
@@ -93,15 +95,7 @@ impl<'a> Merging<'a> {
         for word in &request.sources {
             sources.push(find_source(daemon, &repository, request, word)?);
         }
-        let holder = match (&request.into, &request.here, sources.first()) {
-            (Some(word), ..) => find_target(daemon, &repository, word)?,
-            (None, Some(here), _) => Holder::Fork(here.clone()),
-            (None, None, Some(source)) => default_target(daemon, &repository, source)?,
-            (None, None, None) => {
-                return Err(Failure::new(ErrorCode::Usage, "no source is named")
-                    .hint("name what to merge: `tine merge FORK`"));
-            }
-        };
+        let holder = find_holder(daemon, &repository, request, &sources)?;
         let mut forks: Vec<ForkName> = sources
             .iter()
             .filter_map(|source| match &source.point {
@@ -129,8 +123,15 @@ impl<'a> Merging<'a> {
     fn run(&self) -> Result<Merge, Failure> {
         let merge = {
             let turns = self.turns()?;
+            let _lease = match self.request.dry_run {
+                true => None,
+                false => Some(self.lease(&turns)?),
+            };
             self.run_in(&turns)?
         };
+        if merge.after != merge.before && !merge.dry_run {
+            Target::after(&self.repository, &self.holder);
+        }
         Ok(self.delete_merged(merge))
     }
 
@@ -143,11 +144,27 @@ impl<'a> Merging<'a> {
         Ok(turns)
     }
 
+    /// Takes the leases of the target's branch and checkout, and of the branches of all forks that this is about.
+    fn lease(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Lease<'_>, Failure> {
+        let (daemon, repository) = (self.daemon, &self.repository);
+        let turns: Vec<&Turn<'_>> = turns.values().collect();
+        target::lease(
+            daemon,
+            repository,
+            &self.request.command,
+            &self.holder,
+            &turns,
+            || find_holder(daemon, repository, self.request, &self.sources),
+        )
+    }
+
     fn run_in(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Merge, Failure> {
-        if let Holder::Fork(fork) = &self.holder
-            && let Some(operation) = turn_of(turns, fork)?.open()?.worktree.operation_in_progress()
-        {
-            return Err(ChangeError::OperationInProgress(operation).into());
+        if let Holder::Fork(fork) = &self.holder {
+            let open = turn_of(turns, fork)?.open()?;
+            if let Some(operation) = open.worktree.operation_in_progress() {
+                return Err(ChangeError::OperationInProgress(operation).into());
+            }
+            refuse_moved_under(&self.repository, &open)?;
         }
         let before = self.target_tip(turns)?;
         let mut tip = before;
@@ -405,6 +422,22 @@ impl<'a> Merging<'a> {
             Some(branch) if branch != "master" => format!("Merge {what} into {branch}"),
             _ => format!("Merge {what}"),
         })
+    }
+}
+
+/// What is merged into.
+fn find_holder(
+    daemon: &Daemon,
+    repository: &Repository,
+    request: &MergeRequest,
+    sources: &[Source],
+) -> Result<Holder, Failure> {
+    match (&request.into, &request.here, sources.first()) {
+        (Some(word), ..) => find_target(daemon, repository, word),
+        (None, Some(here), _) => Ok(Holder::Fork(here.clone())),
+        (None, None, Some(source)) => default_target(daemon, repository, source),
+        (None, None, None) => Err(Failure::new(ErrorCode::Usage, "no source is named")
+            .hint("name what to merge: `tine merge FORK`")),
     }
 }
 

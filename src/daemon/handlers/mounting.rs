@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{handoffs, target};
-use crate::change::advance;
+use crate::change::{advance, checkout};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::policy::Signers;
 use crate::daemon::protocol::{Answer, Response, SnapshotPolicy, UnmountAction, Unmounted};
@@ -25,6 +25,10 @@ pub fn recover(daemon: &Arc<Daemon>) {
     let (records, damaged) = daemon.store.records();
     for error in damaged {
         log::error!("{error}");
+    }
+    match daemon.repository_now() {
+        Ok(repository) => checkout::finish(&daemon.store, &repository, None),
+        Err(failure) => log::error!("{failure}"),
     }
     for record in records {
         let slot = daemon.slot(&record.name);

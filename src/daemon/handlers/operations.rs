@@ -13,6 +13,7 @@ use crate::daemon::slots::{Daemon, Turn};
 use crate::git::ObjectId;
 use crate::path::RepoPath;
 use crate::path::text::PathText;
+use crate::workspace::store::LeaseKey;
 use crate::workspace::{
     By, Change, Direction, ForkName, HeadMove, Note, Operation, OperationError, OperationKind,
     OperationState, TakenBack, Undoes,
@@ -159,7 +160,12 @@ fn move_back(
     let repository = daemon.repository_now()?;
     let open = turn.open()?;
     let head = repository.head_of(open.worktree.git_dir())?;
-    let _branches = daemon.branches.lock();
+    let back_on = moved
+        .switch
+        .as_ref()
+        .map_or(head.short_branch(), |switch| switch.from.as_deref());
+    let keys = back_on.map(|branch| LeaseKey::Branch(branch.to_owned()));
+    let _lease = daemon.store.lease(keys, by.command)?;
     if let Some(switch) = &moved.switch {
         branches::check_way_back(
             daemon,

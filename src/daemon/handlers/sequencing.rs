@@ -16,6 +16,7 @@ use super::merging::outdated;
 use super::target::{Holder, Target, find_target, while_it_moves};
 use crate::change::ChangeError;
 use crate::change::advance::{Step, UpdateStep};
+use crate::change::commit::refuse_moved_under;
 use crate::change::compare::compare_trees;
 use crate::change::fork_point::{self, fork_point};
 use crate::change::merge::Tip;
@@ -152,8 +153,12 @@ pub fn carry_out(
     signers: &Signers,
     review: Option<&ReviewRecord>,
 ) -> Result<Sequenced, Failure> {
-    while_it_moves(|| {
+    let (done, holder) = while_it_moves(|| {
         on_target(daemon, by, asked, |target| {
+            let _lease = match asked.dry_run {
+                true => None,
+                false => Some(target.lease(|| find_target(daemon, target.repository, &asked.into))?),
+            };
             if asked.is_clean {
                 target.refuse_uncommitted()?;
             }
@@ -174,9 +179,14 @@ pub fn carry_out(
                 now.view,
                 &options,
             )?;
-            finish(target, asked, &now, sequence, &ran)
+            let done = finish(target, asked, &now, sequence, &ran)?;
+            Ok((done, target.holder.clone()))
         })
-    })
+    })?;
+    if done.status == MergeStatus::Merged && !asked.dry_run {
+        Target::after(&daemon.repository, &holder);
+    }
+    Ok(done)
 }
 
 fn options<'a>(asked: &Asked, signers: &Signers, review: Option<&'a ReviewRecord>) -> RunOptions<'a> {
@@ -209,6 +219,7 @@ fn on_target<T>(
         if let Some(operation) = open.worktree.operation_in_progress() {
             return Err(ChangeError::OperationInProgress(operation).into());
         }
+        refuse_moved_under(&repository, &open)?;
     }
     work(&Target {
         daemon,
@@ -346,10 +357,10 @@ fn go(target: &Target<'_>, asked: &Asked, now: &Standing, ran: &Ran) -> Result<O
         kind,
         undoes: None,
     };
-    target.check(&step)?;
+    let ready = target.check(&step)?;
     match asked.dry_run {
         true => Ok(None),
-        false => target.go(&step, reason),
+        false => target.go(ready, &step, reason),
     }
 }
 

@@ -1,20 +1,23 @@
 //! What is merged into, or has commits put on it: a fork, a branch, or another checkout; and moving it.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::change::advance::{self, Step};
+use crate::change::branches::{self, Known};
 use crate::change::changeset::{self, Blobs};
+use crate::change::checkout;
 use crate::change::merge::Tip;
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::MergeTarget;
 use crate::daemon::slots::{Daemon, Turn};
-use crate::git::{GitError, Head, ObjectId, Repository};
+use crate::git::{CheckoutMove, GitError, Head, ObjectId, Repository};
+use crate::workspace::store::{Lease, LeaseKey};
 use crate::workspace::{By, ForkName, SnapshotOptions, SnapshotReason};
 
 /// Where the target is.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {
     /// In nobody's checkout.
     Branch(String),
@@ -51,6 +54,60 @@ pub fn while_it_moves<T>(mut plan_and_do: impl FnMut() -> Result<T, Failure>) ->
     }
 }
 
+/// Takes the leases of what `holder` is, and of the branches that the forks of `turns` are on, for the command `by`. Looks again
+/// under them, with `find`, whether that is still so.
+///
+/// # Errors
+/// `ref-moved` where it is not, to be planned again; `lease-held`.
+pub fn lease<'d>(
+    daemon: &'d Daemon,
+    repository: &Repository,
+    by: &str,
+    holder: &Holder,
+    turns: &[&Turn<'_>],
+    find: impl FnOnce() -> Result<Holder, Failure>,
+) -> Result<Lease<'d>, Failure> {
+    let heads = || {
+        let heads = turns.iter().map(|turn| turn.head_branch(repository));
+        heads.collect::<Result<Vec<_>, _>>()
+    };
+    let before = heads()?;
+    let mut keys: Vec<LeaseKey> = before.iter().flatten().cloned().map(LeaseKey::Branch).collect();
+    match holder {
+        Holder::Branch(branch) => keys.push(LeaseKey::Branch(branch.clone())),
+        Holder::Checkout(branch, dir) => {
+            keys.push(LeaseKey::Branch(branch.clone()));
+            keys.push(LeaseKey::Checkout(dir.clone()));
+        }
+        // Its HEAD is among those of the turns.
+        Holder::Fork(_) => {}
+    }
+    let lease = daemon.store.lease(keys, by)?;
+    if find()? != *holder || heads()? != before {
+        return Err(GitError::RefMoved {
+            name: holder.to_string(),
+        }
+        .into());
+    }
+    Ok(lease)
+}
+
+/// What a target holds from when it was found that it can move until it has.
+pub struct Ready<'r>(Option<CheckoutMove<'r>>);
+
+impl Ready<'_> {
+    /// Of a fork, which finds out by itself.
+    pub fn fork() -> Ready<'static> {
+        Ready(None)
+    }
+}
+
+/// Where the branch that the step moves is.
+fn from_of(branch: &str, step: &Step) -> Result<ObjectId, Failure> {
+    step.from
+        .ok_or_else(|| GitError::UnknownRevision(branch.to_owned()).into())
+}
+
 /// A target, with the turn of the fork that it is.
 pub struct Target<'a> {
     pub daemon: &'a Arc<Daemon>,
@@ -61,6 +118,19 @@ pub struct Target<'a> {
 }
 
 impl Target<'_> {
+    /// Takes the leases of what moves with it, and looks again with `find` whether that is it.
+    pub fn lease(&self, find: impl FnOnce() -> Result<Holder, Failure>) -> Result<Lease<'_>, Failure> {
+        let turns: Vec<&Turn<'_>> = self.turn.into_iter().collect();
+        lease(
+            self.daemon,
+            self.repository,
+            self.by.command,
+            self.holder,
+            &turns,
+            find,
+        )
+    }
+
     /// What it stands on. What is uncommitted in a fork is no part of it.
     pub fn tip(&self) -> Result<Tip, Failure> {
         let commit_id = match self.holder {
@@ -126,53 +196,54 @@ impl Target<'_> {
         }
     }
 
-    /// Whether it could move so.
-    pub fn check(&self, step: &Step) -> Result<(), Failure> {
+    /// Finds out whether it could move so. A checkout is locked from here on, so that it still can when the sources are committed.
+    pub fn check(&self, step: &Step) -> Result<Ready<'_>, Failure> {
         match self.holder {
             Holder::Fork(_) => {
                 advance::preview(self.repository, &*self.turn()?.open()?, step)?;
+                Ok(Ready(None))
             }
             Holder::Checkout(branch, dir) => {
-                self.check_checkout(branch, dir)?;
-                self.repository.check_fast_forward(dir, step.to)?;
+                let from = from_of(branch, step)?;
+                checkout::finish(&self.daemon.store, self.repository, Some(dir));
+                let moving = self
+                    .repository
+                    .prepare_checkout_move(dir, branch, from, step.to)?;
+                Ok(Ready(Some(moving)))
             }
-            Holder::Branch(_) => {}
+            Holder::Branch(_) => Ok(Ready(None)),
         }
-        Ok(())
     }
 
-    /// Moves it; the snapshot of what it was, where it is a fork.
-    pub fn go(&self, step: &Step, reason: SnapshotReason) -> Result<Option<ForkName>, Failure> {
-        match self.holder {
-            Holder::Branch(branch) => {
-                let Some(from) = step.from else {
-                    return Err(GitError::UnknownRevision(branch.clone()).into());
-                };
+    /// Moves it; the snapshot of what it was, where it is a fork. The caller holds its leases.
+    pub fn go(
+        &self,
+        ready: Ready<'_>,
+        step: &Step,
+        reason: SnapshotReason,
+    ) -> Result<Option<ForkName>, Failure> {
+        match (self.holder, ready.0) {
+            (Holder::Branch(branch), _) => {
+                let from = from_of(branch, step)?;
                 self.repository.move_branch(branch, from, step.to, &step.reflog)?;
                 Ok(None)
             }
-            Holder::Checkout(branch, dir) => {
-                let moved = self.repository.fast_forward_checkout(dir, step.to, &step.reflog);
-                if moved.is_err() && self.repository.branch(branch)? != step.from {
-                    return Err(GitError::RefMoved { name: branch.clone() }.into());
-                }
-                moved?;
+            (Holder::Checkout(..), Some(moving)) => {
+                checkout::advance(&self.daemon.store, moving, &step.reflog)?;
                 Ok(None)
             }
-            Holder::Fork(_) => self.advance(self.turn()?, step, reason).map(Some),
+            (Holder::Checkout(branch, _), None) => Err(Failure::new(
+                ErrorCode::Internal,
+                format!("the checkout of {branch} was not looked at"),
+            )),
+            (Holder::Fork(_), _) => self.advance(self.turn()?, step, reason).map(Some),
         }
     }
 
-    /// What is checked out there may be a rebase of the branch, which nothing must touch.
-    fn check_checkout(&self, branch: &str, dir: &Path) -> Result<(), Failure> {
-        let head = self.repository.head_of(&Repository::git_dir_at(dir)?)?;
-        match head.short_branch() == Some(branch) {
-            true => Ok(()),
-            false => Err(GitError::BranchCheckedOut {
-                branch: branch.to_owned(),
-                at: dir.to_owned(),
-            }
-            .into()),
+    /// Runs what git runs after a merge in a checkout, if the target is one. A hook may call tine: the caller has no turn and no lease.
+    pub fn after(repository: &Repository, holder: &Holder) {
+        if let Holder::Checkout(_, dir) = holder {
+            repository.after_checkout_move(dir);
         }
     }
 
@@ -233,17 +304,49 @@ pub fn holder_of(daemon: &Daemon, repository: &Repository, branch: &str) -> Resu
         )
         .hint("`tine list` shows the forks, `git branch` the branches; `git branch NAME` makes one"));
     }
-    let (records, _) = daemon.store.records();
-    for record in records {
-        let worktree = daemon.store.worktree_of(&record.name)?;
-        if let Head::Branch { name, .. } = repository.head_of(worktree.git_dir())?
-            && name.strip_prefix("refs/heads/") == Some(branch)
-        {
-            return Ok(Holder::Fork(record.name));
+    for record in daemon.store.records().0 {
+        // One that was removed is registered again, on its branch.
+        if let Err(error) = daemon.store.worktree_of(&record.name) {
+            log::warn!("{}: {error}", record.name);
         }
     }
-    Ok(match repository.checked_out_at(branch)? {
-        Some(dir) => Holder::Checkout(branch.to_owned(), dir),
+    let known = Known::now(&daemon.store, repository)?;
+    let damaged = known.damaged();
+    for (fork, reason) in &damaged {
+        log::warn!("{fork} is left out: its HEAD cannot be read: {reason}");
+    }
+    Ok(match known.holder(branch) {
+        // A rebase or the like will come back to it: nothing may touch the branch.
+        Some(branches::Holder::Fork(_, dir)) if known.is_pending(branch) => {
+            Holder::Checkout(branch.to_owned(), dir)
+        }
+        Some(branches::Holder::Fork(fork, _)) => match damaged.into_iter().find(|(name, _)| *name == fork) {
+            Some((fork, reason)) => return Err(damaged_holder(daemon, &fork, branch, reason)),
+            None => Holder::Fork(fork),
+        },
+        Some(branches::Holder::Main(dir) | branches::Holder::Worktree(dir)) => {
+            Holder::Checkout(branch.to_owned(), dir)
+        }
         None => Holder::Branch(branch.to_owned()),
     })
+}
+
+/// The branch may be checked out in a fork that cannot say so.
+fn damaged_holder(daemon: &Daemon, fork: &ForkName, branch: &str, reason: String) -> Failure {
+    let failure = Failure::new(
+        ErrorCode::StoreDamaged,
+        format!("the fork {fork} had the branch {branch:?}, and its HEAD cannot be read"),
+    )
+    .cause(reason);
+    match daemon.store.record(fork) {
+        Ok(record) => {
+            let worktrees = daemon.repository.common_dir().join("worktrees");
+            let head = worktrees.join(record.worktree_id).join("HEAD");
+            failure.hint(format!(
+                "`echo 'ref: refs/heads/{branch}' > {}` puts it on the branch again",
+                head.display()
+            ))
+        }
+        Err(_) => failure,
+    }
 }

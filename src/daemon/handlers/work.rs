@@ -104,7 +104,9 @@ pub fn commit(
         author,
         committer,
     };
+    let lease = turn.lease_head(&repository, &format!("tine commit {name}"))?;
     let outcome = committing::commit(&repository, name, &fork, &options)?;
+    drop(lease);
     turn.note_settled(outcome.commit_id);
     if !turn.record()?.mounted {
         // A policy that could not commit, if anything: now it is done.

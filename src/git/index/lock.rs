@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use super::staged;
 use crate::git::refs::{lock_of, remove_stale_lock};
 use crate::git::{GitError, LinkedWorktree, Repository};
+use crate::sys::pause;
 
 /// How long an index that git has locked is waited for: an editor's `git status` is over by then, a rebase is not.
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -24,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// The lock, held. Dropping it gives it back and leaves the index as it is.
 #[derive(Debug)]
-pub(super) struct IndexLock {
+pub(in crate::git) struct IndexLock {
     file: File,
     index_path: PathBuf,
     lock_path: PathBuf,
@@ -49,6 +50,7 @@ pub struct PreparedIndex {
 impl PreparedIndex {
     /// Puts it in the index's place, with the permissions that the index has.
     pub fn put_in_place(self) -> Result<UpdatedIndex, GitError> {
+        pause::at("before-index");
         self.lock
             .put_in_place()
             .map_err(GitError::io("replace", &self.lock.index_path))
@@ -86,9 +88,14 @@ impl IndexLock {
     /// # Errors
     /// [`GitError::IndexLocked`] where it is still held then.
     pub(super) fn acquire(worktree: &LinkedWorktree) -> Result<IndexLock, GitError> {
-        let index_path = worktree.index_path();
-        let (lock_path, mark_path) = (lock_path(worktree), mark_path(worktree));
-        let deadline = Instant::now() + TIMEOUT;
+        IndexLock::acquire_at(worktree.git_dir(), TIMEOUT)
+    }
+
+    /// As [`IndexLock::acquire`], of any worktree, and waiting no longer than `patience`.
+    pub(in crate::git) fn acquire_at(git_dir: &Path, patience: Duration) -> Result<IndexLock, GitError> {
+        let index_path = git_dir.join("index");
+        let (lock_path, mark_path) = (lock_path(git_dir), mark_path(git_dir));
+        let deadline = Instant::now() + patience;
         let taken = loop {
             match take(&mark_path, &lock_path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists && Instant::now() < deadline => {
@@ -108,8 +115,13 @@ impl IndexLock {
             index_path,
             lock_path,
             mark_path,
-            old_path: old_path(worktree),
+            old_path: old_path(git_dir),
         })
+    }
+
+    /// The open file that both of the lock's names lead to.
+    pub(in crate::git) fn file(&self) -> &File {
+        &self.file
     }
 
     /// Writes what is to take the index's place. It is on the disk before it gets there: git cannot read an index that a
@@ -169,36 +181,49 @@ impl Drop for IndexLock {
 /// Gives back the index's lock where a process of tine's died with it, and those of HEAD and its branch, which are taken
 /// under that one only. A lock of git's is left alone. The caller knows that no process of tine's is at work there.
 pub fn release_stale_lock(repository: &Repository, worktree: &LinkedWorktree) -> Result<(), GitError> {
-    let (lock_path, mark_path) = (lock_path(worktree), mark_path(worktree));
-    let identity = |path: &Path| fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()));
-    let marks = [identity(&mark_path), identity(&worktree.index_path())];
-    if let Ok(lock) = identity(&lock_path)
-        && marks.into_iter().flatten().any(|mark| mark == lock)
-    {
+    let git_dir = worktree.git_dir();
+    if is_ours(git_dir) {
         for held in [
             worktree.git_dir().join("HEAD"),
             repository.head_ref_path(worktree)?,
         ] {
             remove_stale_lock(&lock_of(&held))?;
         }
-        // Last: as long as it is there, the others are known to be ours.
-        remove_stale_lock(&lock_path)?;
     }
-    remove_if_there(&old_path(worktree))?;
     staged::remove_left(worktree)?;
-    remove_if_there(&mark_path)
+    // Last: as long as it is there, the others are known to be ours.
+    release_stale_at(git_dir).map(drop)
 }
 
-fn lock_path(worktree: &LinkedWorktree) -> PathBuf {
-    worktree.git_dir().join("index.lock")
+/// Gives back the lock of an index where a process of tine's died with it; whether it had it.
+pub(in crate::git) fn release_stale_at(git_dir: &Path) -> Result<bool, GitError> {
+    let is_ours = is_ours(git_dir);
+    if is_ours {
+        remove_stale_lock(&lock_path(git_dir))?;
+    }
+    remove_if_there(&old_path(git_dir))?;
+    remove_if_there(&mark_path(git_dir))?;
+    Ok(is_ours)
 }
 
-fn mark_path(worktree: &LinkedWorktree) -> PathBuf {
-    worktree.git_dir().join("index.tine")
+/// Whether the lock of the index is tine's: another name of the mark, or of the index itself.
+fn is_ours(git_dir: &Path) -> bool {
+    let identity = |path: PathBuf| fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()));
+    let marks = [identity(mark_path(git_dir)), identity(git_dir.join("index"))];
+    let lock = identity(lock_path(git_dir));
+    lock.is_ok_and(|lock| marks.into_iter().flatten().any(|mark| mark == lock))
 }
 
-fn old_path(worktree: &LinkedWorktree) -> PathBuf {
-    worktree.git_dir().join("index.tine-old")
+fn lock_path(git_dir: &Path) -> PathBuf {
+    git_dir.join("index.lock")
+}
+
+fn mark_path(git_dir: &Path) -> PathBuf {
+    git_dir.join("index.tine")
+}
+
+fn old_path(git_dir: &Path) -> PathBuf {
+    git_dir.join("index.tine-old")
 }
 
 fn create(path: &Path) -> io::Result<File> {

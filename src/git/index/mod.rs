@@ -16,6 +16,7 @@ mod writer;
 mod tests;
 
 pub use self::base::{BaseStat, write_base_index};
+pub(super) use self::lock::{IndexLock, release_stale_at};
 pub use self::lock::{PreparedIndex, UpdatedIndex, release_stale_lock};
 pub use self::removed::{RemovedPath, removed_paths};
 pub use self::staged::IndexTree;

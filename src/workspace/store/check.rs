@@ -566,6 +566,7 @@ fn refs_of(shelf: Shelf) -> &'static str {
         Shelf::Rounds => "+rounds",
         // It has none.
         Shelf::Buffers => "+buffers",
+        Shelf::Moves => "+moves",
     }
 }
 

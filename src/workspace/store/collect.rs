@@ -27,7 +27,10 @@ impl Store {
     pub fn collect(&self) -> Result<Collection, StoreError> {
         let mut done = Collection::default();
         for record in self.records().0 {
-            done.snapshots += self.thin_snapshots(&record.name)?;
+            match self.thin_snapshots(&record.name) {
+                Ok(count) => done.snapshots += count,
+                Err(error) => log::warn!("snapshots of {} stay: {error}", record.name),
+            }
         }
         let _admin = self.admin.lock();
         let named = named_layers(&self.places)?;

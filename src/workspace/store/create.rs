@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::beginning::{Beginning, IndexSource, ParentOptions};
 use super::recover::{clean_after_damaged, release_refs, remove_traces};
-use super::{ForkOptions, IndexStamp, Store, TRACES_NAME, files, lock_reason};
+use super::{ForkOptions, IndexStamp, LeaseKey, Store, TRACES_NAME, files, lock_reason};
 use crate::attr::Timestamp;
-use crate::git::{GitError, Head, LinkedWorktree, ObjectId};
+use crate::git::{Checkout, GitError, Head, LinkedWorktree, ObjectId};
 use crate::sys::parallel::disk_work;
 use crate::workspace::StoreError;
 use crate::workspace::base_nodes::BaseAttrs;
@@ -84,6 +84,8 @@ impl Store {
     pub fn create_fork(&self, options: &ForkOptions) -> Result<ForkRecord, StoreError> {
         let name = &options.name;
         self.check_is_free(name)?;
+        let by = format!("tine new {name}");
+        let _lease = self.lease([LeaseKey::Branch(options.branch())], &by)?;
         let start = self.start_of(options)?;
         // Outside the lock: a large tree's first index takes a while, and other forks go on meanwhile.
         let prepared = match options.parent {
@@ -299,6 +301,9 @@ impl Store {
         if dir.exists() {
             return Ok(LinkedWorktree::mend(&dir, &record.mount_dir)?);
         }
+        let name = record.head_branch.as_ref().unwrap_or(&record.branch);
+        let by = format!("tine mount {}", record.name);
+        let _lease = self.lease_now(LeaseKey::Branch(name.clone()), &by)?;
         let _admin = self.admin.lock();
         if dir.exists() {
             // Another thread was faster.
@@ -308,9 +313,8 @@ impl Store {
             "the worktree of the fork {} is gone, registering it again",
             record.name
         );
-        let name = record.head_branch.as_ref().unwrap_or(&record.branch);
         let branch = format!("refs/heads/{name}");
-        let tip = match self.repository.checked_out_at(name)? {
+        let tip = match self.checked_out_at(name)? {
             Some(_) => None,
             None => self.repository.branch(name)?,
         };
@@ -358,15 +362,22 @@ impl Store {
         }
     }
 
-    /// Decides branch and commit of a new fork. Changes nothing.
+    /// Where the branch (short name) is checked out, if it is. A fork whose HEAD cannot be read has the branch that its record names.
+    fn checked_out_at(&self, branch: &str) -> Result<Option<PathBuf>, StoreError> {
+        let mut checkouts = self.repository.checkouts()?;
+        assume_branches(&mut checkouts, &self.records().0);
+        let full_name = format!("refs/heads/{branch}");
+        let mut checkouts = checkouts.into_iter();
+        let found = checkouts.find(|checkout| checkout.uses(full_name.as_bytes()));
+        Ok(found.map(|checkout| checkout.dir))
+    }
+
+    /// Decides branch and commit of a new fork. Changes nothing. The caller holds the branch's lease.
     fn start_of(&self, options: &ForkOptions) -> Result<Start, StoreError> {
         let repository = &self.repository;
-        let branch = match &options.branch {
-            Some(branch) => branch.clone(),
-            None => format!("tine/{}", options.name),
-        };
+        let branch = options.branch();
         repository.check_branch_name(&branch)?;
-        if let Some(at) = repository.checked_out_at(&branch)? {
+        if let Some(at) = self.checked_out_at(&branch)? {
             return Err(GitError::BranchCheckedOut { branch, at }.into());
         }
         let wanted = match (&options.take_up, &options.from) {
@@ -512,5 +523,19 @@ impl Store {
     /// Notes that the layer `id` was there.
     pub(super) fn count_layer(&self, id: u64) -> Result<(), StoreError> {
         files::write_json(&self.places.next_layer(), &id.saturating_add(1))
+    }
+}
+
+/// Gives each checkout whose HEAD cannot be read the branch that its fork's record names: nobody else may take that.
+pub fn assume_branches(checkouts: &mut [Checkout], records: &[ForkRecord]) {
+    for checkout in checkouts.iter_mut().filter(|checkout| checkout.damage.is_some()) {
+        let id = checkout.git_dir.file_name().and_then(|id| id.to_str());
+        if let Some(record) = records
+            .iter()
+            .find(|record| Some(record.worktree_id.as_str()) == id)
+        {
+            let branch = record.head_branch.as_ref().unwrap_or(&record.branch);
+            checkout.branch = Some(format!("refs/heads/{branch}").into_bytes());
+        }
     }
 }

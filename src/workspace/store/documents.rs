@@ -24,10 +24,18 @@ pub enum Shelf {
     Rounds,
     /// What agents wrote to open buffers.
     Buffers,
+    /// Checkouts that are being moved.
+    Moves,
 }
 
 impl Shelf {
-    pub(super) const ALL: [Shelf; 4] = [Shelf::Reviews, Shelf::Handoffs, Shelf::Rounds, Shelf::Buffers];
+    pub(super) const ALL: [Shelf; 5] = [
+        Shelf::Reviews,
+        Shelf::Handoffs,
+        Shelf::Rounds,
+        Shelf::Buffers,
+        Shelf::Moves,
+    ];
 
     pub(super) fn dir_name(self) -> &'static str {
         match self {
@@ -36,6 +44,7 @@ impl Shelf {
             // Beside it are directories that bear the names of sessions, none of which begins with a dot.
             Shelf::Rounds => "rounds/.records",
             Shelf::Buffers => "buffers",
+            Shelf::Moves => "moves",
         }
     }
 }

@@ -20,7 +20,7 @@
 //! Making and removing forks is in [`create`], with what they begin with in [`beginning`]; their snapshots are in
 //! [`snapshots`]; what a dead process left is cleaned by [`recover`].
 //!
-//! Lock order: `admin`, then `open` or `index_build`.
+//! Lock order: `leases`, `admin`, then `open` or `index_build`.
 
 mod beginning;
 mod carried;
@@ -31,6 +31,7 @@ mod documents;
 mod files;
 mod glance;
 mod home;
+mod leases;
 mod memo;
 mod mend;
 mod merge;
@@ -63,13 +64,16 @@ use crate::git::{
     ObjectId, Repository,
 };
 use crate::layer::{FrozenLayer, Layer, LayerError, LayerId, LayerStack, Loan, Reserve};
+use crate::sys::ranked::{Rank, RankedMutex};
 
 pub use beginning::{ParentOptions, TakeUp};
 pub use check::{CheckOptions, CheckReport, Checked, Depth, Finding, FindingKind, SetAside};
 pub use collect::Collection;
+pub use create::assume_branches;
 pub use documents::Shelf;
 pub use files::ScratchDir;
 pub use home::Displaced;
+pub use leases::{Lease, LeaseKey};
 pub use memo::{ConvertedAs, IndexStamp, Memo, StoredAs};
 pub use mend::DotGit;
 pub use recover::{BACKSTAGE_NAME, default_mount_root};
@@ -118,6 +122,18 @@ pub struct ForkOptions {
     pub gid: u32,
     pub umask: u16,
     pub carry: CarryWish,
+}
+
+impl ForkOptions {
+    /// The branch (short name) that the fork gets.
+    pub fn branch(&self) -> String {
+        self.branch.clone().unwrap_or_else(|| own_branch(&self.name))
+    }
+}
+
+/// The branch (short name) that a fork gets if none is named.
+pub fn own_branch(name: &ForkName) -> String {
+    format!("tine/{name}")
 }
 
 /// An open fork.
@@ -169,7 +185,9 @@ pub struct Store {
     /// Held while a base's index is built, so that it is built once.
     index_build: Mutex<()>,
     /// Held while records, branches, worktrees or layers come, change or go.
-    admin: Mutex<()>,
+    admin: RankedMutex<()>,
+    /// Who may decide over branches and checkouts.
+    leases: leases::Leases,
     /// What this process has open.
     open: Mutex<OpenForks>,
     /// What frees space may use of a full disk.
@@ -414,7 +432,8 @@ impl Store {
             hasher: InoHasher::new(key),
             cache,
             index_build: Mutex::new(()),
-            admin: Mutex::new(()),
+            admin: RankedMutex::new(Rank::Admin, ()),
+            leases: leases::Leases::default(),
             open: Mutex::new(OpenForks::default()),
             reserve: Arc::new(Reserve::open(&reserve)),
             lock,

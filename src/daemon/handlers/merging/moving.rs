@@ -13,6 +13,7 @@ use crate::daemon::policy::work_message;
 use crate::daemon::protocol::{Merge, MergeStatus, MergedSource};
 use crate::daemon::slots::Turn;
 use crate::git::{GitError, ObjectId};
+use crate::workspace::store::LeaseKey;
 use crate::workspace::{ForkName, OperationKind, SnapshotReason};
 
 impl Merging<'_> {
@@ -61,7 +62,7 @@ impl Merging<'_> {
             undoes: None,
         };
         let target = self.target(turns)?;
-        target.check(&step)?;
+        let ready = target.check(&step)?;
         if self.request.dry_run {
             return Ok(None);
         }
@@ -69,7 +70,7 @@ impl Merging<'_> {
         for (fork, planned) in merged.filter_map(|source| source.uncommitted.as_ref()) {
             self.commit_source(turn_of(turns, fork)?, *planned)?;
         }
-        target.go(&step, SnapshotReason::BeforeMerge)
+        target.go(ready, &step, SnapshotReason::BeforeMerge)
     }
 
     /// Commits what is uncommitted in a fork. If that is another commit than planned, it is planned again.
@@ -136,6 +137,8 @@ impl Merging<'_> {
         let Some(branch) = branch else {
             return Ok(());
         };
+        let key = LeaseKey::Branch(branch.clone());
+        let _lease = self.daemon.store.lease([key], &self.request.command)?;
         match self.repository.branch(&branch)? {
             // It went with its fork.
             None => line.deleted_branch = Some(branch),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{Merging, turn_of};
 use crate::change::branches;
 use crate::change::changeset::{self, Blobs};
+use crate::change::commit::refuse_moved_under;
 use crate::change::merge::Tip;
 use crate::change::{ChangeError, FoundPoint, Point, PointTree, snapshots};
 use crate::daemon::failure::{ErrorCode, Failure};
@@ -109,6 +110,7 @@ impl Merging<'_> {
             }
             (Point::Fork(name), _) => {
                 let open = turn_of(turns, name)?.open()?;
+                refuse_moved_under(&self.repository, &open)?;
                 let changeset = changeset::changeset(&self.repository, &open, Blobs::Write)?;
                 if changeset.changes.is_empty() {
                     let tip = Tip {

@@ -13,6 +13,7 @@ use crate::daemon::handlers::forks;
 use crate::daemon::protocol::{Answer, CleanRounds, RoundsCleaned, SeatCleaned};
 use crate::daemon::slots::Daemon;
 use crate::git::{GitError, Identity, ObjectId, Repository};
+use crate::workspace::store::{Lease, LeaseKey};
 use crate::workspace::{ForkName, StoreError};
 
 /// The label of what was last written to a directory without git; a session's others keep seats of an earlier tine.
@@ -30,6 +31,7 @@ pub fn retire(
         return Ok(());
     };
     let command = format!("tine round start --session {}", record.session);
+    let _lease = lease(daemon, &branch)?;
     match repository.checked_out_at(&branch)? {
         None => drop_branch(daemon, repository, seat, (&branch, tip), &command).map(drop),
         // Somebody works on it: it is theirs now.
@@ -63,10 +65,21 @@ pub fn discard(
     command: &str,
 ) -> Result<Vec<u64>, Failure> {
     let mut recover: Vec<u64> = delete_fork(daemon, seat, true)?.into_iter().collect();
+    let _lease = seat
+        .branch
+        .as_deref()
+        .map(|branch| lease(daemon, branch))
+        .transpose()?;
     if let Some((branch, tip)) = branch_of(repository, seat)? {
         recover.extend(drop_branch(daemon, repository, seat, (&branch, tip), command)?);
     }
     Ok(recover)
+}
+
+/// Takes the lease of a seat's branch, under which it is decided what becomes of it.
+fn lease<'d>(daemon: &'d Daemon, branch: &str) -> Result<Lease<'d>, Failure> {
+    let key = LeaseKey::Branch(branch.to_owned());
+    Ok(daemon.store.lease([key], "tine round")?)
 }
 
 /// Deletes the fork of a seat, if it is there; the entry that it became.
@@ -80,7 +93,8 @@ fn delete_fork(daemon: &Arc<Daemon>, seat: &Seat, force: bool) -> Result<Option<
     }
 }
 
-/// Deletes the branch of a seat, at `tip`. Commits that nothing else reaches become an entry first; its number.
+/// Deletes the branch of a seat, at `tip`. Commits that nothing else reaches become an entry first; its number. The caller holds the
+/// branch's lease.
 fn drop_branch(
     daemon: &Daemon,
     repository: &Repository,
@@ -88,6 +102,13 @@ fn drop_branch(
     (branch, tip): (&str, ObjectId),
     command: &str,
 ) -> Result<Option<u64>, Failure> {
+    if let Some(at) = repository.checked_out_at(branch)? {
+        return Err(GitError::BranchCheckedOut {
+            branch: branch.to_owned(),
+            at,
+        }
+        .into());
+    }
     let recover = match repository.reached_otherwise(tip, &[branch])? {
         Some(_) => None,
         None => {

@@ -1,0 +1,271 @@
+//! Leases of branches and checkouts: one holder at a time over all forks and commands.
+//!
+//! A command that looks who has a branch, and then acts on the answer, takes the branch's lease first and looks under it. Leases are
+//! held in memory: the store is open in one process, and a process that dies holds none. They bind tine's commands only; git's
+//! refs move by compare-and-swap, and its index has a lock of its own.
+//!
+//! All keys of a request are taken together, in the order in which requests came, so that no two requests wait for each other. A
+//! thread that holds a lease may take it again; it must not wait for one that it did not ask for at first.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::Store;
+use crate::sys::ranked::{Held, Rank};
+use crate::sys::{asker, pause};
+use crate::workspace::StoreError;
+
+/// How long a request waits for one other request. A queue that moves is waited for longer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What has one holder at a time.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LeaseKey {
+    /// Short name.
+    Branch(String),
+    /// The directory of a checkout that is not a fork's.
+    Checkout(PathBuf),
+}
+
+impl fmt::Display for LeaseKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LeaseKey::Branch(branch) => write!(f, "the branch {branch:?}"),
+            LeaseKey::Checkout(dir) => write!(f, "the checkout at {}", dir.display()),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Leases {
+    state: Mutex<State>,
+    freed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    held: BTreeMap<LeaseKey, Holder>,
+    /// By number, in the order in which they came.
+    waiting: BTreeMap<u64, Request>,
+    next_number: u64,
+}
+
+#[derive(Debug)]
+struct Holder {
+    number: u64,
+    /// The command that holds it.
+    by: String,
+    thread: ThreadId,
+    /// How often its thread took it.
+    count: usize,
+}
+
+#[derive(Debug)]
+struct Request {
+    keys: Vec<LeaseKey>,
+    by: String,
+}
+
+/// Leases, held until this is dropped.
+#[derive(Debug)]
+#[must_use = "the leases are given back when this is dropped"]
+pub struct Lease<'s> {
+    leases: &'s Leases,
+    keys: Vec<LeaseKey>,
+    _held: Held,
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        let mut state = self.leases.state.lock();
+        for key in &self.keys {
+            if let Some(held) = state.held.get_mut(key) {
+                held.count = held.count.saturating_sub(1);
+                if held.count == 0 {
+                    state.held.remove(key);
+                }
+            }
+        }
+        self.leases.freed.notify_all();
+    }
+}
+
+impl Store {
+    /// Takes the leases of `keys` for the command `by`. Blocks while others have them, and refuses when one of those does not end.
+    ///
+    /// # Errors
+    /// [`StoreError::LeaseHeld`] names who has it.
+    pub fn lease(&self, keys: impl IntoIterator<Item = LeaseKey>, by: &str) -> Result<Lease<'_>, StoreError> {
+        pause::at("before-lease");
+        // A hook must not wait for the command that runs it.
+        let patience = match asker::is_own_program() {
+            true => asker::PATIENCE,
+            false => PATIENCE,
+        };
+        self.leases.acquire(keys, by, patience)
+    }
+
+    /// As [`Store::lease`], without waiting.
+    pub(super) fn lease_now(&self, key: LeaseKey, by: &str) -> Result<Lease<'_>, StoreError> {
+        self.leases.acquire([key], by, Duration::ZERO)
+    }
+}
+
+impl Leases {
+    fn acquire(
+        &self,
+        keys: impl IntoIterator<Item = LeaseKey>,
+        by: &str,
+        patience: Duration,
+    ) -> Result<Lease<'_>, StoreError> {
+        let mut keys: Vec<LeaseKey> = keys.into_iter().collect();
+        keys.sort();
+        keys.dedup();
+        let thread = thread::current().id();
+        let rank = Held::wait_for(Rank::Lease);
+        let mut state = self.state.lock();
+        let is_mine =
+            |state: &State, key: &LeaseKey| state.held.get(key).is_some_and(|held| held.thread == thread);
+        let wanted: Vec<LeaseKey> = keys.iter().filter(|key| !is_mine(&state, key)).cloned().collect();
+        debug_assert!(
+            wanted.is_empty() || patience.is_zero() || state.held.values().all(|held| held.thread != thread),
+            "{by} holds leases and waits for more: {wanted:?}"
+        );
+        let number = state.next_number;
+        state.next_number = number.saturating_add(1);
+        let request = Request {
+            keys: wanted.clone(),
+            by: by.to_owned(),
+        };
+        state.waiting.insert(number, request);
+        let mut waited_for = None;
+        let mut deadline = Instant::now();
+        while let Some((key, blocker, who)) = state.blocker(number, &wanted) {
+            if waited_for != Some(blocker) {
+                waited_for = Some(blocker);
+                deadline = Instant::now() + patience;
+            }
+            let error = StoreError::LeaseHeld { key, by: who };
+            if Instant::now() >= deadline {
+                state.waiting.remove(&number);
+                self.freed.notify_all();
+                return Err(error);
+            }
+            self.freed.wait_until(&mut state, deadline);
+        }
+        state.waiting.remove(&number);
+        for key in &keys {
+            let held = state.held.entry(key.clone()).or_insert_with(|| Holder {
+                number,
+                by: by.to_owned(),
+                thread,
+                count: 0,
+            });
+            held.count = held.count.saturating_add(1);
+        }
+        Ok(Lease {
+            leases: self,
+            keys,
+            _held: rank,
+        })
+    }
+}
+
+impl State {
+    /// What keeps the request from `wanted`: the key, the number of the other request, and its command.
+    fn blocker(&self, number: u64, wanted: &[LeaseKey]) -> Option<(LeaseKey, u64, String)> {
+        let held = wanted
+            .iter()
+            .find_map(|key| Some((key.clone(), self.held.get(key)?)));
+        if let Some((key, held)) = held {
+            return Some((key, held.number, held.by.clone()));
+        }
+        self.waiting.range(..number).find_map(|(earlier, request)| {
+            let key = request.keys.iter().find(|key| wanted.contains(key))?;
+            Some((key.clone(), *earlier, request.by.clone()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    fn branch(name: &str) -> LeaseKey {
+        LeaseKey::Branch(name.to_owned())
+    }
+
+    #[test]
+    fn a_lease_has_one_holder_and_is_named_where_it_is_refused() {
+        let leases = Leases::default();
+        let held = leases
+            .acquire([branch("a"), branch("b")], "tine merge x", PATIENCE)
+            .unwrap();
+        thread::scope(|scope| {
+            let other = || {
+                leases
+                    .acquire([branch("b")], "tine new y", Duration::ZERO)
+                    .map(drop)
+            };
+            let refused = scope.spawn(other).join().unwrap().unwrap_err();
+            assert_eq!(
+                refused.to_string(),
+                r#"the branch "b" is in use by `tine merge x`"#
+            );
+            let free = || {
+                leases
+                    .acquire([branch("c")], "tine new y", Duration::ZERO)
+                    .map(drop)
+            };
+            scope.spawn(free).join().unwrap().unwrap();
+        });
+        drop(held);
+        leases
+            .acquire([branch("b")], "tine new y", Duration::ZERO)
+            .unwrap();
+    }
+
+    #[test]
+    fn the_thread_that_holds_a_lease_takes_it_again() {
+        let leases = Leases::default();
+        let outer = leases.acquire([branch("a")], "outer", PATIENCE).unwrap();
+        drop(leases.acquire([branch("a")], "inner", Duration::ZERO).unwrap());
+        let taken = thread::scope(|scope| {
+            let other = || leases.acquire([branch("a")], "other", Duration::ZERO).is_ok();
+            scope.spawn(other).join().unwrap()
+        });
+        assert!(!taken, "the outer lease is still held");
+        drop(outer);
+        assert!(leases.state.lock().held.is_empty());
+    }
+
+    #[test]
+    fn many_that_want_several_keys_all_get_them_one_after_another() {
+        let leases = Leases::default();
+        let (inside, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for n in 0..16 {
+                let (leases, inside, most) = (&leases, &inside, &most);
+                scope.spawn(move || {
+                    for _ in 0..20 {
+                        let other = branch(["b", "c", "d"][n % 3]);
+                        let _lease = leases.acquire([other, branch("a")], "tine", PATIENCE).unwrap();
+                        let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
+                        most.fetch_max(now, Ordering::SeqCst);
+                        thread::yield_now();
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        assert_eq!(most.into_inner(), 1, "all of them want the branch a");
+        assert!(leases.state.lock().held.is_empty() && leases.state.lock().waiting.is_empty());
+    }
+}

@@ -1,0 +1,506 @@
+//! Two commands that are about one branch or one checkout, in every order that a named point can force, and many at once.
+//! What a person sees afterwards: at most one checkout on a branch, index and files of the main checkout as HEAD has them, and
+//! everybody's work.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+use crate::support::{
+    OutputExt, TestRepo, Tine, command::DEFAULT_LIMIT, require_fuse, run_with_timeout_of, soaking,
+};
+
+/// The points at which a request can be held; see docs/testing.md.
+const POINTS: [&str; 3] = ["before-lease", "before-ref", "before-index"];
+
+/// How long the second command gets, while the first is held, to show what it does. One that must wait shows nothing.
+const MEETING: Duration = Duration::from_millis(250);
+
+/// Work that a fork has before two commands meet.
+enum Work {
+    Committed(&'static str),
+    Uncommitted(&'static str),
+}
+
+/// Two commands, and what there is before them. A `%` in a name is the number of the meeting.
+struct Pair {
+    branches: &'static [&'static str],
+    forks: &'static [&'static [&'static str]],
+    work: &'static [Work],
+    before: &'static [&'static [&'static str]],
+    first: &'static [&'static str],
+    second: &'static [&'static str],
+}
+
+const NOTHING: Pair = Pair {
+    branches: &[],
+    forks: &[],
+    work: &[],
+    before: &[],
+    first: &[],
+    second: &[],
+};
+
+const PAIRS: [Pair; 12] = [
+    Pair {
+        branches: &["s%"],
+        first: &["new", "a%", "--branch", "s%"],
+        second: &["new", "b%", "--branch", "s%"],
+        ..NOTHING
+    },
+    Pair {
+        branches: &["s%"],
+        forks: &[&["a%"]],
+        first: &["branch", "switch", "a%", "s%"],
+        second: &["new", "b%", "--branch", "s%"],
+        ..NOTHING
+    },
+    Pair {
+        branches: &["s%"],
+        first: &["branch", "delete", "s%"],
+        second: &["new", "b%", "--branch", "s%"],
+        ..NOTHING
+    },
+    Pair {
+        branches: &["s%"],
+        first: &["new", "a%", "--branch", "s%"],
+        second: &["branch", "rename", "s%", "t%"],
+        ..NOTHING
+    },
+    Pair {
+        first: &["branch", "create", "s%"],
+        second: &["new", "b%", "--branch", "s%"],
+        ..NOTHING
+    },
+    Pair {
+        branches: &["s%"],
+        forks: &[&["a%"]],
+        work: &[Work::Committed("a%")],
+        first: &["merge", "a%", "--into", "s%"],
+        second: &["new", "b%", "--branch", "s%"],
+        ..NOTHING
+    },
+    Pair {
+        forks: &[&["a%"], &["b%"]],
+        work: &[Work::Committed("a%"), Work::Committed("b%")],
+        first: &["merge", "a%", "--into", "main"],
+        second: &["merge", "b%", "--into", "main"],
+        ..NOTHING
+    },
+    Pair {
+        forks: &[&["a%"], &["b%"]],
+        work: &[Work::Committed("a%"), Work::Uncommitted("b%")],
+        first: &["merge", "a%", "--into", "main"],
+        second: &["update", "b%"],
+        ..NOTHING
+    },
+    Pair {
+        forks: &[&["a%"]],
+        work: &[Work::Uncommitted("a%")],
+        first: &["commit", "a%", "-m", "work"],
+        second: &["branch", "rename", "tine/a%", "t%"],
+        ..NOTHING
+    },
+    Pair {
+        forks: &[&["a%"], &["b%"], &["c%"]],
+        work: &[Work::Committed("b%"), Work::Committed("c%")],
+        before: &[&["merge", "b%", "--into", "a%"]],
+        first: &["undo", "a%"],
+        second: &["merge", "c%", "--into", "a%"],
+        ..NOTHING
+    },
+    Pair {
+        forks: &[&["a%"], &["b%"]],
+        first: &["delete", "a%"],
+        second: &["branch", "switch", "b%", "tine/a%"],
+        ..NOTHING
+    },
+    Pair {
+        forks: &[&["a%"], &["b%"]],
+        work: &[Work::Committed("a%"), Work::Committed("b%")],
+        first: &["unmount", "a%", "--merge=main"],
+        second: &["merge", "b%", "--into", "main"],
+        ..NOTHING
+    },
+];
+
+/// Where a test asks for pauses.
+struct Points<'r> {
+    tine: Tine<'r>,
+    dir: PathBuf,
+}
+
+impl<'r> Points<'r> {
+    fn new(repo: &'r TestRepo) -> Points<'r> {
+        let dir = repo.root().join("points");
+        fs::create_dir(&dir).unwrap();
+        let points = Points {
+            tine: Tine::new(repo),
+            dir,
+        };
+        points.run(&["new", "zero"]).expect_success("the daemon starts");
+        points
+    }
+
+    fn run(&self, args: &[impl AsRef<str>]) -> Output {
+        let args: Vec<&str> = args.iter().map(AsRef::as_ref).collect();
+        let args = args.as_slice();
+        let mut command = self.tine.command(args);
+        run_with_timeout_of(command.env("TINE_PAUSE_IN", &self.dir), DEFAULT_LIMIT, b"")
+    }
+
+    /// Runs `first`, holds it at `point`, runs `second`, and lets both end.
+    fn meet(&self, point: &str, first: &[String], second: &[String]) -> (Output, Output) {
+        let (armed, reached) = (self.dir.join(point), self.dir.join(format!("{point}.reached")));
+        fs::write(&armed, "").unwrap();
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| self.run(first));
+            while !reached.exists() && !first.is_finished() {
+                std::thread::yield_now();
+            }
+            // One that never comes there holds nobody.
+            let _ = fs::remove_file(&armed);
+            let second = scope.spawn(|| self.run(second));
+            let deadline = Instant::now() + MEETING;
+            while !second.is_finished() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            let _ = fs::remove_file(&reached);
+            (first.join().unwrap(), second.join().unwrap())
+        })
+    }
+}
+
+/// That a command did what it was told, or says why not.
+fn assert_told(what: &str, output: &Output) {
+    let text = output.error_text();
+    let is_told = matches!(output.status.code(), Some(0 | 7)) || text.contains("hint:");
+    assert!(is_told, "{what}: {:?}\n{}\n{text}", output.status, output.text());
+    assert!(!text.contains("panicked"), "{what}: {text}");
+}
+
+/// That no branch has two checkouts, that the main checkout is as HEAD has it, and that no work is gone.
+fn assert_in_order(repo: &TestRepo, what: &str, marks: &[String]) {
+    let listed = repo.git(&["worktree", "list", "--porcelain"]);
+    let mut branches: Vec<&str> = listed
+        .lines()
+        .filter(|line| line.starts_with("branch "))
+        .collect();
+    branches.sort_unstable();
+    for pair in branches.windows(2) {
+        assert_ne!(pair[0], pair[1], "{what}: two checkouts\n{listed}");
+    }
+    assert_eq!(repo.status(repo.dir()), "", "{what}: the main checkout");
+    let deleted = repo.git(&["log", "--branches", "--diff-filter=D", "--name-only", "--format="]);
+    assert_eq!(deleted, "", "{what}: a commit takes work out");
+    let committed = repo.git(&["log", "--branches", "--name-only", "--format="]);
+    let mounts: Vec<&str> = listed
+        .lines()
+        .filter_map(|line| line.strip_prefix("worktree "))
+        .collect();
+    for mark in marks {
+        let is_there = committed.lines().any(|line| line == mark)
+            || mounts.iter().any(|dir| Path::new(dir).join(mark).exists());
+        assert!(is_there, "{what}: {mark} is gone");
+    }
+    for dir in mounts.iter().filter(|dir| Path::new(dir).join(".git").exists()) {
+        let status = repo.git_in(Path::new(dir), &["status", "--porcelain"]);
+        let is_own = |line: &str| line.starts_with("?? mark-");
+        assert!(status.lines().all(is_own), "{what}: {dir} shows {status}");
+    }
+}
+
+#[test]
+fn two_commands_that_meet_at_one_branch_or_checkout_leave_both_in_order() {
+    require_fuse!();
+    let repo = TestRepo::new().without_maintenance();
+    let points = Points::new(&repo);
+    let mut number = 0;
+    let mut marks = Vec::new();
+    for pair in &PAIRS {
+        for point in POINTS {
+            number += 1;
+            let named = |text: &&str| text.replace('%', &number.to_string());
+            let words = |args: &[&str]| args.iter().map(named).collect::<Vec<String>>();
+            let run = |args: &[&str]| {
+                let args = words(args);
+                points.run(&args).expect_success(&args.join(" ")).text()
+            };
+            for branch in pair.branches {
+                repo.git(&["branch", &named(branch)]);
+            }
+            for fork in pair.forks {
+                run(&[&["new"], *fork].concat());
+            }
+            for work in pair.work {
+                let (Work::Committed(fork) | Work::Uncommitted(fork)) = work;
+                let mark = format!("mark-{}", named(fork));
+                let dir = PathBuf::from(run(&["path", fork]));
+                fs::write(dir.join(&mark), "work").unwrap();
+                if matches!(work, Work::Committed(_)) {
+                    run(&["commit", fork, "-m", "work"]);
+                }
+                marks.push(mark);
+            }
+            for args in pair.before {
+                run(args);
+            }
+            let (first, second) = (words(pair.first), words(pair.second));
+            let what = format!("{} × {} at {point}", first.join(" "), second.join(" "));
+            let (one, other) = points.meet(point, &first, &second);
+            assert_told(&what, &one);
+            assert_told(&what, &other);
+            assert!(
+                one.status.success() || other.status.success(),
+                "{what}: neither was done: {} {}",
+                one.error_text(),
+                other.error_text()
+            );
+            assert_in_order(&repo, &what, &marks);
+        }
+    }
+    drop(points);
+    repo.git(&["fsck", "--strict"]);
+}
+
+#[test]
+fn a_command_that_waits_too_long_for_a_branch_says_who_has_it() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let points = Points::new(&repo);
+    repo.git(&["branch", "s"]);
+    let reached = points.dir.join("before-ref.reached");
+    fs::write(points.dir.join("before-ref"), "").unwrap();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| points.run(&["branch", "delete", "s"]));
+        while !reached.exists() {
+            assert!(!first.is_finished(), "{}", first.join().unwrap().error_text());
+            std::thread::yield_now();
+        }
+        let refused = points.run(&["new", "b", "--branch", "s"]);
+        assert_eq!(refused.status.code(), Some(5), "{}", refused.error_text());
+        let text = refused.error_text();
+        assert!(
+            text.contains("the branch \"s\" is in use by `tine branch delete s`"),
+            "{text}"
+        );
+        fs::remove_file(&reached).unwrap();
+        first.join().unwrap().expect_success("the first goes on");
+    });
+    assert!(
+        points.run(&["path", "b"]).status.code() == Some(4),
+        "nothing was made"
+    );
+}
+
+/// Merges eight forks with a file each into the main checkout at once, by `verb`.
+fn merge_eight(verb: impl Fn(&str) -> Vec<String>, options: &[&str]) {
+    let repo = TestRepo::new().without_maintenance();
+    let tine = Tine::new(&repo);
+    let rounds = if soaking() { 200 } else { 3 };
+    for round in 0..rounds {
+        let names: Vec<String> = (0..8).map(|n| format!("c{round}-{n}")).collect();
+        for name in &names {
+            let dir = PathBuf::from(tine.ok(&[&["new", name], options].concat()));
+            fs::write(dir.join(format!("file-{name}")), name).unwrap();
+            tine.ok(&["commit", name, "-m", "work"]);
+        }
+        let outputs: Vec<Output> = std::thread::scope(|scope| {
+            let running: Vec<_> = names
+                .iter()
+                .map(|name| {
+                    let (tine, args) = (&tine, verb(name));
+                    scope.spawn(move || tine.run(&args.iter().map(String::as_str).collect::<Vec<_>>()))
+                })
+                .collect();
+            running.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(repo.status(repo.dir()), "", "round {round}");
+        for (name, output) in names.iter().zip(outputs) {
+            output.expect_success(&format!("round {round}: the merge of {name}"));
+            let file = format!("file-{name}");
+            assert_eq!(fs::read_to_string(repo.dir().join(&file)).unwrap(), *name);
+            assert_eq!(repo.git(&["show", &format!("main:{file}")]), *name);
+            tine.ok(&["delete", name]);
+        }
+    }
+    assert_eq!(
+        repo.git(&["log", "main", "--diff-filter=D", "--name-only", "--format="]),
+        ""
+    );
+    repo.git(&["fsck", "--strict"]);
+}
+
+#[test]
+fn eight_merges_at_once_into_the_main_checkout_are_all_done_and_leave_it_clean() {
+    require_fuse!();
+    merge_eight(
+        |name| ["merge", name, "--into", "main"].map(str::to_owned).to_vec(),
+        &[],
+    );
+}
+
+#[test]
+fn eight_unmounts_at_once_that_merge_into_the_main_checkout_are_all_done() {
+    require_fuse!();
+    merge_eight(
+        |name| ["unmount", name].map(str::to_owned).to_vec(),
+        &["--on-unmount", "merge:main"],
+    );
+}
+
+#[test]
+fn a_merge_into_a_checkout_keeps_its_uncommitted_work_its_hook_and_the_way_back() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let fork = tine.new_fork("work");
+    repo.sh_in(&fork, "echo new > new; echo changed > README.md; rm -rf docs");
+    tine.ok(&["commit", "work", "-m", "work"]);
+    let before = repo.git(&["rev-parse", "main"]);
+    repo.sh_in(
+        repo.dir(),
+        "echo mine >> run.sh; echo own > own; echo staged > staged; git add staged
+         mkdir -p .git/hooks; printf '#!/bin/sh\\ntine list > hook-said\\n' > .git/hooks/post-merge; chmod +x .git/hooks/post-merge",
+    );
+    let path = format!(
+        "{}:{}",
+        Tine::program().parent().unwrap().display(),
+        std::env::var("PATH").unwrap()
+    );
+    // Of the daemon, which runs the hook.
+    tine.ok(&["daemon", "stop"]);
+    let merged = run_with_timeout_of(
+        tine.command(&["merge", "work", "--into", "main"])
+            .env("PATH", path),
+        DEFAULT_LIMIT,
+        b"",
+    );
+    merged.expect_success("the merge");
+    assert_eq!(
+        repo.status(repo.dir()),
+        " M run.sh\nA  staged\n?? hook-said\n?? own",
+        "what was uncommitted is so still"
+    );
+    assert!(
+        fs::read_to_string(repo.dir().join("hook-said"))
+            .unwrap()
+            .contains("work")
+    );
+    assert_eq!(repo.git(&["rev-parse", "ORIG_HEAD"]), before);
+    assert_eq!(repo.git(&["rev-parse", "main@{1}"]), before);
+    assert_eq!(repo.git(&["rev-parse", "HEAD@{1}"]), before);
+    // One that is in the way keeps all of it back.
+    repo.sh_in(&fork, "echo more > run.sh; echo other > other");
+    tine.ok(&["commit", "work", "-m", "more"]);
+    let stood = repo.git(&["rev-parse", "main"]);
+    let refused = tine.fails(3, &["merge", "work", "--into", "main"]);
+    assert!(
+        refused.contains("run.sh") && refused.contains("nothing was changed"),
+        "{refused}"
+    );
+    assert_eq!(repo.git(&["rev-parse", "main"]), stood);
+    assert!(!repo.dir().join("other").exists());
+    // Neither does another git command that has the index.
+    repo.sh_in(repo.dir(), "git checkout -q run.sh; touch .git/index.lock");
+    let locked = tine.fails(5, &["merge", "work", "--into", "main"]);
+    assert!(locked.contains("index.lock"), "{locked}");
+    assert_eq!(repo.git(&["rev-parse", "main"]), stood);
+    fs::remove_file(repo.dir().join(".git/index.lock")).unwrap();
+    tine.ok(&["merge", "work", "--into", "main"]);
+    assert_eq!(repo.status(repo.dir()), "A  staged\n?? hook-said\n?? own");
+}
+
+#[test]
+fn a_fork_whose_branch_moved_under_it_takes_back_nobodys_work() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let fork = tine.new_fork("mine");
+    fs::write(fork.join("own"), "own").unwrap();
+    // Another worktree of git's has the branch, too.
+    let other = repo.root().join("other");
+    repo.git(&[
+        "worktree",
+        "add",
+        "-q",
+        "-f",
+        other.to_str().unwrap(),
+        "tine/mine",
+    ]);
+    repo.sh_in(
+        &other,
+        "echo theirs > theirs; git add theirs; git commit -qm theirs",
+    );
+    let tip = repo.git(&["rev-parse", "tine/mine"]);
+    repo.sh_in(
+        repo.dir(),
+        "echo main > goes-on; git add goes-on; git commit -qm on",
+    );
+    for args in [
+        &["commit", "mine", "-m", "own"][..],
+        &["update", "mine"],
+        &["merge", "mine", "--into", "main"],
+        &["merge", "main", "--into", "mine"],
+    ] {
+        let output = tine.run(args);
+        let text = output.error_text();
+        assert_eq!(output.status.code(), Some(3), "{args:?}: {text}");
+        assert!(text.contains("moved under the fork"), "{text}");
+        assert!(text.contains("Carl Committer: commit: theirs"), "{text}");
+    }
+    assert_eq!(repo.git(&["rev-parse", "tine/mine"]), tip);
+    // The way that the hint names.
+    tine.ok(&["branch", "switch", "mine", "mine-own", "--create"]);
+    assert_eq!(repo.status(&fork), "?? own");
+    tine.ok(&["merge", "tine/mine", "--into", "mine"]);
+    tine.ok(&["commit", "mine", "-m", "both"]);
+    assert_eq!(fs::read_to_string(fork.join("theirs")).unwrap(), "theirs\n");
+    assert_eq!(repo.git(&["show", "mine-own:own"]), "own");
+    assert_eq!(repo.git(&["show", "mine-own:theirs"]), "theirs");
+}
+
+#[test]
+fn a_fork_whose_head_cannot_be_read_stops_no_other() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let damages: [fn(&Path); 3] = [
+        |head| fs::write(head, "no head\n").unwrap(),
+        |head| fs::write(head, "").unwrap(),
+        |head| {
+            fs::remove_file(head).unwrap();
+            fs::create_dir(head).unwrap();
+        },
+    ];
+    for (n, damage) in damages.into_iter().enumerate() {
+        let (bad, good) = (format!("bad{n}"), format!("good{n}"));
+        tine.ok(&["new", &bad]);
+        let dir = tine.new_fork(&good);
+        let head = repo.common_dir().join("worktrees").join(&bad).join("HEAD");
+        let saved = fs::read(&head).unwrap();
+        damage(&head);
+        fs::write(dir.join(format!("file{n}")), "good").unwrap();
+        tine.ok(&["commit", &good, "-m", "work"]);
+        tine.ok(&["handoff", "create", &good, "--to", "branch:main"]);
+        tine.ok(&["merge", &good, "--into", "main"]);
+        let policy = tine.ok(&["new", &format!("more{n}"), "--on-unmount", "merge:main"]);
+        assert!(Path::new(&policy).join(format!("file{n}")).exists());
+        // Its branch is still its own, and who wants that learns whose it is.
+        let refused = tine.run(&["new", &format!("thief{n}"), "--branch", &format!("tine/{bad}")]);
+        assert_eq!(refused.status.code(), Some(5), "{}", refused.error_text());
+        let refused = tine.run(&["merge", &good, "--into", &format!("branch:tine/{bad}")]);
+        assert!(!refused.status.success());
+        assert!(refused.error_text().contains(&bad), "{}", refused.error_text());
+        assert!(
+            tine.json(&["branch", "list"])["damaged"]
+                .to_string()
+                .contains(&bad)
+        );
+        if head.is_dir() {
+            fs::remove_dir(&head).unwrap();
+        }
+        fs::write(&head, saved).unwrap();
+    }
+}
