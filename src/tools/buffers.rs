@@ -16,6 +16,7 @@
 mod buffer;
 pub mod kept;
 mod lines;
+mod seen;
 #[cfg(test)]
 mod tests;
 
@@ -24,11 +25,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use serde::{Deserialize, Serialize};
 
-use self::buffer::{Buffer, Favored, Progress};
+use self::buffer::{Buffer, Favored, Progress, Step};
 use self::kept::AgentRecord;
+use self::seen::SeenTexts;
 use crate::path::RepoPath;
 use crate::path::text::host_path;
 use crate::workspace::store::Shelf;
@@ -45,6 +47,11 @@ pub struct BufferKey {
     /// Without symlinks on the way.
     pub path: RepoPath,
 }
+
+/// One agent's session. Calls that name none are those of one agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct AgentId(pub String);
 
 /// Lines of a buffer that become others, as an editor applies it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,6 +120,11 @@ pub enum BufferEvent {
         version: u64,
         conflicts: Vec<BufferConflict>,
     },
+    /// What agents wrote was brought into the file, for a commit or the like. The text of the buffer stays as it is.
+    Written {
+        #[serde(with = "host_path")]
+        path: PathBuf,
+    },
     /// The buffer is not open any more: its fork was unmounted or deleted.
     Closed {
         #[serde(with = "host_path")]
@@ -125,8 +137,16 @@ impl BufferEvent {
         match self {
             BufferEvent::Edit { path, .. }
             | BufferEvent::Conflict { path, .. }
+            | BufferEvent::Written { path }
             | BufferEvent::Closed { path } => path,
         }
+    }
+
+    /// Whether `self` takes the place of one that nobody was told yet.
+    fn replaces(&self, earlier: &BufferEvent) -> bool {
+        let is_file = |event: &BufferEvent| matches!(event, BufferEvent::Written { .. });
+        self.path() == earlier.path()
+            && (matches!(self, BufferEvent::Closed { .. }) || is_file(self) == is_file(earlier))
     }
 }
 
@@ -143,6 +163,13 @@ pub struct BufferState {
     /// Whether the person's text has something of an agent's that the file does not have.
     pub unsaved_merge: bool,
     pub conflicts: Vec<BufferConflict>,
+}
+
+/// What a buffer forgot because the file has it.
+#[derive(Debug)]
+pub struct Filed {
+    merged: Vec<(AgentId, Step)>,
+    existed: Option<bool>,
 }
 
 /// What came of a merge.
@@ -186,6 +213,8 @@ pub struct Buffers {
     /// An event has come, a merge has come about, or who waits is to look again.
     changed: Condvar,
     listener: RwLock<Option<BufferListener>>,
+    /// Taken with `state` or without it, for moments.
+    seen: Mutex<SeenTexts>,
 }
 
 #[derive(Default)]
@@ -203,6 +232,8 @@ struct Open {
     buffer: Buffer,
     /// The number of the record in the store that keeps what the agent wrote.
     record: Option<u64>,
+    /// Whether the file was there when an agent wrote first; `None` before.
+    existed: Option<bool>,
 }
 
 impl Open {
@@ -216,8 +247,21 @@ impl Open {
 
     /// Brings the record to what the agent has in the buffer.
     fn keep(&mut self, store: &Store, key: &BufferKey) -> Result<(), StoreError> {
-        self.record = kept::write(store, self.record, key, self.buffer.steps())?;
+        let existed = self.existed.unwrap_or(false);
+        self.record = kept::write(store, self.record, key, existed, self.buffer.steps())?;
         Ok(())
+    }
+
+    /// What the file holds, where that has to be looked at before an agent's write.
+    fn file_before(&mut self, file: impl FnOnce() -> Option<String>) -> Option<Arc<str>> {
+        if self.record.is_some() && self.buffer.person().saved {
+            return None;
+        }
+        let text = file();
+        if self.record.is_none() {
+            self.existed = Some(text.is_some());
+        }
+        text.map(Into::into)
     }
 }
 
@@ -248,7 +292,7 @@ impl State {
     /// Puts an event in the place of one about the same buffer that nobody was told yet.
     fn tell(&mut self, session: u64, event: BufferEvent) {
         if let Some(events) = self.sessions.get_mut(&session) {
-            events.retain(|earlier| earlier.path() != event.path());
+            events.retain(|earlier| !event.replaces(earlier));
             events.push_back(event);
         }
     }
@@ -267,36 +311,166 @@ fn open_session(open: &BTreeMap<BufferKey, Open>, key: &BufferKey) -> u64 {
 }
 
 impl Buffers {
-    /// What an agent sees at `key`, where a buffer is open there: its own text, or the person's.
-    pub fn read(&self, key: &BufferKey) -> Option<String> {
+    /// What the agent sees at `key`, where a buffer is open there: its own text, or the person's.
+    pub fn text_for(&self, agent: &AgentId, key: &BufferKey) -> Option<Arc<str>> {
         let state = self.state.lock();
-        Some(state.open.get(key)?.buffer.agent_sees().to_string())
+        Some(state.open.get(key)?.buffer.agent_sees(agent).clone())
     }
 
-    /// Lets the agent's text of the buffer be what `edit` makes of what the agent sees; `None` where no buffer is open there.
-    /// When this returns it is in the store, and on its way to the editor where it fits to the person's text.
+    /// As [`Buffers::text_for`]; the agent has that text from here on.
+    pub fn read(&self, agent: &AgentId, key: &BufferKey) -> Option<Arc<str>> {
+        let state = self.state.lock();
+        let text = state.open.get(key)?.buffer.agent_sees(agent).clone();
+        self.seen.lock().put(agent, key, text.clone());
+        Some(text)
+    }
+
+    /// Notes that the agent has the text of a file that need not be open: it read or wrote that.
+    pub fn note_seen(&self, agent: &AgentId, key: &BufferKey, text: &str) {
+        self.seen.lock().put(agent, key, text.into());
+    }
+
+    /// Notes that the agent made `after` of `before` in a file, without having been given either.
+    pub fn note_edited(&self, agent: &AgentId, key: &BufferKey, before: &str, after: &str) {
+        self.seen.lock().edit(agent, key, before, after);
+    }
+
+    /// Notes that the file has gone, or is at `to` now.
+    pub fn note_moved(&self, key: &BufferKey, to: Option<&BufferKey>) {
+        self.seen.lock().rename(key, to);
+    }
+
+    /// Lets the agent's text of the buffer be `text`; `None` where no buffer is open there. What the agent last had is the
+    /// ancestor when that is merged into the person's text: what it never had, it did not take out. `file` reads the file.
+    ///
+    /// When this returns the text is in the store, and on its way to the editor where it fits to the person's text.
     pub fn write<E: From<StoreError>>(
         &self,
         store: &Store,
+        agent: &AgentId,
         key: &BufferKey,
-        edit: impl FnOnce(&str) -> Result<String, E>,
+        text: impl FnOnce() -> Result<String, E>,
+        file: impl FnOnce() -> Option<String>,
     ) -> Option<Result<(), E>> {
         let mut state = self.state.lock();
         let open = state.open.get_mut(key)?;
-        let text = match edit(open.buffer.agent_sees()) {
+        let text: Arc<str> = match text() {
+            Ok(text) => text.into(),
+            Err(error) => return Some(Err(error)),
+        };
+        let on_disk = open.file_before(file);
+        let seen = self.seen.lock().get(agent, key);
+        let base = seen.unwrap_or_else(|| match open.buffer.person() {
+            PersonText { text, saved: true } => text,
+            _ => on_disk.unwrap_or_default(),
+        });
+        let written = self.put(state, store, agent, key, &base, text.clone());
+        if written.is_ok() {
+            self.seen.lock().put(agent, key, text);
+        }
+        Some(written.map_err(E::from))
+    }
+
+    /// Lets the agent's text of the buffer be what `edit` makes of what the agent sees; otherwise as [`Buffers::write`].
+    pub fn edit<E: From<StoreError>>(
+        &self,
+        store: &Store,
+        agent: &AgentId,
+        key: &BufferKey,
+        edit: impl FnOnce(&str) -> Result<String, E>,
+        file: impl FnOnce() -> Option<String>,
+    ) -> Option<Result<(), E>> {
+        let mut state = self.state.lock();
+        let open = state.open.get_mut(key)?;
+        let before = open.buffer.agent_sees(agent).clone();
+        let text = match edit(&before) {
             Ok(text) => text,
             Err(error) => return Some(Err(error)),
         };
+        open.file_before(file);
+        let written = self.put(state, store, agent, key, &before, text.as_str().into());
+        if written.is_ok() {
+            self.seen.lock().edit(agent, key, &before, &text);
+        }
+        Some(written.map_err(E::from))
+    }
+
+    /// The agent has made `text` of `base`.
+    fn put(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        store: &Store,
+        agent: &AgentId,
+        key: &BufferKey,
+        base: &Arc<str>,
+        text: Arc<str>,
+    ) -> Result<(), StoreError> {
+        let Some(open) = state.open.get_mut(key) else {
+            return Ok(());
+        };
         let before = open.buffer.clone();
-        open.buffer.write(text.into());
+        open.buffer.write(agent, base, text);
         if let Err(error) = open.keep(store, key) {
             open.buffer = before;
-            return Some(Err(error.into()));
+            return Err(error);
         }
         state.go_on(key);
         drop(state);
         self.changed.notify_all();
-        Some(Ok(()))
+        Ok(())
+    }
+
+    /// What agents did in the buffer that no file has.
+    pub fn unfiled(&self, key: &BufferKey) -> Option<AgentRecord> {
+        let state = self.state.lock();
+        let open = state.open.get(key)?;
+        let steps = open.buffer.steps();
+        let existed = open.existed.unwrap_or(false);
+        (!steps.is_empty()).then(|| AgentRecord::of(open.record.unwrap_or(0), key, existed, &steps))
+    }
+
+    /// Notes that the file has those steps of `record` that fit it, and tells the editor. What the buffer forgets of them comes
+    /// back; `None` where agents have done something else by now.
+    pub fn filed(
+        &self,
+        store: &Store,
+        key: &BufferKey,
+        record: &AgentRecord,
+        fits: &[bool],
+    ) -> Result<Option<Filed>, StoreError> {
+        let mut state = self.state.lock();
+        let Some(open) = state.open.get_mut(key) else {
+            return Ok(None);
+        };
+        if !record.is_of(&open.buffer.steps()) {
+            return Ok(None);
+        }
+        let before = open.buffer.clone();
+        let filed = Filed {
+            merged: open.buffer.filed(fits),
+            existed: open.existed.replace(true),
+        };
+        if let Err(error) = open.keep(store, key) {
+            open.buffer = before;
+            open.existed = filed.existed;
+            return Err(error);
+        }
+        let (session, path) = (open.session, open.name.clone());
+        state.tell(session, BufferEvent::Written { path });
+        drop(state);
+        self.changed.notify_all();
+        Ok(Some(filed))
+    }
+
+    /// Takes back what [`Buffers::filed`] noted.
+    pub fn unfiled_again(&self, store: &Store, key: &BufferKey, filed: Filed) -> Result<(), StoreError> {
+        let mut state = self.state.lock();
+        let Some(open) = state.open.get_mut(key) else {
+            return Ok(());
+        };
+        open.buffer.unfile(filed.merged);
+        open.existed = filed.existed;
+        open.keep(store, key)
     }
 
     /// Buffers of the fork, or of the main checkout.
@@ -364,6 +538,7 @@ impl Buffers {
                     name: name.to_owned(),
                     buffer: Buffer::new(text.into(), saved),
                     record: None,
+                    existed: None,
                 };
                 let version = open.buffer.version();
                 state.open.insert(key.clone(), open);
@@ -443,6 +618,7 @@ impl Buffers {
             return Err(open.stale(base));
         }
         open.buffer.saved();
+        open.existed = Some(true);
         // A record that stays says what the file has by now: merged into that, it changes nothing.
         if let Err(error) = open.keep(store, &key) {
             log::warn!("{}: what was saved could not be noted: {error}", name.display());

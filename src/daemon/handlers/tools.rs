@@ -25,6 +25,7 @@ pub fn answer(daemon: &Arc<Daemon>, by: By<'_>, request: &ToolRequest) -> Respon
         buffers: request.buffers.then_some(ActiveBuffers {
             buffers: &daemon.buffers,
             store: &daemon.store,
+            agent: &request.agent,
         }),
         checkout_dir: daemon.repository.main_checkout(),
     };

@@ -49,9 +49,10 @@ impl Place {
     }
 
     fn agent_writes(&self, text: &str) {
+        let text = || Ok::<_, StoreError>(text.to_owned());
         let written = self
             .buffers
-            .write(&self.store, &key(), |_| Ok::<_, StoreError>(text.to_owned()));
+            .write(&self.store, &AgentId::default(), &key(), text, || None);
         written.expect("it is open").expect("the store takes it");
     }
 
@@ -96,7 +97,8 @@ impl Place {
     }
 
     fn agent(&self) -> String {
-        self.buffers.read(&key()).expect("it is open")
+        let text = self.buffers.read(&AgentId::default(), &key());
+        text.expect("it is open").to_string()
     }
 
     fn records(&self) -> Vec<AgentRecord> {
