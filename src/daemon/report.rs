@@ -1,7 +1,7 @@
 //! What answers say of forks, changes and commits.
 
 use super::failure::Failure;
-use super::protocol::{CarryInfo, ChangeLine, CommitLine, ForkInfo, SnapshotInfo};
+use super::protocol::{AgentTexts, CarryInfo, ChangeLine, CommitLine, ForkInfo, SnapshotInfo};
 use super::slots::{Daemon, Slot};
 use crate::change::{Change, Side};
 use crate::git::{CommitInfo, LinkedWorktree, ObjectId};
@@ -26,6 +26,7 @@ pub fn fork_info(daemon: &Daemon, slot: &Slot, record: &ForkRecord) -> Result<Fo
         }
     };
     Ok(ForkInfo {
+        agent_texts: AgentTexts::default(),
         name: record.name.clone(),
         created_secs: record.created_secs,
         branch: head.short_branch().map(str::to_owned),
@@ -70,6 +71,7 @@ pub fn change_line(change: &Change) -> ChangeLine {
 
 pub fn snapshot_info(fork: &ForkName, snapshot: &SnapshotRecord) -> SnapshotInfo {
     SnapshotInfo {
+        agent_texts: AgentTexts::default(),
         fork: fork.clone(),
         name: snapshot.name.clone(),
         created_secs: snapshot.created_secs,

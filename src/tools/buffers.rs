@@ -31,10 +31,11 @@ use serde::{Deserialize, Serialize};
 use self::buffer::{Buffer, Favored, Progress, Step};
 use self::kept::AgentRecord;
 use self::seen::SeenTexts;
+use crate::attr::Timestamp;
 use crate::path::RepoPath;
 use crate::path::text::host_path;
 use crate::workspace::store::Shelf;
-use crate::workspace::{ForkName, Store, StoreError};
+use crate::workspace::{Direction, ForkName, Store, StoreError};
 
 /// The longest text that a buffer may have when it comes from an editor, in bytes.
 pub const MAX_TEXT_BYTES: usize = 8 << 20;
@@ -223,6 +224,22 @@ struct State {
     /// Events that each session has not been told yet.
     sessions: BTreeMap<u64, VecDeque<BufferEvent>>,
     last_session: u64,
+    /// What agents wrote to open buffers, oldest first, and what of it was taken back.
+    written: Vec<BufferEdit>,
+    undone: Vec<BufferEdit>,
+}
+
+/// How many writes to buffers can be taken back.
+const MAX_WRITTEN: usize = 256;
+
+/// One write of an agent's to an open buffer, or that it was taken back.
+#[derive(Debug, Clone)]
+pub struct BufferEdit {
+    pub time: Timestamp,
+    pub key: BufferKey,
+    agent: AgentId,
+    before: Arc<str>,
+    after: Arc<str>,
 }
 
 /// One open buffer, and whose it is.
@@ -295,6 +312,12 @@ impl State {
             events.retain(|earlier| !event.replaces(earlier));
             events.push_back(event);
         }
+    }
+
+    /// What was written to the buffer can be taken back there no more.
+    fn forget_edits(&mut self, key: &BufferKey) {
+        self.written.retain(|edit| edit.key != *key);
+        self.undone.retain(|edit| edit.key != *key);
     }
 
     /// The buffer that this session has open by that name.
@@ -409,12 +432,25 @@ impl Buffers {
             return Ok(());
         };
         let before = open.buffer.clone();
-        open.buffer.write(agent, base, text);
+        open.buffer.write(agent, base, text.clone());
         if let Err(error) = open.keep(store, key) {
             open.buffer = before;
             return Err(error);
         }
         state.go_on(key);
+        if text != *base {
+            state.undone.retain(|edit| edit.key.fork != key.fork);
+            state.written.push(BufferEdit {
+                time: Timestamp::now(),
+                key: key.clone(),
+                agent: agent.clone(),
+                before: base.clone(),
+                after: text,
+            });
+            if state.written.len() > MAX_WRITTEN {
+                state.written.remove(0);
+            }
+        }
         drop(state);
         self.changed.notify_all();
         Ok(())
@@ -457,6 +493,8 @@ impl Buffers {
         }
         let (session, path) = (open.session, open.name.clone());
         state.tell(session, BufferEvent::Written { path });
+        // From here on an operation has them.
+        state.forget_edits(key);
         drop(state);
         self.changed.notify_all();
         Ok(Some(filed))
@@ -471,6 +509,63 @@ impl Buffers {
         open.buffer.unfile(filed.merged);
         open.existed = filed.existed;
         open.keep(store, key)
+    }
+
+    /// The newest write of an agent's to an open buffer of the fork that can be taken back, or the one that was taken back last.
+    pub fn newest_edit(
+        &self,
+        fork: &ForkName,
+        path: Option<&RepoPath>,
+        direction: Direction,
+    ) -> Option<BufferEdit> {
+        let state = self.state.lock();
+        let edits = match direction {
+            Direction::Undo => &state.written,
+            Direction::Redo => &state.undone,
+        };
+        let is_meant = |edit: &&BufferEdit| {
+            edit.key.fork.as_ref() == Some(fork) && path.is_none_or(|path| edit.key.path.starts_with(path))
+        };
+        edits.iter().rev().find(is_meant).cloned()
+    }
+
+    /// Takes back what [`Buffers::newest_edit`] gave; false where what was written since excludes that.
+    pub fn take_back(
+        &self,
+        store: &Store,
+        edit: &BufferEdit,
+        direction: Direction,
+    ) -> Result<bool, StoreError> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let Some(open) = state.open.get_mut(&edit.key) else {
+            return Ok(false);
+        };
+        let (from, to) = match direction {
+            Direction::Undo => (&edit.after, &edit.before),
+            Direction::Redo => (&edit.before, &edit.after),
+        };
+        let before = open.buffer.clone();
+        if !open.buffer.fits(&edit.agent, from, to) {
+            return Ok(false);
+        }
+        open.buffer.write(&edit.agent, from, to.clone());
+        if let Err(error) = open.keep(store, &edit.key) {
+            open.buffer = before;
+            return Err(error);
+        }
+        let (edits, others) = match direction {
+            Direction::Undo => (&mut state.written, &mut state.undone),
+            Direction::Redo => (&mut state.undone, &mut state.written),
+        };
+        edits.retain(|other| (other.time, &other.key) != (edit.time, &edit.key));
+        others.push(BufferEdit {
+            time: Timestamp::now(),
+            ..edit.clone()
+        });
+        state.go_on(&edit.key);
+        self.changed.notify_all();
+        Ok(true)
     }
 
     /// Buffers of the fork, or of the main checkout.
@@ -644,6 +739,7 @@ impl Buffers {
         if let Some(events) = state.sessions.get_mut(&session) {
             events.retain(|event| event.path() != open.name);
         }
+        state.forget_edits(key);
         drop(state);
         self.announce(key);
         open.record
@@ -654,6 +750,7 @@ impl Buffers {
         let mut state = self.state.lock();
         let open = state.open.remove(key)?;
         state.tell(open.session, BufferEvent::Closed { path: open.name });
+        state.forget_edits(key);
         drop(state);
         self.announce(key);
         open.record

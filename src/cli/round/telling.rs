@@ -254,6 +254,9 @@ pub fn told_cleaned(cleaned: &RoundsCleaned) -> String {
                 ", which was at {commit} and merged nowhere (`git branch NAME {commit}` brings it back until git lets go of it)"
             ));
         }
+        if let (None, true) = (&seat.commit, seat.unmerged) {
+            text.push_str(", which was merged nowhere and is gone with the session's repository");
+        }
         text.push('\n');
     }
     if let Some(archives) = &cleaned.archives {

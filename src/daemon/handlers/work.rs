@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::change::changeset::{self, Blobs};
 use crate::change::compare::compare_trees;
 use crate::change::{CommitOptions, commit as committing};
+use super::buffers::{in_buffers_only, with_agent_texts};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, Changes, Committed, Difference, Response};
 use crate::daemon::slots::Daemon;
@@ -29,6 +30,7 @@ pub fn changes(daemon: &Arc<Daemon>, name: &ForkName, write: bool) -> Response {
     };
     let head = repository.head_of(fork.worktree.git_dir())?;
     Ok(Answer::Changes(Changes {
+        trouble: slot.trouble(),
         fork: name.clone(),
         branch: head.short_branch().map(str::to_owned),
         head_commit: changeset.head_commit.map(|id| id.to_string()),
@@ -36,6 +38,7 @@ pub fn changes(daemon: &Arc<Daemon>, name: &ForkName, write: bool) -> Response {
         view_tree,
         changes: changeset.changes.iter().map(report::change_line).collect(),
         left_out: changeset.left_out.iter().map(Into::into).collect(),
+        in_buffers: in_buffers_only(daemon, name).iter().map(Into::into).collect(),
     }))
 }
 
@@ -73,6 +76,7 @@ pub fn diff(daemon: &Arc<Daemon>, name: &ForkName, against: Option<&str>, revers
         new_tree: new_tree.to_string(),
         changes: changes.iter().map(report::change_line).collect(),
         left_out: changeset.left_out.iter().map(Into::into).collect(),
+        in_buffers: in_buffers_only(daemon, name).iter().map(Into::into).collect(),
     })))
 }
 
@@ -93,7 +97,8 @@ pub fn commit(
         author,
         committer,
     };
-    let outcome = committing::commit(&repository, name, &fork, &options)?;
+    let (outcome, agent_texts) =
+        with_agent_texts(&turn, || Ok(committing::commit(&repository, name, &fork, &options)?))?;
     turn.note_settled(outcome.commit_id);
     if !turn.record()?.mounted {
         // A policy that could not commit, if anything: now it is done.
@@ -128,6 +133,7 @@ pub fn commit(
             .map(report::change_line)
             .collect(),
         left_out: outcome.changeset.left_out.iter().map(Into::into).collect(),
+        agent_texts,
     }))
 }
 

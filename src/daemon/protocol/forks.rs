@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{HandoffInfo, Merge, RemoteFork};
+use super::{AgentTexts, HandoffInfo, Merge, RemoteFork};
 use crate::daemon::failure::Failure;
 use crate::path::text::{PathText, host_path, optional_host_path};
 use crate::workspace::{
@@ -126,6 +126,9 @@ pub struct ForkInfo {
     /// `None` where nothing is carried.
     #[serde(default)]
     pub carry: Option<Box<CarryInfo>>,
+    /// Of the fork that this one was just made of.
+    #[serde(default, skip_serializing_if = "AgentTexts::is_empty")]
+    pub agent_texts: AgentTexts,
 }
 
 /// What a fork carries of the main checkout. Directories end in a slash.
@@ -176,6 +179,9 @@ pub struct SnapshotInfo {
     pub tree: Option<String>,
     /// How many frozen layers it stands on.
     pub layers: usize,
+    /// What was brought in from open buffers first.
+    #[serde(default, skip_serializing_if = "AgentTexts::is_empty")]
+    pub agent_texts: AgentTexts,
 }
 
 /// The answer to a restore or reset.

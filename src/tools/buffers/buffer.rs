@@ -183,6 +183,12 @@ impl Buffer {
         }
     }
 
+    /// Whether what leads from `base` to `text` can be done to what the agent sees.
+    pub fn fits(&self, agent: &AgentId, base: &str, text: &str) -> bool {
+        let sees = self.agent_sees(agent);
+        merge_text(base.as_bytes(), sees.as_bytes(), text.as_bytes()).is_clean()
+    }
+
     /// The agent has made `text` of `base`, which is what it last had.
     pub fn write(&mut self, agent: &AgentId, base: &Arc<str>, text: Arc<str>) {
         if text == *base || text == *self.agent_sees(agent) {

@@ -96,6 +96,15 @@ impl AgentRecord {
         outcome
     }
 
+    /// What becomes of a path that holds no file any more.
+    pub fn outcome_beside(&self) -> Outcome {
+        Outcome {
+            content: None,
+            beside: self.steps.iter().map(|step| step.agent.clone()).collect(),
+            fits: vec![false; self.steps.len()],
+        }
+    }
+
     /// A file that was never there is made. One that was removed since stays so.
     fn outcome_without_file(&self) -> Outcome {
         let last = self.steps.last().map(|step| step.agent.clone());

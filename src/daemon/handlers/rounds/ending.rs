@@ -5,8 +5,8 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::state;
-use crate::change::round::{self, KEPT, RoundRecord, Seat, Stage};
+use super::{finishing, state};
+use crate::change::round::{self, KEPT, RoundRecord, Seat, SeatState, Stage};
 use crate::daemon::failure::Failure;
 use crate::daemon::handlers::forks;
 use crate::daemon::protocol::{CleanRounds, RoundsCleaned, SeatCleaned};
@@ -114,6 +114,8 @@ struct Left {
     /// How many paths are not committed.
     uncommitted: usize,
     unmerged: bool,
+    /// Whether an agent may be at work in it, with scratch that is not archived.
+    is_open: bool,
 }
 
 pub fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<RoundsCleaned, Failure> {
@@ -127,8 +129,10 @@ pub fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<RoundsCleane
         refuse_held(daemon, &repository, &seat)?;
         left.push(look(daemon, &repository, &record, agent, seat, &branches)?);
     }
-    if !request.force {
-        refuse_loss(&record, &left)?;
+    match request.force {
+        false => refuse_loss(&record, &left)?,
+        true if request.archives => {}
+        true => archive_open(daemon, &mut record, &left)?,
     }
     record.stage = Stage::Cleaning;
     record.save(&daemon.store)?;
@@ -139,6 +143,7 @@ pub fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<RoundsCleane
         tip,
         unmerged,
         uncommitted,
+        ..
     } in left
     {
         delete_fork(daemon, &seat, request.force)?;
@@ -207,13 +212,25 @@ fn look(
         Some(tip) => !is_written && repository.reached_otherwise(tip, branches)?.is_none(),
         None => false,
     };
+    let has_fork = !matches!(daemon.store.record(&seat.fork), Err(StoreError::NoSuchFork(_)));
+    let is_open = has_fork && matches!(seat.state, SeatState::Open | SeatState::Finishing);
     Ok(Left {
         agent,
         seat,
         tip,
         uncommitted,
         unmerged,
+        is_open,
     })
+}
+
+/// Archives the scratch of open seats, which goes with them.
+fn archive_open(daemon: &Arc<Daemon>, record: &mut RoundRecord, left: &[Left]) -> Result<(), Failure> {
+    for Left { agent, seat, .. } in left.iter().filter(|left| left.is_open) {
+        finishing::archive_of(daemon, record, agent, seat)?;
+        record.save(&daemon.store)?;
+    }
+    Ok(())
 }
 
 /// Names what would be lost.
@@ -225,9 +242,15 @@ fn refuse_loss(record: &RoundRecord, left: &[Left]) -> Result<(), Failure> {
         tip,
         uncommitted,
         unmerged,
+        is_open,
     } in left
     {
         let what = seat.branch.clone().unwrap_or_else(|| seat.fork.to_string());
+        if *is_open {
+            causes.push(format!(
+                "{what} of {agent}: the seat is open, and its scratch is not archived"
+            ));
+        }
         if *uncommitted > 0 {
             let paths = if *uncommitted == 1 { "path" } else { "paths" };
             causes.push(format!("{what} of {agent}: {uncommitted} {paths} not committed"));
@@ -240,7 +263,7 @@ fn refuse_loss(record: &RoundRecord, left: &[Left]) -> Result<(), Failure> {
         return Ok(());
     }
     let failure = state(format!("work of the session {} would be lost", record.session))
-        .hint("`tine round merge` keeps it, `--force` lets it go; nothing was changed");
+        .hint("`tine round finish` closes open seats, `tine round merge` keeps their work, `--force` lets it go; nothing was changed");
     Err(causes.into_iter().fold(failure, Failure::cause))
 }
 

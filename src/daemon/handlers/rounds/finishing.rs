@@ -124,13 +124,7 @@ fn finish_seat(
         record.seat_mut(name)?.state = SeatState::Finishing;
         record.save(&daemon.store)?;
         committed = leave(daemon, peer, request, record, &seat)?;
-        if archive(daemon, record, &seat)? {
-            record.note_archive(ArchiveRecord {
-                agent: name.clone(),
-                label: seat.label().clone(),
-                round: seat.round,
-            });
-        }
+        archive_of(daemon, record, name, &seat)?;
         record.seat_mut(name)?.state = SeatState::Finished;
         record.save(&daemon.store)?;
     }
@@ -177,6 +171,23 @@ fn leave(
         Answer::Unmounted(unmounted) => Ok(unmounted.commit),
         _ => Ok(None),
     }
+}
+
+/// Archives the seat's scratch, where it has some, and notes that.
+pub fn archive_of(
+    daemon: &Arc<Daemon>,
+    record: &mut RoundRecord,
+    name: &ForkName,
+    seat: &Seat,
+) -> Result<(), Failure> {
+    if archive(daemon, record, seat)? {
+        record.note_archive(ArchiveRecord {
+            agent: name.clone(),
+            label: seat.label().clone(),
+            round: seat.round,
+        });
+    }
+    Ok(())
 }
 
 /// Copies the scratch directory to where it stays; whether there was something in it. Done again it is replaced.
