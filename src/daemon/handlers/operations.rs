@@ -17,6 +17,9 @@ use crate::workspace::{
     OperationState, TakenBack, Undoes,
 };
 
+/// So many operations are compared with what was written to open buffers.
+const MAX_LOOKED_AT: usize = 1000;
+
 pub fn list(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Response {
     looking(daemon, name, |workspace| {
         let operations = workspace.operations(limit)?;
@@ -96,7 +99,7 @@ fn take_back_in_buffer(
     let Some(edit) = buffers.newest_edit(turn.name(), path, direction) else {
         return Ok(None);
     };
-    let operations = open.workspace.operations(usize::MAX)?;
+    let operations = open.workspace.operations(MAX_LOOKED_AT)?;
     let is_about = |operation: &Operation| {
         let mut paths = operation.changes.iter().flat_map(|change| change.paths());
         path.is_none_or(|path| paths.any(|changed| changed.starts_with(path)))
@@ -114,7 +117,7 @@ fn take_back_in_buffer(
             ErrorCode::CannotUndo,
             format!("{} was changed in the editor since", edit.key.path),
         )
-        .hint("change it there; `tine undo --path PATH` takes back what was done to other files"));
+        .hint("change it there; `tine undo FORK PATH` takes back what was done to another file"));
     }
     let line = |kind, time: Timestamp, state| OperationLine {
         id: 0,
