@@ -61,7 +61,10 @@ fn told(fork: &ForkInfo, changes: &Changes, output: &Output) -> String {
         text.push_str(&format!("! {} (left out: git cannot hold it)\n", quoted(path)));
     }
     for path in &changes.in_buffers {
-        text.push_str(&format!("b {} (an agent's text in an open buffer only)\n", quoted(path)));
+        text.push_str(&format!(
+            "b {} (an agent's text in an open buffer only)\n",
+            quoted(path)
+        ));
     }
     match changes.changes.len() {
         0 => text.push_str("nothing to commit\n"),

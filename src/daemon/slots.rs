@@ -328,7 +328,11 @@ impl Slot {
 
     pub fn trouble(&self) -> Option<Failure> {
         let state = self.state.lock();
-        if state.fork.as_ref().is_some_and(|fork| fork.workspace.is_interrupted()) {
+        if state
+            .fork
+            .as_ref()
+            .is_some_and(|fork| fork.workspace.is_interrupted())
+        {
             return Some(interrupted(&self.name));
         }
         state.trouble.clone()

@@ -21,8 +21,16 @@ fn what_an_agent_wrote_to_an_open_buffer_goes_where_the_files_go() {
         ("commit", &["commit", "demo", "-m", "work"], "/agent_texts"),
         ("snapshot", &["snapshot", "demo", "s1"], "/agent_texts"),
         ("new", &["new", "other", "--from-fork", "demo"], "/agent_texts"),
-        ("handoff", &["handoff", "create", "demo", "--include-uncommitted"], "/agent_texts"),
-        ("merge", &["merge", "demo", "--into", "side"], "/sources/0/agent_texts"),
+        (
+            "handoff",
+            &["handoff", "create", "demo", "--include-uncommitted"],
+            "/agent_texts",
+        ),
+        (
+            "merge",
+            &["merge", "demo", "--into", "side"],
+            "/sources/0/agent_texts",
+        ),
     ];
     for (verb, args, pointer) in verbs {
         let repo = TestRepo::new();
@@ -39,7 +47,11 @@ fn what_an_agent_wrote_to_an_open_buffer_goes_where_the_files_go() {
         assert!(place.tine.ok(&["status", "demo"]).contains("open buffer"));
         let answer = place.tine.json(args);
         let texts = answer.pointer(pointer).cloned().unwrap_or(Value::Null);
-        assert_eq!(texts, json!({"brought": ["notes.txt"], "left_out": []}), "{verb}: {answer}");
+        assert_eq!(
+            texts,
+            json!({"brought": ["notes.txt"], "left_out": []}),
+            "{verb}: {answer}"
+        );
         let wanted = TEXT.replace('5', "five");
         assert_eq!(read(&file), wanted, "{verb}: the saved file shows it");
         match verb {
@@ -54,7 +66,9 @@ fn what_an_agent_wrote_to_an_open_buffer_goes_where_the_files_go() {
         let status = place.tine.json(&["status", "demo"]);
         assert_eq!(status["in_buffers"], Value::Null, "{verb}");
         // The person saves without having taken it: it is the agent's again.
-        place.editor.ok(json!({"buffer": "save", "path": file, "base": 1}));
+        place
+            .editor
+            .ok(json!({"buffer": "save", "path": file, "base": 1}));
         let status = place.tine.json(&["status", "demo"]);
         assert_eq!(status["in_buffers"], json!(["notes.txt"]), "{verb}");
     }
@@ -68,7 +82,10 @@ fn what_the_saved_file_excludes_is_left_out_by_name() {
     place.agent.edit("notes.txt", "5", "five");
     fs::write(&place.file, TEXT.replace('5', "person")).expect("the mount takes it");
     let answer = place.tine.json(&["commit", "demo", "-m", "work"]);
-    assert_eq!(answer["agent_texts"], json!({"brought": [], "left_out": ["notes.txt"]}));
+    assert_eq!(
+        answer["agent_texts"],
+        json!({"brought": [], "left_out": ["notes.txt"]})
+    );
     assert_eq!(committed(&repo, "tine/demo"), TEXT.replace('5', "person"));
     assert_eq!(place.agent.read("notes.txt"), TEXT.replace('5', "five"));
 }
@@ -126,14 +143,23 @@ fn an_open_file_that_an_agent_removes_or_moves_does_not_come_back() {
         place.agent.edit("notes.txt", "5", "five");
         match way {
             "delete" => drop(place.agent.0.delete("notes.txt").expect("it is there")),
-            "move" => drop(place.agent.0.rename("notes.txt", "moved.txt").expect("it is there")),
+            "move" => drop(
+                place
+                    .agent
+                    .0
+                    .rename("notes.txt", "moved.txt")
+                    .expect("it is there"),
+            ),
             "rm" => drop(place.tine.ok(&["rm", "demo", "notes.txt"])),
             _ => drop(place.tine.ok(&["mv", "demo", "notes.txt", "moved.txt"])),
         }
         place.tine.ok(&["commit", "demo", "-m", "gone"]);
         place.crash_editor();
         assert!(!place.file.exists(), "{way}");
-        assert!(!place.file.with_file_name("notes.txt.agent-text").exists(), "{way}");
+        assert!(
+            !place.file.with_file_name("notes.txt.agent-text").exists(),
+            "{way}"
+        );
         if way.starts_with('m') {
             let moved = place.file.with_file_name("moved.txt");
             assert_eq!(read(&moved), TEXT.replace('5', "five"), "{way}");

@@ -606,8 +606,11 @@ fn open_seats_are_named_and_their_scratch_is_archived_before_they_go() {
     assert_eq!(fs::read_to_string(dir.join(".scratch/notes")).unwrap(), "mine");
     let cleaned = tine.json(&["round", "clean", "--force"]);
     let archives = PathBuf::from(text(&cleaned["archives"]));
-    assert_eq!(fs::read_to_string(archives.join("planner/notes")).unwrap_or_else(|_| {
-        let only = fs::read_dir(&archives).unwrap().next().unwrap().unwrap().path();
-        fs::read_to_string(only.join("notes")).unwrap()
-    }), "mine");
+    assert_eq!(
+        fs::read_to_string(archives.join("planner/notes")).unwrap_or_else(|_| {
+            let only = fs::read_dir(&archives).unwrap().next().unwrap().unwrap().path();
+            fs::read_to_string(only.join("notes")).unwrap()
+        }),
+        "mine"
+    );
 }

@@ -31,7 +31,10 @@ fn a_panic_makes_one_fork_read_only_until_it_is_mounted_anew() {
     tine.ok(&["commit", "other", "-m", "fine"]);
     let listed = tine.run(&["list"]);
     let listed = listed.text() + &listed.error_text();
-    assert!(listed.contains("hurt is read-only") && listed.contains("tine mount hurt"), "{listed}");
+    assert!(
+        listed.contains("hurt is read-only") && listed.contains("tine mount hurt"),
+        "{listed}"
+    );
     let status = tine.run(&["status", "hurt", "--json"]);
     assert!(status.text().contains("fork-interrupted"), "{}", status.text());
     let said = tine.fails(1, &["snapshot", "hurt"]);

@@ -39,7 +39,13 @@ pub struct Tool {
     pub no_buffers: bool,
 
     /// Whose call it is, where several agents call: what NAME read and wrote is remembered [default: one agent's]
-    #[arg(long, global = true, value_name = "NAME", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        default_value = "",
+        hide_default_value = true
+    )]
     pub agent: String,
 
     #[command(subcommand)]

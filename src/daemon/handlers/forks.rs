@@ -97,7 +97,9 @@ pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> 
     let parents_turn = turns.values().next().filter(|_| is_of_parents_now);
     let created = match parents_turn {
         Some(parents_turn) => buffers::with_agent_texts(parents_turn, || Ok(create()?)),
-        None => create().map(|record| (record, AgentTexts::default())).map_err(Failure::from),
+        None => create()
+            .map(|record| (record, AgentTexts::default()))
+            .map_err(Failure::from),
     };
     let (record, agent_texts) = created.map_err(|error| match &take_up {
         Some(take_up) => remotes::other_branch(take_up, error),

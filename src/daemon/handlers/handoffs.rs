@@ -14,8 +14,8 @@ use crate::change::{ChangeError, CommitOptions, commit};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::policy::{Signers, work_message};
 use crate::daemon::protocol::{
-    AgentTexts, Answer, CreateHandoff, HandoffAnswer, HandoffDeleted, HandoffInfo, HandoffRequest, HandoffShown,
-    ImportHandoff, PatchLine, Response,
+    AgentTexts, Answer, CreateHandoff, HandoffAnswer, HandoffDeleted, HandoffInfo, HandoffRequest,
+    HandoffShown, ImportHandoff, PatchLine, Response,
 };
 use crate::daemon::slots::{Daemon, Turn};
 use crate::daemon::{handoffs, report};

@@ -161,7 +161,8 @@ impl<'a> Tools<'a> {
 
     /// Files that the operation takes away from their places.
     fn taken_away(&self, operation: &ToolOperation) -> Result<Vec<RepoPath>, Failure> {
-        let (ToolOperation::DeleteFile { path } | ToolOperation::MoveFile { from: path, .. }) = operation else {
+        let (ToolOperation::DeleteFile { path } | ToolOperation::MoveFile { from: path, .. }) = operation
+        else {
             return Ok(Vec::new());
         };
         // Where there is no such path the operation says so.

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use super::buffers::{in_buffers_only, with_agent_texts};
 use crate::change::changeset::{self, Blobs};
 use crate::change::compare::compare_trees;
 use crate::change::{CommitOptions, commit as committing};
-use super::buffers::{in_buffers_only, with_agent_texts};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, Changes, Committed, Difference, Response};
 use crate::daemon::slots::Daemon;
@@ -97,8 +97,9 @@ pub fn commit(
         author,
         committer,
     };
-    let (outcome, agent_texts) =
-        with_agent_texts(&turn, || Ok(committing::commit(&repository, name, &fork, &options)?))?;
+    let (outcome, agent_texts) = with_agent_texts(&turn, || {
+        Ok(committing::commit(&repository, name, &fork, &options)?)
+    })?;
     turn.note_settled(outcome.commit_id);
     if !turn.record()?.mounted {
         // A policy that could not commit, if anything: now it is done.

@@ -143,7 +143,10 @@ impl Buffer {
     /// What agents did that no file has yet, one thing after the other.
     pub fn steps(&self) -> Vec<Step> {
         let merged = self.merged.iter().map(|(_, step)| step.clone());
-        let forked = self.forks.iter().filter_map(|fork| fork.unfiled(&fork.step.agent));
+        let forked = self
+            .forks
+            .iter()
+            .filter_map(|fork| fork.unfiled(&fork.step.agent));
         merged.chain(forked).collect()
     }
 
@@ -342,11 +345,7 @@ impl Buffer {
             return Vec::new();
         }
         let patches = lines::patches(&self.person, &text);
-        self.offer = Some(Offer {
-            text,
-            taken,
-            favored,
-        });
+        self.offer = Some(Offer { text, taken, favored });
         if patches.is_empty() {
             self.take();
         }

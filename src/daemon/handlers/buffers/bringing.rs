@@ -108,7 +108,9 @@ impl Bringing<'_> {
             let files = InFork(&self.fork);
             let (before, mut outcome) = match files.look(path)? {
                 // Of a file that was never saved the person's text is no part.
-                There::Nothing if !record.existed && rest == Rest::LeftOut => (None, record.outcome(Some(b""))),
+                There::Nothing if !record.existed && rest == Rest::LeftOut => {
+                    (None, record.outcome(Some(b"")))
+                }
                 There::Nothing => (None, record.outcome(None)),
                 There::File(content) => {
                     let outcome = record.outcome(Some(&content));
