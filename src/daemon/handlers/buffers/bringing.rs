@@ -3,8 +3,6 @@
 //! Only what agents did is brought, merged with what is saved: never a person's text that is not. The buffers stay open, and their
 //! editors are told. Where the command fails after all, the files are again what they were.
 
-use std::sync::Arc;
-
 use super::keeping::{COMMAND, Files, InFork, There, put_beside};
 use crate::daemon::failure::Failure;
 use crate::daemon::protocol::AgentTexts;
@@ -71,16 +69,16 @@ fn with_brought<T>(
         return Ok((act()?, AgentTexts::default()));
     }
     let mut bringing = Bringing {
-        daemon,
-        fork: turn.open_existing()?,
+        turn,
         texts: AgentTexts::default(),
         filed: Vec::new(),
         put: Vec::new(),
     };
-    let done = keys
-        .iter()
-        .try_for_each(|key| bringing.bring(key, rest))
-        .and_then(|()| act());
+    // An unmounted fork is open once at a time: not while `act` runs.
+    let brought = turn
+        .open_existing()
+        .and_then(|fork| keys.iter().try_for_each(|key| bringing.bring(&fork, key, rest)));
+    let done = brought.and_then(|()| act());
     match done {
         Ok(done) => Ok((done, bringing.texts)),
         Err(failure) => {
@@ -92,8 +90,7 @@ fn with_brought<T>(
 
 /// What was brought into files so far.
 struct Bringing<'a> {
-    daemon: &'a Arc<Daemon>,
-    fork: Arc<Fork>,
+    turn: &'a Turn<'a>,
     texts: AgentTexts,
     filed: Vec<(BufferKey, Filed)>,
     /// Files that were written, in their order.
@@ -101,11 +98,11 @@ struct Bringing<'a> {
 }
 
 impl Bringing<'_> {
-    fn bring(&mut self, key: &BufferKey, rest: Rest) -> Result<(), Failure> {
-        let (daemon, path) = (self.daemon, &key.path);
+    fn bring(&mut self, fork: &Fork, key: &BufferKey, rest: Rest) -> Result<(), Failure> {
+        let (daemon, path) = (self.turn.daemon, &key.path);
         let mut is_put = false;
         while let Some(record) = daemon.buffers.unfiled(key) {
-            let files = InFork(&self.fork);
+            let files = InFork(fork);
             let (before, mut outcome) = match files.look(path)? {
                 // Of a file that was never saved the person's text is no part.
                 There::Nothing if !record.existed && rest == Rest::LeftOut => {
@@ -148,27 +145,34 @@ impl Bringing<'_> {
         } else if is_put {
             self.texts.brought.push(path.into());
         }
-        self.fork.workspace.sync()?;
+        fork.workspace.sync()?;
         Ok(())
     }
 
-    /// Lets files and buffers be what they were.
+    /// Lets files and buffers be what they were. Where that fails, the agent's text is in the file, where it is not lost.
     fn take_back(self) {
-        let attrs = self.fork.workspace.base_attrs();
+        let turn = self.turn;
+        if let Err(failure) = self.try_take_back() {
+            let what = failure.context("what an agent wrote stays in the files");
+            log::error!("{}: {what}", turn.name());
+        }
+    }
+
+    fn try_take_back(self) -> Result<(), Failure> {
+        let fork = self.turn.open_existing()?;
+        let attrs = fork.workspace.base_attrs();
         let by = By {
             caller: Caller::new(attrs.uid, attrs.gid),
             command: COMMAND,
         };
         for path in self.put.iter().rev() {
-            if let Err(error) = self.fork.workspace.take_back(by, Direction::Undo, Some(path)) {
-                // The agent's text is in the file, where it is not lost.
-                return log::error!("{path} could not be taken back: {error}");
-            }
+            fork.workspace.take_back(by, Direction::Undo, Some(path))?;
         }
+        fork.workspace.sync()?;
+        let daemon = self.turn.daemon;
         for (key, filed) in self.filed.into_iter().rev() {
-            if let Err(error) = self.daemon.buffers.unfiled_again(&self.daemon.store, &key, filed) {
-                log::error!("{}: {error}", key.path);
-            }
+            daemon.buffers.unfiled_again(&daemon.store, &key, filed)?;
         }
+        Ok(())
     }
 }
