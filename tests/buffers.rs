@@ -3,6 +3,8 @@
 
 mod support;
 
+#[path = "buffers/bringing.rs"]
+mod bringing;
 #[path = "buffers/keeping.rs"]
 mod keeping;
 #[path = "buffers/language_server.rs"]

@@ -3,6 +3,8 @@
 #[macro_use]
 mod support;
 
+#[path = "daemon/interrupted.rs"]
+mod interrupted;
 #[path = "daemon/stopping.rs"]
 mod stopping;
 

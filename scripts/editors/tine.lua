@@ -205,6 +205,12 @@ local function on_event(bridge, event)
   elseif event.event == 'conflict' then
     state.conflicts = event.conflicts
     vim.notify('tine: what an agent wrote to ' .. state.name .. ' does not fit: :TineConflicts', vim.log.levels.WARN)
+  elseif event.event == 'written' then
+    -- The file has what agents wrote; the buffer stays as it is, and saving it is no conflict.
+    vim.api.nvim_create_autocmd('FileChangedShell', {
+      buffer = state.buf, once = true, callback = function() vim.v.fcs_choice = '' end,
+    })
+    vim.cmd('checktime ' .. state.buf)
   elseif event.event == 'closed' then
     M.buffers[state.buf] = nil
     vim.notify('tine: the fork of ' .. state.name .. ' is not mounted any more', vim.log.levels.WARN)

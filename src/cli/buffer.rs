@@ -10,7 +10,7 @@ use super::context::{Connection, Context, only};
 use super::output::{Cell, Output, Tone, counted, quoted};
 use super::{Exit, SUCCESS};
 use crate::daemon::protocol::{
-    Answer, BufferAnswer, BufferInfo, BufferMerged, BufferRequest, BufferShown, Request,
+    AgentTexts, Answer, BufferAnswer, BufferInfo, BufferMerged, BufferRequest, BufferShown, Request,
 };
 use crate::daemon::{ErrorCode, ExitCode, Failure};
 use crate::path::text::PathText;
@@ -273,4 +273,20 @@ fn ask<T>(
     let request = Request::Buffer(Box::new(request));
     let answer = connection.ask(&request, only!(Answer::Buffer(answer) => *answer))?;
     take(answer).ok_or_else(|| Failure::unexpected_answer("a question about buffers"))
+}
+
+/// Tells what a command found of agents in open buffers.
+pub fn note_agent_texts(output: &Output, texts: &AgentTexts) {
+    for path in &texts.brought {
+        output.note(&format!(
+            "{} has now what an agent wrote to its open buffer",
+            quoted(path)
+        ));
+    }
+    for path in &texts.left_out {
+        output.note(&format!(
+            "{} is without what an agent wrote to its open buffer: they exclude each other (`tine buffer merge` settles it)",
+            quoted(path)
+        ));
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::buffer::note_agent_texts;
 use super::context::{Connection, Context};
 pub use super::hooks::HookOutput;
 use super::hooks::Hooks;
@@ -169,6 +170,7 @@ fn tell(committed: &Committed, common_dir: &Path, context: &Context) -> Result<(
     for path in &committed.left_out {
         output.note(&format!("{} is left out: git cannot hold it", quoted(path)));
     }
+    note_agent_texts(output, &committed.agent_texts);
     if output.is_json() {
         return output.json(committed);
     }

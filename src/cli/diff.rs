@@ -86,6 +86,12 @@ pub fn run(verb: &Diff, context: &Context) -> Result<Exit, Failure> {
             .output
             .note(&format!("{} is left out: git cannot hold it", quoted(path)));
     }
+    for path in &difference.in_buffers {
+        context.output.note(&format!(
+            "{} is without what an agent wrote to its open buffer",
+            quoted(path)
+        ));
+    }
     if context.output.is_json() {
         return tell_json(verb, context, &difference, &place);
     }
@@ -135,6 +141,8 @@ pub fn git_diff(difference: &Difference, place: &Path, flags: &[&str], paths: &[
 #[derive(Serialize)]
 struct Document<'a> {
     fork: &'a ForkName,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    in_buffers: &'a [PathText],
     branch: &'a Option<String>,
     head_commit: &'a Option<String>,
     head_tree: &'a str,
@@ -200,6 +208,7 @@ fn tell_json(verb: &Diff, context: &Context, difference: &Difference, place: &Pa
     }
     context.output.json(&Document {
         fork: &difference.fork,
+        in_buffers: &difference.in_buffers,
         branch: &difference.branch,
         head_commit: &difference.head_commit,
         head_tree: &difference.head_tree,

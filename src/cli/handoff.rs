@@ -12,6 +12,7 @@ pub use self::arguments::Handoff;
 use self::arguments::{Action, Apply, Await, Create, Delete, Diff, Import, List, Show};
 pub use self::telling::told_line;
 use self::telling::{told_shown, told_table};
+use super::buffer::note_agent_texts;
 use super::context::{Connection, Context, only};
 use super::inside::{sent_content, store_dir};
 use super::output::Output;
@@ -54,6 +55,7 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
         committer: identity::committer(dir, config.as_ref()).ok(),
     };
     let handoff = make(&mut connection, request, !verb.background)?;
+    note_agent_texts(&context.output, &handoff.agent_texts);
     match context.output.is_json() {
         true => context.output.json(&handoff)?,
         false => context.output.text(&told_line(&handoff))?,
@@ -76,7 +78,13 @@ pub fn make(connection: &mut Connection, request: CreateHandoff, wait: bool) -> 
         timeout_secs: None,
     };
     let (waited, _) = connection.handoffs(request)?;
-    Ok(waited.into_iter().next().unwrap_or(handoff))
+    Ok(match waited.into_iter().next() {
+        Some(waited) => HandoffInfo {
+            agent_texts: handoff.agent_texts,
+            ..waited
+        },
+        None => handoff,
+    })
 }
 
 fn apply(verb: &Apply, context: &Context) -> Result<Exit, Failure> {

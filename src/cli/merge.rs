@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::buffer::note_agent_texts;
 use super::content::content;
 use super::context::{Connection, Context};
 use super::inside::command_line;
@@ -275,6 +276,9 @@ pub fn tell_merge(context: &Context, merged: &Merged) -> Result<Exit, Failure> {
 }
 
 fn tell(context: &Context, merged: &Merged, is_begun: bool) -> Result<Exit, Failure> {
+    for source in &merged.sources {
+        note_agent_texts(&context.output, &source.agent_texts);
+    }
     match context.output.is_json() {
         true => context
             .output

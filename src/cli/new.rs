@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::buffer::note_agent_texts;
 use super::context::{Connection, Context};
 use super::fetch::{fetch_one, here, sent};
 use super::{Exit, SUCCESS};
@@ -169,6 +170,7 @@ impl NewOptions {
 pub fn run(verb: &New, context: &Context) -> Result<Exit, Failure> {
     let name = ForkName::parse(&verb.name)?;
     let (_, fork) = make(context, name, &verb.options, !verb.no_mount)?;
+    note_agent_texts(&context.output, &fork.agent_texts);
     if context.output.is_json() {
         context.output.json(&fork)?;
     } else {

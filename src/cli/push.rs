@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::buffer::note_agent_texts;
 use super::context::{Context, only};
 use super::fetch::{here, sent};
 use super::output::{Tone, counted, one_line, quoted, short_id};
@@ -150,6 +151,7 @@ fn tell(state: &StateMade, changed: bool, context: &Context) -> Result<(), Failu
     if let Some(operation) = &state.operation {
         output.note(&format!("that a {operation} is under way does not travel"));
     }
+    note_agent_texts(output, &state.agent_texts);
     if output.is_json() {
         return output.json(&Sent { state, changed });
     }

@@ -260,9 +260,14 @@ impl Rounds<'_> {
             force: verb.force,
             archives: verb.archives,
         });
-        let cleaned = connection.round(request, only!(RoundAnswer::Cleaned(cleaned) => cleaned))?;
-        if let Some(place) = self.place {
-            place.remove_if_unused(connection)?;
+        let mut cleaned = connection.round(request, only!(RoundAnswer::Cleaned(cleaned) => cleaned))?;
+        if let Some(place) = self.place
+            && place.remove_if_unused(connection)?
+        {
+            // No commit of the session is there any more.
+            for seat in &mut cleaned.seats {
+                seat.commit = None;
+            }
         }
         match output.is_json() {
             true => output.json(&cleaned)?,

@@ -1,5 +1,6 @@
 //! `tine snapshot`: marks a point of a fork to come back to.
 
+use super::buffer::note_agent_texts;
 use super::context::{Context, only};
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
@@ -67,6 +68,7 @@ pub fn run(verb: &Snapshot, context: &Context) -> Result<Exit, Failure> {
         name,
         message: verb.message.clone(),
     })?;
+    note_agent_texts(&context.output, &snapshot.agent_texts);
     match context.output.is_json() {
         true => context.output.json(&snapshot)?,
         false => context.output.text(&format!("{}\n", snapshot.name))?,

@@ -29,6 +29,9 @@ pub fn run(verb: &Status, context: &Context) -> Result<Exit, Failure> {
         return Ok(SUCCESS);
     }
     let fork = connection.show(&name)?;
+    if let Some(trouble) = &changes.trouble {
+        context.output.note(&trouble.to_string());
+    }
     context.output.text(&told(&fork, &changes, &context.output))?;
     if !fork.mounted && !changes.changes.is_empty() {
         context.output.note(&format!(
@@ -56,6 +59,12 @@ fn told(fork: &ForkInfo, changes: &Changes, output: &Output) -> String {
     }
     for path in &changes.left_out {
         text.push_str(&format!("! {} (left out: git cannot hold it)\n", quoted(path)));
+    }
+    for path in &changes.in_buffers {
+        text.push_str(&format!(
+            "b {} (an agent's text in an open buffer only)\n",
+            quoted(path)
+        ));
     }
     match changes.changes.len() {
         0 => text.push_str("nothing to commit\n"),

@@ -86,7 +86,12 @@ fn tell(taken: &TakenBackLine, direction: Direction, output: &Output) -> Result<
         Direction::Redo => "did again",
     };
     let OperationLine { id, command, .. } = &taken.of;
-    output.text(&format!("{done} {id}: {command}\n"))?;
+    // What was done in an open buffer has no number.
+    let number = match id {
+        0 => String::new(),
+        id => format!("{id}: "),
+    };
+    output.text(&format!("{done} {number}{command}\n"))?;
     let paths = taken
         .operation
         .paths

@@ -177,6 +177,7 @@ impl From<LayerError> for Failure {
             LayerError::Unsealed { .. } | LayerError::Frozen { .. } => {
                 Failure::new(ErrorCode::Internal, message)
             }
+            LayerError::Interrupted { .. } => Failure::new(ErrorCode::ForkInterrupted, message),
             LayerError::Poisoned { .. } => Failure::new(ErrorCode::Io, message).hint(
                 "see that the disk is well and has space, then `tine unmount FORK` and `tine mount FORK`",
             ),

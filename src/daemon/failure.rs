@@ -230,6 +230,8 @@ error_codes! {
     /// The client of an MCP server wanted it no more.
     Cancelled = "cancelled", Failure;
     Io = "io", Failure;
+    /// A panic came amid a change: the fork is read-only until it is mounted anew.
+    ForkInterrupted = "fork-interrupted", Failure;
     Internal = "internal", Failure;
 }
 
@@ -240,6 +242,9 @@ impl ErrorCode {
             ErrorCode::Internal => {
                 Some("this is a fault of tine's: please report it, with the end of `daemon.log` in the store")
             }
+            ErrorCode::ForkInterrupted => Some(
+                "`tine unmount --keep FORK` and `tine mount FORK` open it anew, with all that was acknowledged",
+            ),
             ErrorCode::Io => Some("see to the cause, then try again"),
             ErrorCode::StoreDamaged => Some(
                 "`tine check` tells what is damaged and what can be done; what was committed is safe in git",

@@ -103,7 +103,13 @@ fn refuse_operation(turn: &Turn<'_>) -> Result<(), Failure> {
 
 /// Does `action` with a fork that is not mounted; a [merge](merge), or a handoff, is left to be done.
 pub fn apply(turn: &Turn<'_>, action: &UnmountAction, signers: &Signers) -> Result<Outcome, Failure> {
+    // A buffer ends when its mount has gone for good: an action that fails changes nothing.
+    let outcome = handlers::buffers::with_all_agent_texts(turn, || act(turn, action, signers))?;
     handlers::buffers::end_in(turn)?;
+    Ok(outcome)
+}
+
+fn act(turn: &Turn<'_>, action: &UnmountAction, signers: &Signers) -> Result<Outcome, Failure> {
     let repository = turn.daemon.repository_now()?;
     match action {
         // A merge takes the turns of other forks: it is for who has let go of this one.

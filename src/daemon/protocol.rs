@@ -30,7 +30,7 @@ pub use self::branches::{
     BranchCreated, BranchDeleted, BranchInfo, BranchRenamed, Branches, CreateBranchRequest, SwitchRequest,
     Switched,
 };
-pub use self::buffers::{BufferAnswer, BufferInfo, BufferRequest, BufferShown};
+pub use self::buffers::{AgentTexts, BufferAnswer, BufferInfo, BufferRequest, BufferShown};
 pub use self::files::{
     FileLine, MovedLine, NodeKind, NodeLine, NoteLine, OperationLine, TakenBackLine, TimeLine, WriteRequest,
     WrittenLine,

@@ -1,7 +1,7 @@
 //! What answers say of forks, changes and commits.
 
 use super::failure::Failure;
-use super::protocol::{CarryInfo, ChangeLine, CommitLine, ForkInfo, SnapshotInfo};
+use super::protocol::{AgentTexts, CarryInfo, ChangeLine, CommitLine, ForkInfo, SnapshotInfo};
 use super::slots::{Daemon, Slot};
 use crate::change::fork_point::fork_point;
 use crate::change::{Change, Side};
@@ -27,6 +27,7 @@ pub fn fork_info(daemon: &Daemon, slot: &Slot, record: &ForkRecord) -> Result<Fo
         }
     };
     Ok(ForkInfo {
+        agent_texts: AgentTexts::default(),
         name: record.name.clone(),
         created_secs: record.created_secs,
         branch: head.short_branch().map(str::to_owned),
@@ -73,6 +74,7 @@ pub fn change_line(change: &Change) -> ChangeLine {
 
 pub fn snapshot_info(fork: &ForkName, snapshot: &SnapshotRecord) -> SnapshotInfo {
     SnapshotInfo {
+        agent_texts: AgentTexts::default(),
         fork: fork.clone(),
         name: snapshot.name.clone(),
         created_secs: snapshot.created_secs,

@@ -365,7 +365,15 @@ impl Slot {
     }
 
     pub fn trouble(&self) -> Option<Failure> {
-        self.state.lock().trouble.clone()
+        let state = self.state.lock();
+        if state
+            .fork
+            .as_ref()
+            .is_some_and(|fork| fork.workspace.is_interrupted())
+        {
+            return Some(interrupted(&self.name));
+        }
+        state.trouble.clone()
     }
 
     pub fn set_trouble(&self, trouble: Option<Failure>) {
@@ -373,11 +381,32 @@ impl Slot {
     }
 }
 
+/// A panic has ended that the fork takes changes.
+fn interrupted(name: &ForkName) -> Failure {
+    Failure::new(
+        ErrorCode::ForkInterrupted,
+        format!("{name} is read-only: a fault of tine interrupted a change"),
+    )
+    .hint(format!(
+        "`tine unmount --keep {name}` and `tine mount {name}` open it anew, with all that was acknowledged"
+    ))
+}
+
 /// The right to change one fork, for one request.
 pub struct Turn<'a> {
     pub daemon: &'a Arc<Daemon>,
     slot: &'a Arc<Slot>,
     _guard: RankedGuard<'a, ()>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if thread::panicking()
+            && let Some(fork) = self.slot.open_fork()
+        {
+            fork.workspace.interrupt();
+        }
+    }
 }
 
 impl Turn<'_> {
@@ -445,6 +474,9 @@ impl Turn<'_> {
 
     /// Lets contents leave the layer that git has by now, if HEAD moved since the last time.
     pub fn settle(&self, repository: &Repository, fork: &Fork) -> Result<(), Failure> {
+        if fork.workspace.is_interrupted() {
+            return Ok(());
+        }
         let head = repository.head_of(fork.worktree.git_dir())?;
         self.note_branch(repository, &head);
         let head = head.commit_id();

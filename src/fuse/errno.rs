@@ -72,6 +72,7 @@ fn of_layer(error: &LayerError) -> Errno {
         LayerError::Unsealed { .. } => Errno::EIO,
         LayerError::Frozen { .. } => Errno::EROFS,
         LayerError::Poisoned { .. } => Errno::EIO,
+        LayerError::Interrupted { .. } => Errno::EROFS,
     }
 }
 

@@ -162,9 +162,28 @@ impl Operations {
         run: impl FnOnce(&Workspace) -> Result<T, Refusal>,
     ) -> Answer<T> {
         let begun = Instant::now();
-        let answer = guarded(operation, ino, || run(&self.workspace));
+        let answer = self.guarded(operation, ino, || run(&self.workspace));
         if !haste::was_refused() {
             self.counters.count_since(operation, begun);
+        }
+        answer
+    }
+
+    /// As the function of that name; after a panic the fork takes no more changes.
+    fn guarded<T>(
+        &self,
+        operation: Operation,
+        ino: Ino,
+        run: impl FnOnce() -> Result<T, Refusal>,
+    ) -> Answer<T> {
+        let mut has_returned = false;
+        let answer = guarded(operation, ino, || {
+            let done = run();
+            has_returned = true;
+            done
+        });
+        if !has_returned {
+            self.workspace.interrupt();
         }
         answer
     }
@@ -182,21 +201,21 @@ impl Operations {
 
     /// The file that holds a large content, for the kernel to read from; it is the content's until it is unpinned.
     pub(super) fn pin(&self, ino: Ino) -> Option<Arc<File>> {
-        guarded(Operation::Open, ino, || Ok(self.workspace.pin_content(ino)?))
+        self.guarded(Operation::Open, ino, || Ok(self.workspace.pin_content(ino)?))
             .ok()
             .flatten()
     }
 
     /// There is nobody to be told of a failure.
     pub(super) fn note_mapped_writes(&self, ino: Ino) {
-        let _ = guarded(Operation::Release, ino, || {
+        let _ = self.guarded(Operation::Release, ino, || {
             Ok(self.workspace.note_mapped_writes(ino)?)
         });
     }
 
     pub(super) fn unpin(&self, ino: Ino) {
         // There is nobody to be told of a failure.
-        let _ = guarded(Operation::Release, ino, || {
+        let _ = self.guarded(Operation::Release, ino, || {
             self.workspace.unpin_content(ino);
             Ok(())
         });

@@ -29,6 +29,10 @@ pub enum LayerError {
     Frozen { path: PathBuf },
     #[error("{path} failed to be written before and takes no more changes until it is opened again")]
     Poisoned { path: PathBuf },
+    #[error(
+        "a fault of tine interrupted a change in {path}: nothing more is written there until it is opened again"
+    )]
+    Interrupted { path: PathBuf },
 }
 
 impl LayerError {

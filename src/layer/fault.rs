@@ -2,6 +2,8 @@
 
 #[cfg(not(test))]
 use std::io;
+use std::path::PathBuf;
+use std::sync::OnceLock;
 
 /// Stands before everything that is done to the disk; tests name the step that fails by its order.
 #[cfg(not(test))]
@@ -13,6 +15,22 @@ pub(super) fn step() -> io::Result<()> {
 #[cfg(not(test))]
 pub(super) fn is_armed() -> bool {
     false
+}
+
+/// Panics at the point of this name where the file that `TINE_PANIC_FILE` names holds that name: once, for the file goes. In a
+/// release nothing looks for it.
+pub(super) fn panic_point(name: &str) {
+    if !cfg!(debug_assertions) {
+        return;
+    }
+    static FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let file = FILE.get_or_init(|| std::env::var_os("TINE_PANIC_FILE").map(PathBuf::from));
+    if let Some(file) = file
+        && std::fs::read(file).is_ok_and(|named| named == name.as_bytes())
+        && std::fs::remove_file(file).is_ok()
+    {
+        panic!("a test asked for it at {name}");
+    }
 }
 
 #[cfg(test)]

@@ -73,6 +73,8 @@ pub(super) struct Log {
     recent: [u64; 2],
     is_sealed: bool,
     is_poisoned: bool,
+    /// A panic may have kept memory from what the file holds.
+    is_interrupted: bool,
     /// Room for encoding, kept between records.
     buffer: Vec<u8>,
 }
@@ -148,6 +150,7 @@ impl Log {
             recent: [record::HEADER_LEN as u64; 2],
             is_sealed: false,
             is_poisoned: false,
+            is_interrupted: false,
             buffer: Vec::new(),
         };
         log.buffer.extend_from_slice(&record::header(version, id));
@@ -213,6 +216,7 @@ impl Log {
             recent: [replay.good_len; 2],
             is_sealed: false,
             is_poisoned: false,
+            is_interrupted: false,
             buffer: Vec::new(),
         };
         let tail_len = bytes.len() as u64 - replay.good_len;
@@ -308,11 +312,25 @@ impl Log {
     }
 
     pub fn is_poisoned(&self) -> bool {
-        self.is_poisoned
+        self.is_poisoned || self.is_interrupted
     }
 
-    /// [`LayerError::Poisoned`] once the file may hold what the index does not.
+    /// Says whether the file may hold what memory does not, because a panic came between.
+    pub fn set_interrupted(&mut self, is_interrupted: bool) {
+        self.is_interrupted = is_interrupted;
+    }
+
+    pub fn is_interrupted(&self) -> bool {
+        self.is_interrupted
+    }
+
+    /// [`LayerError::Poisoned`] or [`LayerError::Interrupted`] once the file may hold what the index does not.
     pub fn check(&self) -> Result<(), LayerError> {
+        if self.is_interrupted {
+            return Err(LayerError::Interrupted {
+                path: self.path.clone(),
+            });
+        }
         if self.is_poisoned {
             return Err(LayerError::Poisoned {
                 path: self.path.clone(),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::content_file::{ContentFile, ContentFlush};
 use super::content_store::ContentStore;
+use super::fault;
 use super::index::Effects;
 use super::log::{Log, Room, sync_dir};
 use super::{
@@ -324,6 +325,9 @@ impl Layer {
             appended = self.log.append(&ops, room);
         }
         appended?;
+        // Should a panic come before the end, memory is behind the log for good.
+        self.log.set_interrupted(true);
+        fault::panic_point("append");
         self.commits += 1;
         let mut effects = std::mem::take(&mut self.effects);
         if let Some(index) = Arc::get_mut(&mut self.index) {
@@ -346,11 +350,27 @@ impl Layer {
         }
         effects.clear();
         self.effects = effects;
+        self.log.set_interrupted(false);
         self.free_if_full();
         if self.log.len() >= COMPACT_UNSYNCED_BYTES {
             self.compact_if_due();
         }
         Ok(())
+    }
+
+    /// Takes no more changes until it is opened again: a panic may have left anything half done.
+    pub fn interrupt(&mut self) {
+        self.log.set_interrupted(true);
+    }
+
+    /// # Errors
+    /// [`LayerError::Poisoned`] and [`LayerError::Interrupted`].
+    pub fn check_takes_changes(&self) -> Result<(), LayerError> {
+        self.log.check()
+    }
+
+    pub fn is_interrupted(&self) -> bool {
+        self.log.is_interrupted()
     }
 
     fn check_is_open(&mut self) -> Result<(), LayerError> {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::call::Call;
+use crate::attr::Timestamp;
 use crate::cli::context::{Connection, Context, only};
 use crate::cli::output::{Color, Output};
 use crate::daemon::protocol::{
@@ -15,6 +16,7 @@ use crate::daemon::protocol::{
 };
 use crate::daemon::{Client, ErrorCode, Failure};
 use crate::git::Repository;
+use crate::tools::AgentId;
 use crate::workspace::{CarryWish, ForkName, MountWishes, Store, UnmountPolicy};
 
 /// Connections that are kept while nobody uses them.
@@ -36,6 +38,8 @@ pub struct Session {
     store_dir: PathBuf,
     /// Whether open buffers come first; immutable.
     buffers: bool,
+    /// Which agent calls; immutable.
+    agent: AgentId,
     /// Internally synchronised, as all that follows.
     active: Mutex<Option<ForkName>>,
     /// A fork that is made and becomes the active one when one is needed first: clients start servers only to look at them, too.
@@ -73,6 +77,7 @@ impl Session {
             common_dir: repository.common_dir().to_owned(),
             store_dir: Store::dir_of(repository),
             buffers,
+            agent: AgentId(format!("mcp-{}-{}", std::process::id(), Timestamp::now().nanos)),
             active: Mutex::default(),
             wanted: Mutex::default(),
             made: Mutex::default(),
@@ -252,6 +257,7 @@ impl Session {
         let request = Request::Tool(Box::new(ToolRequest {
             fork,
             buffers: self.buffers,
+            agent: self.agent.clone(),
             operation,
             command,
         }));

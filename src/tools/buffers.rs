@@ -16,6 +16,7 @@
 mod buffer;
 pub mod kept;
 mod lines;
+mod seen;
 #[cfg(test)]
 mod tests;
 
@@ -24,15 +25,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use serde::{Deserialize, Serialize};
 
-use self::buffer::{Buffer, Favored, Progress};
+use self::buffer::{Buffer, Favored, Progress, Step};
 use self::kept::AgentRecord;
+use self::seen::SeenTexts;
+use crate::attr::Timestamp;
 use crate::path::RepoPath;
 use crate::path::text::host_path;
 use crate::workspace::store::Shelf;
-use crate::workspace::{ForkName, Store, StoreError};
+use crate::workspace::{Direction, ForkName, Store, StoreError};
 
 /// The longest text that a buffer may have when it comes from an editor, in bytes.
 pub const MAX_TEXT_BYTES: usize = 8 << 20;
@@ -45,6 +48,11 @@ pub struct BufferKey {
     /// Without symlinks on the way.
     pub path: RepoPath,
 }
+
+/// One agent's session. Calls that name none are those of one agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct AgentId(pub String);
 
 /// Lines of a buffer that become others, as an editor applies it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,6 +121,11 @@ pub enum BufferEvent {
         version: u64,
         conflicts: Vec<BufferConflict>,
     },
+    /// What agents wrote was brought into the file, for a commit or the like. The text of the buffer stays as it is.
+    Written {
+        #[serde(with = "host_path")]
+        path: PathBuf,
+    },
     /// The buffer is not open any more: its fork was unmounted or deleted.
     Closed {
         #[serde(with = "host_path")]
@@ -125,8 +138,16 @@ impl BufferEvent {
         match self {
             BufferEvent::Edit { path, .. }
             | BufferEvent::Conflict { path, .. }
+            | BufferEvent::Written { path }
             | BufferEvent::Closed { path } => path,
         }
+    }
+
+    /// Whether `self` takes the place of one that nobody was told yet.
+    fn replaces(&self, earlier: &BufferEvent) -> bool {
+        let is_file = |event: &BufferEvent| matches!(event, BufferEvent::Written { .. });
+        self.path() == earlier.path()
+            && (matches!(self, BufferEvent::Closed { .. }) || is_file(self) == is_file(earlier))
     }
 }
 
@@ -143,6 +164,13 @@ pub struct BufferState {
     /// Whether the person's text has something of an agent's that the file does not have.
     pub unsaved_merge: bool,
     pub conflicts: Vec<BufferConflict>,
+}
+
+/// What a buffer forgot because the file has it.
+#[derive(Debug)]
+pub struct Filed {
+    merged: Vec<(AgentId, Step)>,
+    existed: Option<bool>,
 }
 
 /// What came of a merge.
@@ -186,6 +214,8 @@ pub struct Buffers {
     /// An event has come, a merge has come about, or who waits is to look again.
     changed: Condvar,
     listener: RwLock<Option<BufferListener>>,
+    /// Taken with `state` or without it, for moments.
+    seen: Mutex<SeenTexts>,
 }
 
 #[derive(Default)]
@@ -194,6 +224,22 @@ struct State {
     /// Events that each session has not been told yet.
     sessions: BTreeMap<u64, VecDeque<BufferEvent>>,
     last_session: u64,
+    /// What agents wrote to open buffers, oldest first, and what of it was taken back.
+    written: Vec<BufferEdit>,
+    undone: Vec<BufferEdit>,
+}
+
+/// How many writes to buffers can be taken back.
+const MAX_WRITTEN: usize = 256;
+
+/// One write of an agent's to an open buffer, or that it was taken back.
+#[derive(Debug, Clone)]
+pub struct BufferEdit {
+    pub time: Timestamp,
+    pub key: BufferKey,
+    agent: AgentId,
+    before: Arc<str>,
+    after: Arc<str>,
 }
 
 /// One open buffer, and whose it is.
@@ -203,6 +249,8 @@ struct Open {
     buffer: Buffer,
     /// The number of the record in the store that keeps what the agent wrote.
     record: Option<u64>,
+    /// Whether the file was there when an agent wrote first; `None` before.
+    existed: Option<bool>,
 }
 
 impl Open {
@@ -216,8 +264,21 @@ impl Open {
 
     /// Brings the record to what the agent has in the buffer.
     fn keep(&mut self, store: &Store, key: &BufferKey) -> Result<(), StoreError> {
-        self.record = kept::write(store, self.record, key, self.buffer.steps())?;
+        let existed = self.existed.unwrap_or(false);
+        self.record = kept::write(store, self.record, key, existed, self.buffer.steps())?;
         Ok(())
+    }
+
+    /// What the file holds, where that has to be looked at before an agent's write.
+    fn file_before(&mut self, file: impl FnOnce() -> Option<String>) -> Option<Arc<str>> {
+        if self.record.is_some() && self.buffer.person().saved {
+            return None;
+        }
+        let text = file();
+        if self.record.is_none() {
+            self.existed = Some(text.is_some());
+        }
+        text.map(Into::into)
     }
 }
 
@@ -248,9 +309,15 @@ impl State {
     /// Puts an event in the place of one about the same buffer that nobody was told yet.
     fn tell(&mut self, session: u64, event: BufferEvent) {
         if let Some(events) = self.sessions.get_mut(&session) {
-            events.retain(|earlier| earlier.path() != event.path());
+            events.retain(|earlier| !event.replaces(earlier));
             events.push_back(event);
         }
+    }
+
+    /// What was written to the buffer can be taken back there no more.
+    fn forget_edits(&mut self, key: &BufferKey) {
+        self.written.retain(|edit| edit.key != *key);
+        self.undone.retain(|edit| edit.key != *key);
     }
 
     /// The buffer that this session has open by that name.
@@ -267,36 +334,238 @@ fn open_session(open: &BTreeMap<BufferKey, Open>, key: &BufferKey) -> u64 {
 }
 
 impl Buffers {
-    /// What an agent sees at `key`, where a buffer is open there: its own text, or the person's.
-    pub fn read(&self, key: &BufferKey) -> Option<String> {
+    /// What the agent sees at `key`, where a buffer is open there: its own text, or the person's.
+    pub fn text_for(&self, agent: &AgentId, key: &BufferKey) -> Option<Arc<str>> {
         let state = self.state.lock();
-        Some(state.open.get(key)?.buffer.agent_sees().to_string())
+        Some(state.open.get(key)?.buffer.agent_sees(agent).clone())
     }
 
-    /// Lets the agent's text of the buffer be what `edit` makes of what the agent sees; `None` where no buffer is open there.
-    /// When this returns it is in the store, and on its way to the editor where it fits to the person's text.
+    /// As [`Buffers::text_for`]; the agent has that text from here on.
+    pub fn read(&self, agent: &AgentId, key: &BufferKey) -> Option<Arc<str>> {
+        let state = self.state.lock();
+        let text = state.open.get(key)?.buffer.agent_sees(agent).clone();
+        self.seen.lock().put(agent, key, text.clone());
+        Some(text)
+    }
+
+    /// Notes that the agent has the text of a file that need not be open: it read or wrote that.
+    pub fn note_seen(&self, agent: &AgentId, key: &BufferKey, text: &str) {
+        self.seen.lock().put(agent, key, text.into());
+    }
+
+    /// Notes that the agent made `after` of `before` in a file, without having been given either.
+    pub fn note_edited(&self, agent: &AgentId, key: &BufferKey, before: &str, after: &str) {
+        self.seen.lock().edit(agent, key, before, after);
+    }
+
+    /// Notes that the file has gone, or is at `to` now.
+    pub fn note_moved(&self, key: &BufferKey, to: Option<&BufferKey>) {
+        self.seen.lock().rename(key, to);
+    }
+
+    /// Lets the agent's text of the buffer be `text`; `None` where no buffer is open there. What the agent last had is the
+    /// ancestor when that is merged into the person's text: what it never had, it did not take out. `file` reads the file.
+    ///
+    /// When this returns the text is in the store, and on its way to the editor where it fits to the person's text.
     pub fn write<E: From<StoreError>>(
         &self,
         store: &Store,
+        agent: &AgentId,
         key: &BufferKey,
-        edit: impl FnOnce(&str) -> Result<String, E>,
+        text: impl FnOnce() -> Result<String, E>,
+        file: impl FnOnce() -> Option<String>,
     ) -> Option<Result<(), E>> {
         let mut state = self.state.lock();
         let open = state.open.get_mut(key)?;
-        let text = match edit(open.buffer.agent_sees()) {
+        let text: Arc<str> = match text() {
+            Ok(text) => text.into(),
+            Err(error) => return Some(Err(error)),
+        };
+        let on_disk = open.file_before(file);
+        let seen = self.seen.lock().get(agent, key);
+        let base = seen.unwrap_or_else(|| match open.buffer.person() {
+            PersonText { text, saved: true } => text,
+            _ => on_disk.unwrap_or_default(),
+        });
+        let written = self.put(state, store, agent, key, &base, text.clone());
+        if written.is_ok() {
+            self.seen.lock().put(agent, key, text);
+        }
+        Some(written.map_err(E::from))
+    }
+
+    /// Lets the agent's text of the buffer be what `edit` makes of what the agent sees; otherwise as [`Buffers::write`].
+    pub fn edit<E: From<StoreError>>(
+        &self,
+        store: &Store,
+        agent: &AgentId,
+        key: &BufferKey,
+        edit: impl FnOnce(&str) -> Result<String, E>,
+        file: impl FnOnce() -> Option<String>,
+    ) -> Option<Result<(), E>> {
+        let mut state = self.state.lock();
+        let open = state.open.get_mut(key)?;
+        let before = open.buffer.agent_sees(agent).clone();
+        let text = match edit(&before) {
             Ok(text) => text,
             Err(error) => return Some(Err(error)),
         };
+        open.file_before(file);
+        let written = self.put(state, store, agent, key, &before, text.as_str().into());
+        if written.is_ok() {
+            self.seen.lock().edit(agent, key, &before, &text);
+        }
+        Some(written.map_err(E::from))
+    }
+
+    /// The agent has made `text` of `base`.
+    fn put(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        store: &Store,
+        agent: &AgentId,
+        key: &BufferKey,
+        base: &Arc<str>,
+        text: Arc<str>,
+    ) -> Result<(), StoreError> {
+        let Some(open) = state.open.get_mut(key) else {
+            return Ok(());
+        };
         let before = open.buffer.clone();
-        open.buffer.write(text.into());
+        open.buffer.write(agent, base, text.clone());
         if let Err(error) = open.keep(store, key) {
             open.buffer = before;
-            return Some(Err(error.into()));
+            return Err(error);
         }
         state.go_on(key);
+        if text != *base {
+            state.undone.retain(|edit| edit.key.fork != key.fork);
+            state.written.push(BufferEdit {
+                time: Timestamp::now(),
+                key: key.clone(),
+                agent: agent.clone(),
+                before: base.clone(),
+                after: text,
+            });
+            if state.written.len() > MAX_WRITTEN {
+                state.written.remove(0);
+            }
+        }
         drop(state);
         self.changed.notify_all();
-        Some(Ok(()))
+        Ok(())
+    }
+
+    /// What agents did in the buffer that no file has.
+    pub fn unfiled(&self, key: &BufferKey) -> Option<AgentRecord> {
+        let state = self.state.lock();
+        let open = state.open.get(key)?;
+        let steps = open.buffer.steps();
+        let existed = open.existed.unwrap_or(false);
+        (!steps.is_empty()).then(|| AgentRecord::of(open.record.unwrap_or(0), key, existed, &steps))
+    }
+
+    /// Notes that the file has those steps of `record` that fit it, and tells the editor. What the buffer forgets of them comes
+    /// back; `None` where agents have done something else by now.
+    pub fn filed(
+        &self,
+        store: &Store,
+        key: &BufferKey,
+        record: &AgentRecord,
+        fits: &[bool],
+    ) -> Result<Option<Filed>, StoreError> {
+        let mut state = self.state.lock();
+        let Some(open) = state.open.get_mut(key) else {
+            return Ok(None);
+        };
+        if !record.is_of(&open.buffer.steps()) {
+            return Ok(None);
+        }
+        let before = open.buffer.clone();
+        let filed = Filed {
+            merged: open.buffer.filed(fits),
+            existed: open.existed.replace(true),
+        };
+        if let Err(error) = open.keep(store, key) {
+            open.buffer = before;
+            open.existed = filed.existed;
+            return Err(error);
+        }
+        let (session, path) = (open.session, open.name.clone());
+        state.tell(session, BufferEvent::Written { path });
+        // From here on an operation has them.
+        state.forget_edits(key);
+        drop(state);
+        self.changed.notify_all();
+        Ok(Some(filed))
+    }
+
+    /// Takes back what [`Buffers::filed`] noted.
+    pub fn unfiled_again(&self, store: &Store, key: &BufferKey, filed: Filed) -> Result<(), StoreError> {
+        let mut state = self.state.lock();
+        let Some(open) = state.open.get_mut(key) else {
+            return Ok(());
+        };
+        open.buffer.unfile(filed.merged);
+        open.existed = filed.existed;
+        open.keep(store, key)
+    }
+
+    /// The newest write of an agent's to an open buffer of the fork that can be taken back, or the one that was taken back last.
+    pub fn newest_edit(
+        &self,
+        fork: &ForkName,
+        path: Option<&RepoPath>,
+        direction: Direction,
+    ) -> Option<BufferEdit> {
+        let state = self.state.lock();
+        let edits = match direction {
+            Direction::Undo => &state.written,
+            Direction::Redo => &state.undone,
+        };
+        let is_meant = |edit: &&BufferEdit| {
+            edit.key.fork.as_ref() == Some(fork) && path.is_none_or(|path| edit.key.path.starts_with(path))
+        };
+        edits.iter().rev().find(is_meant).cloned()
+    }
+
+    /// Takes back what [`Buffers::newest_edit`] gave; false where what was written since excludes that.
+    pub fn take_back(
+        &self,
+        store: &Store,
+        edit: &BufferEdit,
+        direction: Direction,
+    ) -> Result<bool, StoreError> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let Some(open) = state.open.get_mut(&edit.key) else {
+            return Ok(false);
+        };
+        let (from, to) = match direction {
+            Direction::Undo => (&edit.after, &edit.before),
+            Direction::Redo => (&edit.before, &edit.after),
+        };
+        let before = open.buffer.clone();
+        if !open.buffer.fits(&edit.agent, from, to) {
+            return Ok(false);
+        }
+        open.buffer.write(&edit.agent, from, to.clone());
+        if let Err(error) = open.keep(store, &edit.key) {
+            open.buffer = before;
+            return Err(error);
+        }
+        let (edits, others) = match direction {
+            Direction::Undo => (&mut state.written, &mut state.undone),
+            Direction::Redo => (&mut state.undone, &mut state.written),
+        };
+        edits.retain(|other| (other.time, &other.key) != (edit.time, &edit.key));
+        others.push(BufferEdit {
+            time: Timestamp::now(),
+            ..edit.clone()
+        });
+        state.go_on(&edit.key);
+        self.changed.notify_all();
+        Ok(true)
     }
 
     /// Buffers of the fork, or of the main checkout.
@@ -364,6 +633,7 @@ impl Buffers {
                     name: name.to_owned(),
                     buffer: Buffer::new(text.into(), saved),
                     record: None,
+                    existed: None,
                 };
                 let version = open.buffer.version();
                 state.open.insert(key.clone(), open);
@@ -443,6 +713,7 @@ impl Buffers {
             return Err(open.stale(base));
         }
         open.buffer.saved();
+        open.existed = Some(true);
         // A record that stays says what the file has by now: merged into that, it changes nothing.
         if let Err(error) = open.keep(store, &key) {
             log::warn!("{}: what was saved could not be noted: {error}", name.display());
@@ -468,6 +739,7 @@ impl Buffers {
         if let Some(events) = state.sessions.get_mut(&session) {
             events.retain(|event| event.path() != open.name);
         }
+        state.forget_edits(key);
         drop(state);
         self.announce(key);
         open.record
@@ -478,6 +750,7 @@ impl Buffers {
         let mut state = self.state.lock();
         let open = state.open.remove(key)?;
         state.tell(open.session, BufferEvent::Closed { path: open.name });
+        state.forget_edits(key);
         drop(state);
         self.announce(key);
         open.record

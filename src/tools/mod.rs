@@ -12,7 +12,7 @@ pub mod router;
 pub mod run;
 pub mod search;
 
-pub use buffers::{BufferConflict, BufferKey, Buffers, TextPatch};
+pub use buffers::{AgentId, BufferConflict, BufferKey, Buffers, TextPatch};
 pub use edit::{EditError, TextEdit};
 pub use error::ToolError;
 pub use path::Places;

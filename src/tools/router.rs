@@ -18,7 +18,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::buffers::{BufferKey, Buffers};
+use super::buffers::{AgentId, BufferKey, Buffers, MAX_TEXT_BYTES};
 use super::edit::{self, EDIT_MAX, Edited, TextEdit};
 use super::error::ToolError;
 use super::path::{self, Places};
@@ -47,6 +47,8 @@ pub struct ActiveBuffers<'a> {
     pub buffers: &'a Buffers,
     /// Where what is written to them is kept.
     pub store: &'a Store,
+    /// Who calls.
+    pub agent: &'a AgentId,
 }
 
 /// A fork that tools work in.
@@ -146,7 +148,7 @@ impl<'a> ToolRouter<'a> {
     ) -> Result<Routed<FileRead>, E> {
         let key = self.file_key(path)?;
         if let Some((active, key)) = self.buffer_at(key.as_ref())
-            && let Some(text) = active.buffers.read(key)
+            && let Some(text) = active.buffers.read(active.agent, key)
         {
             take(text.as_bytes())?;
             return Ok(Routed::Buffer(FileRead {
@@ -154,11 +156,23 @@ impl<'a> ToolRouter<'a> {
                 size: text.len() as u64,
             }));
         }
-        let Some((active, BufferKey { path, .. })) = self.context.fork.zip(key) else {
+        let Some((active, key)) = self.context.fork.zip(key) else {
             return Ok(Routed::Passthrough);
         };
-        let size = active.workspace().read_at(&path, take)?;
-        Ok(Routed::Fork(FileRead { path, size }))
+        let mut seen = self.context.buffers.map(|_| Vec::new());
+        let size = active.workspace().read_at(&key.path, &mut |piece: &[u8]| {
+            match &mut seen {
+                Some(bytes) if bytes.len() + piece.len() <= MAX_TEXT_BYTES => bytes.extend(piece),
+                _ => seen = None,
+            }
+            take(piece)
+        })?;
+        if let Some(active) = self.context.buffers
+            && let Some(text) = seen.and_then(|bytes| String::from_utf8(bytes).ok())
+        {
+            active.buffers.note_seen(active.agent, &key, &text);
+        }
+        Ok(Routed::Fork(FileRead { path: key.path, size }))
     }
 
     /// Lets the file at `path` hold `content`: it keeps its mode, or is made, with directories that are missing. Symlinks are
@@ -174,11 +188,13 @@ impl<'a> ToolRouter<'a> {
             // Not before it is known that a buffer is there: a content may be as large as a disk.
             let text = || text_of(&key.path, content);
             let mut size = 0;
-            let written = active.buffers.write(active.store, key, |_| {
+            let new = || {
                 let text = text()?;
                 size = text.len() as u64;
                 Ok::<String, ToolError>(text)
-            });
+            };
+            let file = || self.file_text(key);
+            let written = active.buffers.write(active.store, active.agent, key, new, file);
             if let Some(written) = written {
                 written?;
                 return Ok(Routed::Buffer(Written {
@@ -195,7 +211,16 @@ impl<'a> ToolRouter<'a> {
             parents: true,
             executable: false,
         };
+        let seen = match (self.context.buffers, &content) {
+            (Some(active), NewContent::Bytes(bytes)) => {
+                std::str::from_utf8(bytes).ok().map(|text| (active, text))
+            }
+            _ => None,
+        };
         let written = active.workspace().put_file(by, &key.path, content, options)?;
+        if let Some((active, text)) = seen {
+            active.buffers.note_seen(active.agent, &key, text);
+        }
         Ok(Routed::Fork(written))
     }
 
@@ -218,11 +243,13 @@ impl<'a> ToolRouter<'a> {
         };
         if let Some((active, key)) = self.buffer_at(key.as_ref()) {
             let mut size = 0;
-            let edited = active.buffers.write(active.store, key, |text| {
+            let edit = |text: &str| {
                 let edited = edit(&key.path, text)?;
                 size = edited.len() as u64;
                 Ok::<String, ToolError>(edited)
-            });
+            };
+            let file = || self.file_text(key);
+            let edited = active.buffers.edit(active.store, active.agent, key, edit, file);
             if let Some(edited) = edited {
                 edited?;
                 return Ok(Routed::Buffer(FileEdited {
@@ -232,12 +259,16 @@ impl<'a> ToolRouter<'a> {
                 }));
             }
         }
-        let Some((active, BufferKey { path, .. })) = self.context.fork.zip(key) else {
+        let Some((active, key)) = self.context.fork.zip(key) else {
             return Ok(Routed::Passthrough);
         };
+        let path = key.path.clone();
+        let mut texts = None;
         let edited = active.workspace().edit_file(by, &path, EDIT_MAX, |bytes| {
             let text = std::str::from_utf8(bytes).map_err(|_| ToolError::NotText(path.clone()))?;
-            edit(&path, text).map(String::into_bytes)
+            let edited = edit(&path, text)?;
+            texts = Some((text.to_owned(), edited.clone()));
+            Ok(edited.into_bytes())
         });
         let written = edited.map_err(|error| match error {
             ToolError::Operation(OperationError::Fs { source, .. })
@@ -250,6 +281,9 @@ impl<'a> ToolRouter<'a> {
             }
             error => error,
         })?;
+        if let (Some(active), Some((before, after))) = (self.context.buffers, texts) {
+            active.buffers.note_edited(active.agent, &key, &before, &after);
+        }
         Ok(Routed::Fork(FileEdited {
             path: written.path,
             replaced,
@@ -266,6 +300,7 @@ impl<'a> ToolRouter<'a> {
         active
             .workspace()
             .remove_paths(by, std::slice::from_ref(&path), false)?;
+        self.note_moved(&active, &path, None);
         Ok(Routed::Fork(path))
     }
 
@@ -283,7 +318,18 @@ impl<'a> ToolRouter<'a> {
             parents: true,
         };
         let moved = active.workspace().move_path(by, &from.path, &to.path, options)?;
+        self.note_moved(&active, &moved.from, Some(&moved.to));
         Ok(Routed::Fork(moved))
+    }
+
+    fn note_moved(&self, active: &ActiveFork<'_>, from: &RepoPath, to: Option<&RepoPath>) {
+        let key = |path: &RepoPath| BufferKey {
+            fork: Some(active.name.clone()),
+            path: path.clone(),
+        };
+        if let Some(active) = self.context.buffers {
+            active.buffers.note_moved(&key(from), to.map(key).as_ref());
+        }
     }
 
     /// What the directory at `path` holds, sorted, or with `deep` all beneath it; what is no directory itself. The path
@@ -314,8 +360,9 @@ impl<'a> ToolRouter<'a> {
             None => RepoPath::root(),
         };
         let texts = self.buffers().into_iter().filter_map(|key| {
-            let text = self.context.buffers?.buffers.read(&key)?;
-            Some((key.path, text))
+            let active = self.context.buffers?;
+            let text = active.buffers.text_for(active.agent, &key)?;
+            Some((key.path, text.to_string()))
         });
         let found = search::search(&active, &start, texts.collect(), options)?;
         Ok(Routed::Fork(found))
@@ -338,6 +385,15 @@ impl<'a> ToolRouter<'a> {
 
     fn buffer_at<'k>(&self, key: Option<&'k BufferKey>) -> Option<(ActiveBuffers<'a>, &'k BufferKey)> {
         self.context.buffers.zip(key)
+    }
+
+    /// What the file of a buffer holds, if there is one; lossily decoded.
+    fn file_text(&self, key: &BufferKey) -> Option<String> {
+        let bytes = match &self.context.fork {
+            Some(active) => active.workspace().read_path(&key.path).ok()?,
+            None => std::fs::read(self.context.checkout_dir?.join(key.path.as_path())).ok()?,
+        };
+        Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     fn places(&self, active: &ActiveFork<'a>) -> Places<'a> {

@@ -361,6 +361,22 @@ impl Workspace {
         state.stack.has_unsealed() || state.stack.open_layer().is_dirty()
     }
 
+    /// Takes no more changes until the fork is opened again: a panic may have left anything half done.
+    pub fn interrupt(&self) {
+        self.state.write().stack.open_layer_mut().interrupt();
+    }
+
+    /// Whether a panic has ended that changes are taken.
+    pub fn is_interrupted(&self) -> bool {
+        self.state.read().stack.open_layer().is_interrupted()
+    }
+
+    /// # Errors
+    /// Where the layer takes no changes, as after a panic.
+    pub fn check_takes_changes(&self) -> Result<(), LayerError> {
+        self.state.read().stack.open_layer().check_takes_changes()
+    }
+
     /// Figures of the open layer.
     pub fn stats(&self) -> LayerStats {
         self.state.read().stack.open_layer().stats()

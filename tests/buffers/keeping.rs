@@ -12,9 +12,9 @@ use crate::support::{
     OutputExt, Random, SayWhich, TestRepo, Tine, process, require_fuse, soaking, wait_until,
 };
 
-const TEXT: &str = "1\n2\n3\n4\n5\n";
+pub(super) const TEXT: &str = "1\n2\n3\n4\n5\n";
 
-fn read(file: &Path) -> String {
+pub(super) fn read(file: &Path) -> String {
     fs::read_to_string(file).expect("it is there")
 }
 
@@ -26,16 +26,16 @@ fn kill_daemon(tine: &Tine<'_>) {
 }
 
 /// A fork with an open file, and an agent in it.
-struct Place<'r> {
-    tine: Tine<'r>,
-    editor: Editor,
-    agent: Agent,
-    file: std::path::PathBuf,
+pub(super) struct Place<'r> {
+    pub(super) tine: Tine<'r>,
+    pub(super) editor: Editor,
+    pub(super) agent: Agent,
+    pub(super) file: std::path::PathBuf,
 }
 
 impl Place<'_> {
     /// In a fork, or in the main checkout.
-    fn new<'r>(repo: &'r TestRepo, fork: Option<&str>) -> Place<'r> {
+    pub(super) fn new<'r>(repo: &'r TestRepo, fork: Option<&str>) -> Place<'r> {
         let tine = Tine::new(repo);
         let dir = fork.map_or(repo.dir().to_owned(), |fork| tine.new_fork(fork));
         let file = dir.join("notes.txt");
@@ -52,7 +52,7 @@ impl Place<'_> {
     }
 
     /// The editor's process ends, as by a crash; waits until the daemon knows.
-    fn crash_editor(&mut self) {
+    pub(super) fn crash_editor(&mut self) {
         self.editor.lines.child.kill().expect("it can be killed");
         self.editor.lines.child.wait().expect("it ends");
         wait_until("its buffers are closed", LIMIT, || {

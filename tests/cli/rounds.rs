@@ -592,3 +592,25 @@ fn a_directory_without_git_gets_the_result_back_unless_it_changed() {
     assert!(!home.exists(), "nothing of tine's is left");
     assert_eq!(listing(), after);
 }
+
+#[test]
+fn open_seats_are_named_and_their_scratch_is_archived_before_they_go() {
+    require_fuse!();
+    let repo = TestRepo::new().without_maintenance();
+    let tine = Tine::new(&repo);
+    start(&tine, &["--agents", "planner"]);
+    let dir = mount(&tine, "planner");
+    fs::write(dir.join(".scratch/notes"), "mine").unwrap();
+    let said = tine.fails(3, &["round", "clean"]);
+    assert!(said.contains("of planner: the seat is open"), "{said}");
+    assert_eq!(fs::read_to_string(dir.join(".scratch/notes")).unwrap(), "mine");
+    let cleaned = tine.json(&["round", "clean", "--force"]);
+    let archives = PathBuf::from(text(&cleaned["archives"]));
+    assert_eq!(
+        fs::read_to_string(archives.join("planner/notes")).unwrap_or_else(|_| {
+            let only = fs::read_dir(&archives).unwrap().next().unwrap().unwrap().path();
+            fs::read_to_string(only.join("notes")).unwrap()
+        }),
+        "mine"
+    );
+}

@@ -10,7 +10,7 @@ use tine::daemon::protocol::{
 use tine::daemon::transfer::Transfer;
 use tine::daemon::{Client, Failure};
 use tine::path::text::PathText;
-use tine::tools::TextEdit;
+use tine::tools::{AgentId, TextEdit};
 use tine::workspace::ForkName;
 
 use super::TestRepo;
@@ -38,6 +38,7 @@ impl Agent {
         let request = Request::Tool(Box::new(ToolRequest {
             fork: self.fork.clone(),
             buffers: true,
+            agent: AgentId::default(),
             operation,
             command: "a tool".to_owned(),
         }));

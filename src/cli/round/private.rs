@@ -101,8 +101,8 @@ impl Place {
         }
     }
 
-    /// Removes all of it where no session, fork, archive or entry of `tine recover` is left.
-    pub fn remove_if_unused(&self, mut connection: Connection) -> Result<(), Failure> {
+    /// Removes all of it where no session, fork, archive or entry of `tine recover` is left; whether that was done.
+    pub fn remove_if_unused(&self, mut connection: Connection) -> Result<bool, Failure> {
         let store = Store::dir_of(&self.repository);
         let rounds = round::session_dir(&store, &ForkName::parse("x")?);
         let is_used = rounds.parent().is_some_and(holds_anything)
@@ -110,12 +110,13 @@ impl Place {
             // It can be brought back as long as it does not expire.
             || !recovery::list(&self.repository)?.0.is_empty();
         if is_used {
-            return Ok(());
+            return Ok(false);
         }
         drop(connection);
         ending::stop(&self.repository, false)?;
         let home = self.common_dir.parent().unwrap_or(&self.common_dir);
-        fs::remove_dir_all(home).map_err(|error| Failure::io("remove", home, &error))
+        fs::remove_dir_all(home).map_err(|error| Failure::io("remove", home, &error))?;
+        Ok(true)
     }
 }
 

@@ -267,6 +267,9 @@ pub fn told_cleaned(cleaned: &RoundsCleaned, place: Option<&Path>) -> String {
         if !ways.is_empty() {
             text.push_str(&format!(" ({} brings it back)", ways.join(", ")));
         }
+        if let (None, true) = (&seat.commit, seat.unmerged) {
+            text.push_str(", which was merged nowhere and is gone with the session's repository");
+        }
         text.push('\n');
     }
     if let Some(archives) = &cleaned.archives {

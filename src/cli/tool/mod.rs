@@ -14,6 +14,7 @@ use super::inside::command_line;
 use super::{Exit, SUCCESS};
 use crate::daemon::protocol::{Answer, Request, Route, ToolAnswer, ToolOperation, ToolRequest};
 use crate::daemon::{ErrorCode, ExitCode, Failure};
+use crate::tools::AgentId;
 use crate::workspace::ForkName;
 
 /// Do what an agent's file tools do
@@ -36,6 +37,16 @@ pub struct Tool {
     /// Leave open buffers of editors alone, and work with what is saved
     #[arg(long, global = true)]
     pub no_buffers: bool,
+
+    /// Whose call it is, where several agents call: what NAME read and wrote is remembered [default: one agent's]
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub agent: String,
 
     #[command(subcommand)]
     pub action: Action,
@@ -81,6 +92,7 @@ struct Caller<'a> {
     connection: Option<Connection>,
     fork: Option<ForkName>,
     has_buffers: bool,
+    agent: AgentId,
 }
 
 impl<'a> Caller<'a> {
@@ -103,6 +115,7 @@ impl<'a> Caller<'a> {
             connection,
             fork,
             has_buffers: !verb.no_buffers,
+            agent: AgentId(verb.agent.clone()),
         })
     }
 
@@ -113,6 +126,7 @@ impl<'a> Caller<'a> {
         let request = Request::Tool(Box::new(ToolRequest {
             fork: self.fork.clone(),
             buffers: self.has_buffers,
+            agent: self.agent.clone(),
             operation,
             command: command_line(),
         }));

@@ -1,5 +1,6 @@
 //! Buffers of editors: opened, changed, merged, closed.
 
+mod bringing;
 mod keeping;
 
 use std::cell::Cell;
@@ -8,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use bringing::{in_buffers_only, with_agent_texts, with_agent_texts_at, with_all_agent_texts};
 pub use keeping::{end_in, recover};
 
 use crate::daemon::failure::{ErrorCode, Failure};

@@ -13,7 +13,7 @@ use crate::change::changeset::{self, Blobs};
 use crate::change::fork_point::fork_point;
 use crate::change::recovery::{self, RecoverEntry, RecoverKind};
 use crate::daemon::failure::{self, ErrorCode, Failure};
-use crate::daemon::protocol::{Answer, Deleted, ForkInfo, NewRequest, Response};
+use crate::daemon::protocol::{AgentTexts, Answer, Deleted, ForkInfo, NewRequest, Response};
 use crate::daemon::slots::{Daemon, Slot, Turn};
 use crate::daemon::{handoffs, monitor, place, policy, report};
 use crate::fuse::{self, UnmountMode};
@@ -57,6 +57,7 @@ pub fn make(
     if let Some(target) = request.on_unmount.target() {
         find_target(daemon, &repository, target)?;
     }
+    let is_of_parents_now = matches!(parent_name, Some((_, None)));
     let parent = match (parent_name, turns.values().next()) {
         (Some((parent, snapshot)), Some(parents_turn)) => Some(ParentOptions {
             fork: parents_turn.open_existing()?,
@@ -90,7 +91,7 @@ pub fn make(
         .lease([LeaseKey::Branch(branch.clone())], &format!("tine new {name}"))?;
     let branch_existed = repository.branch(&branch)?.is_some();
     let settings = MountSettings::default().with(request.wishes);
-    let created = daemon.store.create_fork(&ForkOptions {
+    let options = ForkOptions {
         name: name.clone(),
         git_dir: request.git_dir,
         from: request.from,
@@ -108,10 +109,18 @@ pub fn make(
         gid: peer.gid,
         umask: request.umask,
         carry: request.carry,
-    });
-    let record = created.map_err(|error| match &take_up {
-        Some(take_up) => remotes::other_branch(take_up, error.into()),
-        None => error.into(),
+    };
+    let create = || -> Result<_, StoreError> { daemon.store.create_fork(&options) };
+    let parents_turn = turns.values().next().filter(|_| is_of_parents_now);
+    let created = match parents_turn {
+        Some(parents_turn) => buffers::with_agent_texts(parents_turn, || Ok(create()?)),
+        None => create()
+            .map(|record| (record, AgentTexts::default()))
+            .map_err(Failure::from),
+    };
+    let (record, agent_texts) = created.map_err(|error| match &take_up {
+        Some(take_up) => remotes::other_branch(take_up, error),
+        None => error,
     })?;
     monitor::set_up(&turn, &repository);
     if let (Some(from), Some(take_up)) = (from_remote, &take_up)
@@ -120,11 +129,17 @@ pub fn make(
         // It will have to be pushed with force.
         log::warn!("{name}: {error}");
     }
+    let told = || {
+        Ok(ForkInfo {
+            agent_texts,
+            ..report::fork_info(daemon, &slot, &record)?
+        })
+    };
     if !request.mount {
-        return report::fork_info(daemon, &slot, &record);
+        return told();
     }
     match turn.mount(&dir, settings) {
-        Ok(()) => report::fork_info(daemon, &slot, &record),
+        Ok(()) => told(),
         Err(failure) => {
             let traces = Traces {
                 branch: (!branch_existed).then(|| tip_of(&repository, &record)).flatten(),
@@ -217,6 +232,7 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
         record => record?,
     };
     if !force {
+        refuse_texts_in_buffers(&turn)?;
         refuse_uncommitted(&turn, &repository)?;
     }
     let _lease = daemon.store.lease(
@@ -228,13 +244,13 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
         true => UnmountMode::Force,
         false => UnmountMode::Clean,
     })?;
-    // Now nobody writes any more: what was written since the first look counts, too, and so does what was in buffers only.
-    let ended = buffers::end_in(&turn);
-    let loses_nothing = ended.and_then(|()| match force {
-        true => Ok(()),
-        false => refuse_uncommitted(&turn, &repository),
-    });
-    let kept = match loses_nothing.and_then(|()| keep(&turn, &repository, &record, force, identity)) {
+    // Now nobody writes any more: what was written since the first look counts, too.
+    let kept = match force {
+        true => buffers::with_all_agent_texts(&turn, || keep(&turn, &repository, &record, force, identity)),
+        false => refuse_uncommitted(&turn, &repository)
+            .and_then(|()| keep(&turn, &repository, &record, force, identity)),
+    };
+    let kept = match kept {
         Ok(kept) => kept,
         Err(failure) => {
             if let Some((dir, settings)) = mount_before {
@@ -243,6 +259,7 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
             return Err(failure);
         }
     };
+    buffers::end_in(&turn)?;
     fuse::detach_stale(&record.mount_dir)?;
     fuse::remove_guard(&record.mount_dir);
     // A branch that stays is no failure.
@@ -297,6 +314,24 @@ fn delete_damaged(turn: &Turn<'_>, failure: &Failure) -> Response {
         branch_deleted: false,
         not_kept: false,
     }))
+}
+
+/// What agents wrote to open buffers would go with the fork. A refusal leaves the buffers as they are.
+fn refuse_texts_in_buffers(turn: &Turn<'_>) -> Result<(), Failure> {
+    let name = turn.name();
+    let paths = buffers::in_buffers_only(turn.daemon, name);
+    let Some(first) = paths.first() else {
+        return Ok(());
+    };
+    let failure = Failure::new(
+        ErrorCode::UncommittedChanges,
+        format!("{name} has what agents wrote to open buffers, in no file yet: {first}"),
+    )
+    .hint(format!(
+        "save in the editor, or `tine commit {name}`; with `--force` it stays under refs/tine/{name}/"
+    ));
+    let others = paths.iter().skip(1);
+    Err(others.fold(failure, |failure, path| failure.cause(path.to_string())))
 }
 
 fn refuse_uncommitted(turn: &Turn<'_>, repository: &Repository) -> Result<(), Failure> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::buffers::with_agent_texts;
 use super::merging;
 use crate::change::changeset::{self, Blobs};
 use crate::change::compare::compare_trees;
@@ -15,8 +16,8 @@ use crate::change::{ChangeError, CommitOptions, commit};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::policy::{Signers, work_message};
 use crate::daemon::protocol::{
-    Answer, CreateHandoff, HandoffAnswer, HandoffDeleted, HandoffInfo, HandoffRequest, HandoffShown,
-    ImportHandoff, PatchLine, Response,
+    AgentTexts, Answer, CreateHandoff, HandoffAnswer, HandoffDeleted, HandoffInfo, HandoffRequest,
+    HandoffShown, ImportHandoff, PatchLine, Response,
 };
 use crate::daemon::slots::{Daemon, Turn};
 use crate::daemon::{handoffs, report};
@@ -27,7 +28,7 @@ use crate::workspace::{ForkName, ForkRecord};
 /// Answers a request about handoffs.
 pub fn answer(daemon: &Arc<Daemon>, request: HandoffRequest) -> Response {
     let answer = match request {
-        HandoffRequest::Create(request) => HandoffAnswer::One(info(daemon, create(daemon, request)?)),
+        HandoffRequest::Create(request) => HandoffAnswer::One(create(daemon, request)?),
         HandoffRequest::List { all } => list(daemon, all)?,
         HandoffRequest::Show { id } => HandoffAnswer::Shown(show(daemon, id)?),
         HandoffRequest::Await { ids, timeout_secs } => wait(daemon, &ids, timeout_secs)?,
@@ -38,19 +39,21 @@ pub fn answer(daemon: &Arc<Daemon>, request: HandoffRequest) -> Response {
 }
 
 /// Writes down what is handed over, and lets its mailbox be made.
-fn create(daemon: &Arc<Daemon>, request: CreateHandoff) -> Result<HandoffRecord, Failure> {
+fn create(daemon: &Arc<Daemon>, request: CreateHandoff) -> Result<HandoffInfo, Failure> {
     let record = daemon.store.record(&request.fork)?;
     let to = named_parent(daemon, request.to.as_deref())?;
     let slot = daemon.slot(&request.fork);
     let turn = daemon.turn(&slot)?;
-    if request.include_uncommitted {
-        let signers = Signers {
-            author: request.author,
-            committer: request.committer,
-        };
-        commit_uncommitted(&turn, request.message, &signers)?;
-    }
-    let begun = begin(&turn, &record, to, request.base.as_deref())?;
+    let (begun, agent_texts) = with_agent_texts(&turn, || {
+        if request.include_uncommitted {
+            let signers = Signers {
+                author: request.author,
+                committer: request.committer,
+            };
+            commit_uncommitted(&turn, request.message, &signers)?;
+        }
+        begin(&turn, &record, to, request.base.as_deref())
+    })?;
     if slot
         .trouble()
         .is_some_and(|trouble| trouble.code == ErrorCode::HandoffFailed)
@@ -58,7 +61,10 @@ fn create(daemon: &Arc<Daemon>, request: CreateHandoff) -> Result<HandoffRecord,
         // From here on the handoff itself says how it stands.
         turn.set_trouble(None);
     }
-    Ok(begun)
+    Ok(HandoffInfo {
+        agent_texts,
+        ..info(daemon, begun)
+    })
 }
 
 /// Commits what is uncommitted in a fork; the commit, if there was something.
@@ -311,6 +317,7 @@ fn kept_in(repository: &Repository, record: &HandoffRecord) -> Result<Option<Str
 /// A record with the place of its mailbox.
 pub fn info(daemon: &Daemon, record: HandoffRecord) -> HandoffInfo {
     HandoffInfo {
+        agent_texts: AgentTexts::default(),
         mailbox: (record.state == HandoffState::Ready).then(|| record.mailbox(&daemon.store)),
         record,
     }

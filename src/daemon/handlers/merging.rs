@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::sides::{Source, default_target, find_source};
+use super::buffers;
 use super::target::{self, Holder, Target, find_target, while_it_moves};
 use super::turns::{slots_of, turns_of};
 use super::work::refuse_taking_back;
@@ -24,7 +25,7 @@ use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::points::ResolvedPoint;
 use crate::daemon::policy::Signers;
 use crate::daemon::protocol::{
-    Answer, Merge, MergeRequest, MergeStatus, MergedHow, MergedSource, Response, ReviewWish,
+    AgentTexts, Answer, Merge, MergeRequest, MergeStatus, MergedHow, MergedSource, Response, ReviewWish,
 };
 use crate::daemon::report;
 use crate::daemon::slots::{Daemon, Slot, Turn};
@@ -127,7 +128,7 @@ impl<'a> Merging<'a> {
                 true => None,
                 false => Some(self.lease(&turns)?),
             };
-            self.run_in(&turns)?
+            self.run_with_agent_texts(&turns)?
         };
         if merge.after != merge.before && !merge.dry_run {
             Target::after(&self.repository, &self.holder);
@@ -156,6 +157,55 @@ impl<'a> Merging<'a> {
             &turns,
             || find_holder(daemon, repository, self.request, &self.sources),
         )
+    }
+
+    /// What agents wrote to open buffers of the sources is theirs to merge; a dry run names it.
+    fn run_with_agent_texts(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Merge, Failure> {
+        let mut sources: Vec<&ForkName> = Vec::new();
+        for source in &self.sources {
+            match &source.point {
+                Point::Fork(fork) if !matches!(&self.holder, Holder::Fork(target) if target == fork) => {
+                    sources.push(fork);
+                }
+                _ => {}
+            }
+        }
+        let mut found: Vec<(String, AgentTexts)> = Vec::new();
+        let mut merge = match self.request.dry_run {
+            true => {
+                for fork in sources {
+                    let left_out = buffers::in_buffers_only(self.daemon, fork);
+                    let texts = AgentTexts {
+                        brought: Vec::new(),
+                        left_out: left_out.iter().map(Into::into).collect(),
+                    };
+                    found.push((Point::Fork(fork.clone()).to_string(), texts));
+                }
+                self.run_in(turns)?
+            }
+            false => self.run_when_brought(turns, &sources, &mut found)?,
+        };
+        for source in &mut merge.sources {
+            let of_source = found.iter().find(|(point, _)| *point == source.source.point);
+            source.agent_texts = of_source.map(|(_, texts)| texts.clone()).unwrap_or_default();
+        }
+        Ok(merge)
+    }
+
+    fn run_when_brought(
+        &self,
+        turns: &BTreeMap<ForkName, Turn<'_>>,
+        sources: &[&ForkName],
+        found: &mut Vec<(String, AgentTexts)>,
+    ) -> Result<Merge, Failure> {
+        let Some((fork, others)) = sources.split_first() else {
+            return self.run_in(turns);
+        };
+        let (merge, texts) = buffers::with_agent_texts(turn_of(turns, fork)?, || {
+            self.run_when_brought(turns, others, found)
+        })?;
+        found.push((Point::Fork((*fork).clone()).to_string(), texts));
+        Ok(merge)
     }
 
     fn run_in(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Merge, Failure> {
@@ -328,6 +378,7 @@ impl<'a> Merging<'a> {
             deleted_fork: None,
             deleted_branch: None,
             not_deleted: None,
+            agent_texts: AgentTexts::default(),
         };
         let mut next = ours;
         let mut conflicts = Vec::new();

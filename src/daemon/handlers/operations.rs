@@ -15,9 +15,12 @@ use crate::path::RepoPath;
 use crate::path::text::PathText;
 use crate::workspace::store::LeaseKey;
 use crate::workspace::{
-    By, Change, Direction, ForkName, HeadMove, Note, Operation, OperationError, OperationKind,
+    By, Change, Direction, Fork, ForkName, HeadMove, Note, Operation, OperationError, OperationKind,
     OperationState, TakenBack, Undoes,
 };
+
+/// So many operations are compared with what was written to open buffers.
+const MAX_LOOKED_AT: usize = 1000;
 
 pub fn list(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Response {
     looking(daemon, name, |workspace| {
@@ -44,6 +47,9 @@ pub fn take_back(
     let turn = daemon.turn(&slot)?;
     let open = turn.open_existing()?;
     let before = open.workspace.reachable()?;
+    if let Some(answer) = take_back_in_buffer(&turn, by, &open, direction, path)? {
+        return Ok(answer);
+    }
     let taken = match open.workspace.take_back(by, direction, path) {
         Err(OperationError::IsSwitch { id, before: name }) => {
             let switched = switch_back(&turn, by, direction, id, &name)?;
@@ -81,6 +87,62 @@ pub fn take_back(
         of: line(&taken.of),
         notes: taken.notes.iter().map(note).collect(),
     }))
+}
+
+/// Takes back what an agent wrote to an open buffer, where that is newer than every operation that is to be taken back.
+fn take_back_in_buffer(
+    turn: &Turn<'_>,
+    by: By<'_>,
+    open: &Fork,
+    direction: Direction,
+    path: Option<&RepoPath>,
+) -> Result<Option<Answer>, Failure> {
+    let (buffers, store) = (&turn.daemon.buffers, &turn.daemon.store);
+    let Some(edit) = buffers.newest_edit(turn.name(), path, direction) else {
+        return Ok(None);
+    };
+    let operations = open.workspace.operations(MAX_LOOKED_AT)?;
+    let is_about = |operation: &Operation| {
+        let mut paths = operation.changes.iter().flat_map(|change| change.paths());
+        path.is_none_or(|path| paths.any(|changed| changed.starts_with(path)))
+    };
+    let is_next = |(operation, state): &&(Operation, OperationState)| {
+        let is_undo = operation.kind == OperationKind::Undo;
+        *state == OperationState::Done && is_undo == (direction == Direction::Redo) && is_about(operation)
+    };
+    let next = operations.iter().find(is_next);
+    if next.is_some_and(|(operation, _)| operation.time > edit.time) {
+        return Ok(None);
+    }
+    if !buffers.take_back(store, &edit, direction)? {
+        return Err(Failure::new(
+            ErrorCode::CannotUndo,
+            format!("{} was changed in the editor since", edit.key.path),
+        )
+        .hint("change it there; `tine undo FORK PATH` takes back what was done to another file"));
+    }
+    let line = |kind, time: Timestamp, state| OperationLine {
+        id: 0,
+        time: time.into(),
+        command: by.command.to_owned(),
+        kind,
+        paths: vec![(&edit.key.path).into()],
+        undoes: None,
+        state,
+    };
+    let (kind, state) = match direction {
+        Direction::Undo => (OperationKind::Undo, OperationState::Undone),
+        Direction::Redo => (OperationKind::Redo, OperationState::Done),
+    };
+    Ok(Some(Answer::TakenBack(TakenBackLine {
+        fork: turn.name().clone(),
+        operation: line(kind, Timestamp::now(), OperationState::Done),
+        of: OperationLine {
+            command: "tine tool: in the open buffer".to_owned(),
+            ..line(OperationKind::Write, edit.time, state)
+        },
+        notes: Vec::new(),
+    })))
 }
 
 /// Takes back that the fork went to another state, by going to the snapshot of the one before: as an operation.

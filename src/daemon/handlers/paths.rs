@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::buffers::with_agent_texts_at;
 use crate::attr::FileKind;
 use crate::daemon::failure::Failure;
 use crate::daemon::protocol::{
@@ -82,7 +83,7 @@ pub fn rename(
     options: MoveOptions,
 ) -> Response {
     let (from, to) = (parse(from)?, parse(to)?);
-    changing(daemon, name, |workspace| {
+    changing_at(daemon, name, &[from.clone(), to.clone()], |workspace| {
         let moved = workspace.move_path(by, &from, &to, options)?;
         Ok(Answer::Moved(MovedLine {
             fork: name.clone(),
@@ -101,7 +102,7 @@ pub fn remove(
     recursive: bool,
 ) -> Response {
     let paths = parse_all(paths)?;
-    changing(daemon, name, |workspace| {
+    changing_at(daemon, name, &paths, |workspace| {
         let removed = workspace.remove_paths(by, &paths, recursive)?;
         Ok(Answer::Removed {
             paths: removed.iter().map(Into::into).collect(),
@@ -130,6 +131,23 @@ fn changing(
     let turn = daemon.turn(&slot)?;
     let fork = turn.open_existing()?;
     let answer = change(&fork.workspace)?;
+    if !turn.is_mounted() {
+        fork.workspace.sync()?;
+    }
+    Ok(answer)
+}
+
+/// As [`changing`], of what agents wrote to open buffers at and beneath `paths`, too: it goes where the files go.
+fn changing_at(
+    daemon: &Arc<Daemon>,
+    name: &ForkName,
+    paths: &[RepoPath],
+    change: impl FnOnce(&Workspace) -> Result<Answer, Failure>,
+) -> Response {
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    let fork = turn.open_existing()?;
+    let (answer, _) = with_agent_texts_at(&turn, paths, || change(&fork.workspace))?;
     if !turn.is_mounted() {
         fork.workspace.sync()?;
     }

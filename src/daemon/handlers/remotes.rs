@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::buffers::with_agent_texts;
 use crate::change::fork_point::fork_point;
 use crate::change::state::{self, StateOptions};
 use crate::daemon::failure::{ErrorCode, Failure};
@@ -32,7 +33,8 @@ pub fn make_state(daemon: &Arc<Daemon>, request: &StateRequest, signers: Signers
         fork_point: fork_point(&repository, &record, head.commit_id())?,
         known: repository.tracked(&remote, name.as_str())?,
     };
-    let made = state::make(&repository, &record, &fork, &options)?;
+    let (made, agent_texts) =
+        with_agent_texts(&turn, || Ok(state::make(&repository, &record, &fork, &options)?))?;
     let changeset = &made.changeset;
     let submodules = changeset
         .repositories
@@ -51,6 +53,7 @@ pub fn make_state(daemon: &Arc<Daemon>, request: &StateRequest, signers: Signers
         left_out: changeset.left_out.iter().map(Into::into).collect(),
         submodules: submodules.map(Into::into).collect(),
         operation: fork.worktree.operation_in_progress().map(str::to_owned),
+        agent_texts,
     })))
 }
 

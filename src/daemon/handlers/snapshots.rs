@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use super::buffers::with_agent_texts;
 use crate::attr::Timestamp;
 use crate::change::recovery::{self, RecoverEntry, RecoverKind};
 use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::protocol::{Answer, Collected, Response, Restored, RestoredHow};
+use crate::daemon::protocol::{Answer, Collected, Response, Restored, RestoredHow, SnapshotInfo};
 use crate::daemon::report;
 use crate::daemon::slots::{Daemon, Turn};
 use crate::workspace::{By, Fork, ForkName, OperationKind, SnapshotOptions, SnapshotReason, SnapshotRecord};
@@ -24,9 +25,13 @@ pub fn take(
         message,
         reason: SnapshotReason::Asked,
     };
-    let snapshot = daemon.store.take_snapshot(fork, &open, &options)?;
+    let (snapshot, agent_texts) =
+        with_agent_texts(&turn, || Ok(daemon.store.take_snapshot(fork, &open, &options)?))?;
     log::info!("{fork}: snapshot {}", snapshot.name);
-    Ok(Answer::Snapshot(report::snapshot_info(fork, &snapshot)))
+    Ok(Answer::Snapshot(SnapshotInfo {
+        agent_texts,
+        ..report::snapshot_info(fork, &snapshot)
+    }))
 }
 
 pub fn list(daemon: &Arc<Daemon>, fork: &ForkName) -> Response {

@@ -13,6 +13,7 @@ use crate::daemon::protocol::{
 };
 use crate::daemon::slots::Daemon;
 use crate::daemon::transfer::{Outgoing, Transfer};
+use crate::path::RepoPath;
 use crate::path::text::PathText;
 use crate::tools::search::SearchOptions;
 use crate::tools::{ActiveBuffers, ActiveFork, BufferKey, Routed, ToolContext, ToolRouter};
@@ -25,6 +26,7 @@ pub fn answer(daemon: &Arc<Daemon>, by: By<'_>, request: &ToolRequest) -> Respon
         buffers: request.buffers.then_some(ActiveBuffers {
             buffers: &daemon.buffers,
             store: &daemon.store,
+            agent: &request.agent,
         }),
         checkout_dir: daemon.repository.main_checkout(),
     };
@@ -47,7 +49,12 @@ pub fn answer(daemon: &Arc<Daemon>, by: By<'_>, request: &ToolRequest) -> Respon
                 ..context
             };
             let is_mounted = turn.is_mounted();
-            let answer = Tools::new(daemon, by, context, is_mounted).answer(operation)?;
+            let tools = Tools::new(daemon, by, context, is_mounted);
+            let taken = tools.taken_away(operation)?;
+            let answer = match taken.is_empty() {
+                true => tools.answer(operation)?,
+                false => buffers::with_agent_texts_at(&turn, &taken, || tools.answer(operation))?.0,
+            };
             if !is_mounted && changes(operation) {
                 // What no mount keeps open is on the disk before this returns.
                 fork.workspace.sync()?;
@@ -150,6 +157,17 @@ impl<'a> Tools<'a> {
                 );
             }
         }))
+    }
+
+    /// Files that the operation takes away from their places.
+    fn taken_away(&self, operation: &ToolOperation) -> Result<Vec<RepoPath>, Failure> {
+        let (ToolOperation::DeleteFile { path } | ToolOperation::MoveFile { from: path, .. }) = operation
+        else {
+            return Ok(Vec::new());
+        };
+        // Where there is no such path the operation says so.
+        let key = self.router.file_key(&path.to_bytes()).ok().flatten();
+        Ok(key.into_iter().map(|key| key.path).collect())
     }
 
     fn context(&self) -> ToolContextShown {

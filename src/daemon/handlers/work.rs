@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::buffers::{in_buffers_only, with_agent_texts};
 use crate::change::changeset::{self, Blobs};
 use crate::change::compare::compare_trees;
 use crate::change::fork_point::fork_point;
@@ -33,6 +34,7 @@ pub fn changes(daemon: &Arc<Daemon>, name: &ForkName, write: bool) -> Response {
     };
     let head = repository.head_of(fork.worktree.git_dir())?;
     Ok(Answer::Changes(Changes {
+        trouble: slot.trouble(),
         fork: name.clone(),
         branch: head.short_branch().map(str::to_owned),
         head_commit: changeset.head_commit.map(|id| id.to_string()),
@@ -40,6 +42,7 @@ pub fn changes(daemon: &Arc<Daemon>, name: &ForkName, write: bool) -> Response {
         view_tree,
         changes: changeset.changes.iter().map(report::change_line).collect(),
         left_out: changeset.left_out.iter().map(Into::into).collect(),
+        in_buffers: in_buffers_only(daemon, name).iter().map(Into::into).collect(),
     }))
 }
 
@@ -77,6 +80,7 @@ pub fn diff(daemon: &Arc<Daemon>, name: &ForkName, against: Option<&str>, revers
         new_tree: new_tree.to_string(),
         changes: changes.iter().map(report::change_line).collect(),
         left_out: changeset.left_out.iter().map(Into::into).collect(),
+        in_buffers: in_buffers_only(daemon, name).iter().map(Into::into).collect(),
     })))
 }
 
@@ -105,7 +109,9 @@ pub fn commit(
         committer,
     };
     let lease = turn.lease_head(&repository, &format!("tine commit {name}"))?;
-    let outcome = committing::commit(&repository, name, &fork, &options)?;
+    let (outcome, agent_texts) = with_agent_texts(&turn, || {
+        Ok(committing::commit(&repository, name, &fork, &options)?)
+    })?;
     drop(lease);
     turn.note_settled(outcome.commit_id);
     if !turn.record()?.mounted {
@@ -141,6 +147,7 @@ pub fn commit(
             .map(report::change_line)
             .collect(),
         left_out: outcome.changeset.left_out.iter().map(Into::into).collect(),
+        agent_texts,
     }))
 }
 

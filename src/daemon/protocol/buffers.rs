@@ -120,6 +120,21 @@ pub struct BufferInfo {
     pub unsaved_merge: bool,
 }
 
+/// What a command found of agents in open buffers, before it took the files. Paths are from the fork's root.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentTexts {
+    /// Files that have now what agents wrote.
+    pub brought: Vec<PathText>,
+    /// Files whose saved content excludes some of it: that is in the buffer only.
+    pub left_out: Vec<PathText>,
+}
+
+impl AgentTexts {
+    pub fn is_empty(&self) -> bool {
+        self.brought.is_empty() && self.left_out.is_empty()
+    }
+}
+
 /// An open buffer with its texts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BufferShown {

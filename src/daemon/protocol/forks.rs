@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CommitLine, HandoffInfo, Merge, RemoteFork, ReviewWish};
+use super::{AgentTexts, CommitLine, HandoffInfo, Merge, RemoteFork, ReviewWish};
 use crate::daemon::failure::Failure;
 use crate::merge::{Level, Strategy};
 use crate::path::text::{PathText, host_path, optional_host_path};
@@ -143,6 +143,9 @@ pub struct ForkInfo {
     /// What was done about the fork since the daemon started that its user must know of.
     #[serde(default)]
     pub note: Option<String>,
+    /// Of the fork that this one was just made of.
+    #[serde(default, skip_serializing_if = "AgentTexts::is_empty")]
+    pub agent_texts: AgentTexts,
 }
 
 /// A file that was put into a mount place while nothing was mounted there.
@@ -202,6 +205,9 @@ pub struct SnapshotInfo {
     pub tree: Option<String>,
     /// How many frozen layers it stands on.
     pub layers: usize,
+    /// What was brought in from open buffers first.
+    #[serde(default, skip_serializing_if = "AgentTexts::is_empty")]
+    pub agent_texts: AgentTexts,
 }
 
 /// The answer to a restore or reset.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ChangeLine, CommitLine};
+use super::{AgentTexts, ChangeLine, CommitLine};
 use crate::change::handoff::HandoffRecord;
 use crate::daemon::failure::Failure;
 use crate::daemon::transfer::Transfer;
@@ -85,6 +85,9 @@ pub struct HandoffInfo {
     /// The file, where it is ready.
     #[serde(with = "optional_host_path", default)]
     pub mailbox: Option<PathBuf>,
+    /// What was brought in from open buffers first.
+    #[serde(default, skip_serializing_if = "AgentTexts::is_empty")]
+    pub agent_texts: AgentTexts,
 }
 
 /// A handoff with what is in it.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ChangeLine, PointInfo};
+use super::{AgentTexts, ChangeLine, PointInfo};
 use crate::change::merge::FastForward;
 use crate::change::review::ConflictRecord;
 use crate::daemon::failure::Failure;
@@ -149,6 +149,9 @@ pub struct MergedSource {
     pub deleted_branch: Option<String>,
     /// Why it was not removed as asked.
     pub not_deleted: Option<Failure>,
+    /// What was brought in from open buffers first.
+    #[serde(default, skip_serializing_if = "AgentTexts::is_empty")]
+    pub agent_texts: AgentTexts,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::AgentTexts;
 use crate::git::Identity;
 use crate::path::text::PathText;
 use crate::workspace::ForkName;
@@ -38,6 +39,9 @@ pub struct StateMade {
     pub submodules: Vec<PathText>,
     /// What of git's is under way in the fork, which the state does not tell.
     pub operation: Option<String>,
+    /// What was brought in from open buffers first.
+    #[serde(default, skip_serializing_if = "AgentTexts::is_empty")]
+    pub agent_texts: AgentTexts,
 }
 
 /// A fork as it was last seen on a remote.

@@ -348,7 +348,7 @@ pub struct SeatCleaned {
     pub round: u64,
     pub fork: ForkName,
     pub branch: Option<String>,
-    /// Its last commit, what was not committed included.
+    /// Its last commit, what was not committed included; `None` where that is gone, too.
     pub commit: Option<String>,
     /// Whether nothing else reached that.
     pub unmerged: bool,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::NodeLine;
 use crate::daemon::transfer::Transfer;
 use crate::path::text::PathText;
-use crate::tools::{BufferConflict, TextEdit, TextPatch};
+use crate::tools::{AgentId, BufferConflict, TextEdit, TextPatch};
 use crate::workspace::ForkName;
 
 /// One call of a file tool.
@@ -15,6 +15,9 @@ pub struct ToolRequest {
     pub fork: Option<ForkName>,
     /// Whether open buffers are looked at first.
     pub buffers: bool,
+    /// Whose session it is.
+    #[serde(default)]
+    pub agent: AgentId,
     pub operation: ToolOperation,
     /// For the log of operations.
     pub command: String,

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::AgentTexts;
 use crate::change::ChangeKind;
+use crate::daemon::failure::Failure;
 use crate::path::text::PathText;
 use crate::workspace::ForkName;
 
@@ -28,6 +30,9 @@ pub struct RevertRequest {
 /// The changes of a fork against HEAD.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Changes {
+    /// What keeps the fork from taking changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<Failure>,
     pub fork: ForkName,
     pub branch: Option<String>,
     pub head_commit: Option<String>,
@@ -36,6 +41,9 @@ pub struct Changes {
     pub view_tree: Option<String>,
     pub changes: Vec<ChangeLine>,
     pub left_out: Vec<PathText>,
+    /// Files whose newest text by an agent is in an open buffer only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_buffers: Vec<PathText>,
 }
 
 /// The difference between a fork's view and another point.
@@ -54,6 +62,9 @@ pub struct Difference {
     pub new_tree: String,
     pub changes: Vec<ChangeLine>,
     pub left_out: Vec<PathText>,
+    /// Files whose newest text by an agent is in an open buffer only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_buffers: Vec<PathText>,
 }
 
 /// The answer to a revert.
@@ -145,6 +156,9 @@ pub struct Committed {
     pub summary: String,
     pub changes: Vec<ChangeLine>,
     pub left_out: Vec<PathText>,
+    /// What was brought in from open buffers first.
+    #[serde(default, skip_serializing_if = "AgentTexts::is_empty")]
+    pub agent_texts: AgentTexts,
 }
 
 /// One commit of a log.

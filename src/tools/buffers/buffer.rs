@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::Arc;
 
 use super::lines;
-use super::{BufferConflict, BufferSide, PersonText, TextPatch};
+use super::{AgentId, BufferConflict, BufferSide, PersonText, TextPatch};
 use crate::merge::{Favor, TextMerge, merge_text};
 
 /// What an agent made of a text.
@@ -24,9 +24,38 @@ impl Step {
 #[derive(Debug, Clone)]
 struct Offer {
     text: Arc<str>,
-    /// What the agent had then, all of which is in `text`.
-    agent: Arc<str>,
+    taken: Vec<Taken>,
     favored: Favored,
+}
+
+/// What an offer has of one agent.
+#[derive(Debug, Clone)]
+struct Taken {
+    agent: AgentId,
+    /// What the agent had then.
+    text: Arc<str>,
+    /// Whether the file has it by now.
+    is_filed: bool,
+}
+
+/// What one agent wrote and the person's text does not have.
+#[derive(Debug, Clone)]
+struct AgentFork {
+    agent: AgentId,
+    step: Step,
+    /// The agent's text that was brought into the file, if any was.
+    filed: Option<Arc<str>>,
+}
+
+impl AgentFork {
+    /// What the agent did that no file has, up to its text `agent_text`.
+    fn unfiled(&self, agent_text: &Arc<str>) -> Option<Step> {
+        let ancestor = self.filed.as_ref().unwrap_or(&self.step.ancestor);
+        (ancestor != agent_text).then(|| Step {
+            ancestor: ancestor.clone(),
+            agent: agent_text.clone(),
+        })
+    }
 }
 
 /// Whether conflicts were settled by a rule.
@@ -51,10 +80,10 @@ pub struct Buffer {
     /// How many steps the person's text has made.
     version: u64,
     saved: bool,
-    /// What the agent wrote and the person's text does not have.
-    fork: Option<Step>,
-    /// What the agent wrote, the person's text has and no file yet.
-    merged: Vec<Step>,
+    /// At most one of an agent, in the order in which they began.
+    forks: Vec<AgentFork>,
+    /// What agents wrote, the person's text has and no file yet.
+    merged: Vec<(AgentId, Step)>,
     /// For the text of this version; at most one, which the editor has seen, or will see.
     offer: Option<Offer>,
     /// Whether the editor was told that the agent's text does not fit.
@@ -67,7 +96,7 @@ impl Buffer {
             person: text,
             version: 0,
             saved,
-            fork: None,
+            forks: Vec::new(),
             merged: Vec::new(),
             offer: None,
             told_conflict: false,
@@ -85,17 +114,22 @@ impl Buffer {
         }
     }
 
-    /// The agent's own text.
+    /// The text of the first agent that has its own.
     pub fn agent(&self) -> Option<Arc<str>> {
-        self.fork.as_ref().map(|fork| fork.agent.clone())
+        self.forks.first().map(|fork| fork.step.agent.clone())
     }
 
-    pub fn agent_sees(&self) -> &str {
-        self.fork.as_ref().map_or(&self.person, |fork| &fork.agent)
+    /// The agent's own text where it has one, else the person's.
+    pub fn agent_sees(&self, agent: &AgentId) -> &Arc<str> {
+        self.fork_of(agent).map_or(&self.person, |fork| &fork.step.agent)
+    }
+
+    fn fork_of(&self, agent: &AgentId) -> Option<&AgentFork> {
+        self.forks.iter().find(|fork| fork.agent == *agent)
     }
 
     pub fn is_forked(&self) -> bool {
-        self.fork.is_some()
+        !self.forks.is_empty()
     }
 
     pub fn is_offered(&self) -> bool {
@@ -106,25 +140,79 @@ impl Buffer {
         !self.merged.is_empty()
     }
 
-    /// What the agent did that no file has yet, one thing after the other.
+    /// What agents did that no file has yet, one thing after the other.
     pub fn steps(&self) -> Vec<Step> {
-        self.merged.iter().chain(&self.fork).cloned().collect()
+        let merged = self.merged.iter().map(|(_, step)| step.clone());
+        let forked = self
+            .forks
+            .iter()
+            .filter_map(|fork| fork.unfiled(&fork.step.agent));
+        merged.chain(forked).collect()
     }
 
-    /// The agent has a new text.
-    pub fn write(&mut self, text: Arc<str>) {
-        if *text == *self.agent_sees() {
+    /// Notes that the file has those of [`Buffer::steps`] for which `fits` holds, in their order; those that the person's text has,
+    /// too, are forgotten, and come back.
+    pub fn filed(&mut self, fits: &[bool]) -> Vec<(AgentId, Step)> {
+        let mut fits = fits.iter().copied();
+        let (filed, left) = mem::take(&mut self.merged)
+            .into_iter()
+            .partition(|_| fits.next().unwrap_or(false));
+        self.merged = left;
+        for fork in &mut self.forks {
+            if fork.unfiled(&fork.step.agent).is_some() && fits.next().unwrap_or(false) {
+                fork.filed = Some(fork.step.agent.clone());
+                let offered = self.offer.iter_mut().flat_map(|offer| &mut offer.taken);
+                for taken in offered.filter(|taken| taken.agent == fork.agent) {
+                    taken.is_filed = true;
+                }
+            }
+        }
+        filed
+    }
+
+    /// The file has nothing any more of what agents wrote; `merged` is what the person's text has of it.
+    pub fn unfile(&mut self, merged: Vec<(AgentId, Step)>) {
+        let left = mem::replace(&mut self.merged, merged);
+        self.merged.extend(left);
+        self.forget_filed();
+    }
+
+    fn forget_filed(&mut self) {
+        for fork in &mut self.forks {
+            fork.filed = None;
+        }
+        for taken in self.offer.iter_mut().flat_map(|offer| &mut offer.taken) {
+            taken.is_filed = false;
+        }
+    }
+
+    /// Whether what leads from `base` to `text` can be done to what the agent sees.
+    pub fn fits(&self, agent: &AgentId, base: &str, text: &str) -> bool {
+        let sees = self.agent_sees(agent);
+        merge_text(base.as_bytes(), sees.as_bytes(), text.as_bytes()).is_clean()
+    }
+
+    /// The agent has made `text` of `base`, which is what it last had.
+    pub fn write(&mut self, agent: &AgentId, base: &Arc<str>, text: Arc<str>) {
+        if text == *base || text == *self.agent_sees(agent) {
             return;
         }
         self.told_conflict = false;
-        match &mut self.fork {
-            Some(fork) => fork.agent = text,
-            None => {
-                self.fork = Some(Step {
-                    ancestor: self.person.clone(),
-                    agent: text,
-                });
+        let own = self.forks.iter_mut().find(|fork| fork.agent == *agent);
+        match own {
+            Some(fork) => {
+                // What came into its text by edits, and it has not seen, stays.
+                let merge = merge_text(base.as_bytes(), fork.step.agent.as_bytes(), text.as_bytes());
+                fork.step.agent = text_of(merge.settle(Favor::Union));
             }
+            None => self.forks.push(AgentFork {
+                agent: agent.clone(),
+                step: Step {
+                    ancestor: base.clone(),
+                    agent: text,
+                },
+                filed: None,
+            }),
         }
     }
 
@@ -148,31 +236,60 @@ impl Buffer {
         if before == self.person {
             return self.saved();
         }
-        let mut agent = self.person.clone();
-        let mut left = Vec::new();
-        for step in &self.merged {
-            match clean(&step.merged_into(&agent)) {
-                Some(text) => agent = text,
-                None => left.push(step.clone()),
+        for agent in self.agents() {
+            self.begin_anew(&agent);
+        }
+    }
+
+    /// All that wrote something that no file has.
+    fn agents(&self) -> Vec<AgentId> {
+        let merged = self.merged.iter().map(|(agent, _)| agent);
+        let mut agents: Vec<AgentId> = Vec::new();
+        for agent in merged.chain(self.forks.iter().map(|fork| &fork.agent)) {
+            if !agents.contains(agent) {
+                agents.push(agent.clone());
             }
         }
-        if let Some(fork) = &self.fork {
-            match clean(&fork.merged_into(&agent)) {
-                Some(text) => agent = text,
+        agents
+    }
+
+    /// Lets what the agent did be its own again, over the person's text; what does not fit stays what it is.
+    fn begin_anew(&mut self, agent: &AgentId) {
+        let mut text = self.person.clone();
+        let mut left = Vec::new();
+        for (of, step) in &self.merged {
+            match clean(&step.merged_into(&text)).filter(|_| of == agent) {
+                Some(merged) => text = merged,
+                None => left.push((of.clone(), step.clone())),
+            }
+        }
+        if let Some(fork) = self.fork_of(agent) {
+            match clean(&fork.step.merged_into(&text)) {
+                Some(merged) => text = merged,
                 None => return,
             }
         }
         self.merged = left;
-        self.fork = (agent != self.person).then(|| Step {
+        let step = Step {
             ancestor: self.person.clone(),
-            agent,
-        });
+            agent: text,
+        };
+        let is_other = step.agent != step.ancestor;
+        self.forks.retain(|fork| fork.agent != *agent);
+        if is_other {
+            self.forks.push(AgentFork {
+                agent: agent.clone(),
+                step,
+                filed: None,
+            });
+        }
     }
 
-    /// The file has the person's text.
+    /// The file has the person's text, and nothing else.
     pub fn saved(&mut self) {
         self.saved = true;
         self.merged.clear();
+        self.forget_filed();
     }
 
     /// Merges as far as that is clean. A conflict is told once.
@@ -181,49 +298,54 @@ impl Buffer {
         if self.offer.is_some() {
             return Progress::Nothing;
         }
-        let Some(fork) = &self.fork else {
-            return Progress::Nothing;
-        };
-        let merge = fork.merged_into(&self.person);
-        if !merge.is_clean() {
-            return match mem::replace(&mut self.told_conflict, true) {
-                true => Progress::Nothing,
-                false => Progress::Conflict(conflicts(&merge)),
-            };
-        }
-        self.told_conflict = false;
         let patches = self.offer(None);
-        match self.offer {
-            Some(_) => Progress::Offer(patches),
-            None => Progress::Nothing,
+        if self.offer.is_some() {
+            return Progress::Offer(patches);
+        }
+        let conflicts = self.conflicts();
+        if conflicts.is_empty() {
+            self.told_conflict = false;
+            return Progress::Nothing;
+        }
+        match mem::replace(&mut self.told_conflict, true) {
+            true => Progress::Nothing,
+            false => Progress::Conflict(conflicts),
         }
     }
 
-    /// Offers the merged text, its conflicts settled for `side`; what is to be changed. Where nothing is, the agent's text ends.
+    /// Offers the merged text: of each agent what fits, or all, with conflicts settled for `side`. What is to be changed; where
+    /// nothing is, the agents' texts end.
     pub fn offer(&mut self, side: Option<BufferSide>) -> Vec<TextPatch> {
-        let Some(fork) = &self.fork else {
-            return Vec::new();
-        };
         if let Some(offer) = &self.offer {
             return lines::patches(&self.person, &offer.text);
         }
-        let merge = fork.merged_into(&self.person);
-        let favored = match merge.is_clean() {
-            true => Favored::No,
-            false => Favored::Yes,
-        };
-        let favor = match side {
-            None | Some(BufferSide::Person) => Favor::Ours,
-            Some(BufferSide::Agent) => Favor::Theirs,
-            Some(BufferSide::Both) => Favor::Union,
-        };
-        let text = text_of(merge.settle(favor));
+        let mut text = self.person.clone();
+        let mut taken = Vec::new();
+        let mut favored = Favored::No;
+        for fork in &self.forks {
+            let merge = fork.step.merged_into(&text);
+            let favor = match (merge.is_clean(), side) {
+                (true, _) => Favor::Ours,
+                (false, None) => continue,
+                (false, Some(BufferSide::Person)) => Favor::Ours,
+                (false, Some(BufferSide::Agent)) => Favor::Theirs,
+                (false, Some(BufferSide::Both)) => Favor::Union,
+            };
+            if !merge.is_clean() {
+                favored = Favored::Yes;
+            }
+            text = text_of(merge.settle(favor));
+            taken.push(Taken {
+                agent: fork.agent.clone(),
+                text: fork.step.agent.clone(),
+                is_filed: fork.filed.as_ref() == Some(&fork.step.agent),
+            });
+        }
+        if taken.is_empty() {
+            return Vec::new();
+        }
         let patches = lines::patches(&self.person, &text);
-        self.offer = Some(Offer {
-            text,
-            agent: fork.agent.clone(),
-            favored,
-        });
+        self.offer = Some(Offer { text, taken, favored });
         if patches.is_empty() {
             self.take();
         }
@@ -241,51 +363,64 @@ impl Buffer {
 
     /// The person's text becomes what was offered.
     fn take(&mut self) {
-        let (Some(offer), Some(fork)) = (self.offer.take(), self.fork.take()) else {
+        let Some(offer) = self.offer.take() else {
             return;
         };
         let before = mem::replace(&mut self.person, offer.text.clone());
-        if fork.agent != offer.agent {
-            // The agent went on from what is merged now.
-            self.fork = Some(Step {
-                ancestor: offer.agent.clone(),
-                agent: fork.agent,
-            });
+        let mut last_agent = AgentId::default();
+        for taken in offer.taken {
+            let Some(at) = self.forks.iter().position(|fork| fork.agent == taken.agent) else {
+                continue;
+            };
+            let mut fork = self.forks.remove(at);
+            if !taken.is_filed
+                && !self.saved
+                && offer.favored == Favored::No
+                && let Some(step) = fork.unfiled(&taken.text)
+            {
+                self.add_merged(&taken.agent, step);
+            }
+            if fork.step.agent != taken.text {
+                // The agent went on from what is merged now.
+                fork.filed = fork.filed.filter(|_| taken.is_filed);
+                fork.filed = fork.filed.filter(|filed| *filed != taken.text);
+                fork.step.ancestor = taken.text;
+                self.forks.insert(at, fork);
+            }
+            last_agent = taken.agent;
         }
-        if self.saved {
-            return;
-        }
-        self.add_merged(match offer.favored {
-            Favored::No => Step {
-                ancestor: fork.ancestor,
-                agent: offer.agent,
-            },
+        if !self.saved && offer.favored == Favored::Yes {
             // What was decided against is not the agent's any more.
-            Favored::Yes => Step {
+            let step = Step {
                 ancestor: before,
                 agent: offer.text,
-            },
-        });
+            };
+            self.add_merged(&last_agent, step);
+        }
     }
 
-    /// Makes two steps one where they fit. One that changes nothing is none.
-    fn add_merged(&mut self, step: Step) {
+    /// Makes two steps of one agent one where they fit. One that changes nothing is none.
+    fn add_merged(&mut self, agent: &AgentId, step: Step) {
         if step.ancestor == step.agent {
             return;
         }
-        if let Some(last) = self.merged.last_mut()
+        if let Some((of, last)) = self.merged.last_mut()
+            && of == agent
             && let Some(both) = clean(&step.merged_into(&last.agent))
         {
             last.agent = both;
             return;
         }
-        self.merged.push(step);
+        self.merged.push((agent.clone(), step));
     }
 
-    /// Where the agent's text and the person's exclude each other.
+    /// Where agents' texts and the person's exclude each other.
     pub fn conflicts(&self) -> Vec<BufferConflict> {
-        let fork = self.fork.as_ref().filter(|_| self.offer.is_none());
-        fork.map_or_else(Vec::new, |fork| conflicts(&fork.merged_into(&self.person)))
+        if self.offer.is_some() {
+            return Vec::new();
+        }
+        let merges = self.forks.iter().map(|fork| fork.step.merged_into(&self.person));
+        merges.flat_map(|merge| conflicts(&merge)).collect()
     }
 }
 

@@ -18,6 +18,9 @@ pub struct AgentRecord {
     pub fork: Option<ForkName>,
     #[serde(with = "repo_path")]
     pub path: RepoPath,
+    /// Whether the file was there when an agent wrote first: then one that is gone was removed, and is not made again.
+    #[serde(default)]
+    pub existed: bool,
     /// One after the other.
     pub steps: Vec<KeptStep>,
 }
@@ -29,6 +32,15 @@ pub struct KeptStep {
     pub agent: String,
 }
 
+impl From<&Step> for KeptStep {
+    fn from(step: &Step) -> KeptStep {
+        KeptStep {
+            ancestor: step.ancestor.to_string(),
+            agent: step.agent.to_string(),
+        }
+    }
+}
+
 /// What becomes of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Outcome {
@@ -36,9 +48,26 @@ pub struct Outcome {
     pub content: Option<Vec<u8>>,
     /// Texts of the agent's that do not fit it.
     pub beside: Vec<String>,
+    /// Of each step, whether the file has it then.
+    pub fits: Vec<bool>,
 }
 
 impl AgentRecord {
+    pub(super) fn of(id: u64, key: &BufferKey, existed: bool, steps: &[Step]) -> AgentRecord {
+        AgentRecord {
+            id,
+            fork: key.fork.clone(),
+            path: key.path.clone(),
+            existed,
+            steps: steps.iter().map(KeptStep::from).collect(),
+        }
+    }
+
+    /// Whether it says these steps.
+    pub(super) fn is_of(&self, steps: &[Step]) -> bool {
+        self.steps.iter().cloned().eq(steps.iter().map(KeptStep::from))
+    }
+
     pub fn key(&self) -> BufferKey {
         BufferKey {
             fork: self.fork.clone(),
@@ -50,22 +79,47 @@ impl AgentRecord {
     /// the other is merged into it; what excludes something there leaves it as it is.
     pub fn outcome(&self, content: Option<&[u8]>) -> Outcome {
         let Some(before) = content else {
-            return Outcome {
-                content: self.steps.last().map(|step| step.agent.clone().into_bytes()),
-                beside: Vec::new(),
-            };
+            return self.outcome_without_file();
         };
         let mut outcome = Outcome::default();
         let mut now = before.to_vec();
         for step in &self.steps {
             let merge = merge_text(step.ancestor.as_bytes(), &now, step.agent.as_bytes());
-            match !is_binary(&now) && merge.is_clean() {
+            let fits = !is_binary(&now) && merge.is_clean();
+            outcome.fits.push(fits);
+            match fits {
                 true => now = merge.settle(Favor::Ours),
                 false => outcome.beside.push(step.agent.clone()),
             }
         }
         outcome.content = (now != before).then_some(now);
         outcome
+    }
+
+    /// What becomes of a path that holds no file any more.
+    pub fn outcome_beside(&self) -> Outcome {
+        Outcome {
+            content: None,
+            beside: self.steps.iter().map(|step| step.agent.clone()).collect(),
+            fits: vec![false; self.steps.len()],
+        }
+    }
+
+    /// A file that was never there is made. One that was removed since stays so.
+    fn outcome_without_file(&self) -> Outcome {
+        let last = self.steps.last().map(|step| step.agent.clone());
+        match self.existed {
+            false => Outcome {
+                content: last.map(String::into_bytes),
+                beside: Vec::new(),
+                fits: vec![true; self.steps.len()],
+            },
+            true => Outcome {
+                content: None,
+                beside: last.into_iter().collect(),
+                fits: vec![false; self.steps.len()],
+            },
+        }
     }
 }
 
@@ -74,20 +128,10 @@ pub(super) fn write(
     store: &Store,
     record: Option<u64>,
     key: &BufferKey,
+    existed: bool,
     steps: Vec<Step>,
 ) -> Result<Option<u64>, StoreError> {
-    let made = |id| AgentRecord {
-        id,
-        fork: key.fork.clone(),
-        path: key.path.clone(),
-        steps: steps
-            .iter()
-            .map(|step| KeptStep {
-                ancestor: step.ancestor.to_string(),
-                agent: step.agent.to_string(),
-            })
-            .collect(),
-    };
+    let made = |id| AgentRecord::of(id, key, existed, &steps);
     match record {
         None if steps.is_empty() => Ok(None),
         None => {

@@ -48,10 +48,23 @@ impl Place {
         }
     }
 
+    fn writes(&self, agent: &AgentId, text: &str, file: &str) {
+        let text = || Ok::<_, StoreError>(text.to_owned());
+        let file = || Some(file.to_owned());
+        let written = self.buffers.write(&self.store, agent, &key(), text, file);
+        written.expect("it is open").expect("the store takes it");
+    }
+
+    fn reads(&self, agent: &AgentId) -> String {
+        let text = self.buffers.read(agent, &key());
+        text.expect("it is open").to_string()
+    }
+
     fn agent_writes(&self, text: &str) {
+        let text = || Ok::<_, StoreError>(text.to_owned());
         let written = self
             .buffers
-            .write(&self.store, &key(), |_| Ok::<_, StoreError>(text.to_owned()));
+            .write(&self.store, &AgentId::default(), &key(), text, || None);
         written.expect("it is open").expect("the store takes it");
     }
 
@@ -96,7 +109,8 @@ impl Place {
     }
 
     fn agent(&self) -> String {
-        self.buffers.read(&key()).expect("it is open")
+        let text = self.buffers.read(&AgentId::default(), &key());
+        text.expect("it is open").to_string()
     }
 
     fn records(&self) -> Vec<AgentRecord> {
@@ -267,7 +281,7 @@ fn what_an_agent_wrote_is_in_the_store_until_the_person_saved_it() {
     assert_eq!(place.records().len(), 1);
     let record = place.buffers.close(place.session, &key());
     assert_eq!(record, Some(place.records()[0].id), "it outlives the buffer");
-    assert_eq!(place.buffers.read(&key()), None);
+    assert_eq!(place.buffers.read(&AgentId::default(), &key()), None);
 }
 
 #[test]
@@ -304,6 +318,7 @@ fn a_file_that_moved_on_is_not_overwritten() {
         id: 1,
         fork: None,
         path: key().path,
+        existed: false,
         steps: vec![kept::KeptStep {
             ancestor: ancestor.to_owned(),
             agent: agent.to_owned(),
@@ -320,7 +335,11 @@ fn a_file_that_moved_on_is_not_overwritten() {
     let gone = record("1\n", "agent\n").outcome(None);
     assert_eq!(gone.content.as_deref(), Some(&b"agent\n"[..]));
     let there = record("1\n", "agent\n").outcome(Some(b"agent\n"));
-    assert_eq!(there, Default::default(), "nothing is done twice");
+    assert_eq!(
+        (there.content, there.beside.len()),
+        (None, 0),
+        "nothing is done twice"
+    );
 }
 
 #[test]
@@ -623,9 +642,9 @@ fn each_buffer_is_told_of_by_its_own_name() {
         .open(place.session, &other, &second, "x\n".into(), true);
     opened.expect("nobody has it open");
     place.agent_writes("a\nb\n");
-    let written = place.buffers.write(&place.store, &other, |seen| {
-        Ok::<_, StoreError>(format!("{seen}y\n"))
-    });
+    let agent = AgentId::default();
+    let edit = |seen: &str| Ok::<_, StoreError>(format!("{seen}y\n"));
+    let written = place.buffers.edit(&place.store, &agent, &other, edit, || None);
     written.expect("it is open").expect("the store takes it");
     let told: Vec<PathBuf> = place
         .events()
@@ -634,4 +653,151 @@ fn each_buffer_is_told_of_by_its_own_name() {
         .collect();
     assert_eq!(told, [name().to_owned(), second]);
     assert_eq!(place.records().len(), 2);
+}
+
+#[test]
+fn a_whole_text_that_an_agent_writes_again_keeps_what_was_typed_since() {
+    let place = Place::with("1\n2\n3\n4\n5\n6\n7\n8\n9\n", true);
+    place.agent_writes("1\n2\nthree\n4\n5\n6\n7\n8\n9\n");
+    place.edit();
+    place.applied(0).expect("it was offered");
+    place
+        .types(1, "1\n2\nthree\n4\n5\n6\n7\n8\nperson\n")
+        .expect("it is that version");
+    place.agent_writes("1\ntwo\nthree\n4\n5\n6\n7\n8\n9\n");
+    let (version, patches) = place.edit();
+    assert_eq!((version, patches.len(), patches[0].first_line), (2, 1, 1));
+    place.applied(2).expect("it was offered");
+    assert_eq!(place.person(), "1\ntwo\nthree\n4\n5\n6\n7\n8\nperson\n");
+}
+
+#[test]
+fn an_agent_that_was_given_nothing_takes_out_nothing_that_is_not_saved() {
+    let place = Place::with("1\n2\n3\n", true);
+    place.types(0, "1\n2\n3\nperson\n").expect("it is that version");
+    place.writes(&AgentId("a".into()), "one\n2\n3\n", "1\n2\n3\n");
+    place.edit();
+    place.applied(1).expect("it was offered");
+    assert_eq!(place.person(), "one\n2\n3\nperson\n");
+}
+
+#[test]
+fn an_agent_that_has_read_a_line_can_take_it_out() {
+    let place = Place::with("1\n2\n3\n", true);
+    place.types(0, "1\n2\n3\nperson\n").expect("it is that version");
+    assert_eq!(place.agent(), "1\n2\n3\nperson\n");
+    place.agent_writes("1\n2\n3\n");
+    place.edit();
+    place.applied(1).expect("it was offered");
+    assert_eq!(place.person(), "1\n2\n3\n");
+}
+
+#[test]
+fn a_file_that_was_removed_is_not_made_again() {
+    let place = Place::with("a\n", true);
+    place.writes(&AgentId::default(), "a\nagent\n", "a\n");
+    let records = place.records();
+    let outcome = records[0].outcome(None);
+    assert_eq!(
+        (outcome.content, outcome.beside),
+        (None, vec!["a\nagent\n".to_owned()])
+    );
+}
+
+/// What two agents and a person do, each with what it last had.
+#[derive(Debug, Clone)]
+enum Shared {
+    Person(Act),
+    Read(usize),
+    /// An agent puts a line into the text that it has, whatever others did since.
+    Write(usize, usize),
+    /// An agent takes a line out that it has.
+    Prune(usize, usize),
+    /// What agents wrote is brought into the file.
+    File,
+}
+
+fn shared_acts() -> impl Strategy<Value = Vec<Shared>> {
+    let person = prop_oneof![
+        5 => (0usize..40).prop_map(Act::Type),
+        6 => Just(Act::Send),
+        5 => Just(Act::Hear),
+        1 => Just(Act::Save),
+        1 => Just(Act::Settle),
+    ];
+    let act = prop_oneof![
+        12 => person.prop_map(Shared::Person),
+        2 => (0usize..2).prop_map(Shared::Read),
+        5 => (0usize..2, 0usize..40).prop_map(|(agent, at)| Shared::Write(agent, at)),
+        1 => (0usize..2, 0usize..40).prop_map(|(agent, at)| Shared::Prune(agent, at)),
+        1 => Just(Shared::File),
+    ];
+    prop::collection::vec(act, 1..80)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nobodys_line_goes_that_its_remover_has_not_seen(acts in shared_acts()) {
+        let mut sim = Sim::new();
+        let agents = [AgentId("one".into()), AgentId("two".into())];
+        let mut has: Vec<String> = agents.iter().map(|agent| sim.place.reads(agent)).collect();
+        for act in &acts {
+            match act {
+                Shared::Person(act) => sim.act(act),
+                Shared::Read(agent) => has[*agent] = sim.place.reads(&agents[*agent]),
+                Shared::Write(agent, at) => {
+                    let (text, line) = sim.with_line(&has[*agent].clone(), *at, "agent");
+                    sim.agent_lines.push(line);
+                    sim.place.writes(&agents[*agent], &text, &sim.file);
+                    has[*agent] = text;
+                }
+                Shared::Prune(agent, at) => {
+                    let mut lines: Vec<&str> = has[*agent].split_inclusive('\n').collect();
+                    if lines.is_empty() {
+                        continue;
+                    }
+                    let gone = lines.remove(at % lines.len()).to_owned();
+                    let text = lines.concat();
+                    sim.person_lines.retain(|line| *line != gone);
+                    sim.agent_lines.retain(|line| *line != gone);
+                    sim.place.writes(&agents[*agent], &text, &sim.file);
+                    has[*agent] = text;
+                }
+                Shared::File => {
+                    let buffers = &sim.place.buffers;
+                    if let Some(record) = buffers.unfiled(&key()) {
+                        let outcome = record.outcome(Some(sim.file.as_bytes()));
+                        if let Some(content) = outcome.content {
+                            sim.file = String::from_utf8(content).expect("it is a text");
+                        }
+                        let filed = buffers.filed(&sim.place.store, &key(), &record, &outcome.fits);
+                        filed.expect("the store takes it").expect("nobody wrote since");
+                    }
+                }
+            }
+        }
+        sim.quiesce();
+        prop_assert_eq!(&sim.place.person(), &sim.text, "the daemon has what the editor has");
+        let seen: Vec<String> = agents.iter().map(|agent| sim.place.reads(agent)).collect();
+        for line in &sim.person_lines {
+            prop_assert!(sim.text.contains(line.as_str()), "{}", line);
+        }
+        for line in &sim.agent_lines {
+            let is_there = sim.text.contains(line.as_str()) || seen.iter().any(|text| text.contains(line.as_str()));
+            prop_assert!(is_there, "{}", line);
+        }
+        let mut after = vec![sim.file.clone()];
+        if sim.place.buffers.close(sim.place.session, &key()).is_some() {
+            let outcome = sim.place.records()[0].outcome(Some(sim.file.as_bytes()));
+            if let Some(content) = outcome.content {
+                after = vec![String::from_utf8(content).expect("it is a text")];
+            }
+            after.extend(outcome.beside);
+        }
+        for line in &sim.agent_lines {
+            prop_assert!(after.iter().any(|text| text.contains(line.as_str())), "{} in {:?}", line, after);
+        }
+    }
 }

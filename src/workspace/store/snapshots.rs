@@ -212,6 +212,7 @@ impl Store {
     /// Freezes what was written since the last time, if anything was; the fork's record then, whose frozen layers are all of
     /// its view. The caller holds `admin`.
     pub(super) fn freeze(&self, name: &ForkName, workspace: &Workspace) -> Result<ForkRecord, StoreError> {
+        workspace.check_takes_changes()?;
         let record = self.places.read_record(name)?;
         if workspace.is_unwritten() {
             return Ok(record);

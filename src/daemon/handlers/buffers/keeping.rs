@@ -19,13 +19,13 @@ use crate::workspace::store::Shelf;
 use crate::workspace::{By, Caller, Fork, FsError, NewContent, OperationError, PutOptions};
 
 /// What the log of operations says.
-const COMMAND: &str = "tine buffer: an agent's text, whose buffer was closed";
+pub(super) const COMMAND: &str = "tine buffer: an agent's text of an open buffer";
 
 /// So many texts of agents lie beside one file, and no more.
 const MAX_BESIDE: usize = 10_000;
 
 /// What a path holds.
-enum There {
+pub(super) enum There {
     Nothing,
     File(Vec<u8>),
     /// Something that no text can be merged into.
@@ -140,7 +140,7 @@ fn bring(daemon: &Daemon, turn: Option<&Turn<'_>>, id: u64) -> Result<(), Failur
 }
 
 /// Where files are.
-trait Files {
+pub(super) trait Files {
     fn look(&self, path: &RepoPath) -> Result<There, Failure>;
     /// Makes a file, or replaces that which holds `before`; false where another is there by now.
     fn put(&self, path: &RepoPath, before: Option<&[u8]>, content: &[u8]) -> Result<bool, Failure>;
@@ -168,22 +168,26 @@ fn bring_into(files: &impl Files, record: &AgentRecord) -> Result<(), Failure> {
     };
     beside
         .iter()
-        .try_for_each(|text: &String| put_beside(files, &record.path, text))
+        .try_for_each(|text: &String| put_beside(files, &record.path, text).map(drop))
 }
 
-/// Writes a text beside the file under the first name that is free; one that is there already is left.
-fn put_beside(files: &impl Files, path: &RepoPath, text: &str) -> Result<(), Failure> {
+/// Writes a text beside the file under the first name that is free; the file that was made. One that is there already is left.
+pub(super) fn put_beside(
+    files: &impl Files,
+    path: &RepoPath,
+    text: &str,
+) -> Result<Option<RepoPath>, Failure> {
     for number in 1..=MAX_BESIDE {
         let Some(place) = kept::beside(path, number) else {
             break;
         };
         match files.look(&place)? {
-            There::File(content) if content == text.as_bytes() => return Ok(()),
+            There::File(content) if content == text.as_bytes() => return Ok(None),
             There::File(_) | There::Other => {}
             There::Nothing => {
                 if files.put(&place, None, text.as_bytes())? {
                     log::warn!("what an agent wrote does not fit {path} any more: it is in {place}");
-                    return Ok(());
+                    return Ok(Some(place));
                 }
             }
         }
@@ -194,7 +198,7 @@ fn put_beside(files: &impl Files, path: &RepoPath, text: &str) -> Result<(), Fai
     )
 }
 
-struct InFork<'a>(&'a Fork);
+pub(super) struct InFork<'a>(pub(super) &'a Fork);
 
 impl Files for InFork<'_> {
     fn look(&self, path: &RepoPath) -> Result<There, Failure> {

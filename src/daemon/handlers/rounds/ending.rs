@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{finishing, state};
 use crate::change::recovery::{self, RecoverEntry, RecoverKind};
-use crate::change::round::{self, KEPT, RoundRecord, Seat, Stage};
+use crate::change::round::{self, KEPT, RoundRecord, Seat, SeatState, Stage};
 use crate::daemon::failure::Failure;
 use crate::daemon::handlers::forks;
 use crate::daemon::protocol::{Answer, CleanRounds, RoundsCleaned, SeatCleaned};
@@ -151,8 +151,8 @@ struct Left {
     /// How many paths are not committed.
     uncommitted: usize,
     unmerged: bool,
-    /// Whether something is in its scratch directory and in no archive.
-    has_scratch: bool,
+    /// Whether an agent may be at work in it, with scratch that is not archived.
+    is_open: bool,
 }
 
 pub fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<RoundsCleaned, Failure> {
@@ -166,8 +166,10 @@ pub fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<RoundsCleane
         refuse_held(daemon, &repository, &seat)?;
         left.push(look(daemon, &repository, &record, agent, seat, &branches)?);
     }
-    if !request.force {
-        refuse_loss(&record, &left)?;
+    match request.force {
+        false => refuse_loss(&record, &left)?,
+        true if request.archives => {}
+        true => archive_open(daemon, &mut record, &left)?,
     }
     record.stage = Stage::Cleaning;
     record.save(&daemon.store)?;
@@ -179,12 +181,9 @@ pub fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<RoundsCleane
         tip,
         unmerged,
         uncommitted,
-        has_scratch,
+        ..
     } in left
     {
-        if has_scratch && !request.archives {
-            finishing::archive(daemon, &record, &seat)?;
-        }
         let of_fork = delete_fork(daemon, &seat, request.force)?;
         let uncommitted_as = match of_fork {
             Some(id) => recovery::find(&repository, id)?.entry.uncommitted,
@@ -263,14 +262,25 @@ fn look(
         Some(tip) => !is_written && repository.reached_otherwise(tip, branches)?.is_none(),
         None => false,
     };
+    let has_fork = !matches!(daemon.store.record(&seat.fork), Err(StoreError::NoSuchFork(_)));
+    let is_open = has_fork && matches!(seat.state, SeatState::Open | SeatState::Finishing);
     Ok(Left {
-        has_scratch: finishing::has_scratch(daemon, record, &seat)?,
         agent,
         seat,
         tip,
         uncommitted,
         unmerged,
+        is_open,
     })
+}
+
+/// Archives the scratch of open seats, which goes with them.
+fn archive_open(daemon: &Arc<Daemon>, record: &mut RoundRecord, left: &[Left]) -> Result<(), Failure> {
+    for Left { agent, seat, .. } in left.iter().filter(|left| left.is_open) {
+        finishing::archive_of(daemon, record, agent, seat)?;
+        record.save(&daemon.store)?;
+    }
+    Ok(())
 }
 
 /// Names what would be lost.
@@ -282,10 +292,15 @@ fn refuse_loss(record: &RoundRecord, left: &[Left]) -> Result<(), Failure> {
         tip,
         uncommitted,
         unmerged,
-        has_scratch,
+        is_open,
     } in left
     {
         let what = seat.branch.clone().unwrap_or_else(|| seat.fork.to_string());
+        if *is_open {
+            causes.push(format!(
+                "{what} of {agent}: the seat is open, and its scratch is not archived"
+            ));
+        }
         if *uncommitted > 0 {
             let paths = if *uncommitted == 1 { "path" } else { "paths" };
             causes.push(format!("{what} of {agent}: {uncommitted} {paths} not committed"));
@@ -293,15 +308,12 @@ fn refuse_loss(record: &RoundRecord, left: &[Left]) -> Result<(), Failure> {
         if let (true, Some(tip)) = (unmerged, tip) {
             causes.push(format!("{what} of {agent}: {tip} is merged nowhere"));
         }
-        if *has_scratch {
-            causes.push(format!("{what} of {agent}: its scratch is not archived"));
-        }
     }
     if causes.is_empty() {
         return Ok(());
     }
     let failure = state(format!("work of the session {} would be lost", record.session)).hint(
-        "`tine round merge` keeps commits, `tine round finish` scratch; after `--force` `tine recover` brings back commits, and scratch is archived first; nothing was changed",
+        "`tine round finish` closes open seats, `tine round merge` keeps their work; after `--force` `tine recover` brings back commits, and scratch is archived first; nothing was changed",
     );
     Err(causes.into_iter().fold(failure, Failure::cause))
 }

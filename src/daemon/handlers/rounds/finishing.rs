@@ -124,13 +124,7 @@ fn finish_seat(
         record.seat_mut(name)?.state = SeatState::Finishing;
         record.save(&daemon.store)?;
         committed = leave(daemon, peer, request, record, &seat)?;
-        if archive(daemon, record, &seat)? {
-            record.note_archive(ArchiveRecord {
-                agent: name.clone(),
-                label: seat.label().clone(),
-                round: seat.round,
-            });
-        }
+        archive_of(daemon, record, name, &seat)?;
         record.seat_mut(name)?.state = SeatState::Finished;
         record.save(&daemon.store)?;
     }
@@ -179,18 +173,21 @@ fn leave(
     }
 }
 
-/// Whether the scratch directory of the seat has something that no archive has.
-pub(super) fn has_scratch(daemon: &Arc<Daemon>, record: &RoundRecord, seat: &Seat) -> Result<bool, Failure> {
-    let is_there = !matches!(daemon.store.record(&seat.fork), Err(StoreError::NoSuchFork(_)));
-    if seat.state == SeatState::Finished || !is_there {
-        return Ok(false);
+/// Archives the seat's scratch, where it has some, and notes that.
+pub fn archive_of(
+    daemon: &Arc<Daemon>,
+    record: &mut RoundRecord,
+    name: &ForkName,
+    seat: &Seat,
+) -> Result<(), Failure> {
+    if archive(daemon, record, seat)? {
+        record.note_archive(ArchiveRecord {
+            agent: name.clone(),
+            label: seat.label().clone(),
+            round: seat.round,
+        });
     }
-    let slot = daemon.slot(&seat.fork);
-    let turn = daemon.turn(&slot)?;
-    Ok(scratch::has_something(
-        &turn.open()?.workspace,
-        &scratch_name(record)?,
-    )?)
+    Ok(())
 }
 
 /// Copies the scratch directory to where it stays; whether there was something in it. Done again it is replaced.

@@ -1,0 +1,82 @@
+//! What each agent last had of each file: what a tool gave it, or it wrote. Of what it makes of that, the ancestor.
+//!
+//! Kept in memory, as long as there is room: the texts that were not asked for longest go first.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{AgentId, BufferKey, MAX_TEXT_BYTES};
+use crate::merge::{Favor, merge_text};
+
+/// Texts take no more than this together, in bytes.
+const MAX_BYTES: usize = 64 << 20;
+
+#[derive(Default)]
+pub struct SeenTexts {
+    texts: BTreeMap<(BufferKey, AgentId), Seen>,
+    /// Which text was used when, oldest first.
+    uses: BTreeMap<u64, (BufferKey, AgentId)>,
+    last_use: u64,
+    bytes: usize,
+}
+
+struct Seen {
+    text: Arc<str>,
+    used: u64,
+}
+
+impl SeenTexts {
+    pub fn get(&self, agent: &AgentId, key: &BufferKey) -> Option<Arc<str>> {
+        let seen = self.texts.get(&(key.clone(), agent.clone()))?;
+        Some(seen.text.clone())
+    }
+
+    pub fn put(&mut self, agent: &AgentId, key: &BufferKey, text: Arc<str>) {
+        let of = (key.clone(), agent.clone());
+        self.remove(&of);
+        if text.len() > MAX_TEXT_BYTES {
+            return;
+        }
+        self.last_use += 1;
+        self.bytes += text.len();
+        self.uses.insert(self.last_use, of.clone());
+        let used = self.last_use;
+        self.texts.insert(of, Seen { text, used });
+        while self.bytes > MAX_BYTES
+            && let Some((_, oldest)) = self.uses.pop_first()
+        {
+            self.remove(&oldest);
+        }
+    }
+
+    /// The agent made `after` of `before`, which may be newer than what it has: of that it has not seen what is new.
+    pub fn edit(&mut self, agent: &AgentId, key: &BufferKey, before: &str, after: &str) {
+        let Some(had) = self.get(agent, key) else {
+            return;
+        };
+        let merge = merge_text(before.as_bytes(), had.as_bytes(), after.as_bytes());
+        if merge.is_clean()
+            && let Ok(text) = String::from_utf8(merge.settle(Favor::Ours))
+        {
+            self.put(agent, key, text.into());
+        }
+    }
+
+    /// The file has gone, or is at `to`.
+    pub fn rename(&mut self, key: &BufferKey, to: Option<&BufferKey>) {
+        let of = self.texts.keys().filter(|(of, _)| of == key);
+        for of in of.cloned().collect::<Vec<_>>() {
+            let text = self.remove(&of);
+            if let (Some(text), Some(to)) = (text, to) {
+                self.put(&of.1, to, text);
+            }
+        }
+    }
+
+    fn remove(&mut self, of: &(BufferKey, AgentId)) -> Option<Arc<str>> {
+        let seen = self.texts.remove(of)?;
+        self.uses.remove(&seen.used);
+        self.bytes -= seen.text.len();
+        Some(seen.text)
+    }
+}
