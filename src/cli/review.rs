@@ -8,7 +8,7 @@ use super::merge::{kind_in_words, tell_merge, with_contents};
 use super::output::{Cell, Output, Tone, counted, human_age, now_secs, one_line, quoted, short_id};
 use super::trees::Difference;
 use super::{Exit, SUCCESS, identity, sequencing};
-use crate::change::review::{ResolvedHow, ReviewState};
+use crate::change::review::ReviewState;
 use crate::daemon::Failure;
 use crate::daemon::protocol::{Answer, CommitReviewRequest, Request, ReviewInfo, ReviewShown};
 use crate::git::CallerConfig;
@@ -240,13 +240,7 @@ fn told(shown: &ReviewShown, output: &Output) -> String {
             let resolution = match &conflict.resolution {
                 None => Cell::new("open").toned(output, Tone::Bad),
                 Some(resolution) => {
-                    let how = match resolution.how {
-                        ResolvedHow::Base => "base",
-                        ResolvedHow::Ours => "ours",
-                        ResolvedHow::Theirs => "theirs",
-                        ResolvedHow::Content => "content",
-                        ResolvedHow::Delete => "deleted",
-                    };
+                    let how = resolution.how.in_words();
                     Cell::new(format!("{how} by {}", resolution.by)).toned(output, Tone::Good)
                 }
             };
@@ -291,7 +285,7 @@ fn told(shown: &ReviewShown, output: &Output) -> String {
         text.push_str(&match shown.info.open {
             0 => format!("`tine review commit {id}` merges it\n"),
             _ => format!(
-                "`tine resolve {id} PATH --ours|--theirs|--base|--file F|--delete` resolves a conflict\n"
+                "`tine resolve {id} PATH --ours|--theirs|--union|--file F|--delete` resolves a conflict\n"
             ),
         });
     }

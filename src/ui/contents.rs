@@ -248,17 +248,6 @@ pub fn conflict(repository: &Repository, record: &ConflictRecord) -> Result<Valu
     })
 }
 
-/// What a conflict of texts is with both sides' lines, ours first.
-pub fn both_sides(repository: &Repository, record: &ConflictRecord) -> Result<Vec<u8>, Failure> {
-    match text_of(repository, &record.conflict()?)? {
-        Some(merged) => Ok(merged.settle(Favor::Union)),
-        None => Err(
-            Failure::new(ErrorCode::Usage, "both sides can be taken of a text only")
-                .hint("take one side, or write the result"),
-        ),
-    }
-}
-
 fn markers() -> MarkerOptions {
     let [base, ours, theirs] = LABELS.map(|label| Some(label.to_owned()));
     MarkerOptions {

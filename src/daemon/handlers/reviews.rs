@@ -17,11 +17,15 @@ use crate::daemon::protocol::{
 };
 use crate::daemon::report;
 use crate::daemon::slots::Daemon;
-use crate::git::TreeEntryKind;
-use crate::merge::MergeSide;
+use crate::daemon::transfer::Transfer;
+use crate::git::{ObjectId, Repository, TreeEntryKind};
+use crate::merge::{Favor, Level, MergeSide, settle_content};
 use crate::path::RepoPath;
 use crate::workspace::By;
 use crate::workspace::store::Shelf;
+
+/// Linux follows no longer path.
+const MAX_LINK_BYTES: u64 = 4096;
 
 pub fn list(daemon: &Arc<Daemon>, by: By<'_>, all: bool) -> Response {
     let (records, damaged) = daemon.store.documents::<ReviewRecord>(Shelf::Reviews)?;
@@ -46,6 +50,7 @@ pub fn resolve(daemon: &Arc<Daemon>, by: By<'_>, request: &ResolveRequest) -> Re
     let repository = daemon.repository_now()?;
     let _turn = daemon.reviews.lock();
     let mut record = open_review(daemon, request.review)?;
+    let level = record.merge.level;
     let Some(conflict) = record.conflict_at(&request.path) else {
         return Err(Failure::new(
             ErrorCode::NoSuchConflict,
@@ -70,21 +75,60 @@ pub fn resolve(daemon: &Arc<Daemon>, by: By<'_>, request: &ResolveRequest) -> Re
         ResolutionWish::Open => None,
         ResolutionWish::Delete => resolved(ResolvedHow::Delete, Vec::new()),
         ResolutionWish::Side(side) => {
+            let (how, favor) = match side {
+                MergeSide::Base => (ResolvedHow::Base, Favor::Base),
+                MergeSide::Ours => (ResolvedHow::Ours, Favor::Ours),
+                MergeSide::Theirs => (ResolvedHow::Theirs, Favor::Theirs),
+            };
+            // Where whole files are merged there is nothing in them that could stay merged.
+            let settled = match level {
+                Level::Path => None,
+                Level::Text => settle_content(&repository, &conflict.conflict()?, favor)?,
+            };
+            let versions = match settled {
+                Some(version) => vec![(&version).into()],
+                None => conflict.versions(*side).to_vec(),
+            };
+            resolved(how, versions)
+        }
+        ResolutionWish::Whole(side) => {
             let how = match side {
-                MergeSide::Base => ResolvedHow::Base,
-                MergeSide::Ours => ResolvedHow::Ours,
-                MergeSide::Theirs => ResolvedHow::Theirs,
+                MergeSide::Base => ResolvedHow::BaseFile,
+                MergeSide::Ours => ResolvedHow::OursFile,
+                MergeSide::Theirs => ResolvedHow::TheirsFile,
             };
             resolved(how, conflict.versions(*side).to_vec())
         }
+        ResolutionWish::Union => match settle_content(&repository, &conflict.conflict()?, Favor::Union)? {
+            Some(version) => resolved(ResolvedHow::Union, vec![(&version).into()]),
+            None => {
+                return Err(
+                    Failure::new(ErrorCode::WrongKind, "both sides can be taken of a text only")
+                        .hint("take one side (`--ours`, `--theirs`), or give the result (`--file F`)"),
+                );
+            }
+        },
         ResolutionWish::Content { content, executable } => {
-            let (path, kind) = conflict.content_place();
-            let kind = match executable {
-                None => kind,
-                Some(true) => TreeEntryKind::Executable,
-                Some(false) => TreeEntryKind::File,
+            let Some((path, kind)) = conflict.content_place()? else {
+                return Err(Failure::new(
+                    ErrorCode::WrongKind,
+                    format!("{} is a submodule", RepoPath::parse(conflict.path.to_bytes())?),
+                )
+                .hint("take one side: `--ours` or `--theirs`"));
             };
-            let id = write_content(daemon, &repository, content)?;
+            let kind = match (executable, kind) {
+                (Some(_), TreeEntryKind::Symlink) => {
+                    return Err(Failure::new(
+                        ErrorCode::WrongKind,
+                        format!("{} is a symlink", RepoPath::parse(path.to_bytes())?),
+                    )
+                    .hint("give where it is to lead, without `executable`; or take one side"));
+                }
+                (None, kind) => kind,
+                (Some(true), _) => TreeEntryKind::Executable,
+                (Some(false), _) => TreeEntryKind::File,
+            };
+            let id = given_content(daemon, &repository, content, kind)?;
             let version = VersionRecord {
                 path,
                 kind,
@@ -114,21 +158,27 @@ pub fn judge(daemon: &Arc<Daemon>, by: By<'_>, request: &JudgeRequest) -> Respon
             .tree_entry(merged_tree, &repo_path)?
             .map(|entry| entry.kind)
         {
-            Some(TreeEntryKind::Executable) => TreeEntryKind::Executable,
             Some(TreeEntryKind::Directory) => {
                 return Err(
                     Failure::new(ErrorCode::WrongKind, format!("{repo_path} is a directory"))
                         .hint("name a file in it"),
                 );
             }
-            _ => TreeEntryKind::File,
+            Some(TreeEntryKind::Submodule) if content.is_some() => {
+                return Err(
+                    Failure::new(ErrorCode::WrongKind, format!("{repo_path} is a submodule"))
+                        .hint("change it in its own repository"),
+                );
+            }
+            Some(kind) => kind,
+            None => TreeEntryKind::File,
         };
         let new = match content {
             None => None,
             Some(content) => Some(VersionRecord {
                 path: path.clone(),
                 kind,
-                id: write_content(daemon, &repository, content)?.to_string(),
+                id: given_content(daemon, &repository, content, kind)?.to_string(),
             }),
         };
         amendments.push(Amendment {
@@ -241,6 +291,40 @@ pub fn commit(
         }
     }
     Ok(answer)
+}
+
+/// A content that was sent, as the blob of a file or of a symlink.
+fn given_content(
+    daemon: &Daemon,
+    repository: &Repository,
+    content: &Transfer,
+    kind: TreeEntryKind,
+) -> Result<ObjectId, Failure> {
+    let id = write_content(daemon, repository, content)?;
+    if kind != TreeEntryKind::Symlink {
+        return Ok(id);
+    }
+    let refused = |why: &str| {
+        Err(
+            Failure::new(ErrorCode::WrongKind, format!("the content cannot be where a symlink leads: {why}"))
+                .hint("give the path that it is to lead to; or take one side"),
+        )
+    };
+    if repository.blob_size(id)? > MAX_LINK_BYTES {
+        return refused("it is too long");
+    }
+    let content = repository.read_blob(id)?;
+    // Files end with a line break, and paths do not.
+    let target = content.strip_suffix(b"\n").unwrap_or(&content);
+    match target {
+        [] => refused("it is empty"),
+        _ if target.contains(&0) || target.contains(&b'\n') => refused("it is more than a path"),
+        _ if target.len() == content.len() => Ok(id),
+        mut target => {
+            let len = target.len() as u64;
+            Ok(repository.write_blob(&mut target, len)?)
+        }
+    }
 }
 
 fn open_review(daemon: &Daemon, review: u64) -> Result<ReviewRecord, Failure> {

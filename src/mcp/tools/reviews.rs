@@ -148,12 +148,18 @@ pub struct ResolveConflict {
 enum How {
     /// The given content.
     Content,
-    /// What the target has.
+    /// What the target has where both conflict; all else in the file stays merged.
     Ours,
-    /// What comes.
+    /// What comes where both conflict; all else in the file stays merged.
     Theirs,
-    /// What both began as.
+    /// What both began as where both conflict.
     Base,
+    /// The lines of both where they conflict.
+    Union,
+    /// The target's whole file, without any change that comes.
+    OursFile,
+    /// The whole file that comes, without any change of the target's.
+    TheirsFile,
     /// No file.
     Delete,
     /// It is open again.
@@ -187,6 +193,9 @@ impl Tool for ResolveConflict {
             (How::Ours, _) => ResolutionWish::Side(MergeSide::Ours),
             (How::Theirs, _) => ResolutionWish::Side(MergeSide::Theirs),
             (How::Base, _) => ResolutionWish::Side(MergeSide::Base),
+            (How::Union, _) => ResolutionWish::Union,
+            (How::OursFile, _) => ResolutionWish::Whole(MergeSide::Ours),
+            (How::TheirsFile, _) => ResolutionWish::Whole(MergeSide::Theirs),
             (How::Delete, _) => ResolutionWish::Delete,
             (How::Reopen | How::Content, _) => ResolutionWish::Open,
         };
