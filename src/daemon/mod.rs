@@ -34,5 +34,6 @@ mod socket;
 pub mod transfer;
 mod wire;
 
+pub use self::policy::work_message;
 pub use client::{Client, ConnectOptions};
 pub use failure::{ErrorCode, ExitCode, Failure};

@@ -17,8 +17,7 @@ pub(super) const MAX_TEXT_BYTES: u64 = 32 << 20;
 pub fn text_of(repository: &Repository, conflict: &Conflict) -> Result<Option<TextMerge>, GitError> {
     // What git is told to take for binary is no text, whatever it holds.
     let is_binary_kind = conflict.kind == ConflictKind::Binary;
-    let Some(FileVersions { base, ours, theirs }) =
-        FileVersions::of(conflict).filter(|_| !is_binary_kind)
+    let Some(FileVersions { base, ours, theirs }) = FileVersions::of(conflict).filter(|_| !is_binary_kind)
     else {
         return Ok(None);
     };

@@ -8,7 +8,7 @@ use crate::change::review::{ConflictRecord, VersionRecord};
 use crate::daemon::protocol::ChangeLine;
 use crate::daemon::{ErrorCode, Failure};
 use crate::git::{ObjectId, Repository, TreeEntryKind};
-use crate::merge::{Favor, MarkerOptions, Style, TextHunk, is_binary, text_of};
+use crate::merge::{MarkerOptions, Style, TextHunk, is_binary, text_of};
 
 /// A file longer than this is not shown, in bytes.
 const SHOWN_MAX: u64 = 4 << 20;

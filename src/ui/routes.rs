@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use super::contents::{self, document};
 use super::sides::SidesOptions;
 use super::watch;
-use crate::change::review::ConflictRecord;
 use crate::daemon::protocol::{
     Answer, CommitReviewRequest, HandoffAnswer, HandoffRequest, Request, ResolutionWish, ResolveRequest,
     ReviewShown, ReviewWish, RoundRequest, SequenceRequest, SequenceWish,
@@ -443,6 +442,7 @@ fn commit(place: &Place, asked: &Asked) -> Result<Value, Failure> {
     let request = CommitReviewRequest {
         review,
         message: message.filter(|message| !message.trim().is_empty()),
+        whole_message: None,
         dry_run: false,
         author: Some(author),
         committer: Some(committer),

@@ -10,6 +10,9 @@ use crate::merge::{Conflict, ConflictKind, MergeSide, Version, content_place};
 use crate::path::text::PathText;
 use crate::path::{PathError, RepoPath};
 
+/// What a conflict with uncommitted work is in.
+const UNCOMMITTED: &str = "what is uncommitted";
+
 /// A conflict, and what is to become of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConflictRecord {
@@ -19,7 +22,8 @@ pub struct ConflictRecord {
     pub base: Vec<VersionRecord>,
     pub ours: Vec<VersionRecord>,
     pub theirs: Vec<VersionRecord>,
-    /// Of several commits that are made one after another: the one it is in, in hex, or a mail's subject.
+    /// Of several commits that are made one after another: the one it is in, in hex, or a mail's subject. Of the target's
+    /// uncommitted work: that it is in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
     /// Of a patch that does not fit: why.
@@ -153,6 +157,14 @@ impl ConflictRecord {
             of: None,
             rejected: None,
             resolution: None,
+        }
+    }
+
+    /// An open one with what is uncommitted in the target.
+    pub fn of_uncommitted(conflict: &Conflict) -> ConflictRecord {
+        ConflictRecord {
+            of: Some(UNCOMMITTED.to_owned()),
+            ..ConflictRecord::of(conflict)
         }
     }
 

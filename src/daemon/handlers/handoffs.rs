@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::sequencing::unless_taken_back;
 use super::{merging, work};
 use crate::change::changeset::{self, Blobs};
 use crate::change::compare::compare_trees;
@@ -179,11 +180,13 @@ pub fn of_unmounted_later(turn: &Turn<'_>, to: Option<String>) -> Result<(), Fai
 
 fn list(daemon: &Daemon, all: bool) -> Result<HandoffAnswer, Failure> {
     let (records, damaged) = daemon.store.documents::<HandoffRecord>(Shelf::Handoffs)?;
+    let repository = daemon.repository_now()?;
     let is_open =
         |record: &HandoffRecord| record.applied_secs.is_none() && record.state != HandoffState::Skipped;
     Ok(HandoffAnswer::Many {
         handoffs: records
             .into_iter()
+            .map(|record| unless_taken_back(daemon, &repository, record))
             .filter(|record| all || is_open(record))
             .map(|record| info(daemon, record))
             .collect(),
@@ -202,8 +205,8 @@ fn wait(daemon: &Daemon, ids: &[u64], timeout_secs: Option<u64>) -> Result<Hando
 }
 
 fn show(daemon: &Daemon, id: u64) -> Result<HandoffShown, Failure> {
-    let record = HandoffRecord::load(&daemon.store, id)?;
     let repository = daemon.repository_now()?;
+    let record = unless_taken_back(daemon, &repository, HandoffRecord::load(&daemon.store, id)?);
     let Some(range) = record.range()? else {
         let patches = record.mails.iter().map(|mail| PatchLine {
             commit: None,
@@ -252,6 +255,7 @@ fn delete(daemon: &Daemon, id: u64, force: bool) -> Result<HandoffDeleted, Failu
     let repository = daemon.repository_now()?;
     let kept_in = kept_in(&repository, &HandoffRecord::load(&daemon.store, id)?)?;
     let record = handoffs::remove(daemon, &repository, id, |record| {
+        let record = unless_taken_back(daemon, &repository, record.clone());
         let is_work = record.state == HandoffState::Ready && record.applied_secs.is_none();
         match is_work && kept_in.is_none() && !force {
             false => Ok(()),

@@ -57,6 +57,9 @@ pub struct CommitReviewRequest {
     pub review: u64,
     /// Default: that of the merge.
     pub message: Option<String>,
+    /// All that the merge commit says, as hooks left it.
+    #[serde(default)]
+    pub whole_message: Option<String>,
     pub dry_run: bool,
     pub author: Option<Identity>,
     pub committer: Option<Identity>,
