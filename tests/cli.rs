@@ -41,6 +41,8 @@ mod merge_contents;
 mod merge_targets;
 #[path = "cli/merging.rs"]
 mod merging;
+#[path = "cli/merging_uncommitted.rs"]
+mod merging_uncommitted;
 #[path = "cli/mistyping.rs"]
 mod mistyping;
 #[path = "cli/operations.rs"]

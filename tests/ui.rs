@@ -125,6 +125,7 @@ impl Drop for Ui {
 /// A repository with a list, a program and no commit that would be told apart from others.
 pub fn repo() -> TestRepo {
     let repo = TestRepo::new().without_maintenance();
+    repo.git(&["config", "tine.mergeUncommitted", "true"]);
     let list: String = (1..=20).map(|line| format!("{line}\n")).collect();
     let program = "fn main() {\n    let limit = read_limit(10);\n    println!(\"{limit}\");\n}\n";
     repo.commit_files(

@@ -156,6 +156,24 @@ pub fn preview(repository: &Repository, fork: &Fork, step: &Step) -> Result<Vec<
     Ok(plan.changes)
 }
 
+/// What the view `view_tree` comes to that follows HEAD from one tree to another; `None` where something uncommitted is in the way.
+pub fn followed(
+    repository: &Repository,
+    (from_tree, to_tree): (ObjectId, ObjectId),
+    view_tree: ObjectId,
+) -> Result<Option<ObjectId>, ChangeError> {
+    let changes = compare_trees(repository, from_tree, to_tree)?;
+    let local = compare_trees(repository, from_tree, view_tree)?;
+    match not_followed(&changes, &local) {
+        Ok(open) => {
+            let edits: Vec<_> = open.iter().map(Change::edit).collect();
+            Ok(Some(repository.edit_tree(view_tree, &edits)?))
+        }
+        Err(ChangeError::LocalChanges(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Moves HEAD with its branch, all or nothing; what changed.
 pub fn advance(
     store: &Store,

@@ -86,6 +86,11 @@ pub struct HandoffRecord {
     /// What it was applied to, and the commit that came of it.
     pub applied_to: Option<String>,
     pub applied_head: Option<String>,
+    /// The commit that it was applied on, and the branch: what tells whether that was taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied_from: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied_on: Option<String>,
     /// The file that it came from, of what was imported.
     pub imported_from: Option<String>,
     /// The mails of what was imported.
@@ -147,6 +152,8 @@ impl HandoffRecord {
             applied_secs: None,
             applied_to: None,
             applied_head: None,
+            applied_from: None,
+            applied_on: None,
             imported_from: None,
             mails: Vec::new(),
         }

@@ -4,6 +4,7 @@
 //! ([`advance`](super::advance), or a ref).
 
 use super::ChangeError;
+use super::advance::followed;
 use crate::git::{ObjectId, Repository};
 use crate::merge::{MergeInput, MergeOptions, MergeOutcome, merge};
 
@@ -86,4 +87,29 @@ pub fn plan(
         None if brings_nothing => Ok(Planned::Contained),
         _ => Ok(Planned::Merged(outcome)),
     }
+}
+
+/// Merges what is uncommitted in a target, whose view is the tree `view`, with its move from `from` to `to`: what the view is then.
+/// Where no path is in the way, the view follows as it does in any move.
+pub fn carry_along(
+    repository: &Repository,
+    from: Tip,
+    view: ObjectId,
+    to: Tip,
+    options: &MergeOptions,
+) -> Result<MergeOutcome, ChangeError> {
+    if let Some(tree_id) = followed(repository, (from.tree_id, to.tree_id), view)? {
+        return Ok(MergeOutcome {
+            tree_id,
+            conflicts: Vec::new(),
+            settled: Vec::new(),
+        });
+    }
+    let input = MergeInput {
+        base: Some(from.tree_id),
+        ours: view,
+        theirs: to.tree_id,
+        allow_unrelated: false,
+    };
+    Ok(merge(repository, &input, options)?)
 }

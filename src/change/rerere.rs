@@ -30,7 +30,9 @@ pub fn recall(
         let Some(text) = repository.remembered_resolution(&conflict, scratch.path())? else {
             continue;
         };
-        let (path, kind) = record.content_place();
+        let Some((path, kind)) = record.content_place()? else {
+            continue;
+        };
         let id = repository.write_blob(&mut text.as_slice(), text.len() as u64)?;
         record.resolution = Some(ResolutionRecord {
             how: ResolvedHow::Content,

@@ -139,9 +139,15 @@ pub enum AnsweredResolution {
         bytes: Vec<u8>,
         executable: Option<bool>,
     },
+    /// One side where both conflict, and all else merged; of what is no text the whole version.
     Base,
     Ours,
     Theirs,
+    /// Both sides' lines where they conflict.
+    Union,
+    /// A side's whole version.
+    OursFile,
+    TheirsFile,
     Delete,
     /// It stays open.
     Skip,
@@ -227,6 +233,9 @@ enum ResolutionWord {
     Base,
     Ours,
     Theirs,
+    Union,
+    OursFile,
+    TheirsFile,
     Delete,
     Skip,
 }
@@ -275,6 +284,9 @@ impl Resolver for CommandResolver {
             (Some(ResolutionWord::Base), None) => AnsweredResolution::Base,
             (Some(ResolutionWord::Ours), None) => AnsweredResolution::Ours,
             (Some(ResolutionWord::Theirs), None) => AnsweredResolution::Theirs,
+            (Some(ResolutionWord::Union), None) => AnsweredResolution::Union,
+            (Some(ResolutionWord::OursFile), None) => AnsweredResolution::OursFile,
+            (Some(ResolutionWord::TheirsFile), None) => AnsweredResolution::TheirsFile,
             (Some(ResolutionWord::Delete), None) => AnsweredResolution::Delete,
             (Some(ResolutionWord::Skip), None) => AnsweredResolution::Skip,
         };
@@ -455,6 +467,9 @@ mod tests {
             ("ours", AnsweredResolution::Ours),
             ("theirs", AnsweredResolution::Theirs),
             ("base", AnsweredResolution::Base),
+            ("union", AnsweredResolution::Union),
+            ("ours_file", AnsweredResolution::OursFile),
+            ("theirs_file", AnsweredResolution::TheirsFile),
             ("delete", AnsweredResolution::Delete),
             ("skip", AnsweredResolution::Skip),
         ] {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use self::conflicts::parse;
 pub use self::conflicts::{ConflictRecord, Rejected, ResolutionRecord, ResolvedHow, VersionRecord};
 use super::ChangeError;
-use super::merge::{FastForward, Tip};
+use super::merge::{FastForward, Tip, carry_along};
 use super::resolver::VerdictKind;
 use super::sequence::{self, Need, Ran, RunOptions, Sequence, Wish};
 use crate::git::{CommitSpec, Identity, ObjectId, Repository, TreeChange, TreeEntryKind};
@@ -55,7 +55,14 @@ pub struct ReviewedMerge {
     pub fast_forward: FastForward,
     pub allow_unrelated: bool,
     pub delete: bool,
+    /// What is uncommitted in the source may go into a branch. Earlier versions let it.
+    #[serde(default = "as_before")]
+    pub with_uncommitted: bool,
     pub message: Option<String>,
+}
+
+fn as_before() -> bool {
+    true
 }
 
 impl ReviewedMerge {
@@ -90,6 +97,9 @@ pub struct ReviewRecord {
     pub work: Option<Box<ReviewedWork>>,
     /// The sides as they were when it was planned, in hex: the target's commit, and the source's commit and tree.
     pub ours_commit: Option<String>,
+    /// The target's view, where something is uncommitted in it: a tree, in hex. It is merged along and stays uncommitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub view: Option<String>,
     pub theirs_commit: Option<String>,
     pub theirs_tree: String,
     /// Sorted by path.
@@ -102,6 +112,18 @@ pub struct ReviewRecord {
     pub amendments: Vec<Amendment>,
     /// The commit that it became, in hex.
     pub commit: Option<String>,
+    /// The branch that the target was on then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub committed_on: Option<String>,
+}
+
+/// The sides of a merge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sides {
+    pub ours: Tip,
+    /// The target's view, where something is uncommitted in it: a tree.
+    pub view: Option<ObjectId>,
+    pub theirs: Tip,
 }
 
 /// What comes of resolutions.
@@ -159,11 +181,12 @@ impl ReviewRecord {
 
     /// The sides that are no longer what was planned. Of a source only the content counts: what is uncommitted in a fork becomes
     /// another commit each time.
-    pub fn moved(&self, ours: &Tip, theirs: &Tip) -> Vec<MergeSide> {
-        let ours_commit = ours.commit_id.map(|id| id.to_string());
-        let theirs_tree = theirs.tree_id.to_string();
+    pub fn moved(&self, sides: &Sides) -> Vec<MergeSide> {
+        let ours_commit = sides.ours.commit_id.map(|id| id.to_string());
+        let view = sides.view.map(|id| id.to_string());
+        let theirs_tree = sides.theirs.tree_id.to_string();
         let mut moved = Vec::new();
-        if self.ours_commit != ours_commit {
+        if self.ours_commit != ours_commit || self.view != view {
             moved.push(MergeSide::Ours);
         }
         if self.theirs_tree != theirs_tree {
@@ -173,11 +196,29 @@ impl ReviewRecord {
     }
 
     /// Plans the merge anew, of these sides with these conflicts.
-    pub fn plan_again(&mut self, ours: &Tip, theirs: &Tip, conflicts: &[Conflict]) {
-        self.ours_commit = ours.commit_id.map(|id| id.to_string());
-        self.theirs_commit = theirs.commit_id.map(|id| id.to_string());
-        self.theirs_tree = theirs.tree_id.to_string();
+    pub fn plan_again(&mut self, sides: &Sides, conflicts: &[ConflictRecord]) {
+        self.ours_commit = sides.ours.commit_id.map(|id| id.to_string());
+        self.view = sides.view.map(|id| id.to_string());
+        self.theirs_commit = sides.theirs.commit_id.map(|id| id.to_string());
+        self.theirs_tree = sides.theirs.tree_id.to_string();
         self.replace_conflicts(conflicts);
+    }
+
+    /// Whether this is the open review of such a merge, whatever its message is.
+    pub fn is_open_merge(&self, merge: &ReviewedMerge) -> bool {
+        let same_message = ReviewedMerge {
+            message: self.merge.message.clone(),
+            ..merge.clone()
+        };
+        self.state == ReviewState::Open && self.work.is_none() && self.merge == same_message
+    }
+
+    /// Whether these are its conflicts, about the same contents at the same places.
+    pub fn has_conflicts(&self, conflicts: &[ConflictRecord]) -> bool {
+        self.conflicts.len() == conflicts.len()
+            && conflicts
+                .iter()
+                .all(|conflict| self.conflicts.iter().any(|known| known.has_same_inputs(conflict)))
     }
 
     /// Takes the conflicts of a sequence that was run with these resolutions in the place of those that were known.
@@ -198,10 +239,10 @@ impl ReviewRecord {
 
     /// Puts other conflicts in the place of these; resolutions stay where the conflict is the same. Nothing is known of the
     /// whole any more.
-    fn replace_conflicts(&mut self, conflicts: &[Conflict]) {
+    fn replace_conflicts(&mut self, conflicts: &[ConflictRecord]) {
         self.verdict = None;
         let old = std::mem::take(&mut self.conflicts);
-        self.conflicts = conflicts.iter().map(ConflictRecord::of).collect();
+        self.conflicts = conflicts.to_vec();
         for conflict in &mut self.conflicts {
             let same = old.iter().find(|old| old.has_same_inputs(conflict));
             conflict.resolution = same.and_then(|old| old.resolution.clone());
@@ -339,9 +380,14 @@ impl ReviewRecord {
             .flat_map(|record| [&record.ours_commit, &record.theirs_commit])
             .flatten()
             .collect();
+        let own_views = records().filter_map(|record| Some((Need::Tree, record.view.as_ref()?)));
         let works = || records().filter_map(|record| record.work.as_deref());
         let views = works().filter_map(|work| Some((Need::Tree, work.view.as_ref()?)));
-        for (need, hex) in works().flat_map(|work| work.sequence.needs()).chain(views) {
+        for (need, hex) in works()
+            .flat_map(|work| work.sequence.needs())
+            .chain(views)
+            .chain(own_views)
+        {
             let kind = match need {
                 Need::Commit => {
                     commits.insert(hex);
@@ -422,7 +468,22 @@ impl ReviewRecord {
             },
             &options,
         )?;
-        Ok((ours_tree, self.put_into(repository, outcome)?.tree_id))
+        let merged = self.put_into(repository, outcome)?;
+        let Some(view) = self.view.as_ref().map(id).transpose()? else {
+            return Ok((ours_tree, merged.tree_id));
+        };
+        // What is uncommitted is merged with all that is resolved by now.
+        let tip = |tree_id| Tip {
+            commit_id: None,
+            tree_id,
+        };
+        let outcome = carry_along(repository, tip(ours_tree), view, tip(merged.tree_id), &options)?;
+        let records = outcome
+            .conflicts
+            .iter()
+            .map(ConflictRecord::of_uncommitted)
+            .collect();
+        Ok((view, self.resolve(repository, outcome.tree_id, records)?.tree_id))
     }
 
     /// Runs the sequence of this review again, of how things were when it was planned, with its resolutions. What it commits is

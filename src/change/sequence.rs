@@ -184,6 +184,21 @@ pub enum Need {
     Blob,
 }
 
+impl Sequence {
+    /// Whether the same is done, to whatever is uncommitted.
+    pub fn does_the_same(&self, other: &Sequence) -> bool {
+        let items = |sequence: &Sequence| -> Vec<Item> {
+            let is_commit = |item: &&Item| !matches!(item, Item::Uncommitted { .. });
+            sequence.items.iter().filter(is_commit).cloned().collect()
+        };
+        let without_items = |sequence: &Sequence| Sequence {
+            items: Vec::new(),
+            ..sequence.clone()
+        };
+        items(self) == items(other) && without_items(self) == without_items(other)
+    }
+}
+
 impl Item {
     fn makes_commit(&self) -> bool {
         match self {

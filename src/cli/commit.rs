@@ -5,7 +5,7 @@ use std::path::Path;
 use super::buffer::note_agent_texts;
 use super::context::{Connection, Context};
 pub use super::hooks::HookOutput;
-use super::hooks::Hooks;
+use super::hooks::{COMMIT_HOOKS, Hooks};
 use super::output::{Tone, counted, one_line, quoted, short_id};
 use super::{Exit, SUCCESS, identity};
 use crate::daemon::protocol::{Committed, ForkInfo, Request};
@@ -115,7 +115,7 @@ pub fn make(
     let committer = identity::committer(dir, config.as_ref())?;
     let author = identity::author(dir, config.as_ref(), wish.author)?;
 
-    let hooks = Hooks::find(dir, config.as_ref(), &author, wish.hook_output)?;
+    let hooks = Hooks::find(dir, config.as_ref(), &author, wish.hook_output, &COMMIT_HOOKS)?;
     let hooks_skipped = !hooks.is_empty() && !fork.mounted;
     let hooks = prepare_hooks(connection, fork, hooks)?;
     let message = match &hooks {

@@ -17,7 +17,21 @@ use crate::daemon::{ErrorCode, Failure};
 use crate::git::{CallerConfig, CommitTime, Identity, program};
 
 /// The hooks around a commit, in the order in which they run.
-const COMMIT_HOOKS: [&str; 4] = ["pre-commit", "prepare-commit-msg", "commit-msg", "post-commit"];
+pub const COMMIT_HOOKS: [&str; 4] = ["pre-commit", "prepare-commit-msg", "commit-msg", "post-commit"];
+
+/// The hooks around a merge commit, likewise.
+pub const MERGE_HOOKS: [&str; 3] = ["pre-merge-commit", "prepare-commit-msg", "commit-msg"];
+
+/// Whether there may be any of them for the configuration's repository. Quick: one that is configured is not looked for.
+pub fn may_run(config: Option<&CallerConfig>) -> bool {
+    match config.and_then(CallerConfig::hooks_dir) {
+        Some(dir) => COMMIT_HOOKS
+            .iter()
+            .chain(&MERGE_HOOKS)
+            .any(|hook| is_executable(&dir.join(hook))),
+        None => true,
+    }
+}
 
 /// Where what hooks print goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,12 +60,13 @@ pub struct Hooks {
 }
 
 impl Hooks {
-    /// Finds the hooks that git would run in `dir`, whose configuration is `config`.
+    /// Finds those of `hooks` that git would run in `dir`, whose configuration is `config`.
     pub fn find(
         dir: &Path,
         config: Option<&CallerConfig>,
         author: &Identity,
         output: HookOutput,
+        hooks: &[&'static str],
     ) -> Result<Hooks, Failure> {
         let plain = config.and_then(|config| Some((config.hooks_dir()?, config.git_dir())));
         let (hooks_dir, git_dir, configured) = match plain {
@@ -61,8 +76,9 @@ impl Hooks {
                 (hooks_dir, git_dir, configured(dir)?)
             }
         };
-        let present = COMMIT_HOOKS
-            .into_iter()
+        let present = hooks
+            .iter()
+            .copied()
             .filter(|hook| configured.contains(*hook) || is_executable(&hooks_dir.join(hook)))
             .collect();
         Ok(Hooks {
@@ -100,19 +116,40 @@ impl Hooks {
 
     /// Lets `prepare-commit-msg` and, with `verify`, `commit-msg` have the message; what they make of it.
     pub fn message(&self, message: String, verify: bool) -> Result<String, Failure> {
+        self.reworded("COMMIT_EDITMSG", "message", message, verify)
+    }
+
+    /// Runs `pre-merge-commit`, and lets the hooks of the message have that of a merge commit; what they make of it.
+    pub fn merge_message(&self, message: String, verify: bool) -> Result<String, Failure> {
+        if verify {
+            self.run("pre-merge-commit", &[])?;
+        }
+        let reworded = self.reworded("MERGE_MSG", "merge", message, verify);
+        // Left there it would be the message of the next commit.
+        match fs::remove_file(self.git_dir.join("MERGE_MSG")) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                log::debug!("MERGE_MSG stays: {error}");
+            }
+            _ => {}
+        }
+        reworded
+    }
+
+    /// Lets the hooks of a message have it in `file`, which says that it is of `kind`.
+    fn reworded(&self, file: &str, kind: &str, message: String, verify: bool) -> Result<String, Failure> {
         let asked = ["prepare-commit-msg", "commit-msg"]
             .iter()
             .any(|hook| self.present.contains(hook));
         if !asked {
             return Ok(message);
         }
-        let file = self.git_dir.join("COMMIT_EDITMSG");
+        let file = self.git_dir.join(file);
         let mut text = message;
         if !text.ends_with('\n') {
             text.push('\n');
         }
         fs::write(&file, &text).map_err(|error| Failure::io("write", &file, &error))?;
-        self.run("prepare-commit-msg", &[file.as_os_str(), OsStr::new("message")])?;
+        self.run("prepare-commit-msg", &[file.as_os_str(), OsStr::new(kind)])?;
         if verify {
             self.run("commit-msg", &[file.as_os_str()])?;
         }

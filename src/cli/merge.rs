@@ -5,7 +5,9 @@ use serde::Serialize;
 use super::buffer::note_agent_texts;
 use super::content::content;
 use super::context::{Connection, Context};
+use super::hooks::HookOutput;
 use super::inside::command_line;
+use super::merge_hooks::{self, HookWish};
 use super::output::{Cell, Output, Tone, counted, quoted, short_id, table};
 use super::resolving::{self, Left, ResolverArgs};
 use super::{Exit, SUCCESS, identity, review};
@@ -22,13 +24,18 @@ use crate::path::text::PathText;
 
 /// Merge forks, snapshots, branches or commits into a fork or branch
 ///
-/// A source is a fork (with what is uncommitted in it), `FORK@SNAPSHOT`, a branch, a commit, a tree, or `pristine`. The target is
+/// A source is a fork, `FORK@SNAPSHOT`, a branch, a commit, a tree, or `pristine`. The target is
 /// the fork you stand in, or else the branch that the first source came from; --into names another fork or branch. Where the
 /// target is checked out it follows: a mounted fork at once, the main checkout as `git merge --ff-only` does.
 ///
 /// Where the target has nothing of its own it moves to the source (--no-ff makes a merge commit nevertheless), else a merge
-/// commit is made. What was uncommitted in a source fork is committed in it. What is uncommitted in the target stays; where
-/// the merge would overwrite it, it is refused.
+/// commit is made.
+///
+/// What is uncommitted in a source fork goes into a branch only with --with-uncommitted, or with `tine.mergeUncommitted` in git's
+/// configuration: it is committed in the fork then. A fork that is named as the target takes it in any case. What is uncommitted in a
+/// target fork is merged along and stays uncommitted; in another checkout the merge is refused where it would overwrite it.
+///
+/// Hooks run as with `git commit` in the sources and as with `git merge` in the target, where these are mounted or checked out.
 ///
 /// Conflicts change nothing: they are listed, and the exit code is 3. It is 7 where the target has everything already.
 #[derive(Debug, clap::Args)]
@@ -36,6 +43,7 @@ use crate::path::text::PathText;
 Examples:
   tine merge fix-parser                        into the branch that it came from
   tine merge fix-parser --into main --dry-run  see what would come of it
+  tine merge fix-parser --with-uncommitted     commit what is there, and merge it
   tine merge main                              inside a fork: bring it up to date
   tine merge a b c --into main --delete        one after another, and remove them
   tine merge theirs --strategy ours            settle conflicts for the target
@@ -87,6 +95,10 @@ pub struct Merge {
           conflicts_with_all = ["dry_run", "review", "resolver", "base", "all_or_nothing"])]
     pub markers: Option<MarkerStyle>,
 
+    /// Commit what is uncommitted in source forks, and merge it, too
+    #[arg(long)]
+    pub with_uncommitted: bool,
+
     /// Remove the source forks and branches when they are merged
     #[arg(long)]
     pub delete: bool,
@@ -101,6 +113,10 @@ pub struct Merge {
 
     #[command(flatten)]
     pub resolving: ResolverArgs,
+
+    /// Skip the hooks pre-commit, pre-merge-commit and commit-msg
+    #[arg(long)]
+    pub no_verify: bool,
 
     /// Merge histories that have nothing in common
     #[arg(long)]
@@ -182,7 +198,17 @@ pub fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
     if left == Left::Resolved && verb.resolving.auto_commit {
         return review::commit(context, &mut connection, review, None, false);
     }
-    review::show(&Request::Review { review }, context, &mut connection)?;
+    let request = Request::Review { review };
+    match context.output.is_json() {
+        // A merge is what was asked for: with its conflicts as they are resolved by now.
+        true => {
+            let shown = review::ask(&request, &mut connection)?;
+            context
+                .output
+                .json(&with_contents(context, &merged, &shown.info.record.conflicts)?)?;
+        }
+        false => drop(review::show(&request, context, &mut connection)?),
+    }
     Ok(ExitCode::Refused.code())
 }
 
@@ -214,12 +240,18 @@ pub fn ask(verb: &Merge, context: &Context, connection: &mut Connection) -> Resu
         dry_run: verb.dry_run,
         review: verb.resolving.review_wish(verb.review),
         markers: verb.markers.is_some(),
+        with_uncommitted: verb.with_uncommitted,
+        messages: Vec::new(),
         message: (!verb.message.is_empty()).then(|| verb.message.join("\n\n")),
         author: Some(author),
         committer: Some(committer),
         command: command_line(),
     };
-    let merged = connection.merged(&Request::Merge(Box::new(request)))?;
+    let wish = HookWish {
+        output: HookOutput::Shown,
+        no_verify: verb.no_verify,
+    };
+    let merged = merge_hooks::merged(context, connection, request, wish)?;
     for (word, source) in verb.sources.iter().zip(&merged.sources) {
         context.output.note_meaning(word, &source.source);
         if let Some(failure) = &source.not_deleted {
@@ -414,10 +446,11 @@ fn conflicts_with_contents<'a>(
 pub fn told(merged: &Merged, is_begun: bool, output: &Output) -> String {
     let target = target_name(&merged.target);
     let mut text = String::new();
+    let nothing_moves = merged.before == merged.after;
     for source in &merged.sources {
-        text.push_str(&told_of(source, &target, merged.dry_run));
+        text.push_str(&told_of(source, &target, merged.dry_run || nothing_moves));
     }
-    if merged.before != merged.after {
+    if !nothing_moves {
         let changed = counted(merged.changes.len(), "path");
         let after = short_id(merged.after.as_deref().unwrap_or_default());
         let would = if merged.dry_run { "would be" } else { "is" };
@@ -433,26 +466,37 @@ pub fn told(merged: &Merged, is_begun: bool, output: &Output) -> String {
             .conflicts
             .iter()
             .map(|conflict| {
-                vec![
+                let mut row = vec![
                     Cell::new(format!("  {}", kind_in_words(conflict))).toned(output, Tone::Bad),
                     Cell::new(quoted(&conflict.path)),
-                ]
+                ];
+                row.extend(conflict.of.as_ref().map(|of| Cell::new(format!("with {of}"))));
+                row
             })
             .collect();
         text.push_str(&table(&rows));
-        text.push_str(match (merged.before == merged.after, is_begun) {
-            (true, true) => "nothing is merged",
-            (true, false) => "nothing was changed",
-            (false, _) => "what came before is merged",
+        text.push_str(match (nothing_moves, merged.dry_run, is_begun) {
+            (true, _, true) => "nothing is merged",
+            (true, true, _) => "nothing would be changed",
+            (true, false, _) => "nothing was changed",
+            (false, true, _) => "what comes before would be merged",
+            (false, false, _) => "what came before is merged",
         });
         text.push_str(&match merged.review {
-            Some(review) => format!("; `tine review show {review}` is where to go on\n"),
+            Some(review) => way_on(review),
             None if is_begun => "\n".to_owned(),
             None => "; `--review` keeps it for resolving, `--strategy` settles it, `--json` shows it whole\n"
                 .to_owned(),
         });
+    } else if let Some(review) = merged.review {
+        text.push_str("nothing was changed");
+        text.push_str(&way_on(review));
     }
     text
+}
+
+fn way_on(review: u64) -> String {
+    format!("; `tine review show {review}` is where to go on\n")
 }
 
 /// How a target is spoken of.
@@ -464,24 +508,28 @@ pub fn target_name(target: &MergeTarget) -> String {
     }
 }
 
-fn told_of(source: &MergedSource, target: &str, dry_run: bool) -> String {
+/// What became of a source, or would where `is_planned`.
+fn told_of(source: &MergedSource, target: &str, is_planned: bool) -> String {
     let from = source
         .source
         .point
         .trim_start_matches("rev:")
         .trim_start_matches("fork:");
     let commit = short_id(source.commit.as_deref().unwrap_or_default());
-    let would = if dry_run { "would be " } else { "" };
+    let would = if is_planned { "would be " } else { "" };
     let mut text = match source.how {
         MergedHow::Contained => format!("nothing to merge: {target} has all of {from}\n"),
         MergedHow::FastForward => format!("{from} {would}merged into {target}: fast-forward\n"),
+        MergedHow::MergeCommit if commit.is_empty() => {
+            format!("{from} {would}merged into {target}: merge commit\n")
+        }
         MergedHow::MergeCommit => format!("{from} {would}merged into {target}: merge commit {commit}\n"),
         MergedHow::Conflicts => format!("{from} has conflicts with {target}:\n"),
     };
     if let Some(committed) = source
         .committed
         .as_ref()
-        .filter(|_| source.commit.is_some() && !dry_run)
+        .filter(|_| source.commit.is_some() && !is_planned)
     {
         text.push_str(&format!(
             "what was uncommitted in {from} is commit {}\n",

@@ -84,6 +84,9 @@ pub struct FailureBody<'a> {
     message: &'a str,
     /// What lay beneath it, outermost first.
     causes: &'a [String],
+    /// The paths that it is about, where they are known.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    paths: &'a [PathText],
     /// What to do next.
     hint: Option<&'a str>,
     /// The exit code of a command that fails so.
@@ -97,6 +100,7 @@ impl<'a> FailureBody<'a> {
             code: failure.code,
             message: &failure.message,
             causes: &failure.causes,
+            paths: &failure.paths,
             hint: failure.hint.as_deref(),
             exit,
         }

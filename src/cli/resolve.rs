@@ -14,11 +14,17 @@ use crate::path::RepoPath;
 
 /// Resolve a conflict of a review
 ///
+/// --ours and --theirs say whose lines stay where both sides changed the same ones, as `git merge -X ours` does: what else either side
+/// changed in the file stays merged, its mode, too. Of what is no text (binary files, symlinks, renames) they take the whole version;
+/// --ours-file and --theirs-file do so of a text. A content that is given goes into a file in the merged mode; where the conflict is
+/// about a symlink, it is where that leads.
+///
 /// It may be said again, and differently, until the review is committed.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
   tine resolve 3 src/main.rs --theirs
+  tine resolve 3 Cargo.lock --theirs-file
   tine resolve 3 src/main.rs --file merged.rs --reason 'both limits are needed'
   sed s/x/y/ old | tine resolve 3 src/main.rs --stdin
   tine resolve 3 notes.md --delete")]
@@ -32,17 +38,29 @@ pub struct Resolve {
     #[arg(value_name = "PATH")]
     pub path: OsString,
 
-    /// What the target has
+    /// What the target has, where both conflict
     #[arg(long, group = "how")]
     pub ours: bool,
 
-    /// What the source has
+    /// What the source has, where both conflict
     #[arg(long, group = "how")]
     pub theirs: bool,
 
-    /// What both began as
+    /// What both began as, where both conflict
     #[arg(long, group = "how")]
     pub base: bool,
+
+    /// The lines of both where they conflict, the target's first
+    #[arg(long, group = "how")]
+    pub union: bool,
+
+    /// The target's whole file, without any change of the source
+    #[arg(long, group = "how")]
+    pub ours_file: bool,
+
+    /// The source's whole file, without any change of the target
+    #[arg(long, group = "how")]
+    pub theirs_file: bool,
 
     /// The content of FILE
     #[arg(short = 'F', long, group = "how", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
@@ -80,6 +98,9 @@ pub fn run(verb: &Resolve, context: &Context) -> Result<Exit, Failure> {
         None if verb.ours => ResolutionWish::Side(MergeSide::Ours),
         None if verb.theirs => ResolutionWish::Side(MergeSide::Theirs),
         None if verb.base => ResolutionWish::Side(MergeSide::Base),
+        None if verb.union => ResolutionWish::Union,
+        None if verb.ours_file => ResolutionWish::Whole(MergeSide::Ours),
+        None if verb.theirs_file => ResolutionWish::Whole(MergeSide::Theirs),
         None if verb.delete => ResolutionWish::Delete,
         None => ResolutionWish::Open,
     };

@@ -143,6 +143,9 @@ impl Asking<'_> {
                         AnsweredResolution::Base => ResolutionWish::Side(MergeSide::Base),
                         AnsweredResolution::Ours => ResolutionWish::Side(MergeSide::Ours),
                         AnsweredResolution::Theirs => ResolutionWish::Side(MergeSide::Theirs),
+                        AnsweredResolution::Union => ResolutionWish::Union,
+                        AnsweredResolution::OursFile => ResolutionWish::Whole(MergeSide::Ours),
+                        AnsweredResolution::TheirsFile => ResolutionWish::Whole(MergeSide::Theirs),
                         AnsweredResolution::Delete => ResolutionWish::Delete,
                         AnsweredResolution::Content { bytes, executable } => ResolutionWish::Content {
                             content: outgoing(&store_dir, &bytes)?,

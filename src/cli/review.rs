@@ -3,12 +3,14 @@
 use serde::Serialize;
 
 use super::context::{Connection, Context};
+use super::hooks::HookOutput;
 use super::inside::command_line;
 use super::merge::{kind_in_words, tell_merge, with_contents};
+use super::merge_hooks::{self, HookWish};
 use super::output::{Cell, Output, Tone, counted, human_age, now_secs, one_line, quoted, short_id};
 use super::trees::Difference;
 use super::{Exit, SUCCESS, identity, sequencing};
-use crate::change::review::{ResolvedHow, ReviewState};
+use crate::change::review::ReviewState;
 use crate::daemon::Failure;
 use crate::daemon::protocol::{Answer, CommitReviewRequest, Request, ReviewInfo, ReviewShown};
 use crate::git::CallerConfig;
@@ -84,7 +86,8 @@ pub struct Diff {
 
 /// Merge with the resolutions of a review
 ///
-/// Refused while a conflict is open, and where a side has moved on since it was planned.
+/// Refused while a conflict is open. Where the target moved on since it was planned, and the conflicts are the same, the resolutions
+/// count for it as it is now; else it is refused until `tine review refresh`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Example:
@@ -240,13 +243,7 @@ fn told(shown: &ReviewShown, output: &Output) -> String {
             let resolution = match &conflict.resolution {
                 None => Cell::new("open").toned(output, Tone::Bad),
                 Some(resolution) => {
-                    let how = match resolution.how {
-                        ResolvedHow::Base => "base",
-                        ResolvedHow::Ours => "ours",
-                        ResolvedHow::Theirs => "theirs",
-                        ResolvedHow::Content => "content",
-                        ResolvedHow::Delete => "deleted",
-                    };
+                    let how = resolution.how.in_words();
                     Cell::new(format!("{how} by {}", resolution.by)).toned(output, Tone::Good)
                 }
             };
@@ -316,7 +313,11 @@ pub fn commit(
     message: Option<String>,
     dry_run: bool,
 ) -> Result<Exit, Failure> {
-    match ask_commit(context, connection, review, message, dry_run)? {
+    let hooks = HookWish {
+        output: HookOutput::Shown,
+        no_verify: false,
+    };
+    match ask_commit(context, connection, review, message, dry_run, hooks)? {
         Answer::Sequenced(done) => sequencing::tell(context, &done),
         Answer::Merge(merged) => tell_merge(context, &merged),
         // Nothing else came through.
@@ -331,20 +332,41 @@ pub fn ask_commit(
     review: u64,
     message: Option<String>,
     dry_run: bool,
+    hooks: HookWish,
 ) -> Result<Answer, Failure> {
     let dir = context.repository()?.common_dir();
     let config = CallerConfig::of(dir);
-    let request = CommitReviewRequest {
+    let mut request = CommitReviewRequest {
         review,
         message,
+        whole_message: None,
         dry_run,
         author: Some(identity::author(dir, config.as_ref(), None)?),
         committer: Some(identity::committer(dir, config.as_ref())?),
         command: command_line(),
     };
-    let request = Request::CommitReview(Box::new(request));
-    connection.ask(&request, |answer| match answer {
-        Answer::Merge(_) | Answer::Sequenced(_) => Some(answer),
-        _ => None,
+    let send = |connection: &mut Connection, request: &CommitReviewRequest| {
+        let request = Request::CommitReview(Box::new(request.clone()));
+        connection.ask(&request, |answer| match answer {
+            Answer::Merge(_) | Answer::Sequenced(_) => Some(answer),
+            _ => None,
+        })
+    };
+    if dry_run || !merge_hooks::are_there(context)? {
+        return send(connection, &request);
+    }
+    let plan = CommitReviewRequest {
+        dry_run: true,
+        ..request.clone()
+    };
+    // The commits of a sequence are those of others, made again.
+    let Answer::Merge(planned) = send(connection, &plan)? else {
+        return send(connection, &request);
+    };
+    let prepared = merge_hooks::prepare(context, connection, &planned, false, hooks)?;
+    request.whole_message = prepared.messages.first().cloned().flatten();
+    Ok(match send(connection, &request)? {
+        Answer::Merge(merged) => Answer::Merge(Box::new(prepared.noted_in(*merged))),
+        answer => answer,
     })
 }

@@ -97,7 +97,16 @@ pub fn go_on(
     if left == Left::Resolved && resolving.auto_commit {
         return review::commit(context, connection, review, None, false);
     }
-    review::show(&Request::Review { review }, context, connection)?;
+    let request = Request::Review { review };
+    match context.output.is_json() {
+        true => {
+            let shown = review::ask(&request, connection)?;
+            context
+                .output
+                .json(&with_contents(context, &done, &shown.info.record.conflicts)?)?;
+        }
+        false => drop(review::show(&request, context, connection)?),
+    }
     Ok(ExitCode::Refused.code())
 }
 
@@ -177,13 +186,17 @@ fn told(done: &Sequenced, output: &Output) -> String {
         text.push_str(&table(&rows));
     }
     if done.status == MergeStatus::Conflicts || done.status == MergeStatus::Reviewed {
+        let changed = if done.dry_run {
+            "nothing would be changed"
+        } else {
+            "nothing was changed"
+        };
         text.push_str(&match done.review {
             Some(review) => {
-                format!("nothing was changed; `tine review show {review}` is where to go on\n")
+                format!("{changed}; `tine review show {review}` is where to go on\n")
             }
             None => {
-                "nothing was changed; `--review` keeps it for resolving, `--strategy` settles it, `--json` shows it whole\n"
-                    .to_owned()
+                format!("{changed}; `--review` keeps it for resolving, `--strategy` settles it, `--json` shows it whole\n")
             }
         });
     }

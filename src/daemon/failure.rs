@@ -8,6 +8,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::path::RepoPath;
+use crate::path::text::PathText;
+
 /// Exit codes; `docs/errors.md` lists them. A command run by `tine exec` gives its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -271,6 +274,9 @@ pub struct Failure {
     /// What lay beneath it, outermost first.
     #[serde(default)]
     pub causes: Vec<String>,
+    /// The paths that it is about, where they are known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<PathText>,
     /// What to do next.
     #[serde(default)]
     pub hint: Option<String>,
@@ -285,8 +291,15 @@ impl Failure {
             exit: code.exit(),
             message: one_line(message.into()),
             causes: Vec::new(),
+            paths: Vec::new(),
             hint: code.hint().map(str::to_owned),
         }
+    }
+
+    /// Names the paths that it is about.
+    pub fn paths<'p>(mut self, paths: impl IntoIterator<Item = &'p RepoPath>) -> Failure {
+        self.paths.extend(paths.into_iter().map(PathText::from));
+        self
     }
 
     /// The daemon answered what was asked, in words, with something that is no answer to it.

@@ -224,6 +224,7 @@ pub fn merge(
         into,
         message,
         review: ReviewWish::OnConflict,
+        with_uncommitted: true,
         command: by.command.to_owned(),
         ..MergeRequest::of(
             format!("fork:{name}"),

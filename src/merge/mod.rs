@@ -16,7 +16,7 @@ pub mod tree;
 mod walk;
 
 pub use conflict::{Conflict, ConflictKind, MergeSide, Resolution, Version};
-pub use settle::text_of;
+pub use settle::{content_place, settle_content, text_of};
 pub use text::{Favor, MarkerOptions, Style, TextHunk, TextMerge, is_binary, merge_text};
 pub use tree::{Level, MergeInput, MergeOptions, MergeOutcome, Strategy, merge};
 

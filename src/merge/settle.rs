@@ -7,6 +7,7 @@ use super::{
     Conflict, ConflictKind, Level, MergeOptions, MergeOutcome, MergeSide, Resolution, Strategy, Version,
 };
 use crate::git::{GitError, ObjectId, Repository, TreeChange, TreeEntryKind};
+use crate::path::RepoPath;
 
 /// The largest text that is merged line by line here, in bytes.
 pub(super) const MAX_TEXT_BYTES: u64 = 32 << 20;
@@ -14,7 +15,10 @@ pub(super) const MAX_TEXT_BYTES: u64 = 32 << 20;
 /// The texts of a conflict, merged; `None` where it is about something else, or where one is no text or larger than
 /// 32 MiB.
 pub fn text_of(repository: &Repository, conflict: &Conflict) -> Result<Option<TextMerge>, GitError> {
-    let Some(TextVersions { base, ours, theirs }) = TextVersions::of(conflict) else {
+    // What git is told to take for binary is no text, whatever it holds.
+    let is_binary_kind = conflict.kind == ConflictKind::Binary;
+    let Some(FileVersions { base, ours, theirs }) = FileVersions::of(conflict).filter(|_| !is_binary_kind)
+    else {
         return Ok(None);
     };
     let mut texts = [Vec::new(), Vec::new(), Vec::new()];
@@ -36,18 +40,18 @@ pub fn text_of(repository: &Repository, conflict: &Conflict) -> Result<Option<Te
 
 /// The files of a conflict that is about what regular files hold.
 #[derive(Clone, Copy)]
-struct TextVersions<'a> {
+struct FileVersions<'a> {
     /// Over a symlink, say, both are new.
     base: Option<&'a Version>,
     ours: &'a Version,
     theirs: &'a Version,
 }
 
-impl TextVersions<'_> {
-    fn of(conflict: &Conflict) -> Option<TextVersions<'_>> {
-        let is_text = matches!(
+impl FileVersions<'_> {
+    fn of(conflict: &Conflict) -> Option<FileVersions<'_>> {
+        let is_content = matches!(
             conflict.kind,
-            ConflictKind::BothModified | ConflictKind::BothAdded
+            ConflictKind::BothModified | ConflictKind::BothAdded | ConflictKind::Binary
         );
         let ([ours], [theirs], [] | [_]) = (
             conflict.ours.as_slice(),
@@ -56,30 +60,98 @@ impl TextVersions<'_> {
         ) else {
             return None;
         };
-        let found = TextVersions {
+        let found = FileVersions {
             base: conflict.base.first().filter(|base| is_regular(base.kind)),
             ours,
             theirs,
         };
-        (is_text && is_regular(ours.kind) && is_regular(theirs.kind)).then_some(found)
+        (is_content && is_regular(ours.kind) && is_regular(theirs.kind)).then_some(found)
     }
+}
 
-    /// Executable or not: as the side that changed it has it.
-    fn kind(&self, favor: Favor) -> TreeEntryKind {
-        let base = self.base.map(|base| base.kind);
-        let (ours, theirs) = (self.ours.kind, self.theirs.kind);
-        if ours == theirs || base == Some(theirs) {
-            return ours;
-        }
-        if base == Some(ours) {
-            return theirs;
-        }
-        match favor {
-            Favor::Ours => ours,
-            Favor::Theirs => theirs,
-            Favor::Union => TreeEntryKind::Executable,
-        }
+/// The mode of a file that both sides have: that of the side which changed it. Where both did, `favor` decides.
+fn merged_kind(
+    base: Option<TreeEntryKind>,
+    ours: TreeEntryKind,
+    theirs: TreeEntryKind,
+    favor: Favor,
+) -> TreeEntryKind {
+    if ours == theirs || base == Some(theirs) {
+        return ours;
     }
+    if base == Some(ours) {
+        return theirs;
+    }
+    match (favor, base) {
+        (Favor::Base, Some(base)) => base,
+        (Favor::Base | Favor::Ours, _) => ours,
+        (Favor::Theirs, _) => theirs,
+        (Favor::Union, _) => TreeEntryKind::Executable,
+    }
+}
+
+/// What a conflict becomes where the lines that conflict are those of `favor`, and all else is merged: as git's `-X ours` and
+/// `-X theirs`. Of a binary file the content is that side's; its mode is merged. `None` where the conflict is about something else
+/// than what a file holds, and for both sides of a binary file.
+pub fn settle_content(
+    repository: &Repository,
+    conflict: &Conflict,
+    favor: Favor,
+) -> Result<Option<Version>, GitError> {
+    let Some(versions) = FileVersions::of(conflict) else {
+        return Ok(None);
+    };
+    let FileVersions { base, ours, theirs } = versions;
+    let id = match text_of(repository, conflict)? {
+        // Over nothing, all of both texts is one conflict: without it there is no file.
+        Some(_) if favor == Favor::Base && base.is_none() => return Ok(None),
+        Some(text) => {
+            let content = text.settle(favor);
+            repository.write_blob(&mut content.as_slice(), content.len() as u64)?
+        }
+        None => match (favor, base) {
+            (Favor::Ours, _) => ours.id,
+            (Favor::Theirs, _) => theirs.id,
+            (Favor::Base, Some(base)) => base.id,
+            (Favor::Base, None) | (Favor::Union, _) => return Ok(None),
+        },
+    };
+    Ok(Some(Version {
+        path: ours.path.clone(),
+        kind: merged_kind(base.map(|base| base.kind), ours.kind, theirs.kind, favor),
+        id,
+    }))
+}
+
+/// Where a content goes that somebody gives for a conflict, and as what: a file in the merged mode, or a symlink where all sides that
+/// have something have symlinks. `None` where all have submodules.
+pub fn content_place(conflict: &Conflict) -> Option<(RepoPath, TreeEntryKind)> {
+    let first = |side| conflict.versions(side).first();
+    let (base, ours, theirs) = (
+        first(MergeSide::Base),
+        first(MergeSide::Ours),
+        first(MergeSide::Theirs),
+    );
+    let Some(present) = ours.or(theirs).or(base) else {
+        return Some((conflict.path.clone(), TreeEntryKind::File));
+    };
+    let mut sides = [ours, theirs].into_iter().flatten().peekable();
+    let kinds: Vec<TreeEntryKind> = match sides.peek() {
+        Some(_) => sides.map(|version| version.kind).collect(),
+        None => vec![present.kind],
+    };
+    let regular: Vec<TreeEntryKind> = kinds.iter().copied().filter(|kind| is_regular(*kind)).collect();
+    let kind = match regular.as_slice() {
+        [ours, theirs] => {
+            let base = base.map(|base| base.kind).filter(|kind| is_regular(*kind));
+            merged_kind(base, *ours, *theirs, Favor::Ours)
+        }
+        [only, ..] => *only,
+        [] if kinds.iter().all(|kind| *kind == TreeEntryKind::Symlink) => TreeEntryKind::Symlink,
+        [] if kinds.iter().all(|kind| *kind == TreeEntryKind::Submodule) => return None,
+        [] => TreeEntryKind::File,
+    };
+    Some((present.path.clone(), kind))
 }
 
 /// Settles what the strategy has an answer for.
@@ -121,15 +193,7 @@ fn resolution(
         Strategy::Union => (Favor::Union, None),
     };
     let whole_files = options.level == Level::Path && side.is_some();
-    if let Some(versions) = TextVersions::of(conflict).filter(|_| !whole_files)
-        && let Some(text) = text_of(repository, conflict)?
-    {
-        let content = text.settle(favor);
-        let version = Version {
-            path: versions.ours.path.clone(),
-            kind: versions.kind(favor),
-            id: repository.write_blob(&mut content.as_slice(), content.len() as u64)?,
-        };
+    if !whole_files && let Some(version) = settle_content(repository, conflict, favor)? {
         return Ok(Some(Resolution::Versions(vec![version])));
     }
     Ok(side.map(Resolution::Side).or_else(|| both(conflict)))

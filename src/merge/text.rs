@@ -31,6 +31,7 @@ pub fn is_binary(content: &[u8]) -> bool {
 /// Which side's lines a conflict becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Favor {
+    Base,
     Ours,
     Theirs,
     /// Ours, then theirs; what they share once.

@@ -8,7 +8,7 @@ use crate::change::review::{ConflictRecord, VersionRecord};
 use crate::daemon::protocol::ChangeLine;
 use crate::daemon::{ErrorCode, Failure};
 use crate::git::{ObjectId, Repository, TreeEntryKind};
-use crate::merge::{Favor, MarkerOptions, Style, TextHunk, is_binary, text_of};
+use crate::merge::{MarkerOptions, Style, TextHunk, is_binary, text_of};
 
 /// A file longer than this is not shown, in bytes.
 const SHOWN_MAX: u64 = 4 << 20;
@@ -246,17 +246,6 @@ pub fn conflict(repository: &Repository, record: &ConflictRecord) -> Result<Valu
         has_both: merged.is_some(),
         draft,
     })
-}
-
-/// What a conflict of texts is with both sides' lines, ours first.
-pub fn both_sides(repository: &Repository, record: &ConflictRecord) -> Result<Vec<u8>, Failure> {
-    match text_of(repository, &record.conflict()?)? {
-        Some(merged) => Ok(merged.settle(Favor::Union)),
-        None => Err(
-            Failure::new(ErrorCode::Usage, "both sides can be taken of a text only")
-                .hint("take one side, or write the result"),
-        ),
-    }
 }
 
 fn markers() -> MarkerOptions {

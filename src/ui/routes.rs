@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use super::contents::{self, document};
 use super::sides::SidesOptions;
 use super::watch;
-use crate::change::review::ConflictRecord;
 use crate::daemon::protocol::{
     Answer, CommitReviewRequest, HandoffAnswer, HandoffRequest, Request, ResolutionWish, ResolveRequest,
     ReviewShown, ReviewWish, RoundRequest, SequenceRequest, SequenceWish,
@@ -353,6 +352,8 @@ enum How {
     Base,
     Ours,
     Theirs,
+    OursFile,
+    TheirsFile,
     Both,
     Content,
     Delete,
@@ -376,13 +377,6 @@ fn resolve(place: &Place, asked: &Asked) -> Result<Value, Failure> {
     let bytes = match (wish.how, &wish.content) {
         (How::Content, Some(text)) => Some(text.clone().into_bytes()),
         (How::Content, None) => return Err(not_understood("there is no content")),
-        (How::Both, _) => {
-            let request = Request::Review { review: wish.review };
-            let mut record = ask_review(&mut client, &request)?.info.record;
-            let both = |conflict: &mut ConflictRecord| contents::both_sides(&place.repository()?, conflict);
-            // Where there is no such conflict the daemon says so.
-            record.conflict_at(&wish.path).map(both).transpose()?
-        }
         _ => None,
     };
     let content = match bytes {
@@ -404,8 +398,11 @@ fn resolve(place: &Place, asked: &Asked) -> Result<Value, Failure> {
             (None, How::Base) => ResolutionWish::Side(MergeSide::Base),
             (None, How::Ours) => ResolutionWish::Side(MergeSide::Ours),
             (None, How::Theirs) => ResolutionWish::Side(MergeSide::Theirs),
+            (None, How::OursFile) => ResolutionWish::Whole(MergeSide::Ours),
+            (None, How::TheirsFile) => ResolutionWish::Whole(MergeSide::Theirs),
+            (None, How::Both) => ResolutionWish::Union,
             (None, How::Delete) => ResolutionWish::Delete,
-            (None, How::Open | How::Both | How::Content) => ResolutionWish::Open,
+            (None, How::Open | How::Content) => ResolutionWish::Open,
         },
         by: "hand".to_owned(),
         reasoning: wish.reason.filter(|reason| !reason.trim().is_empty()),
@@ -445,6 +442,7 @@ fn commit(place: &Place, asked: &Asked) -> Result<Value, Failure> {
     let request = CommitReviewRequest {
         review,
         message: message.filter(|message| !message.trim().is_empty()),
+        whole_message: None,
         dry_run: false,
         author: Some(author),
         committer: Some(committer),

@@ -191,7 +191,7 @@ fn tables_fit_the_terminal_and_are_whole_elsewhere() {
     ]);
     repo.write("same.txt", "ours\n");
     repo.commit_all("Ours");
-    let merge = tine.run(&["merge", long, "--into", "main", "--review"]);
+    let merge = tine.run(&["merge", long, "--into", "main", "--review", "--with-uncommitted"]);
     assert_eq!(merge.status.code(), Some(3), "{}", merge.error_text());
     for args in [
         &["list"][..],

@@ -244,9 +244,9 @@ fn a_renamed_branch_is_followed_by_everybody() {
     assert_eq!(repo.git(&["branch", "--show-current"]), "trunk");
     assert_eq!(repo.status(&dir), "?? x");
     // They go on to be merged into what they came from.
-    let merged = tine.json(&["merge", "demo"]);
+    let merged = tine.json(&["merge", "demo", "--with-uncommitted"]);
     assert_eq!(merged["target"]["branch"], "trunk");
-    let merged = tine.run(&["merge", "child", "--dry-run", "--json"]);
+    let merged = tine.run(&["merge", "child", "--with-uncommitted", "--dry-run", "--json"]);
     let merged: Value = serde_json::from_str(&merged.text()).expect("JSON");
     assert_eq!(merged["target"]["branch"], "nice/er");
     for (args, code, exit) in [

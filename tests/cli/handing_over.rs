@@ -226,7 +226,12 @@ fn a_handoff_is_applied_once_and_where_nothing_is_uncommitted() {
     tine.ok(&["undo", "other"]);
     assert!(!other.join("new.txt").exists());
     assert_eq!(repo.status(&other), "?? loose.txt");
-    // Applied it is, and only asked for once more it is applied again.
+    // What was taken back is not applied; what is applied is so once more only when that is asked for.
+    assert_eq!(
+        tine.json(&["handoff", "show", "1"])["applied_to"],
+        serde_json::Value::Null
+    );
+    told(&tine, 0, &["handoff", "apply", "1", "--into", "other", "--force"]);
     let said = tine.fails(3, &["handoff", "apply", "1", "--into", "other"]);
     assert!(said.contains("was applied to fork:other"), "{said}");
     repo.git(&["checkout", "-q", "docs/guide.md"]);

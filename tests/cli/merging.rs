@@ -7,9 +7,11 @@ use serde_json::{Value, json};
 use crate::refused;
 use crate::support::{OutputExt, TestRepo, Tine, assert_agreement, repo::path_text, require_fuse};
 
-/// A repository with `list.txt`, a text of nine lines that say their numbers, beside the base files.
+/// A repository with `list.txt`, a text of nine lines that say their numbers, beside the base files. What is uncommitted in a source is
+/// merged into branches, too.
 pub fn repo_with_list() -> TestRepo {
     let repo = TestRepo::new().without_maintenance();
+    repo.git(&["config", "tine.mergeUncommitted", "true"]);
     repo.commit_files(&[("list.txt", b"1\n2\n3\n4\n5\n6\n7\n8\n9\n")], "list");
     repo
 }

@@ -234,7 +234,7 @@ fn what_a_resolver_skips_a_person_resolves() {
         3,
         &["merge", "work", "--resolver", &command, "--auto-commit"],
     );
-    assert_eq!(shown["open"], 1);
+    assert_eq!(shown["review"], 1);
     assert_eq!(open_in(&tine, "1"), ["list.txt"]);
     tine.ok(&["resolve", "1", "list.txt", "--theirs"]);
     tine.ok(&["review", "commit", "1"]);
@@ -254,7 +254,11 @@ fn what_a_resolver_skips_a_person_resolves() {
             &resolver(&repo, "answer(resolution='theirs')"),
         ],
     );
-    assert_eq!((&shown["open"], &shown["state"]), (&json!(0), &json!("open")));
+    assert_eq!(
+        (&shown["review"], &shown["status"]),
+        (&json!(2), &json!("conflicts"))
+    );
+    assert_eq!(open_in(&tine, "2"), [""; 0]);
     assert_eq!(
         repo.git(&["rev-parse", "before"]),
         repo.git(&["rev-parse", "main^1"])
@@ -346,8 +350,8 @@ fn a_resolver_accepts_vetoes_or_amends_the_whole() {
     merge("verdict='accept', reasoning='fine'", 0, "accepted");
     assert_eq!(
         content_at(&repo, "accepted", "list.txt"),
-        "1\ntwo\n3\n4\n5\n6\n7\n8\n9",
-        "what the source has, whole"
+        "1\ntwo\n3\n4\n5\n6\n7\nacht\n9",
+        "what the source has where both conflict"
     );
     let trailers = repo.git(&["show", "-s", "--format=%(trailers:unfold)", "accepted"]);
     assert!(

@@ -274,8 +274,8 @@ fn a_side_that_moves_on_makes_a_review_outdated_and_a_refresh_keeps_what_is_the_
     // Where it does not conflict nothing is opened.
     repo.write("elsewhere.txt", "x\n");
     repo.commit_all("elsewhere");
-    outdated(json!(["ours"]));
-    tine.ok(&["review", "refresh", &review]);
+    assert!(!tine.ok(&["review", "list"]).contains("outdated"));
+    assert_eq!(tine.json(&["review", "show", &review])["moved"], json!([]));
     assert!(resolutions(&tine, &review).iter().all(|(_, how)| how == "ours"));
     // What is committed in the source is the same content, and no other merge.
     tine.ok(&["commit", "work", "-m", "by hand"]);
@@ -320,7 +320,7 @@ fn a_review_is_committed_into_a_mounted_fork_with_work_beside_it() {
     let review = review_of(&tine, &["--into", "target"]);
     resolve_with(&tine, &[&review, "list.txt"], b"both\n");
     repo.sh_in(&target, "echo mine > work.txt");
-    merge_refused(&repo, &tine, &["review", "commit", &review], "local-changes", 3);
+    merge_refused(&repo, &tine, &["review", "commit", &review], "review-outdated", 3);
     repo.sh_in(&target, "rm work.txt; cat list.txt");
     let merged = told(&tine, 0, &["review", "commit", &review]);
     assert_eq!(merged["snapshot"], "before-merge-1");
@@ -443,4 +443,133 @@ fn git_remembers_what_was_resolved_and_is_asked() {
         content_at(&repo, "main", "list.txt").as_bytes(),
         both.trim_ascii_end()
     );
+}
+
+#[test]
+fn a_side_is_taken_where_both_conflict_and_the_rest_stays_merged() {
+    require_fuse!();
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("work");
+    // Both change line 5; each has a line and, of list.txt, a mode of its own.
+    repo.sh_in(
+        &dir,
+        "sed -i '1s/.*/their 1/; 5s/.*/their 5/' list.txt; chmod +x list.txt",
+    );
+    repo.sh_in(
+        repo.dir(),
+        "sed -i '9s/.*/our 9/; 5s/.*/our 5/' list.txt; git commit -qam ours",
+    );
+    let review = review_of(&tine, &[]);
+    let merged_with = |args: &[&str]| {
+        tine.ok(&[&["resolve", &review, "list.txt"], args].concat());
+        let shown = tine.json(&["review", "show", &review]);
+        let resolution = &shown["conflicts"][0]["resolution"];
+        assert_eq!(resolution["versions"][0]["mode"], "100755", "{args:?}");
+        let text = resolution["contents"][0]["text"].as_str().unwrap().to_owned();
+        (resolution["how"].as_str().unwrap().to_owned(), text)
+    };
+    let lines =
+        |first: &str, fifth: &str, last: &str| format!("{first}\n2\n3\n4\n{fifth}\n6\n7\n8\n{last}\n");
+    for (args, how, text) in [
+        (["--theirs"], "theirs", lines("their 1", "their 5", "our 9")),
+        (["--ours"], "ours", lines("their 1", "our 5", "our 9")),
+        (["--base"], "base", lines("their 1", "5", "our 9")),
+        (["--union"], "union", lines("their 1", "our 5\ntheir 5", "our 9")),
+        (["--theirs-file"], "theirs-file", lines("their 1", "their 5", "9")),
+    ] {
+        assert_eq!(merged_with(&args), (how.to_owned(), text), "{args:?}");
+    }
+    tine.ok(&["resolve", &review, "list.txt", "--ours-file"]);
+    let shown = tine.json(&["review", "show", &review]);
+    assert_eq!(
+        shown["conflicts"][0]["resolution"]["versions"][0]["mode"],
+        "100644"
+    );
+    // A content has the merged mode, too.
+    resolve_with(&tine, &[&review, "list.txt"], b"both\n");
+    tine.ok(&["review", "commit", &review]);
+    assert!(repo.git(&["ls-tree", "main", "list.txt"]).starts_with("100755"));
+    assert_eq!(content_at(&repo, "main", "list.txt"), "both");
+}
+
+#[test]
+fn a_symlink_in_a_conflict_stays_one_whatever_is_given() {
+    require_fuse!();
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("work");
+    repo.sh_in(&dir, "ln -sfn docs link");
+    repo.sh_in(repo.dir(), "ln -sfn src link; git commit -qam ours");
+    let review = review_of(&tine, &[]);
+    let mut command = tine.command(&["resolve", &review, "link", "--stdin", "--json"]);
+    let output = run_with_timeout_of(&mut command, DEFAULT_LIMIT, b"two\nlines\n");
+    assert_eq!(output.status.code(), Some(3), "{}", output.error_text());
+    assert!(output.text().contains("wrong-kind"), "{}", output.error_text());
+    resolve_with(&tine, &[&review, "link"], b"data\n");
+    tine.ok(&["review", "commit", &review]);
+    assert!(repo.git(&["ls-tree", "main", "link"]).starts_with("120000"));
+    assert_eq!(repo.sh_in(repo.dir(), "readlink link").trim(), "data");
+}
+
+#[test]
+fn a_review_is_open_again_when_its_merge_is_taken_back() {
+    require_fuse!();
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    conflicting(&repo, &tine);
+    tine.ok(&["new", "target", "--no-mount"]);
+    let review = review_of(&tine, &["--into", "target"]);
+    tine.ok(&["resolve", &review, "list.txt", "--theirs"]);
+    tine.ok(&["review", "commit", &review]);
+    assert_eq!(tine.json(&["review", "show", &review])["state"], "committed");
+    tine.ok(&["undo", "target"]);
+    let shown = tine.json(&["review", "show", &review]);
+    assert_eq!((&shown["state"], &shown["open"]), (&json!("open"), &json!(0)));
+    assert!(tine.ok(&["review", "list"]).contains("resolved"));
+    tine.ok(&["redo", "target"]);
+    assert_eq!(tine.json(&["review", "show", &review])["state"], "committed");
+    tine.ok(&["undo", "target"]);
+    let merged = told(&tine, 0, &["review", "commit", &review]);
+    let after = merged["after"].as_str().unwrap();
+    assert_eq!(
+        content_at(&repo, after, "list.txt"),
+        "1\ntwo\n3\n4\n5\n6\n7\nacht\n9"
+    );
+}
+
+#[test]
+fn a_merge_that_is_reviewed_again_is_the_same_review() {
+    require_fuse!();
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    let dir = many_conflicts(&repo, &tine);
+    let review = review_of(&tine, &[]);
+    tine.ok(&["resolve", &review, "list.txt", "--ours"]);
+    assert_eq!(review_of(&tine, &[]), review);
+    repo.sh_in(&dir, "echo otherwise > new.txt");
+    assert_eq!(review_of(&tine, &[]), review);
+    let open = |path: &str| (path.to_owned(), "open".to_owned());
+    assert_eq!(
+        resolutions(&tine, &review),
+        [
+            open("data/large.bin"),
+            open("docs/guide.md"),
+            ("list.txt".to_owned(), "ours".to_owned()),
+            open("new.txt")
+        ]
+    );
+    assert_eq!(
+        tine.json(&["review", "list"])["reviews"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+    // The same of an update.
+    tine.ok(&["commit", "work", "-m", "work"]);
+    let update = || told(&tine, 3, &["update", "work", "--review"])["review"].to_string();
+    assert_eq!(update(), update());
+    // Another merge is another review.
+    assert_ne!(review_of(&tine, &["--no-ff", "--level", "path"]), review);
 }

@@ -251,11 +251,13 @@ fn conflicts_of_what_is_uncommitted_change_nothing_and_are_resolved_in_a_review(
     merge_refused(&repo, &tine, &["review", "commit", &review], "review-state", 3);
     repo.write("../list", "1\nboth\n3\n4\n5\n6\n7\nacht\n9\n");
     tine.ok(&["resolve", &review, "list.txt", "--file", "../list"]);
-    // It was edited meanwhile, elsewhere: the review is of another state, and is planned again.
-    repo.sh_in(&dir, "echo more > more.txt");
+    // It was edited meanwhile, where it conflicts: the review is of another state.
+    repo.sh_in(&dir, "cp list.txt kept.log; sed -i '2s/.*/otherwise/' list.txt");
     merge_refused(&repo, &tine, &["review", "commit", &review], "review-outdated", 3);
     assert_eq!(tine.json(&["review", "show", &review])["moved"], json!(["ours"]));
-    tine.ok(&["review", "refresh", &review]);
+    // Elsewhere it is not: it is planned again without a word.
+    repo.sh_in(&dir, "cp kept.log list.txt; echo more > more.txt");
+    assert_eq!(tine.json(&["review", "show", &review])["moved"], json!([]));
     let done = told(&tine, 0, &["review", "commit", &review]);
     assert_eq!(done["after"], json!(repo.head()));
     assert_agreement(&repo, &tine, "work", "M\tlist.txt\nA\tmore.txt\nA\twork.txt");

@@ -221,6 +221,15 @@ impl Drop for Browser {
     }
 }
 
+impl Browser {
+    /// Nothing is shown as what a program calls it.
+    #[track_caller]
+    fn assert_no_objects(&self) {
+        let shown = self.script("return document.body.innerText");
+        assert!(!shown.as_str().expect("text").contains("[object"), "{shown}");
+    }
+}
+
 /// Returns from the test where the browser is missing.
 macro_rules! require_browser {
     () => {
@@ -320,6 +329,11 @@ fn a_conflict_is_resolved_by_clicking_and_git_sees_the_merge() {
     browser.type_into("#reason", "The parser counts from two.");
     browser.click(".pane.theirs [data-how=theirs]");
     browser.wait_for("#stands", "1 of 2 conflicts open");
+    // What it is resolved with is shown as a text, and not as an object.
+    browser.click("nav.conflicts a[href='#/review/1/0']");
+    browser.wait_for(".pane.result", "two of the parser");
+    browser.assert_no_objects();
+    browser.click("nav.conflicts a[href='#/review/1/1']");
     // The next open one is shown; markers that are left in it are refused.
     browser.wait_for(".conflict h3", "notes.md");
     browser.click("#edit");
@@ -391,6 +405,7 @@ fn a_handoff_is_applied_and_a_review_let_go_by_clicking() {
     browser.click("#abort");
     browser.ask("POST", "alert/accept", Some(&json!({})));
     browser.wait_for("#stands", "aborted");
+    browser.assert_no_objects();
     assert_eq!(tine.json(&["review", "show", "1"])["state"], "aborted");
 
     browser.click("nav a[href='#/rounds']");
@@ -398,4 +413,27 @@ fn a_handoff_is_applied_and_a_review_let_go_by_clicking() {
     browser.wait_for("main", "ben");
     browser.wait_for("main", "0 of 3");
     assert_eq!(browser.complaints(), json!([]));
+}
+
+#[test]
+fn outdated_reviews_and_damaged_forks_are_told_in_words() {
+    require_fuse!();
+    require_browser!();
+    let repo = repo();
+    let tine = Tine::new(&repo);
+    let dir = fork_with_changes(&repo, &tine);
+    review(&repo, &tine);
+    repo.sh_in(&dir, "echo other notes > notes.md");
+    tine.ok(&["new", "broken", "--no-mount"]);
+    tine.ok(&["daemon", "stop"]);
+    std::fs::write(repo.git_dir().join("tine/forks/broken/fork.json"), "no record").expect("a record");
+    let ui = Ui::start(&tine);
+    let browser = Browser::start(&repo);
+    browser.go(&ui.address);
+    browser.wait_for(".failure", "broken");
+    browser.assert_no_objects();
+    browser.go(&format!("{}#/review/1", ui.address));
+    browser.wait_for("#stands", "outdated");
+    browser.wait_for("main .careful", "has moved on since");
+    browser.assert_no_objects();
 }

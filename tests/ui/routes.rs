@@ -261,9 +261,15 @@ fn a_review_is_planned_again_and_let_go() {
     fork_with_changes(&repo, &tine);
     review(&repo, &tine);
     let ui = Ui::start(&tine);
+    // What touches no conflict changes nothing for it.
     repo.sh_in(
         repo.dir(),
         "echo other > other.txt; git add -A; git commit -qm other",
+    );
+    assert_eq!(ui.ask("review?review=1")["moved"], json!([]));
+    repo.sh_in(
+        repo.dir(),
+        "sed -i '2s/.*/two once more/' list.txt; git commit -qam more",
     );
     assert_eq!(ui.ask("review?review=1")["moved"], json!(["ours"]));
     assert_eq!(ui.act("refresh", &json!({"review": 1}))["moved"], json!([]));

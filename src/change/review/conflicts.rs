@@ -6,9 +6,12 @@ use super::damaged;
 use crate::change::ChangeError;
 use crate::change::resolver::Content;
 use crate::git::{ObjectId, TreeEntryKind};
-use crate::merge::{Conflict, ConflictKind, MergeSide, Version};
+use crate::merge::{Conflict, ConflictKind, MergeSide, Version, content_place};
 use crate::path::text::PathText;
 use crate::path::{PathError, RepoPath};
+
+/// What a conflict with uncommitted work is in.
+const UNCOMMITTED: &str = "what is uncommitted";
 
 /// A conflict, and what is to become of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,7 +22,8 @@ pub struct ConflictRecord {
     pub base: Vec<VersionRecord>,
     pub ours: Vec<VersionRecord>,
     pub theirs: Vec<VersionRecord>,
-    /// Of several commits that are made one after another: the one it is in, in hex, or a mail's subject.
+    /// Of several commits that are made one after another: the one it is in, in hex, or a mail's subject. Of the target's
+    /// uncommitted work: that it is in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
     /// Of a patch that does not fit: why.
@@ -66,11 +70,35 @@ pub struct ResolutionRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResolvedHow {
+    /// One side where both conflict, and all else merged.
     Base,
     Ours,
     Theirs,
+    /// The lines of both sides where they conflict.
+    Union,
+    /// The whole version of a side.
+    BaseFile,
+    OursFile,
+    TheirsFile,
     Content,
     Delete,
+}
+
+impl ResolvedHow {
+    /// What became of the conflict, in a few words.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            ResolvedHow::Base => "base",
+            ResolvedHow::Ours => "ours",
+            ResolvedHow::Theirs => "theirs",
+            ResolvedHow::Union => "both",
+            ResolvedHow::BaseFile => "base's file",
+            ResolvedHow::OursFile => "our file",
+            ResolvedHow::TheirsFile => "their file",
+            ResolvedHow::Content => "content",
+            ResolvedHow::Delete => "deleted",
+        }
+    }
 }
 
 /// A mode as git writes it: `100644`.
@@ -132,6 +160,14 @@ impl ConflictRecord {
         }
     }
 
+    /// An open one with what is uncommitted in the target.
+    pub fn of_uncommitted(conflict: &Conflict) -> ConflictRecord {
+        ConflictRecord {
+            of: Some(UNCOMMITTED.to_owned()),
+            ..ConflictRecord::of(conflict)
+        }
+    }
+
     pub fn versions(&self, side: MergeSide) -> &[VersionRecord] {
         match side {
             MergeSide::Base => &self.base,
@@ -162,18 +198,12 @@ impl ConflictRecord {
             && (&self.base, &self.ours, &self.theirs) == (&other.base, &other.ours, &other.theirs)
     }
 
-    /// Where content for it goes, and whether it is executable there: as the target has it, else the source.
-    pub fn content_place(&self) -> (PathText, TreeEntryKind) {
-        let version = [&self.ours, &self.theirs, &self.base]
-            .into_iter()
-            .find_map(|versions| versions.first());
-        let kind = match version.map(|version| version.kind) {
-            Some(TreeEntryKind::Executable) => TreeEntryKind::Executable,
-            _ => TreeEntryKind::File,
-        };
-        match version {
-            Some(version) => (version.path.clone(), kind),
-            None => (self.path.clone(), kind),
-        }
+    /// The place and mode of a content that is given for it; `None` where all sides have submodules.
+    ///
+    /// # Errors
+    /// Where the record is damaged.
+    pub fn content_place(&self) -> Result<Option<(PathText, TreeEntryKind)>, ChangeError> {
+        let place = content_place(&self.conflict()?);
+        Ok(place.map(|(path, kind)| ((&path).into(), kind)))
     }
 }

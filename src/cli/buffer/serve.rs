@@ -98,7 +98,10 @@ pub fn run(context: &Context) -> Result<Exit, Failure> {
 fn answer(link: &Link, line: &str) -> std::io::Result<()> {
     let (id, request) = match decoded(line) {
         Ok(decoded) => decoded,
-        Err((id, failure)) => return fail(&id, &failure),
+        Err(refused) => {
+            let (id, failure) = *refused;
+            return fail(&id, &failure);
+        }
     };
     match link.ask(request) {
         Ok(ok) => print(&Line::Answer { id: &id, ok: &ok }),
@@ -114,10 +117,10 @@ fn fail(id: &Value, failure: &Failure) -> std::io::Result<()> {
 }
 
 /// The request, and what the editor calls it.
-fn decoded(line: &str) -> Result<(Value, BufferRequest), (Value, Failure)> {
+fn decoded(line: &str) -> Result<(Value, BufferRequest), Box<(Value, Failure)>> {
     let usage = |id: &Value, what: &str| {
         let failure = Failure::new(ErrorCode::Usage, "the line is not understood").cause(what);
-        (id.clone(), failure.hint("docs/editors.md says what is"))
+        Box::new((id.clone(), failure.hint("docs/editors.md says what is")))
     };
     let mut value: Value =
         serde_json::from_str(line).map_err(|error| usage(&Value::Null, &error.to_string()))?;

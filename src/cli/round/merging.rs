@@ -5,6 +5,8 @@ use serde::Serialize;
 use super::Rounds;
 use super::arguments::Merge;
 use crate::cli::context::{Connection, Context};
+use crate::cli::hooks::HookOutput;
+use crate::cli::merge_hooks::HookWish;
 use crate::cli::resolving::{self, Left};
 use crate::cli::{Exit, merge as merging, review};
 use crate::daemon::protocol::{Answer, Merge as Merged};
@@ -78,7 +80,11 @@ fn resolved(
     if left != Left::Resolved || !verb.resolving.auto_commit {
         return Ok(None);
     }
-    match review::ask_commit(context, connection, review, None, false)? {
+    let hooks = HookWish {
+        output: HookOutput::Shown,
+        no_verify: false,
+    };
+    match review::ask_commit(context, connection, review, None, false, hooks)? {
         Answer::Merge(merged) => Ok(Some(*merged)),
         _ => Err(Failure::new(ErrorCode::Internal, "a merge became something else")),
     }
@@ -99,6 +105,9 @@ fn asked(verb: &Merge, points: &[&str]) -> merging::Merge {
         dry_run: verb.dry_run,
         review: verb.review,
         markers: None,
+        // What an agent finished is its result, committed or not.
+        with_uncommitted: true,
+        no_verify: false,
         delete: false,
         all_or_nothing: verb.all_or_nothing,
         resolving: verb.resolving.clone(),

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::buffers::with_agent_texts;
 use super::merging;
+use super::sequencing::unless_taken_back;
 use crate::change::changeset::{self, Blobs};
 use crate::change::compare::compare_trees;
 use crate::change::fork_point::fork_point;
@@ -194,11 +195,13 @@ pub fn of_unmounted_later(turn: &Turn<'_>, to: Option<String>) -> Result<(), Fai
 
 fn list(daemon: &Daemon, all: bool) -> Result<HandoffAnswer, Failure> {
     let (records, damaged) = daemon.store.documents::<HandoffRecord>(Shelf::Handoffs)?;
+    let repository = daemon.repository_now()?;
     let is_open =
         |record: &HandoffRecord| record.applied_secs.is_none() && record.state != HandoffState::Skipped;
     Ok(HandoffAnswer::Many {
         handoffs: records
             .into_iter()
+            .map(|record| unless_taken_back(daemon, &repository, record))
             .filter(|record| all || is_open(record))
             .map(|record| info(daemon, record))
             .collect(),
@@ -217,8 +220,8 @@ fn wait(daemon: &Daemon, ids: &[u64], timeout_secs: Option<u64>) -> Result<Hando
 }
 
 fn show(daemon: &Daemon, id: u64) -> Result<HandoffShown, Failure> {
-    let record = HandoffRecord::load(&daemon.store, id)?;
     let repository = daemon.repository_now()?;
+    let record = unless_taken_back(daemon, &repository, HandoffRecord::load(&daemon.store, id)?);
     let Some(range) = record.range()? else {
         let patches = record.mails.iter().map(|mail| PatchLine {
             commit: None,
@@ -268,10 +271,11 @@ fn delete(daemon: &Daemon, id: u64, force: bool) -> Result<HandoffDeleted, Failu
     let kept_in = kept_in(&repository, &HandoffRecord::load(&daemon.store, id)?)?;
     let mut recover = None;
     let record = handoffs::remove(daemon, &repository, id, |record| {
+        let record = unless_taken_back(daemon, &repository, record.clone());
         let is_work = record.state == HandoffState::Ready && record.applied_secs.is_none();
         match is_work && kept_in.is_none() && !force {
             false => {
-                recover = keep(daemon, &repository, record)?;
+                recover = keep(daemon, &repository, &record)?;
                 Ok(())
             }
             true => Err(Failure::new(

@@ -1,7 +1,7 @@
 //! Merging forks, snapshots, branches, commits and trees into a fork or a branch.
 //!
-//! Everything is planned first, one source after another, each on the commit that the one before would lead to. A dry run ends
-//! there. Then what is uncommitted in source forks is committed in them, and the target moves once, to the last commit.
+//! Everything is planned first, one source after another, each on the commit that the one before would lead to. What is uncommitted in
+//! a target fork is merged with it and stays uncommitted. A dry run ends there. Then what is uncommitted in source forks is committed in them, and the target moves once, to the last commit.
 
 mod moving;
 mod sides;
@@ -11,15 +11,15 @@ use std::sync::Arc;
 
 use self::sides::{Source, default_target, find_source};
 use super::buffers;
-use super::target::{self, Holder, Target, find_target, while_it_moves};
+use super::target::{self, Holder, Target, find_target, fork_called, while_it_moves};
 use super::turns::{slots_of, turns_of};
 use super::work::refuse_taking_back;
 use crate::attr::Timestamp;
 use crate::change::commit::refuse_moved_under;
 use crate::change::compare::compare_trees;
 use crate::change::going_back::{taken_back, went_back_to};
-use crate::change::merge::{MergeSpec, Planned, Tip, plan};
-use crate::change::review::{ConflictRecord, ReviewRecord, ReviewState, ReviewedMerge};
+use crate::change::merge::{MergeSpec, Planned, Tip, carry_along, plan};
+use crate::change::review::{ConflictRecord, ReviewRecord, ReviewState, ReviewedMerge, Sides};
 use crate::change::{ChangeError, Point, rerere};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::points::ResolvedPoint;
@@ -30,12 +30,14 @@ use crate::daemon::protocol::{
 use crate::daemon::report;
 use crate::daemon::slots::{Daemon, Slot, Turn};
 use crate::git::{CommitSpec, Identity, ObjectId, Repository};
-use crate::merge::{Conflict, MergeOptions};
-use crate::workspace::store::Lease;
+use crate::merge::MergeOptions;
+use crate::workspace::store::{Lease, Shelf};
 use crate::workspace::{By, ForkName, StoreError};
 
 /// Merges what `request` says, or says what would come of it.
 pub fn merge(daemon: &Arc<Daemon>, by: By<'_>, request: &MergeRequest, signers: &Signers) -> Response {
+    // Two of the same merge become one review.
+    let _reviews = (request.review != ReviewWish::Never).then(|| daemon.reviews.lock());
     merge_with(daemon, by, request, signers, None).map(|merge| Answer::Merge(Box::new(merge)))
 }
 
@@ -63,6 +65,22 @@ struct PlannedSource {
     theirs: Tip,
 }
 
+/// Where the target is, or would be with the sources that were planned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stand {
+    tip: Tip,
+    /// The view, where something is uncommitted in the target: a tree.
+    view: Option<ObjectId>,
+}
+
+/// What one source comes to.
+struct Planning {
+    source: PlannedSource,
+    next: Stand,
+    /// Open ones: nothing becomes of the source.
+    conflicts: Vec<ConflictRecord>,
+}
+
 struct Merging<'a> {
     daemon: &'a Arc<Daemon>,
     by: By<'a>,
@@ -73,6 +91,8 @@ struct Merging<'a> {
     repository: Repository,
     holder: Holder,
     sources: Vec<Source>,
+    /// Whether what is uncommitted in a source may be committed for it.
+    takes_uncommitted: bool,
     slots: BTreeMap<ForkName, Arc<Slot>>,
 }
 
@@ -97,6 +117,13 @@ impl<'a> Merging<'a> {
             sources.push(find_source(daemon, &repository, request, word)?);
         }
         let holder = find_holder(daemon, &repository, request, &sources)?;
+        let is_named_as_fork = match (&request.into, &request.here) {
+            (Some(word), _) => !word.starts_with("branch:") && fork_called(daemon, word).is_some(),
+            (None, here) => here.is_some(),
+        };
+        let takes_uncommitted = is_named_as_fork
+            || request.with_uncommitted
+            || repository.config_bool("tine.mergeUncommitted") == Some(true);
         let mut forks: Vec<ForkName> = sources
             .iter()
             .filter_map(|source| match &source.point {
@@ -117,6 +144,7 @@ impl<'a> Merging<'a> {
             repository,
             holder,
             sources,
+            takes_uncommitted,
             slots,
         })
     }
@@ -216,54 +244,61 @@ impl<'a> Merging<'a> {
             }
             refuse_moved_under(&self.repository, &open)?;
         }
-        let before = self.target_tip(turns)?;
-        let mut tip = before;
+        let before = self.stand(turns)?;
+        let mut stand = before;
         let mut sources: Vec<PlannedSource> = Vec::new();
-        let mut conflicts: Vec<Conflict> = Vec::new();
+        let mut conflicts: Vec<ConflictRecord> = Vec::new();
+        let mut messages = self.request.messages.iter();
         for source in &self.sources {
-            let (planned, next, found) = self.plan_source(turns, source, tip)?;
-            sources.push(planned);
-            conflicts = found;
+            let message = messages.next().and_then(Option::as_deref);
+            let planned = self.plan_source(turns, source, stand, message)?;
+            sources.push(planned.source);
+            conflicts = planned.conflicts;
             if !conflicts.is_empty() {
                 break;
             }
-            tip = next;
+            stand = planned.next;
         }
         let is_looked_at = self.request.review == ReviewWish::Always
             && matches!(sources.as_slice(), [source] if source.line.how == MergedHow::MergeCommit);
         if is_looked_at || !conflicts.is_empty() && self.request.all_or_nothing {
-            tip = before;
+            stand = before;
         }
-        let status = match (conflicts.is_empty(), tip == before) {
+        let moves = stand.tip != before.tip;
+        let status = match (conflicts.is_empty(), moves) {
             (false, _) => MergeStatus::Conflicts,
             (true, _) if is_looked_at => MergeStatus::Reviewed,
-            (true, true) => MergeStatus::NothingToMerge,
-            (true, false) => MergeStatus::Merged,
+            (true, false) => MergeStatus::NothingToMerge,
+            (true, true) => MergeStatus::Merged,
         };
         if self.request.markers && !conflicts.is_empty() {
             self.prepare_for_markers(turns, &sources)?;
         }
-        if tip != before && !self.request.allow_revert {
-            self.refuse_taking_back(before, tip)?;
+        if moves && !self.request.allow_revert {
+            self.refuse_taking_back(before.tip, stand.tip)?;
         }
-        let snapshot = match tip == before {
-            true => None,
-            false => self.move_target(turns, &sources, before, tip)?,
+        let snapshot = match moves {
+            false => None,
+            true => self.move_target(turns, &sources, before, stand)?,
         };
         for source in &mut sources {
             // Nothing became of what was only planned.
-            if self.request.dry_run || tip == before || source.line.commit.is_none() {
+            if self.request.dry_run || !moves || source.line.commit.is_none() {
                 source.line.committed = None;
+            }
+            if !moves {
+                source.line.commit = None;
             }
         }
         let review = match sources.last() {
             Some(source)
                 if is_looked_at || self.request.review != ReviewWish::Never && !conflicts.is_empty() =>
             {
-                Some(self.keep_review(source, tip, &conflicts)?)
+                Some(self.keep_review(source, stand, &conflicts)?)
             }
             _ => None,
         };
+        let (before, tip) = (before.tip, stand.tip);
         let changes = compare_trees(&self.repository, before.tree_id, tip.tree_id)?;
         let hex = |tip: Tip| tip.commit_id.map(|id| id.to_string());
         Ok(Merge {
@@ -273,7 +308,7 @@ impl<'a> Merging<'a> {
             before: hex(before),
             after: hex(tip),
             sources: sources.into_iter().map(|source| source.line).collect(),
-            conflicts: conflicts.iter().map(ConflictRecord::of).collect(),
+            conflicts,
             review,
             changes: changes.iter().map(report::change_line).collect(),
             snapshot,
@@ -298,8 +333,13 @@ impl<'a> Merging<'a> {
         Ok(())
     }
 
-    /// Keeps the merge of `source` into `ours` as a review; its number.
-    fn keep_review(&self, source: &PlannedSource, ours: Tip, conflicts: &[Conflict]) -> Result<u64, Failure> {
+    /// Keeps the merge of `source` into what stands there as a review; its number. One that is open already is planned again.
+    fn keep_review(
+        &self,
+        source: &PlannedSource,
+        stand: Stand,
+        conflicts: &[ConflictRecord],
+    ) -> Result<u64, Failure> {
         let request = self.request;
         let merge = ReviewedMerge {
             source: source.line.source.point.clone(),
@@ -315,23 +355,41 @@ impl<'a> Merging<'a> {
             fast_forward: request.fast_forward,
             allow_unrelated: request.allow_unrelated,
             delete: request.delete,
+            with_uncommitted: self.takes_uncommitted,
             message: request.message.clone(),
         };
+        let sides = Sides {
+            ours: stand.tip,
+            view: stand.view,
+            theirs: source.theirs,
+        };
         let store = &self.daemon.store;
+        let (records, _) = store.documents::<ReviewRecord>(Shelf::Reviews)?;
+        if let Some(mut known) = records.into_iter().find(|known| known.is_open_merge(&merge)) {
+            if !known.moved(&sides).is_empty() || !known.has_conflicts(conflicts) {
+                known.plan_again(&sides, conflicts);
+            }
+            known.merge.message = merge.message.or(known.merge.message);
+            known.save(store, &self.repository)?;
+            return Ok(known.id);
+        }
         let mut record = ReviewRecord {
             id: 0,
             created_secs: Timestamp::now().secs,
             state: ReviewState::Open,
             merge,
             work: None,
-            ours_commit: ours.commit_id.map(|id| id.to_string()),
-            theirs_commit: source.theirs.commit_id.map(|id| id.to_string()),
-            theirs_tree: source.theirs.tree_id.to_string(),
-            conflicts: conflicts.iter().map(ConflictRecord::of).collect(),
+            ours_commit: None,
+            view: None,
+            theirs_commit: None,
+            theirs_tree: String::new(),
+            conflicts: Vec::new(),
             verdict: None,
             amendments: Vec::new(),
             commit: None,
+            committed_on: None,
         };
+        record.plan_again(&sides, conflicts);
         if let Err(error) = rerere::recall(store, &self.repository, &mut record) {
             log::warn!("what git remembers is not used: {error}");
         }
@@ -341,25 +399,39 @@ impl<'a> Merging<'a> {
         Ok(id)
     }
 
-    /// Plans one source on top of `ours`: what is to be told of it, where the target would be, and the conflicts.
+    /// Where the target is.
+    fn stand(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Stand, Failure> {
+        Ok(Stand {
+            tip: self.target_tip(turns)?,
+            view: self.target_view(turns)?,
+        })
+    }
+
+    fn options(&self) -> MergeOptions {
+        MergeOptions {
+            level: self.request.level,
+            strategy: self.request.strategy,
+            ..MergeOptions::default()
+        }
+    }
+
+    /// Plans one source on top of what stands there; `message` is what a merge commit says, whatever was asked for.
     fn plan_source(
         &self,
         turns: &BTreeMap<ForkName, Turn<'_>>,
         source: &Source,
-        ours: Tip,
-    ) -> Result<(PlannedSource, Tip, Vec<Conflict>), Failure> {
+        stand: Stand,
+        message: Option<&str>,
+    ) -> Result<Planning, Failure> {
         let request = self.request;
+        let ours = stand.tip;
         let (theirs, uncommitted) = self.source_tip(turns, source)?;
         let spec = MergeSpec {
             base: match &request.base {
                 Some(word) => Some(self.base_of(word)?),
                 None => None,
             },
-            options: MergeOptions {
-                level: request.level,
-                strategy: request.strategy,
-                ..MergeOptions::default()
-            },
+            options: self.options(),
             fast_forward: request.fast_forward,
             allow_unrelated: request.allow_unrelated,
         };
@@ -380,13 +452,23 @@ impl<'a> Merging<'a> {
             not_deleted: None,
             agent_texts: AgentTexts::default(),
         };
-        let mut next = ours;
+        let mut next = stand;
         let mut conflicts = Vec::new();
         let mut planned = plan(&self.repository, &ours, &theirs, &spec)?;
         if let Some(review) = self.review {
+            let sides = Sides {
+                ours,
+                view: stand.view,
+                theirs,
+            };
+            let is_same = review.moved(&sides).is_empty();
             planned = match planned {
-                Planned::Merged(outcome) if review.moved(&ours, &theirs).is_empty() => {
+                Planned::Merged(outcome) if is_same => {
                     Planned::Merged(review.put_into(&self.repository, outcome)?)
+                }
+                // What conflicts is uncommitted in the target.
+                Planned::FastForward(commit_id) if is_same && review.view.is_some() => {
+                    Planned::FastForward(commit_id)
                 }
                 _ => return Err(outdated(review)),
             };
@@ -395,18 +477,23 @@ impl<'a> Merging<'a> {
             Planned::Contained => {}
             Planned::FastForward(commit_id) => {
                 line.how = MergedHow::FastForward;
-                next = theirs;
-                next.commit_id = Some(commit_id);
+                next.tip = Tip {
+                    commit_id: Some(commit_id),
+                    ..theirs
+                };
             }
             Planned::Merged(outcome) if outcome.conflicts.is_empty() => {
                 line.how = MergedHow::MergeCommit;
                 line.settled = outcome.settled.iter().map(ConflictRecord::of).collect();
-                next = Tip {
+                next.tip = Tip {
                     tree_id: outcome.tree_id,
                     commit_id: Some(self.repository.write_commit(&CommitSpec {
                         tree_id: outcome.tree_id,
                         parent_ids: ours.commit_id.into_iter().chain(theirs.commit_id).collect(),
-                        message: self.message(turns, source, theirs)?.into(),
+                        message: match message {
+                            Some(message) => message.to_owned().into(),
+                            None => self.message(turns, source, theirs)?.into(),
+                        },
                         author: self.signers.author.clone(),
                         committer: self.signers.committer.clone(),
                     })?),
@@ -415,18 +502,97 @@ impl<'a> Merging<'a> {
             Planned::Merged(outcome) => {
                 line.how = MergedHow::Conflicts;
                 line.settled = outcome.settled.iter().map(ConflictRecord::of).collect();
-                conflicts = outcome.conflicts;
+                conflicts = outcome.conflicts.iter().map(ConflictRecord::of).collect();
             }
         }
-        if next != ours {
-            line.commit = next.commit_id.map(|id| id.to_string());
+        if next != stand
+            && let Some(view) = stand.view
+        {
+            let outcome = carry_along(&self.repository, ours, view, next.tip, &self.options())?;
+            line.settled
+                .extend(outcome.settled.iter().map(ConflictRecord::of_uncommitted));
+            let records = outcome
+                .conflicts
+                .iter()
+                .map(ConflictRecord::of_uncommitted)
+                .collect();
+            let (tree_id, open) = match self.review {
+                Some(review) => {
+                    let resolved = review.resolve(&self.repository, outcome.tree_id, records)?;
+                    (resolved.tree_id, resolved.open)
+                }
+                None => (outcome.tree_id, records),
+            };
+            match open.is_empty() {
+                true => next.view = Some(tree_id),
+                false => {
+                    line.how = MergedHow::Conflicts;
+                    next = stand;
+                    conflicts = open;
+                }
+            }
         }
-        let planned = PlannedSource {
-            line,
-            uncommitted,
+        if next != stand {
+            line.commit = next.tip.commit_id.map(|id| id.to_string());
+        }
+        Ok(Planning {
+            source: PlannedSource {
+                line,
+                uncommitted,
+                theirs,
+            },
+            next,
+            conflicts,
+        })
+    }
+
+    /// The conflicts of the only source with what stands there, and with what is uncommitted there as soon as `review` resolves the
+    /// others; `None` where nothing would be merged, or nothing stands in its way.
+    fn find_conflicts(
+        &self,
+        turns: &BTreeMap<ForkName, Turn<'_>>,
+        source: &Source,
+        review: &ReviewRecord,
+    ) -> Result<(Sides, Option<Vec<ConflictRecord>>), Failure> {
+        let stand = self.stand(turns)?;
+        let (theirs, _) = self.source_tip(turns, source)?;
+        let sides = Sides {
+            ours: stand.tip,
+            view: stand.view,
             theirs,
         };
-        Ok((planned, next, conflicts))
+        let spec = MergeSpec {
+            base: match &self.request.base {
+                Some(word) => Some(self.base_of(word)?),
+                None => None,
+            },
+            options: self.options(),
+            fast_forward: self.request.fast_forward,
+            allow_unrelated: self.request.allow_unrelated,
+        };
+        let (is_merge, mut conflicts, next) = match plan(&self.repository, &stand.tip, &theirs, &spec)? {
+            Planned::Contained => return Ok((sides, None)),
+            Planned::FastForward(_) => (false, Vec::new(), Some(theirs.tree_id)),
+            Planned::Merged(outcome) => {
+                let records: Vec<_> = outcome.conflicts.iter().map(ConflictRecord::of).collect();
+                let resolved = review.resolve(&self.repository, outcome.tree_id, records.clone())?;
+                let next = match resolved.open.is_empty() {
+                    true => Some(review.amend(&self.repository, resolved.tree_id)?),
+                    false => None,
+                };
+                (true, records, next)
+            }
+        };
+        if let (Some(view), Some(tree_id)) = (stand.view, next) {
+            let next = Tip {
+                commit_id: None,
+                tree_id,
+            };
+            let outcome = carry_along(&self.repository, stand.tip, view, next, &self.options())?;
+            conflicts.extend(outcome.conflicts.iter().map(ConflictRecord::of_uncommitted));
+        }
+        let is_open = is_merge || !conflicts.is_empty();
+        Ok((sides, is_open.then_some(conflicts)))
     }
 
     fn base_of(&self, word: &str) -> Result<ObjectId, Failure> {
@@ -506,24 +672,28 @@ pub fn outdated(review: &ReviewRecord) -> Failure {
     ))
 }
 
-/// Both sides as they are now: the target's, and that of the only source.
-pub fn sides(daemon: &Arc<Daemon>, by: By<'_>, request: &MergeRequest) -> Result<(Tip, Tip), Failure> {
+/// Both sides of a review as they are now: the target, and the only source.
+pub fn sides(daemon: &Arc<Daemon>, by: By<'_>, request: &MergeRequest) -> Result<Sides, Failure> {
     looking(daemon, by, request, |merging, turns, source| {
-        Ok((merging.target_tip(turns)?, merging.source_view(turns, source)?.0))
+        let stand = merging.stand(turns)?;
+        Ok(Sides {
+            ours: stand.tip,
+            view: stand.view,
+            theirs: merging.source_view(turns, source)?.0,
+        })
     })
 }
 
-/// Both sides as they are now, and the conflicts that they have; `None` where no merge commit would be made of them.
+/// Both sides of a review as they are now, and the conflicts that they have; `None` where no merge commit would be made of them and
+/// nothing conflicts.
 pub fn replan(
     daemon: &Arc<Daemon>,
     by: By<'_>,
     request: &MergeRequest,
-) -> Result<(Tip, Tip, Option<Vec<Conflict>>), Failure> {
+    review: &ReviewRecord,
+) -> Result<(Sides, Option<Vec<ConflictRecord>>), Failure> {
     looking(daemon, by, request, |merging, turns, source| {
-        let ours = merging.target_tip(turns)?;
-        let (planned, _, conflicts) = merging.plan_source(turns, source, ours)?;
-        let is_merge = matches!(planned.line.how, MergedHow::MergeCommit | MergedHow::Conflicts);
-        Ok((ours, planned.theirs, is_merge.then_some(conflicts)))
+        merging.find_conflicts(turns, source, review)
     })
 }
 
@@ -539,7 +709,9 @@ fn looking<T>(
         author: Some(Identity::tine()),
         committer: Some(Identity::tine()),
     };
-    let merging = Merging::begin(daemon, by, request, &signers, None)?;
+    let mut merging = Merging::begin(daemon, by, request, &signers, None)?;
+    // Who only looks commits nothing.
+    merging.takes_uncommitted = true;
     let Some(source) = merging.sources.first() else {
         return Err(Failure::new(ErrorCode::Usage, "no source is named")
             .hint("name what to merge: `tine merge FORK`"));

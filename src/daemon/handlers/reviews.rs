@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::sequencing::write_content;
+use super::target::{NotedMove, was_taken_back};
 use super::{merging, sequencing};
 use crate::change::compare::compare_trees;
 use crate::change::recovery::{self, RecoverEntry, RecoverKind};
@@ -18,16 +19,22 @@ use crate::daemon::protocol::{
 };
 use crate::daemon::report;
 use crate::daemon::slots::Daemon;
-use crate::git::TreeEntryKind;
-use crate::merge::MergeSide;
+use crate::daemon::transfer::Transfer;
+use crate::git::{ObjectId, Repository, TreeEntryKind};
+use crate::merge::{Favor, Level, MergeSide, settle_content};
 use crate::path::RepoPath;
 use crate::workspace::By;
 use crate::workspace::store::Shelf;
 
+/// Linux follows no longer path.
+const MAX_LINK_BYTES: u64 = 4096;
+
 pub fn list(daemon: &Arc<Daemon>, by: By<'_>, all: bool) -> Response {
+    let repository = daemon.repository_now()?;
     let (records, damaged) = daemon.store.documents::<ReviewRecord>(Shelf::Reviews)?;
     let reviews = records
         .into_iter()
+        .map(|record| reopened(daemon, &repository, record))
         .filter(|record| all || record.state == ReviewState::Open)
         .map(|record| info(daemon, by, record))
         .collect();
@@ -39,6 +46,7 @@ pub fn list(daemon: &Arc<Daemon>, by: By<'_>, all: bool) -> Response {
 
 pub fn show(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Response {
     let record = ReviewRecord::load(&daemon.store, review)?;
+    let record = reopened(daemon, &daemon.repository_now()?, record);
     shown(daemon, by, record)
 }
 
@@ -47,6 +55,11 @@ pub fn resolve(daemon: &Arc<Daemon>, by: By<'_>, request: &ResolveRequest) -> Re
     let repository = daemon.repository_now()?;
     let _turn = daemon.reviews.lock();
     let mut record = open_review(daemon, request.review)?;
+    // A source that is gone is told by whoever wants to commit it.
+    if let Err(failure) = follow(daemon, by, &mut record) {
+        log::info!("review {}: {failure}", record.id);
+    }
+    let level = record.merge.level;
     let Some(conflict) = record.conflict_at(&request.path) else {
         return Err(Failure::new(
             ErrorCode::NoSuchConflict,
@@ -71,21 +84,60 @@ pub fn resolve(daemon: &Arc<Daemon>, by: By<'_>, request: &ResolveRequest) -> Re
         ResolutionWish::Open => None,
         ResolutionWish::Delete => resolved(ResolvedHow::Delete, Vec::new()),
         ResolutionWish::Side(side) => {
+            let (how, favor) = match side {
+                MergeSide::Base => (ResolvedHow::Base, Favor::Base),
+                MergeSide::Ours => (ResolvedHow::Ours, Favor::Ours),
+                MergeSide::Theirs => (ResolvedHow::Theirs, Favor::Theirs),
+            };
+            // Where whole files are merged there is nothing in them that could stay merged.
+            let settled = match level {
+                Level::Path => None,
+                Level::Text => settle_content(&repository, &conflict.conflict()?, favor)?,
+            };
+            let versions = match settled {
+                Some(version) => vec![(&version).into()],
+                None => conflict.versions(*side).to_vec(),
+            };
+            resolved(how, versions)
+        }
+        ResolutionWish::Whole(side) => {
             let how = match side {
-                MergeSide::Base => ResolvedHow::Base,
-                MergeSide::Ours => ResolvedHow::Ours,
-                MergeSide::Theirs => ResolvedHow::Theirs,
+                MergeSide::Base => ResolvedHow::BaseFile,
+                MergeSide::Ours => ResolvedHow::OursFile,
+                MergeSide::Theirs => ResolvedHow::TheirsFile,
             };
             resolved(how, conflict.versions(*side).to_vec())
         }
+        ResolutionWish::Union => match settle_content(&repository, &conflict.conflict()?, Favor::Union)? {
+            Some(version) => resolved(ResolvedHow::Union, vec![(&version).into()]),
+            None => {
+                return Err(
+                    Failure::new(ErrorCode::WrongKind, "both sides can be taken of a text only")
+                        .hint("take one side (`--ours`, `--theirs`), or give the result (`--file F`)"),
+                );
+            }
+        },
         ResolutionWish::Content { content, executable } => {
-            let (path, kind) = conflict.content_place();
-            let kind = match executable {
-                None => kind,
-                Some(true) => TreeEntryKind::Executable,
-                Some(false) => TreeEntryKind::File,
+            let Some((path, kind)) = conflict.content_place()? else {
+                return Err(Failure::new(
+                    ErrorCode::WrongKind,
+                    format!("{} is a submodule", RepoPath::parse(conflict.path.to_bytes())?),
+                )
+                .hint("take one side: `--ours` or `--theirs`"));
             };
-            let id = write_content(daemon, &repository, content)?;
+            let kind = match (executable, kind) {
+                (Some(_), TreeEntryKind::Symlink) => {
+                    return Err(Failure::new(
+                        ErrorCode::WrongKind,
+                        format!("{} is a symlink", RepoPath::parse(path.to_bytes())?),
+                    )
+                    .hint("give where it is to lead, without `executable`; or take one side"));
+                }
+                (None, kind) => kind,
+                (Some(true), _) => TreeEntryKind::Executable,
+                (Some(false), _) => TreeEntryKind::File,
+            };
+            let id = given_content(daemon, &repository, content, kind)?;
             let version = VersionRecord {
                 path,
                 kind,
@@ -97,7 +149,7 @@ pub fn resolve(daemon: &Arc<Daemon>, by: By<'_>, request: &ResolveRequest) -> Re
     // What was thought of the whole was thought of another.
     record.verdict = None;
     record.amendments.clear();
-    sequencing::find_more(daemon, &repository, &mut record)?;
+    find_more(daemon, by, &repository, &mut record)?;
     record.save(&daemon.store, &repository)?;
     shown(daemon, by, record)
 }
@@ -107,6 +159,10 @@ pub fn judge(daemon: &Arc<Daemon>, by: By<'_>, request: &JudgeRequest) -> Respon
     let repository = daemon.repository_now()?;
     let _turn = daemon.reviews.lock();
     let mut record = open_review(daemon, request.review)?;
+    // A source that is gone is told by whoever wants to commit it.
+    if let Err(failure) = follow(daemon, by, &mut record) {
+        log::info!("review {}: {failure}", record.id);
+    }
     let (_, merged_tree) = record.trees(&daemon.store, &repository)?;
     let mut amendments = Vec::new();
     for (path, content) in &request.changes {
@@ -115,21 +171,27 @@ pub fn judge(daemon: &Arc<Daemon>, by: By<'_>, request: &JudgeRequest) -> Respon
             .tree_entry(merged_tree, &repo_path)?
             .map(|entry| entry.kind)
         {
-            Some(TreeEntryKind::Executable) => TreeEntryKind::Executable,
             Some(TreeEntryKind::Directory) => {
                 return Err(
                     Failure::new(ErrorCode::WrongKind, format!("{repo_path} is a directory"))
                         .hint("name a file in it"),
                 );
             }
-            _ => TreeEntryKind::File,
+            Some(TreeEntryKind::Submodule) if content.is_some() => {
+                return Err(
+                    Failure::new(ErrorCode::WrongKind, format!("{repo_path} is a submodule"))
+                        .hint("change it in its own repository"),
+                );
+            }
+            Some(kind) => kind,
+            None => TreeEntryKind::File,
         };
         let new = match content {
             None => None,
             Some(content) => Some(VersionRecord {
                 path: path.clone(),
                 kind,
-                id: write_content(daemon, &repository, content)?.to_string(),
+                id: given_content(daemon, &repository, content, kind)?.to_string(),
             }),
         };
         amendments.push(Amendment {
@@ -160,7 +222,7 @@ pub fn refresh(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Response {
         record.save(&daemon.store, &repository)?;
         return shown(daemon, by, record);
     }
-    let (ours, theirs, conflicts) = merging::replan(daemon, by, &request_of(&record, by))?;
+    let (sides, conflicts) = merging::replan(daemon, by, &request_of(&record, by), &record)?;
     let Some(conflicts) = conflicts else {
         return Err(Failure::new(
             ErrorCode::ReviewState,
@@ -168,9 +230,70 @@ pub fn refresh(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Response {
         )
         .hint(format!("`tine review abort {review}` lets it go")));
     };
-    record.plan_again(&ours, &theirs, &conflicts);
+    record.plan_again(&sides, &conflicts);
     record.save(&daemon.store, &repository)?;
     shown(daemon, by, record)
+}
+
+/// Plans a review again where its target moved and the conflicts are the same: resolutions stay, and nobody need ask for it. What
+/// was thought of the whole was thought of another whole, and what the source has was looked at: there somebody must.
+fn follow(daemon: &Arc<Daemon>, by: By<'_>, record: &mut ReviewRecord) -> Result<Vec<MergeSide>, Failure> {
+    if record.work.is_some() {
+        return sequencing::follow(daemon, by, record);
+    }
+    let request = request_of(record, by);
+    let moved = record.moved(&merging::sides(daemon, by, &request)?);
+    if moved != [MergeSide::Ours] || record.verdict.is_some() || !record.amendments.is_empty() {
+        return Ok(moved);
+    }
+    let (sides, conflicts) = merging::replan(daemon, by, &request, record)?;
+    match conflicts {
+        Some(conflicts) if record.has_conflicts(&conflicts) && record.moved(&sides) == moved => {
+            record.plan_again(&sides, &conflicts);
+            Ok(Vec::new())
+        }
+        _ => Ok(moved),
+    }
+}
+
+/// Where nothing is open in a review: finds what comes up after it.
+fn find_more(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    repository: &Repository,
+    record: &mut ReviewRecord,
+) -> Result<(), Failure> {
+    if record.work.is_some() {
+        return sequencing::find_more(daemon, repository, record);
+    }
+    if record.view.is_none() || record.open_conflicts() > 0 {
+        return Ok(());
+    }
+    let (sides, conflicts) = merging::replan(daemon, by, &request_of(record, by), record)?;
+    if let Some(conflicts) = conflicts.filter(|_| record.moved(&sides).is_empty()) {
+        record.plan_again(&sides, &conflicts);
+    }
+    Ok(())
+}
+
+/// One that was committed is open again if that was taken back: its target does not have the commit.
+fn reopened(daemon: &Daemon, repository: &Repository, mut record: ReviewRecord) -> ReviewRecord {
+    if record.state == ReviewState::Committed
+        && let Some(commit) = &record.commit
+    {
+        let noted = NotedMove {
+            target: &record.merge.into,
+            branch: record.committed_on.as_deref(),
+            before: record.ours_commit.as_deref(),
+            after: commit,
+        };
+        if was_taken_back(daemon, repository, &noted) {
+            record.state = ReviewState::Open;
+            record.commit = None;
+            record.committed_on = None;
+        }
+    }
+    record
 }
 
 /// Lets the review go. Neither side was changed by it.
@@ -189,10 +312,10 @@ pub fn abort(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Response {
     }
     record.state = ReviewState::Aborted;
     record.save(&daemon.store, &repository)?;
-    shown_as(daemon, by, record, &before)
+    shown_as(daemon, info(daemon, by, record), &before)
 }
 
-/// Merges with the resolutions. Refused while a conflict is open, or where a side has moved on.
+/// Merges with the resolutions. Refused while a conflict is open, or where a side has moved on and the conflicts are others.
 pub fn commit(
     daemon: &Arc<Daemon>,
     by: By<'_>,
@@ -202,6 +325,11 @@ pub fn commit(
     let repository = daemon.repository_now()?;
     let _turn = daemon.reviews.lock();
     let mut record = open_review(daemon, request.review)?;
+    let planned = record.clone();
+    follow(daemon, by, &mut record)?;
+    if record != planned {
+        record.save(&daemon.store, &repository)?;
+    }
     let open = record.open_conflicts();
     if open > 0 {
         let first = record
@@ -225,28 +353,32 @@ pub fn commit(
     let (answer, after) = match record.work.is_some() {
         true => {
             let done = sequencing::commit_review(daemon, by, &record, request, signers)?;
-            let after = (done.status == MergeStatus::Merged).then(|| done.after.clone());
+            let after = (done.status == MergeStatus::Merged)
+                .then(|| (done.after.clone(), done.target.branch.clone()));
             (Answer::Sequenced(Box::new(done)), after)
         }
         false => {
             let merge = MergeRequest {
                 dry_run: request.dry_run,
+                messages: vec![request.whole_message.clone()],
                 message: request.message.clone().or_else(|| record.merge.message.clone()),
                 author: request.author.clone(),
                 committer: request.committer.clone(),
                 ..request_of(&record, by)
             };
             let merged = merging::merge_with(daemon, by, &merge, signers, Some(&record))?;
-            let after = (merged.status == MergeStatus::Merged).then(|| merged.after.clone());
+            let after = (merged.status == MergeStatus::Merged)
+                .then(|| (merged.after.clone(), merged.target.branch.clone()));
             (Answer::Merge(Box::new(merged)), after)
         }
     };
-    if let Some(after) = after.filter(|_| !request.dry_run) {
+    if let Some((after, branch)) = after.filter(|_| !request.dry_run) {
         if let Err(error) = rerere::remember(&daemon.store, &repository, &record) {
             log::warn!("git does not remember review {}: {error}", record.id);
         }
         record.state = ReviewState::Committed;
         record.commit = after;
+        record.committed_on = branch;
         // It is done.
         if let Err(error) = record.save(&daemon.store, &repository) {
             log::error!("review {}: {error}", record.id);
@@ -255,8 +387,44 @@ pub fn commit(
     Ok(answer)
 }
 
+/// A content that was sent, as the blob of a file or of a symlink.
+fn given_content(
+    daemon: &Daemon,
+    repository: &Repository,
+    content: &Transfer,
+    kind: TreeEntryKind,
+) -> Result<ObjectId, Failure> {
+    let id = write_content(daemon, repository, content)?;
+    if kind != TreeEntryKind::Symlink {
+        return Ok(id);
+    }
+    let refused = |why: &str| {
+        Err(Failure::new(
+            ErrorCode::WrongKind,
+            format!("the content cannot be where a symlink leads: {why}"),
+        )
+        .hint("give the path that it is to lead to; or take one side"))
+    };
+    if repository.blob_size(id)? > MAX_LINK_BYTES {
+        return refused("it is too long");
+    }
+    let content = repository.read_blob(id)?;
+    // Files end with a line break, and paths do not.
+    let target = content.strip_suffix(b"\n").unwrap_or(&content);
+    match target {
+        [] => refused("it is empty"),
+        _ if target.contains(&0) || target.contains(&b'\n') => refused("it is more than a path"),
+        _ if target.len() == content.len() => Ok(id),
+        mut target => {
+            let len = target.len() as u64;
+            Ok(repository.write_blob(&mut target, len)?)
+        }
+    }
+}
+
 fn open_review(daemon: &Daemon, review: u64) -> Result<ReviewRecord, Failure> {
     let record = ReviewRecord::load(&daemon.store, review)?;
+    let record = reopened(daemon, &daemon.repository_now()?, record);
     let how = match record.state {
         ReviewState::Open => return Ok(record),
         ReviewState::Committed => "committed",
@@ -283,20 +451,16 @@ fn request_of(record: &ReviewRecord, by: By<'_>) -> MergeRequest {
         delete: merge.delete,
         // What it comes to was looked at.
         allow_revert: true,
+        with_uncommitted: merge.with_uncommitted,
         command: by.command.to_owned(),
         ..MergeRequest::of(merge.source.clone(), merge.git_dir.clone())
     }
 }
 
-fn info(daemon: &Arc<Daemon>, by: By<'_>, record: ReviewRecord) -> ReviewInfo {
+fn info(daemon: &Arc<Daemon>, by: By<'_>, mut record: ReviewRecord) -> ReviewInfo {
     let mut moved = Vec::new();
     if record.state == ReviewState::Open {
-        let now = match record.work.is_some() {
-            true => sequencing::moved(daemon, by, &record),
-            false => merging::sides(daemon, by, &request_of(&record, by))
-                .map(|(ours, theirs)| record.moved(&ours, &theirs)),
-        };
-        match now {
+        match follow(daemon, by, &mut record) {
             Ok(sides) => moved = sides,
             // Gone, or not to be read: told by whoever wants to commit it.
             Err(failure) => {
@@ -313,12 +477,13 @@ fn info(daemon: &Arc<Daemon>, by: By<'_>, record: ReviewRecord) -> ReviewInfo {
 }
 
 fn shown(daemon: &Arc<Daemon>, by: By<'_>, record: ReviewRecord) -> Response {
-    let of = record.clone();
-    shown_as(daemon, by, record, &of)
+    let info = info(daemon, by, record);
+    let of = info.record.clone();
+    shown_as(daemon, info, &of)
 }
 
-/// Shows `record`, with the trees of `of`.
-fn shown_as(daemon: &Arc<Daemon>, by: By<'_>, record: ReviewRecord, of: &ReviewRecord) -> Response {
+/// Shows a review, with the trees of `of`.
+fn shown_as(daemon: &Arc<Daemon>, info: ReviewInfo, of: &ReviewRecord) -> Response {
     let repository = daemon.repository_now()?;
     let (old_tree, new_tree) = match (of.state, of.trees(&daemon.store, &repository)) {
         (_, Ok(trees)) => trees,
@@ -329,7 +494,7 @@ fn shown_as(daemon: &Arc<Daemon>, by: By<'_>, record: ReviewRecord, of: &ReviewR
     };
     let changes = compare_trees(&repository, old_tree, new_tree)?;
     Ok(Answer::Review(Box::new(ReviewShown {
-        info: info(daemon, by, record),
+        info,
         old_tree: old_tree.to_string(),
         new_tree: new_tree.to_string(),
         changes: changes.iter().map(report::change_line).collect(),

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use self::building::build;
-pub use self::reviewing::{commit_review, find_more, moved, refresh};
+pub use self::mailboxes::unless_taken_back;
+pub use self::reviewing::{commit_review, find_more, follow, refresh};
 use super::merging::outdated;
 use super::target::{Holder, Target, find_target, while_it_moves};
 use crate::change::ChangeError;
@@ -84,6 +85,8 @@ pub fn sequence(daemon: &Arc<Daemon>, by: By<'_>, request: &SequenceRequest, sig
         dry_run: request.dry_run,
         review: request.review,
     };
+    // Two of the same become one review.
+    let _reviews = (asked.review != ReviewWish::Never).then(|| daemon.reviews.lock());
     let done = carry_out(daemon, by, &asked, signers, None)?;
     mailboxes::note_applied(daemon, &asked, &done);
     Ok(Answer::Sequenced(Box::new(done)))

@@ -273,6 +273,47 @@ pub fn tree_of(repository: &Repository, commit_id: Option<ObjectId>) -> Result<O
     })
 }
 
+/// A move of a target that was written down when it was made; commits in hex.
+pub struct NotedMove<'a> {
+    pub target: &'a str,
+    /// The branch that the target was on.
+    pub branch: Option<&'a str>,
+    pub before: Option<&'a str>,
+    pub after: &'a str,
+}
+
+/// Whether the move was taken back: its target is on the same branch, still has what it had before, and does not have what it came to. A
+/// target that is gone, or is elsewhere, took nothing back.
+pub fn was_taken_back(daemon: &Daemon, repository: &Repository, noted: &NotedMove<'_>) -> bool {
+    let look = || -> Result<bool, Failure> {
+        let (branch, tip) = match find_target(daemon, repository, noted.target)? {
+            Holder::Branch(branch) | Holder::Checkout(branch, _) => {
+                let tip = repository.branch(&branch)?;
+                (Some(branch), tip)
+            }
+            Holder::Fork(fork) => {
+                let worktree = daemon.store.worktree_of(&fork)?;
+                let head = repository.head_of(worktree.git_dir())?;
+                (head.short_branch().map(str::to_owned), head.commit_id())
+            }
+        };
+        let has = |hex: &str| -> Result<bool, Failure> {
+            let id = ObjectId::from_hex(hex.as_bytes()).map_err(GitError::library("read an id"))?;
+            Ok(match tip {
+                Some(tip) => tip == id || repository.is_ancestor(id, tip)?,
+                None => false,
+            })
+        };
+        Ok(branch.as_deref() == noted.branch
+            && noted.before.is_none_or(|before| has(before).unwrap_or(false))
+            && !has(noted.after)?)
+    };
+    look().unwrap_or_else(|failure| {
+        log::debug!("{}: {failure}", noted.target);
+        false
+    })
+}
+
 pub fn fork_called(daemon: &Daemon, word: &str) -> Option<ForkName> {
     let name = ForkName::parse(word.strip_prefix("fork:").unwrap_or(word)).ok()?;
     daemon.store.record(&name).is_ok().then_some(name)

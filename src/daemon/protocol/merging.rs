@@ -43,6 +43,12 @@ pub struct MergeRequest {
     /// for that.
     #[serde(default)]
     pub markers: bool,
+    /// What is uncommitted in a source fork may go into a branch: it is committed in the fork and merged.
+    #[serde(default)]
+    pub with_uncommitted: bool,
+    /// What the merge commits say, one for each source, as hooks left it.
+    #[serde(default)]
+    pub messages: Vec<Option<String>>,
     pub message: Option<String>,
     pub author: Option<Identity>,
     pub committer: Option<Identity>,
@@ -68,6 +74,8 @@ impl MergeRequest {
             dry_run: false,
             review: ReviewWish::Never,
             markers: false,
+            with_uncommitted: false,
+            messages: Vec::new(),
             message: None,
             author: None,
             committer: None,

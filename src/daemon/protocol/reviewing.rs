@@ -26,8 +26,13 @@ pub struct ResolveRequest {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResolutionWish {
+    /// What that side has where both sides conflict, and all else merged; what is no text is the whole version.
     Side(MergeSide),
-    /// A file with this content; executable as the sides have it, if nothing is said of it.
+    /// The version of that side, and nothing of the other's.
+    Whole(MergeSide),
+    /// The lines of both sides where they conflict, ours first.
+    Union,
+    /// This content, as a file in the merged mode if nothing is said of it; a symlink's is where it leads.
     Content {
         content: Transfer,
         executable: Option<bool>,
@@ -52,6 +57,9 @@ pub struct CommitReviewRequest {
     pub review: u64,
     /// Default: that of the merge.
     pub message: Option<String>,
+    /// All that the merge commit says, as hooks left it.
+    #[serde(default)]
+    pub whole_message: Option<String>,
     pub dry_run: bool,
     pub author: Option<Identity>,
     pub committer: Option<Identity>,

@@ -12,8 +12,10 @@ use crate::change::resolver::Content;
 use crate::change::review::{ConflictRecord, ResolvedHow, VersionRecord};
 use crate::cli::content::content;
 use crate::cli::context::{Context, only};
+use crate::cli::hooks::HookOutput;
 use crate::cli::identity;
 use crate::cli::merge::{hunks, kind_in_words, target_name};
+use crate::cli::merge_hooks::{self, HookWish};
 use crate::cli::output::{counted, one_line, quoted, short_id};
 use crate::daemon::Failure;
 use crate::daemon::protocol::{
@@ -58,8 +60,8 @@ impl Settle {
 
 /// Merge the active fork into the branch that it came from, or whatever `source` names into whatever `into` names.
 ///
-/// What is uncommitted in a source fork is committed first; better `commit` it yourself, with a message. Where the target is checked out
-/// its files follow. Conflicts change nothing: they come back with all sides' texts and the number of a review, in which
+/// What is uncommitted in a source fork is not merged into a branch: `commit` it first, with a message, or say `with_uncommitted`. Where
+/// the target is checked out its files follow. Conflicts change nothing: they come back with all sides' texts and the number of a review, in which
 /// `resolve_conflict` settles each, and `commit_review` makes the merge.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -70,6 +72,9 @@ pub struct Merge {
     into: Option<String>,
     /// Of the merge commit, where one is made.
     message: Option<String>,
+    /// Commit what is uncommitted in the source, too.
+    #[serde(default)]
+    with_uncommitted: bool,
     /// What becomes of conflicts. Default: `review`.
     #[serde(default)]
     settle: Settle,
@@ -350,13 +355,19 @@ impl Tool for Merge {
             true => ReviewWish::Never,
             false => ReviewWish::OnConflict,
         };
+        request.with_uncommitted = self.with_uncommitted;
         request.message = self.message;
         request.author = Some(identity::author(dir, config.as_ref(), None)?);
         request.committer = Some(identity::committer(dir, config.as_ref())?);
         request.command = command(Self::NAME, &source);
         call.check()?;
-        let request = Request::Merge(Box::new(request));
-        told(&context, session.with(|connection| connection.merged(&request))?)
+        let wish = HookWish {
+            output: HookOutput::Kept,
+            no_verify: false,
+        };
+        let merged =
+            session.with(|connection| merge_hooks::merged(&context, connection, request.clone(), wish))?;
+        told(&context, merged)
     }
 }
 

@@ -11,6 +11,8 @@ use super::files::outgoing;
 use super::merging::{ConflictShown, MergeShown, conflicts_shown, conflicts_text, told, told_update};
 use crate::change::review::ReviewState;
 use crate::cli::context::only;
+use crate::cli::hooks::HookOutput;
+use crate::cli::merge_hooks::HookWish;
 use crate::cli::review;
 use crate::daemon::protocol::{Answer, Request, ResolutionWish, ResolveRequest, ReviewInfo, ReviewShown};
 use crate::daemon::{ErrorCode, Failure};
@@ -50,7 +52,7 @@ struct ReviewLine {
     /// How many conflicts there are, and how many are open.
     conflicts: usize,
     open: usize,
-    /// A side has moved on since: merge again.
+    /// A side has moved on since and conflicts otherwise: merge again.
     outdated: bool,
 }
 
@@ -71,7 +73,7 @@ impl ReviewLine {
         let stands = match self.state {
             ReviewState::Committed => "committed".to_owned(),
             ReviewState::Aborted => "aborted".to_owned(),
-            ReviewState::Open if self.outdated => "outdated: abort it and merge again".to_owned(),
+            ReviewState::Open if self.outdated => "outdated: merge again, which plans it again".to_owned(),
             ReviewState::Open if self.open == 0 => "resolved: `commit_review` makes the merge".to_owned(),
             ReviewState::Open => format!("{} of {} conflicts open", self.open, self.conflicts),
         };
@@ -148,12 +150,18 @@ pub struct ResolveConflict {
 enum How {
     /// The given content.
     Content,
-    /// What the target has.
+    /// What the target has where both conflict; all else in the file stays merged.
     Ours,
-    /// What comes.
+    /// What comes where both conflict; all else in the file stays merged.
     Theirs,
-    /// What both began as.
+    /// What both began as where both conflict.
     Base,
+    /// The lines of both where they conflict.
+    Union,
+    /// The target's whole file, without any change that comes.
+    OursFile,
+    /// The whole file that comes, without any change of the target's.
+    TheirsFile,
     /// No file.
     Delete,
     /// It is open again.
@@ -187,6 +195,9 @@ impl Tool for ResolveConflict {
             (How::Ours, _) => ResolutionWish::Side(MergeSide::Ours),
             (How::Theirs, _) => ResolutionWish::Side(MergeSide::Theirs),
             (How::Base, _) => ResolutionWish::Side(MergeSide::Base),
+            (How::Union, _) => ResolutionWish::Union,
+            (How::OursFile, _) => ResolutionWish::Whole(MergeSide::Ours),
+            (How::TheirsFile, _) => ResolutionWish::Whole(MergeSide::Theirs),
             (How::Delete, _) => ResolutionWish::Delete,
             (How::Reopen | How::Content, _) => ResolutionWish::Open,
         };
@@ -208,7 +219,8 @@ impl Tool for ResolveConflict {
 
 /// Make the merge of a review whose conflicts are all resolved.
 ///
-/// Refused while one is open, and where a side has moved on since (`review-outdated`): then abort it and merge again.
+/// Refused while one is open, and where a side has moved on since and conflicts otherwise (`review-outdated`): then merge again, which
+/// plans the same review again and keeps its resolutions.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CommitReview {
@@ -231,8 +243,14 @@ impl Tool for CommitReview {
     fn call(self, session: &Session, call: &Call) -> Result<Told<MergeShown>, Failure> {
         let context = session.context();
         call.check()?;
-        let answer = session
-            .with(|connection| review::ask_commit(&context, connection, self.review, self.message, false))?;
+        let hooks = HookWish {
+            output: HookOutput::Kept,
+            no_verify: false,
+        };
+        let message = &self.message;
+        let answer = session.with(|connection| {
+            review::ask_commit(&context, connection, self.review, message.clone(), false, hooks)
+        })?;
         match answer {
             Answer::Merge(merged) => told(&context, *merged),
             Answer::Sequenced(done) => told_update(&context, *done),

@@ -69,18 +69,21 @@ impl TextMerge {
         })
     }
 
-    /// The merged text, its conflicts settled: as `git merge-file -p --ours`, `--theirs` or `--union` prints it.
+    /// The merged text, its conflicts settled: as `git merge-file -p --ours`, `--theirs` or `--union` prints it. With
+    /// [`Favor::Base`] both sides' conflicting changes are left out, and the others stay.
     pub fn settle(&self, favor: Favor) -> Vec<u8> {
-        self.write(Style::Merge, |piece, text| {
-            match favor {
-                Favor::Ours => text.extend_from_slice(self.ours.bytes(&piece.ours)),
-                Favor::Theirs => {}
-                Favor::Union => {
-                    let line_end = self.line_end(piece);
-                    write_lines(&self.ours, &piece.ours, line_end, text);
-                }
-            }
-            if favor != Favor::Ours {
+        let style = match favor {
+            // Only a whole conflict has lines of the base.
+            Favor::Base => Style::Diff3,
+            Favor::Ours | Favor::Theirs | Favor::Union => Style::Merge,
+        };
+        self.write(style, |piece, text| match favor {
+            Favor::Base => text.extend_from_slice(self.base.bytes(&piece.base)),
+            Favor::Ours => text.extend_from_slice(self.ours.bytes(&piece.ours)),
+            Favor::Theirs => text.extend_from_slice(self.theirs.bytes(&piece.theirs)),
+            Favor::Union => {
+                let line_end = self.line_end(piece);
+                write_lines(&self.ours, &piece.ours, line_end, text);
                 text.extend_from_slice(self.theirs.bytes(&piece.theirs));
             }
         })

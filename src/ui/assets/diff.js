@@ -1,7 +1,7 @@
 // Changed paths, each with both sides beside each other.
 
 import { ask } from "./ask.js";
-import { bytes, counted, element, failureBox, pathText, short, visible } from "./element.js";
+import { bytes, counted, element, failureBox, pathText, refill, short, visible } from "./element.js";
 
 /** Paths that are listed at once, and of those how many are opened by themselves. */
 const LISTED = 100;
@@ -27,7 +27,7 @@ export function changesList() {
       return [key, known.get(key) ?? fileBox(change, index < OPENED)];
     }));
     const more = changes.length - shown.length;
-    place.replaceChildren(
+    refill(place,
       element("p", { class: "summary" }, changes.length === 0 ? "Nothing differs." : `${counted(changes.length, "path")}, `,
         changes.length > 0 && [element("span", { class: "good" }, `+${sum("added_lines")}`), " ",
           element("span", { class: "bad" }, `−${sum("removed_lines")}`)]),
@@ -68,20 +68,20 @@ async function fill(body, change, { context, rows = ROWS }) {
   try {
     const compared = await ask("sides", { old_id, old_mode, new_id, new_mode, context, rows });
     if (!compared.sides) {
-      body.replaceChildren(element("p", { class: "other" }, `${otherText(compared.old, change.old_id)} → ${otherText(compared.new, change.new_id)}`));
+      refill(body, element("p", { class: "other" }, `${otherText(compared.old, change.old_id)} → ${otherText(compared.new, change.new_id)}`));
       return;
     }
     const { hunks, rows: total } = compared.sides;
     const shown = hunks.reduce((sum, hunk) => sum + hunk.rows.length, 0);
     const again = (wish) => () => fill(body, change, { context, rows, ...wish });
-    body.replaceChildren(
+    refill(body,
       hunks.length > 0 ? sidesTable(change, hunks) : element("p", { class: "other" }, "The text is the same."),
       element("p", { class: "more" },
         shown < total ? element("button", { class: "show-more", click: again({ rows: rows * 8 }) }, `Show more: ${counted(total - shown, "row")}`) : "",
         context === undefined && hunks.length > 0 && old_id && new_id
           ? element("button", { class: "show-whole", click: again({ context: WHOLE }) }, "Show the whole file") : ""));
   } catch (error) {
-    body.replaceChildren(failureBox(error.failure ?? { message: error.message }));
+    refill(body, failureBox(error.failure ?? { message: error.message }));
   }
 }
 

@@ -12,8 +12,18 @@ function fill(made, attributes, children) {
       made.setAttribute(name, value);
     }
   }
-  made.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  made.append(...shownOf(children));
   return made;
+}
+
+/** The children without their lists, and without what is not there: the DOM would show either as text. */
+function shownOf(children) {
+  return children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+}
+
+/** Puts children into a place instead of what is there. Takes what `element` takes; nothing else fills a place. */
+export function refill(place, ...children) {
+  place.replaceChildren(...shownOf(children));
 }
 
 /** An HTML element. Functions among the attributes listen to the event of that name. */
@@ -59,7 +69,7 @@ export function renew(place, key, make) {
   const text = JSON.stringify(key);
   if (MADE.get(place) !== text) {
     MADE.set(place, text);
-    place.replaceChildren(...[make()].flat());
+    refill(place, make());
   }
 }
 

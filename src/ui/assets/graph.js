@@ -2,7 +2,7 @@
 
 import { ask } from "./ask.js";
 import { changesList } from "./diff.js";
-import { ago, bytes, counted, drawn, element, failureBox, short, table, visible } from "./element.js";
+import { ago, bytes, counted, drawn, element, failureBox, refill, short, table, visible } from "./element.js";
 
 const ROW = 34;
 const STEP = 26;
@@ -122,7 +122,7 @@ export async function showForks(place) {
     const told = await ask("forks");
     const draw = (uncommitted) => {
       const focused = document.activeElement?.dataset?.fork;
-      place.replaceChildren(
+      refill(place,
         element("h2", {}, counted(told.forks.length, "fork")),
         told.damaged.map((failure) => failureBox(failure)),
         ...(told.forks.length > 0 ? [element("div", { class: "scroll" }, drawing(told, uncommitted)),
@@ -159,7 +159,7 @@ export async function showFork(place, [name], query) {
     if (against && points.every(([point]) => point !== against)) {
       points.push([against, against]);
     }
-    head.replaceChildren(
+    refill(head,
       element("h2", {}, "Fork ", element("span", { class: "name" }, name)),
       element("p", { class: "faint" }, `on ${visible(fork ? branchOf(fork) : "")}, ${fork?.mounted ? "mounted at " : "not mounted, "}`,
         element("code", {}, fork ? placeText(fork.mount_dir) : "")),

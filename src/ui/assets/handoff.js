@@ -2,7 +2,7 @@
 
 import { act, ask } from "./ask.js";
 import { changesList } from "./diff.js";
-import { ago, bytes, counted, element, failureBox, renew, short, table, visible } from "./element.js";
+import { ago, bytes, counted, element, failureBox, refill, renew, short, table, visible } from "./element.js";
 import { doneText } from "./review.js";
 import { guarded } from "./trouble.js";
 
@@ -19,7 +19,7 @@ export async function showHandoffs(place) {
     const rows = handoffs.toSorted((a, b) => b.id - a.id).map((handoff) => [
       element("a", { href: `#/handoff/${handoff.id}` }, `handoff ${handoff.id}`), from(handoff), visible(handoff.to ?? ""),
       stateText(handoff), handoff.commits, ago(handoff.created_secs)]);
-    place.replaceChildren(element("h2", {}, counted(handoffs.length, "handoff")), ...damaged.map((failure) => failureBox(failure)),
+    refill(place, element("h2", {}, counted(handoffs.length, "handoff")), ...damaged.map((failure) => failureBox(failure)),
       handoffs.length > 0 ? table("Handoffs", ["handoff", "of", "for", "how it stands", "patches", "made"], rows)
         : element("p", {}, "There are none: ", element("code", {}, "tine handoff create"), " makes a file of a fork's commits."));
   };
@@ -38,13 +38,13 @@ export async function showHandoff(place, [id]) {
   const apply = () => guarded(async () => {
     const told = await act("apply", { handoff, into: into.value });
     await look();
-    done.replaceChildren(element("p", { id: "done", role: "status" }, doneText(told),
+    refill(done, element("p", { id: "done", role: "status" }, doneText(told),
       told.review ? element("span", {}, " ", element("a", { href: `#/review/${told.review}` }, `Review ${told.review}`), " keeps them.") : ""));
   });
   const look = async () => {
     const told = await ask("handoff", { handoff });
     into.placeholder = told.to ?? "";
-    head.replaceChildren(element("h2", {}, `Handoff ${told.id} of ${from(told)}`),
+    refill(head, element("h2", {}, `Handoff ${told.id} of ${from(told)}`),
       element("p", { id: "stands" }, stateText(told)),
       element("p", { class: "faint" }, `${told.commits} ${told.commits === 1 ? "patch" : "patches"}, ${bytes(told.mailbox_bytes)}`,
         told.uncommitted ? "; the fork had changes that were not committed, which are no part of it" : ""),

@@ -1,7 +1,7 @@
 // Which page is shown, and that it stays true: the address behind # decides, and a new pulse has the page look again.
 
 import { ask } from "./ask.js";
-import { element } from "./element.js";
+import { element, refill } from "./element.js";
 import { showFork, showForks } from "./graph.js";
 import { showHandoff, showHandoffs } from "./handoff.js";
 import { showReview, showReviews } from "./review.js";
@@ -42,7 +42,7 @@ async function route() {
     }
   });
   if (number === shown) {
-    main.replaceChildren(place);
+    refill(main, place);
     document.body.dataset.shown = location.hash || "#/";
   }
 }

@@ -2,7 +2,7 @@
 
 import { act, ask, oneByOne } from "./ask.js";
 import { changesList, otherText } from "./diff.js";
-import { ago, counted, element, pathText, renew, short, table, visible } from "./element.js";
+import { ago, counted, element, pathText, refill, renew, short, table, visible } from "./element.js";
 import { guarded, tell } from "./trouble.js";
 
 const KINDS = {
@@ -17,7 +17,8 @@ const BY_SIDE = {
   directory_file: ["file here, directory there", "directory here, file there"],
 };
 
-const HOWS = { base: "base", ours: "ours", theirs: "theirs", content: "written by hand", delete: "no file" };
+const HOWS = { base: "base", ours: "ours", theirs: "theirs", union: "both", "base-file": "base's file", "ours-file": "our file",
+  "theirs-file": "their file", content: "written by hand", delete: "no file" };
 
 function kindText({ kind, ours }) {
   return KINDS[kind] ?? BY_SIDE[kind]?.[ours.length === 0 ? 1 : 0] ?? kind;
@@ -44,7 +45,7 @@ export async function showReviews(place) {
     const { reviews } = await ask("reviews");
     const rows = reviews.toSorted((a, b) => b.id - a.id).map((review) => [
       element("a", { href: `#/review/${review.id}` }, `review ${review.id}`), title(review), stands(review), ago(review.created_secs)]);
-    place.replaceChildren(element("h2", {}, counted(reviews.length, "review")),
+    refill(place, element("h2", {}, counted(reviews.length, "review")),
       reviews.length > 0 ? table("Reviews", ["review", "of", "how it stands", "made"], rows)
         : element("p", {}, "There are none: ", element("code", {}, "tine merge --review"), " keeps a merge with conflicts as one."));
   };
@@ -70,11 +71,11 @@ export async function showReview(place, [id, at]) {
     const isOpen = told.state === "open";
     const number = Math.min(at === undefined ? Math.max(0, told.conflicts.findIndex(({ resolution }) => !resolution)) : Number(at),
       told.conflicts.length - 1);
-    head.replaceChildren(element("h2", {}, `Review ${told.id}: ${title(told)}`),
+    refill(head, element("h2", {}, `Review ${told.id}: ${title(told)}`),
       element("p", { id: "stands", "data-open": told.open, "data-state": told.state }, stands(told)),
       isOpen ? told.moved.map((side) => element("p", { class: "careful" },
         `${visible(side === "ours" ? told.merge.into : told.merge.source)} has moved on since: plan it again.`)) : "");
-    list.replaceChildren(element("ol", {}, told.conflicts.map((one, index) => element("li", {},
+    refill(list, element("ol", {}, told.conflicts.map((one, index) => element("li", {},
       element("a", { href: `#/review/${told.id}/${index}`, "aria-current": index === number ? "true" : null, class: one.resolution ? "good" : "bad" },
         pathText(one.path)), " ",
       element("span", { class: "faint" }, kindText(one)), " ",
@@ -108,7 +109,7 @@ export async function showReview(place, [id, at]) {
   const commit = () => guarded(async () => {
     const done = await inTurn(() => act("commit", { review, message: message.value }));
     await look();
-    came.replaceChildren(element("p", { id: "done" }, doneText(done)));
+    refill(came, element("p", { id: "done" }, doneText(done)));
   });
   await look();
   return look;
@@ -139,8 +140,10 @@ function showConflict(place, review, conflict, resolve) {
     conflict[side].length === 0 ? element("p", { class: "faint" }, "no file")
       : conflict[side].map((version, index) => versionBox(conflict, version, conflict[`${side}_contents`][index],
         conflict.hunks.map((hunk) => hunk[side]))),
-    isOpen && button(side, conflict[side].length === 0 ? "Take this: no file" : `Take ${side}`)));
-  place.replaceChildren(
+    isOpen && button(side, conflict[side].length === 0 ? "Take this: no file" : `Take ${side}`),
+    // What else the sides changed stays merged with the one, and is lost with the other.
+    isOpen && conflict.has_both && side !== "base" && button(`${side}-file`, "Take this whole file")));
+  refill(place,
     element("h3", {}, pathText(conflict.path), " ", element("span", { class: "faint" }, kindText(conflict),
       conflict.of ? `, in ${visible(conflict.of)}` : "")),
     conflict.rejected ? element("div", {}, element("p", { class: "careful" }, visible(conflict.rejected.reason)),
@@ -198,7 +201,7 @@ function resultPane(conflict, isOpen, wish) {
   const written = conflict.result_contents.map((shown, index) => contentBox(shown, [], resolution.versions[index].id));
   const begin = resolution ? conflict.result_contents[0]?.exact && conflict.result_contents[0].text : conflict.draft;
   const pane = element("section", { class: "pane result" }, element("h4", {}, "Result"));
-  const told = () => pane.replaceChildren(element("h4", {}, "Result"),
+  const told = () => refill(pane, element("h4", {}, "Result"),
     resolution ? element("p", { class: "good", id: "resolution", "data-how": resolution.how },
       `${HOWS[resolution.how]} by ${visible(resolution.by)}${resolution.reasoning ? `: ${visible(resolution.reasoning)}` : ""}`)
       : element("p", { class: "bad", id: "resolution", "data-how": "open" }, "open"),
@@ -225,7 +228,7 @@ function resultPane(conflict, isOpen, wish) {
       }
       wish("content", { content: text.value.replaceAll("\n", lineEnd(begin)) });
     };
-    pane.replaceChildren(element("h4", {}, "Result"), text, element("p", { class: "buttons" },
+    refill(pane, element("h4", {}, "Result"), text, element("p", { class: "buttons" },
       element("button", { id: "save", click: save }, "Take this text"),
       element("button", { id: "cancel", click: told }, "Cancel")));
     text.focus();

@@ -1,12 +1,12 @@
 // Sessions of rounds, to be looked at.
 
 import { ask } from "./ask.js";
-import { counted, element, pathText, short, table, visible } from "./element.js";
+import { counted, element, pathText, refill, short, table, visible } from "./element.js";
 
 export async function showSessions(place) {
   const look = async () => {
     const { sessions } = await ask("sessions");
-    place.replaceChildren(element("h2", {}, `Rounds: ${counted(sessions.length, "session")}`),
+    refill(place, element("h2", {}, `Rounds: ${counted(sessions.length, "session")}`),
       sessions.length > 0 ? table("Sessions", ["session", "round", "stage", "agents", "finished", "attempts"], sessions.map((line) => [
         element("a", { href: `#/round/${encodeURIComponent(line.session)}` }, line.session), line.round, line.stage, line.agents,
         line.finished, line.attempts]))
@@ -34,7 +34,7 @@ export async function showSession(place, [session]) {
       `${seat.attempts}${budget === null || budget === undefined ? "" : ` of ${budget}`}`, workText(seat)] : [name, "", "no part in it", "", "", "", ""];
     const headings = ["agent", "label", "fork", "branch", "state", "attempts", "changed"];
     const before = told.agents.filter(({ before }) => before);
-    place.replaceChildren(
+    refill(place,
       element("h2", {}, `Session ${told.session}, round ${told.round}`),
       element("p", { class: "faint" }, `${told.stage}; it began at ${short(told.base_commit)}${told.from_branch ? ` of ${visible(told.from_branch)}` : ""}`),
       table("Seats of this round", headings, told.agents.map(({ agent, seat, budget }) => row(agent, seat, budget))),

@@ -1,7 +1,7 @@
 // What went wrong, told above the page until something goes well.
 
 import { act } from "./ask.js";
-import { element, failureBox } from "./element.js";
+import { element, failureBox, refill } from "./element.js";
 
 const place = document.getElementById("trouble");
 
@@ -12,7 +12,7 @@ let isOfLook = false;
 /** Tells what went wrong, or with nothing that all is well. */
 export function tell(failure, ofLook = false) {
   const start = () => element("button", { id: "start", click: () => guarded(() => act("start", {})) }, "Start the daemon");
-  place.replaceChildren(failure ? failureBox(failure, failure.code === "daemon-unreachable" && start()) : "");
+  refill(place, failure ? failureBox(failure, failure.code === "daemon-unreachable" && start()) : "");
   isOfLook = ofLook;
 }
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::sides::Source;
-use super::{Merging, PlannedSource, turn_of};
-use crate::change::advance::Step;
-use crate::change::merge::Tip;
+use super::{Merging, PlannedSource, Stand, turn_of};
+use crate::change::advance::{Step, UpdateStep};
+use crate::change::fork_point::fork_point;
 use crate::change::{ChangeError, CommitOptions, Point, commit};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::handlers::target::Holder;
@@ -46,14 +46,14 @@ impl Merging<'_> {
         &self,
         turns: &BTreeMap<ForkName, Turn<'_>>,
         sources: &[PlannedSource],
-        before: Tip,
-        after: Tip,
+        before: Stand,
+        after: Stand,
     ) -> Result<Option<ForkName>, Failure> {
-        let Some(to) = after.commit_id else {
+        let Some(to) = after.tip.commit_id else {
             return Err(Failure::new(ErrorCode::Internal, "a merge made no commit"));
         };
-        let step = Step {
-            from: before.commit_id,
+        let mut step = Step {
+            from: before.tip.commit_id,
             to,
             update: None,
             switch: None,
@@ -62,7 +62,19 @@ impl Merging<'_> {
             undoes: None,
         };
         let target = self.target(turns)?;
-        let ready = target.check(&step)?;
+        let ready = match (target.check(&step), before.view, after.view) {
+            (Err(failure), Some(view_from), Some(view_to)) if failure.code == ErrorCode::LocalChanges => {
+                let point = self.recorded_fork_point(turns, before)?;
+                step.update = Some(UpdateStep {
+                    view_from,
+                    view_to,
+                    point_from: point,
+                    point_to: point,
+                });
+                target.check(&step)?
+            }
+            (checked, ..) => checked?,
+        };
         if self.request.dry_run {
             return Ok(None);
         }
@@ -71,6 +83,19 @@ impl Merging<'_> {
             self.commit_source(turn_of(turns, fork)?, *planned)?;
         }
         target.go(ready, &step, SnapshotReason::BeforeMerge)
+    }
+
+    /// Where the target fork's own commits begin, as its record has it: a merge moves nothing there.
+    fn recorded_fork_point(
+        &self,
+        turns: &BTreeMap<ForkName, Turn<'_>>,
+        before: Stand,
+    ) -> Result<Option<ObjectId>, Failure> {
+        let Holder::Fork(fork) = &self.holder else {
+            return Ok(None);
+        };
+        let record = turn_of(turns, fork)?.record()?;
+        Ok(fork_point(&self.repository, &record, before.tip.commit_id)?)
     }
 
     /// Commits what is uncommitted in a fork. If that is another commit than planned, it is planned again.

@@ -7,14 +7,18 @@ use crate::change::branches;
 use crate::change::changeset::{self, Blobs};
 use crate::change::commit::refuse_moved_under;
 use crate::change::merge::Tip;
-use crate::change::{ChangeError, FoundPoint, Point, PointTree, snapshots};
+use crate::change::{ChangeError, Changeset, FoundPoint, Point, PointTree, snapshots};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::handlers::target::{Holder, Target, fork_called, holder_of, tree_of};
 use crate::daemon::policy::work_message;
 use crate::daemon::protocol::{MergeRequest, MergeTarget};
 use crate::daemon::slots::{Daemon, Turn};
 use crate::git::{CommitSpec, CommitTime, Identity, ObjectId, Repository};
+use crate::path::RepoPath;
 use crate::workspace::ForkName;
+
+/// So many paths are named where a person reads it; a program gets all.
+const LISTED_PATHS: usize = 20;
 
 /// A source as it was named.
 pub(super) struct Source {
@@ -53,6 +57,22 @@ impl Merging<'_> {
 
     pub(super) fn target_tip(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Tip, Failure> {
         self.target(turns)?.tip()
+    }
+
+    /// The view of a target fork in which something is uncommitted, as a tree.
+    pub(super) fn target_view(
+        &self,
+        turns: &BTreeMap<ForkName, Turn<'_>>,
+    ) -> Result<Option<ObjectId>, Failure> {
+        let Holder::Fork(fork) = &self.holder else {
+            return Ok(None);
+        };
+        let changeset =
+            changeset::changeset(&self.repository, &*turn_of(turns, fork)?.open()?, Blobs::Write)?;
+        Ok(match changeset.changes.is_empty() {
+            true => None,
+            false => Some(changeset::write_tree(&self.repository, &changeset)?),
+        })
     }
 
     pub(super) fn target_line(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<MergeTarget, Failure> {
@@ -119,6 +139,9 @@ impl Merging<'_> {
                     };
                     return Ok((tip, None));
                 }
+                if !self.takes_uncommitted {
+                    return Err(self.refused_uncommitted(turns, name, &changeset)?);
+                }
                 if let Some(operation) = open.worktree.operation_in_progress() {
                     return Err(ChangeError::OperationInProgress(operation).into());
                 }
@@ -166,6 +189,39 @@ impl Merging<'_> {
                 Err(Failure::new(ErrorCode::Internal, format!("{point} has no tree")))
             }
         }
+    }
+
+    /// What is uncommitted in a source is its fork's business until somebody says that it goes into the branch.
+    fn refused_uncommitted(
+        &self,
+        turns: &BTreeMap<ForkName, Turn<'_>>,
+        name: &ForkName,
+        changeset: &Changeset,
+    ) -> Result<Failure, Failure> {
+        let paths: Vec<&RepoPath> = changeset.changes.iter().map(|change| &change.path).collect();
+        let target = match self.target_line(turns)?.branch {
+            Some(branch) => format!("the branch {branch}"),
+            None => self.holder.to_string(),
+        };
+        let what = match paths.len() {
+            1 => "1 path that is".to_owned(),
+            count => format!("{count} paths that are"),
+        };
+        let failure = Failure::new(
+            ErrorCode::UncommittedChanges,
+            format!("{name} has {what} not committed, which would go into {target}"),
+        );
+        let named = paths
+            .iter()
+            .take(LISTED_PATHS)
+            .fold(failure, |failure, path| failure.cause(path.to_string()));
+        let named = match paths.len().saturating_sub(LISTED_PATHS) {
+            0 => named,
+            more => named.cause(format!("and {more} more")),
+        };
+        Ok(named.paths(paths).hint(format!(
+            "`tine commit {name} -m MESSAGE` commits them; with `--with-uncommitted` the merge does; nothing was changed"
+        )))
     }
 
     pub(super) fn is_branch(&self, word: &str) -> bool {

@@ -5,15 +5,17 @@ use crate::attr::Timestamp;
 use crate::change::handoff::{HandoffRecord, HandoffState};
 use crate::change::sequence::{Item, Wish, of_mailbox, take_messages};
 use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::handlers::target::Target;
+use crate::daemon::handlers::target::{NotedMove, Target, was_taken_back};
 use crate::daemon::handoffs;
 use crate::daemon::protocol::{MergeStatus, MergeTarget, Sequenced};
 use crate::daemon::slots::Daemon;
+use crate::git::Repository;
 use crate::git::mailbox::Subjects;
 
 /// Refuses a handoff that is not ready, or, without `force`, is applied already; whom it is for.
 pub fn check(daemon: &Daemon, id: u64, force: bool) -> Result<Option<String>, Failure> {
     let record = HandoffRecord::load(&daemon.store, id)?;
+    let record = unless_taken_back(daemon, &daemon.repository_now()?, record);
     let refused = |message: String| Failure::new(ErrorCode::HandoffState, message);
     match record.state {
         HandoffState::Ready => {}
@@ -33,6 +35,32 @@ pub fn check(daemon: &Daemon, id: u64, force: bool) -> Result<Option<String>, Fa
             .hint("`--force` applies it once more; what is there already is left out"));
     }
     Ok(record.to)
+}
+
+/// A handoff as it stands now: one whose application was taken back is applied nowhere.
+pub fn unless_taken_back(
+    daemon: &Daemon,
+    repository: &Repository,
+    mut record: HandoffRecord,
+) -> HandoffRecord {
+    if let (Some(to), Some(head), Some(from)) =
+        (&record.applied_to, &record.applied_head, &record.applied_from)
+    {
+        let noted = NotedMove {
+            target: to,
+            branch: record.applied_on.as_deref(),
+            before: Some(from),
+            after: head,
+        };
+        if was_taken_back(daemon, repository, &noted) {
+            record.applied_secs = None;
+            record.applied_to = None;
+            record.applied_head = None;
+            record.applied_from = None;
+            record.applied_on = None;
+        }
+    }
+    record
 }
 
 /// The commits of a handoff, as its mailbox has them.
@@ -65,6 +93,8 @@ pub fn note_applied(daemon: &Daemon, asked: &Asked, done: &Sequenced) {
         record.applied_secs = Some(Timestamp::now().secs);
         record.applied_to = Some(word(&done.target));
         record.applied_head.clone_from(&done.after);
+        record.applied_from.clone_from(&done.before);
+        record.applied_on.clone_from(&done.target.branch);
         Ok(())
     });
     if let Err(failure) = noted {

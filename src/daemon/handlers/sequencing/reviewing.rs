@@ -20,6 +20,7 @@ use crate::daemon::slots::Daemon;
 use crate::git::{Identity, Repository};
 use crate::merge::MergeSide;
 use crate::workspace::By;
+use crate::workspace::store::Shelf;
 
 /// Keeps a sequence that stopped, or that is to be looked at, as a review; its number.
 pub fn keep(
@@ -40,6 +41,7 @@ pub fn keep(
         fast_forward: FastForward::default(),
         allow_unrelated: asked.allow_unrelated,
         delete: false,
+        with_uncommitted: false,
         message: asked.message.clone(),
     };
     let mut record = ReviewRecord {
@@ -53,19 +55,59 @@ pub fn keep(
             view: now.view.map(|id| id.to_string()),
         })),
         ours_commit: now.tip.commit_id.map(|id| id.to_string()),
+        view: None,
         theirs_commit: None,
         theirs_tree: ran.tip.tree_id.to_string(),
         conflicts: Vec::new(),
         verdict: None,
         amendments: Vec::new(),
         commit: None,
+        committed_on: None,
     };
     record.take_conflicts(ran);
+    let store = &target.daemon.store;
+    let (records, _) = store.documents::<ReviewRecord>(Shelf::Reviews)?;
+    if let Some(known) = records.into_iter().find(|known| is_open_for(known, &record)) {
+        return plan_again(target, known, record);
+    }
     recall(target.daemon, target.repository, &mut record)?;
     let what = format!("{} into {}", record.merge.source, record.merge.into);
     let id = record.add(&target.daemon.store, target.repository)?;
     log::info!("review {id}: {what}");
     Ok(id)
+}
+
+/// Whether `known` is an open review of what `new` is to do.
+fn is_open_for(known: &ReviewRecord, new: &ReviewRecord) -> bool {
+    let merge = ReviewedMerge {
+        message: known.merge.message.clone(),
+        ..new.merge.clone()
+    };
+    let is_same_wish = match (&known.work, &new.work) {
+        (Some(known), Some(new)) => known.wish == new.wish,
+        _ => false,
+    };
+    known.state == ReviewState::Open && known.merge == merge && is_same_wish
+}
+
+/// Gives the open review of what is asked for once more, planned of how things are now; its number.
+fn plan_again(target: &Target<'_>, known: ReviewRecord, new: ReviewRecord) -> Result<u64, Failure> {
+    let is_as_planned = known.ours_commit == new.ours_commit && known.work == new.work;
+    if is_as_planned {
+        return Ok(known.id);
+    }
+    let store = &target.daemon.store;
+    let mut record = ReviewRecord {
+        id: known.id,
+        created_secs: known.created_secs,
+        // With the resolutions that are known.
+        conflicts: known.conflicts,
+        ..new
+    };
+    record.take_conflicts(&record.run_again(store, target.repository)?);
+    recall(target.daemon, target.repository, &mut record)?;
+    record.save(store, target.repository)?;
+    Ok(record.id)
 }
 
 /// In a few words.
@@ -121,11 +163,36 @@ pub(super) fn moved_from(review: &ReviewRecord, now: &Standing) -> Vec<MergeSide
     }
 }
 
-pub fn moved(daemon: &Arc<Daemon>, by: By<'_>, record: &ReviewRecord) -> Result<Vec<MergeSide>, Failure> {
+/// The sides that are no longer what was planned. Where the same is to be done with the same conflicts, the review is planned again,
+/// of how things are now, and has no such side.
+pub fn follow(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    record: &mut ReviewRecord,
+) -> Result<Vec<MergeSide>, Failure> {
     let asked = asked_of(record)?;
-    on_target(daemon, by, &asked, |target| {
+    let moved = on_target(daemon, by, &asked, |target| {
         Ok(moved_from(record, &standing(target, &asked)?))
-    })
+    })?;
+    if moved.is_empty() || record.verdict.is_some() || !record.amendments.is_empty() {
+        return Ok(moved);
+    }
+    let mut again = record.clone();
+    if let Err(failure) = refresh(daemon, by, &mut again) {
+        log::info!("review {}: {failure}", record.id);
+        return Ok(moved);
+    }
+    let is_same_work = match (&record.work, &again.work) {
+        (Some(before), Some(now)) => before.sequence.does_the_same(&now.sequence),
+        _ => false,
+    };
+    match is_same_work && record.has_conflicts(&again.conflicts) {
+        true => {
+            *record = again;
+            Ok(Vec::new())
+        }
+        false => Ok(moved),
+    }
 }
 
 /// Plans the sequence again, of how things are now. Resolutions stay where the conflict is the same.
