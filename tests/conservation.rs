@@ -98,6 +98,11 @@ fn number(variable: &str) -> Option<u64> {
 fn holds(plan: &Plan) {
     for _ in 0..5 {
         let outcome = run(plan);
-        assert!(outcome.failures.is_empty(), "{:#?}\n{}", outcome.failures, outcome.trace);
+        assert!(
+            outcome.failures.is_empty(),
+            "{:#?}\n{}",
+            outcome.failures,
+            outcome.trace
+        );
     }
 }

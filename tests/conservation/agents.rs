@@ -36,7 +36,11 @@ impl<'w> Agent<'w> {
             Step::New(fork, start) => self.create(fork, start),
             Step::Delete(fork, force) => {
                 let name = self.name(fork);
-                let args: &[&str] = if force { &["delete", &name, "--force"] } else { &["delete", &name] };
+                let args: &[&str] = if force {
+                    &["delete", &name, "--force"]
+                } else {
+                    &["delete", &name]
+                };
                 if self.tine(args).done.maybe() {
                     self.is_gone(fork);
                 }
@@ -57,11 +61,21 @@ impl<'w> Agent<'w> {
                 self.git_in(fork, &["add", "-A"]);
                 self.git_in(fork, &["commit", "-q", "-m", "an agent's, by git"]);
             }
-            Step::Merge { from, into, conflicts, uncommitted, delete } => {
+            Step::Merge {
+                from,
+                into,
+                conflicts,
+                uncommitted,
+                delete,
+            } => {
                 self.merge(from, into, conflicts, uncommitted, delete);
             }
             Step::Resolve(ours) => self.resolve(ours),
-            Step::Update { fork, rebase, conflicts } => {
+            Step::Update {
+                fork,
+                rebase,
+                conflicts,
+            } => {
                 let name = self.name(fork);
                 let mut args = vec!["update", &name];
                 args.extend(rebase.then_some("--rebase"));
@@ -80,7 +94,13 @@ impl<'w> Agent<'w> {
                 self.tine(&args);
             }
             Step::BranchCreate(branch) => {
-                drop(self.tine(&["branch", "create", &shared(branch), "--at", &self.name(Fork::Open)]));
+                drop(self.tine(&[
+                    "branch",
+                    "create",
+                    &shared(branch),
+                    "--at",
+                    &self.name(Fork::Open),
+                ]));
             }
             Step::BranchDelete(branch, force) => {
                 let branch = shared(branch);
@@ -122,6 +142,13 @@ impl<'w> Agent<'w> {
             Step::Revert(fork) => {
                 if self.tine(&["revert", &self.name(fork), &self.dir()]).done.maybe() {
                     self.releases(fork, |mark| mark.kind == Kind::File);
+                    // What came here from the other fork is there still.
+                    let other = if fork == Fork::Open {
+                        Fork::Private
+                    } else {
+                        Fork::Open
+                    };
+                    self.takes_back(other, |mark| mark.kind == Kind::File);
                 }
             }
             Step::HandoffCreate(fork, uncommitted) => {
@@ -163,12 +190,19 @@ impl<'w> Agent<'w> {
     }
 
     fn git_in(&mut self, fork: Fork, args: &[&str]) -> bool {
-        *self.is_mounted(fork) && self.world.git(self.number, &self.world.fork_dir(&self.name(fork)), args)
+        *self.is_mounted(fork)
+            && self
+                .world
+                .git(self.number, &self.world.fork_dir(&self.name(fork)), args)
     }
 
     fn create(&mut self, fork: Fork, start: Start) {
         let name = self.name(fork);
-        let other = self.name(if fork == Fork::Open { Fork::Private } else { Fork::Open });
+        let other = self.name(if fork == Fork::Open {
+            Fork::Private
+        } else {
+            Fork::Open
+        });
         let (option, value) = match start {
             Start::Head => ("", String::new()),
             Start::OnBranch(branch) => ("--branch", shared(branch)),
@@ -211,10 +245,15 @@ impl<'w> Agent<'w> {
     }
 
     fn acknowledge(&self, id: MarkId, written: &io::Result<()>) {
-        self.world.marks.change(id, |mark| mark.acknowledged = written.is_ok());
+        self.world
+            .marks
+            .change(id, |mark| mark.acknowledged = written.is_ok());
         let mark = self.world.marks.get(id);
         let fork = mark.fork.unwrap_or_default();
-        self.world.say(self.number, &format!("{} in {fork}:{}: {written:?}", word(id), mark.path));
+        self.world.say(
+            self.number,
+            &format!("{} in {fork}:{}: {written:?}", word(id), mark.path),
+        );
     }
 
     fn write(&mut self, fork: Fork, by: By) {
@@ -248,9 +287,9 @@ impl<'w> Agent<'w> {
                     false => Err(io::ErrorKind::NotFound.into()),
                 }
             }),
-            By::Command | By::Tool => {
-                done(&self.tine(&["tool", "--fork", &name, "edit", &path, "--old", &old, "--new", &new]))
-            }
+            By::Command | By::Tool => done(&self.tine(&[
+                "tool", "--fork", &name, "edit", &path, "--old", &old, "--new", &new,
+            ])),
         };
         self.acknowledge(id, &written);
     }
@@ -298,7 +337,8 @@ impl<'w> Agent<'w> {
             By::Command => self.tine(&["rm", &name, &path]).done,
             By::Tool => self.tine(&["tool", "--fork", &name, "delete", &path]).done,
         };
-        self.world.say(self.number, &format!("removing {}: {removed:?}", word(id)));
+        self.world
+            .say(self.number, &format!("removing {}: {removed:?}", word(id)));
         if removed.maybe() {
             self.world.marks.change(id, |mark| mark.released = true);
         }
@@ -325,7 +365,11 @@ impl<'w> Agent<'w> {
             Source::Shared(branch) => shared(branch),
             Source::Main => "main".to_owned(),
         };
-        let target = self.target(into);
+        let target = match (self.target(into), from) {
+            // A branch came from nowhere.
+            (None, Source::Main | Source::Shared(_) | Source::BranchOf(_)) => self.target(Target::Main),
+            (target, _) => target,
+        };
         let mut args = vec!["merge", &source];
         if let Some(target) = &target {
             args.extend(["--into", target]);
@@ -357,7 +401,10 @@ impl<'w> Agent<'w> {
 
     fn resolve(&mut self, ours: bool) {
         let reviews = self.tine(&["review", "list"]).value;
-        let Some(id) = reviews["reviews"].as_array().and_then(|all| all.last()?["id"].as_u64()) else {
+        let Some(id) = reviews["reviews"]
+            .as_array()
+            .and_then(|all| all.last()?["id"].as_u64())
+        else {
             return;
         };
         let id = id.to_string();
@@ -368,12 +415,20 @@ impl<'w> Agent<'w> {
             }
         }
         self.tine(&["review", "commit", &id]);
-        self.world.settled.lock().expect("no holder panics").insert(ANY_FORK.to_owned());
+        self.world
+            .settled
+            .lock()
+            .expect("no holder panics")
+            .insert(ANY_FORK.to_owned());
     }
 
     /// The commit at the tip of the other fork's branch, as a patch.
     fn apply(&mut self, fork: Fork) {
-        let other = self.name(if fork == Fork::Open { Fork::Private } else { Fork::Open });
+        let other = self.name(if fork == Fork::Open {
+            Fork::Private
+        } else {
+            Fork::Open
+        });
         let args = ["show", "--binary", "--format=", &format!("tine/{other}"), "--"];
         let Some(output) = self.world.git_output(self.number, self.world.repo.dir(), &args) else {
             return;
@@ -432,7 +487,9 @@ impl<'w> Agent<'w> {
     fn change_own(&self, fork: Fork, which: impl Fn(&Mark) -> bool, change: impl Fn(&mut Mark)) {
         let name = self.name(fork);
         let is_own = |mark: &Mark| mark.actor == self.number && mark.fork.as_ref() == Some(&name);
-        self.world.marks.change_where(|mark| is_own(mark) && which(mark), change);
+        self.world
+            .marks
+            .change_where(|mark| is_own(mark) && which(mark), change);
     }
 
     fn takes_back(&self, fork: Fork, which: impl Fn(&Mark) -> bool) {
@@ -448,9 +505,14 @@ impl<'w> Agent<'w> {
         if answer.done.maybe() {
             self.takes_back(fork, |_| true);
         }
-        let paths = answer.value["of"]["paths"].as_array().cloned().unwrap_or_default();
+        let paths = answer.value["of"]["paths"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
         match answer.done {
-            Done::Yes => self.releases(fork, |mark| paths.iter().any(|path| is_at_or_below(path, &mark.path))),
+            Done::Yes => self.releases(fork, |mark| {
+                paths.iter().any(|path| is_at_or_below(path, &mark.path))
+            }),
             Done::No => {}
             Done::Perhaps => self.releases(fork, |_| true),
         }
@@ -464,12 +526,18 @@ impl<'w> Agent<'w> {
         let settled = self.world.settled.lock().expect("no holder panics");
         let is_settled = settled.contains(&name) || settled.contains(ANY_FORK);
         drop(settled);
-        self.releases(fork, |mark| mark.taken_back || (mark.kind == Kind::Line && is_settled));
+        self.releases(fork, |mark| {
+            mark.taken_back || (mark.kind == Kind::Line && is_settled)
+        });
     }
 
     fn settles(&self, fork: &str, conflicts: Conflicts) {
         if matches!(conflicts, Conflicts::Ours | Conflicts::Theirs) {
-            self.world.settled.lock().expect("no holder panics").insert(fork.to_owned());
+            self.world
+                .settled
+                .lock()
+                .expect("no holder panics")
+                .insert(fork.to_owned());
         }
     }
 }
@@ -493,7 +561,9 @@ fn words_of(conflicts: Conflicts) -> &'static [&'static str] {
 
 fn has_deleted(merged: &Value) -> bool {
     let sources = merged["sources"].as_array().into_iter().flatten();
-    sources.into_iter().any(|source| source["deleted_fork"].is_string())
+    sources
+        .into_iter()
+        .any(|source| source["deleted_fork"].is_string())
 }
 
 fn is_at_or_below(dir: &Value, path: &str) -> bool {

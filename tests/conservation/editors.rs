@@ -33,7 +33,9 @@ impl Connection {
     fn ask(&mut self, mut message: Value) -> Option<Value> {
         self.last_id += 1;
         message["id"] = self.last_id.into();
-        writeln!(self.input, "{message}").and_then(|()| self.input.flush()).ok()?;
+        writeln!(self.input, "{message}")
+            .and_then(|()| self.input.flush())
+            .ok()?;
         loop {
             let line = self.output.recv_timeout(LIMIT).ok()?;
             if line["id"] == self.last_id {
@@ -163,7 +165,10 @@ impl<'w> Editor<'w> {
         if self.text.is_some() {
             return;
         }
-        let read = self.world.entered(&self.fork()).and_then(|root| fs::read_to_string(root.path().join(self.path())));
+        let read = self
+            .world
+            .entered(&self.fork())
+            .and_then(|root| fs::read_to_string(root.path().join(self.path())));
         let Ok(text) = read else {
             return;
         };
@@ -182,7 +187,10 @@ impl<'w> Editor<'w> {
 
     fn connect(&mut self) {
         let mut command = self.world.tine.command(&["buffer", "serve"]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         let Ok(mut child) = command.spawn() else {
             return;
         };
@@ -190,14 +198,25 @@ impl<'w> Editor<'w> {
         let lines = BufReader::new(child.stdout.take().expect("stdout is piped")).lines();
         thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                if sender.send(serde_json::from_str(&line).unwrap_or(Value::Null)).is_err() {
+                if sender
+                    .send(serde_json::from_str(&line).unwrap_or(Value::Null))
+                    .is_err()
+                {
                     return;
                 }
             }
         });
-        let attached = output.recv_timeout(LIMIT).is_ok_and(|line| line["event"] == "attached");
+        let attached = output
+            .recv_timeout(LIMIT)
+            .is_ok_and(|line| line["event"] == "attached");
         let input = child.stdin.take().expect("stdin is piped");
-        let connection = Connection { child, input, output, last_id: 0, events: Vec::new() };
+        let connection = Connection {
+            child,
+            input,
+            output,
+            last_id: 0,
+            events: Vec::new(),
+        };
         if attached {
             self.connection = Some(connection);
         }
@@ -211,7 +230,9 @@ impl<'w> Editor<'w> {
         let mut change = self.message("change");
         change["text"] = json!(text);
         let answer = self.ask(change);
-        let version = answer.as_ref().and_then(|answer| answer["ok"]["version"].as_u64());
+        let version = answer
+            .as_ref()
+            .and_then(|answer| answer["ok"]["version"].as_u64());
         if let Some(version) = version {
             self.version = version;
             return;
@@ -282,7 +303,10 @@ impl<'w> Editor<'w> {
         };
         for id in &self.typed {
             if !text.contains(&word(*id)) {
-                let what = format!("{} was typed, and an agent's edit took it out of the editor", word(*id));
+                let what = format!(
+                    "{} was typed, and an agent's edit took it out of the editor",
+                    word(*id)
+                );
                 self.world.fail(Failure::Lost(what));
             }
         }
@@ -301,7 +325,8 @@ impl<'w> Editor<'w> {
         let foreign = crate::marks::words_in(on_disk.as_bytes());
         let own = crate::marks::words_in(text.as_bytes());
         if !foreign.is_subset(&own) {
-            self.world.say(self.number, "the file has changed: it is read again");
+            self.world
+                .say(self.number, "the file has changed: it is read again");
             let mut text = on_disk;
             for id in &self.typed {
                 text.push_str(&format!("{}\n", word(*id)));
@@ -337,7 +362,9 @@ impl<'w> Editor<'w> {
         let text = self.agent_text.as_ref().expect("it was read");
         let text = text.replacen(&line, &format!("{line} {}", word(id)), 1);
         let args = ["tool", "--fork", &fork, "write", &path];
-        let answer = self.world.tine(self.number, self.world.repo.dir(), &args, text.as_bytes());
+        let answer = self
+            .world
+            .tine(self.number, self.world.repo.dir(), &args, text.as_bytes());
         if answer.done == Done::Yes {
             // What its older text lacks it has taken out itself.
             let kept = crate::marks::words_in(text.as_bytes());
@@ -351,7 +378,8 @@ impl<'w> Editor<'w> {
             self.world
                 .marks
                 .change(id, |mark| mark.acknowledged = text.contains(&word(id)));
-            self.world.say(self.number, &format!("{} written by the agent", word(id)));
+            self.world
+                .say(self.number, &format!("{} written by the agent", word(id)));
         }
         self.agent_text = Some(text);
     }
@@ -363,10 +391,13 @@ impl<'w> Editor<'w> {
         self.lines += 1;
         let old = format!("line {}:", LINES / 2 + self.lines % (LINES / 2));
         let new = format!("{old} {}", word(id));
-        let args = ["tool", "--fork", &fork, "edit", &path, "--old", &old, "--new", &new];
+        let args = [
+            "tool", "--fork", &fork, "edit", &path, "--old", &old, "--new", &new,
+        ];
         if self.tine(&args).done == Done::Yes {
             self.world.marks.change(id, |mark| mark.acknowledged = true);
-            self.world.say(self.number, &format!("{} edited by the agent", word(id)));
+            self.world
+                .say(self.number, &format!("{} edited by the agent", word(id)));
             // It has read the file meanwhile.
             self.agent_text = None;
         }

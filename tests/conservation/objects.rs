@@ -24,7 +24,13 @@ pub struct Objects {
 
 impl Objects {
     pub fn read(repo: &TestRepo) -> Objects {
-        let args = ["cat-file", "--batch-all-objects", "--unordered", "--buffer", "--batch"];
+        let args = [
+            "cat-file",
+            "--batch-all-objects",
+            "--unordered",
+            "--buffer",
+            "--batch",
+        ];
         let output = run_with_timeout(repo.command("git", repo.dir()).args(args));
         let output = output.expect_success("git cat-file").stdout;
         let mut objects = HashMap::new();
@@ -55,7 +61,8 @@ impl Objects {
 
     /// Marks in the tree of a commit.
     pub fn in_commit(&self, commit: &str) -> Rc<BTreeSet<MarkId>> {
-        self.tree_of(commit).map_or_else(Rc::default, |tree| self.in_tree(tree))
+        self.tree_of(commit)
+            .map_or_else(Rc::default, |tree| self.in_tree(tree))
     }
 
     fn in_tree(&self, tree: &Id) -> Rc<BTreeSet<MarkId>> {
@@ -124,7 +131,10 @@ fn parse(kind: &str, body: &[u8], id_bytes: usize) -> Object {
         "commit" => {
             let mut tree = Id::new();
             let mut parents = Vec::new();
-            for line in body.split(|&byte| byte == b'\n').take_while(|line| !line.is_empty()) {
+            for line in body
+                .split(|&byte| byte == b'\n')
+                .take_while(|line| !line.is_empty())
+            {
                 if let Some(id) = line.strip_prefix(b"tree ") {
                     tree = id.to_vec();
                 } else if let Some(id) = line.strip_prefix(b"parent ") {
@@ -138,7 +148,11 @@ fn parse(kind: &str, body: &[u8], id_bytes: usize) -> Object {
             let mut rest = body;
             while let Some(end) = rest.iter().position(|&byte| byte == 0) {
                 let id = &rest[end + 1..end + 1 + id_bytes];
-                entries.push(id.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect());
+                entries.push(
+                    id.iter()
+                        .flat_map(|byte| format!("{byte:02x}").into_bytes())
+                        .collect(),
+                );
                 rest = &rest[end + 1 + id_bytes..];
             }
             Object::Tree(entries)

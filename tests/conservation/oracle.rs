@@ -84,7 +84,9 @@ pub fn judge(world: &World<'_>) -> Vec<Failure> {
         judge.failures.push(Failure::Broken(text));
     }
     // What costs work comes first.
-    judge.failures.sort_by_key(|failure| matches!(failure, Failure::Strange(_)));
+    judge
+        .failures
+        .sort_by_key(|failure| matches!(failure, Failure::Strange(_)));
     judge.failures
 }
 
@@ -104,15 +106,21 @@ struct View {
 impl Judge<'_> {
     /// Paths that differ are those that its user touched.
     fn main_checkout(&mut self) {
-        let touched = self.world.touched_in_main.lock().expect("no holder panics").clone();
+        let touched = self
+            .world
+            .touched_in_main
+            .lock()
+            .expect("no holder panics")
+            .clone();
         let Some(touched) = touched else {
             return;
         };
         let status = self.world.repo.git(&["status", "--porcelain", "-uall"]);
         for line in status.lines() {
             if !line.get(3..).is_some_and(|path| touched.contains(path)) {
-                self.failures
-                    .push(Failure::Main(format!("git status shows {line:?}, which its user did not do")));
+                self.failures.push(Failure::Main(format!(
+                    "git status shows {line:?}, which its user did not do"
+                )));
             }
         }
     }
@@ -131,8 +139,10 @@ impl Judge<'_> {
         }
         for (branch, holders) in holders {
             if holders.len() > 1 {
-                self.failures
-                    .push(Failure::Shared(format!("{branch} is checked out in {}", holders.join(", "))));
+                self.failures.push(Failure::Shared(format!(
+                    "{branch} is checked out in {}",
+                    holders.join(", ")
+                )));
             }
         }
     }
@@ -145,7 +155,10 @@ impl Judge<'_> {
             marks: in_directory(world.repo.dir()),
             head: Some(world.repo.head()),
         }];
-        if list["damaged"].as_array().is_some_and(|damaged| !damaged.is_empty()) {
+        if list["damaged"]
+            .as_array()
+            .is_some_and(|damaged| !damaged.is_empty())
+        {
             self.failures.push(Failure::Broken(format!("tine list: {list}")));
         }
         for fork in list["forks"].as_array().into_iter().flatten() {
@@ -153,7 +166,8 @@ impl Judge<'_> {
             let mounted = world.tine.run(&["mount", name]);
             if !mounted.status.success() {
                 let text = mounted.error_text();
-                self.failures.push(Failure::Broken(format!("{name} cannot be mounted: {text}")));
+                self.failures
+                    .push(Failure::Broken(format!("{name} cannot be mounted: {text}")));
                 continue;
             }
             views.push(View {
@@ -169,8 +183,16 @@ impl Judge<'_> {
     fn work(&mut self, views: &[View]) {
         let repo = self.world.repo;
         let objects = Objects::read(repo);
-        let all: Vec<String> = lines(&repo.git(&["for-each-ref", "--format=%(objectname)"]));
-        let branches: Vec<String> = lines(&repo.git(&["for-each-ref", "--format=%(objectname)", "refs/heads"]));
+        let refs: Vec<String> = lines(&repo.git(&["for-each-ref", "--format=%(objectname)"]));
+        // All stashes but the newest are in the reflog alone.
+        let stashes = lines(
+            &repo
+                .try_git_in(repo.dir(), &["stash", "list", "--format=%H"])
+                .text(),
+        );
+        let all = [refs, stashes].concat();
+        let branches: Vec<String> =
+            lines(&repo.git(&["for-each-ref", "--format=%(objectname)", "refs/heads"]));
         let heads: Vec<String> = views.iter().filter_map(|view| view.head.clone()).collect();
         let mut kept = objects.reached(&[all, heads.clone()].concat());
         for view in views {
@@ -186,7 +208,7 @@ impl Judge<'_> {
             missing.map(|(id, _)| id).collect()
         };
         if !missing(&kept, &self.marks).is_empty() {
-            kept.extend(self.in_snapshots());
+            kept.extend(self.in_snapshots(views));
         }
         for id in missing(&kept, &self.marks) {
             let told = self.told(id);
@@ -200,8 +222,12 @@ impl Judge<'_> {
         for (commit, parents) in objects.history(&[branches.clone(), heads].concat()) {
             let here = objects.in_commit(&commit);
             for parent in parents {
-                for id in objects.in_commit(&parent).difference(&here).filter(|id| must_follow(id)) {
-                    let subject = repo.git(&["log", "-1", "--format=%h %s (%an)", &commit]);
+                for id in objects
+                    .in_commit(&parent)
+                    .difference(&here)
+                    .filter(|id| must_follow(id))
+                {
+                    let subject = repo.git(&["log", "-1", "--format=%h \"%s\"", &commit]);
                     let told = self.told(*id);
                     let what = format!("{told} is in {parent:.8} and not in its child {subject}");
                     reversed.insert(*id, what);
@@ -212,43 +238,73 @@ impl Judge<'_> {
             let Some(head) = &view.head else {
                 continue;
             };
-            for id in objects.in_commit(head).difference(&view.marks).filter(|id| must_follow(id)) {
-                let what = format!("{} is in HEAD of {} and not in its files", self.told(*id), view.name);
+            for id in objects
+                .in_commit(head)
+                .difference(&view.marks)
+                .filter(|id| must_follow(id))
+            {
+                let what = format!(
+                    "{} is in HEAD of {} and not in its files",
+                    self.told(*id),
+                    view.name
+                );
                 reversed.entry(*id).or_insert(what);
             }
         }
-        self.failures.extend(reversed.into_values().map(Failure::Reversed));
+        self.failures
+            .extend(reversed.into_values().map(Failure::Reversed));
         let committed = objects.reached(&branches);
         for (id, mark) in self.marks.iter().enumerate() {
             if mark.kind == Kind::Typed && !mark.acknowledged && committed.contains(&id) {
                 let told = self.told(id);
-                self.failures.push(Failure::Leaked(format!("{told} was never saved and is in a commit")));
+                self.failures.push(Failure::Leaked(format!(
+                    "{told} was never saved and is in a commit"
+                )));
             }
         }
     }
 
     fn told(&self, id: MarkId) -> String {
-        let Mark { actor, kind, fork, path, began, .. } = &self.marks[id];
+        let Mark {
+            actor,
+            kind,
+            fork,
+            path,
+            began,
+            ..
+        } = &self.marks[id];
         let fork = fork.as_deref().unwrap_or("the main checkout");
         let secs = began.as_secs_f64();
-        format!("{} ({kind:?} of actor {actor}, {path} in {fork}, at {secs:.3})", word(id))
+        format!(
+            "{} ({kind:?} of actor {actor}, {path} in {fork}, at {secs:.3})",
+            word(id)
+        )
     }
 
     /// Marks in all snapshots, each looked at as a fork of it.
-    fn in_snapshots(&mut self) -> BTreeSet<MarkId> {
+    fn in_snapshots(&mut self, views: &[View]) -> BTreeSet<MarkId> {
         let tine = self.world.tine;
         let mut found = BTreeSet::new();
-        let list = tine.json(&["snapshots"]);
-        for (number, snapshot) in list["snapshots"].as_array().into_iter().flatten().enumerate() {
-            let text = |key: &str| snapshot[key].as_str().unwrap_or_default().to_owned();
-            let from = format!("{}@{}", text("fork"), text("name"));
+        // The first is the main checkout.
+        let lists = views
+            .iter()
+            .skip(1)
+            .map(|view| tine.json(&["snapshots", &view.name]));
+        let names = lists.flat_map(|list| {
+            let snapshots = list["snapshots"].as_array().cloned().unwrap_or_default();
+            let text = |snapshot: &Value, key: &str| snapshot[key].as_str().unwrap_or_default().to_owned();
+            let name = move |snapshot| format!("{}@{}", text(&snapshot, "fork"), text(&snapshot, "name"));
+            snapshots.into_iter().map(name).collect::<Vec<_>>()
+        });
+        for (number, from) in names.enumerate() {
             let name = format!("look-{number}");
             let made = tine.run(&["new", &name, "--from-fork", &from]);
             match made.status.success() {
                 true => found.extend(in_directory(Path::new(&made.text()))),
-                false => self
-                    .failures
-                    .push(Failure::Broken(format!("{from} cannot be looked at: {}", made.error_text()))),
+                false => self.failures.push(Failure::Broken(format!(
+                    "{from} cannot be looked at: {}",
+                    made.error_text()
+                ))),
             }
             tine.run(&["delete", &name, "--force"]);
         }
@@ -258,9 +314,19 @@ impl Judge<'_> {
     /// git and tine find nothing amiss, also once all is gone that git may remove.
     fn wholeness(&mut self) {
         let repo = self.world.repo;
-        repo.git(&["reflog", "expire", "--expire=now", "--all"]);
-        repo.git(&["gc", "-q", "--prune=now"]);
-        let fsck = repo.try_git_in(repo.dir(), &["fsck", "--strict", "--no-dangling", "--no-progress"]);
+        let settings = [
+            "gc.reflogExpire=now",
+            "gc.reflogExpireUnreachable=now",
+            "gc.refs/stash.reflogExpire=never",
+            "gc.refs/stash.reflogExpireUnreachable=never",
+        ];
+        let settings = settings.iter().flat_map(|setting| ["-c", setting]);
+        let args: Vec<&str> = settings.chain(["gc", "-q", "--prune=now"]).collect();
+        repo.git(&args);
+        let fsck = repo.try_git_in(
+            repo.dir(),
+            &["fsck", "--strict", "--no-dangling", "--no-progress"],
+        );
         if !fsck.status.success() {
             let text = format!("git fsck: {}{}", fsck.text(), fsck.error_text());
             self.failures.push(Failure::Broken(text));
@@ -268,8 +334,11 @@ impl Judge<'_> {
         let check = run_with_timeout(&mut self.world.tine.command(&["--json", "check"]));
         let found: Value = serde_json::from_slice(&check.stdout).unwrap_or(Value::Null);
         if found["ok"] != true {
-            self.failures
-                .push(Failure::Broken(format!("tine check: {}{}", check.text(), check.error_text())));
+            self.failures.push(Failure::Broken(format!(
+                "tine check: {}{}",
+                check.text(),
+                check.error_text()
+            )));
         }
         let log = fs::read_to_string(repo.common_dir().join("tine/daemon.log")).unwrap_or_default();
         for line in log.lines().filter(|line| line.contains("panicked")) {

@@ -27,7 +27,11 @@ impl<'w> Rounds<'w> {
             Step::RoundWork(agent) => self.write(agent, Kind::File),
             Step::RoundScratch(agent) => self.write(agent, Kind::Scratch),
             Step::RoundFinish(all) => {
-                let args: &[&str] = if all { &["finish"] } else { &["finish", "--agent", "x"] };
+                let args: &[&str] = if all {
+                    &["finish"]
+                } else {
+                    &["finish", "--agent", "x"]
+                };
                 self.round(args);
             }
             Step::RoundMerge => drop(self.round(&["merge", "--agents", AGENTS, "--into", "main"])),
@@ -70,7 +74,9 @@ impl<'w> Rounds<'w> {
             mark.path = path.to_string_lossy().into_owned();
             mark.acknowledged = written.is_ok();
         });
-        self.world
-            .say(self.number, &format!("{} in {fork}:{}: {written:?}", word(id), path.display()));
+        self.world.say(
+            self.number,
+            &format!("{} in {fork}:{}: {written:?}", word(id), path.display()),
+        );
     }
 }

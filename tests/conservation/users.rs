@@ -39,7 +39,10 @@ impl<'w> User<'w> {
                     return;
                 };
                 let text = text.replacen(&line, &format!("{line}{} ", word(id)), 1);
-                self.acknowledge(id, fs::write(dir.join(&path), &text).is_ok() && text.contains(&word(id)));
+                self.acknowledge(
+                    id,
+                    fs::write(dir.join(&path), &text).is_ok() && text.contains(&word(id)),
+                );
             }
             Step::MainRemove => {
                 let own = |path: &str| dir.join(path).exists();
@@ -55,7 +58,12 @@ impl<'w> User<'w> {
                 }
             }
             Step::MainCommit(all) => {
-                let touched = self.world.touched_in_main.lock().expect("no holder panics").clone();
+                let touched = self
+                    .world
+                    .touched_in_main
+                    .lock()
+                    .expect("no holder panics")
+                    .clone();
                 let staged = match all {
                     true => self.git(&["add", "-A"]),
                     false => self.git(&["add", "-A", "u", "shared"]),
@@ -98,9 +106,13 @@ impl<'w> User<'w> {
 
     fn acknowledge(&self, id: MarkId, written: bool) {
         self.world.marks.change(id, |mark| mark.acknowledged = written);
-        self.world.say(self.number, &format!("{} written: {written}", word(id)));
+        self.world
+            .say(self.number, &format!("{} written: {written}", word(id)));
         if !written {
-            self.world.fail(Failure::Strange(format!("{} cannot be written in the main checkout", word(id))));
+            self.world.fail(Failure::Strange(format!(
+                "{} cannot be written in the main checkout",
+                word(id)
+            )));
         }
     }
 

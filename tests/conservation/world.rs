@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -239,7 +239,10 @@ impl<'r> World<'r> {
         let run = || run_with_timeout_of(&mut process, LIMIT, input);
         let Ok(output) = catch_unwind(AssertUnwindSafe(run)) else {
             self.fail(Failure::Hangs(command));
-            return Answer { done: Done::Perhaps, value: Value::Null };
+            return Answer {
+                done: Done::Perhaps,
+                value: Value::Null,
+            };
         };
         let value: Value = serde_json::from_slice(&output.stdout)
             .or_else(|_| serde_json::from_slice(&output.stderr))
@@ -253,25 +256,37 @@ impl<'r> World<'r> {
         let is_strange = match output.status.code() {
             None | Some(101) => true,
             Some(0) => false,
+            // A merge can be picked against one of its parents alone.
+            Some(2) if args[1] == "cherry-pick" => false,
             // Conflicts, and that there is nothing to do, are answers.
             Some(3 | 7 | 8) if value.is_object() && code.is_empty() => false,
             Some(_) => STRANGE.contains(&code.as_str()) || (code == "daemon-unreachable" && done == Done::No),
         };
         let took = self.now() - began;
         let said = match done {
+            Done::Yes if value["of"].is_object() => format!(" of {}", value["of"]["command"]),
             Done::Yes => String::new(),
             _ => format!(" {code} {}", value["error"]["message"].as_str().unwrap_or("")),
         };
-        self.say(actor, &format!("{command}: {:?} in {took:.0?}{said}", output.status.code()));
+        self.say(
+            actor,
+            &format!("{command}: {:?} in {took:.0?}{said}", output.status.code()),
+        );
         if is_strange {
-            self.fail(Failure::Strange(format!("{command}: {}\n{}{}", output.status, output.text(), output.error_text())));
+            self.fail(Failure::Strange(format!(
+                "{command}: {}\n{}{}",
+                output.status,
+                output.text(),
+                output.error_text()
+            )));
         }
         Answer { done, value }
     }
 
     /// Runs git in `dir`; whether it succeeded.
     pub fn git(&self, actor: usize, dir: &Path, args: &[&str]) -> bool {
-        self.git_output(actor, dir, args).is_some_and(|output| output.status.success())
+        self.git_output(actor, dir, args)
+            .is_some_and(|output| output.status.success())
     }
 
     pub fn git_output(&self, actor: usize, dir: &Path, args: &[&str]) -> Option<Output> {
@@ -287,7 +302,14 @@ impl<'r> World<'r> {
             format!("{:?} {}", output.status.code(), output.error_text().trim_end())
         });
         let took = self.now() - began;
-        self.say(actor, &format!("git {} in {}: {said} in {took:.0?}", args.join(" "), dir.display()));
+        self.say(
+            actor,
+            &format!(
+                "git {} in {}: {said} in {took:.0?}",
+                args.join(" "),
+                dir.display()
+            ),
+        );
         output
     }
 
