@@ -42,7 +42,7 @@ use world::World;
 const SEED: &str = "TINE_CONSERVATION_SEED";
 
 #[test]
-fn invariant_16_acknowledged_work_is_still_there_whatever_actors_do_at_the_same_time() {
+fn invariant_15_and_16_no_work_is_lost_whatever_several_actors_do_at_the_same_time() {
     require_fuse!();
     let (mut random, seed) = Random::from_environment(SEED);
     let _say = SayWhich(SEED, seed);

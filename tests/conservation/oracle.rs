@@ -331,6 +331,8 @@ impl Judge<'_> {
             let text = format!("git fsck: {}{}", fsck.text(), fsck.error_text());
             self.failures.push(Failure::Broken(text));
         }
+        // What a killed command left and nothing names is no work.
+        self.world.tine.run(&["gc"]);
         let check = run_with_timeout(&mut self.world.tine.command(&["--json", "check"]));
         let found: Value = serde_json::from_slice(&check.stdout).unwrap_or(Value::Null);
         if found["ok"] != true {

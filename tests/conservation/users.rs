@@ -74,24 +74,27 @@ impl<'w> User<'w> {
             }
             Step::MainSwitch(away) => {
                 let switched = match away {
-                    true => self.git(&["switch", "-q", "u0"]) || self.git(&["switch", "-q", "-c", "u0"]),
-                    false => self.git(&["switch", "-q", "main"]),
+                    true => {
+                        self.git_alone(&["switch", "-q", "u0"])
+                            || self.git_alone(&["switch", "-q", "-c", "u0"])
+                    }
+                    false => self.git_alone(&["switch", "-q", "main"]),
                 };
                 if !switched {
                     self.settle(None);
                 }
             }
             Step::MainMerge => {
-                if !self.git(&["merge", "-q", "-m", "the person's merge", "u0"]) {
-                    self.git(&["merge", "--abort"]);
+                if !self.git_alone(&["merge", "-q", "-m", "the person's merge", "u0"]) {
+                    self.git_alone(&["merge", "--abort"]);
                     self.settle(None);
                 }
             }
-            Step::MainStash => drop(self.git(&["stash", "push", "-q", "-u"])),
+            Step::MainStash => drop(self.git_alone(&["stash", "push", "-q", "-u"])),
             Step::MainUnstash => {
                 // What is restored is uncommitted again.
                 self.settle(None);
-                if !self.git(&["stash", "pop", "-q"]) {
+                if !self.git_alone(&["stash", "pop", "-q"]) {
                     // Both sides of a conflict are in the file, between markers.
                     self.git(&["add", "-A"]);
                 }
@@ -102,6 +105,10 @@ impl<'w> User<'w> {
 
     fn git(&self, args: &[&str]) -> bool {
         self.world.git(self.number, self.world.repo.dir(), args)
+    }
+
+    fn git_alone(&self, args: &[&str]) -> bool {
+        self.world.git_alone(self.number, self.world.repo.dir(), args)
     }
 
     fn acknowledge(&self, id: MarkId, written: bool) {

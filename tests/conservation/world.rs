@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Output;
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -62,6 +62,9 @@ pub struct World<'r> {
     pub settled: Mutex<BTreeSet<String>>,
     /// Paths that the person in the main checkout has touched and not committed; none when that is not known.
     pub touched_in_main: Mutex<Option<BTreeSet<String>>>,
+    /// Held alone by a command of git's in the main checkout that looks at a branch before it locks anything (`switch`,
+    /// `merge`, `stash`): one who moves the branch meanwhile is undone, by git itself, too.
+    git_alone: RwLock<()>,
     /// `tine merge` takes uncommitted work into a branch only when it is told to.
     pub asks_for_uncommitted: bool,
     began: Instant,
@@ -104,6 +107,7 @@ impl<'r> World<'r> {
             settled: Mutex::default(),
             touched_in_main: Mutex::new(Some(BTreeSet::new())),
             asks_for_uncommitted: help.contains("--with-uncommitted"),
+            git_alone: RwLock::default(),
             began: Instant::now(),
             trace: Mutex::default(),
             failures: Mutex::default(),
@@ -232,6 +236,7 @@ impl<'r> World<'r> {
 
     /// Runs tine in `dir`.
     pub fn tine(&self, actor: usize, dir: &Path, args: &[&str], input: &[u8]) -> Answer {
+        let _shared = self.git_alone.read().expect("no holder panics");
         let began = self.now();
         let command = format!("tine {}", args.join(" "));
         let args = [&["--json"], args].concat();
@@ -287,6 +292,12 @@ impl<'r> World<'r> {
     pub fn git(&self, actor: usize, dir: &Path, args: &[&str]) -> bool {
         self.git_output(actor, dir, args)
             .is_some_and(|output| output.status.success())
+    }
+
+    /// As [`World::git`], while no command of tine's is under way.
+    pub fn git_alone(&self, actor: usize, dir: &Path, args: &[&str]) -> bool {
+        let _alone = self.git_alone.write().expect("no holder panics");
+        self.git(actor, dir, args)
     }
 
     pub fn git_output(&self, actor: usize, dir: &Path, args: &[&str]) -> Option<Output> {
