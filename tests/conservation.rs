@@ -23,6 +23,8 @@ mod objects;
 mod oracle;
 #[path = "conservation/plan.rs"]
 mod plan;
+#[path = "conservation/regressions.rs"]
+mod regressions;
 #[path = "conservation/rounds.rs"]
 mod rounds;
 #[path = "conservation/shrink.rs"]
@@ -93,16 +95,16 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// A shrunk plan is pasted here as a test of its own, `regression_<what>`.
-#[allow(dead_code)]
-fn holds(plan: &Plan) {
-    for _ in 0..5 {
+/// Carries a plan out so often, and finds nothing amiss.
+fn holds(plan: &Plan, times: usize) {
+    for _ in 0..times {
         let outcome = run(plan);
+        let failures: Vec<String> = outcome.failures.iter().map(ToString::to_string).collect();
         assert!(
-            outcome.failures.is_empty(),
-            "{:#?}\n{}",
-            outcome.failures,
-            outcome.trace
+            failures.is_empty(),
+            "{}\n\n{}",
+            outcome.trace,
+            failures.join("\n")
         );
     }
 }

@@ -161,6 +161,7 @@ impl<'w> Agent<'w> {
             Step::Push(fork) => drop(self.tine(&["push", &self.name(fork), "origin"])),
             Step::Fetch => drop(self.tine(&["fetch", "origin"])),
             Step::InFork(git) => self.by_git(git),
+            Step::ForgetLast => drop(self.git_in(Fork::Private, &["reset", "-q", "--hard", "HEAD~1"])),
             other => panic!("no step of an agent's: {other:?}"),
         }
     }

@@ -89,7 +89,7 @@ impl<'w> Editor<'w> {
             return;
         }
         match step {
-            Step::Open => self.open(),
+            Step::OpenFile => self.open(),
             Step::Type => self.type_line(),
             Step::TakeEdits => self.take_edits(),
             Step::Save => self.save(),

@@ -17,7 +17,7 @@ use crate::world::World;
 pub enum Failure {
     /// Acknowledged work is nowhere.
     Lost(String),
-    /// A commit, or a view, takes back what others did.
+    /// A commit, a branch that was moved, or a view takes back what others did.
     Reversed(String),
     /// What a person typed and never saved is in a commit.
     Leaked(String),
@@ -234,6 +234,21 @@ impl Judge<'_> {
                 }
             }
         }
+        for (branch, [old, new], message) in moves(&repo.common_dir().join("logs/refs/heads")) {
+            // Who takes a merge back takes back what came by it.
+            if message.contains(" undo ") || message.contains(" redo ") {
+                continue;
+            }
+            let now = objects.in_commit(&new);
+            for id in objects
+                .in_commit(&old)
+                .difference(&now)
+                .filter(|id| must_follow(id))
+            {
+                let what = format!("{} was in {branch} until {message:?}", self.told(*id));
+                reversed.entry(*id).or_insert(what);
+            }
+        }
         for view in views {
             let Some(head) = &view.head else {
                 continue;
@@ -367,6 +382,31 @@ fn in_directory(dir: &Path) -> BTreeSet<MarkId> {
             found.extend(in_directory(&entry.path()));
         } else if kind.is_file() {
             found.extend(words_in(&fs::read(entry.path()).unwrap_or_default()));
+        }
+    }
+    found
+}
+
+/// How branches moved: each with the commits before and after, and why.
+fn moves(logs: &Path) -> Vec<(String, [String; 2], String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(logs).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(moves(&path));
+            continue;
+        }
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        for line in fs::read_to_string(&path).unwrap_or_default().lines() {
+            let (ids, message) = line.split_once('\t').unwrap_or((line, ""));
+            let mut ids = ids.split(' ').map(str::to_owned);
+            if let (Some(old), Some(new)) = (ids.next(), ids.next()) {
+                found.push((name.clone(), [old, new], message.to_owned()));
+            }
         }
     }
     found

@@ -143,6 +143,8 @@ pub enum Step {
     Push(Fork),
     Fetch,
     InFork(Git),
+    /// Loses the last commit of the private fork, to show that it is noticed; in no plan that is made of a seed.
+    ForgetLast,
 
     // The person in the main checkout.
     MainWrite,
@@ -155,7 +157,7 @@ pub enum Step {
     MainUnstash,
 
     // An editor with its person, and an agent that writes to what is open in it.
-    Open,
+    OpenFile,
     Type,
     TakeEdits,
     Save,
@@ -455,7 +457,7 @@ fn main(random: &mut Random) -> Step {
 
 fn editor(random: &mut Random) -> Step {
     match random.below(20) {
-        0..=2 => Step::Open,
+        0..=2 => Step::OpenFile,
         3..=5 => Step::Type,
         6..=8 => Step::TakeEdits,
         9 | 10 => Step::Save,
@@ -501,17 +503,45 @@ fn keeper(random: &mut Random, count: usize) -> Vec<Step> {
 /// As Rust, to be pasted.
 impl Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "holds(&Plan(vec![")?;
+        writeln!(f, "let plan = Plan(vec![")?;
         for Actor { role, number, steps } in &self.0 {
             writeln!(
                 f,
                 "    Actor {{ role: Role::{role:?}, number: {number}, steps: vec!["
             )?;
             for step in steps {
-                writeln!(f, "        {step:?},")?;
+                writeln!(f, "        {},", rust(step))?;
             }
             writeln!(f, "    ] }},")?;
         }
-        writeln!(f, "]));")
+        writeln!(f, "]);\nholds(&plan, 5);")
+    }
+}
+
+/// A step with the names of its parts' types, where names occur in several.
+fn rust(step: &Step) -> String {
+    match step {
+        Step::New(fork, start) => format!("New({fork:?}, Start::{start:?})"),
+        Step::Unmount(fork, policy) => format!("Unmount({fork:?}, Policy::{policy:?})"),
+        Step::Merge {
+            from,
+            into,
+            conflicts,
+            uncommitted,
+            delete,
+        } => format!(
+            "Merge {{ from: Source::{from:?}, into: Target::{into:?}, conflicts: Conflicts::{conflicts:?}, \
+             uncommitted: {uncommitted}, delete: {delete} }}"
+        ),
+        Step::Update {
+            fork,
+            rebase,
+            conflicts,
+        } => {
+            format!("Update {{ fork: {fork:?}, rebase: {rebase}, conflicts: Conflicts::{conflicts:?} }}")
+        }
+        Step::HandoffApply(target) => format!("HandoffApply(Target::{target:?})"),
+        Step::InFork(git) => format!("InFork(Git::{git:?})"),
+        other => format!("{other:?}"),
     }
 }

@@ -24,11 +24,7 @@ pub fn report(plan: &Plan, first: Outcome) -> ! {
     let deadline = Instant::now() + Duration::from_secs(minutes * 60);
     let (plan, outcome) = shrink(plan.clone(), first, kind, deadline);
     let failures: Vec<String> = outcome.failures.iter().map(ToString::to_string).collect();
-    panic!(
-        "{}\n\n{}\nuse plan::{{*, Step::*, Fork::*, By::*}};\n{plan}",
-        outcome.trace,
-        failures.join("\n")
-    );
+    panic!("{}\n\n{}\n{plan}", outcome.trace, failures.join("\n"));
 }
 
 fn fails(plan: &Plan, kind: &str) -> Option<Outcome> {
