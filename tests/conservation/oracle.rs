@@ -1,0 +1,413 @@
+//! Where every mark is after a run, and whether all is whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Display};
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::marks::{Kind, Mark, MarkId, word, words_in};
+use crate::objects::Objects;
+use crate::support::{OutputExt, run_with_timeout};
+use crate::world::World;
+
+#[derive(Clone, Debug)]
+pub enum Failure {
+    /// Acknowledged work is nowhere.
+    Lost(String),
+    /// A commit, a branch that was moved, or a view takes back what others did.
+    Reversed(String),
+    /// What a person typed and never saved is in a commit.
+    Leaked(String),
+    /// Index or tree of the main checkout are not what its user made of them.
+    Main(String),
+    /// The repository or the store is not whole.
+    Broken(String),
+    /// Two worktrees are on one branch.
+    Shared(String),
+    /// A command failed in a way that is a fault of tine's.
+    Strange(String),
+    Hangs(String),
+    /// The test itself, or the daemon, panicked.
+    Panicked(String),
+}
+
+impl Failure {
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Failure::Lost(_) => "lost",
+            Failure::Reversed(_) => "reversed",
+            Failure::Leaked(_) => "leaked",
+            Failure::Main(_) => "main",
+            Failure::Broken(_) => "broken",
+            Failure::Shared(_) => "shared",
+            Failure::Strange(_) => "strange",
+            Failure::Hangs(_) => "hangs",
+            Failure::Panicked(_) => "panicked",
+        }
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Failure::Lost(what)
+        | Failure::Reversed(what)
+        | Failure::Leaked(what)
+        | Failure::Main(what)
+        | Failure::Broken(what)
+        | Failure::Shared(what)
+        | Failure::Strange(what)
+        | Failure::Hangs(what)
+        | Failure::Panicked(what)) = self;
+        write!(f, "{}: {what}", self.kind())
+    }
+}
+
+/// What the run came to: nothing, where all is as it must be.
+pub fn judge(world: &World<'_>) -> Vec<Failure> {
+    let mut judge = Judge {
+        world,
+        failures: world.failures(),
+        marks: world.marks.all(),
+    };
+    let looks = AssertUnwindSafe(|| {
+        judge.main_checkout();
+        judge.branches();
+        let views = judge.views();
+        judge.work(&views);
+        judge.wholeness();
+    });
+    if let Err(panic) = catch_unwind(looks) {
+        let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+        judge.failures.push(Failure::Broken(text));
+    }
+    // What costs work comes first.
+    judge
+        .failures
+        .sort_by_key(|failure| matches!(failure, Failure::Strange(_)));
+    judge.failures
+}
+
+struct Judge<'w> {
+    world: &'w World<'w>,
+    failures: Vec<Failure>,
+    marks: Vec<Mark>,
+}
+
+/// What a directory shows, and the commit that it stands on.
+struct View {
+    name: String,
+    marks: BTreeSet<MarkId>,
+    head: Option<String>,
+}
+
+impl Judge<'_> {
+    /// Paths that differ are those that its user touched.
+    fn main_checkout(&mut self) {
+        let touched = self
+            .world
+            .touched_in_main
+            .lock()
+            .expect("no holder panics")
+            .clone();
+        let Some(touched) = touched else {
+            return;
+        };
+        let status = self.world.repo.git(&["status", "--porcelain", "-uall"]);
+        for line in status.lines() {
+            if !line.get(3..).is_some_and(|path| touched.contains(path)) {
+                self.failures.push(Failure::Main(format!(
+                    "git status shows {line:?}, which its user did not do"
+                )));
+            }
+        }
+    }
+
+    fn branches(&mut self) {
+        let list = self.world.repo.git(&["worktree", "list", "--porcelain"]);
+        let mut holders: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        let mut holder = "";
+        for line in list.lines() {
+            if let Some(dir) = line.strip_prefix("worktree ") {
+                holder = dir;
+            }
+            if let Some(branch) = line.strip_prefix("branch ") {
+                holders.entry(branch).or_default().push(holder);
+            }
+        }
+        for (branch, holders) in holders {
+            if holders.len() > 1 {
+                self.failures.push(Failure::Shared(format!(
+                    "{branch} is checked out in {}",
+                    holders.join(", ")
+                )));
+            }
+        }
+    }
+
+    fn views(&mut self) -> Vec<View> {
+        let world = self.world;
+        let list = world.tine.json(&["list"]);
+        let mut views = vec![View {
+            name: "the main checkout".to_owned(),
+            marks: in_directory(world.repo.dir()),
+            head: Some(world.repo.head()),
+        }];
+        if list["damaged"]
+            .as_array()
+            .is_some_and(|damaged| !damaged.is_empty())
+        {
+            self.failures.push(Failure::Broken(format!("tine list: {list}")));
+        }
+        for fork in list["forks"].as_array().into_iter().flatten() {
+            let name = fork["name"].as_str().expect("a name");
+            let mounted = world.tine.run(&["mount", name]);
+            if !mounted.status.success() {
+                let text = mounted.error_text();
+                self.failures
+                    .push(Failure::Broken(format!("{name} cannot be mounted: {text}")));
+                continue;
+            }
+            views.push(View {
+                name: name.to_owned(),
+                marks: in_directory(Path::new(&mounted.text())),
+                head: fork["head_commit"].as_str().map(str::to_owned),
+            });
+        }
+        views
+    }
+
+    /// Every mark that somebody was told is written, and nobody let go, is somewhere.
+    fn work(&mut self, views: &[View]) {
+        let repo = self.world.repo;
+        let objects = Objects::read(repo);
+        let refs: Vec<String> = lines(&repo.git(&["for-each-ref", "--format=%(objectname)"]));
+        // All stashes but the newest are in the reflog alone.
+        let stashes = lines(
+            &repo
+                .try_git_in(repo.dir(), &["stash", "list", "--format=%H"])
+                .text(),
+        );
+        let all = [refs, stashes].concat();
+        let branches: Vec<String> =
+            lines(&repo.git(&["for-each-ref", "--format=%(objectname)", "refs/heads"]));
+        let heads: Vec<String> = views.iter().filter_map(|view| view.head.clone()).collect();
+        let mut kept = objects.reached(&[all, heads.clone()].concat());
+        for view in views {
+            kept.extend(&view.marks);
+        }
+        let store = repo.common_dir().join("tine");
+        for place in ["handoffs", "buffers", "rounds", "reviews"] {
+            kept.extend(in_directory(&store.join(place)));
+        }
+        let missing = |kept: &BTreeSet<MarkId>, marks: &[Mark]| -> BTreeSet<MarkId> {
+            let all = marks.iter().enumerate();
+            let missing = all.filter(|(id, mark)| mark.acknowledged && !mark.released && !kept.contains(id));
+            missing.map(|(id, _)| id).collect()
+        };
+        if !missing(&kept, &self.marks).is_empty() {
+            kept.extend(self.in_snapshots(views));
+        }
+        for id in missing(&kept, &self.marks) {
+            let told = self.told(id);
+            self.failures.push(Failure::Lost(format!("{told} is nowhere")));
+        }
+        let must_follow = |id: &MarkId| {
+            let mark = &self.marks[*id];
+            mark.kind == Kind::File && !mark.released && !mark.taken_back
+        };
+        let mut reversed: BTreeMap<MarkId, String> = BTreeMap::new();
+        for (commit, parents) in objects.history(&[branches.clone(), heads].concat()) {
+            let here = objects.in_commit(&commit);
+            for parent in parents {
+                for id in objects
+                    .in_commit(&parent)
+                    .difference(&here)
+                    .filter(|id| must_follow(id))
+                {
+                    let subject = repo.git(&["log", "-1", "--format=%h \"%s\"", &commit]);
+                    let told = self.told(*id);
+                    let what = format!("{told} is in {parent:.8} and not in its child {subject}");
+                    reversed.insert(*id, what);
+                }
+            }
+        }
+        for (branch, [old, new], message) in moves(&repo.common_dir().join("logs/refs/heads")) {
+            // Who takes a merge back takes back what came by it.
+            if message.contains(" undo ") || message.contains(" redo ") {
+                continue;
+            }
+            let now = objects.in_commit(&new);
+            for id in objects
+                .in_commit(&old)
+                .difference(&now)
+                .filter(|id| must_follow(id))
+            {
+                let what = format!("{} was in {branch} until {message:?}", self.told(*id));
+                reversed.entry(*id).or_insert(what);
+            }
+        }
+        for view in views {
+            let Some(head) = &view.head else {
+                continue;
+            };
+            for id in objects
+                .in_commit(head)
+                .difference(&view.marks)
+                .filter(|id| must_follow(id))
+            {
+                let what = format!(
+                    "{} is in HEAD of {} and not in its files",
+                    self.told(*id),
+                    view.name
+                );
+                reversed.entry(*id).or_insert(what);
+            }
+        }
+        self.failures
+            .extend(reversed.into_values().map(Failure::Reversed));
+        let committed = objects.reached(&branches);
+        for (id, mark) in self.marks.iter().enumerate() {
+            if mark.kind == Kind::Typed && !mark.acknowledged && committed.contains(&id) {
+                let told = self.told(id);
+                self.failures.push(Failure::Leaked(format!(
+                    "{told} was never saved and is in a commit"
+                )));
+            }
+        }
+    }
+
+    fn told(&self, id: MarkId) -> String {
+        let Mark {
+            actor,
+            kind,
+            fork,
+            path,
+            began,
+            ..
+        } = &self.marks[id];
+        let fork = fork.as_deref().unwrap_or("the main checkout");
+        let secs = began.as_secs_f64();
+        format!(
+            "{} ({kind:?} of actor {actor}, {path} in {fork}, at {secs:.3})",
+            word(id)
+        )
+    }
+
+    /// Marks in all snapshots, each looked at as a fork of it.
+    fn in_snapshots(&mut self, views: &[View]) -> BTreeSet<MarkId> {
+        let tine = self.world.tine;
+        let mut found = BTreeSet::new();
+        // The first is the main checkout.
+        let lists = views
+            .iter()
+            .skip(1)
+            .map(|view| tine.json(&["snapshots", &view.name]));
+        let names = lists.flat_map(|list| {
+            let snapshots = list["snapshots"].as_array().cloned().unwrap_or_default();
+            let text = |snapshot: &Value, key: &str| snapshot[key].as_str().unwrap_or_default().to_owned();
+            let name = move |snapshot| format!("{}@{}", text(&snapshot, "fork"), text(&snapshot, "name"));
+            snapshots.into_iter().map(name).collect::<Vec<_>>()
+        });
+        for (number, from) in names.enumerate() {
+            let name = format!("look-{number}");
+            let made = tine.run(&["new", &name, "--from-fork", &from]);
+            match made.status.success() {
+                true => found.extend(in_directory(Path::new(&made.text()))),
+                false => self.failures.push(Failure::Broken(format!(
+                    "{from} cannot be looked at: {}",
+                    made.error_text()
+                ))),
+            }
+            tine.run(&["delete", &name, "--force"]);
+        }
+        found
+    }
+
+    /// git and tine find nothing amiss, also once all is gone that git may remove.
+    fn wholeness(&mut self) {
+        let repo = self.world.repo;
+        let settings = [
+            "gc.reflogExpire=now",
+            "gc.reflogExpireUnreachable=now",
+            "gc.refs/stash.reflogExpire=never",
+            "gc.refs/stash.reflogExpireUnreachable=never",
+        ];
+        let settings = settings.iter().flat_map(|setting| ["-c", setting]);
+        let args: Vec<&str> = settings.chain(["gc", "-q", "--prune=now"]).collect();
+        repo.git(&args);
+        let fsck = repo.try_git_in(
+            repo.dir(),
+            &["fsck", "--strict", "--no-dangling", "--no-progress"],
+        );
+        if !fsck.status.success() {
+            let text = format!("git fsck: {}{}", fsck.text(), fsck.error_text());
+            self.failures.push(Failure::Broken(text));
+        }
+        // What a killed command left and nothing names is no work.
+        self.world.tine.run(&["gc"]);
+        let check = run_with_timeout(&mut self.world.tine.command(&["--json", "check"]));
+        let found: Value = serde_json::from_slice(&check.stdout).unwrap_or(Value::Null);
+        if found["ok"] != true {
+            self.failures.push(Failure::Broken(format!(
+                "tine check: {}{}",
+                check.text(),
+                check.error_text()
+            )));
+        }
+        let log = fs::read_to_string(repo.common_dir().join("tine/daemon.log")).unwrap_or_default();
+        for line in log.lines().filter(|line| line.contains("panicked")) {
+            self.failures.push(Failure::Panicked(line.to_owned()));
+        }
+    }
+}
+
+fn lines(text: &str) -> Vec<String> {
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Marks in all files beneath, but for git's own.
+fn in_directory(dir: &Path) -> BTreeSet<MarkId> {
+    let mut found = BTreeSet::new();
+    let Ok(entries) = fs::read_dir(dir) else {
+        return found;
+    };
+    for entry in entries.flatten() {
+        let Ok(kind) = entry.file_type() else {
+            continue;
+        };
+        if kind.is_dir() && entry.file_name() != ".git" {
+            found.extend(in_directory(&entry.path()));
+        } else if kind.is_file() {
+            found.extend(words_in(&fs::read(entry.path()).unwrap_or_default()));
+        }
+    }
+    found
+}
+
+/// How branches moved: each with the commits before and after, and why.
+fn moves(logs: &Path) -> Vec<(String, [String; 2], String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(logs).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(moves(&path));
+            continue;
+        }
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        for line in fs::read_to_string(&path).unwrap_or_default().lines() {
+            let (ids, message) = line.split_once('\t').unwrap_or((line, ""));
+            let mut ids = ids.split(' ').map(str::to_owned);
+            if let (Some(old), Some(new)) = (ids.next(), ids.next()) {
+                found.push((name.clone(), [old, new], message.to_owned()));
+            }
+        }
+    }
+    found
+}
