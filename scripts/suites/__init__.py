@@ -1,0 +1,1 @@
+"""The suites of scripts/conformance, one module each, and what they share."""
