@@ -1,6 +1,7 @@
 //! An agent that calls file tools over the daemon's socket.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,11 +16,16 @@ use tine::workspace::ForkName;
 
 use super::TestRepo;
 
+/// How many agents there were.
+static AGENTS: AtomicU64 = AtomicU64::new(0);
+
 /// An agent: a connection to the daemon, and the fork that its tools work in.
 pub struct Agent {
     client: Client,
     store_dir: PathBuf,
     fork: Option<ForkName>,
+    /// Each agent is one of its own.
+    id: AgentId,
 }
 
 impl Agent {
@@ -31,6 +37,7 @@ impl Agent {
             client: client.expect("the daemon runs"),
             store_dir: common_dir.join("tine"),
             fork: fork.map(|fork| ForkName::parse(fork).expect("a good name")),
+            id: AgentId(format!("agent {}", AGENTS.fetch_add(1, Ordering::Relaxed))),
         }
     }
 
@@ -38,7 +45,7 @@ impl Agent {
         let request = Request::Tool(Box::new(ToolRequest {
             fork: self.fork.clone(),
             buffers: true,
-            agent: AgentId::default(),
+            agent: self.id.clone(),
             operation,
             command: "a tool".to_owned(),
         }));

@@ -24,6 +24,15 @@ pub fn patches(before: &str, after: &str) -> Vec<TextPatch> {
         .collect()
 }
 
+/// The lines that both texts have, in their order.
+pub fn common(one: &str, other: &str) -> String {
+    let mut patches = patches(one, other);
+    for patch in &mut patches {
+        patch.text.clear();
+    }
+    patched(one, &patches).unwrap_or_default()
+}
+
 /// The text with the patches, or why they do not fit.
 pub fn patched(text: &str, patches: &[TextPatch]) -> Result<String, &'static str> {
     let lines = split(text);

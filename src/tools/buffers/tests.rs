@@ -772,7 +772,7 @@ proptest! {
                         if let Some(content) = outcome.content {
                             sim.file = String::from_utf8(content).expect("it is a text");
                         }
-                        let filed = buffers.filed(&sim.place.store, &key(), &record, &outcome.fits);
+                        let filed = buffers.filed(&sim.place.store, &key(), &record, &outcome.fits, true);
                         filed.expect("the store takes it").expect("nobody wrote since");
                     }
                 }

@@ -131,7 +131,12 @@ impl Bringing<'_> {
             if !outcome.fits.contains(&true) {
                 break;
             }
-            let Some(filed) = daemon.buffers.filed(&daemon.store, key, &record, &outcome.fits)? else {
+            // An editor whose buffer is about to end hears of that.
+            let is_told = rest == Rest::LeftOut;
+            let filed = daemon
+                .buffers
+                .filed(&daemon.store, key, &record, &outcome.fits, is_told)?;
+            let Some(filed) = filed else {
                 continue;
             };
             self.filed.push((key.clone(), filed));
