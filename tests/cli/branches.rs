@@ -153,7 +153,7 @@ fn deleting_a_branch_loses_nothing_unasked_and_nothing_for_good() {
     );
     assert!(text(&failure["message"]).contains(&topic), "{failure}");
     assert!(
-        text(&failure["hint"]).contains(&format!("git branch topic {topic}")),
+        text(&failure["hint"]).contains("`tine recover` brings it back"),
         "{failure}"
     );
     // All or none: two that only have each other, one that is not there.

@@ -522,9 +522,11 @@ fn a_handoff_outlives_fork_branch_daemon_and_gc() {
     let head = shown["head_commit"].as_str().unwrap();
     assert!(
         tine.ok(&["handoff", "delete", "1", "--force"])
-            .contains(&format!("git branch NAME {head}"))
+            .contains("`tine recover 1 NAME` brings its commits back as a branch")
     );
     assert_eq!(repo.git(&["for-each-ref", "refs/tine/+handoffs"]), "");
+    tine.ok(&["recover", "1", "back"]);
+    assert_eq!(repo.git(&["rev-parse", "back"]), head);
     refused(&repo, &tine, &["handoff", "show", "1"], "no-such-handoff", 4);
 }
 

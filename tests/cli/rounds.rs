@@ -518,6 +518,9 @@ fn layers_alone_leave_nothing_in_refs() {
     tine.fails(3, &["round", "clean"]);
     tine.ok(&["round", "clean", "--force", "--archives"]);
     repo.git(&["reset", "-q", "--hard", "HEAD~"]);
+    // What was let go of by force can be brought back.
+    assert_eq!(refs(), before.0);
+    tine.ok(&["recover", "purge", "--all"]);
     assert_eq!(repo.git(&["for-each-ref"]), before.1);
 }
 
