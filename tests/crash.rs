@@ -97,7 +97,7 @@ pub fn assert_nothing_else(repo: &TestRepo, what: &str, names: &BTreeSet<String>
     assert_eq!(found, layers, "{what}: layers");
     let refs = repo.git(&["for-each-ref", "--format=%(refname)", "refs/tine"]);
     for name in refs.lines() {
-        let (fork, label) = name["refs/tine/".len()..]
+        let (fork, _) = name["refs/tine/".len()..]
             .split_once('/')
             .expect("a fork and a label");
         let is_known = names.contains(fork) || fork == "+recover";

@@ -101,6 +101,9 @@ pub struct Recoverable {
     pub entry: RecoverEntry,
 }
 
+/// The number of an entry that cannot be read, and why.
+pub type Unreadable = (u64, ChangeError);
+
 impl RecoverEntry {
     pub fn new(kind: RecoverKind, command: impl Into<String>) -> RecoverEntry {
         RecoverEntry {
@@ -187,7 +190,7 @@ fn numbers(repository: &Repository) -> Result<BTreeMap<u64, ObjectId>, ChangeErr
 }
 
 /// All entries, the oldest first; those that cannot be read apart, with why.
-pub fn list(repository: &Repository) -> Result<(Vec<Recoverable>, Vec<(u64, ChangeError)>), ChangeError> {
+pub fn list(repository: &Repository) -> Result<(Vec<Recoverable>, Vec<Unreadable>), ChangeError> {
     let (mut found, mut damaged) = (Vec::new(), Vec::new());
     for (id, tree_id) in numbers(repository)? {
         match read(repository, tree_id) {

@@ -1,6 +1,5 @@
 //! Daemons that are stopped, killed, or do not answer.
 
-use std::fs;
 use std::process::Stdio;
 
 use nix::sys::signal::{Signal, kill};

@@ -1,11 +1,10 @@
 //! Kills while a merge moves the main checkout.
 
-use std::fs;
 use std::time::Duration;
 
 use super::merges::{Moment, run_and_kill};
 use super::{names_in, rounds, seeded};
-use crate::support::{OutputExt, TestRepo, Tine, require_fuse};
+use crate::support::{TestRepo, Tine, require_fuse};
 
 #[test]
 fn invariant_14_a_checkout_whose_move_is_killed_has_moved_or_not() {

@@ -7,8 +7,6 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use serde_json::json;
-
 use crate::file;
 use crate::support::{
     OutputExt, TestRepo, Tine, mounts_beneath, path_text, require_fuse, run_with_timeout, run_with_timeout_of,

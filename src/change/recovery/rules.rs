@@ -4,6 +4,9 @@ use crate::git::Repository;
 
 const DAY_SECS: i64 = 24 * 60 * 60;
 
+/// Number, time of dropping in seconds since 1970, and size in bytes of each entry.
+type Entries = Vec<(u64, i64, u64)>;
+
 /// How long entries are kept, and how much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecoverRules {
@@ -54,7 +57,7 @@ impl RecoverRules {
             self.max_age_secs
                 .is_some_and(|max| age_of(kept_secs) >= i64::try_from(max).unwrap_or(i64::MAX))
         };
-        let (old, mut young): (Vec<(u64, i64, u64)>, Vec<(u64, i64, u64)>) = entries
+        let (old, mut young): (Entries, Entries) = entries
             .iter()
             .partition(|(_, kept_secs, _)| is_too_old(*kept_secs));
         let mut going: Vec<u64> = old.into_iter().map(|(id, ..)| id).collect();
