@@ -415,10 +415,13 @@ mod tests {
     use super::*;
 
     /// What stands for an argument that names nothing that there is: texts, numbers, files of the host, choices.
-    const OTHERS: [&str; 38] = [
+    const OTHERS: [&str; 41] = [
         "30s|100ops",
         "30s|100ops|never",
         "ADDR",
+        "AGE",
+        "NUMBER",
+        "SNAPSHOT",
         "AUTHOR",
         "BYTES",
         "CMD",

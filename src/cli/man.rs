@@ -176,7 +176,8 @@ fn synopsis(command: &clap::Command) -> String {
             None => roff.text([roman(usage)]),
         };
     }
-    roff.render()
+    // Many alternatives in a row do not fit into a line: troff may break it before each.
+    roff.render().replace('|', "\\:|")
 }
 
 /// The examples as they stand in the help: what is indented keeps its columns.

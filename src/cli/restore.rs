@@ -77,10 +77,10 @@ pub fn run(verb: &Restore, context: &Context) -> Result<Exit, Failure> {
             return go_on(context, &mut inside.connection, &done, resolving);
         }
         _ => {
-            return Err(Failure::new(
-                ErrorCode::ProtocolMismatch,
-                "the daemon answered something else",
-            ));
+            return Err(
+                Failure::new(ErrorCode::ProtocolMismatch, "the daemon answered something else")
+                    .hint("`tine daemon stop`, then try again: the daemon is of another version"),
+            );
         }
     };
     let to = restored.to.as_deref().unwrap_or(&verb.to);

@@ -393,7 +393,7 @@ fn one_line(text: String) -> String {
 
 pub(super) fn no_space(place: &str) -> Failure {
     Failure::new(ErrorCode::NoSpace, format!("the disk is full: {place}"))
-        .hint("free some space and try again: `tine gc`, or `tine delete` a fork; `tine list` shows the size of each")
+        .hint("free some space and try again: `tine recover purge --all`, `tine gc`, or `tine delete` a fork; `tine list` shows the size of each")
 }
 
 #[cfg(test)]

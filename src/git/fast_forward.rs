@@ -103,6 +103,7 @@ impl Repository {
         if release_stale_at(&place.git_dir)? {
             for path in [
                 place.git_dir.join("HEAD"),
+                place.git_dir.join("ORIG_HEAD"),
                 self.common_dir().join("refs/heads").join(branch),
             ] {
                 release_after_a_while(&lock_of(&path))?;

@@ -26,7 +26,7 @@ enum Given {
 }
 
 /// What has to be added, because the definitions alone do not tell: none of these waits for a person or goes on for ever.
-const ADDED: [(&str, &[&str]); 9] = [
+const ADDED: [(&str, &[&str]); 10] = [
     ("top", &["--once"]),
     ("ui", &["--no-open"]),
     ("commit", &["-m", "m"]),
@@ -36,6 +36,7 @@ const ADDED: [(&str, &[&str]); 9] = [
     ("round attempt", &["--agent", "ada"]),
     ("round start", &["--agents", "ada"]),
     ("merge", &["--into", "main"]),
+    ("recover purge", &["--all"]),
 ];
 
 /// Those that go on until they are interrupted, where nothing is wrong. `tests/ui.rs` tries it.

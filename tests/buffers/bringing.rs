@@ -28,7 +28,7 @@ fn what_an_agent_wrote_to_an_open_buffer_goes_where_the_files_go() {
         ),
         (
             "merge",
-            &["merge", "demo", "--into", "side"],
+            &["merge", "demo", "--into", "side", "--with-uncommitted"],
             "/sources/0/agent_texts",
         ),
     ];

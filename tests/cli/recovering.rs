@@ -24,6 +24,7 @@ fn entries(tine: &Tine) -> Vec<Value> {
     tine.json(&["recover"])["entries"].as_array().unwrap().clone()
 }
 
+/// Invariant 12: what is deleted can be brought back.
 #[test]
 fn a_deleted_fork_comes_back_as_it_was_though_its_branch_went_too_and_git_forgot_it() {
     require_fuse!();
@@ -243,6 +244,7 @@ fn a_thousand_entries_are_listed_and_purged_at_once() {
     assert_eq!(repo.git(&["for-each-ref"]), before);
 }
 
+/// Invariant 12, when the daemon dies in the middle.
 #[test]
 fn a_daemon_that_is_killed_while_it_deletes_leaves_the_fork_or_its_entry() {
     require_fuse!();

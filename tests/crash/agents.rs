@@ -117,6 +117,7 @@ fn a_round_that_is_killed_at_any_step_goes_on_with_the_same_command() {
         }
         steps.step(&["clean", "--force", "--archives"]);
         assert_nothing_else(&repo, "cleaned", &BTreeSet::new());
+        tine.ok(&["recover", "purge", "--all"]);
         assert_eq!(repo.git(&["for-each-ref"]), refs);
         assert_eq!(fs::read(&exclude).ok(), excluded);
         assert!(!archives.exists());

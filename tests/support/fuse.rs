@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tine::fuse::TransportChoice;
 
-use super::{has_program, run_with_timeout};
+use super::{OutputExt, has_program, run_with_timeout};
 
 /// Bit of `CAP_SYS_ADMIN` in the masks of `/proc/self/status`.
 const CAP_SYS_ADMIN: u32 = 21;
@@ -60,6 +60,13 @@ pub fn mounts_beneath(dir: &Path) -> Vec<PathBuf> {
 
 /// What stands in the mount table of a guard, which keeps a place read-only while its fork is not mounted.
 const GUARD: &[u8] = b" - tmpfs tine-guard ";
+
+/// Takes away the guards of places in `dir`, which would keep a disk busy.
+pub fn remove_guards_beneath(dir: &Path) {
+    for mount in mounts(dir, |line| line.windows(GUARD.len()).any(|part| part == GUARD)) {
+        run_with_timeout(Command::new("umount").arg(&mount)).expect_success("umount");
+    }
+}
 
 fn mounts(dir: &Path, counts: impl Fn(&[u8]) -> bool) -> Vec<PathBuf> {
     let table = std::fs::read("/proc/thread-self/mountinfo").expect("/proc is mounted");

@@ -33,7 +33,7 @@ pub use snapshots::reset_to_head;
 
 use super::monitor;
 use super::policy::Signers;
-use super::protocol::{Request, Response, UnmountAction};
+use super::protocol::{RecoverRequest, Request, Response, UnmountAction};
 use super::slots::Daemon;
 use crate::git::Identity;
 use crate::sys::process::PeerCredentials;
@@ -207,6 +207,7 @@ fn frees_space(request: &Request) -> bool {
         Request::Unmount { action, .. } => {
             matches!(action, None | Some(UnmountAction::Keep | UnmountAction::Discard))
         }
+        Request::Recover(request) => matches!(**request, RecoverRequest::Purge { .. }),
         Request::Reset { .. }
         | Request::Collect
         | Request::RemoveSnapshot { .. }

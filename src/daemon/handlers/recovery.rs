@@ -44,8 +44,12 @@ fn list(daemon: &Arc<Daemon>) -> Result<RecoverList, Failure> {
         .map(|(id, error)| unreadable(id, error))
         .collect();
     let rules = RecoverRules::configured(&repository).unwrap_or_else(|reason| {
-        damaged.push(Failure::new(ErrorCode::Usage, reason).hint(format!(
-            "nothing expires until `git config {} 90d` or `git config {} 10g` says what is meant",
+        let failure = Failure::new(
+            ErrorCode::Usage,
+            "a setting of `tine recover` cannot be read, so nothing expires",
+        );
+        damaged.push(failure.cause(reason).hint(format!(
+            "set it right: `git config {} 90d`, `git config {} 10g`",
             recovery::AGE_KEY,
             recovery::SIZE_KEY
         )));
@@ -210,10 +214,7 @@ fn as_branch(
         return Err(unnamed(id));
     };
     let Some(head) = &entry.head else {
-        return Err(Failure::new(
-            ErrorCode::UnknownRevision,
-            format!("the entry {id} has no commit"),
-        ));
+        return Err(no_commit(id));
     };
     let reflog = format!("branch: Created from tine recover {id}");
     repository
@@ -248,10 +249,7 @@ fn as_fork(
         None => (entry.uncommitted.as_ref().or(entry.head.as_ref()), &entry.head),
     };
     let Some(view) = view else {
-        return Err(Failure::new(
-            ErrorCode::UnknownRevision,
-            format!("the entry {id} has no commit"),
-        ));
+        return Err(no_commit(id));
     };
     let fork = match (&request.name, &entry.fork) {
         (Some(name), _) => ForkName::parse(name)?,
@@ -294,6 +292,14 @@ fn as_fork(
         commit: head.map(|id| id.to_string()),
         fork: Some(made),
     })
+}
+
+fn no_commit(id: u64) -> Failure {
+    Failure::new(
+        ErrorCode::UnknownRevision,
+        format!("the entry {id} has no commit"),
+    )
+    .hint(format!("`tine recover show {id}` shows what it has"))
 }
 
 /// The branch that it was on, where a fork on that commit can have it; else one of its own.

@@ -302,7 +302,13 @@ pub fn abort(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Response {
     let _turn = daemon.reviews.lock();
     let mut record = open_review(daemon, review)?;
     let before = record.clone();
-    if let Some(commit_id) = record.kept_commit(&repository)? {
+    // Without resolutions there is nothing that planning again would not give.
+    if record
+        .conflicts
+        .iter()
+        .any(|conflict| conflict.resolution.is_some())
+        && let Some(commit_id) = record.kept_commit(&repository)?
+    {
         let entry = RecoverEntry {
             head: Some(commit_id.to_string()),
             number: Some(review),

@@ -181,10 +181,10 @@ impl Tool for Restore {
             Answer::Restored(restored) => restored,
             Answer::Sequenced(done) => return in_conflict(session, &to, *done),
             _ => {
-                return Err(Failure::new(
-                    ErrorCode::ProtocolMismatch,
-                    "the daemon answered something else",
-                ));
+                return Err(
+                    Failure::new(ErrorCode::ProtocolMismatch, "the daemon answered something else")
+                        .hint("`tine daemon stop`, then try again: the daemon is of another version"),
+                );
             }
         };
         let shown = RestoredShown {

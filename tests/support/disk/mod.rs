@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use super::fuse::remove_guards_beneath;
 use super::{OutputExt, has_program, path_text, process, run_with_timeout, run_with_timeout_of, wait_until};
 pub use recording::{Recording, Replayed};
 pub use server::{Fault, What, serve_if_asked};
@@ -138,6 +139,7 @@ pub fn mount_image(image: &Path, dir: &Path) {
 /// Unmounts `dir` and waits until it is gone, with all that waits to be written, and until nobody uses it: git looks after
 /// a repository in the background when it has committed.
 pub fn unmount(dir: &Path) {
+    remove_guards_beneath(dir);
     wait_until("nobody uses the disk", LIMIT, || {
         let output = run_with_timeout_of(Command::new("umount").arg(dir), LIMIT, b"");
         let is_busy = !output.status.success() && output.error_text().contains("busy");

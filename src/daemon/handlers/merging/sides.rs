@@ -210,7 +210,10 @@ impl Merging<'_> {
         let failure = Failure::new(
             ErrorCode::UncommittedChanges,
             format!("{name} has {what} not committed, which would go into {target}"),
-        );
+        )
+        .hint(format!(
+            "`tine commit {name} -m MESSAGE` commits them; with `--with-uncommitted` the merge does; nothing was changed"
+        ));
         let named = paths
             .iter()
             .take(LISTED_PATHS)
@@ -219,9 +222,7 @@ impl Merging<'_> {
             0 => named,
             more => named.cause(format!("and {more} more")),
         };
-        Ok(named.paths(paths).hint(format!(
-            "`tine commit {name} -m MESSAGE` commits them; with `--with-uncommitted` the merge does; nothing was changed"
-        )))
+        Ok(named.paths(paths))
     }
 
     pub(super) fn is_branch(&self, word: &str) -> bool {

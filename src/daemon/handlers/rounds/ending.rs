@@ -56,13 +56,13 @@ pub fn release_stale_locks(repository: &Repository, record: &RoundRecord) -> Res
     Ok(())
 }
 
-/// Lets go of a seat and all that it had; the entries of `tine recover` that bring back what nothing else has. `command` is what it
-/// goes by.
+/// Lets go of a seat and all that it had, by `command`; the entries of `tine recover` that bring it back, where `keeps` says that
+/// nothing else has it.
 pub fn discard(
     daemon: &Arc<Daemon>,
     repository: &Repository,
     seat: &Seat,
-    command: &str,
+    (command, keeps): (&str, bool),
 ) -> Result<Vec<u64>, Failure> {
     let mut recover: Vec<u64> = delete_fork(daemon, seat, true)?.into_iter().collect();
     let _lease = seat
@@ -71,7 +71,10 @@ pub fn discard(
         .map(|branch| lease(daemon, branch))
         .transpose()?;
     if let Some((branch, tip)) = branch_of(repository, seat)? {
-        recover.extend(drop_branch(daemon, repository, seat, (&branch, tip), command)?);
+        match keeps {
+            true => recover.extend(drop_branch(daemon, repository, seat, (&branch, tip), command)?),
+            false => delete_branch(repository, &branch, tip)?,
+        }
     }
     Ok(recover)
 }
@@ -121,9 +124,13 @@ fn drop_branch(
             Some(recovery::keep(&daemon.store, repository, entry, &[branch])?)
         }
     };
-    repository.delete_branch(branch, tip)?;
-    repository.forget_branch_settings(branch)?;
+    delete_branch(repository, branch, tip)?;
     Ok(recover)
+}
+
+fn delete_branch(repository: &Repository, branch: &str, tip: ObjectId) -> Result<(), Failure> {
+    repository.delete_branch(branch, tip)?;
+    Ok(repository.forget_branch_settings(branch)?)
 }
 
 fn branch_of(repository: &Repository, seat: &Seat) -> Result<Option<(String, ObjectId)>, Failure> {
@@ -189,7 +196,7 @@ pub fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<RoundsCleane
             Some(id) => recovery::find(&repository, id)?.entry.uncommitted,
             None => None,
         };
-        let of_branch = discard(daemon, &repository, &seat, &command)?;
+        let of_branch = discard(daemon, &repository, &seat, (&command, unmerged))?;
         seats.push(SeatCleaned {
             agent,
             round: seat.round,

@@ -81,7 +81,7 @@ pub fn present(
             ..record.clone()
         };
         if let Err(failure) = starting::make(daemon, peer, &begun, &seat, &request.git_dir, request.umask) {
-            super::ending::discard(daemon, &repository, &seat, "tine round present")?;
+            super::ending::discard(daemon, &repository, &seat, ("tine round present", true))?;
             record.presenter = None;
             record.save(&daemon.store)?;
             return Err(failure);

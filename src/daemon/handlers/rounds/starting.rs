@@ -334,7 +334,7 @@ fn take_back(
 ) {
     let undone = || -> Result<(), Failure> {
         for (_, seat) in record.seated() {
-            ending::discard(daemon, repository, seat, "tine round start")?;
+            ending::discard(daemon, repository, seat, ("tine round start", true))?;
         }
         match known {
             Some(mut known) => known.save(&daemon.store)?,
