@@ -271,7 +271,12 @@ fn restoring_while_git_rebases() {
             .contains("<<<<<<<")
     );
     tine.ok(&["snapshot", "demo", "conflict"]);
-    tine.ok(&["restore", "demo", "before"]);
+    let refused = tine.fails(3, &["restore", "demo", "before"]);
+    assert!(
+        refused.contains("rebase") && refused.contains("`--exact`"),
+        "{refused}"
+    );
+    tine.ok(&["restore", "demo", "before", "--exact"]);
     assert_eq!(fs::read(demo.join("README.md")).unwrap(), b"mine\n");
     assert!(
         git(&["status"]).contains("rebase"),
@@ -287,7 +292,7 @@ fn restoring_while_git_rebases() {
         git(&["status", "--porcelain"]).contains("UU README.md"),
         "as it was"
     );
-    tine.ok(&["restore", "demo", "before"]);
+    tine.ok(&["restore", "demo", "before", "--exact"]);
     git(&["rebase", "--abort"]);
     assert_eq!(git(&["rev-parse", "HEAD"]), head);
     assert_eq!(git(&["status", "--porcelain"]), "?? scratch");
@@ -295,7 +300,7 @@ fn restoring_while_git_rebases() {
     // And onwards where it is carried through.
     let rebase = repo.try_git_in(&demo, &["rebase", "side"]);
     assert!(!rebase.status.success());
-    tine.ok(&["restore", "demo", "before"]);
+    tine.ok(&["restore", "demo", "before", "--exact"]);
     repo.sh_in(
         &demo,
         "git add README.md && GIT_EDITOR=true git rebase --continue",

@@ -456,8 +456,10 @@ fn keep(
         Some(commit_id) if branch.is_none() => repository.reached_otherwise(commit_id, &[])?.is_none(),
         _ => false,
     };
-    let snapshots = turn.daemon.store.snapshots(name)?;
-    let snapshots = recovery::kept_snapshots(&turn.daemon.store, repository, name, &snapshots);
+    let snapshots = turn.daemon.store.snapshots(name).map_err(Failure::from);
+    let snapshots = snapshots.and_then(|snapshots| {
+        recovery::kept_snapshots(&turn.daemon.store, repository, name, &snapshots).map_err(Failure::from)
+    });
     let snapshots = match snapshots {
         Err(error) if force => {
             log::error!("{name}: its snapshots cannot be kept: {error}");

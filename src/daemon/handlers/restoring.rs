@@ -189,7 +189,12 @@ fn bring_onto_head(
         dry_run: false,
         review: request.review,
     };
-    let done = carry_out(daemon, by, &asked, &Signers::default(), None)?;
+    let done = carry_out(daemon, by, &asked, &Signers::default(), None).map_err(|failure| match failure.code {
+        ErrorCode::OperationInProgress => failure.hint(
+            "end it in the mount first (`git status` says how), or take the very files of that point with `--exact`; nothing was changed",
+        ),
+        _ => failure,
+    })?;
     if matches!(done.status, MergeStatus::Conflicts | MergeStatus::Reviewed) {
         return Ok(Answer::Sequenced(Box::new(done)));
     }
