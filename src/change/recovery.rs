@@ -176,6 +176,11 @@ fn encoded(entry: &RecoverEntry) -> Result<Vec<u8>, ChangeError> {
     Ok(text)
 }
 
+/// The full name of an entry's ref.
+pub fn ref_name(id: u64) -> String {
+    format!("refs/tine/{RECOVER}/{id}")
+}
+
 /// The greatest number that an entry has or had.
 fn highest(store: &Store, repository: &Repository) -> Result<u64, ChangeError> {
     let there = numbers(repository)?.keys().next_back().copied();

@@ -1,5 +1,6 @@
 //! `tine uninstall`: takes all of tine's out of a repository.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -130,6 +131,8 @@ pub fn run(verb: &Uninstall, context: &Context) -> Result<Exit, Failure> {
     }
 
     context.step_out();
+    // Snapshots that tine took by itself are no work: their forks would not be deleted without `--force` else.
+    let mut let_go: BTreeSet<String> = BTreeSet::new();
     if let Some(connection) = &mut connection {
         let dir = repository.common_dir();
         let identity = identity::committer(dir, CallerConfig::of(dir).as_ref()).ok();
@@ -141,10 +144,14 @@ pub fn run(verb: &Uninstall, context: &Context) -> Result<Exit, Failure> {
                 force: verb.force,
                 identity: identity.clone(),
             })?;
+            let goes = deleted.snapshots_only && !verb.force && !verb.keep_refs;
+            if goes && let Some(id) = deleted.recover {
+                let_go.insert(recovery::ref_name(id));
+            }
             removed.forks.push(ForkGone {
                 fork: name.to_string(),
                 mount_dir: mount_dir.map(|dir| path_text(dir)),
-                recover: deleted.recover,
+                recover: deleted.recover.filter(|_| !goes),
                 branch_deleted: deleted.branch_deleted,
             });
         }
@@ -159,6 +166,9 @@ pub fn run(verb: &Uninstall, context: &Context) -> Result<Exit, Failure> {
     }
     let own_refs = repository.own_refs()?;
     (removed.refs_kept, removed.refs) = parted(verb, repository, own_refs.clone())?;
+    removed.refs_kept.retain(|name| !let_go.contains(name));
+    let_go.retain(|name| !removed.refs.contains(name));
+    removed.refs.extend(let_go);
     let going: Vec<OwnRef> = own_refs
         .into_iter()
         .filter(|own| removed.refs.contains(&own.name))

@@ -208,6 +208,7 @@ fn work_that_nothing_else_has_is_named_and_nothing_is_removed() {
     // A program that uses a mount is in the way as well, unless it is cut off.
     tine.ok(&["round", "clean", "--force"]);
     tine.ok(&["snapshot", "marked", "here", "--delete", "--force"]);
+    tine.ok(&["recover", "purge", "--all"]);
     tine.ok(&["commit", "demo", "-m", "new"]);
     fs::write(dir.join("new.txt"), "newer\n").unwrap();
     let gone = tine.json(&["uninstall", "--force"]);
