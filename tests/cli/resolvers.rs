@@ -203,6 +203,7 @@ fn whatever_goes_wrong_with_a_resolver_leaves_the_conflict_open() {
         );
         merge_refused(&repo, &tine, &["review", "commit", &review], "review-state", 3);
         tine.ok(&["review", "abort", &review]);
+        tine.ok(&["recover", "purge", "--all"]);
         assert_eq!(everything(&repo, &tine), before, "{script}");
     }
     // One that is not there, and one that reads nothing and answers.
@@ -342,6 +343,7 @@ fn a_resolver_accepts_vetoes_or_amends_the_whole() {
         }
         assert_eq!(open_in(&tine, review), [""; 0]);
         tine.ok(&["review", "abort", review]);
+        tine.ok(&["recover", "purge", "--all"]);
         assert_eq!(everything(&repo, &tine), before, "{verdict}");
     }
     for into in ["accepted", "amended"] {

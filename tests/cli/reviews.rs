@@ -208,6 +208,7 @@ fn a_review_that_is_let_go_changed_nothing() {
     let review = review_of(&tine, &[]);
     resolve_with(&tine, &[&review, "list.txt"], b"x\n");
     tine.ok(&["review", "abort", &review]);
+    tine.ok(&["recover", "purge", "--all"]);
     assert_eq!(everything(&repo, &tine), before);
     merge_refused(
         &repo,
