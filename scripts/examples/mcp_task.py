@@ -226,7 +226,7 @@ async def main():
             names = [fork["name"] for fork in json.loads(listed.stdout)["forks"]]
             assert sorted(names) == ["fix-add", "other"], names
         finally:
-            subprocess.run([tine, "daemon", "stop", "--force"], cwd=repo.dir, env=repo.env, capture_output=True)
+            subprocess.run([tine, "uninstall", "--force"], cwd=repo.dir, env=repo.env, capture_output=True)
     print("done")
 
 
