@@ -372,7 +372,7 @@ fn every_command_that_a_message_names_is_understood() {
             .filter(|word| word != "…")
             .map(|word| match word.rsplit('|').next().unwrap_or_default() {
                 "N" | "REVIEW" => "1".to_owned(),
-                "VERB" => "new".to_owned(),
+                "VERB" | "{verb}" => "new".to_owned(),
                 word if word.contains('{') => "1".to_owned(),
                 word => word.to_owned(),
             })
