@@ -23,25 +23,68 @@ pub struct MoveRecord {
     pub action: String,
 }
 
-/// Brings a checkout along, all or nothing. The caller holds the leases of the branch and of the checkout.
-pub fn advance(store: &Store, moving: CheckoutMove<'_>, action: &str) -> Result<(), ChangeError> {
-    let (from, to) = moving.commits();
+/// A checkout whose index is locked, so that it can follow its branch. Its record is written before the lock is taken: a daemon
+/// that is killed leaves no lock of which nobody knows.
+pub struct PreparedMove<'a> {
+    store: &'a Store,
+    record: MoveRecord,
+    /// Until it is over; the lock goes before the record.
+    moving: Option<CheckoutMove<'a>>,
+}
+
+/// Locks a checkout and finds out whether it can follow. The caller holds the leases of the branch and of the checkout, also
+/// when the move is dropped or gone.
+///
+/// # Errors
+/// As [`Repository::prepare_checkout_move`].
+pub fn prepare<'a>(
+    store: &'a Store,
+    repository: &'a Repository,
+    (dir, branch): (&Path, &str),
+    (from, to): (ObjectId, ObjectId),
+    action: &str,
+) -> Result<PreparedMove<'a>, ChangeError> {
+    finish(store, repository, Some(dir));
     let record = store.add_document::<_, ChangeError>(Shelf::Moves, |id| {
         Ok(MoveRecord {
             id,
-            dir: moving.dir().to_owned(),
-            branch: moving.branch().to_owned(),
+            dir: dir.to_owned(),
+            branch: branch.to_owned(),
             from: from.to_string(),
             to: to.to_string(),
             action: action.to_owned(),
         })
     })?;
-    let moved = moving.go(action);
-    // One that stays leads to nothing worse than looking at it again.
-    if let Err(error) = store.remove_document(Shelf::Moves, record.id, None) {
-        log::warn!("{error}");
+    let mut prepared = PreparedMove {
+        store,
+        record,
+        moving: None,
+    };
+    prepared.moving = Some(repository.prepare_checkout_move(dir, branch, from, to)?);
+    Ok(prepared)
+}
+
+impl PreparedMove<'_> {
+    /// Brings the checkout along, all or nothing.
+    ///
+    /// # Errors
+    /// As [`CheckoutMove::go`].
+    pub fn go(mut self) -> Result<(), ChangeError> {
+        match self.moving.take() {
+            Some(moving) => Ok(moving.go(&self.record.action)?),
+            None => Ok(()),
+        }
     }
-    Ok(moved?)
+}
+
+impl Drop for PreparedMove<'_> {
+    fn drop(&mut self) {
+        self.moving = None;
+        // A record that stays leads to nothing worse than a second look at the checkout.
+        if let Err(error) = self.store.remove_document(Shelf::Moves, self.record.id, None) {
+            log::warn!("{error}");
+        }
+    }
 }
 
 /// Ends moves that a process which died had begun: of the checkout `dir`, of which the caller holds the lease, or of all,

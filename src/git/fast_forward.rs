@@ -173,20 +173,6 @@ impl Repository {
 }
 
 impl CheckoutMove<'_> {
-    pub fn dir(&self) -> &Path {
-        &self.place.dir
-    }
-
-    /// Short name.
-    pub fn branch(&self) -> &str {
-        &self.branch
-    }
-
-    /// Where the branch is, and where it goes.
-    pub fn commits(&self) -> (ObjectId, ObjectId) {
-        (self.from, self.to)
-    }
-
     /// Brings files, index and branch along, all or nothing. `action` is what the reflogs say.
     ///
     /// # Errors

@@ -160,7 +160,7 @@ fn entries_expire_by_age_and_go_when_told_and_no_number_is_given_twice() {
     let listed = tine.json(&["recover"]);
     assert_eq!(listed["entries"].as_array().unwrap().len(), 2);
     assert!(
-        listed["damaged"][0]["message"]
+        listed["damaged"][0]["causes"][0]
             .as_str()
             .unwrap()
             .contains("tine.recoverAge"),

@@ -12,7 +12,7 @@ use crate::change::merge::Tip;
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::MergeTarget;
 use crate::daemon::slots::{Daemon, Turn};
-use crate::git::{CheckoutMove, GitError, Head, ObjectId, Repository};
+use crate::git::{GitError, Head, ObjectId, Repository};
 use crate::workspace::store::{Lease, LeaseKey};
 use crate::workspace::{By, ForkName, SnapshotOptions, SnapshotReason};
 
@@ -93,7 +93,7 @@ pub fn lease<'d>(
 }
 
 /// What a target holds from when it was found that it can move until it has.
-pub struct Ready<'r>(Option<CheckoutMove<'r>>);
+pub struct Ready<'a>(Option<checkout::PreparedMove<'a>>);
 
 impl Ready<'_> {
     /// Of a fork, which finds out by itself.
@@ -205,10 +205,14 @@ impl Target<'_> {
             }
             Holder::Checkout(branch, dir) => {
                 let from = from_of(branch, step)?;
-                checkout::finish(&self.daemon.store, self.repository, Some(dir));
-                let moving = self
-                    .repository
-                    .prepare_checkout_move(dir, branch, from, step.to)?;
+                let commits = (from, step.to);
+                let moving = checkout::prepare(
+                    &self.daemon.store,
+                    self.repository,
+                    (dir, branch),
+                    commits,
+                    &step.reflog,
+                )?;
                 Ok(Ready(Some(moving)))
             }
             Holder::Branch(_) => Ok(Ready(None)),
@@ -229,7 +233,7 @@ impl Target<'_> {
                 Ok(None)
             }
             (Holder::Checkout(..), Some(moving)) => {
-                checkout::advance(&self.daemon.store, moving, &step.reflog)?;
+                moving.go()?;
                 Ok(None)
             }
             (Holder::Checkout(branch, _), None) => Err(Failure::new(
