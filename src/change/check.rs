@@ -80,7 +80,9 @@ fn reads(store: &Store, shelf: Shelf, id: u64) -> Result<(), StoreError> {
         Shelf::Rounds => store.read_document::<RoundRecord>(shelf, id).map(drop),
         Shelf::Moves => store.read_document::<MoveRecord>(shelf, id).map(drop),
         // What is in them is known to those who keep them, above this layer.
-        Shelf::Buffers => store.read_document::<serde::de::IgnoredAny>(shelf, id).map(drop),
+        Shelf::Buffers | Shelf::UnsavedReads => {
+            store.read_document::<serde::de::IgnoredAny>(shelf, id).map(drop)
+        }
     }
 }
 

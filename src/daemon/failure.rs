@@ -172,6 +172,8 @@ error_codes! {
     BufferTaken = "buffer-taken", Conflict;
     /// What an editor says is about another version of its text.
     BufferStale = "buffer-stale", Refused;
+    /// A tool would write over a file of which its agent was given unsaved changes that are gone with their editor.
+    UnsavedRead = "unsaved-read", Refused;
     /// Something that is in no changeset would be lost.
     InTheWay = "in-the-way", Refused;
     /// No operation is left to be taken back, or done again.

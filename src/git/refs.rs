@@ -36,6 +36,10 @@ const PACKED_REFS_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a locked `packed-refs` is waited for (`core.packedRefsTimeout`'s default).
 const PACKED_REFS_LOCK_TIMEOUT: Duration = Duration::from_millis(1000);
 
+/// How often refs are listed anew where one goes meanwhile.
+const LIST_ATTEMPTS: usize = 5;
+const LIST_INTERVAL: Duration = Duration::from_millis(2);
+
 /// How labels begin of what layers may hold beside the fork's base and head.
 pub const HELD: &str = "held-";
 
@@ -150,20 +154,9 @@ impl Repository {
     /// The refs beneath `refs/tine/<fork>/`, sorted by label: label and target.
     pub fn kept(&self, fork: &str) -> Result<Vec<(String, ObjectId)>, GitError> {
         let prefix = format!("refs/tine/{fork}/");
-        let repository = self.local();
-        let platform = repository.references().map_err(GitError::library("list refs"))?;
-        let mut kept = Vec::new();
-        let references = platform
-            .prefixed(prefix.as_str())
-            .map_err(GitError::library("list refs"))?;
-        for reference in references {
-            let reference = reference.map_err(GitError::library("list refs"))?;
-            let name = reference.name().as_bstr();
-            let label = name.strip_prefix(prefix.as_bytes()).unwrap_or(name);
-            if let Some(id) = reference.target().try_id() {
-                kept.push((label.to_str_lossy().into_owned(), id.to_owned()));
-            }
-        }
+        let label = |name: String| name.strip_prefix(&prefix).map(str::to_owned).unwrap_or(name);
+        let refs = self.refs_below(&prefix)?.into_iter();
+        let mut kept: Vec<_> = refs.filter_map(|(name, id)| Some((label(name), id?))).collect();
         kept.sort();
         Ok(kept)
     }
@@ -171,23 +164,35 @@ impl Repository {
     /// The names for which something is kept beneath `refs/tine/`, but for those that no fork can have.
     pub fn keepers(&self) -> Result<BTreeSet<String>, GitError> {
         const PREFIX: &str = "refs/tine/";
-        let repository = self.local();
-        let platform = repository.references().map_err(GitError::library("list refs"))?;
-        let references = platform
-            .prefixed(PREFIX)
-            .map_err(GitError::library("list refs"))?;
-        let mut keepers = BTreeSet::new();
-        for reference in references {
-            let reference = reference.map_err(GitError::library("list refs"))?;
-            let name = reference.name().as_bstr().to_str_lossy().into_owned();
-            let group = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('/'));
-            keepers.extend(
-                group
-                    .map(|(group, _)| group.to_owned())
-                    .filter(|group| !group.starts_with('+')),
-            );
+        let group = |name: &str| Some(name.strip_prefix(PREFIX)?.split_once('/')?.0.to_owned());
+        let refs = self.refs_below(PREFIX)?.into_iter();
+        let groups = refs.filter_map(|(name, _)| group(&name));
+        Ok(groups.filter(|group| !group.starts_with('+')).collect())
+    }
+
+    /// The refs whose full names begin with `prefix`, with what they point to, unless that is another ref.
+    fn refs_below(&self, prefix: &str) -> Result<Vec<(String, Option<ObjectId>)>, GitError> {
+        let list = || {
+            let repository = self.local();
+            let platform = repository.references().map_err(GitError::library("list refs"))?;
+            let references = platform
+                .prefixed(prefix)
+                .map_err(GitError::library("list refs"))?;
+            let told = references.map(|reference| {
+                let reference = reference.map_err(GitError::library("list refs"))?;
+                let name = reference.name().as_bstr().to_str_lossy().into_owned();
+                Ok((name, reference.target().try_id().map(ToOwned::to_owned)))
+            });
+            told.collect()
+        };
+        // A ref that goes between its listing and its reading is an error there.
+        for _ in 0..LIST_ATTEMPTS {
+            if let Ok(refs) = list() {
+                return Ok(refs);
+            }
+            thread::sleep(LIST_INTERVAL);
         }
-        Ok(keepers)
+        list()
     }
 
     /// Keeps, for as long as the fork is there, what its layers may hold: a commit, or a tree.

@@ -10,6 +10,8 @@ use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::refs::{read_if_there, sync_if_there};
 use super::{GitError, Head, ObjectId, Repository};
@@ -17,6 +19,10 @@ use crate::path::EntryName;
 
 /// What `commondir` of a worktree holds.
 const COMMON_DIR: &[u8] = b"../..\n";
+
+/// How long git commands in a worktree that is removed may go on writing there.
+const REMOVAL_PATIENCE: Duration = Duration::from_millis(500);
+const REMOVAL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A registered linked worktree.
 #[derive(Debug, Clone)]
@@ -168,11 +174,18 @@ impl LinkedWorktree {
             }
             _ => {}
         }
-        match fs::remove_dir_all(&self.git_dir) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(GitError::io("remove", &self.git_dir)(error));
+        let deadline = Instant::now() + REMOVAL_PATIENCE;
+        loop {
+            match fs::remove_dir_all(&self.git_dir) {
+                // A git command that began before writes there still.
+                Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty && Instant::now() < deadline => {
+                    thread::sleep(REMOVAL_INTERVAL);
+                }
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(GitError::io("remove", &self.git_dir)(error));
+                }
+                _ => break,
             }
-            _ => {}
         }
         // As git does: the directory goes with the last worktree. It is not empty while there are others.
         let Some(worktrees_dir) = self.git_dir.parent() else {

@@ -20,6 +20,7 @@ mod seen;
 mod terms;
 #[cfg(test)]
 mod tests;
+mod unsaved;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -35,6 +36,7 @@ pub use self::terms::{
     AgentId, BufferConflict, BufferError, BufferEvent, BufferKey, BufferSide, BufferState, Merged, NewText,
     PersonText, TextPatch,
 };
+use self::unsaved::UnsavedReads;
 use crate::attr::Timestamp;
 use crate::path::RepoPath;
 use crate::workspace::store::Shelf;
@@ -63,6 +65,8 @@ pub struct Buffers {
     listener: RwLock<Option<BufferListener>>,
     /// Taken with `state` or without it, for moments.
     seen: Mutex<SeenTexts>,
+    /// Taken with `state` or without it. While it is held, records of the store are written.
+    unsaved: Mutex<UnsavedReads>,
 }
 
 #[derive(Default)]
@@ -188,16 +192,54 @@ impl Buffers {
     }
 
     /// As [`Buffers::text_for`]; the agent has that text from here on.
-    pub fn read(&self, agent: &AgentId, key: &BufferKey) -> Option<Arc<str>> {
+    ///
+    /// # Errors
+    /// The store cannot note that the agent gets a text that is not saved.
+    pub fn read(
+        &self,
+        store: &Store,
+        agent: &AgentId,
+        key: &BufferKey,
+    ) -> Result<Option<Arc<str>>, StoreError> {
         let state = self.state.lock();
-        let text = state.open.get(key)?.buffer.agent_sees(agent).clone();
+        let Some(open) = state.open.get(key) else {
+            return Ok(None);
+        };
+        match open.buffer.person().saved {
+            true => self.note_read(store, agent, key),
+            false => self.unsaved.lock().add(store, agent, key)?,
+        }
+        let text = open.buffer.agent_sees(agent).clone();
         self.seen.lock().put(agent, key, text.clone());
-        Some(text)
+        Ok(Some(text))
     }
 
-    /// Notes that the agent has the text of a file that need not be open: it read or wrote that.
-    pub fn note_seen(&self, agent: &AgentId, key: &BufferKey, text: &str) {
+    /// Reads which agents were given texts that were not saved, as an earlier daemon noted it.
+    pub fn recover(&self, store: &Store) -> Result<Vec<StoreError>, StoreError> {
+        self.unsaved.lock().load(store)
+    }
+
+    /// Whether the agent's text of a file, in which no buffer is open, may have what a person has never saved.
+    pub fn has_unsaved(&self, agent: &AgentId, key: &BufferKey) -> bool {
+        self.unsaved.lock().has(agent, key)
+    }
+
+    /// Forgets what agents had of a fork that is gone.
+    pub fn forget_fork(&self, store: &Store, fork: &ForkName) {
+        let is_in_it = |key: &BufferKey, _: &AgentId| key.fork.as_ref() == Some(fork);
+        self.unsaved.lock().remove(store, is_in_it);
+    }
+
+    /// Notes that the agent has the text of a file in which no buffer is open: it read or wrote that.
+    pub fn note_seen(&self, store: &Store, agent: &AgentId, key: &BufferKey, text: &str) {
         self.seen.lock().put(agent, key, text.into());
+        self.note_read(store, agent, key);
+    }
+
+    /// Notes that the agent has read what is saved.
+    pub fn note_read(&self, store: &Store, agent: &AgentId, key: &BufferKey) {
+        let is_it = |of: &BufferKey, by: &AgentId| of == key && by == agent;
+        self.unsaved.lock().remove(store, is_it);
     }
 
     /// Notes that the agent made `after` of `before` in a file, without having been given either.
@@ -566,6 +608,7 @@ impl Buffers {
         }
         open.buffer.saved();
         open.existed = Some(true);
+        self.unsaved.lock().remove(store, |of, _| *of == key);
         // A record that stays says what the file has by now: merged into that, it changes nothing.
         if let Err(error) = open.keep(store, &key) {
             log::warn!("{}: what was saved could not be noted: {error}", name.display());

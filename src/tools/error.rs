@@ -35,6 +35,10 @@ pub enum ToolError {
     },
     #[error("{0} is no text in UTF-8")]
     NotText(RepoPath),
+    #[error(
+        "what was read of {0} had changes that its editor had not saved, and no buffer is open there any more"
+    )]
+    UnsavedRead(RepoPath),
     #[error("{path} has more than {max_bytes} bytes")]
     TooLarge { path: RepoPath, max_bytes: u64 },
     #[error("the regular expression cannot be understood: {0}")]

@@ -148,7 +148,10 @@ impl<'a> ToolRouter<'a> {
     ) -> Result<Routed<FileRead>, E> {
         let key = self.file_key(path)?;
         if let Some((active, key)) = self.buffer_at(key.as_ref())
-            && let Some(text) = active.buffers.read(active.agent, key)
+            && let Some(text) = active
+                .buffers
+                .read(active.store, active.agent, key)
+                .map_err(ToolError::from)?
         {
             take(text.as_bytes())?;
             return Ok(Routed::Buffer(FileRead {
@@ -156,7 +159,11 @@ impl<'a> ToolRouter<'a> {
                 size: text.len() as u64,
             }));
         }
-        let Some((active, key)) = self.context.fork.zip(key) else {
+        let Some((active, key)) = self.context.fork.zip(key.clone()) else {
+            // The caller reads it.
+            if let Some((active, key)) = self.buffer_at(key.as_ref()) {
+                active.buffers.note_read(active.store, active.agent, key);
+            }
             return Ok(Routed::Passthrough);
         };
         let mut seen = self.context.buffers.map(|_| Vec::new());
@@ -170,7 +177,7 @@ impl<'a> ToolRouter<'a> {
         if let Some(active) = self.context.buffers
             && let Some(text) = seen.and_then(|bytes| String::from_utf8(bytes).ok())
         {
-            active.buffers.note_seen(active.agent, &key, &text);
+            active.buffers.note_seen(active.store, active.agent, &key, &text);
         }
         Ok(Routed::Fork(FileRead { path: key.path, size }))
     }
@@ -203,6 +210,9 @@ impl<'a> ToolRouter<'a> {
                     created: false,
                 }));
             }
+            if active.buffers.has_unsaved(active.agent, key) {
+                return Err(ToolError::UnsavedRead(key.path.clone()));
+            }
         }
         let Some((active, key)) = self.context.fork.zip(key) else {
             return Ok(Routed::Passthrough);
@@ -219,7 +229,7 @@ impl<'a> ToolRouter<'a> {
         };
         let written = active.workspace().put_file(by, &key.path, content, options)?;
         if let Some((active, text)) = seen {
-            active.buffers.note_seen(active.agent, &key, text);
+            active.buffers.note_seen(active.store, active.agent, &key, text);
         }
         Ok(Routed::Fork(written))
     }

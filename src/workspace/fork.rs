@@ -11,6 +11,7 @@ use super::carry::CarryRecord;
 use super::error::StoreError;
 use super::operations::HeadMove;
 use super::snapshot::SnapshotEvery;
+use crate::attr::Timestamp;
 use crate::git::{ConversionSettings, ObjectId};
 use crate::path::text::{host_path, optional_host_path};
 
@@ -329,6 +330,9 @@ pub struct ForkRecord {
     /// What it carries of the main checkout; forks of earlier versions carry nothing.
     #[serde(default)]
     pub carry: Option<CarryRecord>,
+    /// When the fork went back to a state, most recently: see [`Standing::since`](super::standing::Standing::since).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stands_since: Option<Timestamp>,
     /// The open layer's id, and the frozen ones beneath it, newest first.
     pub open_layer: u64,
     pub frozen_layers: Vec<u64>,

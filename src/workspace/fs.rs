@@ -24,7 +24,7 @@ use super::inodes::{BaseRef, InodeTable, LowerRef};
 use super::operations::journal::Journal;
 use super::ops::StatFs;
 use super::shown::Shown;
-use crate::attr::{Attr, FileKind, Ino, InoMap};
+use crate::attr::{Attr, FileKind, Ino, InoMap, Timestamp};
 use crate::git::{Base, BaseDir, TreeEntryKind};
 use crate::layer::{
     Content, Dentry, Layer, LayerError, LayerId, LayerStack, LayerStats, Node, Op, inos_below,
@@ -65,6 +65,8 @@ pub struct Workspace {
 pub(super) struct State {
     pub base: Arc<BaseNodes>,
     pub stack: LayerStack,
+    /// As [`Standing::since`](super::standing::Standing::since).
+    pub since: Option<Timestamp>,
     /// How often each content is pinned to its place ([`Workspace::pin_content`]).
     pub pins: InoMap<u32>,
 }
@@ -135,6 +137,7 @@ impl Workspace {
             state: RwLock::new(State {
                 base: Arc::new(BaseNodes { base, attrs }),
                 stack,
+                since: None,
                 pins: InoMap::default(),
             }),
             inodes: InodeTable::default(),
@@ -143,6 +146,13 @@ impl Workspace {
             shown: Shown::default(),
             syncing: Mutex::new(()),
         })
+    }
+
+    /// With the moment at which the fork went back to what it stands on. Before anybody uses it.
+    #[must_use]
+    pub fn standing_since(mut self, since: Option<Timestamp>) -> Workspace {
+        self.state.get_mut().since = since;
+        self
     }
 
     /// With what the fork carries. Before anybody uses it.
@@ -580,7 +590,7 @@ impl Workspace {
             blocks,
             atime: node.atime,
             mtime: node.mtime,
-            ctime: node.ctime,
+            ctime: state.since.map_or(node.ctime, |since| node.ctime.max(since)),
         })
     }
 

@@ -20,7 +20,7 @@ use super::base_nodes::{BaseAttrs, BaseNodes};
 use super::error::FsError;
 use super::fs::{Found, Invalidation, State, Workspace};
 use super::inodes::BaseRef;
-use crate::attr::{FileKind, Ino};
+use crate::attr::{FileKind, Ino, Timestamp};
 use crate::git::{Base, BaseDir, ObjectId, TreeEntryKind};
 use crate::layer::{
     Content, Dentry, DirDelta, FrozenLayer, Layer, LayerId, LayerIndex, LayerStack, MergedIndexes, Node, Op,
@@ -40,6 +40,9 @@ pub struct Standing {
     pub attrs: BaseAttrs,
     /// Newest first.
     pub frozen: Vec<Arc<FrozenLayer>>,
+    /// When the fork went back to this, if it ever did. No file of a layer shows an earlier ctime: git, which compares times by the
+    /// second, would take a file that went back for the one of the same size that it has in its index.
+    pub since: Option<Timestamp>,
 }
 
 /// Numbers, and where each would stand in any base.
@@ -142,6 +145,7 @@ impl Workspace {
             base: state.base.base.clone(),
             attrs: state.base.attrs,
             frozen: state.stack.frozen().to_vec(),
+            since: state.since,
         }
     }
 
@@ -348,6 +352,7 @@ impl Exclusive<'_> {
         }
 
         self.state.base = base;
+        self.state.since = to.since;
         self.state.stack.stand_on(to.frozen);
         for ino in &remembered {
             let place = places.get(ino).and_then(Option::as_ref);

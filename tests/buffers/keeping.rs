@@ -9,7 +9,8 @@ use serde_json::json;
 
 use super::{Agent, Editor, LIMIT};
 use crate::support::{
-    OutputExt, Random, SayWhich, TestRepo, Tine, process, require_fuse, soaking, wait_until,
+    OutputExt, Random, SayWhich, TestRepo, Tine, process, require_fuse, run_with_timeout_of, soaking,
+    wait_until,
 };
 
 pub(super) const TEXT: &str = "1\n2\n3\n4\n5\n";
@@ -53,13 +54,17 @@ impl Place<'_> {
 
     /// The editor's process ends, as by a crash; waits until the daemon knows.
     pub(super) fn crash_editor(&mut self) {
+        self.end_editor();
+        // Who has the fork's turn next sees what came of it.
+        drop(self.agent.0.read("notes.txt"));
+    }
+
+    fn end_editor(&mut self) {
         self.editor.lines.child.kill().expect("it can be killed");
         self.editor.lines.child.wait().expect("it ends");
         wait_until("its buffers are closed", LIMIT, || {
             self.tine.json(&["buffer", "list"]) == json!({"buffers": []})
         });
-        // Who has the fork's turn next sees what came of it.
-        drop(self.agent.0.read("notes.txt"));
     }
 }
 
@@ -229,6 +234,57 @@ fn an_editor_goes_on_with_the_next_daemon() {
     assert_eq!(agent.read("notes.txt"), TEXT);
     agent.edit("notes.txt", "4", "four");
     place.editor.apply(&file);
+}
+
+#[test]
+fn what_was_never_saved_does_not_come_into_the_file_by_an_agent_that_read_it() {
+    require_fuse!();
+    for dies in ["daemon", "editor"] {
+        for fork in [Some("demo"), None] {
+            let repo = TestRepo::new();
+            let mut place = Place::new(&repo, fork);
+            let file = place.file.clone();
+            place.editor.open(&file, &TEXT.replace('2', "typed"), false);
+            let tool = |args: &[&str], text: &str| {
+                let mut all = vec!["tool"];
+                all.extend(fork.iter().flat_map(|fork| ["--fork", *fork]));
+                all.extend(args);
+                run_with_timeout_of(&mut Tine::new(&repo).command(&all), LIMIT, text.as_bytes())
+            };
+            let seen = tool(&["read", "notes.txt"], "")
+                .expect_success("it is open")
+                .text();
+            assert_eq!(seen, TEXT.replace('2', "typed"));
+            match dies {
+                "daemon" => {
+                    kill_daemon(&place.tine);
+                    place.tine.ok(&["list"]);
+                }
+                _ => place.end_editor(),
+            }
+            let refused = tool(&["write", "notes.txt"], &seen.replace('5', "five"));
+            assert_eq!(
+                refused.status.code(),
+                Some(3),
+                "{dies} {fork:?}: {}",
+                refused.text()
+            );
+            assert!(
+                refused.error_text().contains("read it again"),
+                "{}",
+                refused.error_text()
+            );
+            assert_eq!(read(&file), TEXT, "nothing has changed");
+            tool(&["edit", "notes.txt", "--old", "4", "--new", "four"], "")
+                .expect_success("it is of the file");
+            let seen = tool(&["read", "notes.txt"], "")
+                .expect_success("it is there")
+                .text();
+            assert_eq!(seen, TEXT.replace('4', "four"));
+            tool(&["write", "notes.txt"], &seen.replace('5', "five")).expect_success("it has read it");
+            assert_eq!(read(&file), TEXT.replace('4', "four").replace('5', "five"));
+        }
+    }
 }
 
 /// Invariant 3, of buffers.

@@ -15,6 +15,8 @@ pub struct Agent<'w> {
     number: usize,
     /// Whether the private fork and the open one are mounted, as far as the agent knows.
     mounted: [bool; 2],
+    /// Git commands that failed and could not be aborted then: a daemon that was killed took the files away.
+    to_abort: Vec<(Fork, &'static str)>,
     /// Fork, name, and when it was about to be taken.
     snapshots: Vec<(Fork, String, Duration)>,
     branches: u32,
@@ -26,6 +28,7 @@ impl<'w> Agent<'w> {
             world,
             number,
             mounted: [false; 2],
+            to_abort: Vec::new(),
             snapshots: Vec::new(),
             branches: 0,
         }
@@ -191,10 +194,32 @@ impl<'w> Agent<'w> {
     }
 
     fn git_in(&mut self, fork: Fork, args: &[&str]) -> bool {
-        *self.is_mounted(fork)
-            && self
-                .world
-                .git(self.number, &self.world.fork_dir(&self.name(fork)), args)
+        if !*self.is_mounted(fork) {
+            return false;
+        }
+        let dir = self.world.fork_dir(&self.name(fork));
+        // Who goes on in the middle of a rebase commits what git had done to the files so far.
+        let begun = self.to_abort.iter().position(|(of, _)| *of == fork);
+        if let Some(begun) = begun {
+            let command = self.to_abort[begun].1;
+            // As `git reset --hard` does, it lets go of what is not committed.
+            self.releases(fork, |_| true);
+            if !self.world.git(self.number, &dir, &[command, "--abort"])
+                && !self
+                    .world
+                    .git(self.number, &dir, &["rev-parse", "-q", "--verify", "HEAD"])
+            {
+                return false;
+            }
+            self.to_abort.remove(begun);
+        }
+        self.world.git(self.number, &dir, args)
+    }
+
+    fn git_or_abort(&mut self, fork: Fork, args: &[&'static str]) {
+        if !self.git_in(fork, args) && !self.git_in(fork, &[args[0], "--abort"]) {
+            self.to_abort.push((fork, args[0]));
+        }
     }
 
     fn create(&mut self, fork: Fork, start: Start) {
@@ -462,14 +487,10 @@ impl<'w> Agent<'w> {
         let name = self.name(fork);
         match git {
             Git::Rebase => {
-                if !self.git_in(fork, &["rebase", "-q", "main"]) {
-                    self.git_in(fork, &["rebase", "--abort"]);
-                }
+                self.git_or_abort(fork, &["rebase", "-q", "main"]);
             }
             Git::Merge => {
-                if !self.git_in(fork, &["merge", "-q", "-m", "by git", "main"]) {
-                    self.git_in(fork, &["merge", "--abort"]);
-                }
+                self.git_or_abort(fork, &["merge", "-q", "-m", "by git", "main"]);
             }
             Git::ResetHard => {
                 self.releases(fork, |_| true);
@@ -510,6 +531,17 @@ impl<'w> Agent<'w> {
             .as_array()
             .cloned()
             .unwrap_or_default();
+        let mut undone = self.world.undone.lock().expect("no holder panics");
+        match answer.done {
+            Done::Yes => undone.extend(
+                paths
+                    .iter()
+                    .filter_map(|path| Some((self.name(fork), path.as_str()?.to_owned()))),
+            ),
+            Done::No => {}
+            Done::Perhaps => drop(undone.insert((self.name(fork), String::new()))),
+        }
+        drop(undone);
         match answer.done {
             Done::Yes => self.releases(fork, |mark| {
                 paths.iter().any(|path| is_at_or_below(path, &mark.path))

@@ -381,7 +381,9 @@ impl<'w> Editor<'w> {
             self.world
                 .say(self.number, &format!("{} written by the agent", word(id)));
         }
-        self.agent_text = Some(text);
+        // What it has was never saved, and cannot be told from what is: it reads again.
+        let has_unsaved = answer.value["error"]["code"] == "unsaved-read";
+        self.agent_text = (!has_unsaved).then_some(text);
     }
 
     fn agent_edits(&mut self) {

@@ -218,6 +218,12 @@ impl Judge<'_> {
             let mark = &self.marks[*id];
             mark.kind == Kind::File && !mark.released && !mark.taken_back
         };
+        let undone = self.world.undone.lock().expect("no holder panics").clone();
+        let is_undone = |fork: &str, id: MarkId| {
+            let path = Path::new(&self.marks[id].path);
+            let is_it = |(of, undone): &(String, String)| of == fork && path.starts_with(undone);
+            undone.iter().any(is_it)
+        };
         let mut reversed: BTreeMap<MarkId, String> = BTreeMap::new();
         for (commit, parents) in objects.history(&[branches.clone(), heads].concat()) {
             let here = objects.in_commit(&commit);
@@ -256,7 +262,7 @@ impl Judge<'_> {
             for id in objects
                 .in_commit(head)
                 .difference(&view.marks)
-                .filter(|id| must_follow(id))
+                .filter(|id| must_follow(id) && !is_undone(&view.name, **id))
             {
                 let what = format!(
                     "{} is in HEAD of {} and not in its files",

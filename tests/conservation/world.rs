@@ -60,6 +60,9 @@ pub struct World<'r> {
     pub marks: Marks,
     /// Forks into which something was merged of which a side was chosen: lines may be left out of what came of it.
     pub settled: Mutex<BTreeSet<String>>,
+    /// Forks in which somebody took an operation back, and the paths that it was about; an empty one stands for all. HEAD may
+    /// have those as they were.
+    pub undone: Mutex<BTreeSet<(String, String)>>,
     /// Paths that the person in the main checkout has touched and not committed; none when that is not known.
     pub touched_in_main: Mutex<Option<BTreeSet<String>>>,
     /// Held alone by a command of git's in the main checkout that looks at a branch before it locks anything (`switch`,
@@ -105,6 +108,7 @@ impl<'r> World<'r> {
             tine,
             marks: Marks::default(),
             settled: Mutex::default(),
+            undone: Mutex::default(),
             touched_in_main: Mutex::new(Some(BTreeSet::new())),
             asks_for_uncommitted: help.contains("--with-uncommitted"),
             git_alone: RwLock::default(),

@@ -41,6 +41,12 @@ impl From<ToolError> for Failure {
             },
             ToolError::NotText(_) => Failure::new(ErrorCode::NotText, message)
                 .hint("only text in UTF-8 can be edited, or written to an open buffer; nothing was changed"),
+            ToolError::UnsavedRead(path) => {
+                let hint = format!(
+                    "the file would get what was never saved: read it again (`tine tool read {path}`), and make the change there; nothing was changed"
+                );
+                Failure::new(ErrorCode::UnsavedRead, message).hint(hint)
+            }
             ToolError::TooLarge { .. } => {
                 Failure::new(ErrorCode::TooLarge, message).hint("change it with a program; nothing was changed")
             }

@@ -273,6 +273,7 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
     };
     let branch_deleted = daemon.store.remove_fork_with(name, &traces)?;
     turn.set_trouble(None);
+    daemon.buffers.forget_fork(&daemon.store, name);
     log::info!("{name} is deleted");
     Ok(Answer::Deleted(Deleted {
         fork: name.clone(),

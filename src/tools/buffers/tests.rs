@@ -56,7 +56,7 @@ impl Place {
     }
 
     fn reads(&self, agent: &AgentId) -> String {
-        let text = self.buffers.read(agent, &key());
+        let text = self.buffers.read(&self.store, agent, &key()).unwrap();
         text.expect("it is open").to_string()
     }
 
@@ -109,7 +109,7 @@ impl Place {
     }
 
     fn agent(&self) -> String {
-        let text = self.buffers.read(&AgentId::default(), &key());
+        let text = self.buffers.read(&self.store, &AgentId::default(), &key()).unwrap();
         text.expect("it is open").to_string()
     }
 
@@ -281,7 +281,13 @@ fn what_an_agent_wrote_is_in_the_store_until_the_person_saved_it() {
     assert_eq!(place.records().len(), 1);
     let record = place.buffers.close(place.session, &key());
     assert_eq!(record, Some(place.records()[0].id), "it outlives the buffer");
-    assert_eq!(place.buffers.read(&AgentId::default(), &key()), None);
+    assert_eq!(
+        place
+            .buffers
+            .read(&place.store, &AgentId::default(), &key())
+            .unwrap(),
+        None
+    );
 }
 
 #[test]

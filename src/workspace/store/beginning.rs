@@ -63,6 +63,8 @@ pub(super) struct Beginning {
     pub base_commit: Option<String>,
     /// Newest first.
     pub frozen: Vec<Arc<FrozenLayer>>,
+    /// As [`Standing::since`](crate::workspace::standing::Standing::since).
+    pub stands_since: Option<Timestamp>,
     pub index: IndexSource,
     /// Base files that must seem to have changed just now.
     pub newer: Vec<RepoPath>,
@@ -91,6 +93,7 @@ impl Beginning {
             attrs: prepared.attrs,
             base_commit: commit_id.map(|id| id.to_string()),
             frozen: Vec::new(),
+            stands_since: None,
             index: IndexSource::File {
                 path: prepared.index,
                 is_base: true,
@@ -211,6 +214,7 @@ impl Store {
             attrs: standing.attrs,
             base_commit: record.base_commit,
             frozen: standing.frozen,
+            stands_since: standing.since,
             index,
             newer: Vec::new(),
             parent: Some(Parent {

@@ -213,7 +213,9 @@ impl Look<'_> {
             let in_use = self.store.open.lock();
             let leaked: Vec<PathBuf> = there
                 .iter()
-                .filter(|(id, _)| !inventory.layers.contains(id) && !in_use.is_in_use(**id))
+                .filter(|(id, _)| {
+                    !inventory.layers.contains(id) && !in_use.is_in_use(**id) && !in_use.awaited.contains(id)
+                })
                 .map(|(_, dir)| dir.clone())
                 .collect();
             drop(in_use);
@@ -567,6 +569,7 @@ fn refs_of(shelf: Shelf) -> &'static str {
         // It has none.
         Shelf::Buffers => "+buffers",
         Shelf::Moves => "+moves",
+        Shelf::UnsavedReads => "+unsaved-reads",
     }
 }
 

@@ -166,6 +166,7 @@ impl Store {
             settings: options.settings,
             mounted: options.mounted,
             carry: beginning.carry.clone(),
+            stands_since: beginning.stands_since,
             open_layer: layer_id,
             frozen_layers: beginning.frozen.iter().map(|layer| layer.id().0).collect(),
         };
@@ -268,7 +269,7 @@ impl Store {
             let snapshots = snapshots.iter().flat_map(|snapshot| &snapshot.frozen_layers);
             let mut layers: Vec<u64> = record.frozen_layers.iter().chain(snapshots).copied().collect();
             layers.push(record.open_layer);
-            self.free_layers(&open, &layers)?;
+            self.free_layers(&mut open, &layers)?;
             match LinkedWorktree::open(&self.repository, &record.worktree_id) {
                 Ok(worktree) => worktree.remove()?,
                 // Damaged, or gone: what is left of it goes only if it says whose it is.

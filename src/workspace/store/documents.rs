@@ -26,15 +26,18 @@ pub enum Shelf {
     Buffers,
     /// Checkouts that are being moved.
     Moves,
+    /// Agents that were given a text which its person had not saved.
+    UnsavedReads,
 }
 
 impl Shelf {
-    pub(super) const ALL: [Shelf; 5] = [
+    pub(super) const ALL: [Shelf; 6] = [
         Shelf::Reviews,
         Shelf::Handoffs,
         Shelf::Rounds,
         Shelf::Buffers,
         Shelf::Moves,
+        Shelf::UnsavedReads,
     ];
 
     pub(super) fn dir_name(self) -> &'static str {
@@ -45,6 +48,7 @@ impl Shelf {
             Shelf::Rounds => "rounds/.records",
             Shelf::Buffers => "buffers",
             Shelf::Moves => "moves",
+            Shelf::UnsavedReads => "unsaved-reads",
         }
     }
 }

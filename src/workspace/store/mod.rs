@@ -43,7 +43,7 @@ mod snapshots;
 mod tests;
 mod usage;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -214,6 +214,8 @@ struct OpenForks {
     frozen: HashMap<u64, Weak<FrozenLayer>>,
     /// Layers that were merged, newest first, and into which: who read a record before that asks for them still.
     merged: Vec<(Vec<u64>, u64)>,
+    /// Layers that no record names, and that somebody had open when they were to be freed: they go with the next that are.
+    awaited: BTreeSet<u64>,
     /// By tree and the fingerprint of the settings.
     bases: HashMap<(ObjectId, u64), Weak<Base>>,
     /// The indexes of forks that were made and not opened yet, which lack nothing of the tree.
@@ -550,7 +552,7 @@ impl Store {
         layer.draw_on(self.reserve.clone());
         check_identity(&dir, record.open_layer, layer.id())?;
         let stack = LayerStack::new(layer, standing.frozen);
-        let workspace = Workspace::new(standing.base, standing.attrs, stack)?;
+        let workspace = Workspace::new(standing.base, standing.attrs, stack)?.standing_since(standing.since);
         let workspace = self.with_carried(workspace, record);
         workspace.keep_journal(self.places.operations(&record.name));
         Ok(workspace)

@@ -142,7 +142,7 @@ impl Store {
         list.snapshots.retain(|known| known.name != *snapshot);
         files::write_json(&self.places.snapshots(name), &list)?;
         self.repository.release(name.as_str(), &tree_label(snapshot))?;
-        self.free_layers(&self.open.lock(), &removed.frozen_layers)
+        self.free_layers(&mut self.open.lock(), &removed.frozen_layers)
     }
 
     /// Lets the fork be as `to` says, which need not be one of its own snapshots. What it was becomes a snapshot first.
@@ -170,6 +170,7 @@ impl Store {
         let _admin = self.admin.lock();
         let record = self.places.read_record(name)?;
         let mut target = to.as_fork(&record);
+        target.stands_since = Some(Timestamp::now());
         let standing = self.standing_of(&mut self.open.lock(), &target)?;
         // Some may have been merged since `to` was read.
         target.frozen_layers = standing.frozen.iter().map(|layer| layer.id().0).collect();
@@ -270,6 +271,7 @@ impl Store {
             base,
             attrs: record.base_attrs,
             frozen,
+            since: record.stands_since,
         })
     }
 
@@ -309,16 +311,20 @@ impl Store {
 
     /// Removes those of the layers `ids` that no record names. What a program has open in one of them keeps it until the next
     /// collection, or the next opening of the store. The caller holds `admin`.
-    pub(super) fn free_layers(&self, open: &OpenForks, ids: &[u64]) -> Result<(), StoreError> {
+    pub(super) fn free_layers(&self, open: &mut OpenForks, ids: &[u64]) -> Result<(), StoreError> {
         let Some(named) = super::recover::named_layers(&self.places)? else {
             // A record that cannot be read may name any of them.
             return Ok(());
         };
-        for id in ids
-            .iter()
-            .filter(|id| !named.contains(id) && !open.is_in_use(**id))
-        {
-            files::remove_dir(&self.places.layer(*id))?;
+        open.awaited.extend(ids);
+        for id in std::mem::take(&mut open.awaited) {
+            if named.contains(&id) {
+                continue;
+            }
+            match open.is_in_use(id) {
+                true => drop(open.awaited.insert(id)),
+                false => files::remove_dir(&self.places.layer(id))?,
+            }
         }
         Ok(())
     }

@@ -65,6 +65,10 @@ pub fn end_in(turn: &Turn<'_>) -> Result<(), Failure> {
 
 /// Brings into their files what a daemon that died, or was stopped, has left.
 pub fn recover(daemon: &Arc<Daemon>) {
+    match daemon.buffers.recover(&daemon.store) {
+        Ok(damaged) => damaged.iter().for_each(|error| log::error!("{error}")),
+        Err(error) => log::error!("what agents have read cannot be looked for: {error}"),
+    }
     let records = match buffers::records(&daemon.store) {
         Ok((records, damaged)) => {
             for error in damaged {
