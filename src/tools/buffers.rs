@@ -30,7 +30,7 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use self::buffer::{Buffer, Favored, Progress, Step};
-use self::kept::AgentRecord;
+use self::kept::{AgentRecord, FileBefore};
 use self::seen::SeenTexts;
 pub use self::terms::{
     AgentId, BufferConflict, BufferError, BufferEvent, BufferKey, BufferSide, BufferState, Merged, NewText,
@@ -49,7 +49,7 @@ pub const MAX_TEXT_BYTES: usize = 8 << 20;
 #[derive(Debug)]
 pub struct Filed {
     merged: Vec<(AgentId, Step)>,
-    existed: Option<bool>,
+    file: Option<FileBefore>,
 }
 
 /// Who is told that the person's text of a buffer changed.
@@ -100,8 +100,8 @@ struct Open {
     buffer: Buffer,
     /// The number of the record in the store that keeps what the agent wrote.
     record: Option<u64>,
-    /// Whether the file was there when an agent wrote first; `None` before.
-    existed: Option<bool>,
+    /// The file as it was when an agent wrote first; `None` before.
+    file: Option<FileBefore>,
 }
 
 impl Open {
@@ -115,8 +115,8 @@ impl Open {
 
     /// Brings the record to what the agent has in the buffer.
     fn keep(&mut self, store: &Store, key: &BufferKey) -> Result<(), StoreError> {
-        let existed = self.existed.unwrap_or(false);
-        self.record = kept::write(store, self.record, key, existed, self.buffer.steps())?;
+        let file = self.file.clone().unwrap_or_default();
+        self.record = kept::write(store, self.record, key, &file, self.buffer.steps())?;
         Ok(())
     }
 
@@ -125,11 +125,14 @@ impl Open {
         if self.record.is_some() && self.buffer.person().saved {
             return None;
         }
-        let text = file();
+        let text: Option<Arc<str>> = file().map(Into::into);
         if self.record.is_none() {
-            self.existed = Some(text.is_some());
+            self.file = Some(FileBefore {
+                existed: text.is_some(),
+                text: text.clone(),
+            });
         }
-        text.map(Into::into)
+        text
     }
 }
 
@@ -352,8 +355,8 @@ impl Buffers {
         let state = self.state.lock();
         let open = state.open.get(key)?;
         let steps = open.buffer.steps();
-        let existed = open.existed.unwrap_or(false);
-        (!steps.is_empty()).then(|| AgentRecord::of(open.record.unwrap_or(0), key, existed, &steps))
+        let file = open.file.clone().unwrap_or_default();
+        (!steps.is_empty()).then(|| AgentRecord::of(open.record.unwrap_or(0), key, &file, &steps))
     }
 
     /// Notes that the file has those steps of `record` that fit it; where `is_told`, the editor hears of it. What the buffer forgets of them comes
@@ -376,11 +379,12 @@ impl Buffers {
         let before = open.buffer.clone();
         let filed = Filed {
             merged: open.buffer.filed(fits),
-            existed: open.existed.replace(true),
+            file: open.file.clone(),
         };
+        open.file.get_or_insert_default().existed = true;
         if let Err(error) = open.keep(store, key) {
             open.buffer = before;
-            open.existed = filed.existed;
+            open.file = filed.file;
             return Err(error);
         }
         let (session, path) = (open.session, open.name.clone());
@@ -401,7 +405,7 @@ impl Buffers {
             return Ok(());
         };
         open.buffer.unfile(filed.merged);
-        open.existed = filed.existed;
+        open.file = filed.file;
         open.keep(store, key)
     }
 
@@ -527,7 +531,7 @@ impl Buffers {
                     name: name.to_owned(),
                     buffer: Buffer::new(text.into(), saved),
                     record: None,
-                    existed: None,
+                    file: None,
                 };
                 let version = open.buffer.version();
                 state.open.insert(key.clone(), open);
@@ -607,7 +611,10 @@ impl Buffers {
             return Err(open.stale(base));
         }
         open.buffer.saved();
-        open.existed = Some(true);
+        open.file = Some(FileBefore {
+            existed: true,
+            text: Some(open.buffer.person().text),
+        });
         self.unsaved.lock().remove(store, |of, _| *of == key);
         // A record that stays says what the file has by now: merged into that, it changes nothing.
         if let Err(error) = open.keep(store, &key) {

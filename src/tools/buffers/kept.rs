@@ -1,9 +1,12 @@
 //! What agents wrote to buffers, where it outlives them: records in the store, and what becomes of a file by one.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::BufferKey;
 use super::buffer::Step;
+use super::lines;
 use crate::merge::{Favor, is_binary, merge_text};
 use crate::path::text::repo_path;
 use crate::path::{EntryName, RepoPath};
@@ -21,6 +24,9 @@ pub struct AgentRecord {
     /// Whether the file was there when an agent wrote first: then one that is gone was removed, and is not made again.
     #[serde(default)]
     pub existed: bool,
+    /// What the file held when an agent wrote first: what else the ancestors have, its person had not saved.
+    #[serde(default)]
+    pub saved: Option<String>,
     /// One after the other.
     pub steps: Vec<KeptStep>,
 }
@@ -53,12 +59,13 @@ pub struct Outcome {
 }
 
 impl AgentRecord {
-    pub(super) fn of(id: u64, key: &BufferKey, existed: bool, steps: &[Step]) -> AgentRecord {
+    pub(super) fn of(id: u64, key: &BufferKey, file: &FileBefore, steps: &[Step]) -> AgentRecord {
         AgentRecord {
             id,
             fork: key.fork.clone(),
             path: key.path.clone(),
-            existed,
+            existed: file.existed,
+            saved: file.text.as_deref().map(str::to_owned),
             steps: steps.iter().map(KeptStep::from).collect(),
         }
     }
@@ -83,13 +90,17 @@ impl AgentRecord {
         };
         let mut outcome = Outcome::default();
         let mut now = before.to_vec();
+        let saved = String::from_utf8_lossy(before).into_owned();
         for step in &self.steps {
             let merge = merge_text(step.ancestor.as_bytes(), &now, step.agent.as_bytes());
             let fits = !is_binary(&now) && merge.is_clean();
             outcome.fits.push(fits);
             match fits {
                 true => now = merge.settle(Favor::Ours),
-                false => outcome.beside.push(step.agent.clone()),
+                false => {
+                    let text = self.text_beside(step, &saved, &outcome.beside);
+                    outcome.beside.push(text);
+                }
             }
         }
         outcome.content = (now != before).then_some(now);
@@ -98,16 +109,27 @@ impl AgentRecord {
 
     /// What becomes of a path that holds no file any more.
     pub fn outcome_beside(&self) -> Outcome {
+        let mut beside = Vec::new();
+        for step in &self.steps {
+            beside.push(self.text_beside(step, "", &beside));
+        }
         Outcome {
             content: None,
-            beside: self.steps.iter().map(|step| step.agent.clone()).collect(),
+            beside,
             fits: vec![false; self.steps.len()],
         }
     }
 
+    /// The agent's text of a step without what only the person's unsaved text has. `beside` are those of earlier steps.
+    fn text_beside(&self, step: &KeptStep, file: &str, beside: &[String]) -> String {
+        let known = beside.iter().map(String::as_str).chain(self.saved.as_deref());
+        let known: Vec<&str> = known.chain([file]).collect();
+        lines::own(&step.ancestor, &step.agent, &known)
+    }
+
     /// A file that was never there is made. One that was removed since stays so.
     fn outcome_without_file(&self) -> Outcome {
-        let last = self.steps.last().map(|step| step.agent.clone());
+        let last = self.outcome_beside().beside.pop();
         match self.existed {
             false => Outcome {
                 content: last.map(String::into_bytes),
@@ -123,15 +145,23 @@ impl AgentRecord {
     }
 }
 
+/// The file of a buffer as it was when an agent wrote first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct FileBefore {
+    pub existed: bool,
+    /// Unknown where an earlier version noted it.
+    pub text: Option<Arc<str>>,
+}
+
 /// Brings the record of that number to these steps, makes one or removes it; its number.
 pub(super) fn write(
     store: &Store,
     record: Option<u64>,
     key: &BufferKey,
-    existed: bool,
+    file: &FileBefore,
     steps: Vec<Step>,
 ) -> Result<Option<u64>, StoreError> {
-    let made = |id| AgentRecord::of(id, key, existed, &steps);
+    let made = |id| AgentRecord::of(id, key, file, &steps);
     match record {
         None if steps.is_empty() => Ok(None),
         None => {

@@ -1,18 +1,16 @@
 //! Patches of lines: between two texts, and applied to one.
 
+use std::ops::Range;
+
 use gix::diff::blob::{Algorithm, Diff, InternedInput};
 
 use super::TextPatch;
 
 /// What leads from `before` to `after`, in the order of the lines.
 pub fn patches(before: &str, after: &str) -> Vec<TextPatch> {
-    let (old, new) = (split(before), split(after));
-    let mut input: InternedInput<&str> = InternedInput::default();
-    input.update_before(old.iter().copied());
-    input.update_after(new.iter().copied());
-    let mut diff = Diff::compute(Algorithm::Histogram, &input);
-    diff.postprocess_no_heuristic(&input);
-    diff.hunks()
+    let new = split(after);
+    diff(before, after)
+        .hunks()
         .map(|hunk| TextPatch {
             first_line: hunk.before.start.into(),
             lines: (hunk.before.end - hunk.before.start).into(),
@@ -24,6 +22,19 @@ pub fn patches(before: &str, after: &str) -> Vec<TextPatch> {
         .collect()
 }
 
+fn diff(before: &str, after: &str) -> Diff {
+    let mut input: InternedInput<&str> = InternedInput::default();
+    input.update_before(split(before).into_iter());
+    input.update_after(split(after).into_iter());
+    let mut diff = Diff::compute(Algorithm::Histogram, &input);
+    diff.postprocess_no_heuristic(&input);
+    diff
+}
+
+fn range(lines: &Range<u32>) -> Range<usize> {
+    lines.start as usize..lines.end as usize
+}
+
 /// The lines that both texts have, in their order.
 pub fn common(one: &str, other: &str) -> String {
     let mut patches = patches(one, other);
@@ -31,6 +42,26 @@ pub fn common(one: &str, other: &str) -> String {
         patch.text.clear();
     }
     patched(one, &patches).unwrap_or_default()
+}
+
+/// The lines of `after` that are not in `before`, or that one of the texts `known` has, too; in their order.
+pub fn own(before: &str, after: &str, known: &[&str]) -> String {
+    let lines = split(after);
+    let mut is_own = vec![false; lines.len()];
+    for patch in diff(before, after).hunks() {
+        is_own[range(&patch.after)].fill(true);
+    }
+    for text in known {
+        let mut is_known = vec![true; lines.len()];
+        for patch in diff(text, after).hunks() {
+            is_known[range(&patch.after)].fill(false);
+        }
+        for (own, known) in is_own.iter_mut().zip(is_known) {
+            *own |= known;
+        }
+    }
+    let own = lines.iter().zip(is_own).filter(|(_, is_own)| *is_own);
+    own.map(|(line, _)| *line).collect()
 }
 
 /// The text with the patches, or why they do not fit.

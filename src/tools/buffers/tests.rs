@@ -109,7 +109,10 @@ impl Place {
     }
 
     fn agent(&self) -> String {
-        let text = self.buffers.read(&self.store, &AgentId::default(), &key()).unwrap();
+        let text = self
+            .buffers
+            .read(&self.store, &AgentId::default(), &key())
+            .unwrap();
         text.expect("it is open").to_string()
     }
 
@@ -325,6 +328,7 @@ fn a_file_that_moved_on_is_not_overwritten() {
         fork: None,
         path: key().path,
         existed: false,
+        saved: None,
         steps: vec![kept::KeptStep {
             ancestor: ancestor.to_owned(),
             agent: agent.to_owned(),
@@ -696,6 +700,33 @@ fn an_agent_that_has_read_a_line_can_take_it_out() {
     place.edit();
     place.applied(1).expect("it was offered");
     assert_eq!(place.person(), "1\n2\n3\n");
+}
+
+#[test]
+fn what_a_person_never_saved_goes_neither_beside_a_file_nor_into_a_new_one() {
+    let place = Place::with("saved\n", true);
+    place.types(0, "unsaved\nsaved\n").expect("it is version 0");
+    assert_eq!(place.reads(&AgentId::default()), "unsaved\nsaved\n");
+    place.writes(&AgentId::default(), "unsaved\nagent\n", "saved\n");
+    place.writes(&AgentId::default(), "unsaved\nagent\nmore\n", "saved\n");
+    let record = &place.records()[0];
+    let text = vec!["agent\nmore\n".to_owned()];
+    assert_eq!(record.outcome(Some(b"saved\n")).beside, text);
+    assert_eq!(record.outcome_beside().beside, text);
+
+    let place = Place::with("unsaved\n", false);
+    assert_eq!(place.reads(&AgentId::default()), "unsaved\n");
+    let write = |text: &'static str| {
+        let text = || Ok::<_, StoreError>(text.to_owned());
+        let written = place
+            .buffers
+            .write(&place.store, &AgentId::default(), &key(), text, || None);
+        written.expect("it is open").expect("the store takes it");
+    };
+    write("unsaved\nagent\n");
+    write("unsaved\nagent\nmore\n");
+    let content = place.records()[0].outcome(None).content;
+    assert_eq!(content.as_deref(), Some(&b"agent\nmore\n"[..]));
 }
 
 #[test]

@@ -156,10 +156,7 @@ fn bring_into(files: &impl Files, record: &AgentRecord) -> Result<(), Failure> {
         let (before, outcome) = match &there {
             There::Nothing => (None, record.outcome(None)),
             There::File(content) => (Some(content.as_slice()), record.outcome(Some(content))),
-            There::Other => {
-                let texts = record.steps.iter().map(|step| step.agent.clone());
-                break texts.collect();
-            }
+            There::Other => break record.outcome_beside().beside,
         };
         // Where somebody else was faster it is merged again.
         let is_put = match &outcome.content {
