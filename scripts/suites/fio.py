@@ -2,7 +2,6 @@
 
 import time
 
-from .place import tail
 from .programs import install_packages
 
 CASES = {
@@ -44,6 +43,4 @@ def run(place, tally, options):
             command = ["fio", f"--name={name}", f"--directory={scratch}", "--size=8m", *options.split()]
             command += ["--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--randseed=1", "--allrandrepeat=1"]
             code, log = place.run("fio", name, command, 180)
-        tally.case(name, "passed" if code == 0 else "failed", started)
-        if code != 0:
-            print(tail(log))
+        tally.program(name, started, code, log)

@@ -3,7 +3,6 @@
 import os
 import time
 
-from .place import tail
 from .programs import LOGS, TOOLS, install_crate, tool
 
 VERSION = "0.3.2"
@@ -71,6 +70,4 @@ def run(place, tally, options):
                     out.truncate(settings["flen"])
             command = [tool("fsx"), "-f", config, "-P", LOGS, "-S", str(seed), "-N", str(OPERATIONS), path]
             code, log = place.run("fsx", name, command, 300)
-        tally.case(name, "passed" if code == 0 else "failed", started, f"seed {seed}")
-        if code != 0:
-            print(tail(log))
+        tally.program(name, started, code, log, note=f"seed {seed}")

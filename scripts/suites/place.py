@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 
-from .programs import LOGS, TINE, Failure
+from .programs import LOGS, ROOT, TINE, Failure
 
 
 class Tally:
@@ -24,6 +24,22 @@ class Tally:
         word = {"passed": "ok", "failed": "FAILED", "skipped": "SKIP"}[outcome]
         note = f" ({note})" if note else ""
         print(f"{self.suite} {name} ... {word}{note} {time.monotonic() - started:.1f}s", flush=True)
+
+    def left_out(self, name, reasons):
+        """Counts a case of `reasons` (name: why it is not run) as skipped; whether it is one."""
+        if name in reasons:
+            self.case(name, "skipped", time.monotonic(), reasons[name])
+        return name in reasons
+
+    def program(self, name, started, code, log, skipped=None, note=""):
+        """Counts a case by its exit code. `skipped` says why it did not run, if it says so."""
+        if skipped is not None:
+            self.case(name, "skipped", started, skipped)
+        elif code == 0:
+            self.case(name, "passed", started, note)
+        else:
+            self.case(name, "failed", started, note)
+            print(tail(log))
 
     def __str__(self):
         return f"{self.suite}: {self.passed} passed, {self.failed} failed, {self.skipped} skipped"
@@ -55,8 +71,10 @@ class Place:
             except subprocess.TimeoutExpired:
                 code = None
                 log.write(f"\nout of time after {limit_secs} seconds\n")
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(program.pid, signal.SIGKILL)
+            finally:
+                # Also where this script itself is to end: the program would keep the mount busy.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(program.pid, signal.SIGKILL)
             if code is None:
                 try:
                     program.wait(10)
@@ -67,15 +85,25 @@ class Place:
             return code, log.read()
 
     @contextlib.contextmanager
-    def scratch(self, name):
+    def scratch(self, name, uid=0, gid=0):
         """A directory of one case's own, gone afterwards."""
         path = os.path.join(self.path, name)
         os.mkdir(path)
         os.chmod(path, 0o755)
+        os.chown(path, uid, gid)
         try:
             yield path
         finally:
             shutil.rmtree(path, ignore_errors=True)
+
+
+# Tools and logs are in the checkout, which others than its owner may be unable to enter.
+OWNER = os.stat(ROOT)
+
+
+def as_owner(command):
+    """`command` as an ordinary user: the checkout's owner; root without its capabilities where it is root's."""
+    return ["setpriv", f"--reuid={OWNER.st_uid}", f"--regid={OWNER.st_gid}", "--clear-groups", "--bounding-set=-all", *command]
 
 
 def tail(log):

@@ -1,5 +1,6 @@
 """Where tools and logs are, and how what a suite needs is installed or built."""
 
+import glob
 import os
 import re
 import shutil
@@ -30,17 +31,20 @@ def as_root(command):
 
 
 def install_packages(packages):
-    """Installs the Debian packages of `packages` (file or program: package) whose file or program is missing."""
+    """Installs the Debian packages of `packages` (pattern of a file, or program: package) whose file or program is missing."""
     missing = sorted({
         package for what, package in packages.items()
-        if not (os.path.exists(what) if what.startswith("/") else shutil.which(what))
+        if not (glob.glob(what) if what.startswith("/") else shutil.which(what))
     })
     if not missing:
         return
     command = as_root(["apt-get", "install", "-y", "--no-install-recommends", *missing])
     print(f"The suites need {' '.join(missing)}; installing: {' '.join(command)}", flush=True)
-    subprocess.run(as_root(["apt-get", "update", "-qq"]), check=True)
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    try:
+        subprocess.run(as_root(["apt-get", "update", "-qq"]), check=True)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Unavailable(f"{' '.join(missing)} cannot be installed: {error}") from error
 
 
 def install_crate(name, version):

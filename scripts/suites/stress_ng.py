@@ -3,7 +3,6 @@
 import re
 import time
 
-from .place import tail
 from .programs import install_packages
 
 SECONDS = 3
@@ -45,9 +44,6 @@ def run(place, tally, options):
             code, log = place.run("stress-ng", name, command, 120 + SECONDS)
         # Ends well also where it did nothing.
         reason = re.search(r"\] ([^\n\]]*), skipping stress|skipped: [1-9]", log)
-        if code == NOT_IMPLEMENTED or (code == 0 and reason):
-            tally.case(name, "skipped", started, reason.group(1) if reason and reason.group(1) else "not implemented")
-        else:
-            tally.case(name, "passed" if code == 0 else "failed", started)
-            if code != 0:
-                print(tail(log))
+        skipped = code == NOT_IMPLEMENTED or (code == 0 and reason)
+        why = (reason and reason.group(1)) or "not implemented"
+        tally.program(name, started, code, log, skipped=why if skipped else None)
