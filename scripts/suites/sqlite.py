@@ -1,4 +1,4 @@
-"""SQLite's own tests ("veryquick"), with all databases in the directory."""
+"""SQLite's own tests ("veryquick" and slow ones), with all databases in the directory."""
 
 import os
 import re
@@ -9,12 +9,15 @@ from .programs import build, debian_source, install_packages
 
 PACKAGES = {"make": "make", "cc": "gcc", "tclsh": "tcl", "/usr/include/tcl8.6/tcl.h": "tcl-dev"}
 LIMIT_SECS = 5400
-# About locks, journals, the write-ahead log, shared memory, and crashes in the middle; those that take minutes are in the whole suite.
+# About locks, journals, the write-ahead log, shared memory, and crashes in the middle.
 SUBSET = """
 alter atomic attach2 backup2 crash2 crash3 delete2 exclusive exclusive2 incrblob io jrnlmode lock lock2 lock4 lock5 lock6
 memsubsys1 mmap1 mmap2 nolock pager1 pager3 pragma2 savepoint shared2 sync superlock temptable unixexcl vacuum vacuum2
 wal wal2 wal5 wal6 wal7 walbak walcrash walhook walmode walnoshm walro walshared
 """.split()
+
+# Left out of veryquick.test because they are slow; the whole suite has them, too.
+SLOW = "crash crash2 crash3 trans2 walcrash walprotocol walslow walthread".split()
 
 
 def prepare(options):
@@ -27,7 +30,7 @@ def prepare(options):
 def run(place, tally, options):
     dir = options.built["sqlite"]
     fixture = os.path.join(dir, "testfixture")
-    tests = [f"{name}.test" for name in SUBSET] if options.subset else ["veryquick.test"]
+    tests = [f"{name}.test" for name in (SUBSET if options.subset else ["veryquick", *SLOW])]
     for test in tests:
         script = os.path.join(dir, "test", test)
         started = time.monotonic()
