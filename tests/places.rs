@@ -5,6 +5,7 @@
 mod support;
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -157,6 +158,49 @@ fn strays_become_files_of_the_fork_and_can_be_taken_back() {
     tine.ok(&["unmount", "one"]);
     let left: Vec<_> = fs::read_dir(&dir).unwrap().flatten().collect();
     assert!(left.is_empty(), "nothing stays beneath: {left:?}");
+}
+
+#[test]
+fn a_fork_that_is_mounted_in_another_mount_namespace_is_not_said_to_be_here() {
+    require_fuse!();
+    require_root!("a mount namespace of its own");
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let mut elsewhere = Command::new("unshare");
+    elsewhere
+        .args(["-m", "--propagation", "private"])
+        .arg(Tine::program());
+    elsewhere.args(["new", "demo"]).current_dir(repo.dir());
+    run_with_timeout(&mut elsewhere).expect_success("tine new");
+    let said = tine.fails(5, &["mount", "demo"]);
+    assert!(said.contains("in the mount namespace of the daemon"), "{said}");
+    assert!(tine.fails(5, &["new", "other"]).contains("tine daemon stop"));
+    tine.ok(&["daemon", "stop"]);
+    let dir = PathBuf::from(tine.ok(&["mount", "demo"]).trim_end());
+    assert_eq!(mounted_at(&dir).last().map(String::as_str), Some("fuse.tine"));
+}
+
+#[test]
+fn a_stray_that_a_program_still_writes_is_not_lost() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    tine.ok(&["unmount", "demo"]);
+    // The fork's place is read-only for all but who puts it right.
+    let _ = Command::new("umount").arg(&dir).output();
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut log = fs::File::create(dir.join("server.log")).unwrap();
+    writeln!(log, "one").unwrap();
+    tine.ok(&["mount", "demo"]);
+    assert_eq!(fs::read_to_string(dir.join("server.log")).unwrap(), "one\n");
+    writeln!(log, "two").unwrap();
+    drop(log);
+    tine.ok(&["unmount", "demo"]);
+    tine.ok(&["mount", "demo"]);
+    let texts =
+        ["server.log", "server.log.stray"].map(|name| fs::read_to_string(dir.join(name)).unwrap_or_default());
+    assert!(texts.iter().any(|text| text.contains("two")), "{texts:?}");
 }
 
 fn copied(from: &Path, to: &Path) {

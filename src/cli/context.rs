@@ -90,6 +90,19 @@ impl Context {
         ))
     }
 
+    /// Refuses where a mounted fork is not to be seen by this command: what is written to its directory goes elsewhere.
+    pub fn check_mounted_here(&self, fork: &ForkInfo) -> Result<(), Failure> {
+        if !fork.mounted || self.at_origin().is_some() || fuse::is_seen_at(&fork.mount_dir) {
+            return Ok(());
+        }
+        let (name, dir) = (&fork.name, fork.mount_dir.display());
+        Err(Failure::new(
+            ErrorCode::NotMounted,
+            format!("{name} is mounted at {dir} in the mount namespace of the daemon, and not in this one"),
+        )
+        .hint("work where the daemon was started; or `tine daemon stop`, and the next command here starts one that mounts here"))
+    }
+
     /// How a command that `tine exec --at-origin` runs stands.
     fn at_origin(&self) -> Option<AtOrigin> {
         AtOrigin::of(self.repository.get()?.common_dir())

@@ -4,7 +4,7 @@
 //! the same there, else beside it under a name that says where they come from. Only then are they removed from the place.
 
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -17,6 +17,7 @@ use crate::attr::FileKind;
 use crate::fuse::{Ground, Mount};
 use crate::git::BlobContent;
 use crate::path::{EntryName, RepoPath};
+use crate::sys::file;
 use crate::workspace::{
     ApplyOptions, By, Caller, FileContent, Fork, FsError, NewEntry, OperationKind, Replacement, Workspace,
 };
@@ -111,7 +112,10 @@ impl Seen {
         if self.is_dir {
             return fs::remove_dir(&self.path);
         }
-        match stamp(&fs::symlink_metadata(&self.path)?) == self.stamp {
+        let found = fs::symlink_metadata(&self.path)?;
+        // What is written to a file without a name goes nowhere.
+        let is_open = || File::open(&self.path).is_ok_and(|file| file::is_open_elsewhere(&file));
+        match stamp(&found) == self.stamp && !(found.is_file() && is_open()) {
             true => fs::remove_file(&self.path),
             false => Err(io::ErrorKind::ResourceBusy.into()),
         }

@@ -45,5 +45,6 @@ pub use mount::{
     Ground, Mount, MountError, MountOptions, UnmountMode, cut_off, detach_stale, guards_below,
     has_lost_daemon, remove_guard,
 };
+pub use place::is_seen_at;
 pub use transport::{RINGS_PARAMETER, Transport, TransportChoice, UnknownTransport};
 pub use users::{users_of, users_of_each};

@@ -33,6 +33,14 @@ pub(super) fn mounts_at(dir: &Path) -> io::Result<Vec<MountedAt>> {
     Ok(mounts)
 }
 
+/// Whether this process sees a fork at `dir` (an absolute path without symlinks), live or not. Where that cannot be told it is
+/// taken to.
+pub fn is_seen_at(dir: &Path) -> bool {
+    mounts_at(dir).map_or(true, |mounts| {
+        mounts.last().is_some_and(|mount| mount.fs_type == FS_TYPE)
+    })
+}
+
 pub(super) fn all_mounts() -> io::Result<Vec<MountedAt>> {
     mounts_seen_by(Path::new("/proc/self"))
 }

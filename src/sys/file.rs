@@ -123,6 +123,29 @@ pub fn unlock(file: &File) -> io::Result<()> {
     check(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) })
 }
 
+/// Whether another descriptor of the file is open, in any process. A file system that cannot tell says no.
+pub fn is_open_elsewhere(file: &File) -> bool {
+    let set = |command, argument: libc::c_int| {
+        // SAFETY: the descriptor is open while `file` lives; both commands take an integer.
+        check(unsafe { libc::fcntl(file.as_raw_fd(), command, argument) })
+    };
+    // Who opens it meanwhile breaks the lease; unlike SIGIO, which says so by default, this signal ends nobody.
+    if set(F_SETSIG, libc::SIGURG).is_err() {
+        return false;
+    }
+    match set(libc::F_SETLEASE, libc::F_WRLCK) {
+        Ok(()) => {
+            // The lease would go with the descriptor.
+            let _ = set(libc::F_SETLEASE, libc::F_UNLCK);
+            false
+        }
+        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+    }
+}
+
+/// `fcntl(2)`: which signal says that a lease is broken.
+const F_SETSIG: libc::c_int = 10;
+
 /// Figures of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FsFigures {

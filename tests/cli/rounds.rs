@@ -617,3 +617,30 @@ fn open_seats_are_named_and_their_scratch_is_archived_before_they_go() {
         "mine"
     );
 }
+
+#[test]
+fn a_new_round_takes_nothing_away_that_came_into_a_finished_seat() {
+    require_fuse!();
+    let repo = TestRepo::new().without_maintenance();
+    let tine = Tine::new(&repo);
+    start(&tine, &["--agents", "planner"]);
+    tine.ok(&["round", "finish"]);
+    let dir = mount(&tine, "planner");
+    tine.ok(&["mount", &text(&seat(&tine, "planner")["fork"])]);
+    fs::create_dir_all(dir.join(".scratch")).unwrap();
+    fs::write(dir.join(".scratch/late"), "mine").unwrap();
+    repo.sh_in(
+        &dir,
+        "mkdir nest; cd nest; git init -q; echo n > n; git add n; git commit -qm nested",
+    );
+    // The others read it for one round more.
+    tine.ok(&["round", "start"]);
+    tine.ok(&["round", "finish"]);
+    let said = tine.fails(3, &["round", "start"]);
+    assert!(said.contains("a repository of its own in nest"), "{said}");
+    assert!(dir.join("nest/n").exists() && dir.join(".scratch/late").exists());
+    fs::remove_dir_all(dir.join("nest")).unwrap();
+    tine.ok(&["round", "start"]);
+    let archived = repo.sh_in(&repo.common_dir(), "grep -rl mine tine/rounds");
+    assert!(archived.contains("late"), "{archived}");
+}

@@ -335,6 +335,20 @@ fn refuse_texts_in_buffers(turn: &Turn<'_>) -> Result<(), Failure> {
     Err(others.fold(failure, |failure, path| failure.cause(path.to_string())))
 }
 
+/// Refuses where the fork, if it is there, holds repositories or submodules that no commit can keep.
+pub fn refuse_repositories_in(daemon: &Arc<Daemon>, name: &ForkName) -> Result<(), Failure> {
+    if let Err(StoreError::NoSuchFork(_)) = daemon.store.record(name) {
+        return Ok(());
+    }
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    let fork = turn.open()?;
+    let repository = daemon.repository_now()?;
+    let changeset = changeset::changeset(&repository, &fork, Blobs::Hash)?;
+    policy::refuse_nested_repositories(name, &fork, &changeset)?;
+    refuse_submodules(name, &fork)
+}
+
 fn refuse_uncommitted(turn: &Turn<'_>, repository: &Repository) -> Result<(), Failure> {
     let fork = turn.open()?;
     let name = turn.name();

@@ -19,13 +19,17 @@ use crate::workspace::{ForkName, StoreError};
 /// The label of what was last written to a directory without git; a session's others keep seats of an earlier tine.
 const DIRECTORY: &str = "directory";
 
-/// Lets go of a seat. `tine recover` lists what nothing else has of it.
+/// Lets go of a seat. Its scratch is archived, with what came since it was finished; `tine recover` lists what nothing else has of
+/// it.
 pub fn retire(
     daemon: &Arc<Daemon>,
     repository: &Repository,
-    record: &RoundRecord,
+    record: &mut RoundRecord,
+    agent: &ForkName,
     seat: &Seat,
 ) -> Result<(), Failure> {
+    finishing::archive_of(daemon, record, agent, seat)?;
+    record.save(&daemon.store)?;
     delete_fork(daemon, seat, true)?;
     let Some((branch, tip)) = branch_of(repository, seat)? else {
         return Ok(());

@@ -48,6 +48,9 @@ pub fn start(
         _ => planned(daemon, &repository, known.clone(), request)?,
     };
     let is_new = known.as_ref().is_none_or(|known| known.stage == Stage::Open);
+    for seat in record.agents.iter().filter_map(|agent| agent.outgoing.as_ref()) {
+        forks::refuse_repositories_in(daemon, &seat.fork)?;
+    }
     record.save(&daemon.store)?;
     if let Err(failure) = begin(daemon, peer, &repository, &mut record, request) {
         if is_new {
@@ -55,9 +58,9 @@ pub fn start(
         }
         return Err(failure);
     }
-    for agent in &record.agents {
+    for agent in record.agents.clone() {
         if let Some(seat) = &agent.outgoing {
-            ending::retire(daemon, &repository, &record, seat)?;
+            ending::retire(daemon, &repository, &mut record, &agent.name, seat)?;
         }
     }
     record.opened();
