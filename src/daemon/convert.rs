@@ -323,6 +323,9 @@ impl From<StoreError> for Failure {
             )
             .cause(reason)
             .hint("another user may have put it there: see what it is, and move it away or correct its owner and mode (0700)"),
+            StoreError::SparseCheckout(name) => Failure::new(ErrorCode::SparseCheckout, message).hint(format!(
+                "`git sparse-checkout disable` in {name}'s mount shows all files; `tine new` makes a fork that has them; nothing was changed"
+            )),
             StoreError::Busy(name) => Failure::new(ErrorCode::Busy, message)
                 .hint(format!("wait until other commands on {name} have ended, then try again")),
             StoreError::LeaseHeld { .. } => Failure::new(ErrorCode::LeaseHeld, message)

@@ -174,6 +174,8 @@ error_codes! {
     BufferStale = "buffer-stale", Refused;
     /// A tool would write over a file of which its agent was given unsaved changes that are gone with their editor.
     UnsavedRead = "unsaved-read", Refused;
+    /// A sparse checkout cannot be taken back, nor gone back to.
+    SparseCheckout = "sparse-checkout", Refused;
     /// Something that is in no changeset would be lost.
     InTheWay = "in-the-way", Refused;
     /// No operation is left to be taken back, or done again.

@@ -253,6 +253,17 @@ impl LinkedWorktree {
         self.write_file("config.worktree", &config.to_bstring())
     }
 
+    /// Whether git leaves files of HEAD out of this worktree (`git sparse-checkout set`).
+    pub fn is_sparse(&self) -> Result<bool, GitError> {
+        let Some(content) = read_if_there(&self.git_dir.join("config.worktree"))? else {
+            return Ok(false);
+        };
+        let metadata = gix::config::file::Metadata::from(gix::config::Source::Worktree);
+        let config = gix::config::File::from_bytes_no_includes(&content, metadata, Default::default())
+            .map_err(GitError::library("read the worktree configuration"))?;
+        Ok(matches!(config.boolean("core.sparseCheckout"), Ok(Some(true))))
+    }
+
     /// What the sequencer is in the middle of: between two picks no `*_HEAD` file says so.
     fn sequencer_operation(&self) -> Option<&'static str> {
         let todo = fs::read(self.git_dir.join("sequencer/todo")).ok()?;

@@ -191,6 +191,9 @@ pub enum StoreError {
     Foreign { path: PathBuf, reason: String },
     #[error("the fork {0} is open elsewhere in this process")]
     Busy(ForkName),
+    /// What git leaves out of the files would be deleted by the way back, and by a commit.
+    #[error("the fork {0} has, or had then, a sparse checkout, which cannot be brought back")]
+    SparseCheckout(ForkName),
     /// Another command holds the lease; `by` is that command.
     #[error("{key} is in use by `{by}`")]
     LeaseHeld { key: LeaseKey, by: String },

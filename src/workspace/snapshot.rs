@@ -150,6 +150,9 @@ pub struct SnapshotRecord {
     /// Where the fork's own commits began. Snapshots of earlier versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fork_point: Option<ForkPoint>,
+    /// Whether git left files of HEAD out of the fork (`git sparse-checkout`): that they are not there is no deletion.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_sparse: bool,
     /// Newest first.
     pub frozen_layers: Vec<u64>,
     /// The view as a git tree, in hex, once somebody asked for it; a ref keeps it.
@@ -230,6 +233,7 @@ mod tests {
             head_commit: None,
             branch: None,
             fork_point: None,
+            is_sparse: false,
             frozen_layers: Vec::new(),
             tree: None,
         }

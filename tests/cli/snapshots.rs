@@ -415,3 +415,34 @@ fn what_takes_the_commits_of_others_back_wants_a_word() {
     tine.ok(&["commit", "b", "-m", "without it"]);
     tine.ok(&["merge", "b"]);
 }
+
+#[test]
+fn a_sparse_checkout_is_not_taken_for_deletions_on_the_way_back() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    tine.ok(&["snapshot", "demo", "full"]);
+    repo.git_in(&dir, &["sparse-checkout", "set", "--no-cone", "/docs/"]);
+    fs::write(dir.join("docs/new.txt"), "new\n").unwrap();
+    let before = repo.status(&dir);
+    assert!(!before.contains('D'), "{before}");
+    tine.ok(&["snapshot", "demo", "sparse"]);
+    for args in [
+        &["reset", "demo"][..],
+        &["restore", "demo", "full"],
+        &["restore", "demo", "pristine"],
+        &["unmount", "demo", "--discard"],
+        &["new", "child", "--from-fork", "demo@sparse"],
+    ] {
+        let said = tine.fails(3, args);
+        assert!(said.contains("git sparse-checkout disable"), "{args:?}: {said}");
+        assert_eq!(repo.status(&dir), before, "{args:?}");
+    }
+    tine.ok(&["restore", "demo", "sparse"]);
+    assert_eq!(repo.status(&dir), before);
+    repo.git_in(&dir, &["sparse-checkout", "disable"]);
+    tine.fails(3, &["restore", "demo", "sparse"]);
+    tine.ok(&["reset", "demo"]);
+    assert_eq!(repo.status(&dir), "");
+}

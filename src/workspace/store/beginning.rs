@@ -196,6 +196,13 @@ impl Store {
         head: Option<ObjectId>,
         carry: &CarryWish,
     ) -> Result<Beginning, StoreError> {
+        if parent
+            .snapshot
+            .as_ref()
+            .is_some_and(|snapshot| snapshot.is_sparse)
+        {
+            return Err(StoreError::SparseCheckout(parent.name.clone()));
+        }
         let record = match &parent.snapshot {
             Some(snapshot) => snapshot.as_fork(&self.places.read_record(&parent.name)?),
             None => self.freeze(&parent.name, &parent.fork.workspace)?,

@@ -109,6 +109,7 @@ impl Store {
             head_commit: None,
             branch: None,
             fork_point: None,
+            is_sparse: false,
             frozen_layers: Vec::new(),
             tree: None,
         };

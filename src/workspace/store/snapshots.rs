@@ -115,6 +115,7 @@ impl Store {
             head_commit: head.commit_id().map(|id| id.to_string()),
             branch: head.short_branch().map(str::to_owned),
             fork_point: record.fork_point.clone(),
+            is_sparse: fork.worktree.is_sparse()?,
             frozen_layers: record.frozen_layers.clone(),
             tree: None,
         })
@@ -167,6 +168,10 @@ impl Store {
         reason: SnapshotReason,
         ops: Vec<Op>,
     ) -> Result<(SnapshotRecord, bool), StoreError> {
+        // Only the index says which files git leaves out, and it does not go back, or is made anew.
+        if to.is_sparse != fork.worktree.is_sparse()? {
+            return Err(StoreError::SparseCheckout(name.clone()));
+        }
         let _admin = self.admin.lock();
         let record = self.places.read_record(name)?;
         let mut target = to.as_fork(&record);

@@ -313,7 +313,7 @@ pub fn make(
     {
         let turn = daemon.turn(&slot)?;
         // The commit was named, so that all begin at the same; this is the branch that it was named by.
-        turn.update_record(|fork| fork.from_branch = record.from_branch.clone())?;
+        let fork = turn.update_record(|fork| fork.from_branch = record.from_branch.clone())?;
         let caller = Caller {
             umask,
             ..Caller::new(peer.uid, peer.gid)
@@ -322,7 +322,10 @@ pub fn make(
             caller,
             command: "tine round start",
         };
-        scratch::make(&turn.open()?.workspace, by, &scratch_name(record)?)?;
+        // Once it is mounted, what is in there is the agent's: a start that was interrupted goes on.
+        if !fork.mounted {
+            scratch::make(&turn.open()?.workspace, by, &scratch_name(record)?)?;
+        }
     }
     mounting::mount(daemon, &seat.fork, None, MountWishes::default(), None)?;
     Ok(())
