@@ -689,3 +689,258 @@ fn a_dot_git_file_that_a_program_removed_or_changed_is_written_anew() {
     stopped.tine.ok(&["list"]);
     assert_eq!(fs::read(&dot_git).unwrap(), right);
 }
+
+/// Moves something away, and back when that is asked for.
+struct MovedAway {
+    from: PathBuf,
+    to: PathBuf,
+}
+
+impl MovedAway {
+    fn new(repo: &TestRepo, from: PathBuf) -> MovedAway {
+        let to = repo.root().join("moved-away");
+        fs::rename(&from, &to).unwrap();
+        MovedAway { from, to }
+    }
+
+    fn back(self) {
+        fs::rename(self.to, self.from).unwrap();
+    }
+}
+
+#[test]
+fn what_a_lost_record_may_name_stays_until_its_fork_is_deleted_by_force() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    let layers = || -> Vec<PathBuf> {
+        let beneath = files_beneath(&stopped.store().join("layers"));
+        beneath.into_keys().collect()
+    };
+    let refs = || repo.git(&["for-each-ref", "refs/tine"]);
+    let before = (layers(), refs());
+    let whole = |dir: &str| {
+        repo.root()
+            .join("repo.forks")
+            .join(dir)
+            .join("small.txt")
+            .exists()
+    };
+    for lost in ["forks/two", "forks", "forks/two/snapshots.json"] {
+        let moved = MovedAway::new(&repo, stopped.store().join(lost));
+        let findings = stopped.found();
+        assert!(
+            findings.iter().any(|finding| finding["kind"] == "record-damaged"
+                && finding["fork"] == "two"
+                && finding["detail"] == "it is missing"),
+            "{lost}: {findings:?}"
+        );
+        let list = stopped.tine.json(&["list"]);
+        if !lost.ends_with("json") {
+            assert!(
+                list["damaged"].to_string().contains("forks/two"),
+                "{lost}: {list}"
+            );
+            let output = stopped.tine.run(&["new", "two"]);
+            assert!(!output.status.success(), "{lost}: its name is taken");
+        }
+        stopped.tine.ok(&["daemon", "stop"]);
+        assert_eq!((layers(), refs()), before, "{lost}");
+        assert!(repo.common_dir().join("worktrees/two/HEAD").exists(), "{lost}");
+        if lost == "forks" {
+            fs::remove_dir(stopped.store().join("forks")).unwrap();
+        }
+        moved.back();
+        stopped.check(&[], 0);
+        stopped.tine.ok(&["list"]);
+        assert!(whole("one") && whole("two"), "{lost}");
+        stopped.tine.ok(&["daemon", "stop"]);
+    }
+
+    // A repair takes all that may be its away, and gives all of it back.
+    let moved = MovedAway::new(&repo, stopped.store().join("forks/two"));
+    stopped.check(&["--repair"], 0);
+    stopped.check(&[], 0);
+    moved.back();
+    stopped.check(&["--put-back", "1"], 0);
+    assert_eq!((layers(), refs()), before);
+    stopped.check(&[], 0);
+
+    // A fork goes on without its list of snapshots.
+    fs::remove_file(stopped.store().join("forks/two/snapshots.json")).unwrap();
+    stopped.check(&["--repair"], 0);
+    stopped.check(&[], 0);
+
+    fs::remove_dir_all(stopped.store().join("forks/two")).unwrap();
+    stopped.tine.ok(&["delete", "two", "--force"]);
+    stopped.check(&[], 0);
+    assert!(!repo.common_dir().join("worktrees/two").exists());
+    assert!(!refs().contains("refs/tine/two/"));
+    stopped.tine.ok(&["new", "two", "--branch", "again"]);
+}
+
+#[test]
+fn refs_without_a_content_are_found_and_set_anew_and_keep_nothing_from_being_deleted() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    let dir = repo.common_dir().join("refs/tine/one");
+    let base = fs::read(dir.join("base")).unwrap();
+    fs::write(dir.join("base"), "").unwrap();
+    fs::write(dir.join("held-7"), "").unwrap();
+    let findings = stopped.found();
+    let what: Vec<&str> = findings
+        .iter()
+        .map(|finding| finding["what"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        what,
+        ["refs/tine/one/base", "refs/tine/one/held-7"],
+        "{findings:?}"
+    );
+    stopped.check(&["--repair"], 0);
+    assert_eq!(fs::read(dir.join("base")).unwrap(), base);
+    assert!(!dir.join("held-7").exists());
+    stopped.check(&[], 0);
+
+    fs::write(dir.join("base"), "").unwrap();
+    stopped.tine.ok(&["delete", "one", "--force"]);
+    stopped.check(&[], 0);
+    stopped.tine.ok(&["new", "one"]);
+}
+
+#[test]
+fn a_deletion_under_a_lock_of_gits_changes_nothing() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    tine.new_fork("one");
+    repo.git(&["pack-refs", "--all"]);
+    let lock = repo.common_dir().join("packed-refs.lock");
+    let refs = repo.git(&["for-each-ref"]);
+    fs::write(&lock, "").unwrap();
+    let output = tine.run(&["delete", "one"]);
+    assert!(
+        output.error_text().contains("packed-refs"),
+        "{}",
+        output.error_text()
+    );
+    fs::remove_file(&lock).unwrap();
+    assert!(tine.ok(&["list"]).contains("mounted"));
+    assert_eq!(repo.git(&["for-each-ref"]), refs);
+    tine.ok(&["check"]);
+    tine.ok(&["delete", "one"]);
+    tine.ok(&["check"]);
+}
+
+#[test]
+fn what_cannot_be_read_hurts_only_itself_and_is_not_repaired() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    let git_dir = repo.common_dir();
+    let index = git_dir.join("worktrees/one/index");
+    let staged = fs::read(&index).unwrap();
+    let layer = stopped.open_layer("one");
+    for path in [
+        index.clone(),
+        git_dir.join("worktrees/one/HEAD"),
+        git_dir.join("refs/heads/tine/one"),
+        layer.join("log"),
+        git_dir.join("worktrees/one"),
+        stopped.store().join("forks/one"),
+    ] {
+        // Not even root can follow it.
+        let moved = MovedAway::new(&repo, path.clone());
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        let report = stopped.check(&["--repair"], 1);
+        let finding = &report["findings"][0];
+        let kind = finding["kind"].as_str().unwrap();
+        assert!(["unreadable", "record-unreadable"].contains(&kind), "{report}");
+        assert_eq!(report["findings"].as_array().unwrap().len(), 1, "{report}");
+        assert_eq!(finding["repaired"], Value::Null, "{report}");
+        assert!(path.is_symlink(), "{report}");
+        let list = stopped.tine.ok(&["list"]);
+        assert!(list.contains("two"), "{}: {list}", path.display());
+        stopped.tine.ok(&["status", "two"]);
+        stopped.tine.ok(&["daemon", "stop"]);
+        fs::remove_file(&path).unwrap();
+        moved.back();
+        stopped.check(&[], 0);
+    }
+    assert_eq!(fs::read(&index).unwrap(), staged);
+    for name in ["home", "daemon.log"] {
+        let path = stopped.store().join(name);
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        stopped.tine.ok(&["status", "one"]);
+        stopped.tine.ok(&["daemon", "stop"]);
+    }
+}
+
+#[test]
+fn a_file_that_a_repair_made_again_can_be_exchanged_for_what_it_was() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    for name in ["worktrees/one/index", "worktrees/one/HEAD", "refs/heads/tine/one"] {
+        let path = repo.common_dir().join(name);
+        fs::write(&path, "damaged").unwrap();
+        let report = stopped.check(&["--repair"], 0);
+        let repaired = report["findings"][0]["repaired"].as_str().unwrap();
+        let number = repaired.rsplit("--put-back ").next().unwrap();
+        let number = number.split('`').next().unwrap();
+        let made = fs::read(&path).unwrap();
+        let back = stopped.check(&["--put-back", number], 0);
+        assert_eq!(back["put_back"]["paths"][0], name);
+        assert_eq!(fs::read(&path).unwrap(), b"damaged");
+        let aside = back["set_aside"].as_array().unwrap().last().unwrap().clone();
+        assert_eq!(aside["paths"][0], name, "{back}");
+        stopped.check(&["--put-back", &aside["number"].to_string()], 0);
+        assert_eq!(fs::read(&path).unwrap(), made);
+        stopped.check(&[], 0);
+    }
+    let index = repo.common_dir().join("worktrees/one/index");
+    fs::remove_file(&index).unwrap();
+    let report = stopped.check(&["--repair"], 0);
+    assert_eq!(report["findings"][0]["repaired"], "made again; it was missing");
+}
+
+#[test]
+fn one_repair_of_a_record_does_all() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    fs::write(stopped.store().join("forks/one/fork.json"), "{").unwrap();
+    stopped.check(&["--repair"], 0);
+    stopped.check(&[], 0);
+}
+
+#[test]
+fn the_format_is_made_again_of_its_copy() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    let format = stopped.store().join("format");
+    let copy = stopped.store().join("format.copy");
+    let whole = fs::read(&format).unwrap();
+    for (path, content) in [
+        (&format, &whole[..20]),
+        (&format, &b""[..]),
+        (&copy, &whole[..20]),
+    ] {
+        fs::write(path, content).unwrap();
+        assert_eq!(stopped.only("record-damaged")["what"], path.to_str().unwrap());
+        stopped.check(&["--repair"], 0);
+        assert_eq!(fs::read(path).unwrap(), whole);
+    }
+    // A key of the right form that is another one.
+    let other = String::from_utf8(whole.clone()).unwrap();
+    let at = other.find("ino_key").unwrap() + 12;
+    let digit = if &other[at..=at] == "0" { "1" } else { "0" };
+    fs::write(&format, format!("{}{digit}{}", &other[..at], &other[at + 1..])).unwrap();
+    stopped.tine.ok(&["list"]);
+    assert_eq!(fs::read(&format).unwrap(), whole);
+    let small = repo.root().join("repo.forks/one/small.txt");
+    assert_eq!(fs::read_to_string(small).unwrap(), "small, of one\n");
+}

@@ -533,7 +533,8 @@ const OLD_BRANCHES: &str = "_branches";
 pub fn take_over(store: &Store, repository: &Repository) -> Result<(), ChangeError> {
     let mut known: Option<Vec<Recoverable>> = None;
     for group in repository.keepers()? {
-        for (label, commit_id) in repository.kept(&group)? {
+        // One that cannot be read costs nobody else anything.
+        for (label, commit_id) in repository.kept(&group).unwrap_or_default() {
             let is_branch = group == OLD_BRANCHES && label.starts_with("deleted-");
             if !is_branch && !label.starts_with("discarded-") {
                 continue;

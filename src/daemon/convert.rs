@@ -304,6 +304,11 @@ impl From<StoreError> for Failure {
             }
             StoreError::NewerFormat { .. } => newer_format(message),
             StoreError::Locked { .. } => locked(message),
+            StoreError::Damaged { path, reason } if path.ends_with("tine/format") => {
+                Failure::new(ErrorCode::StoreDamaged, format!("{} is damaged", path.display()))
+                    .cause(reason)
+                    .hint("put it, or `format.copy` beside it, back from a backup: no layer can be read without the key in it; what was committed is safe in git")
+            }
             StoreError::Damaged { path, reason } => {
                 Failure::new(ErrorCode::StoreDamaged, format!("{} is damaged", path.display()))
                     .cause(reason)

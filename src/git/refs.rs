@@ -40,6 +40,9 @@ const PACKED_REFS_LOCK_TIMEOUT: Duration = Duration::from_millis(1000);
 const LIST_ATTEMPTS: usize = 5;
 const LIST_INTERVAL: Duration = Duration::from_millis(2);
 
+/// Where the refs are that keep what tine needs.
+const KEEPING: &str = "refs/tine/";
+
 /// How labels begin of what layers may hold beside the fork's base and head.
 pub const HELD: &str = "held-";
 
@@ -138,57 +141,123 @@ impl Repository {
     pub fn keep(&self, fork: &str, label: &str, id: ObjectId) -> Result<(), GitError> {
         let (full_name, path) = self.keeping_ref(fork, label)?;
         let edit = RefEdit::update(full_name, id, PreviousValue::Any, "");
-        self.apply_ref_edit(&self.keeping_store(), edit, &path).map(drop)
+        self.change_kept(edit, &path)
     }
 
-    /// What `refs/tine/<fork>/<label>` keeps, if it is there.
+    /// What `refs/tine/<fork>/<label>` keeps, if it is there. A damaged ref keeps nothing.
     pub fn kept_as(&self, fork: &str, label: &str) -> Result<Option<ObjectId>, GitError> {
-        let (full_name, _) = self.keeping_ref(fork, label)?;
+        let (full_name, path) = self.keeping_ref(fork, label)?;
         let found = self
             .keeping_store()
-            .try_find(full_name.as_ref().as_partial_name())
-            .map_err(GitError::library("read a ref of the fork"))?;
-        Ok(found.and_then(|reference| reference.target.try_into_id().ok()))
+            .try_find(full_name.as_ref().as_partial_name());
+        match found {
+            Ok(found) => Ok(found.and_then(|reference| reference.target.try_into_id().ok())),
+            Err(_) if is_broken(&path) => Ok(None),
+            Err(error) => Err(GitError::library("read a ref of the fork")(error)),
+        }
     }
 
-    /// The refs beneath `refs/tine/<fork>/`, sorted by label: label and target.
+    /// The refs beneath `refs/tine/<fork>/`, sorted by label: label and target. Damaged ones are left out.
     pub fn kept(&self, fork: &str) -> Result<Vec<(String, ObjectId)>, GitError> {
-        let prefix = format!("refs/tine/{fork}/");
-        let label = |name: String| name.strip_prefix(&prefix).map(str::to_owned).unwrap_or(name);
-        let refs = self.refs_below(&prefix)?.into_iter();
-        let mut kept: Vec<_> = refs.filter_map(|(name, id)| Some((label(name), id?))).collect();
-        kept.sort();
-        Ok(kept)
+        let labels = self.labels(fork)?.into_iter();
+        Ok(labels.filter_map(|(label, id)| Some((label, id?))).collect())
     }
 
-    /// The names for which something is kept beneath `refs/tine/`, but for those that no fork can have.
+    /// As [`Repository::kept`], with those that are damaged, which have no target.
+    pub fn labels(&self, fork: &str) -> Result<Vec<(String, Option<ObjectId>)>, GitError> {
+        let prefix = format!("{KEEPING}{fork}/");
+        let label = |name: String| name.strip_prefix(&prefix).map(str::to_owned).unwrap_or(name);
+        let (mut refs, failure) = self.refs_below(&prefix)?;
+        if let Some(failure) = failure {
+            let broken = self.broken_below(&prefix)?;
+            if broken.is_empty() {
+                return Err(failure);
+            }
+            refs.extend(broken.into_iter().map(|name| (name, None)));
+        }
+        let mut labels: Vec<_> = refs.into_iter().map(|(name, id)| (label(name), id)).collect();
+        labels.sort();
+        Ok(labels)
+    }
+
+    /// The names for which something is kept beneath `refs/tine/`, but for those that no fork can have. What cannot be read
+    /// is left out.
     pub fn keepers(&self) -> Result<BTreeSet<String>, GitError> {
-        const PREFIX: &str = "refs/tine/";
-        let group = |name: &str| Some(name.strip_prefix(PREFIX)?.split_once('/')?.0.to_owned());
-        let refs = self.refs_below(PREFIX)?.into_iter();
-        let groups = refs.filter_map(|(name, _)| group(&name));
+        let group = |name: &str| Some(name.strip_prefix(KEEPING)?.split_once('/')?.0.to_owned());
+        let (refs, _) = self.refs_below(KEEPING)?;
+        let groups = refs.into_iter().filter_map(|(name, _)| group(&name));
         Ok(groups.filter(|group| !group.starts_with('+')).collect())
     }
 
-    /// The refs whose full names begin with `prefix`, with what they point to, unless that is another ref.
-    fn refs_below(&self, prefix: &str) -> Result<Vec<(String, Option<ObjectId>)>, GitError> {
-        let list = || {
+    /// The refs beneath `refs/tine/` that are damaged: group and label. What cannot be read is left out.
+    pub fn broken_kept(&self) -> Vec<(String, String)> {
+        let groups = fs::read_dir(self.common_dir().join(KEEPING))
+            .into_iter()
+            .flatten();
+        let names = groups.flatten().filter_map(|group| {
+            let group = group.file_name().into_string().ok()?;
+            self.broken_below(&format!("{KEEPING}{group}/")).ok()
+        });
+        let split = |name: String| {
+            let (group, label) = name.strip_prefix(KEEPING)?.split_once('/')?;
+            Some((group.to_owned(), label.to_owned()))
+        };
+        names.flatten().filter_map(split).collect()
+    }
+
+    /// The full names of loose refs below `prefix`, a directory's, whose files do not hold a ref.
+    fn broken_below(&self, prefix: &str) -> Result<Vec<String>, GitError> {
+        let mut dirs = vec![self.common_dir().join(prefix)];
+        let mut broken = Vec::new();
+        while let Some(dir) = dirs.pop() {
+            for path in list_dir(&dir)? {
+                if path.is_dir() {
+                    dirs.push(path);
+                } else if path.extension().is_none_or(|extension| extension != "lock")
+                    && is_broken(&path)
+                    && let Ok(name) = path.strip_prefix(self.common_dir())
+                {
+                    broken.push(name.to_string_lossy().into_owned());
+                }
+            }
+        }
+        Ok(broken)
+    }
+
+    /// The refs whose full names begin with `prefix`, with what they point to, unless that is another ref; and the first
+    /// failure, where some cannot be read.
+    #[expect(
+        clippy::type_complexity,
+        reason = "a pair of lists that two callers take apart at once"
+    )]
+    fn refs_below(
+        &self,
+        prefix: &str,
+    ) -> Result<(Vec<(String, Option<ObjectId>)>, Option<GitError>), GitError> {
+        let list = || -> Result<_, GitError> {
             let repository = self.local();
             let platform = repository.references().map_err(GitError::library("list refs"))?;
             let references = platform
                 .prefixed(prefix)
                 .map_err(GitError::library("list refs"))?;
-            let told = references.map(|reference| {
-                let reference = reference.map_err(GitError::library("list refs"))?;
-                let name = reference.name().as_bstr().to_str_lossy().into_owned();
-                Ok((name, reference.target().try_id().map(ToOwned::to_owned)))
-            });
-            told.collect()
+            let (mut refs, mut failure) = (Vec::new(), None);
+            for reference in references {
+                match reference {
+                    Ok(reference) => {
+                        let name = reference.name().as_bstr().to_str_lossy().into_owned();
+                        refs.push((name, reference.target().try_id().map(ToOwned::to_owned)));
+                    }
+                    Err(error) => {
+                        failure.get_or_insert(GitError::library("list refs")(error));
+                    }
+                }
+            }
+            Ok((refs, failure))
         };
         // A ref that goes between its listing and its reading is an error there.
         for _ in 0..LIST_ATTEMPTS {
-            if let Ok(refs) = list() {
-                return Ok(refs);
+            if let Ok((refs, None)) = list() {
+                return Ok((refs, None));
             }
             thread::sleep(LIST_INTERVAL);
         }
@@ -202,8 +271,8 @@ impl Repository {
 
     /// The label `<prefix><n>` with the number after the greatest in use beneath `refs/tine/<fork>/`.
     pub fn next_label(&self, fork: &str, prefix: &str) -> Result<String, GitError> {
-        let kept = self.kept(fork)?;
-        let numbers = kept.iter().filter_map(|(label, _)| label.strip_prefix(prefix));
+        let labels = self.labels(fork)?;
+        let numbers = labels.iter().filter_map(|(label, _)| label.strip_prefix(prefix));
         let greatest = numbers.filter_map(|number| number.parse::<u64>().ok()).max();
         Ok(format!("{prefix}{}", greatest.unwrap_or(0).saturating_add(1)))
     }
@@ -211,28 +280,58 @@ impl Repository {
     /// Removes `refs/tine/<fork>/<label>`, if it is there.
     pub fn release(&self, fork: &str, label: &str) -> Result<(), GitError> {
         let (full_name, path) = self.keeping_ref(fork, label)?;
-        let edit = RefEdit::delete(full_name, PreviousValue::Any);
-        self.apply_ref_edit(&self.keeping_store(), edit, &path).map(drop)
+        self.change_kept(RefEdit::delete(full_name, PreviousValue::Any), &path)
+    }
+
+    /// Changes a ref beneath `refs/tine/`, whose loose file is `path`. A damaged file, which says nothing, is removed first.
+    fn change_kept(&self, edit: RefEdit, path: &Path) -> Result<(), GitError> {
+        let store = self.keeping_store();
+        match self.apply_ref_edit(&store, edit.clone(), path) {
+            Err(_) if is_broken(path) => {
+                log::warn!("removing the ref {}, which is damaged", path.display());
+                fs::remove_file(path).map_err(GitError::io("remove", path))?;
+                self.apply_ref_edit(&store, edit, path).map(drop)
+            }
+            changed => changed.map(drop),
+        }
+    }
+
+    /// Checks that nobody has locked the refs beneath `refs/tine/<fork>/`, or the packed refs, so that they can be removed.
+    /// Waits for locks as a removal does.
+    ///
+    /// # Errors
+    /// [`GitError::RefLocked`].
+    pub fn check_releasable(&self, fork: &str) -> Result<(), GitError> {
+        let common_dir = self.common_dir();
+        let mut paths = vec![(common_dir.join("packed-refs"), PACKED_REFS_LOCK_TIMEOUT)];
+        for (label, _) in self.labels(fork)? {
+            paths.push((self.keeping_ref(fork, &label)?.1, REF_LOCK_TIMEOUT));
+        }
+        let started = Instant::now();
+        for (path, timeout) in paths {
+            while let Some(locked) = ref_locked(common_dir, &path) {
+                if started.elapsed() >= timeout {
+                    return Err(locked);
+                }
+                thread::sleep(PACKED_REFS_INTERVAL);
+            }
+        }
+        Ok(())
     }
 
     /// Removes the locks beneath `refs/tine/` with which a process died. The caller knows that no other process of tine's is
     /// at work there; git takes them only while it packs refs, and tries again.
     pub fn release_stale_ref_locks(&self) -> Result<(), GitError> {
-        let root = self.common_dir().join("refs/tine");
-        let list = |dir: &Path| -> Result<Vec<PathBuf>, GitError> {
-            match fs::read_dir(dir) {
-                Ok(entries) => entries
-                    .map(|entry| entry.map(|entry| entry.path()))
-                    .collect::<Result<_, _>>()
-                    .map_err(GitError::io("list", dir)),
-                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                    Ok(Vec::new())
+        for dir in list_dir(&self.common_dir().join(KEEPING))? {
+            let paths = match list_dir(&dir) {
+                Ok(paths) => paths,
+                // It holds up nobody but its own fork.
+                Err(error) => {
+                    log::warn!("{error}");
+                    continue;
                 }
-                Err(error) => Err(GitError::io("list", dir)(error)),
-            }
-        };
-        for dir in list(&root)? {
-            for path in list(&dir)? {
+            };
+            for path in paths {
                 if path.extension().is_some_and(|extension| extension == "lock") {
                     remove_stale_lock(&path)?;
                 }
@@ -368,7 +467,7 @@ impl Repository {
 
     /// Name and loose file of `refs/tine/<fork>/<label>`.
     pub(super) fn keeping_ref(&self, fork: &str, label: &str) -> Result<(FullName, PathBuf), GitError> {
-        let name = format!("refs/tine/{fork}/{label}");
+        let name = format!("{KEEPING}{fork}/{label}");
         let path = self.common_dir().join(&name);
         let full_name = FullName::try_from(name).map_err(GitError::library("name a ref for the fork"))?;
         Ok((full_name, path))
@@ -444,6 +543,28 @@ fn ref_error(store: &Store, name: &str, path: &Path, error: &gix::Error) -> GitE
         GitError::RefMoved { name }
     } else {
         library_io_error("change the ref", PathBuf::from(name), error)
+    }
+}
+
+/// Whether the file of a loose ref can be read and holds none, as a power cut leaves it.
+fn is_broken(path: &Path) -> bool {
+    fs::read(path).is_ok_and(|content| {
+        let content = content.trim_ascii();
+        !content.starts_with(b"ref: ") && ObjectId::from_hex(content).is_err()
+    })
+}
+
+/// The paths in `dir`; none where it is missing, or not a directory.
+fn list_dir(dir: &Path) -> Result<Vec<PathBuf>, GitError> {
+    match fs::read_dir(dir) {
+        Ok(entries) => entries
+            .map(|entry| entry.map(|entry| entry.path()))
+            .collect::<Result<_, _>>()
+            .map_err(GitError::io("list", dir)),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(Vec::new())
+        }
+        Err(error) => Err(GitError::io("list", dir)(error)),
     }
 }
 

@@ -110,6 +110,11 @@ impl LinkedWorktree {
         Ok(leading.collect())
     }
 
+    /// Whether a worktree that was registered for `name` can have got this id.
+    pub fn may_be_of(name: &str, id: &str) -> bool {
+        id.starts_with(&id_stem(name))
+    }
+
     /// The id: the name of its directory beneath `worktrees/`.
     pub fn id(&self) -> &str {
         &self.id

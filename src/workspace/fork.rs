@@ -336,4 +336,7 @@ pub struct ForkRecord {
     /// The open layer's id, and the frozen ones beneath it, newest first.
     pub open_layer: u64,
     pub frozen_layers: Vec<u64>,
+    /// A list of snapshots was written, so that one that is not there is lost.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_snapshots: bool,
 }

@@ -231,6 +231,7 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
         }
         record => record?,
     };
+    daemon.store.check_can_remove(name)?;
     if !force {
         refuse_texts_in_buffers(&turn)?;
         refuse_uncommitted(&turn, &repository)?;

@@ -70,7 +70,7 @@ fn leave_place(dir: &Path) {
 /// records belong to the repository that was there before, or to the original.
 fn settle_places(daemon: &Arc<Daemon>) -> Result<(), Failure> {
     let store = &daemon.store;
-    let Some(displaced) = store.displaced()? else {
+    let Some(displaced) = store.displaced() else {
         return Ok(store.settle_home()?);
     };
     let repository = daemon.repository_now()?;
@@ -79,7 +79,7 @@ fn settle_places(daemon: &Arc<Daemon>) -> Result<(), Failure> {
         let name = &record.name;
         let dir = match displaced.is_copy {
             true => own_dir(&repository, name)?,
-            false => store.followed(&displaced, &record.mount_dir)?,
+            false => store.followed(&displaced, &record.mount_dir),
         };
         if dir == record.mount_dir {
             continue;

@@ -10,6 +10,8 @@ mod repair;
 mod worktree;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,9 +21,9 @@ pub use self::finding::{CheckOptions, CheckReport, Checked, Finding, FindingKind
 use self::finding::{Found, Remedy};
 use super::recover::Inventory;
 use super::snapshots::tree_label;
-use super::{Places, Shelf, Store, files};
+use super::{Formats, Places, Shelf, Store, files, is_there};
 use crate::git::refs::{STATE, is_for_layers};
-use crate::git::{ObjectId, Repository};
+use crate::git::{GitError, ObjectId, Repository};
 use crate::layer::LayerError;
 pub use crate::layer::check::Depth;
 use crate::layer::check::{CheckedLayer, check};
@@ -30,6 +32,9 @@ use crate::workspace::fork::{ForkName, ForkRecord};
 use crate::workspace::fs::Workspace;
 
 const REPAIRS: &str = "`tine check --repair` ";
+/// How often a store is looked at again after a repair, which may show more.
+const MAX_ROUNDS: usize = 4;
+
 const FSCK: &str =
     "`git fsck` tells what else the repository lacks; fetch or copy the object from another clone";
 
@@ -64,7 +69,7 @@ impl Store {
                 true => found
                     .iter_mut()
                     .for_each(|one| one.finding.planned = one.remedy.plan()),
-                false => self.repair(&mut found)?,
+                false => self.repair_all(reads, options.depth, &mut found)?,
             }
         }
         let mut findings: Vec<Finding> = found.into_iter().map(|found| found.finding).collect();
@@ -73,6 +78,39 @@ impl Store {
             key(one).cmp(&key(other))
         });
         Ok(CheckReport { checked, findings })
+    }
+
+    /// Puts right what was found, and what shows only then.
+    fn repair_all(
+        &self,
+        reads: ReadsDocument<'_>,
+        depth: Depth,
+        found: &mut Vec<Found>,
+    ) -> Result<(), StoreError> {
+        self.repair(found)?;
+        for _ in 0..MAX_ROUNDS {
+            if !found.iter().any(|one| one.finding.repaired.is_some()) {
+                return Ok(());
+            }
+            let admin = self.admin.lock();
+            let (_, mut more) = self.look(reads, depth, true)?;
+            drop(admin);
+            more.retain(|one| match found.iter_mut().find(|known| known.is_as(one)) {
+                Some(known) => {
+                    if known.finding.repaired.take().is_some() {
+                        known.remedy = Remedy::None;
+                    }
+                    false
+                }
+                None => true,
+            });
+            if more.is_empty() {
+                return Ok(());
+            }
+            self.repair(&mut more)?;
+            found.append(&mut more);
+        }
+        Ok(())
     }
 
     fn look(
@@ -91,12 +129,14 @@ impl Store {
             layers: BTreeMap::new(),
         };
         let inventory = Inventory::of(&self.places)?;
+        look.format();
         look.records(&inventory);
         look.layers(&inventory)?;
         for record in &inventory.records {
             look.fork(record);
         }
         look.leaked_refs(&inventory)?;
+        look.broken_refs();
         look.documents()?;
         Ok((look.checked, look.found))
     }
@@ -117,6 +157,28 @@ impl Look<'_> {
         &self.store.repository
     }
 
+    /// The format and its copy.
+    fn format(&mut self) {
+        for (path, error) in Formats::read(self.places()).troubles() {
+            let found = record_finding(None, &path, error, &|| {
+                let hint = "writes it anew, of its copy, as the next start of the daemon does";
+                (hint, Remedy::MendFormat)
+            });
+            self.found.push(found);
+        }
+    }
+
+    /// Something that may be whole, and that a repair leaves alone.
+    fn unreadable(&mut self, fork: Option<&str>, path: &Path, error: &io::Error) {
+        self.found.push(Found::new(
+            FindingKind::Unreadable,
+            fork,
+            path.display(),
+            format!("it cannot be read, and may be whole: {error}"),
+            unreadable_hint(path, error),
+        ));
+    }
+
     /// Records of forks and lists of snapshots that cannot be read.
     fn records(&mut self, inventory: &Inventory) {
         self.checked.forks = inventory.records.len() as u64;
@@ -135,6 +197,12 @@ impl Look<'_> {
                 let hint = "moves it aside, with the layers that only it names";
                 (hint, Remedy::SetForkAside(text.clone()))
             });
+            let mut found = found;
+            if matches!(found.remedy, Remedy::SetForkAside(_)) && !is_there(&path) {
+                found.finding.hint = format!(
+                    "put it back where it was, and all is as before; {REPAIRS}moves aside what may belong to it"
+                );
+            }
             self.found.push(found);
         }
     }
@@ -193,6 +261,12 @@ impl Look<'_> {
                     self.checked.contents += layer.contents;
                     self.checked.content_bytes += layer.content_bytes;
                     Some(layer)
+                }
+                Err(LayerError::Io { path, source, .. })
+                    if !matches!(source.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof) =>
+                {
+                    self.unreadable(fork, &path, &source);
+                    None
                 }
                 Err(error) => {
                     let (what, detail) = match error {
@@ -262,15 +336,12 @@ impl Look<'_> {
         let kept = match self.repository().kept(name) {
             Ok(kept) => kept,
             Err(error) => {
-                let what = format!("refs/tine/{name}/");
-                let hint = "`git for-each-ref refs/tine` names the ref that is damaged; remove its file and check again";
-                self.found.push(Found::new(
-                    FindingKind::RefMissing,
-                    Some(name),
-                    what,
-                    error.to_string(),
-                    hint,
-                ));
+                let dir = self.repository().common_dir().join("refs/tine").join(name);
+                let error = match error {
+                    GitError::Io { source, .. } => source,
+                    other => io::Error::other(other),
+                };
+                self.unreadable(Some(name), &dir, &error);
                 return;
             }
         };
@@ -388,7 +459,11 @@ impl Look<'_> {
 
     fn worktree(&mut self, record: &ForkRecord) {
         let dir = self.store.worktree_dir(record);
-        if !dir.exists() {
+        if let Some(error) = unreadable(&dir) {
+            self.unreadable(Some(record.name.as_str()), &dir, &error);
+            return;
+        }
+        if !is_there(&dir) {
             let found = Found::new(
                 FindingKind::WorktreeMissing,
                 Some(record.name.as_str()),
@@ -472,8 +547,10 @@ impl Look<'_> {
             if is_known || is_being_made {
                 continue;
             }
-            let kept = self.repository().kept(&group)?.into_iter();
+            // What cannot be read now may be its fork's.
+            let kept = self.repository().labels(&group).unwrap_or_default();
             let labels: Vec<String> = kept
+                .into_iter()
                 .map(|(label, _)| label)
                 .filter(|label| is_for_layers(label) || label == STATE || label.starts_with("snapshot-"))
                 .collect();
@@ -493,6 +570,32 @@ impl Look<'_> {
             self.found.push(found.with(Remedy::Release { group, labels }));
         }
         Ok(())
+    }
+
+    /// Refs whose files hold none, of which nothing else was said.
+    fn broken_refs(&mut self) {
+        for (group, label) in self.repository().broken_kept() {
+            let what = format!("refs/tine/{group}/{label}");
+            let is_told = self.found.iter().any(|known| known.finding.what == what)
+                || matches!(&known_of_leaks(&self.found, &group), Some(labels) if labels.contains(&label));
+            // What they are to keep is known to those who look at their records.
+            let has_record = [Shelf::Reviews, Shelf::Handoffs]
+                .into_iter()
+                .any(|shelf| refs_of(shelf) == group);
+            if is_told || has_record {
+                continue;
+            }
+            let fork = ForkName::parse(&group).ok();
+            let found = Found::new(
+                FindingKind::RefMissing,
+                fork.as_ref().map(ForkName::as_str),
+                what,
+                "its file holds no object id, and what it kept is not known",
+                format!("{REPAIRS}removes it; {FSCK}"),
+            );
+            let labels = vec![label];
+            self.found.push(found.with(Remedy::Release { group, labels }));
+        }
     }
 
     fn documents(&mut self) -> Result<(), StoreError> {
@@ -531,27 +634,47 @@ fn record_finding(
             let hint = format!("{REPAIRS}{hint}");
             Found::new(FindingKind::RecordDamaged, fork, path.display(), reason, hint).with(remedy)
         }
+        StoreError::Io { source, .. } => {
+            let hint = unreadable_hint(path, &source);
+            let detail = format!("it cannot be read, and may be whole: {source}");
+            Found::new(FindingKind::RecordUnreadable, fork, path.display(), detail, hint)
+        }
         other => {
-            let hint = unreadable_hint(path, &other);
+            let hint = unreadable_hint(path, &io::Error::other(other.to_string()));
             let detail = format!("it cannot be read, and may be whole: {other}");
             Found::new(FindingKind::RecordUnreadable, fork, path.display(), detail, hint)
         }
     }
 }
 
-/// How to make a record readable that may be whole.
-fn unreadable_hint(path: &Path, error: &StoreError) -> String {
-    let is_denied = matches!(
-        error,
-        StoreError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied
-    );
-    // The store, whose owner must be able to read all of it.
-    let store = path.ancestors().find(|dir| dir.ends_with("tine"));
-    match store {
-        Some(store) if is_denied => format!(
-            "give the store back to its user: `sudo chown -R {} {}`, or correct the modes with `chmod -R u+rwX` there",
+/// What a release of leaked refs of this group would take along.
+fn known_of_leaks<'a>(found: &'a [Found], of: &str) -> Option<&'a Vec<String>> {
+    found.iter().find_map(|known| match &known.remedy {
+        Remedy::Release { group, labels } if group == of => Some(labels),
+        _ => None,
+    })
+}
+
+/// Why what is there cannot be read, if it cannot.
+fn unreadable(path: &Path) -> Option<io::Error> {
+    let read = fs::symlink_metadata(path).and_then(|meta| match meta.is_dir() {
+        true => fs::read_dir(path).map(drop),
+        false => File::open(path)?.read(&mut [0]).map(drop),
+    });
+    let is_gone = |error: &io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+    read.err().filter(|error| !is_gone(error))
+}
+
+/// How to make readable what may be whole.
+fn unreadable_hint(path: &Path, error: &io::Error) -> String {
+    // The store, whose owner must be able to read all of it; or else what it is in git's directory.
+    let dir = path.ancestors().find(|dir| dir.ends_with(".git/tine"));
+    let dir = dir.unwrap_or(path);
+    match error.kind() {
+        ErrorKind::PermissionDenied => format!(
+            "give it back to its user: `sudo chown -R {} {}`, or correct the modes with `chmod -R u+rwX` there",
             crate::sys::process::effective_uid(),
-            store.display()
+            dir.display()
         ),
         _ => format!(
             "`ls -ld {}` says what is there; put it right and check again",
@@ -571,11 +694,6 @@ fn refs_of(shelf: Shelf) -> &'static str {
         Shelf::Moves => "+moves",
         Shelf::UnsavedReads => "+unsaved-reads",
     }
-}
-
-/// Whether a path is in the way, whatever it is.
-fn is_there(path: &Path) -> bool {
-    std::fs::symlink_metadata(path).is_ok()
 }
 
 /// The next free `<store>/damaged/<n>`.

@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::beginning::{Beginning, IndexSource, ParentOptions};
-use super::recover::{clean_after_damaged, release_refs, remove_traces};
-use super::{ForkOptions, IndexStamp, LeaseKey, Store, TRACES_NAME, files, lock_reason};
+use super::recover::{clean_after_damaged, clean_unfinished, release_refs, remove_fork_dir, remove_traces};
+use super::{ForkOptions, IndexStamp, LeaseKey, Store, TRACES_NAME, files, is_there, lock_reason};
 use crate::attr::Timestamp;
 use crate::git::{Checkout, GitError, Head, LinkedWorktree, ObjectId};
 use crate::sys::parallel::disk_work;
@@ -34,8 +34,14 @@ impl<'a> Rollback<'a> {
 
 impl Drop for Rollback<'_> {
     fn drop(&mut self) {
+        let mut is_undone = true;
         while let Some(step) = self.steps.pop() {
+            if !is_undone && self.steps.is_empty() {
+                // The first step wrote down what is to go.
+                return;
+            }
             if let Err(error) = step() {
+                is_undone = false;
                 log::warn!("could not undo a step, the next opening of the store will: {error}");
             }
         }
@@ -84,6 +90,7 @@ impl Store {
     pub fn create_fork(&self, options: &ForkOptions) -> Result<ForkRecord, StoreError> {
         let name = &options.name;
         self.check_is_free(name)?;
+        self.finish_removal(name)?;
         let by = format!("tine new {name}");
         let _lease = self.lease([LeaseKey::Branch(options.branch())], &by)?;
         let start = self.start_of(options)?;
@@ -120,7 +127,7 @@ impl Store {
         let branch = start.branch.as_str();
         let has_branch = AtomicBool::new(false);
         let mut undo = Rollback::default();
-        undo.push(|| files::remove_dir(&fork_dir));
+        undo.push(|| remove_fork_dir(&self.places, name));
         files::create_private_dir_with(&fork_dir, TRACES_NAME, &start.traces(options))?;
         // Of a fork of that name whose removal was not finished.
         files::remove_file(&self.places.snapshots(name))?;
@@ -169,6 +176,7 @@ impl Store {
             stands_since: beginning.stands_since,
             open_layer: layer_id,
             frozen_layers: beginning.frozen.iter().map(|layer| layer.id().0).collect(),
+            has_snapshots: false,
         };
         let staged = OnceLock::new();
         let stage = || {
@@ -234,14 +242,33 @@ impl Store {
         Ok(record)
     }
 
+    /// Does the rest of a removal of the fork `name` that could not do all.
+    fn finish_removal(&self, name: &ForkName) -> Result<(), StoreError> {
+        if !is_there(&self.places.fork(name)) {
+            return Ok(());
+        }
+        let _admin = self.admin.lock();
+        // It may be there again.
+        self.check_is_free(name)?;
+        clean_unfinished(&self.repository, &self.places, name)
+    }
+
     /// Removes the fork: record first, then refs, layers that nothing else stands on, and the worktree.
     /// Nobody may hold it open. The branch is left alone. A damaged record is no obstacle.
     pub fn remove_fork(&self, name: &ForkName) -> Result<(), StoreError> {
         self.remove_fork_with(name, &Traces::default()).map(drop)
     }
 
-    /// As [`Store::remove_fork`], with what the fork has elsewhere; whether the branch was deleted. What of that cannot be
-    /// removed stays and is logged.
+    /// Checks that nothing of git's is locked that the removal of the fork has to change.
+    ///
+    /// # Errors
+    /// [`GitError::RefLocked`].
+    pub fn check_can_remove(&self, name: &ForkName) -> Result<(), StoreError> {
+        Ok(self.repository.check_releasable(name.as_str())?)
+    }
+
+    /// As [`Store::remove_fork`], with what the fork has elsewhere; whether the branch was deleted. What cannot be removed once
+    /// the record is gone stays and is logged; the next opening of the store tries again.
     pub fn remove_fork_with(&self, name: &ForkName, traces: &Traces) -> Result<bool, StoreError> {
         let _admin = self.admin.lock();
         let mut open = self.open.lock();
@@ -252,39 +279,48 @@ impl Store {
             Err(StoreError::Damaged { .. }) => None,
             Err(error) => return Err(error),
         };
+        self.check_can_remove(name)?;
         open.forks.remove(name);
         open.new_indexes.remove(name);
         // Damaged, it names nothing that could be freed now.
         let snapshots = self.places.read_snapshots(name).unwrap_or_default().snapshots;
+        // The directory may be what is lost.
+        files::create_private_dirs(&self.places.fork(name))?;
         files::write_json(&self.places.traces(name), traces)?;
         let record_path = self.places.record(name);
         files::remove_file(&record_path)?;
         files::sync_parent(&record_path)?;
 
-        release_refs(&self.repository, name.as_str())?;
-        if record.is_none() {
-            clean_after_damaged(&self.repository, &self.places)?;
-        }
-        if let Some(record) = record {
-            let snapshots = snapshots.iter().flat_map(|snapshot| &snapshot.frozen_layers);
-            let mut layers: Vec<u64> = record.frozen_layers.iter().chain(snapshots).copied().collect();
-            layers.push(record.open_layer);
-            self.free_layers(&mut open, &layers)?;
-            match LinkedWorktree::open(&self.repository, &record.worktree_id) {
-                Ok(worktree) => worktree.remove()?,
-                // Damaged, or gone: what is left of it goes only if it says whose it is.
-                Err(error) => {
-                    log::warn!("{error}");
-                    clean_after_damaged(&self.repository, &self.places)?;
+        let mut failures = Vec::new();
+        failures.extend(release_refs(&self.repository, name.as_str()).err());
+        let freed = match record {
+            None => clean_after_damaged(&self.repository, &self.places),
+            Some(record) => {
+                let snapshots = snapshots.iter().flat_map(|snapshot| &snapshot.frozen_layers);
+                let mut layers: Vec<u64> = record.frozen_layers.iter().chain(snapshots).copied().collect();
+                layers.push(record.open_layer);
+                failures.extend(self.free_layers(&mut open, &layers).err());
+                match LinkedWorktree::open(&self.repository, &record.worktree_id) {
+                    Ok(worktree) => worktree.remove().map_err(StoreError::from),
+                    // Damaged, or gone: what is left of it goes only if it says whose it is.
+                    Err(error) => {
+                        log::warn!("{error}");
+                        clean_after_damaged(&self.repository, &self.places)
+                    }
                 }
             }
+        };
+        failures.extend(freed.err());
+        let branch_deleted = remove_traces(&self.repository, traces.clone());
+        let is_deleted = *branch_deleted.as_ref().unwrap_or(&false);
+        failures.extend(branch_deleted.err());
+        if failures.is_empty() {
+            failures.extend(remove_fork_dir(&self.places, name).err());
         }
-        let branch_deleted = remove_traces(&self.repository, traces.clone()).unwrap_or_else(|error| {
-            log::warn!("not all of {name} is removed: {error}");
-            false
-        });
-        files::remove_dir(&self.places.fork(name))?;
-        Ok(branch_deleted)
+        for error in failures {
+            log::warn!("not all of {name} is removed, the next opening of the store will: {error}");
+        }
+        Ok(is_deleted)
     }
 
     pub(super) fn worktree_dir(&self, record: &ForkRecord) -> PathBuf {

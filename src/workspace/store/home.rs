@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Format, Places, Store, default_mount_root, files};
+use super::{Formats, Places, Store, default_mount_root, files};
 use crate::git::Repository;
 use crate::path::text::host_path;
 use crate::workspace::StoreError;
@@ -42,38 +42,37 @@ impl Home {
 }
 
 /// Looks whether the store is where it was when it was opened last.
-pub(super) fn displaced(repository: &Repository, places: &Places) -> Result<Option<Displaced>, StoreError> {
+pub(super) fn displaced(repository: &Repository, places: &Places) -> Option<Displaced> {
     let now = repository.common_dir();
-    let Some(home) = read(places)?.filter(|home| home.common_dir != now) else {
-        return Ok(None);
-    };
+    let home = read(places).filter(|home| home.common_dir != now)?;
     if is_same_file(&home.common_dir, now) {
         // Seen by another path, as through a bind mount.
-        return Ok(None);
+        return None;
     }
     let original = Places {
         root: home.common_dir.join("tine"),
     };
-    Ok(Some(Displaced {
+    Some(Displaced {
         is_copy: key(&original).is_some_and(|original| Some(original) == key(places)),
         from: home.common_dir,
-    }))
+    })
 }
 
 /// A home that cannot be read says nothing: the store is at home here.
-fn read(places: &Places) -> Result<Option<Home>, StoreError> {
+fn read(places: &Places) -> Option<Home> {
     match files::read_json::<Home>(&places.home()) {
-        Err(StoreError::Damaged { path, reason }) => {
-            log::warn!("{} is damaged: {reason}", path.display());
-            Ok(None)
+        Ok(home) => home,
+        Err(error) => {
+            log::warn!("where the store was is not known: {error}");
+            None
         }
-        read => read,
     }
 }
 
 fn key(places: &Places) -> Option<String> {
-    let format = files::read_json::<Format>(&places.format()).ok()??;
-    Some(format.ino_key)
+    Formats::read(places)
+        .chosen()
+        .map(|format| format.ino_key.clone())
 }
 
 fn is_same_file(one: &Path, other: &Path) -> bool {
@@ -84,25 +83,19 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
 impl Store {
     /// How the repository came to another place since the store was last [settled](Store::settle_home), if it did. The mount
     /// places in the records are those of the old one.
-    ///
-    /// # Errors
-    /// Where the note of the old place cannot be read.
-    pub fn displaced(&self) -> Result<Option<Displaced>, StoreError> {
+    pub fn displaced(&self) -> Option<Displaced> {
         displaced(&self.repository, &self.places)
     }
 
     /// The place of a fork of a repository that was moved from `displaced.from`, where that has moved along: below the
     /// default root, or below a directory that was moved with the repository in it.
-    ///
-    /// # Errors
-    /// Where the note of the old place cannot be read.
-    pub fn followed(&self, displaced: &Displaced, mount_dir: &Path) -> Result<PathBuf, StoreError> {
-        let Some(home) = read(&self.places)? else {
-            return Ok(mount_dir.to_owned());
+    pub fn followed(&self, displaced: &Displaced, mount_dir: &Path) -> PathBuf {
+        let Some(home) = read(&self.places) else {
+            return mount_dir.to_owned();
         };
         let now = Home::of(&self.repository);
         if let Ok(rest) = mount_dir.strip_prefix(&home.mount_root) {
-            return Ok(now.mount_root.join(rest));
+            return now.mount_root.join(rest);
         }
         let (mut old, mut new) = (displaced.from.as_path(), now.common_dir.as_path());
         while let (Some(one), Some(other)) = (old.file_name(), new.file_name())
@@ -114,8 +107,8 @@ impl Store {
         let is_gone = mount_dir.parent().is_none_or(|parent| !parent.exists());
         let along = mount_dir.strip_prefix(old).map(|rest| new.join(rest));
         match along {
-            Ok(along) if is_gone && along.parent().is_some_and(Path::exists) => Ok(along),
-            _ => Ok(mount_dir.to_owned()),
+            Ok(along) if is_gone && along.parent().is_some_and(Path::exists) => along,
+            _ => mount_dir.to_owned(),
         }
     }
 
@@ -125,7 +118,7 @@ impl Store {
     /// Where that cannot be written.
     pub fn settle_home(&self) -> Result<(), StoreError> {
         let home = Home::of(&self.repository);
-        match read(&self.places)? == Some(Home::of(&self.repository)) {
+        match read(&self.places) == Some(Home::of(&self.repository)) {
             true => Ok(()),
             false => files::write_json(&self.places.home(), &home),
         }

@@ -1,7 +1,7 @@
 //! The store: all that tine keeps for one repository, in `<git-common-dir>/tine/`.
 //!
 //! ```text
-//! format                      format version, and the key of the inode hash
+//! format, format.copy         format version, and the key of the inode hash: the same twice, as nothing else tells the key
 //! home                        the repository that the store belongs to
 //! lock                        held by the one process that has the store open
 //! forks/<name>/fork.json      the fork's record, atomically replaced
@@ -29,6 +29,7 @@ mod collect;
 mod create;
 mod documents;
 mod files;
+mod format;
 mod glance;
 mod home;
 mod leases;
@@ -43,17 +44,17 @@ mod snapshots;
 mod tests;
 mod usage;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 
+use self::format::Formats;
 use super::carry::CarryWish;
 use super::error::StoreError;
 use super::fork::{ForkName, ForkRecord, MountSettings, UnmountPolicy};
@@ -261,6 +262,10 @@ impl Places {
         self.root.join("format")
     }
 
+    fn format_copy(&self) -> PathBuf {
+        self.root.join("format.copy")
+    }
+
     fn home(&self) -> PathBuf {
         self.root.join("home")
     }
@@ -318,21 +323,49 @@ impl Places {
         self.root.join("bases")
     }
 
-    /// A fork without snapshots has no list of them.
+    /// The snapshots of the fork with this record. A fork without any need not have a list.
+    fn snapshots_of(&self, record: &ForkRecord) -> Result<SnapshotList, StoreError> {
+        let path = self.snapshots(&record.name);
+        match files::read_json(&path)? {
+            Some(list) => Ok(list),
+            None if record.has_snapshots => Err(missing(path)),
+            None => Ok(SnapshotList::default()),
+        }
+    }
+
+    /// Notes in the record that the fork has a list of snapshots, where that is on the disk.
+    fn note_list(&self, record: &mut ForkRecord) -> Result<(), StoreError> {
+        if record.has_snapshots || !is_there(&self.snapshots(&record.name)) {
+            return Ok(());
+        }
+        record.has_snapshots = true;
+        files::write_json(&self.record(&record.name), record)
+    }
+
+    /// As [`Places::snapshots_of`], of the fork `name`.
     fn read_snapshots(&self, name: &ForkName) -> Result<SnapshotList, StoreError> {
-        Ok(files::read_json(&self.snapshots(name))?.unwrap_or_default())
+        match files::read_json(&self.snapshots(name))? {
+            Some(list) => Ok(list),
+            None => match files::read_json::<ForkRecord>(&self.record(name)) {
+                Ok(Some(record)) => self.snapshots_of(&record),
+                // That is told by whoever asks for the record.
+                _ => Ok(SnapshotList::default()),
+            },
+        }
     }
 
     fn read_record(&self, name: &ForkName) -> Result<ForkRecord, StoreError> {
         let path = self.record(name);
-        let Some(record) = files::read_json::<ForkRecord>(&path)? else {
-            return Err(match self.is_lost(name) {
-                true => StoreError::Damaged {
-                    path,
-                    reason: "it is missing".to_owned(),
-                },
-                false => StoreError::NoSuchFork(name.to_string()),
-            });
+        let mut found = files::read_json::<ForkRecord>(&path)?;
+        if found.is_none() && self.is_lost(name) {
+            // It may have been made since.
+            found = files::read_json(&path)?;
+            if found.is_none() {
+                return Err(missing(path));
+            }
+        }
+        let Some(record) = found else {
+            return Err(StoreError::NoSuchFork(name.to_string()));
         };
         if record.name != *name {
             return Err(StoreError::Damaged {
@@ -342,15 +375,61 @@ impl Places {
         }
         Ok(record)
     }
+
+    /// Whether the record of a fork, which is not there, is lost. Its traces stand in its directory before anything else of a
+    /// fork that is being made, and after anything else of one that is being removed.
+    fn is_lost(&self, name: &ForkName) -> bool {
+        if is_there(&self.traces(name)) {
+            return false;
+        }
+        let is_of_it = |id: &str| LinkedWorktree::may_be_of(name.as_str(), id);
+        let has_files = !files::list(&self.fork(name)).unwrap_or_default().is_empty();
+        has_files
+            || recover::forks_of_worktrees(self.common_dir(), is_of_it)
+                .is_ok_and(|forks| forks.contains(name))
+    }
+
+    /// The directory of git that the store is in.
+    fn common_dir(&self) -> &Path {
+        self.root.parent().unwrap_or(&self.root)
+    }
+
+    /// The record of each fork that something tells of, by name: its directory, or a worktree. `None` is a name that no fork
+    /// can have.
+    fn read_records(&self) -> Result<Vec<(String, Option<ReadRecord>)>, StoreError> {
+        let mut found = BTreeMap::new();
+        for dir in files::list(&self.forks())? {
+            let text = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let read = ForkName::parse(&text).ok().map(|name| self.read_record(&name));
+            found.insert(text, read);
+        }
+        let known: HashSet<String> = found
+            .values()
+            .filter_map(|read| Some(read.as_ref()?.as_ref().ok()?.worktree_id.clone()))
+            .collect();
+        for name in recover::forks_of_worktrees(self.common_dir(), |id| !known.contains(id))? {
+            found
+                .entry(name.to_string())
+                .or_insert_with(|| Some(self.read_record(&name)));
+        }
+        Ok(found.into_iter().collect())
+    }
 }
 
-impl Places {
-    /// Whether the record of a fork, which is not there, is lost: a fork that is being made has no worktree before its
-    /// traces are listed, and one that is being removed has none any more when they are not.
-    fn is_lost(&self, name: &ForkName) -> bool {
-        let common_dir = self.root.parent().unwrap_or(&self.root);
-        self.fork(name).is_dir() && !self.traces(name).exists() && recover::has_worktree(common_dir, name)
+/// What came of reading a record.
+type ReadRecord = Result<ForkRecord, StoreError>;
+
+/// What is to be there, and is not.
+fn missing(path: PathBuf) -> StoreError {
+    StoreError::Damaged {
+        path,
+        reason: "it is missing".to_owned(),
     }
+}
+
+/// Whether anything has this path, whatever it is.
+fn is_there(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok()
 }
 
 /// What the worktrees of forks are locked with; git shows it to whoever tries to remove one.
@@ -362,14 +441,6 @@ fn lock_reason(name: &ForkName) -> String {
 fn fork_of_lock_reason(reason: &str) -> Option<ForkName> {
     let (name, _) = reason.strip_prefix("tine fork ")?.split_once(',')?;
     ForkName::parse(name).ok()
-}
-
-/// The `format` file.
-#[derive(Serialize, Deserialize)]
-struct Format {
-    format: u32,
-    /// 16 random bytes in hex.
-    ino_key: String,
 }
 
 impl Store {
@@ -407,6 +478,9 @@ impl Store {
     /// unfinished is removed.
     pub fn open(repository: &Repository) -> Result<Store, StoreError> {
         let store = Store::open_as_found(repository)?;
+        if let Err(error) = Formats::read(&store.places).settle(&store.places) {
+            log::warn!("the store's format is there once only: {error}");
+        }
         recover::clean(repository, &store.places)?;
         Ok(store)
     }
@@ -422,7 +496,7 @@ impl Store {
         }
         let places = Places { root };
         let lock = take_lock(&places)?;
-        let key = open_format(&places)?;
+        let key = format::open(&places)?;
         for dir in [places.forks(), places.layers(), places.bases()] {
             files::create_private_dir(&dir)?;
         }
@@ -475,13 +549,14 @@ impl Store {
     /// The records of all forks, by name. A damaged record is reported in the second list, not hidden.
     pub fn records(&self) -> (Vec<ForkRecord>, Vec<StoreError>) {
         let (mut records, mut errors) = (Vec::new(), Vec::new());
-        let dirs = files::list(&self.places.forks()).unwrap_or_else(|error| {
+        let read = self.places.read_records().unwrap_or_else(|error| {
             errors.push(error);
             Vec::new()
         });
-        for dir in dirs {
-            let name = dir.file_name().unwrap_or_default().to_string_lossy();
-            match ForkName::parse(&name).and_then(|name| self.places.read_record(&name)) {
+        for (text, read) in read {
+            match read
+                .unwrap_or_else(|| ForkName::parse(&text).and_then(|name| self.places.read_record(&name)))
+            {
                 Ok(record) => records.push(record),
                 // Being made or removed at this moment.
                 Err(StoreError::NoSuchFork(_)) => {}
@@ -653,60 +728,6 @@ fn take_lock(places: &Places) -> Result<File, StoreError> {
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(file)
-}
-
-/// Reads the store's format, making it where the store is new; the key of the inode hash.
-fn open_format(places: &Places) -> Result<[u8; 16], StoreError> {
-    /// What every format has.
-    #[derive(Deserialize)]
-    struct Version {
-        format: u32,
-    }
-    let path = places.format();
-    let damaged = |reason: String| StoreError::Damaged {
-        path: path.clone(),
-        reason,
-    };
-    let Some(version) = files::read_json::<Version>(&path)? else {
-        if !files::list(&places.forks())?.is_empty() {
-            return Err(damaged("it is missing though there are forks".to_owned()));
-        }
-        return create_format(&path);
-    };
-    if version.format > FORMAT {
-        return Err(StoreError::NewerFormat {
-            path: places.root().to_owned(),
-            found: version.format,
-            known: FORMAT,
-        });
-    }
-    let format: Format = files::read_json(&path)?.ok_or_else(|| damaged("it went away".to_owned()))?;
-    decode_key(&format.ino_key).ok_or_else(|| damaged("the key is not 16 bytes in hex".to_owned()))
-}
-
-fn create_format(path: &Path) -> Result<[u8; 16], StoreError> {
-    let mut key = [0; 16];
-    let source = Path::new("/dev/urandom");
-    File::open(source)
-        .and_then(|mut random| random.read_exact(&mut key))
-        .map_err(StoreError::io("read", source))?;
-    let format = Format {
-        format: FORMAT,
-        ino_key: key.iter().map(|byte| format!("{byte:02x}")).collect(),
-    };
-    files::write_json(path, &format)?;
-    Ok(key)
-}
-
-fn decode_key(hex: &str) -> Option<[u8; 16]> {
-    if hex.len() != 32 || !hex.is_ascii() {
-        return None;
-    }
-    let mut key = [0; 16];
-    for (byte, digits) in key.iter_mut().zip(hex.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    }
-    Some(key)
 }
 
 /// That the layer in `dir` is the one that belongs there: another one would show another fork's files.

@@ -1,10 +1,11 @@
 //! What a process that died in the middle left behind, removed when the store is opened.
 //!
 //! A fork's record is written last when it is made and goes first when it is removed, so whatever no record names is
-//! garbage: worktrees that bear our lock reason, layers, half-written files. Where a record cannot be read, nothing
-//! that might be its own is touched.
+//! garbage: worktrees that bear our lock reason, layers, half-written files. Where a record cannot be read, or is missing though
+//! something tells of its fork, nothing that might be its own is touched. What cannot be removed is logged, stays, and keeps
+//! nobody from opening the store.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use super::documents::clean_shelves;
 use super::files;
 use super::home::displaced;
-use super::{Places, fork_of_lock_reason};
+use super::{Places, fork_of_lock_reason, is_there};
 use crate::git::index::release_stale_lock;
 use crate::git::refs::{STATE, is_for_layers};
 use crate::git::worktree::remove_unfinished;
@@ -25,7 +26,7 @@ const MAX_CACHED_INDEXES: usize = 16;
 
 /// The labels beneath `refs/tine/<fork>/` that live and die with the fork; `discarded-<n>` outlive it.
 pub(super) fn release_refs(repository: &Repository, fork: &str) -> Result<(), StoreError> {
-    for (label, _) in repository.kept(fork)? {
+    for (label, _) in repository.labels(fork)? {
         if is_for_layers(&label) || label == STATE || label.starts_with("snapshot-") {
             repository.release(fork, &label)?;
         }
@@ -36,7 +37,7 @@ pub(super) fn release_refs(repository: &Repository, fork: &str) -> Result<(), St
 /// What a store has of forks.
 pub(super) struct Inventory {
     pub records: Vec<ForkRecord>,
-    /// Forks whose records are damaged.
+    /// Forks whose records, or lists of snapshots, are damaged or missing.
     pub unreadable: HashSet<String>,
     /// Forks that were being made or removed.
     unfinished: Vec<ForkName>,
@@ -55,32 +56,27 @@ impl Inventory {
             layers: HashSet::new(),
             stacks: Vec::new(),
         };
-        for dir in files::list(&places.forks())? {
-            let Some(text) = dir.file_name().and_then(|name| name.to_str()) else {
-                continue;
-            };
-            let Ok(name) = ForkName::parse(text) else {
-                continue;
-            };
-            match places.read_record(&name) {
-                Ok(record) => {
+        for (text, read) in places.read_records()? {
+            match read {
+                Some(Ok(record)) => {
                     inventory.stacks.push(record.frozen_layers.clone());
                     inventory.layers.insert(record.open_layer);
-                    match places.read_snapshots(&name) {
+                    match places.snapshots_of(&record) {
                         Ok(list) => {
                             let snapshots = list.snapshots.iter();
                             inventory
                                 .stacks
                                 .extend(snapshots.map(|snapshot| snapshot.frozen_layers.clone()));
                         }
-                        Err(_) => drop(inventory.unreadable.insert(text.to_owned())),
+                        Err(_) => drop(inventory.unreadable.insert(text)),
                     }
                     inventory.records.push(record);
                 }
-                Err(StoreError::NoSuchFork(_)) => inventory.unfinished.push(name),
-                Err(_) => {
-                    inventory.unreadable.insert(text.to_owned());
+                Some(Err(StoreError::NoSuchFork(_))) => {
+                    inventory.unfinished.extend(ForkName::parse(&text));
                 }
+                Some(Err(_)) => drop(inventory.unreadable.insert(text)),
+                None => {}
             }
         }
         inventory.layers.extend(inventory.stacks.iter().flatten());
@@ -90,50 +86,98 @@ impl Inventory {
 
 /// Removes what no record names.
 pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), StoreError> {
-    let inventory = Inventory::of(places)?;
-    // The mount places of a copy's forks are the original's.
-    let is_copy = displaced(repository, places)?.is_some_and(|displaced| displaced.is_copy);
+    let mut inventory = Inventory::of(places)?;
     for dir in files::list(&places.forks())? {
-        remove_temporaries(&dir)?;
+        attempt(remove_temporaries(&dir));
     }
-    for record in &inventory.records {
-        files::remove_file(&places.traces(&record.name))?;
+    for record in &mut inventory.records {
+        attempt(files::remove_file(&places.traces(&record.name)));
+        attempt(places.note_list(record));
     }
     // Before refs are changed.
-    repository.release_stale_ref_locks()?;
+    attempt(repository.release_stale_ref_locks().map_err(StoreError::from));
     // Where there are packed refs it is taken for each ref that is changed.
-    repository.release_stale_packed_refs_lock()?;
-    clean_worktrees(repository, &inventory.records, &inventory.unreadable)?;
+    attempt(
+        repository
+            .release_stale_packed_refs_lock()
+            .map_err(StoreError::from),
+    );
+    attempt(clean_worktrees(
+        repository,
+        &inventory.records,
+        &inventory.unreadable,
+    ));
     clean_indexes(repository, &inventory.records);
     for name in &inventory.unfinished {
-        log::info!("removing what is left of the fork {name}, which was never finished or half removed");
-        if inventory.unreadable.is_empty() {
-            let ids = inventory.records.iter().map(|record| record.worktree_id.as_str());
-            remove_unfinished(repository, name.as_str(), &ids.collect::<Vec<_>>())?;
-        }
-        // The process may have died with it.
-        if let Some((branch, _)) = &read_traces(places, name)?.branch {
-            repository.release_stale_branch_lock(branch)?;
-        }
-        let traces = match is_copy {
-            true => Traces {
-                mount_dir: None,
-                ..read_traces(places, name)?
-            },
-            false => read_traces(places, name)?,
-        };
-        remove_traces(repository, traces)?;
-        release_refs(repository, name.as_str())?;
-        files::remove_dir(&places.fork(name))?;
+        attempt(clean_unfinished_of(repository, places, name, &inventory));
     }
     if inventory.unreadable.is_empty() {
-        clean_layers(places, &inventory.layers)?;
+        attempt(clean_layers(places, &inventory.layers));
     }
-    files::remove_dir(&places.scratch())?;
-    remove_temporaries(places.root())?;
-    remove_temporaries(&places.layers())?;
-    clean_shelves(places)?;
-    clean_bases(places)
+    attempt(files::remove_dir(&places.scratch()));
+    attempt(remove_temporaries(places.root()));
+    attempt(remove_temporaries(&places.layers()));
+    attempt(clean_shelves(places));
+    attempt(clean_bases(places));
+    Ok(())
+}
+
+fn attempt(cleaned: Result<(), StoreError>) {
+    if let Err(error) = cleaned {
+        log::warn!("what a process left stays for now: {error}");
+    }
+}
+
+/// Removes what is left of the fork `name`, which has no record.
+pub(super) fn clean_unfinished(
+    repository: &Repository,
+    places: &Places,
+    name: &ForkName,
+) -> Result<(), StoreError> {
+    let inventory = Inventory::of(places)?;
+    if !inventory.unfinished.contains(name) {
+        return Ok(());
+    }
+    clean_worktrees(repository, &inventory.records, &inventory.unreadable)?;
+    clean_unfinished_of(repository, places, name, &inventory)
+}
+
+fn clean_unfinished_of(
+    repository: &Repository,
+    places: &Places,
+    name: &ForkName,
+    inventory: &Inventory,
+) -> Result<(), StoreError> {
+    log::info!("removing what is left of the fork {name}, which was never finished or half removed");
+    if inventory.unreadable.is_empty() {
+        let ids = inventory.records.iter().map(|record| record.worktree_id.as_str());
+        remove_unfinished(repository, name.as_str(), &ids.collect::<Vec<_>>())?;
+    }
+    let mut traces = read_traces(places, name)?;
+    // The process may have died with it.
+    if let Some((branch, _)) = &traces.branch {
+        repository.release_stale_branch_lock(branch)?;
+    }
+    // The mount places of a copy's forks are the original's.
+    if displaced(repository, places).is_some_and(|displaced| displaced.is_copy) {
+        traces.mount_dir = None;
+    }
+    remove_traces(repository, traces)?;
+    release_refs(repository, name.as_str())?;
+    remove_fork_dir(places, name)
+}
+
+/// Removes the directory of a fork that is no more. Its traces, which say so, go last.
+pub(super) fn remove_fork_dir(places: &Places, name: &ForkName) -> Result<(), StoreError> {
+    let dir = places.fork(name);
+    let traces = places.traces(name);
+    for path in files::list(&dir)?.iter().filter(|path| **path != traces) {
+        match path.is_dir() && !path.is_symlink() {
+            true => files::remove_dir(path)?,
+            false => files::remove_file(path)?,
+        }
+    }
+    files::remove_dir(&dir)
 }
 
 /// Removes worktree and layers of a fork whose record was damaged and is gone now.
@@ -146,13 +190,24 @@ pub(super) fn clean_after_damaged(repository: &Repository, places: &Places) -> R
     }
 }
 
-/// Whether a worktree says that it belongs to the fork `name`.
-pub(super) fn has_worktree(common_dir: &Path, name: &ForkName) -> bool {
-    let dirs = files::list(&common_dir.join("worktrees")).unwrap_or_default();
-    dirs.iter().any(|dir| {
-        std::fs::read_to_string(dir.join("locked"))
-            .is_ok_and(|reason| fork_of_lock_reason(&reason).as_ref() == Some(name))
-    })
+/// The forks to which worktrees belong, by what they are locked with, of those ids that are `wanted`. One without `gitdir` is
+/// being made or removed, and does not count.
+pub(super) fn forks_of_worktrees(
+    common_dir: &Path,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<BTreeSet<ForkName>, StoreError> {
+    let dirs = files::list(&common_dir.join("worktrees"))?;
+    let is_wanted = |dir: &&PathBuf| {
+        let id = dir.file_name().and_then(|id| id.to_str());
+        id.is_some_and(&wanted) && is_there(&dir.join("gitdir"))
+    };
+    let reasons = dirs
+        .iter()
+        .filter(is_wanted)
+        .filter_map(|dir| std::fs::read_to_string(dir.join("locked")).ok());
+    Ok(reasons
+        .filter_map(|reason| fork_of_lock_reason(&reason))
+        .collect())
 }
 
 fn clean_worktrees(
@@ -301,7 +356,13 @@ fn clean_layers(places: &Places, named: &HashSet<u64>) -> Result<(), StoreError>
 }
 
 fn clean_bases(places: &Places) -> Result<(), StoreError> {
-    remove_temporaries(&places.bases())?;
+    let dir = places.bases();
+    if std::fs::read_dir(&dir).is_err() {
+        // It holds nothing that cannot be made again, and every new fork needs it.
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o700))
+            .map_err(StoreError::io("open up", &dir))?;
+    }
+    remove_temporaries(&dir)?;
     let mut indexes = Vec::new();
     for path in files::list(&places.bases())? {
         let used = std::fs::metadata(&path)

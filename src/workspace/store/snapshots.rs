@@ -88,10 +88,13 @@ impl Store {
         let _admin = self.admin.lock();
         let mut list = self.places.read_snapshots(name)?;
         let snapshot_name = list.name_for(options.name.as_ref(), options.reason)?;
-        let record = self.freeze(name, &fork.workspace)?;
+        let mut record = self.freeze(name, &fork.workspace)?;
         let snapshot = self.snapshot_of(&record, fork, snapshot_name, options)?;
         list.snapshots.push(snapshot.clone());
         files::write_json(&self.places.snapshots(name), &list)?;
+        if let Err(error) = self.places.note_list(&mut record) {
+            log::warn!("a lost list of snapshots of {name} would not be missed: {error}");
+        }
         Ok(snapshot)
     }
 
@@ -176,6 +179,7 @@ impl Store {
         let record = self.places.read_record(name)?;
         let mut target = to.as_fork(&record);
         target.stands_since = Some(Timestamp::now());
+        target.has_snapshots = true;
         let standing = self.standing_of(&mut self.open.lock(), &target)?;
         // Some may have been merged since `to` was read.
         target.frozen_layers = standing.frozen.iter().map(|layer| layer.id().0).collect();

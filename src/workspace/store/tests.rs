@@ -199,8 +199,10 @@ fn a_newer_or_damaged_format_is_refused() {
     let (repository, store) = sample();
     let format = store.places.format();
     store.create_fork(&options(&repository, "demo")).unwrap();
+    let dir = store.dir().to_owned();
     drop(store);
     let good = fs::read(&format).unwrap();
+    let copy = dir.join("format.copy");
     fs::write(&format, r#"{"format": 2, "something": "else"}"#).unwrap();
     assert!(matches!(
         Store::open(&repository.open()),
@@ -212,18 +214,25 @@ fn a_newer_or_damaged_format_is_refused() {
     ));
     for bad in ["", "{}", r#"{"format": 1, "ino_key": "zz"}"#] {
         fs::write(&format, bad).unwrap();
+        drop(Store::open(&repository.open()).unwrap());
+        assert_eq!(fs::read(&format).unwrap(), good, "made again of its copy");
+        fs::write(&format, bad).unwrap();
+        fs::write(&copy, bad).unwrap();
         assert!(
             matches!(Store::open(&repository.open()), Err(StoreError::Damaged { path, .. }) if path == format),
             "{bad:?}"
         );
+        fs::write(&copy, &good).unwrap();
     }
     fs::remove_file(&format).unwrap();
+    fs::remove_file(&copy).unwrap();
     assert!(
         matches!(Store::open(&repository.open()), Err(StoreError::Damaged { .. })),
         "a new key would change every number of the fork"
     );
-    fs::write(&format, good).unwrap();
+    fs::write(&format, &good).unwrap();
     let store = Store::open(&repository.open()).unwrap();
+    assert_eq!(fs::read(&copy).unwrap(), good, "an earlier tine made none");
     store.open_fork(&name("demo")).unwrap();
 }
 

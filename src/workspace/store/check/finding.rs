@@ -15,9 +15,11 @@ pub enum FindingKind {
     RecordDamaged,
     /// A record may be whole, and cannot be read: it is another user's, or not a file.
     RecordUnreadable,
-    /// HEAD of a fork cannot be read, or leads to a commit or branch that is gone.
+    /// HEAD, the index, the worktree, the refs or a layer of a fork, or the store's format, may be whole, and cannot be read.
+    Unreadable,
+    /// HEAD of a fork holds no HEAD, or leads to a commit or branch that is gone.
     HeadDamaged,
-    /// The index of a fork cannot be read.
+    /// The index of a fork is no index, or is gone.
     IndexDamaged,
     /// The `.git` file of a fork leads nowhere.
     DotGitDamaged,
@@ -54,6 +56,7 @@ impl FindingKind {
         match self {
             FindingKind::RecordDamaged => "record-damaged",
             FindingKind::RecordUnreadable => "record-unreadable",
+            FindingKind::Unreadable => "unreadable",
             FindingKind::HeadDamaged => "head-damaged",
             FindingKind::IndexDamaged => "index-damaged",
             FindingKind::DotGitDamaged => "dot-git-damaged",
@@ -137,6 +140,8 @@ pub enum Remedy {
     /// The index is made again, of HEAD.
     MendIndex(ForkName),
     MendDotGit(ForkName),
+    /// `format` and its copy are written anew.
+    MendFormat,
     /// The fork's record, or its list of snapshots, is moved aside with all that only it names.
     SetForkAside(String),
     SetDocumentAside(Shelf, u64),
@@ -158,8 +163,10 @@ impl Remedy {
             Remedy::MendHead(_) => "take HEAD to the newest commit of its own that is there".to_owned(),
             Remedy::MendIndex(_) => "make the index again, of HEAD".to_owned(),
             Remedy::MendDotGit(_) => "write `.git` anew".to_owned(),
+            Remedy::MendFormat => "write it anew, of its copy".to_owned(),
             Remedy::SetForkAside(_) | Remedy::SetDocumentAside(..) => {
-                "move it aside, with what only it may name".to_owned()
+                "move it aside, with what only it may name, and remove its refs, which others take over"
+                    .to_owned()
             }
             Remedy::Collect => "free it".to_owned(),
         })
@@ -192,6 +199,12 @@ impl Found {
             },
             remedy: Remedy::None,
         }
+    }
+
+    /// Whether it is the same trouble, which a repair may have said more about.
+    pub fn is_as(&self, other: &Found) -> bool {
+        let (one, other) = (&self.finding, &other.finding);
+        one.kind == other.kind && one.what == other.what && one.detail.starts_with(&other.detail)
     }
 
     pub fn with(mut self, remedy: Remedy) -> Found {

@@ -7,10 +7,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::super::recover::Inventory;
-use super::super::{Store, files, fork_of_lock_reason};
+use super::super::recover::{Inventory, release_refs};
+use super::super::{Formats, Store, files, fork_of_lock_reason, is_there};
 use super::finding::{Found, Remedy};
-use super::{is_there, next_aside, refs_of};
+use super::{next_aside, refs_of};
 use crate::git::ObjectId;
 use crate::workspace::StoreError;
 use crate::workspace::fork::ForkName;
@@ -48,6 +48,9 @@ impl Store {
                     .open_fork(name)
                     .and_then(|fork| fork.mend_dot_git())
                     .map(|_| "written anew".to_owned()),
+                Remedy::MendFormat => Formats::read(&self.places)
+                    .settle(&self.places)
+                    .map(|()| "written anew".to_owned()),
                 Remedy::SetDocumentAside(shelf, id) => self.set_document_aside(*shelf, *id, &aside),
             };
             note(one, done);
@@ -116,7 +119,16 @@ impl Store {
             return Ok(());
         }
         let layers = self.layers_of_none()?;
-        for (_, name) in &moving {
+        // A list of snapshots that is gone and leaves no layer is all that can be lost of a fork that goes on.
+        let moves_nothing = |one: &Found, name: &ForkName| {
+            layers.is_empty()
+                && !is_there(Path::new(&one.finding.what))
+                && self.places.read_record(name).is_ok()
+        };
+        for (one, name) in &moving {
+            if moves_nothing(one, name) {
+                continue;
+            }
             self.keep_refs(name.as_str(), name.as_str(), aside, |_| true)?;
         }
         for id in &layers {
@@ -124,8 +136,10 @@ impl Store {
             move_to(&dir, &aside.join("layers").join(id.to_string()))?;
         }
         for (one, name) in moving {
+            let moves_nothing = moves_nothing(one, &name);
             let done = self.set_fork_aside(&name, aside);
             let done = done.map(|()| match layers.is_empty() {
+                true if moves_nothing => "the fork goes on without".to_owned(),
                 true => format!("moved to {}; {}", aside.display(), way_back(aside)),
                 false => {
                     let ids: Vec<String> = layers.iter().map(u64::to_string).collect();
@@ -157,11 +171,16 @@ impl Store {
 
     fn set_fork_aside(&self, name: &ForkName, aside: &Path) -> Result<(), StoreError> {
         let to = aside.join("forks").join(name.as_str());
-        let Err(StoreError::Damaged { .. }) = self.places.read_record(name) else {
+        match self.places.read_record(name) {
+            Err(StoreError::Damaged { .. }) => {}
+            Err(error) => return Err(error),
             // Only its list of snapshots is.
-            let list = self.places.snapshots(name);
-            return move_to(&list, &to.join("snapshots.json"));
-        };
+            Ok(mut record) => {
+                move_to(&self.places.snapshots(name), &to.join("snapshots.json"))?;
+                record.has_snapshots = false;
+                return files::write_json(&self.places.record(name), &record);
+            }
+        }
         let worktrees = self.repository.common_dir().join("worktrees");
         for dir in files::list(&worktrees)? {
             let Ok(reason) = fs::read_to_string(dir.join("locked")) else {
@@ -182,7 +201,9 @@ impl Store {
             let id = dir.file_name().unwrap_or_default().to_owned();
             move_to(&dir, &aside.join("worktrees").join(id))?;
         }
-        move_to(&self.places.fork(name), &to)
+        move_to(&self.places.fork(name), &to)?;
+        // Others keep now what they kept.
+        release_refs(&self.repository, name.as_str())
     }
 
     fn set_document_aside(&self, shelf: Shelf, id: u64, aside: &Path) -> Result<String, StoreError> {
@@ -229,7 +250,7 @@ impl Store {
     }
 }
 
-fn way_back(aside: &Path) -> String {
+pub(super) fn way_back(aside: &Path) -> String {
     format!("`tine check --put-back {}` brings it back", number(aside))
 }
 

@@ -1,11 +1,12 @@
 //! HEAD, index and `.git` file of a fork: whether they can be read, and how they are put right.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::finding::{FindingKind, Found, Remedy};
-use super::repair::move_to;
-use super::{FSCK, Look, REPAIRS, next_aside};
+use super::repair::{move_to, way_back};
+use super::{FSCK, Look, REPAIRS, next_aside, unreadable};
 use crate::git::index::tracked_paths;
 use crate::git::{Head, LinkedWorktree, ObjectId};
 use crate::workspace::StoreError;
@@ -13,13 +14,17 @@ use crate::workspace::base_nodes::BaseAttrs;
 use crate::workspace::fork::{ForkName, ForkRecord};
 use crate::workspace::store::beginning::Beginning;
 use crate::workspace::store::mend::dot_git_path;
-use crate::workspace::store::{DotGit, Store};
+use crate::workspace::store::{DotGit, Store, is_there};
 
 impl Look<'_> {
     /// HEAD of the worktree in `dir`.
     pub(super) fn head(&mut self, record: &ForkRecord, dir: &Path) {
-        let Some(detail) = self.store.head_trouble(record, dir) else {
-            return;
+        let detail = match self.store.head_trouble(record, dir) {
+            None => return,
+            Some(Trouble::Unreadable(path, error)) => {
+                return self.unreadable(Some(record.name.as_str()), &path, &error);
+            }
+            Some(Trouble::Damaged(detail)) => detail,
         };
         let hint = format!(
             "{REPAIRS}takes HEAD to the newest commit of its own that is there, as `tine reset {}` does, which takes the files along; {FSCK}",
@@ -39,6 +44,9 @@ impl Look<'_> {
     /// The index of the worktree in `dir`.
     pub(super) fn index(&mut self, record: &ForkRecord, dir: &Path) {
         let path = dir.join("index");
+        if let Some(error) = unreadable(&path) {
+            return self.unreadable(Some(record.name.as_str()), &path, &error);
+        }
         // A fork without a commit has none until something is staged.
         if !path.exists() && record.base_commit.is_none() {
             return;
@@ -98,14 +106,28 @@ impl Look<'_> {
     }
 }
 
+/// What is wrong with a HEAD.
+enum Trouble {
+    Damaged(String),
+    /// This may be whole.
+    Unreadable(PathBuf, io::Error),
+}
+
 impl Store {
     /// What is wrong with HEAD of the worktree in `dir`, if anything is.
-    fn head_trouble(&self, record: &ForkRecord, dir: &Path) -> Option<String> {
+    fn head_trouble(&self, record: &ForkRecord, dir: &Path) -> Option<Trouble> {
         let head = match self.repository.head_of(dir) {
             Ok(head) => head,
-            Err(error) => return Some(format!("it cannot be read: {error}")),
+            Err(error) => {
+                let path = dir.join("HEAD");
+                let branch = self.broken_branch_of(dir).map(|(_, path)| path);
+                return Some(match [path].into_iter().chain(branch).find_map(with_error) {
+                    Some((path, error)) => Trouble::Unreadable(path, error),
+                    None => Trouble::Damaged(format!("it cannot be read: {error}")),
+                });
+            }
         };
-        match (&head, head.commit_id()) {
+        let trouble = match (&head, head.commit_id()) {
             (_, Some(id)) if !self.repository.has_object(id) => {
                 let on = head
                     .short_branch()
@@ -119,7 +141,17 @@ impl Store {
                 Some(format!("its branch {} is gone", record.branch))
             }
             _ => None,
-        }
+        };
+        trouble.map(Trouble::Damaged)
+    }
+
+    /// The branch (short name) that a HEAD which cannot be followed leads to, and its file, where that is there.
+    fn broken_branch_of(&self, dir: &Path) -> Option<(String, PathBuf)> {
+        let head = fs::read_to_string(dir.join("HEAD")).ok()?;
+        let branch = head.strip_prefix("ref: refs/heads/")?.trim_end();
+        self.repository.check_branch_name(branch).ok()?;
+        let path = self.repository.common_dir().join("refs/heads").join(branch);
+        is_there(&path).then(|| (branch.to_owned(), path))
     }
 
     /// The newest commit that HEAD of the worktree in `dir` was on and that is there; else the base.
@@ -139,8 +171,10 @@ impl Store {
     pub fn mend_head(&self, name: &ForkName) -> Result<String, StoreError> {
         let record = self.places.read_record(name)?;
         let dir = self.worktree_dir(&record);
-        if self.head_trouble(&record, &dir).is_none() {
-            return Ok("it is whole".to_owned());
+        match self.head_trouble(&record, &dir) {
+            None => return Ok("it is whole".to_owned()),
+            Some(Trouble::Unreadable(path, error)) => return Err(StoreError::io("read", path)(error)),
+            Some(Trouble::Damaged(_)) => {}
         }
         let repository = &self.repository;
         let newest = self.newest_there(&record, &dir);
@@ -170,6 +204,26 @@ impl Store {
                     reason: "no commit that it was on is there".to_owned(),
                 }),
             },
+            Err(_) if let Some((branch, path)) = self.broken_branch_of(&dir) => {
+                let Some(newest) = newest else {
+                    return Err(StoreError::Damaged {
+                        path,
+                        reason: "no commit that it was on is there".to_owned(),
+                    });
+                };
+                let aside = next_aside(&self.places)?;
+                let label = Path::new("refs/heads").join(&branch);
+                move_to(&path, &aside.join(label))?;
+                // What was packed is older.
+                match repository.branch(&branch)? {
+                    Some(packed) => repository.move_branch(&branch, packed, newest, reflog)?,
+                    None => repository.create_branch(&branch, newest, reflog)?,
+                }
+                Ok(format!(
+                    "the branch {branch}, whose ref was damaged, is at {newest}; {}",
+                    way_back(&aside)
+                ))
+            }
             Err(_) => {
                 let branch = record.head_branch.as_ref().unwrap_or(&record.branch);
                 let full_name = format!("refs/heads/{branch}");
@@ -191,10 +245,7 @@ impl Store {
                     || newest.map_or_else(String::new, |id| id.to_string()),
                     |branch| format!("the branch {branch}"),
                 );
-                Ok(format!(
-                    "it is on {at} again; what it held is in {}",
-                    aside.display()
-                ))
+                Ok(format!("it is on {at} again; {}", was(aside)))
             }
         }
     }
@@ -231,17 +282,33 @@ impl Store {
         let worktree = LinkedWorktree::open(&self.repository, &record.worktree_id)?;
         let aside = self.worktree_file_aside(&dir, "index")?;
         Beginning::at(prepared, commit_id, None).fill_worktree(&worktree)?;
-        Ok(format!("made again; what it was is in {}", aside.display()))
+        Ok(format!("made again; {}", was(aside)))
     }
 
-    /// Moves a file of a worktree aside.
-    fn worktree_file_aside(&self, dir: &Path, file: &str) -> Result<PathBuf, StoreError> {
+    /// Moves a file of a worktree aside, if it is there; where to.
+    fn worktree_file_aside(&self, dir: &Path, file: &str) -> Result<Option<PathBuf>, StoreError> {
+        if !is_there(&dir.join(file)) {
+            return Ok(None);
+        }
         let aside = next_aside(&self.places)?;
         let id = dir.file_name().unwrap_or_default();
         let to = aside.join("worktrees").join(id).join(file);
         move_to(&dir.join(file), &to)?;
-        Ok(to)
+        Ok(Some(aside))
     }
+}
+
+/// What became of what was there, in words.
+fn was(aside: Option<PathBuf>) -> String {
+    match aside {
+        Some(aside) => format!("what it was is in {}: {}", aside.display(), way_back(&aside)),
+        None => "it was missing".to_owned(),
+    }
+}
+
+/// A path that cannot be read, and why.
+fn with_error(path: PathBuf) -> Option<(PathBuf, io::Error)> {
+    unreadable(&path).map(|error| (path, error))
 }
 
 /// The commits that HEAD of a worktree was on, by its log, newest first.
