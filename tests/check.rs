@@ -231,6 +231,29 @@ fn contents_that_are_cut_off_are_told_with_how_much_is_left() {
     stopped.check(&[], 0);
 }
 
+/// Work that was synced is not given up for a bit in the middle of it.
+#[test]
+fn a_log_that_was_damaged_while_nobody_had_it_open_is_refused_and_kept() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    let log = stopped.open_layer("one").join("log");
+    let whole = fs::read(&log).unwrap();
+    for at in [whole.len() / 4, whole.len() / 2] {
+        flip(&log, at);
+        let damaged = fs::read(&log).unwrap();
+        assert_eq!(stopped.only("layer-damaged")["fork"], "one");
+        stopped.tine.run(&["list"]);
+        stopped.tine.ok(&["daemon", "stop"]);
+        assert_eq!(fs::read(&log).unwrap(), damaged);
+        fs::write(&log, &whole).unwrap();
+    }
+    stopped.tine.ok(&["list"]);
+    let small = fs::read_to_string(repo.root().join("repo.forks/one/small.txt"));
+    assert_eq!(small.unwrap(), "small, of one\n");
+    stopped.tine.ok(&["daemon", "stop"]);
+}
+
 #[test]
 fn a_log_with_a_flipped_bit_is_told_with_its_place_and_keeps_no_other_fork_from_being_whole() {
     require_fuse!();

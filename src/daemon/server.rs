@@ -100,7 +100,9 @@ fn start(common_dir: &Path) -> Result<(Arc<Daemon>, UnixListener), Failure> {
     if let Err(error) = recovery::take_over(&store, &repository) {
         log::warn!("what an earlier tine kept stays where it is: {error}");
     }
+    let loan = store.lend_inodes();
     let listener = socket::bind(store.dir())?;
+    drop(loan);
     // Asked now: later another program may be there.
     let program = std::env::current_exe().ok();
     let daemon = Arc::new(Daemon::new(repository, store, program));

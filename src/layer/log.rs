@@ -21,9 +21,9 @@ const CHECKPOINT_RECORD_OPS: usize = 512;
 const RESERVE_TOP: u64 = 32 << 10;
 const RESERVE_LOW: u64 = 8 << 10;
 
-/// … of which this much, in bytes, is kept for saying that what was written is on the disk: without that nothing can be
-/// freed.
-const COMPLETE_ROOM: u64 = 64;
+/// … of which this much, in bytes, is kept for saying that what was written is on the disk, before the sync and after it:
+/// without that nothing can be freed.
+const COMPLETE_ROOM: u64 = 128;
 
 /// What was appended last, in bytes, may be news to programs still: the kernel takes note of an answer a moment after it
 /// was given.
@@ -60,6 +60,8 @@ pub(super) struct Log {
     complete_len: u64,
     /// Where the last record ends that changes something.
     changed_len: u64,
+    /// Bytes of which the log says that they are on the disk: damage in them is not taken for what a crash tore.
+    vouched_len: u64,
     /// The run of the kernel under which this is written, until the log says so.
     unannounced: Option<BootId>,
     /// The disk has room for the log up to this many bytes. The greatest number where it cannot be told to keep some.
@@ -143,6 +145,7 @@ impl Log {
             synced_len: u64::MAX,
             complete_len: 0,
             changed_len: 0,
+            vouched_len: 0,
             unannounced: Some(boot),
             reserved_len: 0,
             instance: draw_instance(),
@@ -173,6 +176,7 @@ impl Log {
         self.path = place;
         self.synced_len = self.len;
         self.complete_len = upto;
+        self.vouched_len = self.len;
         sync_dir(&self.dir)
     }
 
@@ -206,9 +210,10 @@ impl Log {
             version: replay.version,
             id: replay.id,
             len: replay.good_len,
-            synced_len: 0,
+            synced_len: replay.synced_len,
             complete_len: if replay.is_complete { replay.good_len } else { 0 },
-            changed_len: replay.good_len,
+            changed_len: replay.changed_len,
+            vouched_len: replay.synced_len,
             unannounced: (replay.last_boot != Some(boot)).then_some(boot),
             reserved_len: 0,
             instance: draw_instance(),
@@ -250,6 +255,7 @@ impl Log {
                 .set_len(self.len)
                 .map_err(LayerError::io("truncate", &self.path))?;
         }
+        self.vouch();
         Ok(())
     }
 
@@ -295,6 +301,11 @@ impl Log {
 
     /// Whether all that was changed is on the disk.
     pub fn is_synced(&self) -> bool {
+        self.is_complete() && self.synced_len >= self.changed_len
+    }
+
+    /// Whether the log says of all that was changed that what it names is on the disk.
+    pub fn is_complete(&self) -> bool {
         self.complete_len >= self.changed_len
     }
 
@@ -350,6 +361,7 @@ impl Log {
         };
         self.append_body(&body, COMPLETE_ROOM)?;
         self.changed_len = self.len;
+        self.vouched_len = self.vouched_len.max(self.synced_len.min(self.len));
         if self.len - self.recent[1] >= RECENT {
             self.recent = [self.recent[1], self.len];
         }
@@ -528,6 +540,20 @@ impl Log {
         if point.instance == self.instance {
             self.synced_len = self.synced_len.max(point.len);
             self.complete_len = self.complete_len.max(point.complete_len);
+            self.vouch();
+        }
+    }
+
+    /// Says that all of the log is on the disk, where no later change says so. What this record says holds whenever it
+    /// comes to the disk, so nobody waits for that.
+    fn vouch(&mut self) {
+        if self.is_sealed || !self.is_synced() || self.vouched_len >= self.changed_len {
+            return;
+        }
+        let vouched_len = self.synced_len;
+        match self.append_complete(self.complete_len) {
+            Ok(()) => self.vouched_len = vouched_len,
+            Err(error) => log::warn!("{error}"),
         }
     }
 

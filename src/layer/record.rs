@@ -2,8 +2,9 @@
 //!
 //! A record's header is bound to the layer and to its own offset, so that intact records can be told from bytes that
 //! merely look like one: behind a damaged record the log is searched for records that are still whole. Each record
-//! says up to where the log was on the disk when it was written. With both, a tail that a crash tore (cut, nothing
-//! acknowledged is lost beyond what such a crash may lose) is told from damage (refused).
+//! says up to where the log was on the disk when it was written, and a log to which nothing is added for a while ends
+//! with one that says so of all before it. With both, a tail that a crash tore (cut, nothing acknowledged is lost beyond
+//! what such a crash may lose) is told from damage (refused).
 //!
 //! After a power failure a whole record is not enough: what it names may be missing from the disk. So a sync brings the
 //! contents to the disk first, then says in the log how far that holds, and only so far is the log read then.
@@ -68,8 +69,12 @@ pub(super) struct Replay {
     pub is_sealed: bool,
     /// Bytes that are good; what follows is a torn tail, or was not synced before the power was lost.
     pub good_len: u64,
-    /// Whether all of them are known to be on the disk, with what they name.
+    /// Whether all of them say that what they name is on the disk.
     pub is_complete: bool,
+    /// Bytes of the log of which it says itself that they are on the disk.
+    pub synced_len: u64,
+    /// Where the last record ends that changes something.
+    pub changed_len: u64,
     pub last_boot: Option<BootId>,
     /// The page cache does not hold any more what was not synced: another run of the kernel wrote it, or it is torn.
     pub is_after_power_loss: bool,
@@ -223,6 +228,8 @@ pub(super) fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, 
         is_sealed: false,
         good_len: HEADER_LEN as u64,
         is_complete: false,
+        synced_len: 0,
+        changed_len: HEADER_LEN as u64,
         last_boot: None,
         is_after_power_loss: true,
     };
@@ -252,9 +259,14 @@ pub(super) fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, 
                 replay.last_boot = Some(written);
                 replay.is_after_power_loss = written != boot || boot == UNKNOWN_BOOT;
             }
-            Body::Ops { ops, .. } => pending.push_back((next, ops)),
+            Body::Ops { synced, ops } => {
+                replay.note_synced(synced, next);
+                replay.changed_len = next as u64;
+                pending.push_back((next, ops));
+            }
             Body::Seal => replay.is_sealed = true,
-            Body::Complete { upto, .. } => {
+            Body::Complete { synced, upto } => {
+                replay.note_synced(synced, next);
                 if upto > at as u64 {
                     return Err(corrupt(at, "the record speaks of more than there is before it"));
                 }
@@ -270,6 +282,8 @@ pub(super) fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, 
         // What was written since may be lost in part.
         Some(complete_len) if replay.is_after_power_loss && !replay.is_sealed && !pending.is_empty() => {
             replay.good_len = complete_len;
+            replay.synced_len = replay.synced_len.min(complete_len);
+            replay.changed_len = replay.changed_len.min(complete_len);
         }
         _ => replay.apply(&mut pending, u64::MAX),
     }
@@ -296,6 +310,11 @@ pub(super) fn steps(bytes: &[u8], start: u64, version: u32, id: LayerId) -> Opti
 impl Replay {
     pub fn is_merged(&self) -> bool {
         self.version == MERGED_VERSION
+    }
+
+    /// A record that ends at `end` says that the first `synced` bytes are on the disk.
+    fn note_synced(&mut self, synced: u64, end: usize) {
+        self.synced_len = self.synced_len.max(synced.min(end as u64));
     }
 
     /// Applies the steps that end in the first `upto` bytes.
@@ -376,6 +395,12 @@ pub(super) mod testing {
         pub fn push_complete(&mut self, upto: usize) {
             let upto = upto as u64;
             self.push(&BodyRef::Complete { synced: 0, upto });
+        }
+
+        /// Appends a record that says that all before it is complete and on the disk.
+        pub fn push_vouch(&mut self) {
+            let upto = self.bytes.len() as u64;
+            self.push(&BodyRef::Complete { synced: upto, upto });
         }
 
         pub fn push_seal(&mut self) {

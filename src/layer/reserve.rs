@@ -1,4 +1,4 @@
-//! Disk space that a store keeps allocated for what frees space.
+//! Disk space and inodes that a store keeps for what frees space.
 //!
 //! It is one file that is allocated and never written. Where the disk is full, what frees space cuts off a part of the file
 //! and uses the blocks that this sets free: records that remove something ([`Reserve::take`]), and commands that free space
@@ -6,12 +6,15 @@
 //!
 //! As long as the reserve is short nothing else of the store grows, and whatever becomes free goes to the reserve first
 //! ([`Reserve::check_growth`]). A file system that cannot allocate ahead has no reserve.
+//!
+//! Inodes are kept as empty files, the spares, which are removed for a command that frees space, and for a store that is
+//! being opened, where the disk has hardly an inode left. What needs no inode goes on while spares are missing.
 
 use std::cell::Cell;
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::marker::PhantomData;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +32,9 @@ const PART_OF_DISK: u64 = 16;
 /// The part of it that only commands may use.
 const PART_FOR_COMMANDS: u64 = 4;
 
+/// Inodes that a store keeps, but no more than that part of all.
+const SPARES: u64 = 32;
+
 /// It is cut and refilled in pieces of so many bytes.
 const PIECE: u64 = 256 << 10;
 
@@ -40,11 +46,17 @@ thread_local! {
 /// The reserve of one store. All methods may be called from any thread.
 pub struct Reserve {
     path: PathBuf,
+    /// The directory of the spares.
+    spares: PathBuf,
     /// Bytes that there should be; 0 where the file system cannot allocate ahead.
     size: u64,
+    /// Spares that there should be; 0 where the file system has inodes as long as it has room.
+    spare_count: u64,
     state: Mutex<State>,
     /// Whether there are fewer. Written with `state` locked.
     is_short: AtomicBool,
+    /// Whether spares may be missing. Written with `state` locked.
+    lacks_spares: AtomicBool,
 }
 
 struct State {
@@ -73,8 +85,9 @@ impl Drop for Loan {
 }
 
 impl Reserve {
-    /// Opens the reserve at `path` and allocates what it lacks, as far as the disk has room.
-    pub fn open(path: &Path) -> Reserve {
+    /// Opens the reserve at `path`, with spares in the directory `spares`, and allocates what it lacks, as far as the disk has
+    /// room.
+    pub fn open(path: &Path, spares: &Path) -> Reserve {
         let opened = OpenOptions::new()
             .read(true)
             .write(true)
@@ -83,9 +96,12 @@ impl Reserve {
             .mode(0o600)
             .open(path);
         let parent = path.parent().unwrap_or(path);
-        let size = match sys::file::fs_figures(parent) {
-            Ok(figures) => (figures.blocks.saturating_mul(figures.block_size) / PART_OF_DISK).min(SIZE),
-            Err(_) => SIZE,
+        let (size, spare_count) = match sys::file::fs_figures(parent) {
+            Ok(figures) => (
+                (figures.blocks.saturating_mul(figures.block_size) / PART_OF_DISK).min(SIZE),
+                (figures.files / PART_OF_DISK).min(SPARES),
+            ),
+            Err(_) => (SIZE, 0),
         };
         let size = size / PIECE * PIECE;
         let held = opened.as_ref().ok().and_then(|file| file.metadata().ok());
@@ -109,9 +125,12 @@ impl Reserve {
         }
         let reserve = Reserve {
             path: path.to_owned(),
+            spares: spares.to_owned(),
+            spare_count,
             size: if state.file.is_some() { size } else { 0 },
             state: Mutex::new(state),
             is_short: AtomicBool::new(true),
+            lacks_spares: AtomicBool::new(spare_count > 0),
         };
         reserve.refill();
         reserve
@@ -150,7 +169,55 @@ impl Reserve {
             let rest = state.held.saturating_sub(share);
             self.cut(&mut state, rest);
         }
+        self.give_spares(&mut state);
         self.loan(&mut state)
+    }
+
+    /// Lends inodes alone, for what must be made before any command can be answered.
+    pub fn lend_inodes(self: &Arc<Reserve>) -> Loan {
+        let mut state = self.state.lock();
+        self.give_spares(&mut state);
+        self.loan(&mut state)
+    }
+
+    /// Removes the spares where the disk has fewer inodes than there should be spares.
+    fn give_spares(&self, state: &mut State) {
+        let is_scarce =
+            || sys::file::fs_figures(&self.spares).is_ok_and(|it| it.files_free < self.spare_count);
+        if self.spare_count == 0 || state.loans > 0 || !is_scarce() {
+            return;
+        }
+        self.lacks_spares.store(true, Ordering::Relaxed);
+        for number in 0..self.spare_count {
+            match std::fs::remove_file(self.spare(number)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    log::warn!("remove {}: {error}", self.spare(number).display());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn spare(&self, number: u64) -> PathBuf {
+        self.spares.join(number.to_string())
+    }
+
+    /// Makes the spares that are missing, as far as there are inodes.
+    fn refill_spares(&self) {
+        let made = make_private_dir(&self.spares).and_then(|()| {
+            (0..self.spare_count).try_for_each(|number| {
+                let mut options = OpenOptions::new();
+                let made = options.write(true).create_new(true).mode(0o600);
+                match made.open(self.spare(number)) {
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+                    _ => Ok(()),
+                }
+            })
+        });
+        match made {
+            Ok(()) => self.lacks_spares.store(false, Ordering::Relaxed),
+            Err(error) => log::debug!("{}: {error}", self.spares.display()),
+        }
     }
 
     fn loan(self: &Arc<Reserve>, state: &mut State) -> Loan {
@@ -174,12 +241,16 @@ impl Reserve {
 
     /// Allocates what is missing, unless somebody has a loan; whether nothing is missing then.
     pub fn refill(&self) -> bool {
-        !self.is_short() || self.refill_locked(&mut self.state.lock())
+        let is_whole = !self.is_short() && !self.lacks_spares.load(Ordering::Relaxed);
+        is_whole || self.refill_locked(&mut self.state.lock())
     }
 
     fn refill_locked(&self, state: &mut State) -> bool {
         if state.loans > 0 {
             return false;
+        }
+        if self.lacks_spares.load(Ordering::Relaxed) {
+            self.refill_spares();
         }
         while state.held < self.size
             && self.free() >= PIECE
@@ -243,6 +314,13 @@ impl Reserve {
     }
 }
 
+fn make_private_dir(dir: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
 fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -257,7 +335,10 @@ mod tests {
     #[test]
     fn what_is_taken_is_refilled_and_commands_have_a_share_of_their_own() {
         let place = tempfile::tempdir().unwrap();
-        let reserve = Arc::new(Reserve::open(&place.path().join("reserve")));
+        let reserve = Arc::new(Reserve::open(
+            &place.path().join("reserve"),
+            &place.path().join("spares"),
+        ));
         if reserve.size == 0 {
             eprintln!("SKIP: the file system cannot allocate ahead");
             return;
@@ -287,7 +368,9 @@ mod tests {
         assert!(!reserve.is_short());
         assert_eq!(reserve.state.lock().held, reserve.size);
         reserve.check_growth().unwrap();
-        let again = Reserve::open(reserve.path());
+        let spares = std::fs::read_dir(place.path().join("spares")).map_or(0, Iterator::count);
+        assert_eq!(spares as u64, reserve.spare_count);
+        let again = Reserve::open(reserve.path(), &place.path().join("spares"));
         assert_eq!(again.state.lock().held, reserve.size);
     }
 }

@@ -688,7 +688,9 @@ fn complete_before_freeing(log: &mut Log) -> Result<Known, LayerError> {
     if log.is_synced() {
         return Ok(Known::Complete);
     }
-    if let Err(error) = log.sync_fs() {
+    if !log.is_complete()
+        && let Err(error) = log.sync_fs()
+    {
         log::warn!("{error}");
         return Ok(match is_disk_full(&error) {
             true => Known::Unsaid,

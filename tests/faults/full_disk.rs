@@ -267,6 +267,43 @@ fn a_disk_without_inodes_is_a_full_one() {
     });
 }
 
+/// Each on a disk of its own, of which others have taken every inode; with a daemon, and without.
+#[test]
+fn what_frees_space_works_without_inodes() {
+    require_disk!();
+    let commands: [&[&str]; 7] = [
+        &["reset", "a"],
+        &["delete", "a", "--force"],
+        &["unmount", "a", "--discard"],
+        &["gc"],
+        &["recover", "purge", "--all"],
+        &["unmount", "a"],
+        &["delete", "a", "--force"],
+    ];
+    for (number, args) in commands.into_iter().enumerate() {
+        in_private_mounts(|| {
+            let repo = on_small_disk(Some(512));
+            let tine = Tine::new(&repo);
+            let mount = tine.new_fork("a");
+            fs::write(mount.join("large"), vec![b'x'; 100_000]).unwrap();
+            tine.new_fork("gone");
+            fs::write(repo.root().join("repo.forks/gone/new"), "new").ok();
+            tine.ok(&["delete", "gone", "--force"]);
+            let filler = use_up_inodes(&repo.root().join("disk"));
+            if number % 2 == 1 {
+                tine.kill_daemon();
+            }
+            tine.ok(args);
+            tine.ok(&["list"]);
+            // What the command has left is kept for the next one.
+            tine.ok(&["gc"]);
+            fs::remove_dir_all(&filler).unwrap();
+            tine.ok(&["check"]);
+            repo.git(&["fsck", "--strict"]);
+        });
+    }
+}
+
 #[test]
 fn an_unmount_that_was_carried_out_is_no_failure_on_a_full_disk() {
     require_disk!();

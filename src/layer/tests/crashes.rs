@@ -361,6 +361,26 @@ fn what_a_killed_process_left_is_on_the_disk_when_the_layer_is_open_again() {
     assert_eq!(index.node(Ino(5)).unwrap().size, 10);
 }
 
+/// … also where it says of its log that what that names is on the disk, and died before the log was.
+#[test]
+fn a_log_is_not_taken_for_synced_because_it_says_that_contents_are() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    put_file(&mut layer, Ino(5), b"contents on the disk");
+    let mut job = layer.begin_sync().unwrap();
+    job.sync_contents().unwrap();
+    layer.complete_sync(&mut job).unwrap();
+    drop(layer);
+    let is_synced = || {
+        let (log, _) = Log::open(&dir).unwrap();
+        assert!(log.is_complete());
+        log.is_synced()
+    };
+    assert!(!is_synced());
+    drop(Layer::open(&dir).unwrap());
+    assert!(is_synced());
+}
+
 /// What is unused is not given out again where nothing could say that the log which dropped it is on the disk.
 #[test]
 fn a_full_disk_keeps_what_is_unused_until_the_next_sync() {

@@ -205,6 +205,62 @@ fn what_is_torn_behind_what_is_complete_costs_only_what_was_not_synced() {
     assert_eq!(corrupt_at(read(&log.bytes, BOOT)), ends[1] as u64);
 }
 
+/// A log that ends with saying that all of it is on the disk.
+#[test]
+fn a_flipped_bit_in_a_log_that_was_left_alone_is_refused_wherever_it_is() {
+    let start = Bytes::new(ID).bytes.len();
+    let (mut log, ends) = sample(|_| start);
+    log.push_complete(log.bytes.len());
+    let synced_len = log.bytes.len();
+    log.push_vouch();
+    for at in 24..synced_len {
+        let mut bytes = log.bytes.clone();
+        bytes[at] ^= 1;
+        let record = ends.iter().rev().copied().find(|end| *end <= at).unwrap_or(24);
+        for boot in [BOOT, OTHER_BOOT] {
+            let found = corrupt_at(read(&bytes, boot)) as usize;
+            assert!(found >= record.min(start) && found <= at, "byte {at}: {found}");
+        }
+    }
+    // What says so may itself be torn.
+    for cut in synced_len..log.bytes.len() {
+        for boot in [BOOT, OTHER_BOOT] {
+            assert_eq!(records_in(&read(&log.bytes[..cut], boot).unwrap().0), 8);
+        }
+    }
+}
+
+#[test]
+fn a_layer_whose_synced_log_is_damaged_is_refused_and_stays_as_it_is() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    let begin = layer.stats().log_bytes as usize;
+    for number in 5..25 {
+        put_file(&mut layer, Ino(number), b"work");
+    }
+    layer.sync().unwrap();
+    let end = layer.stats().log_bytes as usize;
+    drop(layer);
+    // Opening says nothing more of a log that is on the disk.
+    drop(Layer::open(&dir).unwrap());
+    let whole = std::fs::read(dir.join("log")).unwrap();
+    assert_eq!(whole.len().max(end), whole.len());
+    let data = std::fs::read(dir.join("data")).unwrap();
+    for at in [begin + 5, begin + 20, end / 2] {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        std::fs::write(dir.join("log"), &bytes).unwrap();
+        for _ in 0..2 {
+            assert!(matches!(Layer::open(&dir), Err(LayerError::Corrupt { .. })));
+            assert!(check::check(&dir, check::Depth::Places).is_err());
+        }
+        assert_eq!(std::fs::read(dir.join("log")).unwrap(), bytes);
+        assert_eq!(std::fs::read(dir.join("data")).unwrap(), data);
+    }
+    std::fs::write(dir.join("log"), &whole).unwrap();
+    assert_eq!(read_all(&Layer::open(&dir).unwrap(), Ino(24)), b"work");
+}
+
 #[test]
 fn a_record_of_another_place_or_layer_is_none() {
     let (log, ends) = sample(|_| 0);
@@ -307,7 +363,7 @@ fn a_torn_tail_is_cut_and_the_log_goes_on() {
         // The tail has gone; that the rest is on the disk has been said in its place.
         let log = std::fs::read(&path).unwrap();
         assert_eq!(log[..whole as usize], bytes[..whole as usize]);
-        assert!(log.len() < whole as usize + 32, "{} after {whole}", log.len());
+        assert!(log.len() < whole as usize + 64, "{} after {whole}", log.len());
         assert!(layer.index().node(Ino(6)).is_none());
         put_file(&mut layer, Ino(7), b"third");
         drop(layer);

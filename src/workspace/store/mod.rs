@@ -11,6 +11,7 @@
 //! bases/                      cached indexes of bases
 //! damaged/<n>/                what a repair moved aside, under the names that it had
 //! reserve                     allocated and never written: what frees space uses it on a full disk
+//! spares/                     empty files: their inodes are for the same where the disk has none
 //! reviews/, handoffs/         records of what stands above the forks, and files beside them
 //! rounds/.records/            sessions of rounds; rounds/<session>/scratch/ what their agents have noted
 //! spool/, scratch/            for the life of a process: large blobs, what is above a snapshot that is looked into
@@ -258,6 +259,10 @@ impl Places {
         self.root.join("reserve")
     }
 
+    fn spares(&self) -> PathBuf {
+        self.root.join("spares")
+    }
+
     fn format(&self) -> PathBuf {
         self.root.join("format")
     }
@@ -478,6 +483,7 @@ impl Store {
     /// unfinished is removed.
     pub fn open(repository: &Repository) -> Result<Store, StoreError> {
         let store = Store::open_as_found(repository)?;
+        let _loan = store.lend_inodes();
         if let Err(error) = Formats::read(&store.places).settle(&store.places) {
             log::warn!("the store's format is there once only: {error}");
         }
@@ -500,8 +506,9 @@ impl Store {
         for dir in [places.forks(), places.layers(), places.bases()] {
             files::create_private_dir(&dir)?;
         }
+        let reserve = Arc::new(Reserve::open(&places.reserve(), &places.spares()));
+        let _loan = reserve.lend_inodes();
         let cache = BaseCache::new(&places.root.join("spool"), MAX_BLOB_BYTES)?;
-        let reserve = places.reserve();
         Ok(Store {
             repository: repository.clone(),
             places,
@@ -511,7 +518,7 @@ impl Store {
             admin: RankedMutex::new(Rank::Admin, ()),
             leases: leases::Leases::default(),
             open: Mutex::new(OpenForks::default()),
-            reserve: Arc::new(Reserve::open(&reserve)),
+            reserve: reserve.clone(),
             lock,
         })
     }
@@ -678,6 +685,11 @@ impl Store {
     /// Lets this thread use a part of the store's reserve on a full disk, for a command that frees space.
     pub fn lend_reserve(&self) -> Loan {
         self.reserve.lend()
+    }
+
+    /// Lets this thread use the store's spare inodes where the disk has none, for what a daemon must make when it starts.
+    pub fn lend_inodes(&self) -> Loan {
+        self.reserve.lend_inodes()
     }
 
     /// Whether the disk is full, so that the reserve is in use.
