@@ -157,7 +157,6 @@ impl Store {
             from_branch: start.from_branch.clone(),
             fork_point: Some(start.fork_point.into()),
             former_fork_point: None,
-            went_back_to: None,
             advancing: None,
             worktree_id: worktree.id().to_owned(),
             on_unmount: options.on_unmount.clone(),
