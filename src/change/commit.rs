@@ -129,7 +129,7 @@ pub fn commit(
 /// Refuses where the branch that the fork is on is not where the fork left it: what others committed would look like changes of the
 /// fork's that take it back.
 pub fn refuse_moved_under(repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
-    match repository.moved_under(&fork.worktree)? {
+    match repository.moved_under(&fork.worktree, fork.name().as_str())? {
         Some(moved) => Err(ChangeError::MovedUnder(Box::new(moved))),
         None => Ok(()),
     }

@@ -52,9 +52,10 @@ fn since(
         Point::Snapshot(snapshot) => Then::of_snapshot(name, name, &store.snapshot(name, snapshot)?)?,
         Point::SnapshotOf(fork, snapshot) => Then::of_snapshot(name, fork, &store.snapshot(fork, snapshot)?)?,
         Point::Fork(fork) if fork != name => {
-            let head = repository.head_of(store.worktree_of(fork)?.git_dir())?;
+            let worktree = store.worktree_of(fork)?;
+            let head = repository.head_of(worktree.git_dir())?;
             Then {
-                head: head.commit_id(),
+                head: repository.head_left_at(&worktree, fork.as_str())?,
                 branch: head.short_branch().map(str::to_owned),
                 is_own: false,
             }
@@ -78,9 +79,7 @@ fn lacking(
         Point::Pristine => {
             let (record, head) = (turn.record()?, repository.head_of(git_dir)?);
             match fork_point(repository, &record, head.commit_id())? {
-                Some(point) => {
-                    Then::since_fork_point(&turn.daemon.store, repository, &record, &head, point)?
-                }
+                Some(point) => Then::since_fork_point(&turn.daemon.store, repository, &record, &head, point)?,
                 None => None,
             }
         }
@@ -129,7 +128,14 @@ fn restore_whole(
     if since.is_some() && !request.exact {
         return Ok(None);
     }
-    let since = lacking(&turn, repository, open.worktree.git_dir(), &found.point, since, &[])?;
+    let since = lacking(
+        &turn,
+        repository,
+        open.worktree.git_dir(),
+        &found.point,
+        since,
+        &[],
+    )?;
     let before = match &found.point {
         Point::Snapshot(snapshot) => restore_in(&turn, &open, &daemon.store.snapshot(name, snapshot)?)?,
         _ => {
@@ -174,7 +180,14 @@ fn restore_tree(
     turn.settle(repository, &fork)?;
     let since = match since(&turn, repository, fork.worktree.git_dir(), &point.point)? {
         Some(since) if !request.exact => return Ok(Err(since)),
-        since => lacking(&turn, repository, fork.worktree.git_dir(), &point.point, since, &paths)?,
+        since => lacking(
+            &turn,
+            repository,
+            fork.worktree.git_dir(),
+            &point.point,
+            since,
+            &paths,
+        )?,
     };
     let kept = SnapshotOptions::because(SnapshotReason::BeforeRestore);
     let before = daemon.store.take_snapshot(name, &fork, &kept)?.name;

@@ -481,8 +481,7 @@ impl Store {
         match &parent.snapshot {
             None => Ok(self
                 .repository
-                .head_of(parent.fork.worktree.git_dir())?
-                .commit_id()),
+                .head_left_at(&parent.fork.worktree, parent.fork.name().as_str())?),
             Some(snapshot) => {
                 let hex = snapshot.head_commit.as_deref();
                 Ok(hex.and_then(|hex| ObjectId::from_hex(hex.as_bytes()).ok()))
