@@ -4,6 +4,7 @@
 
 use super::ChangeError;
 use super::checkout::MoveRecord;
+use super::going_back::GoneBack;
 use super::handoff::{HandoffRecord, HandoffState};
 use super::review::{ReviewRecord, ReviewState};
 use super::round::RoundRecord;
@@ -78,6 +79,7 @@ fn reads(store: &Store, shelf: Shelf, id: u64) -> Result<(), StoreError> {
         Shelf::Reviews => store.read_document::<ReviewRecord>(shelf, id).map(drop),
         Shelf::Handoffs => store.read_document::<HandoffRecord>(shelf, id).map(drop),
         Shelf::Rounds => store.read_document::<RoundRecord>(shelf, id).map(drop),
+        Shelf::GoneBack => store.read_document::<GoneBack>(shelf, id).map(drop),
         Shelf::Moves => store.read_document::<MoveRecord>(shelf, id).map(drop),
         // What is in them is known to those who keep them, above this layer.
         Shelf::Buffers | Shelf::UnsavedReads => {

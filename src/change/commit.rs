@@ -7,6 +7,7 @@ use std::thread::{self, ScopedJoinHandle};
 
 use super::changeset::{Adoptable, Blobs, Examined, Scope, examine, write_tree};
 use super::compare::compare_trees;
+use super::going_back::{GoneBack, refuse_taking_back};
 use super::{Change, ChangeError, Changeset};
 use crate::git::index::{IndexChange, IndexTarget, KnownState, prepare_index};
 use crate::git::refs::is_for_layers;
@@ -21,6 +22,8 @@ pub struct CommitOptions {
     pub message: String,
     pub author: Option<Identity>,
     pub committer: Option<Identity>,
+    /// States that forks went back to: a commit that would take back what they left out is refused.
+    pub gone_back: Vec<GoneBack>,
 }
 
 /// A commit that was made.
@@ -73,6 +76,7 @@ pub fn commit(
         let synced = scope.spawn(|| fork.workspace.sync());
         let tree_id = write_tree(repository, &changeset)?;
         check_landed(repository, &changeset, tree_id)?;
+        refuse_taking_back(repository, &options.gone_back, parent_id, tree_id, "the commit")?;
         // Nobody waits for it where the index could not be locked or read, which is told below.
         let _ = give_target.send(IndexTarget {
             tree_id,
@@ -125,7 +129,7 @@ pub fn commit(
 /// Refuses where the branch that the fork is on is not where the fork left it: what others committed would look like changes of the
 /// fork's that take it back.
 pub fn refuse_moved_under(repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
-    match repository.moved_under(&fork.worktree)? {
+    match repository.moved_under(&fork.worktree, fork.name().as_str())? {
         Some(moved) => Err(ChangeError::MovedUnder(Box::new(moved))),
         None => Ok(()),
     }

@@ -19,6 +19,12 @@ pub enum ChangeError {
     /// By another worktree, or by a command that knew nothing of the fork.
     #[error("the branch {:?} moved under the fork, from {} to {}", .0.branch, .0.left_at, .0.now)]
     MovedUnder(Box<MovedUnder>),
+    /// Some fork went back past commits of others. Sorted by path.
+    #[error("{what} would take back what others have committed to {}", shown(.paths))]
+    TakesBack {
+        what: &'static str,
+        paths: Vec<RepoPath>,
+    },
     #[error("a {0} is under way in the fork")]
     OperationInProgress(&'static str),
     #[error("{0} changed while it was being read")]

@@ -84,7 +84,7 @@ pub fn kept_by_update(
 }
 
 /// The commits that were made in a worktree, as its reflog has them.
-fn made_in(git_dir: &Path) -> HashSet<ObjectId> {
+pub(super) fn made_in(git_dir: &Path) -> HashSet<ObjectId> {
     let log = fs::read(git_dir.join("logs/HEAD")).unwrap_or_default();
     let made = |line: &[u8]| {
         let (ids, message) = line.split_at_checked(line.iter().position(|&byte| byte == b'\t')?)?;

@@ -4,14 +4,19 @@
 //! branch), the state's tree would take them back. What the state has of its own, its tree against its HEAD, goes onto the present HEAD
 //! instead, as a merge.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+
+use serde::{Deserialize, Serialize};
 
 use super::compare::compare_trees;
+use super::fork_point::made_in;
 use super::point::damaged;
-use super::{ChangeError, snapshots};
+use super::{Change, ChangeError, snapshots};
+use crate::attr::Timestamp;
 use crate::git::{Head, ObjectId, Repository};
 use crate::path::RepoPath;
-use crate::workspace::{ForkName, ForkRecord, SnapshotRecord, Store};
+use crate::workspace::store::Shelf;
+use crate::workspace::{ForkName, ForkRecord, SnapshotRecord, Store, StoreError};
 
 /// The HEAD that a state is of.
 #[derive(Debug, Clone)]
@@ -82,6 +87,39 @@ impl Then {
         }))
     }
 
+    /// What the present HEAD of the fork has of others since the fork point `point`: what the fork merged. The fork point has nothing of
+    /// its own, so its tree is what is meant in any case.
+    pub fn since_fork_point(
+        store: &Store,
+        repository: &Repository,
+        record: &ForkRecord,
+        head: &Head,
+        point: ObjectId,
+    ) -> Result<Option<Since>, ChangeError> {
+        let then = Then {
+            head: Some(point),
+            branch: None,
+            is_own: true,
+        };
+        let Some(now) = head.commit_id().filter(|now| *now != point) else {
+            return Ok(None);
+        };
+        let own = then.own_branches(store, repository, record, head)?;
+        let mut left_out = repository.commits_of_others(now, point, &own)?;
+        if left_out.is_empty() {
+            return Ok(None);
+        }
+        // Those that others have taken over are its own even so.
+        let made_here = made_in(store.worktree_of(&record.name)?.git_dir());
+        left_out.retain(|id| !made_here.contains(id));
+        let since = Since {
+            then: point,
+            base_tree: repository.commit_info(point)?.tree_id,
+            left_out,
+        };
+        Ok(Some(since.within(repository, &[RepoPath::root()])?).filter(|since| !since.left_out.is_empty()))
+    }
+
     /// The branches whose commits are nobody else's: the fork's, and those of forks that began as it.
     fn own_branches(
         &self,
@@ -112,6 +150,24 @@ impl Then {
     }
 }
 
+impl Since {
+    /// Without the commits that changed nothing at `paths` and beneath.
+    pub fn within(mut self, repository: &Repository, paths: &[RepoPath]) -> Result<Since, ChangeError> {
+        let mut left_out = Vec::new();
+        for id in self.left_out {
+            let touched = touched_by(repository, id)?;
+            if touched
+                .iter()
+                .any(|touched| paths.iter().any(|path| touched.starts_with(path)))
+            {
+                left_out.push(id);
+            }
+        }
+        self.left_out = left_out;
+        Ok(self)
+    }
+}
+
 /// The tree `from` with what `to` has at `paths` and beneath; without paths `to`.
 pub fn at_paths(
     repository: &Repository,
@@ -130,45 +186,188 @@ pub fn at_paths(
     Ok(repository.edit_tree(from, &edits)?)
 }
 
-/// Paths that are in the tree `to` as at the commit `then`, before others committed what `from` has: `to` would take their commits back
-/// there. The fork itself left them out when it went back to `then`.
-pub fn taken_back(
-    repository: &Repository,
-    record: &ForkRecord,
-    then: ObjectId,
-    from: ObjectId,
-    to: ObjectId,
-) -> Result<Vec<RepoPath>, ChangeError> {
-    let mut own = vec![record.branch.clone()];
-    own.extend(record.head_branch.clone());
-    let mut touched = BTreeSet::new();
-    for id in repository.commits_of_others(from, then, &own)? {
-        let info = repository.commit_info(id)?;
-        let before = match info.parent_ids.as_slice() {
-            [] => repository.empty_tree_id(),
-            [parent_id] => repository.commit_info(*parent_id)?.tree_id,
-            // What a merge brings its parents' commits have.
-            _ => continue,
-        };
-        let changes = compare_trees(repository, before, info.tree_id)?;
-        touched.extend(changes.into_iter().map(|change| change.path));
-    }
-    let then_tree = repository.commit_info(then)?.tree_id;
-    let differs: BTreeSet<RepoPath> = compare_trees(repository, then_tree, to)?
-        .into_iter()
-        .map(|change| change.path)
-        .collect();
-    let from_tree = repository.commit_info(from)?.tree_id;
-    let changed = compare_trees(repository, from_tree, to)?;
-    Ok(changed
-        .into_iter()
-        .map(|change| change.path)
-        .filter(|path| touched.contains(path) && !differs.contains(path))
-        .collect())
+/// So long a record stays without its fork, as entries of `tine recover` do by default.
+const KEPT_SECS: i64 = 90 * 24 * 60 * 60;
+
+/// That a fork went back to a state although HEAD had commits of others by then: `<store>/gone-back/<n>.json`.
+///
+/// The files can leave the fork by many ways: snapshots, other forks, handoffs, branches. So the record belongs to the store, and
+/// whatever is about to commit or merge compares the result with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GoneBack {
+    pub id: u64,
+    pub created_secs: i64,
+    pub fork: ForkName,
+    /// The branch that the fork came from (short name). Where this has taken the commits back itself, nobody needs a warning.
+    pub from_branch: Option<String>,
+    /// HEAD of the state, in hex.
+    pub then: String,
+    /// The commits of others that the files lack, in hex.
+    pub left_out: Vec<String>,
 }
 
-/// The commit that the fork went back to while HEAD had commits of others, if it did.
-pub fn went_back_to(record: &ForkRecord) -> Result<Option<ObjectId>, ChangeError> {
-    let id = |hex: &String| ObjectId::from_hex(hex.as_bytes()).map_err(damaged(&record.name));
-    record.went_back_to.as_ref().map(id).transpose()
+impl GoneBack {
+    /// Records that the fork of that record went back to where `since` says.
+    pub fn record(
+        store: &Store,
+        repository: &Repository,
+        record: &ForkRecord,
+        since: &Since,
+    ) -> Result<(), ChangeError> {
+        if since.left_out.is_empty() {
+            return Ok(());
+        }
+        let then = since.then.to_string();
+        let left_out: Vec<String> = since.left_out.iter().map(ObjectId::to_string).collect();
+        let known = GoneBack::all(store);
+        let is_same = |known: &GoneBack| {
+            (&known.fork, &known.then, &known.left_out) == (&record.name, &then, &left_out)
+        };
+        if known.iter().any(is_same) {
+            return Ok(());
+        }
+        for old in known.iter().filter(|old| old.is_outdated(store, repository)) {
+            store.remove_document(Shelf::GoneBack, old.id, None)?;
+        }
+        store.add_document::<_, ChangeError>(Shelf::GoneBack, |id| {
+            Ok(GoneBack {
+                id,
+                created_secs: Timestamp::now().secs,
+                fork: record.name.clone(),
+                from_branch: record.from_branch.clone(),
+                then,
+                left_out,
+            })
+        })?;
+        Ok(())
+    }
+
+    /// All records of the store; one that cannot be read is logged.
+    pub fn all(store: &Store) -> Vec<GoneBack> {
+        match store.documents(Shelf::GoneBack) {
+            Ok((records, damaged)) => {
+                for error in damaged {
+                    log::warn!("{error}");
+                }
+                records
+            }
+            Err(error) => {
+                log::warn!("{error}");
+                Vec::new()
+            }
+        }
+    }
+
+    /// Whether the fork is gone, and nothing that left it is likely to be merged any more.
+    fn is_outdated(&self, store: &Store, repository: &Repository) -> bool {
+        let is_old = Timestamp::now().secs.saturating_sub(self.created_secs) > KEPT_SECS;
+        let then = ObjectId::from_hex(self.then.as_bytes());
+        let is_fork_gone = matches!(store.record(&self.fork), Err(StoreError::NoSuchFork(_)));
+        is_old && is_fork_gone || then.is_ok_and(|then| !repository.has_object(then))
+    }
+
+    /// Paths that the tree `to` has as at the state, against the commit `from`, which has commits of others by then.
+    fn taken_back(
+        &self,
+        repository: &Repository,
+        from: ObjectId,
+        to: ObjectId,
+        changed: &[Change],
+    ) -> Result<Vec<RepoPath>, ChangeError> {
+        let id = |hex: &String| ObjectId::from_hex(hex.as_bytes()).map_err(damaged(&self.fork));
+        let then = id(&self.then)?;
+        if !repository.has_object(then) {
+            return Ok(Vec::new());
+        }
+        let then_tree = repository.commit_info(then)?.tree_id;
+        let as_then = |tree_id| -> Result<Vec<&RepoPath>, ChangeError> {
+            let differs = compare_trees(repository, then_tree, tree_id)?;
+            let differs: BTreeSet<&RepoPath> = differs.iter().map(|change| &change.path).collect();
+            let paths = changed.iter().map(|change| &change.path);
+            Ok(paths.filter(|path| !differs.contains(path)).collect())
+        };
+        let suspects = as_then(to)?;
+        if suspects.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut left_out = self.left_out.iter().map(id).collect::<Result<Vec<_>, _>>()?;
+        left_out.retain(|id| repository.has_object(*id));
+        let lacking: HashSet<ObjectId> = repository
+            .commits_between(&left_out, &[from])?
+            .into_iter()
+            .collect();
+        left_out.retain(|id| !lacking.contains(id));
+        let upstream = match &self.from_branch {
+            Some(branch) => repository.branch(branch)?,
+            None => None,
+        };
+        let mut taken: BTreeSet<&RepoPath> = BTreeSet::new();
+        let mut settled: (HashSet<ObjectId>, Vec<&RepoPath>) = Default::default();
+        if let Some(upstream) = upstream {
+            let lacking: HashSet<ObjectId> = repository
+                .commits_between(&left_out, &[upstream])?
+                .into_iter()
+                .collect();
+            settled.0 = left_out
+                .iter()
+                .copied()
+                .filter(|id| !lacking.contains(id))
+                .collect();
+            settled.1 = as_then(repository.commit_info(upstream)?.tree_id)?;
+        }
+        for id in left_out {
+            let touched = touched_by(repository, id)?;
+            let is_settled = |path: &&RepoPath| settled.0.contains(&id) && settled.1.contains(path);
+            taken.extend(
+                suspects
+                    .iter()
+                    .filter(|path| touched.contains(path) && !is_settled(path)),
+            );
+        }
+        Ok(taken.into_iter().cloned().collect())
+    }
+}
+
+/// Refuses where the tree `to` would take commits of others back that `from` has: paths of it are as at a state that a fork went back to
+/// past those commits. `what` would do that. Costs next to nothing where no fork ever did.
+///
+/// # Errors
+/// [`ChangeError::TakesBack`].
+pub fn refuse_taking_back(
+    repository: &Repository,
+    gone_back: &[GoneBack],
+    from: Option<ObjectId>,
+    to: ObjectId,
+    what: &'static str,
+) -> Result<(), ChangeError> {
+    let (Some(from), false) = (from, gone_back.is_empty()) else {
+        return Ok(());
+    };
+    let changed = compare_trees(repository, repository.commit_info(from)?.tree_id, to)?;
+    if changed.is_empty() {
+        return Ok(());
+    }
+    let mut paths = BTreeSet::new();
+    for gone_back in gone_back {
+        paths.extend(gone_back.taken_back(repository, from, to, &changed)?);
+    }
+    match paths.is_empty() {
+        true => Ok(()),
+        false => Err(ChangeError::TakesBack {
+            what,
+            paths: paths.into_iter().collect(),
+        }),
+    }
+}
+
+/// The paths that a commit changed. What a merge brings its parents' commits have.
+fn touched_by(repository: &Repository, commit_id: ObjectId) -> Result<BTreeSet<RepoPath>, ChangeError> {
+    let info = repository.commit_info(commit_id)?;
+    let before = match info.parent_ids.as_slice() {
+        [] => repository.empty_tree_id(),
+        [parent_id] => repository.commit_info(*parent_id)?.tree_id,
+        _ => return Ok(BTreeSet::new()),
+    };
+    let changes = compare_trees(repository, before, info.tree_id)?;
+    Ok(changes.into_iter().map(|change| change.path).collect())
 }

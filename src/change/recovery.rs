@@ -423,8 +423,8 @@ pub fn commit_uncommitted(
     committer: Option<Identity>,
 ) -> Result<Option<ObjectId>, ChangeError> {
     // Without a HEAD that is there the commit has no parent, and holds every file.
-    let parent_id = match repository.head_of(fork.worktree.git_dir()) {
-        Ok(head) => head.commit_id().filter(|id| repository.has_object(*id)),
+    let parent_id = match repository.head_left_at(&fork.worktree, name.as_str()) {
+        Ok(head) => head.filter(|id| repository.has_object(*id)),
         Err(error) => {
             log::warn!("{name}: HEAD cannot be read: {error}");
             None

@@ -83,19 +83,14 @@ pub fn make(
 ) -> Result<MadeState, ChangeError> {
     let head = repository.head_of(fork.worktree.git_dir())?;
     let branch = head.short_branch().map(str::to_owned);
-    let Examined { changeset, .. } = examine(
-        repository,
-        fork,
-        head.commit_id(),
-        Blobs::Write,
-        Scope::Everything,
-    )?;
+    let left_at = repository.head_left_at(&fork.worktree, fork.name().as_str())?;
+    let Examined { changeset, .. } = examine(repository, fork, left_at, Blobs::Write, Scope::Everything)?;
     let tree_id = write_tree(repository, &changeset)?;
     check_landed(repository, &changeset, tree_id)?;
     let message = message(record, branch.as_deref(), options.fork_point);
     let spec = CommitSpec {
         tree_id,
-        parent_ids: head.commit_id().into_iter().collect(),
+        parent_ids: left_at.into_iter().collect(),
         message: message.as_str().into(),
         author: options.author.clone(),
         committer: options.committer.clone(),

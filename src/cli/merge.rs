@@ -196,7 +196,7 @@ pub fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
     };
     let left = resolving::resolve(&verb.resolving, context, &mut connection, review)?;
     if left == Left::Resolved && verb.resolving.auto_commit {
-        return review::commit(context, &mut connection, review, None, false);
+        return review::commit(context, &mut connection, review, None, false, verb.allow_revert);
     }
     let request = Request::Review { review };
     match context.output.is_json() {

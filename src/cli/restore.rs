@@ -7,7 +7,7 @@ use super::inside::{Inside, command_line};
 use super::output::short_id;
 use super::sequencing::{ConflictArgs, go_on};
 use super::{Exit, SUCCESS};
-use crate::daemon::protocol::{Answer, Request, RestoreRequest, Restored, RestoredHow};
+use crate::daemon::protocol::{Answer, CommitLine, Request, RestoreRequest, Restored, RestoredHow};
 use crate::daemon::{ErrorCode, Failure};
 
 /// Let a fork, or paths of it, be as they were at a point
@@ -106,10 +106,17 @@ pub fn told(restored: &Restored, what: &str) -> String {
         Some(before) => format!("{fork} {what}; `tine restore {fork} {before}` takes that back\n"),
         None => format!("{fork} {what}\n"),
     };
-    if !restored.left_out.is_empty() {
+    text.push_str(&lacking(&restored.left_out));
+    text
+}
+
+/// The commits of others whose work files lack that went back past them.
+pub fn lacking(left_out: &[CommitLine]) -> String {
+    let mut text = String::new();
+    if !left_out.is_empty() {
         text.push_str("its files lack what these commits of HEAD brought; a commit would take them back:\n");
     }
-    for commit in &restored.left_out {
+    for commit in left_out {
         text.push_str(&format!("  {}  {}\n", short_id(&commit.commit), commit.summary));
     }
     text

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use super::context::{Context, only};
 use super::inside::{Inside, command_line, shown};
 use super::output::{Output, counted};
+use super::restore::lacking;
 use super::status::change_text;
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
@@ -119,5 +120,6 @@ fn told(reverted: &Reverted, output: &Output) -> String {
         ),
         (_, true) => format!("{} would be taken back to {point}\n", counted(count, "path")),
     });
+    text.push_str(&lacking(&reverted.left_out));
     text
 }

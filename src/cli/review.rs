@@ -104,6 +104,10 @@ pub struct Commit {
     /// Show what would come of it, and change nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
+
+    /// Merge also what takes commits of the target's back, after `tine restore --exact` in a fork
+    #[arg(long)]
+    pub allow_revert: bool,
 }
 
 /// Plan a review again, of both sides as they are now
@@ -150,7 +154,14 @@ pub fn run(verb: &Review, context: &Context) -> Result<Exit, Failure> {
         Action::Diff(verb) => diff(verb, context, &mut connection),
         Action::Commit(verb) => {
             let message = (!verb.message.is_empty()).then(|| verb.message.join("\n\n"));
-            commit(context, &mut connection, verb.review, message, verb.dry_run)
+            commit(
+                context,
+                &mut connection,
+                verb.review,
+                message,
+                verb.dry_run,
+                verb.allow_revert,
+            )
         }
     }
 }
@@ -312,12 +323,13 @@ pub fn commit(
     review: u64,
     message: Option<String>,
     dry_run: bool,
+    allow_revert: bool,
 ) -> Result<Exit, Failure> {
     let hooks = HookWish {
         output: HookOutput::Shown,
         no_verify: false,
     };
-    match ask_commit(context, connection, review, message, dry_run, hooks)? {
+    match ask_commit(context, connection, review, message, dry_run, allow_revert, hooks)? {
         Answer::Sequenced(done) => sequencing::tell(context, &done),
         Answer::Merge(merged) => tell_merge(context, &merged),
         // Nothing else came through.
@@ -332,6 +344,7 @@ pub fn ask_commit(
     review: u64,
     message: Option<String>,
     dry_run: bool,
+    allow_revert: bool,
     hooks: HookWish,
 ) -> Result<Answer, Failure> {
     let dir = context.repository()?.common_dir();
@@ -340,6 +353,7 @@ pub fn ask_commit(
         review,
         message,
         whole_message: None,
+        allow_revert,
         dry_run,
         author: Some(identity::author(dir, config.as_ref(), None)?),
         committer: Some(identity::committer(dir, config.as_ref())?),

@@ -64,6 +64,7 @@ pub fn request(
         allow_unrelated: false,
         dry_run,
         review: conflicts.resolving.review_wish(conflicts.review),
+        allow_revert: false,
         message: None,
         author: Some(identity::author(dir, config.as_ref(), None)?),
         committer: Some(identity::committer(dir, config.as_ref())?),
@@ -95,7 +96,7 @@ pub fn go_on(
     };
     let left = resolving::resolve(resolving, context, connection, review)?;
     if left == Left::Resolved && resolving.auto_commit {
-        return review::commit(context, connection, review, None, false);
+        return review::commit(context, connection, review, None, false, false);
     }
     let request = Request::Review { review };
     match context.output.is_json() {

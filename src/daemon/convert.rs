@@ -379,6 +379,9 @@ impl From<ChangeError> for Failure {
                     moved.branch
                 ))
             }
+            ChangeError::TakesBack { .. } => Failure::new(ErrorCode::TakesBack, message).hint(
+                "`--allow-revert` means that; `tine revert FORK PATH --to HEAD` has a path as HEAD has it",
+            ),
             ChangeError::OperationInProgress("bisect") => {
                 Failure::new(ErrorCode::OperationInProgress, message)
                     .hint("end it in the mount first: `git bisect reset`")

@@ -9,6 +9,7 @@ use super::handlers::{self, reset_to_head};
 use super::protocol::{Answer, Merge, MergeRequest, ReviewWish, UnmountAction};
 use super::slots::{Daemon, Turn};
 use crate::attr::FileKind;
+use crate::change::going_back::GoneBack;
 use crate::change::{ChangeError, Changeset, CommitOptions, commit};
 use crate::fuse;
 use crate::git::Identity;
@@ -136,6 +137,7 @@ fn act(turn: &Turn<'_>, action: &UnmountAction, signers: &Signers) -> Result<Out
                 message: message.clone(),
                 author: signers.author.clone(),
                 committer: signers.committer.clone(),
+                gone_back: GoneBack::all(&turn.daemon.store),
             };
             let _lease = turn.lease_head(&repository, &format!("tine unmount --commit {}", turn.name()))?;
             match commit::commit(&repository, turn.name(), &fork, &options) {

@@ -484,6 +484,13 @@ impl Turn<'_> {
         if settled == Settled::At(head) {
             return Ok(());
         }
+        // The layer's contents are changes to where the fork left its branch.
+        if repository
+            .moved_under(&fork.worktree, self.name().as_str())?
+            .is_some()
+        {
+            return Ok(());
+        }
         let last_head = match settled {
             Settled::Never => None,
             Settled::At(head) => head,

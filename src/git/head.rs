@@ -8,7 +8,7 @@ use gix::refs::store::WriteReflog;
 use gix::refs::transaction::{Change, LogChange, PreviousValue, RefEdit, RefLog};
 use gix::refs::{FullName, Target};
 
-use super::refs::{branch_ref, read_if_there, reflog_message};
+use super::refs::{branch_ref, is_for_layers, read_if_there, reflog_message};
 use super::{GitError, Head, LinkedWorktree, ObjectId, Repository};
 
 /// A branch that is not where the worktree that is on it left it.
@@ -23,9 +23,18 @@ pub struct MovedUnder {
 }
 
 impl Repository {
-    /// Whether the branch that `worktree` is on is elsewhere than the worktree left it, by the reflog of its HEAD: another worktree,
-    /// or a command that knew nothing of this one, has moved it. Without reflogs nothing is known.
-    pub fn moved_under(&self, worktree: &LinkedWorktree) -> Result<Option<MovedUnder>, GitError> {
+    /// The commit of HEAD of the fork `fork`, which has `worktree`; where its branch moved under it, the commit at which the fork left it.
+    pub fn head_left_at(&self, worktree: &LinkedWorktree, fork: &str) -> Result<Option<ObjectId>, GitError> {
+        match self.moved_under(worktree, fork)? {
+            Some(moved) => Ok(Some(moved.left_at)),
+            None => Ok(self.head_of(worktree.git_dir())?.commit_id()),
+        }
+    }
+
+    /// Whether the branch that `worktree` is on is elsewhere than the worktree left it: another worktree, or a command that knew nothing
+    /// of this one, has moved it. The reflog of its HEAD says so; where that has expired, what is kept for the fork `fork`. Where reflogs
+    /// are turned off nothing is known.
+    pub fn moved_under(&self, worktree: &LinkedWorktree, fork: &str) -> Result<Option<MovedUnder>, GitError> {
         let head = self.head_of(worktree.git_dir())?;
         let (Some(branch), Some(now)) = (head.short_branch(), head.commit_id()) else {
             return Ok(None);
@@ -35,7 +44,13 @@ impl Repository {
         }
         let head_log = read_if_there(&worktree.git_dir().join("logs/HEAD"))?.unwrap_or_default();
         let Some(left_at) = log_lines(&head_log).last().map(|line| line.new) else {
-            return Ok(None);
+            let left_at = self.kept_left_at(fork, now)?;
+            return Ok(left_at.map(|left_at| MovedUnder {
+                branch: branch.to_owned(),
+                left_at,
+                now,
+                by: None,
+            }));
         };
         if left_at == now {
             return Ok(None);
@@ -54,6 +69,21 @@ impl Repository {
             now,
             by,
         }))
+    }
+
+    /// The HEAD that was kept for the fork `fork` most recently, where `now` has that and more: commits that the fork never was at.
+    fn kept_left_at(&self, fork: &str, now: ObjectId) -> Result<Option<ObjectId>, GitError> {
+        let kept = self.kept(fork)?;
+        for (label, id) in &kept {
+            if is_for_layers(label) && self.is_ancestor(now, *id)? {
+                return Ok(None);
+            }
+        }
+        let head = kept.into_iter().find(|(label, _)| label == "head");
+        match head {
+            Some((_, head)) if self.is_ancestor(head, now)? => Ok(Some(head)),
+            _ => Ok(None),
+        }
     }
 
     /// Puts the HEAD of `worktree`, which is `from`, on the branch `to` (short name) at `commit_id`, or with `None` on that commit by

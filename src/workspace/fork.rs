@@ -307,10 +307,6 @@ pub struct ForkRecord {
     /// The same as earlier versions wrote it, in hex: of a fork on a branch that was there before it, that branch's tip.
     #[serde(rename = "fork_point", default, skip_serializing_if = "Option::is_none")]
     pub former_fork_point: Option<String>,
-    /// HEAD, in hex, of the state that the fork went back to although HEAD had commits of others by then: a commit and a merge look
-    /// whether they would take those back.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub went_back_to: Option<String>,
     /// A move of HEAD that was begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advancing: Option<Advancing>,

@@ -462,6 +462,63 @@ fn a_fork_whose_branch_moved_under_it_takes_back_nobodys_work() {
 }
 
 #[test]
+fn what_leaves_a_fork_whose_branch_moved_under_it_takes_back_nobodys_work() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let fork = tine.new_fork("mine");
+    let began = repo.head();
+    let other = repo.root().join("other");
+    repo.sh_in(
+        repo.dir(),
+        &format!("git worktree add -q -f {} tine/mine", other.display()),
+    );
+    repo.sh_in(
+        &other,
+        "echo theirs > theirs; git add theirs; git commit -qm theirs",
+    );
+    fs::write(fork.join("own"), "own").unwrap();
+    repo.git(&["merge", "-q", "tine/mine"]);
+    let is_whole = |branch: &str| {
+        assert_eq!(repo.git(&["show", &format!("{branch}:theirs")]), "theirs");
+        assert_eq!(repo.git(&["show", &format!("{branch}:own")]), "own");
+    };
+    // A snapshot, and a child, begin where the fork left its branch.
+    tine.ok(&["snapshot", "mine", "s"]);
+    repo.git(&["branch", "with-snapshot"]);
+    tine.ok(&["merge", "mine@s", "--into", "with-snapshot"]);
+    is_whole("with-snapshot");
+    let child = PathBuf::from(tine.ok(&["new", "child", "--from-fork", "mine"]));
+    assert_eq!(repo.git_in(&child, &["rev-parse", "HEAD"]), began);
+    assert_eq!(repo.status(&child), "?? own");
+    tine.ok(&["commit", "child", "-m", "own"]);
+    repo.git(&["branch", "with-child"]);
+    tine.ok(&["merge", "child", "--into", "with-child"]);
+    is_whole("with-child");
+    // Without reflogs tine knows by itself.
+    repo.git(&["reflog", "expire", "--expire=now", "--all"]);
+    let refused = tine.fails(3, &["commit", "mine", "-m", "own"]);
+    assert!(refused.contains("moved under the fork"), "{refused}");
+    // What comes back is on a branch of its own: the other has somebody else's commit.
+    tine.ok(&["delete", "mine", "--force"]);
+    tine.fails(5, &["recover", "1"]);
+    let back = tine.ok(&["recover", "1", "back"]);
+    assert_eq!(repo.status(Path::new(&back)), "?? own");
+    tine.ok(&["commit", "back", "-m", "own"]);
+    tine.ok(&["merge", "back", "--into", "main"]);
+    is_whole("main");
+    // What goes on after that is no move of others.
+    repo.sh_in(
+        Path::new(&back),
+        "echo more > more; git add -A; git commit -qm more",
+    );
+    tine.ok(&["status", "back"]);
+    repo.git(&["reflog", "expire", "--expire=now", "--all"]);
+    fs::write(Path::new(&back).join("last"), "last").unwrap();
+    tine.ok(&["commit", "back", "-m", "last"]);
+}
+
+#[test]
 fn a_fork_whose_head_cannot_be_read_stops_no_other() {
     require_fuse!();
     let repo = TestRepo::new();

@@ -446,3 +446,90 @@ fn a_sparse_checkout_is_not_taken_for_deletions_on_the_way_back() {
     tine.ok(&["reset", "demo"]);
     assert_eq!(repo.status(&dir), "");
 }
+
+#[test]
+fn what_takes_the_commits_of_others_back_wants_a_word_whichever_way_it_goes() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = went_on_since(&repo, &tine, "update");
+    tine.ok(&["restore", "a", "s1", "--exact"]);
+    let refuses = |args: &[&str]| {
+        let refused = run_with_timeout(&mut tine.command(&[args, &["--json"]].concat()));
+        assert!(
+            refused.text().contains("takes-back"),
+            "{args:?}: {}",
+            refused.text()
+        );
+        assert!(refused.text().contains("important.txt"), "{}", refused.text());
+        assert_eq!(text(repo.dir().join("important.txt")), "important\n");
+    };
+    // A snapshot of it, and a fork that takes that up.
+    tine.ok(&["snapshot", "a", "s2"]);
+    refuses(&["merge", "a@s2"]);
+    tine.new_fork("other");
+    tine.ok(&["restore", "other", "a@s2"]);
+    refuses(&["commit", "other", "-m", "other"]);
+    // A child.
+    let child = PathBuf::from(tine.ok(&["new", "child", "--from-fork", "a"]));
+    refuses(&["commit", "child", "-m", "child"]);
+    repo.sh_in(&child, "git add -A; git commit -qm child");
+    refuses(&["merge", "child", "--into", "main"]);
+    refuses(&["merge", "tine/child", "--into", "main"]);
+    // What is committed for it.
+    refuses(&["handoff", "create", "a", "--include-uncommitted"]);
+    refuses(&["unmount", "a", "--commit", "-m", "a"]);
+    // The fork brought back.
+    tine.ok(&["delete", "a", "--force"]);
+    tine.ok(&["recover", "1"]);
+    refuses(&["commit", "a", "-m", "a"]);
+    // A handoff of it, committed by git.
+    repo.sh_in(&dir, "git add -A; git commit -qm a");
+    tine.ok(&["handoff", "create", "a", "--to", "main"]);
+    refuses(&["handoff", "apply", "1"]);
+    refuses(&["handoff", "apply", "1", "--dry-run"]);
+    // A review, whatever was resolved in it.
+    repo.write("mine", "main's\n");
+    repo.commit_all("mine");
+    run_with_timeout(&mut tine.command(&["merge", "a", "--review"]));
+    tine.ok(&["resolve", "1", "mine", "--ours"]);
+    refuses(&["review", "commit", "1"]);
+    tine.ok(&["review", "commit", "1", "--allow-revert"]);
+    assert!(!repo.dir().join("important.txt").exists());
+    // What the branch has lost by now, no fork takes from it.
+    tine.ok(&["new", "late", "--from", "main~1", "--no-mount"]);
+    tine.ok(&["merge", "main", "--into", "late"]);
+}
+
+#[test]
+fn going_to_the_fork_point_names_what_the_fork_has_merged() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let (one, two) = (tine.new_fork("one"), tine.new_fork("two"));
+    repo.sh_in(&one, "echo one > README.md");
+    tine.ok(&["commit", "one", "-m", "of one"]);
+    repo.sh_in(&two, "echo two > own");
+    tine.ok(&["commit", "two", "-m", "of two"]);
+    // Its own work the fork takes back as it likes.
+    assert_eq!(tine.json(&["revert", "two", "own"])["left_out"], json!([]));
+    tine.ok(&["undo", "two"]);
+    tine.ok(&["merge", "one", "--into", "two"]);
+    tine.ok(&["merge", "one"]);
+    assert_eq!(
+        tine.json(&["revert", "two", "own", "--dry-run"])["left_out"],
+        json!([])
+    );
+    let reverted = tine.json(&["revert", "two", "."]);
+    assert_eq!(reverted["left_out"][0]["summary"], "of one");
+    assert_eq!(reverted["left_out"].as_array().unwrap().len(), 1);
+    let refused = tine.fails(3, &["commit", "two", "-m", "back"]);
+    assert!(refused.contains("README.md"), "{refused}");
+    repo.sh_in(&two, "git add -A; git commit -qm back");
+    let refused = tine.fails(3, &["merge", "two"]);
+    assert!(refused.contains("README.md"), "{refused}");
+    assert_eq!(text(repo.dir().join("README.md")), "one\n");
+    repo.sh_in(&two, "git reset -q --hard HEAD~1");
+    let told = tine.ok(&["restore", "two", "pristine"]);
+    assert!(told.contains("of one") && !told.contains("of two"), "{told}");
+}

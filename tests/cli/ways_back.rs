@@ -256,3 +256,32 @@ fn collecting_takes_nothing_that_somebody_may_come_back_to() {
     go_back(&repo, &tine, &said);
     assert_eq!(content(&dir.join("new.txt")), "new\n");
 }
+
+#[test]
+fn an_undo_that_is_too_late_names_a_revert_only_of_a_merge() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    let update = |name: &str| {
+        repo.write(name, "main\n");
+        repo.commit_all(name);
+        tine.ok(&["update", "demo"]);
+        let merged = repo.git_in(&dir, &["rev-parse", "HEAD"]);
+        fs::write(dir.join(format!("own-{name}")), "own\n").unwrap();
+        tine.ok(&["commit", "demo", "-m", "own"]);
+        let refused = tine.fails(3, &["undo", "demo"]);
+        assert!(refused.contains("HEAD has moved on"), "{refused}");
+        (merged, refused)
+    };
+    // It went forward to a commit of somebody else.
+    let (_, refused) = update("one");
+    assert!(!refused.contains("git revert"), "{refused}");
+    let (merged, refused) = update("two");
+    assert!(
+        refused.contains(&format!("`git revert -m 1 {merged}`")),
+        "{refused}"
+    );
+    repo.git_in(&dir, &["revert", "--no-edit", "-m", "1", &merged]);
+    assert!(dir.join("one").exists() && !dir.join("two").exists());
+}

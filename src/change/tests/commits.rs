@@ -29,7 +29,7 @@ fn a_commit_is_what_git_would_have_made() {
     let options = CommitOptions {
         message: "Change things\n\nMuch.\n".to_owned(),
         author: Identity::parse("Some One <one@example.com>"),
-        committer: None,
+        ..CommitOptions::default()
     };
     let outcome = commit(fixture.git(), &demo(), &fixture.fork, &options).unwrap();
     assert_eq!(outcome.tree_id.to_string(), expected_tree.trim());

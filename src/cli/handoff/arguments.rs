@@ -68,6 +68,10 @@ pub struct Apply {
     #[arg(long)]
     pub force: bool,
 
+    /// Apply also what takes commits of the target's back, after `tine restore --exact` in the fork
+    #[arg(long)]
+    pub allow_revert: bool,
+
     #[command(flatten)]
     pub conflicts: ConflictArgs,
 }

@@ -235,6 +235,10 @@ pub struct Merge {
     #[arg(long, conflicts_with = "resolver")]
     pub all_or_nothing: bool,
 
+    /// Merge also what takes commits of the target's back, after `tine restore --exact` in a fork
+    #[arg(long)]
+    pub allow_revert: bool,
+
     #[command(flatten)]
     pub resolving: ResolverArgs,
 }

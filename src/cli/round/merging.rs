@@ -84,7 +84,7 @@ fn resolved(
         output: HookOutput::Shown,
         no_verify: false,
     };
-    match review::ask_commit(context, connection, review, None, false, hooks)? {
+    match review::ask_commit(context, connection, review, None, false, verb.allow_revert, hooks)? {
         Answer::Merge(merged) => Ok(Some(*merged)),
         _ => Err(Failure::new(ErrorCode::Internal, "a merge became something else")),
     }
@@ -93,7 +93,7 @@ fn resolved(
 /// What `tine merge` is to do.
 fn asked(verb: &Merge, points: &[&str]) -> merging::Merge {
     merging::Merge {
-        allow_revert: false,
+        allow_revert: verb.allow_revert,
         sources: points.iter().map(ToString::to_string).collect(),
         into: Some(verb.into.clone()),
         base: None,

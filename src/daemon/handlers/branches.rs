@@ -203,7 +203,7 @@ pub fn switch(daemon: &Arc<Daemon>, by: By<'_>, request: &SwitchRequest) -> Resp
     if let (true, None, Some(moved)) = (
         request.create,
         &request.at,
-        repository.moved_under(&open.worktree)?,
+        repository.moved_under(&open.worktree, fork.as_str())?,
     ) {
         return step_off(turn, &repository, &head, &moved, branch);
     }

@@ -462,10 +462,12 @@ fn keep(
         },
         Err(_) => None,
     };
-    let commit_id = head
-        .as_ref()
-        .and_then(Head::commit_id)
-        .filter(|id| repository.has_object(*id));
+    let commit_id = match (&head, LinkedWorktree::open(repository, &record.worktree_id)) {
+        // What was uncommitted are changes to that, also where the branch has moved under the fork.
+        (Some(_), Ok(worktree)) => repository.head_left_at(&worktree, name.as_str())?,
+        _ => None,
+    };
+    let commit_id = commit_id.filter(|id| repository.has_object(*id));
     let branch = head.as_ref().and_then(Head::short_branch);
     let is_only_here = match commit_id {
         // With the worktree their last trace would go.

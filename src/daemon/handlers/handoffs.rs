@@ -11,6 +11,7 @@ use super::sequencing::unless_taken_back;
 use crate::change::changeset::{self, Blobs};
 use crate::change::compare::compare_trees;
 use crate::change::fork_point::fork_point;
+use crate::change::going_back::GoneBack;
 use crate::change::handoff::{HandoffRecord, HandoffSpec, HandoffState};
 use crate::change::recovery::{self, RecoverEntry, RecoverKind};
 use crate::change::{ChangeError, CommitOptions, commit};
@@ -81,6 +82,7 @@ pub fn commit_uncommitted(
         message: message.unwrap_or_else(|| work_message(turn.name())),
         author: signers.author.clone(),
         committer: signers.committer.clone(),
+        gone_back: GoneBack::all(&turn.daemon.store),
     };
     let _lease = turn.lease_head(&repository, &format!("tine handoff {}", turn.name()))?;
     match commit::commit(&repository, turn.name(), &fork, &options) {

@@ -13,11 +13,10 @@ use self::sides::{Source, default_target, find_source};
 use super::buffers;
 use super::target::{self, Holder, Target, find_target, fork_called, while_it_moves};
 use super::turns::{slots_of, turns_of};
-use super::work::refuse_taking_back;
 use crate::attr::Timestamp;
 use crate::change::commit::refuse_moved_under;
 use crate::change::compare::compare_trees;
-use crate::change::going_back::{taken_back, went_back_to};
+use crate::change::going_back::{GoneBack, refuse_taking_back};
 use crate::change::merge::{MergeSpec, Planned, Tip, carry_along, plan};
 use crate::change::review::{ConflictRecord, ReviewRecord, ReviewState, ReviewedMerge, Sides};
 use crate::change::{ChangeError, Point, rerere};
@@ -275,7 +274,9 @@ impl<'a> Merging<'a> {
             self.prepare_for_markers(turns, &sources)?;
         }
         if moves && !self.request.allow_revert {
-            self.refuse_taking_back(before.tip, stand.tip)?;
+            let gone_back = GoneBack::all(&self.daemon.store);
+            let (from, to) = (before.tip.commit_id, stand.tip.tree_id);
+            refuse_taking_back(&self.repository, &gone_back, from, to, "the merge")?;
         }
         let snapshot = match moves {
             false => None,
@@ -313,24 +314,6 @@ impl<'a> Merging<'a> {
             changes: changes.iter().map(report::change_line).collect(),
             snapshot,
         })
-    }
-
-    /// Refuses where a source fork went back past commits that the target has, and the merge would take those back.
-    fn refuse_taking_back(&self, before: Tip, after: Tip) -> Result<(), Failure> {
-        let Some(from) = before.commit_id else {
-            return Ok(());
-        };
-        for source in &self.sources {
-            let Point::Fork(fork) = &source.point else {
-                continue;
-            };
-            let record = self.daemon.store.record(fork)?;
-            if let Some(then) = went_back_to(&record)? {
-                let paths = taken_back(&self.repository, &record, then, from, after.tree_id)?;
-                refuse_taking_back(paths, "the merge")?;
-            }
-        }
-        Ok(())
     }
 
     /// Keeps the merge of `source` into what stands there as a review; its number. One that is open already is planned again.

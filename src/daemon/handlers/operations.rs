@@ -237,11 +237,18 @@ fn move_back(
             (switch, back_to, stands_on),
         )?;
     } else if head.commit_id() != Some(stands_on) {
-        return Err(
-            Failure::new(ErrorCode::CannotUndo, "HEAD has moved on since the operation").hint(format!(
+        let failure = Failure::new(ErrorCode::CannotUndo, "HEAD has moved on since the operation");
+        let is_merge = match repository.commit_info(stands_on) {
+            Ok(info) => info.parent_ids.len() > 1 && info.parent_ids.first() == Some(&back_to),
+            Err(_) => false,
+        };
+        return Err(match is_merge {
+            true => failure.hint(format!(
                 "`git revert -m 1 {stands_on}` in the mount takes it back by a commit of its own"
             )),
-        );
+            // What it brought are commits of others, which no single revert takes back.
+            false => failure,
+        });
     }
     let update = match &moved.update {
         None => None,

@@ -10,7 +10,7 @@ use super::sequencing::{Asked, carry_out};
 use super::snapshots::{record_switch, restore_in};
 use super::target::tree_of;
 use crate::change::fork_point::fork_point;
-use crate::change::going_back::{Since, Then, at_paths};
+use crate::change::going_back::{GoneBack, Since, Then, at_paths};
 use crate::change::revert::without_nested;
 use crate::change::sequence::Wish;
 use crate::change::{FoundPoint, Point, RevertOptions, RevertTo, revert as reverting};
@@ -18,7 +18,7 @@ use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::points::{self, ResolvedPoint};
 use crate::daemon::policy::Signers;
 use crate::daemon::protocol::{
-    Answer, MergeStatus, Response, RestoreRequest, Restored, RestoredHow, RevertRequest, Reverted,
+    Answer, CommitLine, MergeStatus, Response, RestoreRequest, Restored, RestoredHow, RevertRequest, Reverted,
 };
 use crate::daemon::report;
 use crate::daemon::slots::{Daemon, Turn};
@@ -52,9 +52,10 @@ fn since(
         Point::Snapshot(snapshot) => Then::of_snapshot(name, name, &store.snapshot(name, snapshot)?)?,
         Point::SnapshotOf(fork, snapshot) => Then::of_snapshot(name, fork, &store.snapshot(fork, snapshot)?)?,
         Point::Fork(fork) if fork != name => {
-            let head = repository.head_of(store.worktree_of(fork)?.git_dir())?;
+            let worktree = store.worktree_of(fork)?;
+            let head = repository.head_of(worktree.git_dir())?;
             Then {
-                head: head.commit_id(),
+                head: repository.head_left_at(&worktree, fork.as_str())?,
                 branch: head.short_branch().map(str::to_owned),
                 is_own: false,
             }
@@ -63,6 +64,32 @@ fn since(
     };
     let head = repository.head_of(git_dir)?;
     Ok(then.since(store, repository, &turn.record()?, &head)?)
+}
+
+/// What the fork lacks at `paths` when it is as at the point: what [`since`] found, at the fork point what the fork has merged.
+fn lacking(
+    turn: &Turn<'_>,
+    repository: &Repository,
+    git_dir: &Path,
+    point: &Point,
+    since: Option<Since>,
+    paths: &[RepoPath],
+) -> Result<Option<Since>, Failure> {
+    let since = match point {
+        Point::Pristine => {
+            let (record, head) = (turn.record()?, repository.head_of(git_dir)?);
+            match fork_point(repository, &record, head.commit_id())? {
+                Some(point) => Then::since_fork_point(&turn.daemon.store, repository, &record, &head, point)?,
+                None => None,
+            }
+        }
+        _ => since,
+    };
+    let is_everything = paths.iter().all(RepoPath::is_root);
+    Ok(match since {
+        Some(since) if !is_everything => Some(since.within(repository, paths)?),
+        since => since,
+    })
 }
 
 pub fn restore(daemon: &Arc<Daemon>, by: By<'_>, request: &RestoreRequest) -> Response {
@@ -101,6 +128,14 @@ fn restore_whole(
     if since.is_some() && !request.exact {
         return Ok(None);
     }
+    let since = lacking(
+        &turn,
+        repository,
+        open.worktree.git_dir(),
+        &found.point,
+        since,
+        &[],
+    )?;
     let before = match &found.point {
         Point::Snapshot(snapshot) => restore_in(&turn, &open, &daemon.store.snapshot(name, snapshot)?)?,
         _ => {
@@ -145,7 +180,14 @@ fn restore_tree(
     turn.settle(repository, &fork)?;
     let since = match since(&turn, repository, fork.worktree.git_dir(), &point.point)? {
         Some(since) if !request.exact => return Ok(Err(since)),
-        since => since,
+        since => lacking(
+            &turn,
+            repository,
+            fork.worktree.git_dir(),
+            &point.point,
+            since,
+            &paths,
+        )?,
     };
     let kept = SnapshotOptions::because(SnapshotReason::BeforeRestore);
     let before = daemon.store.take_snapshot(name, &fork, &kept)?.name;
@@ -188,6 +230,7 @@ fn bring_onto_head(
         message: None,
         dry_run: false,
         review: request.review,
+        allow_revert: false,
     };
     let done = carry_out(daemon, by, &asked, &Signers::default(), None).map_err(|failure| match failure.code {
         ErrorCode::OperationInProgress => failure.hint(
@@ -216,20 +259,22 @@ fn exactly(
     since: Option<Since>,
 ) -> Result<Restored, Failure> {
     let name = turn.name();
-    let mut left_out = Vec::new();
-    if let Some(Since { then, .. }) = &since {
-        turn.update_record(|record| record.went_back_to = Some(then.to_string()))?;
-    }
-    for id in since.into_iter().flat_map(|since| since.left_out) {
-        left_out.push(report::commit_line(id, &repository.commit_info(id)?));
+    if let Some(since) = &since {
+        GoneBack::record(&turn.daemon.store, repository, &turn.record()?, since)?;
     }
     Ok(Restored {
         fork: name.clone(),
         to: Some(to.to_string()),
         before: Some(before),
         how: RestoredHow::Exact,
-        left_out,
+        left_out: left_out(repository, since)?,
     })
+}
+
+fn left_out(repository: &Repository, since: Option<Since>) -> Result<Vec<CommitLine>, Failure> {
+    let commit_ids = since.into_iter().flat_map(|since| since.left_out);
+    let line = |id| Ok(report::commit_line(id, &repository.commit_info(id)?));
+    commit_ids.map(line).collect()
 }
 
 fn paths_of(paths: &[PathText]) -> Result<Vec<RepoPath>, Failure> {
@@ -286,6 +331,7 @@ pub fn revert(daemon: &Arc<Daemon>, by: By<'_>, request: &RevertRequest) -> Resp
     let fork = turn.open_existing()?;
     turn.settle(&repository, &fork)?;
     let git_dir = fork.worktree.git_dir();
+    let mut lacks = None;
     let to = match since(&turn, &repository, git_dir, &point.point)? {
         Some(since) if !request.exact => {
             let head = repository.head_of(git_dir)?.commit_id();
@@ -296,8 +342,9 @@ pub fn revert(daemon: &Arc<Daemon>, by: By<'_>, request: &RevertRequest) -> Resp
             }
         }
         since => {
-            if let Some(Since { then, .. }) = since.filter(|_| !request.dry_run) {
-                turn.update_record(|record| record.went_back_to = Some(then.to_string()))?;
+            lacks = lacking(&turn, &repository, git_dir, &point.point, since, &paths)?;
+            if let Some(since) = lacks.as_ref().filter(|_| !request.dry_run) {
+                GoneBack::record(&daemon.store, &repository, &turn.record()?, since)?;
             }
             RevertTo {
                 tree_id: point.tree_id,
@@ -315,6 +362,7 @@ pub fn revert(daemon: &Arc<Daemon>, by: By<'_>, request: &RevertRequest) -> Resp
         to: (&point).into(),
         changes: outcome.changes.iter().map(report::change_line).collect(),
         left_alone: outcome.left_alone.iter().map(Into::into).collect(),
+        left_out: left_out(&repository, lacks)?,
         dry_run: request.dry_run,
     }))
 }

@@ -366,6 +366,7 @@ pub fn commit(
         false => {
             let merge = MergeRequest {
                 dry_run: request.dry_run,
+                allow_revert: request.allow_revert,
                 messages: vec![request.whole_message.clone()],
                 message: request.message.clone().or_else(|| record.merge.message.clone()),
                 author: request.author.clone(),
@@ -455,8 +456,6 @@ fn request_of(record: &ReviewRecord, by: By<'_>) -> MergeRequest {
         fast_forward: merge.fast_forward,
         allow_unrelated: merge.allow_unrelated,
         delete: merge.delete,
-        // What it comes to was looked at.
-        allow_revert: true,
         with_uncommitted: merge.with_uncommitted,
         command: by.command.to_owned(),
         ..MergeRequest::of(merge.source.clone(), merge.git_dir.clone())

@@ -20,6 +20,7 @@ use crate::change::advance::{Step, UpdateStep};
 use crate::change::commit::refuse_moved_under;
 use crate::change::compare::compare_trees;
 use crate::change::fork_point::{self, fork_point};
+use crate::change::going_back::{GoneBack, refuse_taking_back};
 use crate::change::merge::Tip;
 use crate::change::review::ReviewRecord;
 use crate::change::sequence::{Item, Ran, RunOptions, Sequence, Wish, run};
@@ -50,6 +51,8 @@ pub struct Asked {
     pub message: Option<String>,
     pub dry_run: bool,
     pub review: ReviewWish,
+    /// Whether a handoff may take commits of others back.
+    pub allow_revert: bool,
 }
 
 /// The target as it is.
@@ -84,6 +87,7 @@ pub fn sequence(daemon: &Arc<Daemon>, by: By<'_>, request: &SequenceRequest, sig
         message: request.message.clone(),
         dry_run: request.dry_run,
         review: request.review,
+        allow_revert: request.allow_revert,
     };
     // Two of the same become one review.
     let _reviews = (asked.review != ReviewWish::Never).then(|| daemon.reviews.lock());
@@ -263,6 +267,11 @@ fn finish(
         (None, false, true) => MergeStatus::NothingToMerge,
         (None, false, false) => MergeStatus::Merged,
     };
+    if status == MergeStatus::Merged && matches!(asked.wish, Wish::Mailbox { .. }) && !asked.allow_revert {
+        let gone_back = GoneBack::all(&target.daemon.store);
+        let (from, to) = (now.tip.commit_id, ran.tip.tree_id);
+        refuse_taking_back(target.repository, &gone_back, from, to, "the handoff")?;
+    }
     let mut snapshot = None;
     match status {
         MergeStatus::Merged => snapshot = go(target, asked, now, ran)?,

@@ -6,15 +6,13 @@ use super::buffers::{in_buffers_only, with_agent_texts};
 use crate::change::changeset::{self, Blobs};
 use crate::change::compare::compare_trees;
 use crate::change::fork_point::fork_point;
-use crate::change::going_back::{taken_back, went_back_to};
-use crate::change::view::view_tree;
+use crate::change::going_back::GoneBack;
 use crate::change::{CommitOptions, commit as committing};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, Changes, Committed, Difference, Response};
 use crate::daemon::slots::Daemon;
 use crate::daemon::{points, report};
 use crate::git::{Identity, LinkedWorktree, ObjectId};
-use crate::path::RepoPath;
 use crate::workspace::{ForkName, ForkRecord};
 
 pub fn changes(daemon: &Arc<Daemon>, name: &ForkName, write: bool) -> Response {
@@ -97,16 +95,14 @@ pub fn commit(
     let fork = turn.open_existing()?;
     let repository = daemon.repository_now()?;
     turn.settle(&repository, &fork)?;
-    let record = turn.record()?;
-    let head = repository.head_of(fork.worktree.git_dir())?.commit_id();
-    if !allow_revert && let (Some(then), Some(head)) = (went_back_to(&record)?, head) {
-        let view = view_tree(&repository, &fork)?;
-        refuse_taking_back(taken_back(&repository, &record, then, head, view)?, "the commit")?;
-    }
     let options = CommitOptions {
         message,
         author,
         committer,
+        gone_back: match allow_revert {
+            true => Vec::new(),
+            false => GoneBack::all(&daemon.store),
+        },
     };
     let lease = turn.lease_head(&repository, &format!("tine commit {name}"))?;
     let (outcome, agent_texts) = with_agent_texts(&turn, || {
@@ -168,22 +164,6 @@ pub fn log(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Response {
             .map(|(id, info)| report::commit_line(*id, info))
             .collect(),
     })
-}
-
-/// Refuses where paths would be as before commits of others.
-pub fn refuse_taking_back(paths: Vec<RepoPath>, what: &str) -> Result<(), Failure> {
-    let Some(first) = paths.first() else {
-        return Ok(());
-    };
-    let more = match paths.len() - 1 {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    Err(Failure::new(
-        ErrorCode::TakesBack,
-        format!("{what} would take back what others have committed to {first}{more}"),
-    )
-    .hint("`--allow-revert` means that; `tine revert FORK PATH --to HEAD` has a path as HEAD has it"))
 }
 
 /// The commit of the fork's base.

@@ -60,6 +60,9 @@ pub struct CommitReviewRequest {
     /// All that the merge commit says, as hooks left it.
     #[serde(default)]
     pub whole_message: Option<String>,
+    /// Whether it may take commits of others back, which a fork went back past.
+    #[serde(default)]
+    pub allow_revert: bool,
     pub dry_run: bool,
     pub author: Option<Identity>,
     pub committer: Option<Identity>,

@@ -27,6 +27,9 @@ pub struct SequenceRequest {
     pub allow_unrelated: bool,
     pub dry_run: bool,
     pub review: ReviewWish,
+    /// Whether a handoff may take commits of others back, which a fork went back past.
+    #[serde(default)]
+    pub allow_revert: bool,
     /// Of a merge commit.
     pub message: Option<String>,
     pub author: Option<Identity>,

@@ -76,6 +76,9 @@ pub struct Reverted {
     pub changes: Vec<ChangeLine>,
     /// Submodules whose repositories were left alone.
     pub left_alone: Vec<PathText>,
+    /// The commits of others whose work the paths lack now; HEAD has them.
+    #[serde(default)]
+    pub left_out: Vec<CommitLine>,
     pub dry_run: bool,
 }
 

@@ -463,6 +463,7 @@ impl Tool for Update {
                 true => ReviewWish::Never,
                 false => ReviewWish::OnConflict,
             },
+            allow_revert: false,
             message: None,
             author: Some(identity::author(dir, config.as_ref(), None)?),
             committer: Some(identity::committer(dir, config.as_ref())?),

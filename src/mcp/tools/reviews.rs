@@ -228,6 +228,9 @@ pub struct CommitReview {
     review: u64,
     /// Of the merge commit. Default: that of the merge.
     message: Option<String>,
+    /// Merge also what takes commits of the target's back, after `restore` with `exact`.
+    #[serde(default)]
+    allow_revert: bool,
 }
 
 impl Tool for CommitReview {
@@ -249,7 +252,16 @@ impl Tool for CommitReview {
         };
         let message = &self.message;
         let answer = session.with(|connection| {
-            review::ask_commit(&context, connection, self.review, message.clone(), false, hooks)
+            let (review, message) = (self.review, message.clone());
+            review::ask_commit(
+                &context,
+                connection,
+                review,
+                message,
+                false,
+                self.allow_revert,
+                hooks,
+            )
         })?;
         match answer {
             Answer::Merge(merged) => told(&context, *merged),

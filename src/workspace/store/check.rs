@@ -693,6 +693,7 @@ fn refs_of(shelf: Shelf) -> &'static str {
         Shelf::Buffers => "+buffers",
         Shelf::Moves => "+moves",
         Shelf::UnsavedReads => "+unsaved-reads",
+        Shelf::GoneBack => "+gone-back",
     }
 }
 

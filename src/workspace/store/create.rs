@@ -164,7 +164,6 @@ impl Store {
             from_branch: start.from_branch.clone(),
             fork_point: Some(start.fork_point.into()),
             former_fork_point: None,
-            went_back_to: None,
             advancing: None,
             worktree_id: worktree.id().to_owned(),
             on_unmount: options.on_unmount.clone(),
@@ -518,8 +517,7 @@ impl Store {
         match &parent.snapshot {
             None => Ok(self
                 .repository
-                .head_of(parent.fork.worktree.git_dir())?
-                .commit_id()),
+                .head_left_at(&parent.fork.worktree, parent.fork.name().as_str())?),
             Some(snapshot) => {
                 let hex = snapshot.head_commit.as_deref();
                 Ok(hex.and_then(|hex| ObjectId::from_hex(hex.as_bytes()).ok()))

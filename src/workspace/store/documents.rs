@@ -28,16 +28,19 @@ pub enum Shelf {
     Moves,
     /// Agents that were given a text which its person had not saved.
     UnsavedReads,
+    /// States that forks went back to, past commits of others.
+    GoneBack,
 }
 
 impl Shelf {
-    pub(super) const ALL: [Shelf; 6] = [
+    pub(super) const ALL: [Shelf; 7] = [
         Shelf::Reviews,
         Shelf::Handoffs,
         Shelf::Rounds,
         Shelf::Buffers,
         Shelf::Moves,
         Shelf::UnsavedReads,
+        Shelf::GoneBack,
     ];
 
     pub(super) fn dir_name(self) -> &'static str {
@@ -49,6 +52,7 @@ impl Shelf {
             Shelf::Buffers => "buffers",
             Shelf::Moves => "moves",
             Shelf::UnsavedReads => "unsaved-reads",
+            Shelf::GoneBack => "gone-back",
         }
     }
 }

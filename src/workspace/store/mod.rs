@@ -140,6 +140,8 @@ pub fn own_branch(name: &ForkName) -> String {
 
 /// An open fork.
 pub struct Fork {
+    /// Immutable.
+    name: ForkName,
     pub workspace: Arc<Workspace>,
     pub worktree: LinkedWorktree,
     memo: Memo,
@@ -151,6 +153,11 @@ pub struct Fork {
 }
 
 impl Fork {
+    /// Of a snapshot the fork's.
+    pub fn name(&self) -> &ForkName {
+        &self.name
+    }
+
     /// What was found out about its files before.
     pub fn memo(&self) -> &Memo {
         &self.memo
@@ -610,6 +617,7 @@ impl Store {
             memo.remember_removed(&stamp, tree_id, Arc::new([]));
         }
         let fork = Arc::new(Fork {
+            name: name.clone(),
             workspace,
             worktree,
             memo,

@@ -115,7 +115,11 @@ impl Store {
             base_tree: record.base_tree.clone(),
             base_attrs: record.base_attrs,
             conversions: record.conversions.clone(),
-            head_commit: head.commit_id().map(|id| id.to_string()),
+            // What the files are changes to, also where the branch has moved under the fork.
+            head_commit: self
+                .repository
+                .head_left_at(&fork.worktree, fork.name().as_str())?
+                .map(|id| id.to_string()),
             branch: head.short_branch().map(str::to_owned),
             fork_point: record.fork_point.clone(),
             is_sparse: fork.worktree.is_sparse()?,
@@ -309,6 +313,7 @@ impl Store {
         let workspace = Workspace::new(standing.base, standing.attrs, stack)?;
         let workspace = Arc::new(self.with_carried(workspace, &record));
         Ok(Arc::new(Fork {
+            name: name.clone(),
             workspace,
             worktree,
             memo: Memo::default(),

@@ -105,6 +105,8 @@ impl Merging<'_> {
             message: work_message(name),
             author: self.signers.author.clone(),
             committer: self.signers.committer.clone(),
+            // The merge was compared with them.
+            gone_back: Vec::new(),
         };
         let made = match commit::commit(&self.repository, name, &*turn.open()?, &options) {
             Ok(made) => made.commit_id,

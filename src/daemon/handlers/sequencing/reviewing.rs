@@ -246,6 +246,7 @@ pub fn commit_review(
 ) -> Result<Sequenced, Failure> {
     let mut asked = asked_of(record)?;
     asked.dry_run = request.dry_run;
+    asked.allow_revert = request.allow_revert;
     if request.message.is_some() {
         asked.message.clone_from(&request.message);
     }
@@ -270,5 +271,6 @@ fn asked_of(record: &ReviewRecord) -> Result<Asked, Failure> {
         message: record.merge.message.clone(),
         dry_run: false,
         review: ReviewWish::Never,
+        allow_revert: false,
     })
 }
