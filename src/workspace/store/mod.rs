@@ -140,6 +140,8 @@ pub fn own_branch(name: &ForkName) -> String {
 pub struct Fork {
     pub workspace: Arc<Workspace>,
     pub worktree: LinkedWorktree,
+    /// The branch (short name) that its record named when it was opened. HEAD may be elsewhere.
+    pub made_on: String,
     memo: Memo,
     cache: Arc<BaseCache>,
     /// The tree whose conversions were asked for last. Protects itself.
@@ -530,6 +532,7 @@ impl Store {
         let fork = Arc::new(Fork {
             workspace,
             worktree,
+            made_on: record.branch,
             memo,
             cache: self.cache.clone(),
             conversions: Mutex::new(None),

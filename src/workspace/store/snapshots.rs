@@ -307,6 +307,7 @@ impl Store {
         Ok(Arc::new(Fork {
             workspace,
             worktree,
+            made_on: record.branch,
             memo: Memo::default(),
             cache: self.cache.clone(),
             conversions: Mutex::new(None),
