@@ -396,3 +396,48 @@ fn branches_are_listed_with_who_has_them_and_how_far_they_are() {
     assert_eq!(all["branches"].as_array().map(Vec::len), Some(3004));
     assert_eq!(tine.json(&["branch", "list"]), listed);
 }
+
+#[test]
+fn a_branch_that_is_deleted_under_its_fork_takes_no_commit_and_comes_back() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    repo.sh_in(
+        &dir,
+        "echo one > one; git add one; git commit -qm one; echo two > two",
+    );
+    let tip = repo.git(&["rev-parse", "tine/demo"]);
+    let delete_branch = || repo.git(&["update-ref", "-d", "refs/heads/tine/demo"]);
+    delete_branch();
+    for args in [
+        &["commit", "demo", "-m", "two"][..],
+        &["update", "demo"],
+        &["merge", "demo"],
+        &["merge", "main", "--into", "demo"],
+        &["delete", "demo"],
+    ] {
+        let failure = refused(&repo, &tine, args, "branch-gone", 3);
+        let hint = text(&failure["hint"]);
+        assert!(hint.contains(&format!("`git branch tine/demo {tip}`")), "{hint}");
+    }
+    repo.git(&["branch", "tine/demo", &tip]);
+    tine.ok(&["commit", "demo", "-m", "two"]);
+    assert_eq!(repo.git(&["rev-parse", "tine/demo~"]), tip);
+
+    let tip = repo.git(&["rev-parse", "tine/demo"]);
+    delete_branch();
+    tine.ok(&["delete", "demo", "--force"]);
+    repo.sh_in(
+        repo.dir(),
+        "git reflog expire --expire=now --all; git gc -q --prune=now",
+    );
+    tine.ok(&["recover", "1"]);
+    assert_eq!(repo.git(&["rev-parse", "tine/demo"]), tip);
+    assert_eq!(repo.status(&dir), "");
+
+    // A branch that never had a commit begins with one.
+    repo.sh_in(&dir, "git switch -q --orphan new; echo new > new");
+    tine.ok(&["commit", "demo", "-m", "first"]);
+    assert_eq!(repo.git(&["rev-list", "--count", "new"]), "1");
+}
