@@ -441,3 +441,36 @@ fn a_branch_that_is_deleted_under_its_fork_takes_no_commit_and_comes_back() {
     tine.ok(&["commit", "demo", "-m", "first"]);
     assert_eq!(repo.git(&["rev-list", "--count", "new"]), "1");
 }
+
+#[test]
+fn a_rename_that_meets_a_lock_changes_nothing() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    repo.git(&["config", "branch.tine/demo.description", "mine"]);
+    for lock in [
+        "worktrees/demo/HEAD.lock",
+        "config.lock",
+        "refs/heads/tine/demo.lock",
+    ] {
+        let lock = repo.common_dir().join(lock);
+        std::fs::write(&lock, "").unwrap();
+        let failure = refused(
+            &repo,
+            &tine,
+            &["branch", "rename", "tine/demo", "other"],
+            "ref-locked",
+            5,
+        );
+        assert!(text(&failure["hint"]).contains(path_text(&lock)), "{failure}");
+        assert_eq!(
+            repo.git_in(&dir, &["symbolic-ref", "HEAD"]),
+            "refs/heads/tine/demo"
+        );
+        std::fs::remove_file(&lock).unwrap();
+    }
+    tine.ok(&["branch", "rename", "tine/demo", "other"]);
+    assert_eq!(repo.git_in(&dir, &["symbolic-ref", "HEAD"]), "refs/heads/other");
+    assert_eq!(repo.git(&["config", "branch.other.description"]), "mine");
+}
