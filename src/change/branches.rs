@@ -437,27 +437,36 @@ pub fn note_head(
 }
 
 fn note_renamed(store: &Store, record: &ForkRecord, old: &str, new: &str) -> Result<(), ChangeError> {
-    let names = |record: &ForkRecord| {
-        record.branch == old
-            || record.head_branch.as_deref() == Some(old)
-            || record.from_branch.as_deref() == Some(old)
-    };
-    if !names(record) {
-        return Ok(());
-    }
-    store.update_record(&record.name, |record| {
-        if record.branch == old {
-            new.clone_into(&mut record.branch);
-        }
+    // A word without a prefix means the fork of that name, where there is one.
+    let is_fork = ForkName::parse(old).is_ok_and(|name| store.record(&name).is_ok());
+    let rename = |record: &mut ForkRecord| {
+        let mut is_renamed = rename_in(&mut record.branch, old, new);
         for branch in [&mut record.head_branch, &mut record.from_branch] {
-            if branch.as_deref() == Some(old) {
-                *branch = Some(new.to_owned());
-            }
+            is_renamed |= branch.as_mut().is_some_and(|branch| rename_in(branch, old, new));
         }
-    })?;
+        let target = record.on_unmount.target_mut();
+        let target = target.filter(|target| !is_fork || target.as_str() != old);
+        is_renamed | target.is_some_and(|target| rename_in(target, old, new))
+    };
+    if rename(&mut record.clone()) {
+        store.update_record(&record.name, |record| {
+            rename(record);
+        })?;
+    }
     Ok(())
 }
 
 fn full_name(short: &[u8]) -> Vec<u8> {
     [b"refs/heads/", short].concat()
 }
+/// Has a name of `old`, or a word that names it as a target, name `new`; whether it did.
+pub fn rename_in(word: &mut String, old: &str, new: &str) -> bool {
+    for prefix in ["", "branch:", "refs/heads/"] {
+        if word.strip_prefix(prefix) == Some(old) {
+            *word = format!("{prefix}{new}");
+            return true;
+        }
+    }
+    false
+}
+

@@ -474,3 +474,37 @@ fn a_rename_that_meets_a_lock_changes_nothing() {
     assert_eq!(repo.git_in(&dir, &["symbolic-ref", "HEAD"]), "refs/heads/other");
     assert_eq!(repo.git(&["config", "branch.other.description"]), "mine");
 }
+
+#[test]
+fn what_was_meant_for_a_branch_goes_into_it_under_its_new_name() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    repo.sh_in(&dir, "echo demo > README.md; git commit -qam demo");
+    let other = tine.new_fork("other");
+    repo.sh_in(
+        &other,
+        "echo other > other.txt; git add other.txt; git commit -qm other",
+    );
+    tine.ok(&["new", "policy", "--on-unmount", "merge:main"]);
+    repo.sh_in(repo.dir(), "echo main > README.md; git commit -qam main");
+    tine.fails(3, &["merge", "demo", "--review"]);
+    tine.ok(&["handoff", "create", "other"]);
+    tine.ok(&["handoff", "wait", "1"]);
+
+    tine.ok(&["branch", "rename", "main", "trunk"]);
+    let forks = tine.json(&["list"])["forks"].clone();
+    let forks = forks.as_array().unwrap();
+    assert!(
+        forks.iter().any(|fork| fork["on_unmount"] == "merge:trunk"),
+        "{forks:?}"
+    );
+    tine.ok(&["review", "refresh", "1"]);
+    tine.ok(&["resolve", "1", "README.md", "--theirs"]);
+    tine.ok(&["review", "commit", "1"]);
+    assert_eq!(repo.git(&["show", "trunk:README.md"]), "demo");
+    assert_eq!(tine.json(&["handoff", "show", "1"])["to"], "branch:trunk");
+    tine.ok(&["handoff", "apply", "1"]);
+    assert_eq!(repo.git(&["show", "trunk:other.txt"]), "other");
+}
