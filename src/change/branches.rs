@@ -194,6 +194,28 @@ impl<'s> Known<'s> {
         }
     }
 
+    /// Fails where several checkouts have the branch: it would move, and one of them would not follow. One whose directory is gone
+    /// does not count.
+    pub fn refuse_held_twice(&self, name: &str) -> Result<(), ChangeError> {
+        let full_name = full_name(name.as_bytes());
+        let on_it = self
+            .checkouts
+            .iter()
+            .filter(|checkout| checkout.branch.as_deref() == Some(&full_name));
+        let mut holders: Vec<Holder> = on_it.map(|checkout| self.holder_at(checkout)).collect();
+        holders.retain(|holder| match holder {
+            Holder::Fork(..) => true,
+            Holder::Main(dir) | Holder::Worktree(dir) => dir.exists(),
+        });
+        match holders.len() {
+            0 | 1 => Ok(()),
+            _ => Err(ChangeError::BranchHeldTwice {
+                branch: name.to_owned(),
+                holders,
+            }),
+        }
+    }
+
     /// Deletes branches (short names), all or none. Without `force` those alone that nothing is lost with; with it what nothing
     /// else reaches is kept.
     pub fn delete(&self, names: &[String], force: bool) -> Result<Vec<DeletedBranch>, ChangeError> {
@@ -456,9 +478,6 @@ fn note_renamed(store: &Store, record: &ForkRecord, old: &str, new: &str) -> Res
     Ok(())
 }
 
-fn full_name(short: &[u8]) -> Vec<u8> {
-    [b"refs/heads/", short].concat()
-}
 /// Has a name of `old`, or a word that names it as a target, name `new`; whether it did.
 pub fn rename_in(word: &mut String, old: &str, new: &str) -> bool {
     for prefix in ["", "branch:", "refs/heads/"] {
@@ -470,3 +489,6 @@ pub fn rename_in(word: &mut String, old: &str, new: &str) -> bool {
     false
 }
 
+fn full_name(short: &[u8]) -> Vec<u8> {
+    [b"refs/heads/", short].concat()
+}

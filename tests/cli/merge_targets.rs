@@ -409,3 +409,28 @@ fn a_fork_that_git_works_in_is_not_moved() {
     assert_eq!(everything(&repo, &tine), before);
     assert_eq!(path_text(&target), tine.ok(&["path", "target"]));
 }
+
+#[test]
+fn a_branch_that_two_checkouts_have_is_not_moved_under_one_of_them() {
+    require_fuse!();
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    fork_with_work(&repo, &tine);
+    tine.ok(&["commit", "work", "-m", "work"]);
+    let second = repo.root().join("second");
+    repo.git(&["worktree", "add", "-q", "--force", path_text(&second), "main"]);
+    for args in [&["merge", "work"][..], &["merge", "work", "--dry-run"]] {
+        let failure = merge_refused(&repo, &tine, args, "branch-checked-out", 5);
+        let message = failure["message"].as_str().unwrap();
+        for place in [repo.dir(), &second] {
+            assert!(message.contains(path_text(place)), "{message}");
+        }
+    }
+    assert_eq!(
+        (repo.status(repo.dir()), repo.status(&second)),
+        (String::new(), String::new())
+    );
+    // One whose directory is gone has no files to be left behind.
+    std::fs::remove_dir_all(&second).unwrap();
+    tine.ok(&["merge", "work"]);
+}
