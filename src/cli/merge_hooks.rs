@@ -86,7 +86,8 @@ pub fn prepare(
         };
         let fork = ForkName::parse(fork)?;
         let is_merged = source.commit.is_some() || is_for_git;
-        if !is_merged || planned.target.fork.as_ref() == Some(&fork) {
+        // What came after the plan is for the daemon to refuse, or to take.
+        if !is_merged || !source.uncommitted || planned.target.fork.as_ref() == Some(&fork) {
             continue;
         }
         if connection.changes(&fork, false)?.changes.is_empty() {

@@ -282,3 +282,35 @@ fn a_handoff_whose_application_is_taken_back_is_not_applied() {
     tine.ok(&apply);
     assert_eq!(tine.ok(&["cat", "target", "work.txt"]), "work");
 }
+
+#[test]
+fn what_is_written_while_a_hook_runs_goes_into_no_branch() {
+    require_fuse!();
+    let repo = strict_repo();
+    let tine = Tine::new(&repo);
+    let dir = fork_with_work(&repo, &tine);
+    tine.ok(&["commit", "work", "-m", "work"]);
+    main_goes_on(&repo, "acht");
+    let tip = repo.git(&["rev-parse", "tine/work"]);
+    let hook = repo.common_dir().join("hooks/pre-merge-commit");
+    repo.sh_in(repo.dir(), "mkdir -p .git/hooks");
+    std::fs::write(
+        &hook,
+        format!("#!/bin/sh\necho draft > '{}/draft'\n", dir.display()),
+    )
+    .unwrap();
+    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let before = repo.head();
+    let refused = tine.fails(3, &["merge", "work"]);
+    assert!(
+        refused.contains("not committed") && refused.contains("draft"),
+        "{refused}"
+    );
+    assert_eq!(
+        (repo.head(), repo.git(&["rev-parse", "tine/work"])),
+        (before, tip)
+    );
+
+    tine.ok(&["merge", "work", "--with-uncommitted"]);
+    assert_eq!(content_at(&repo, "main", "draft"), "draft");
+}
