@@ -314,3 +314,44 @@ fn what_is_written_while_a_hook_runs_goes_into_no_branch() {
     tine.ok(&["merge", "work", "--with-uncommitted"]);
     assert_eq!(content_at(&repo, "main", "draft"), "draft");
 }
+
+#[test]
+fn nothing_is_committed_for_a_merge_into_a_branch_that_is_locked() {
+    require_fuse!();
+    let repo = strict_repo();
+    let tine = Tine::new(&repo);
+    fork_with_work(&repo, &tine);
+    repo.git(&["branch", "aside"]);
+    for branch in ["main", "aside"] {
+        let lock = repo.common_dir().join(format!("refs/heads/{branch}.lock"));
+        std::fs::write(&lock, "").unwrap();
+        let args = ["merge", "work", "--with-uncommitted", "--into", branch];
+        merge_refused(&repo, &tine, &args, "ref-locked", 5);
+        std::fs::remove_file(&lock).unwrap();
+    }
+    tine.ok(&["merge", "work", "--with-uncommitted"]);
+}
+
+#[test]
+fn a_merge_that_fails_says_what_was_committed_for_it() {
+    require_fuse!();
+    let repo = strict_repo();
+    let tine = Tine::new(&repo);
+    fork_with_work(&repo, &tine);
+    let hook = repo.common_dir().join("hooks/reference-transaction");
+    repo.sh_in(repo.dir(), "mkdir -p .git/hooks");
+    std::fs::write(
+        &hook,
+        "#!/bin/sh\n[ \"$1\" != prepared ] || ! grep -q refs/heads/main\n",
+    )
+    .unwrap();
+    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let refused = tine.fails(1, &["merge", "work", "--with-uncommitted"]);
+    let tip = repo.git(&["rev-parse", "tine/work"]);
+    assert!(
+        refused.contains(&format!(
+            "what was uncommitted in work is committed there, as {tip}"
+        )),
+        "{refused}"
+    );
+}

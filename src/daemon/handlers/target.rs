@@ -206,6 +206,7 @@ impl Target<'_> {
             }
             Holder::Checkout(branch, dir) => {
                 let from = from_of(branch, step)?;
+                self.repository.check_branch_unlocked(branch)?;
                 let commits = (from, step.to);
                 let moving = checkout::prepare(
                     &self.daemon.store,
@@ -228,6 +229,7 @@ impl Target<'_> {
         if let Some(branch) = self.line()?.branch {
             Known::now(&self.daemon.store, self.repository)?.refuse_held_twice(&branch)?;
         }
+        Ok(())
     }
 
     /// Moves it; the snapshot of what it was, where it is a fork. The caller holds its leases.
