@@ -194,6 +194,28 @@ impl<'s> Known<'s> {
         }
     }
 
+    /// Fails where several checkouts have the branch: it would move, and one of them would not follow. One whose directory is gone
+    /// does not count.
+    pub fn refuse_held_twice(&self, name: &str) -> Result<(), ChangeError> {
+        let full_name = full_name(name.as_bytes());
+        let on_it = self
+            .checkouts
+            .iter()
+            .filter(|checkout| checkout.branch.as_deref() == Some(&full_name));
+        let mut holders: Vec<Holder> = on_it.map(|checkout| self.holder_at(checkout)).collect();
+        holders.retain(|holder| match holder {
+            Holder::Fork(..) => true,
+            Holder::Main(dir) | Holder::Worktree(dir) => dir.exists(),
+        });
+        match holders.len() {
+            0 | 1 => Ok(()),
+            _ => Err(ChangeError::BranchHeldTwice {
+                branch: name.to_owned(),
+                holders,
+            }),
+        }
+    }
+
     /// Deletes branches (short names), all or none. Without `force` those alone that nothing is lost with; with it what nothing
     /// else reaches is kept.
     pub fn delete(&self, names: &[String], force: bool) -> Result<Vec<DeletedBranch>, ChangeError> {
@@ -437,25 +459,34 @@ pub fn note_head(
 }
 
 fn note_renamed(store: &Store, record: &ForkRecord, old: &str, new: &str) -> Result<(), ChangeError> {
-    let names = |record: &ForkRecord| {
-        record.branch == old
-            || record.head_branch.as_deref() == Some(old)
-            || record.from_branch.as_deref() == Some(old)
-    };
-    if !names(record) {
-        return Ok(());
-    }
-    store.update_record(&record.name, |record| {
-        if record.branch == old {
-            new.clone_into(&mut record.branch);
-        }
+    // A word without a prefix means the fork of that name, where there is one.
+    let is_fork = ForkName::parse(old).is_ok_and(|name| store.record(&name).is_ok());
+    let rename = |record: &mut ForkRecord| {
+        let mut is_renamed = rename_in(&mut record.branch, old, new);
         for branch in [&mut record.head_branch, &mut record.from_branch] {
-            if branch.as_deref() == Some(old) {
-                *branch = Some(new.to_owned());
-            }
+            is_renamed |= branch.as_mut().is_some_and(|branch| rename_in(branch, old, new));
         }
-    })?;
+        let target = record.on_unmount.target_mut();
+        let target = target.filter(|target| !is_fork || target.as_str() != old);
+        is_renamed | target.is_some_and(|target| rename_in(target, old, new))
+    };
+    if rename(&mut record.clone()) {
+        store.update_record(&record.name, |record| {
+            rename(record);
+        })?;
+    }
     Ok(())
+}
+
+/// Has a name of `old`, or a word that names it as a target, name `new`; whether it did.
+pub fn rename_in(word: &mut String, old: &str, new: &str) -> bool {
+    for prefix in ["", "branch:", "refs/heads/"] {
+        if word.strip_prefix(prefix) == Some(old) {
+            *word = format!("{prefix}{new}");
+            return true;
+        }
+    }
+    false
 }
 
 fn full_name(short: &[u8]) -> Vec<u8> {

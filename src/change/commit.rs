@@ -129,8 +129,16 @@ pub fn commit(
 /// Refuses where the branch that the fork is on is not where the fork left it: what others committed would look like changes of the
 /// fork's that take it back.
 pub fn refuse_moved_under(repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
-    match repository.moved_under(&fork.worktree, fork.name().as_str())? {
-        Some(moved) => Err(ChangeError::MovedUnder(Box::new(moved))),
+    if let Some(moved) = repository.moved_under(&fork.worktree, fork.name().as_str())? {
+        return Err(ChangeError::MovedUnder(Box::new(moved)));
+    }
+    refuse_gone_branch(repository, fork)
+}
+
+/// Refuses where the branch that the fork is on was deleted under it: a commit would have no parent.
+pub fn refuse_gone_branch(repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
+    match repository.gone_branch(&fork.worktree, &fork.made_on)? {
+        Some(gone) => Err(ChangeError::BranchGone(Box::new(gone))),
         None => Ok(()),
     }
 }

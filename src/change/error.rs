@@ -5,7 +5,7 @@ use std::path::Path;
 use thiserror::Error;
 
 use super::branches::Holder;
-use crate::git::{GitError, MovedUnder, ObjectId};
+use crate::git::{GitError, GoneBranch, MovedUnder, ObjectId};
 use crate::path::RepoPath;
 use crate::workspace::{ForkName, FsError, OperationError, StoreError};
 
@@ -25,6 +25,11 @@ pub enum ChangeError {
         what: &'static str,
         paths: Vec<RepoPath>,
     },
+    /// By another worktree, or by a command that knew nothing of the fork.
+    #[error("the branch {:?} that the fork is on is gone; the fork left it at {}", .0.branch, .0.left_at)]
+    BranchGone(Box<GoneBranch>),
+    #[error("the branch {branch:?} is checked out twice: {}", .holders.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    BranchHeldTwice { branch: String, holders: Vec<Holder> },
     #[error("a {0} is under way in the fork")]
     OperationInProgress(&'static str),
     #[error("{0} changed while it was being read")]

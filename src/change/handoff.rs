@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::ChangeError;
+use super::branches::rename_in;
 use crate::attr::Timestamp;
 use crate::git::mailbox::{
     CommitRange, MailboxFigures, RangeCommits, copy_mailbox, mailbox_figures, read_mails,
@@ -228,6 +229,18 @@ impl HandoffRecord {
         store
             .read_document(Shelf::Handoffs, id)?
             .ok_or(ChangeError::NoSuchHandoff(id))
+    }
+
+    /// Has it name a branch (short names) that was renamed; whether it named it.
+    pub fn rename_branch(&mut self, old: &str, new: &str) -> bool {
+        let words = [
+            &mut self.branch,
+            &mut self.to,
+            &mut self.applied_to,
+            &mut self.applied_on,
+        ];
+        let words = words.into_iter().flatten();
+        words.fold(false, |is_renamed, word| rename_in(word, old, new) | is_renamed)
     }
 
     /// Replaces the record.

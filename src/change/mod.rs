@@ -28,6 +28,7 @@ pub mod scratch;
 pub mod sequence;
 pub mod snapshots;
 pub mod state;
+pub mod superseded;
 pub mod switch;
 #[cfg(test)]
 mod tests;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use self::conflicts::parse;
 pub use self::conflicts::{ConflictRecord, Rejected, ResolutionRecord, ResolvedHow, VersionRecord};
 use super::ChangeError;
+use super::branches::rename_in;
 use super::merge::{FastForward, Tip, carry_along};
 use super::resolver::VerdictKind;
 use super::sequence::{self, Need, Ran, RunOptions, Sequence, Wish};
@@ -540,6 +541,18 @@ impl ReviewRecord {
             }
         }
         lines.join("\n")
+    }
+
+    /// Has it name a branch (short names) that was renamed; whether it named it.
+    pub fn rename_branch(&mut self, old: &str, new: &str) -> bool {
+        let merge = &mut self.merge;
+        let upstream = self.work.as_mut().and_then(|work| match &mut work.wish {
+            Wish::Update { from, .. } => from.as_mut(),
+            _ => None,
+        });
+        let words = [&mut merge.into, &mut merge.source].into_iter();
+        let words = words.chain(upstream).chain(&mut self.committed_on);
+        words.fold(false, |is_renamed, word| rename_in(word, old, new) | is_renamed)
     }
 
     /// Reads a review.

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::ChangeError;
+use super::branches::rename_in;
 use crate::path::text::optional_host_path;
 use crate::workspace::store::Shelf;
 use crate::workspace::{ForkName, Store, StoreError};
@@ -202,6 +203,20 @@ impl RoundRecord {
     /// [`ChangeError::NoSuchSession`].
     pub fn load(store: &Store, session: &ForkName) -> Result<RoundRecord, ChangeError> {
         RoundRecord::find(store, session)?.ok_or_else(|| ChangeError::NoSuchSession(session.clone()))
+    }
+
+    /// Has it name a branch (short names) that was renamed; whether it named it.
+    pub fn rename_branch(&mut self, old: &str, new: &str) -> bool {
+        let of_agents = self.agents.iter_mut().flat_map(|agent| {
+            [&mut agent.seat, &mut agent.before, &mut agent.outgoing]
+                .into_iter()
+                .flatten()
+        });
+        let seats = of_agents.chain(&mut self.presenter);
+        let words = seats
+            .filter_map(|seat| seat.branch.as_mut())
+            .chain(&mut self.from_branch);
+        words.fold(false, |is_renamed, word| rename_in(word, old, new) | is_renamed)
     }
 
     /// Writes it down; a new one gets its number.

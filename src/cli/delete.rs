@@ -1,6 +1,7 @@
 //! `tine delete`: removes a fork.
 
 use super::context::Context;
+use super::output::counted;
 use super::{Exit, SUCCESS, identity};
 use crate::daemon::Failure;
 use crate::daemon::protocol::{Deleted, Request};
@@ -56,8 +57,14 @@ fn told(deleted: &Deleted, branch: Option<&str>) -> String {
         }
         (_, _) => String::new(),
     };
-    let snapshots = match deleted.recover {
-        Some(id) if deleted.snapshots_only => format!("; its snapshots are kept (`tine recover show {id}`)"),
+    let snapshots = match (deleted.recover, deleted.superseded) {
+        (Some(id), 0) if deleted.snapshots_only => {
+            format!("; its snapshots are kept (`tine recover show {id}`)")
+        }
+        (Some(id), count @ 1..) => {
+            let commits = counted(count, "commit");
+            format!("; {commits} kept that no branch has (`tine recover show {id}`)")
+        }
         _ => String::new(),
     };
     let branch = match deleted.branch_deleted {

@@ -13,7 +13,7 @@ use super::identity;
 use crate::daemon::protocol::{
     Merge, MergeRequest, MergeStatus, MergedHow, MergedSource, Request, ReviewWish,
 };
-use crate::daemon::{Failure, work_message};
+use crate::daemon::{Failure, stays_committed, work_message};
 use crate::git::{CallerConfig, ObjectId};
 use crate::workspace::ForkName;
 
@@ -53,8 +53,11 @@ pub fn merged(
             let planned = connection.merged(&Request::Merge(Box::new(plan)))?;
             let prepared = prepare(context, connection, &planned, request.markers, wish)?;
             request.messages.clone_from(&prepared.messages);
-            let merged = connection.merged(&Request::Merge(Box::new(request)))?;
-            return Ok(prepared.noted_in(merged));
+            let merged = connection.merged(&Request::Merge(Box::new(request)));
+            return match merged {
+                Ok(merged) => Ok(prepared.noted_in(merged)),
+                Err(failure) => Err(prepared.told_in(failure)),
+            };
         }
     }
     connection.merged(&Request::Merge(Box::new(request)))
@@ -86,7 +89,8 @@ pub fn prepare(
         };
         let fork = ForkName::parse(fork)?;
         let is_merged = source.commit.is_some() || is_for_git;
-        if !is_merged || planned.target.fork.as_ref() == Some(&fork) {
+        // What came after the plan is for the daemon to refuse, or to take.
+        if !is_merged || !source.uncommitted || planned.target.fork.as_ref() == Some(&fork) {
             continue;
         }
         if connection.changes(&fork, false)?.changes.is_empty() {
@@ -150,6 +154,14 @@ fn message_of(
 }
 
 impl Prepared {
+    /// A failure of the merge, with what was committed for it and stays.
+    fn told_in(&self, failure: Failure) -> Failure {
+        let committed = self.committed.iter();
+        committed.fold(failure, |failure, (point, commit)| {
+            failure.cause(stays_committed(point.trim_start_matches("fork:"), commit))
+        })
+    }
+
     /// The merge, with what was committed for it.
     pub fn noted_in(&self, mut merged: Merge) -> Merge {
         for source in &mut merged.sources {

@@ -144,7 +144,7 @@ pub fn run(verb: &Uninstall, context: &Context) -> Result<Exit, Failure> {
                 force: verb.force,
                 identity: identity.clone(),
             })?;
-            let goes = deleted.snapshots_only && !verb.force && !verb.keep_refs;
+            let goes = deleted.snapshots_only && deleted.superseded == 0 && !verb.force && !verb.keep_refs;
             if goes && let Some(id) = deleted.recover {
                 let_go.insert(recovery::ref_name(id));
             }

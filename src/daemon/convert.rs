@@ -382,6 +382,13 @@ impl From<ChangeError> for Failure {
             ChangeError::TakesBack { .. } => Failure::new(ErrorCode::TakesBack, message).hint(
                 "`--allow-revert` means that; `tine revert FORK PATH --to HEAD` has a path as HEAD has it",
             ),
+            ChangeError::BranchGone(gone) => Failure::new(ErrorCode::BranchGone, message).hint(format!(
+                "`git branch {} {}` brings the branch back; nothing was changed",
+                gone.branch, gone.left_at
+            )),
+            ChangeError::BranchHeldTwice { .. } => Failure::new(ErrorCode::BranchCheckedOut, message).hint(
+                "`git -C DIR switch --detach` takes one of them off the branch; nothing was changed",
+            ),
             ChangeError::OperationInProgress("bisect") => {
                 Failure::new(ErrorCode::OperationInProgress, message)
                     .hint("end it in the mount first: `git bisect reset`")

@@ -116,6 +116,8 @@ error_codes! {
     LeaseHeld = "lease-held", Conflict;
     /// The branch of a fork is not where the fork left it.
     MovedUnder = "moved-under", Refused;
+    /// The branch of a fork was deleted.
+    BranchGone = "branch-gone", Refused;
     IndexLocked = "index-locked", Conflict;
     RefLocked = "ref-locked", Conflict;
     UnrelatedHistories = "unrelated-histories", Refused;

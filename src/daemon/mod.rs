@@ -35,6 +35,6 @@ mod strays;
 pub mod transfer;
 mod wire;
 
-pub use self::policy::work_message;
+pub use self::policy::{stays_committed, work_message};
 pub use client::{Client, ConnectOptions};
 pub use failure::{ErrorCode, ExitCode, Failure};

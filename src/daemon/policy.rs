@@ -57,6 +57,11 @@ pub fn work_message(name: &ForkName) -> String {
     format!("tine: work in {name}")
 }
 
+/// What is said of a commit in `fork` that was made for something which failed then.
+pub fn stays_committed(fork: &str, commit: &str) -> String {
+    format!("what was uncommitted in {fork} is committed there, as {commit}")
+}
+
 /// The action as a policy.
 pub fn policy_of(action: &UnmountAction) -> UnmountPolicy {
     match action {

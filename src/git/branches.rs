@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::program;
-use super::refs::read_if_there;
+use super::refs::{read_if_there, ref_locked};
 use super::{GitError, ObjectId, Repository};
 
 /// A branch, and what its tip is about.
@@ -88,6 +88,9 @@ impl Repository {
     }
 
     /// Renames a branch (short names): its reflog and its settings go with it, and every HEAD that is on it follows.
+    ///
+    /// # Errors
+    /// [`GitError::RefLocked`] where git holds a lock that it needs; the branch has its old name then.
     pub fn rename_branch(&self, old: &str, new: &str) -> Result<(), GitError> {
         self.check_branch_name(new)?;
         if self.branch(new)?.is_some() {
@@ -97,12 +100,45 @@ impl Repository {
         if let Some(in_the_way) = self.conflicting_branch(new)?.filter(|found| found != old) {
             return Err(GitError::BranchExists(in_the_way));
         }
-        let mut command = program::command(self.common_dir());
-        command
-            .arg("--git-dir")
-            .arg(self.common_dir())
-            .args(["branch", "-m", "--", old, new]);
-        program::run(&mut command, b"").map(drop)
+        // git finds some of these locks when half of it is done.
+        let locked = self.locked_by_renaming(old, new)?;
+        for path in &locked {
+            self.check_unlocked_for_a_while(path)?;
+        }
+        let rename = |from: &str, to: &str| {
+            let mut command = program::command(self.common_dir());
+            command
+                .arg("--git-dir")
+                .arg(self.common_dir())
+                .args(["branch", "-m", "--", from, to]);
+            program::run(&mut command, b"").map(drop)
+        };
+        let tip = self.branch(old)?;
+        let Err(error) = rename(old, new) else {
+            return Ok(());
+        };
+        let is_renamed = tip.is_some() && self.branch(old)?.is_none() && self.branch(new)? == tip;
+        if is_renamed {
+            // It fails where the first one did, and has done by then what is to be done.
+            let taken_back = rename(new, old);
+            if self.branch(old)? != tip {
+                taken_back?;
+            }
+        }
+        let lock = locked.iter().find_map(|path| ref_locked(self.common_dir(), path));
+        Err(lock.unwrap_or(error))
+    }
+
+    /// The files that git locks when it renames a branch (short names).
+    fn locked_by_renaming(&self, old: &str, new: &str) -> Result<Vec<PathBuf>, GitError> {
+        let full_name = format!("refs/heads/{old}");
+        let on_it = self.checkouts()?.into_iter();
+        let on_it = on_it.filter(|checkout| checkout.branch.as_deref() == Some(full_name.as_bytes()));
+        let mut locked: Vec<PathBuf> = on_it.map(|checkout| checkout.git_dir.join("HEAD")).collect();
+        locked.push(self.common_dir().join("config"));
+        let branches = self.common_dir().join("refs/heads");
+        locked.extend([branches.join(old), branches.join(new)]);
+        Ok(locked)
     }
 
     /// The branch (short name) that the worktree with `git_dir` was on before the one that it is on now: what `-` is to `git switch`.

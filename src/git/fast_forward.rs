@@ -7,7 +7,7 @@
 //! | step | found by the next process |
 //! |---|---|
 //! | `index.lock`, with `index.tine` beside it, which git has open while it writes files | it waits for that git |
-//! | some files are new | the index is old: files that are as the new commit has them, or begin so, go back |
+//! | some files are new | the index is old: files that are as the new commit has them, or begin so, go back, those of filters from copies in `tine-kept` |
 //! | the index is new | the branch is old: it follows |
 //! | the branch is new | nothing is left but the locks |
 
@@ -182,7 +182,8 @@ impl CheckoutMove<'_> {
         let refs = RefMove::prepare(&self, &message_of(action))?;
         pause::at("before-index");
         let followed = self
-            .read_tree(&[], (self.from, self.to), Some(self.lock.file()))
+            .keep_filtered()
+            .and_then(|()| self.read_tree(&[], (self.from, self.to), Some(self.lock.file())))
             .and_then(|()| self.place.put_scratch_index());
         if let Err(error) = followed {
             self.told(self.take_back());
@@ -223,6 +224,34 @@ impl CheckoutMove<'_> {
     fn check_files(&self) -> Result<(), GitError> {
         self.refresh()?;
         self.read_tree(&["--dry-run"], (self.from, self.to), None)
+    }
+
+    /// Copies the files that the move is about and that a filter writes: where that fails, it cannot write the old ones either.
+    fn keep_filtered(&self) -> Result<(), GitError> {
+        self.place.remove_kept()?;
+        let mut config = program::command(&self.place.dir);
+        config.args(["config", "--get-regexp", r"^filter\..*\.(smudge|process)$"]);
+        if !program::finish(&mut config, b"")?.status.success() {
+            return Ok(());
+        }
+        let mut names = Vec::new();
+        for path in self.changed()? {
+            names.extend_from_slice(path.as_bytes());
+            names.push(0);
+        }
+        let mut attributes = program::command(&self.place.dir);
+        attributes.args(["check-attr", "-z", "--stdin", "filter"]);
+        let output = program::run(&mut attributes, &names)?;
+        let mut fields = output.split(|byte| *byte == 0);
+        // A path, the attribute's name, and its value.
+        while let (Some(path), Some(_), Some(value)) = (fields.next(), fields.next(), fields.next()) {
+            if !matches!(value, b"unspecified" | b"unset")
+                && let Ok(path) = RepoPath::parse(path)
+            {
+                self.place.keep(&path)?;
+            }
+        }
+        Ok(())
     }
 
     fn refresh(&self) -> Result<(), GitError> {
@@ -305,6 +334,9 @@ impl CheckoutMove<'_> {
         };
         let mut names = Vec::new();
         for path in old.iter().filter(|path| is_free(path)) {
+            if self.place.put_back_kept(path)? {
+                continue;
+            }
             names.extend_from_slice(path.as_bytes());
             names.push(0);
         }
@@ -437,6 +469,48 @@ impl Place {
         Ok(())
     }
 
+    /// Where files are kept while a filter writes new ones in their places.
+    fn kept(&self) -> PathBuf {
+        self.git_dir.join("tine-kept")
+    }
+
+    fn kept_file(&self, path: &RepoPath) -> PathBuf {
+        self.kept().join(OsStr::from_bytes(path.as_bytes()))
+    }
+
+    /// Copies a file to where it is kept, if it is one.
+    fn keep(&self, path: &RepoPath) -> Result<(), GitError> {
+        let (place, kept) = (self.file(path), self.kept_file(path));
+        if !fs::symlink_metadata(&place).is_ok_and(|found| found.is_file()) {
+            return Ok(());
+        }
+        copy_to(&place, &kept).map_err(GitError::io("keep", &place))
+    }
+
+    /// Puts a file back as it was kept; whether it was.
+    fn put_back_kept(&self, path: &RepoPath) -> Result<bool, GitError> {
+        let (place, kept) = (self.file(path), self.kept_file(path));
+        if !fs::symlink_metadata(&kept).is_ok_and(|found| found.is_file()) {
+            return Ok(false);
+        }
+        match fs::remove_file(&place) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(GitError::io("replace", &place)(error));
+            }
+            _ => {}
+        }
+        copy_to(&kept, &place).map_err(GitError::io("put back", &place))?;
+        Ok(true)
+    }
+
+    fn remove_kept(&self) -> Result<(), GitError> {
+        let kept = self.kept();
+        match fs::remove_dir_all(&kept) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(GitError::io("remove", &kept)(error)),
+            _ => Ok(()),
+        }
+    }
+
     /// Waits for a git that goes on writing files after its daemon was killed.
     fn wait_for_orphan(&self) -> Result<(), GitError> {
         let mark = self.git_dir.join("index.tine");
@@ -467,8 +541,10 @@ impl Place {
 
 impl Drop for CheckoutMove<'_> {
     fn drop(&mut self) {
-        if let Err(error) = self.place.remove_scratch_index() {
-            log::warn!("{error}");
+        for removed in [self.place.remove_scratch_index(), self.place.remove_kept()] {
+            if let Err(error) = removed {
+                log::warn!("{error}");
+            }
         }
     }
 }
@@ -605,6 +681,14 @@ fn copy_with_time(from: &Path, to: &Path) -> std::io::Result<()> {
         .write(true)
         .open(to)?
         .set_times(FileTimes::new().set_modified(modified))
+}
+
+/// As [`copy_with_time`], in directories that are made.
+fn copy_to(from: &Path, to: &Path) -> std::io::Result<()> {
+    if let Some(dir) = to.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    copy_with_time(from, to)
 }
 
 /// The paths that a command prints, each with a zero byte after it; sorted.

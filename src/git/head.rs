@@ -22,7 +22,40 @@ pub struct MovedUnder {
     pub by: Option<String>,
 }
 
+/// A branch that is gone while a worktree is on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GoneBranch {
+    /// Short name.
+    pub branch: String,
+    /// Where the worktree left it.
+    pub left_at: ObjectId,
+}
+
 impl Repository {
+    /// Whether the branch that `worktree` is on was deleted under it, by the reflog of its HEAD. A branch that never had a commit, as
+    /// after `git switch --orphan`, is none of these; nor is one that was deleted in the worktree itself, which the reflog says.
+    /// `made_on` is the branch (short name) that the worktree began on. Without reflogs nothing is known.
+    pub fn gone_branch(
+        &self,
+        worktree: &LinkedWorktree,
+        made_on: &str,
+    ) -> Result<Option<GoneBranch>, GitError> {
+        let head = self.head_of(worktree.git_dir())?;
+        let (Head::Unborn { .. }, Some(branch)) = (&head, head.short_branch()) else {
+            return Ok(None);
+        };
+        let log = read_if_there(&worktree.git_dir().join("logs/HEAD"))?.unwrap_or_default();
+        let lines: Vec<LogLine> = log_lines(&log).collect();
+        let last_on = lines.iter().rev().find_map(LogLine::branch_after);
+        let left_at = lines.last().map(|line| line.new).filter(|id| !id.is_null());
+        Ok(left_at
+            .filter(|_| last_on.unwrap_or(made_on) == branch)
+            .map(|left_at| GoneBranch {
+                branch: branch.to_owned(),
+                left_at,
+            }))
+    }
+
     /// The commit of HEAD of the fork `fork`, which has `worktree`; where its branch moved under it, the commit at which the fork left it.
     pub fn head_left_at(&self, worktree: &LinkedWorktree, fork: &str) -> Result<Option<ObjectId>, GitError> {
         match self.moved_under(worktree, fork)? {
@@ -189,6 +222,21 @@ struct LogLine {
     new: ObjectId,
     /// `<name>: <message>`
     by: String,
+}
+
+impl LogLine {
+    /// What HEAD was put on by this, as the messages of git and of [`Repository::switch_head`] have it: a branch (short name), or
+    /// whatever names a commit.
+    fn branch_after(&self) -> Option<&str> {
+        let (_, message) = self.by.split_once(": ")?;
+        let to = ["checkout: moving from ", "Branch: renamed "]
+            .iter()
+            .find_map(|verb| Some(message.strip_prefix(verb)?.rsplit_once(" to ")?.1));
+        // A rebase of another branch ends on that.
+        let returned = || Some(message.rsplit_once("(finish): returning to ")?.1);
+        let name = to.or_else(returned)?;
+        Some(name.strip_prefix("refs/heads/").unwrap_or(name))
+    }
 }
 
 /// The lines of a reflog that can be read.

@@ -29,6 +29,8 @@ use crate::sys::pause;
 /// of tine's holds the lock until the new value is on the disk, which takes a busy one longer.
 const REF_LOCK_TIMEOUT: Duration = Duration::from_millis(2000);
 
+const REF_LOCK_INTERVAL: Duration = Duration::from_millis(20);
+
 /// How long, and how often, the lock of the packed refs is looked at before it counts as left behind: git holds it for
 /// moments, and for longer only while it writes a large file beside it.
 const PACKED_REFS_PATIENCE: Duration = Duration::from_secs(2);
@@ -117,6 +119,27 @@ impl Repository {
         let edit = RefEdit::update(full_name, commit_id, expected, reflog_message(reflog));
         let path = self.common_dir().join("refs/heads").join(name);
         self.apply_ref_edit(&self.ref_store(None), edit, &path).map(drop)
+    }
+
+    /// Fails where the branch `name` (short) is locked, and stays so for a moment.
+    ///
+    /// # Errors
+    /// [`GitError::RefLocked`].
+    pub fn check_branch_unlocked(&self, name: &str) -> Result<(), GitError> {
+        branch_ref(name)?;
+        self.check_unlocked_for_a_while(&self.common_dir().join("refs/heads").join(name))
+    }
+
+    /// Fails where the file of the repository's is locked, and stays so for as long as a locked ref is waited for.
+    pub(super) fn check_unlocked_for_a_while(&self, path: &Path) -> Result<(), GitError> {
+        let deadline = Instant::now() + REF_LOCK_TIMEOUT;
+        while let Some(locked) = ref_locked(self.common_dir(), path) {
+            if Instant::now() >= deadline {
+                return Err(locked);
+            }
+            thread::sleep(REF_LOCK_INTERVAL);
+        }
+        Ok(())
     }
 
     /// Deletes the branch `name` (short) if it still stands on `expected`.

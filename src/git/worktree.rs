@@ -32,6 +32,14 @@ pub struct LinkedWorktree {
     git_dir: PathBuf,
 }
 
+/// What an object is that git keeps for one worktree alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnObject {
+    /// A stash that git made when an operation began, and applies when that ends.
+    Autostash,
+    Ref,
+}
+
 impl LinkedWorktree {
     /// Registers a worktree whose checkout is to be at `checkout_dir`, with HEAD on `head`, locked with `lock_reason`.
     /// Nothing is written at `checkout_dir`, no file is checked out and the index is left to the caller. The id is
@@ -167,6 +175,39 @@ impl LinkedWorktree {
             self.sequencer_operation()
                 .or(has("BISECT_LOG").then_some("bisect"))
         }
+    }
+
+    /// Objects that git keeps for this worktree alone, and that go with it: its own refs (`refs/worktree/*`), stashes of an
+    /// operation under way, and what a merge there joins. What cannot be read is left out.
+    pub fn own_objects(&self) -> Vec<(OwnObject, ObjectId)> {
+        let mut found = Vec::new();
+        for (name, kind) in [
+            ("rebase-merge/autostash", OwnObject::Autostash),
+            ("rebase-apply/autostash", OwnObject::Autostash),
+            ("MERGE_AUTOSTASH", OwnObject::Autostash),
+            ("MERGE_HEAD", OwnObject::Ref),
+        ] {
+            let content = fs::read(self.git_dir.join(name)).unwrap_or_default();
+            let lines = content.split(|&byte| byte == b'\n');
+            let ids = lines.filter_map(|line| ObjectId::from_hex(line.trim_ascii()).ok());
+            found.extend(ids.map(|id| (kind, id)));
+        }
+        let mut open = vec![self.git_dir.join("refs")];
+        while let Some(dir) = open.pop() {
+            let Ok(entries) = fs::read_dir(&dir) else {
+                continue;
+            };
+            for path in entries.flatten().map(|entry| entry.path()) {
+                if path.is_dir() {
+                    open.push(path);
+                } else if let Ok(content) = fs::read(&path)
+                    && let Ok(id) = ObjectId::from_hex(content.trim_ascii())
+                {
+                    found.push((OwnObject::Ref, id));
+                }
+            }
+        }
+        found
     }
 
     /// Removes the registration with its HEAD, index and logs. `gitdir` goes first: where the rest is interrupted, the

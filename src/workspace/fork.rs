@@ -110,6 +110,14 @@ impl UnmountPolicy {
         }
     }
 
+    /// As [`UnmountPolicy::target`].
+    pub fn target_mut(&mut self) -> Option<&mut String> {
+        match self {
+            UnmountPolicy::Merge { into: target } | UnmountPolicy::Handoff { to: target } => target.as_mut(),
+            UnmountPolicy::Keep | UnmountPolicy::Commit | UnmountPolicy::Discard => None,
+        }
+    }
+
     /// `None` for what is no such word.
     pub fn parse(word: &str) -> Option<UnmountPolicy> {
         match word.split_once(':') {

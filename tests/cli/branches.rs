@@ -396,3 +396,115 @@ fn branches_are_listed_with_who_has_them_and_how_far_they_are() {
     assert_eq!(all["branches"].as_array().map(Vec::len), Some(3004));
     assert_eq!(tine.json(&["branch", "list"]), listed);
 }
+
+#[test]
+fn a_branch_that_is_deleted_under_its_fork_takes_no_commit_and_comes_back() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    repo.sh_in(
+        &dir,
+        "echo one > one; git add one; git commit -qm one; echo two > two",
+    );
+    let tip = repo.git(&["rev-parse", "tine/demo"]);
+    let delete_branch = || repo.git(&["update-ref", "-d", "refs/heads/tine/demo"]);
+    delete_branch();
+    for args in [
+        &["commit", "demo", "-m", "two"][..],
+        &["update", "demo"],
+        &["merge", "demo"],
+        &["merge", "main", "--into", "demo"],
+        &["delete", "demo"],
+    ] {
+        let failure = refused(&repo, &tine, args, "branch-gone", 3);
+        let hint = text(&failure["hint"]);
+        assert!(hint.contains(&format!("`git branch tine/demo {tip}`")), "{hint}");
+    }
+    repo.git(&["branch", "tine/demo", &tip]);
+    tine.ok(&["commit", "demo", "-m", "two"]);
+    assert_eq!(repo.git(&["rev-parse", "tine/demo~"]), tip);
+
+    let tip = repo.git(&["rev-parse", "tine/demo"]);
+    delete_branch();
+    tine.ok(&["delete", "demo", "--force"]);
+    repo.sh_in(
+        repo.dir(),
+        "git reflog expire --expire=now --all; git gc -q --prune=now",
+    );
+    tine.ok(&["recover", "1"]);
+    assert_eq!(repo.git(&["rev-parse", "tine/demo"]), tip);
+    assert_eq!(repo.status(&dir), "");
+
+    // A branch that never had a commit begins with one.
+    repo.sh_in(&dir, "git switch -q --orphan new; echo new > new");
+    tine.ok(&["commit", "demo", "-m", "first"]);
+    assert_eq!(repo.git(&["rev-list", "--count", "new"]), "1");
+}
+
+#[test]
+fn a_rename_that_meets_a_lock_changes_nothing() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    repo.git(&["config", "branch.tine/demo.description", "mine"]);
+    for lock in [
+        "worktrees/demo/HEAD.lock",
+        "config.lock",
+        "refs/heads/tine/demo.lock",
+    ] {
+        let lock = repo.common_dir().join(lock);
+        std::fs::write(&lock, "").unwrap();
+        let failure = refused(
+            &repo,
+            &tine,
+            &["branch", "rename", "tine/demo", "other"],
+            "ref-locked",
+            5,
+        );
+        assert!(text(&failure["hint"]).contains(path_text(&lock)), "{failure}");
+        assert_eq!(
+            repo.git_in(&dir, &["symbolic-ref", "HEAD"]),
+            "refs/heads/tine/demo"
+        );
+        std::fs::remove_file(&lock).unwrap();
+    }
+    tine.ok(&["branch", "rename", "tine/demo", "other"]);
+    assert_eq!(repo.git_in(&dir, &["symbolic-ref", "HEAD"]), "refs/heads/other");
+    assert_eq!(repo.git(&["config", "branch.other.description"]), "mine");
+}
+
+#[test]
+fn what_was_meant_for_a_branch_goes_into_it_under_its_new_name() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    repo.sh_in(&dir, "echo demo > README.md; git commit -qam demo");
+    let other = tine.new_fork("other");
+    repo.sh_in(
+        &other,
+        "echo other > other.txt; git add other.txt; git commit -qm other",
+    );
+    tine.ok(&["new", "policy", "--on-unmount", "merge:main"]);
+    repo.sh_in(repo.dir(), "echo main > README.md; git commit -qam main");
+    tine.fails(3, &["merge", "demo", "--review"]);
+    tine.ok(&["handoff", "create", "other"]);
+    tine.ok(&["handoff", "wait", "1"]);
+
+    tine.ok(&["branch", "rename", "main", "trunk"]);
+    let forks = tine.json(&["list"])["forks"].clone();
+    let forks = forks.as_array().unwrap();
+    assert!(
+        forks.iter().any(|fork| fork["on_unmount"] == "merge:trunk"),
+        "{forks:?}"
+    );
+    tine.ok(&["review", "refresh", "1"]);
+    tine.ok(&["resolve", "1", "README.md", "--theirs"]);
+    tine.ok(&["review", "commit", "1"]);
+    assert_eq!(repo.git(&["show", "trunk:README.md"]), "demo");
+    assert_eq!(tine.json(&["handoff", "show", "1"])["to"], "branch:trunk");
+    tine.ok(&["handoff", "apply", "1"]);
+    assert_eq!(repo.git(&["show", "trunk:other.txt"]), "other");
+}

@@ -409,3 +409,60 @@ fn a_fork_that_git_works_in_is_not_moved() {
     assert_eq!(everything(&repo, &tine), before);
     assert_eq!(path_text(&target), tine.ok(&["path", "target"]));
 }
+
+#[test]
+fn a_branch_that_two_checkouts_have_is_not_moved_under_one_of_them() {
+    require_fuse!();
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    fork_with_work(&repo, &tine);
+    tine.ok(&["commit", "work", "-m", "work"]);
+    let second = repo.root().join("second");
+    repo.git(&["worktree", "add", "-q", "--force", path_text(&second), "main"]);
+    for args in [&["merge", "work"][..], &["merge", "work", "--dry-run"]] {
+        let failure = merge_refused(&repo, &tine, args, "branch-checked-out", 5);
+        let message = failure["message"].as_str().unwrap();
+        for place in [repo.dir(), &second] {
+            assert!(message.contains(path_text(place)), "{message}");
+        }
+    }
+    assert_eq!(
+        (repo.status(repo.dir()), repo.status(&second)),
+        (String::new(), String::new())
+    );
+    // One whose directory is gone has no files to be left behind.
+    std::fs::remove_dir_all(&second).unwrap();
+    tine.ok(&["merge", "work"]);
+}
+
+#[test]
+fn files_of_a_filter_that_fails_are_put_back_though_it_fails_again() {
+    require_fuse!();
+    let repo = repo_with_list();
+    repo.sh_in(
+        repo.dir(),
+        "echo '*.f filter=f' > .gitattributes; echo old > a.f; mkdir d; echo old > d/b.f; chmod +x d/b.f; echo gone > gone.f
+         git add -A; git commit -qm filtered",
+    );
+    let tine = Tine::new(&repo);
+    let dir = fork_with_work(&repo, &tine);
+    repo.sh_in(
+        &dir,
+        "echo new > a.f; echo new > d/b.f; echo new > new.f; rm gone.f",
+    );
+    tine.ok(&["commit", "work", "-m", "work"]);
+    repo.sh_in(
+        repo.dir(),
+        "git config filter.f.smudge false; git config filter.f.clean cat; git config filter.f.required true",
+    );
+    merge_refused(&repo, &tine, &["merge", "work"], "local-changes", 3);
+    assert_eq!(repo.status(repo.dir()), "");
+    let files = repo.sh_in(
+        repo.dir(),
+        "cat a.f d/b.f gone.f; test -x d/b.f; ls .git | grep tine-kept || true",
+    );
+    assert_eq!(files, "old\nold\ngone");
+    repo.git(&["config", "filter.f.smudge", "cat"]);
+    tine.ok(&["merge", "work"]);
+    assert_eq!(repo.status(repo.dir()), "");
+}

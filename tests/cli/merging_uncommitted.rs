@@ -282,3 +282,76 @@ fn a_handoff_whose_application_is_taken_back_is_not_applied() {
     tine.ok(&apply);
     assert_eq!(tine.ok(&["cat", "target", "work.txt"]), "work");
 }
+
+#[test]
+fn what_is_written_while_a_hook_runs_goes_into_no_branch() {
+    require_fuse!();
+    let repo = strict_repo();
+    let tine = Tine::new(&repo);
+    let dir = fork_with_work(&repo, &tine);
+    tine.ok(&["commit", "work", "-m", "work"]);
+    main_goes_on(&repo, "acht");
+    let tip = repo.git(&["rev-parse", "tine/work"]);
+    let hook = repo.common_dir().join("hooks/pre-merge-commit");
+    repo.sh_in(repo.dir(), "mkdir -p .git/hooks");
+    std::fs::write(
+        &hook,
+        format!("#!/bin/sh\necho draft > '{}/draft'\n", dir.display()),
+    )
+    .unwrap();
+    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let before = repo.head();
+    let refused = tine.fails(3, &["merge", "work"]);
+    assert!(
+        refused.contains("not committed") && refused.contains("draft"),
+        "{refused}"
+    );
+    assert_eq!(
+        (repo.head(), repo.git(&["rev-parse", "tine/work"])),
+        (before, tip)
+    );
+
+    tine.ok(&["merge", "work", "--with-uncommitted"]);
+    assert_eq!(content_at(&repo, "main", "draft"), "draft");
+}
+
+#[test]
+fn nothing_is_committed_for_a_merge_into_a_branch_that_is_locked() {
+    require_fuse!();
+    let repo = strict_repo();
+    let tine = Tine::new(&repo);
+    fork_with_work(&repo, &tine);
+    repo.git(&["branch", "aside"]);
+    for branch in ["main", "aside"] {
+        let lock = repo.common_dir().join(format!("refs/heads/{branch}.lock"));
+        std::fs::write(&lock, "").unwrap();
+        let args = ["merge", "work", "--with-uncommitted", "--into", branch];
+        merge_refused(&repo, &tine, &args, "ref-locked", 5);
+        std::fs::remove_file(&lock).unwrap();
+    }
+    tine.ok(&["merge", "work", "--with-uncommitted"]);
+}
+
+#[test]
+fn a_merge_that_fails_says_what_was_committed_for_it() {
+    require_fuse!();
+    let repo = strict_repo();
+    let tine = Tine::new(&repo);
+    fork_with_work(&repo, &tine);
+    let hook = repo.common_dir().join("hooks/reference-transaction");
+    repo.sh_in(repo.dir(), "mkdir -p .git/hooks");
+    std::fs::write(
+        &hook,
+        "#!/bin/sh\n[ \"$1\" != prepared ] || ! grep -q refs/heads/main\n",
+    )
+    .unwrap();
+    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let refused = tine.fails(1, &["merge", "work", "--with-uncommitted"]);
+    let tip = repo.git(&["rev-parse", "tine/work"]);
+    assert!(
+        refused.contains(&format!(
+            "what was uncommitted in work is committed there, as {tip}"
+        )),
+        "{refused}"
+    );
+}

@@ -281,3 +281,96 @@ fn a_daemon_that_is_killed_while_it_deletes_leaves_the_fork_or_its_entry() {
     tine.ok(&["recover", "purge", "--all"]);
     repo.git(&["fsck", "--strict"]);
 }
+
+#[test]
+fn commits_that_only_a_deleted_forks_past_has_come_back() {
+    require_fuse!();
+    let apply = |tine: &Tine| {
+        let out = tine.ok(&["handoff", "create", "child"]);
+        assert!(out.contains('1'), "{out}");
+        tine.ok(&["handoff", "apply", "1", "--into", "demo"]);
+        tine.ok(&["handoff", "delete", "1"]);
+        tine.ok(&["delete", "child"]);
+        tine.ok(&["branch", "delete", "tine/child", "--force"]);
+        tine.ok(&["recover", "purge", "--all"]);
+    };
+    let merge_and_delete = |tine: &Tine| {
+        tine.ok(&["merge", "child", "--into", "demo", "--delete"]);
+    };
+    let merge_then_delete = |tine: &Tine| {
+        tine.ok(&["merge", "child", "--into", "demo"]);
+        tine.ok(&["delete", "child"]);
+        tine.ok(&["branch", "delete", "tine/child"]);
+    };
+    let ways: [&dyn Fn(&Tine); 3] = [&merge_and_delete, &merge_then_delete, &apply];
+    for (way, bring) in ways.iter().enumerate() {
+        let repo = TestRepo::new();
+        let tine = Tine::new(&repo);
+        tine.new_fork("demo");
+        let child = tine.new_fork("child");
+        fs::write(child.join("work.txt"), "work\n").unwrap();
+        tine.ok(&["commit", "child", "-m", "Work"]);
+        bring(&tine);
+        let merged = repo.git(&["rev-parse", "tine/demo"]);
+        assert_ne!(merged, repo.head(), "{way}");
+        tine.ok(&["undo", "demo"]);
+        assert_eq!(repo.git(&["rev-parse", "tine/demo"]), repo.head(), "{way}");
+
+        let deleted = tine.json(&["delete", "demo"]);
+        assert_eq!(
+            (&deleted["superseded"], &deleted["snapshots_only"]),
+            (&1.into(), &true.into()),
+            "{way}: {deleted}"
+        );
+        let_git_forget(&repo);
+        let lost = repo.try_git_in(repo.dir(), &["cat-file", "-e", &merged]);
+        assert!(!lost.status.success(), "{way}: git has let go of it");
+        let id = deleted["recover"].to_string();
+        let shown = tine.json(&["recover", "show", &id]);
+        assert_eq!(
+            shown["way_back"],
+            format!("tine recover {id} NAME --snapshot superseded-1").as_str()
+        );
+        let back = PathBuf::from(tine.ok(&["recover", &id, "back", "--snapshot", "superseded-1"]));
+        assert_eq!(repo.git_in(&back, &["rev-parse", "HEAD"]), merged, "{way}");
+        assert_eq!(repo.status(&back), "", "{way}");
+        assert_eq!(fs::read_to_string(back.join("work.txt")).unwrap(), "work\n");
+    }
+}
+
+#[test]
+fn a_fork_in_which_git_is_at_work_goes_by_force_only_and_its_stash_comes_back() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    repo.sh_in(
+        &dir,
+        "git branch up; echo ours > one.txt; git add one.txt; git commit -qm ours
+         git switch -q up; echo theirs > one.txt; git add one.txt; git commit -qm theirs; git switch -q tine/demo
+         git update-ref refs/worktree/mine $(git commit-tree -m mine -p HEAD HEAD^{tree})
+         echo unsaved >> README.md
+         ! git rebase -q --autostash up",
+    );
+    let readme = fs::read_to_string(dir.join("README.md")).unwrap();
+    assert!(!readme.contains("unsaved"), "git has it in its stash");
+    repo.sh_in(&dir, "git checkout -q --force HEAD -- .; git reset -q --hard");
+    let refused = tine.fails(3, &["delete", "demo"]);
+    assert!(refused.contains("git rebase --abort"), "{refused}");
+
+    let deleted = tine.json(&["delete", "demo", "--force"]);
+    assert_eq!(deleted["superseded"], 2, "{deleted}");
+    let_git_forget(&repo);
+    let snapshots = entries(&tine)[0]["snapshots"].clone();
+    let messages: Vec<&str> = snapshots
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|snapshot| snapshot["message"].as_str().unwrap())
+        .collect();
+    assert!(messages.contains(&"mine"), "{snapshots}");
+    let back = PathBuf::from(tine.ok(&["recover", "1", "back", "--snapshot", "autostash-1"]));
+    assert_eq!(repo.status(&back), " M README.md");
+    let readme = fs::read_to_string(back.join("README.md")).unwrap();
+    assert!(readme.ends_with("unsaved\n"), "{readme}");
+}

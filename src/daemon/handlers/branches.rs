@@ -5,6 +5,9 @@ use std::sync::Arc;
 use super::target::{self, Ready, Target};
 use super::turns::{slots_of, turns_of};
 use crate::change::branches::{Holder, Known, Start, existing, follow};
+use crate::change::handoff::HandoffRecord;
+use crate::change::review::ReviewRecord;
+use crate::change::round::RoundRecord;
 use crate::change::switch::{self, SwitchWish};
 use crate::change::{ChangeError, FoundPoint, Point, PointTree, branches};
 use crate::daemon::failure::{ErrorCode, Failure};
@@ -12,10 +15,10 @@ use crate::daemon::protocol::{
     Answer, BranchCreated, BranchDeleted, BranchInfo, BranchRenamed, Branches, CreateBranchRequest, Response,
     SwitchRequest, Switched,
 };
-use crate::daemon::report;
 use crate::daemon::slots::{Daemon, Turn};
+use crate::daemon::{handoffs, report};
 use crate::git::{GitError, Head, MovedUnder, ObjectId, Repository};
-use crate::workspace::store::{Lease, LeaseKey};
+use crate::workspace::store::{Lease, LeaseKey, Shelf};
 use crate::workspace::{By, ForkName, SnapshotReason, SwitchMove};
 
 pub fn list(daemon: &Arc<Daemon>, all: bool) -> Response {
@@ -127,6 +130,9 @@ pub fn delete(daemon: &Arc<Daemon>, names: &[String], force: bool) -> Response {
 }
 
 pub fn rename(daemon: &Arc<Daemon>, old: &str, new: &str) -> Response {
+    // Their records name branches.
+    let _rounds = daemon.rounds.lock();
+    let _reviews = daemon.reviews.lock();
     let repository = daemon.repository_now()?;
     follow(&daemon.store, &repository)?;
     let forks = Known::now(&daemon.store, &repository)?.forks_on(old);
@@ -141,12 +147,40 @@ pub fn rename(daemon: &Arc<Daemon>, old: &str, new: &str) -> Response {
         ChangeError::Git(error) => taken(&repository, error),
         error => error.into(),
     })?;
+    // The branch has its name: a record that cannot be changed is no failure.
+    if let Err(failure) = rename_in_documents(daemon, old, new) {
+        log::warn!("what names the branch {old} still does: {failure}");
+    }
     log::info!("the branch {old} is called {new} now");
     Ok(Answer::BranchRenamed(BranchRenamed {
         from: old.to_owned(),
         branch: new.to_owned(),
         forks,
     }))
+}
+
+/// Has reviews, handoffs and sessions name a branch that was renamed. The caller has the locks of reviews and rounds.
+fn rename_in_documents(daemon: &Arc<Daemon>, old: &str, new: &str) -> Result<(), Failure> {
+    let store = &daemon.store;
+    for mut review in store.documents::<ReviewRecord>(Shelf::Reviews)?.0 {
+        if review.rename_branch(old, new) {
+            store.write_document(Shelf::Reviews, review.id, &review)?;
+        }
+    }
+    for handoff in store.documents::<HandoffRecord>(Shelf::Handoffs)?.0 {
+        if handoff.clone().rename_branch(old, new) {
+            handoffs::update(daemon, handoff.id, |record| {
+                record.rename_branch(old, new);
+                Ok(())
+            })?;
+        }
+    }
+    for mut round in store.documents::<RoundRecord>(Shelf::Rounds)?.0 {
+        if round.rename_branch(old, new) {
+            round.save(store)?;
+        }
+    }
+    Ok(())
 }
 
 pub fn switch(daemon: &Arc<Daemon>, by: By<'_>, request: &SwitchRequest) -> Response {

@@ -1,5 +1,6 @@
 //! Forks: made, shown, deleted.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,10 +9,13 @@ use super::target::find_target;
 use super::turns::{slots_of, turns_of};
 use super::work::base_commit;
 use super::{buffers, remotes};
+use crate::change::ChangeError;
 use crate::change::branches;
 use crate::change::changeset::{self, Blobs};
+use crate::change::commit::refuse_gone_branch;
 use crate::change::fork_point::fork_point;
 use crate::change::recovery::{self, RecoverEntry, RecoverKind};
+use crate::change::superseded::superseded;
 use crate::daemon::failure::{self, ErrorCode, Failure};
 use crate::daemon::protocol::{AgentTexts, Answer, Deleted, ForkInfo, NewRequest, Response};
 use crate::daemon::slots::{Daemon, Slot, Turn};
@@ -234,6 +238,7 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
     daemon.store.check_can_remove(name)?;
     if !force {
         refuse_texts_in_buffers(&turn)?;
+        refuse_under_way(&turn, &repository)?;
         refuse_uncommitted(&turn, &repository)?;
     }
     let _lease = daemon.store.lease(
@@ -248,7 +253,8 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
     // Now nobody writes any more: what was written since the first look counts, too.
     let kept = match force {
         true => buffers::with_all_agent_texts(&turn, || keep(&turn, &repository, &record, force, identity)),
-        false => refuse_uncommitted(&turn, &repository)
+        false => refuse_under_way(&turn, &repository)
+            .and_then(|()| refuse_uncommitted(&turn, &repository))
             .and_then(|()| keep(&turn, &repository, &record, force, identity)),
     };
     let kept = match kept {
@@ -280,6 +286,7 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
         fork: name.clone(),
         recover: kept.entry,
         snapshots_only: kept.snapshots_only,
+        superseded: kept.superseded,
         branch_deleted,
         not_kept: kept.no_room,
     }))
@@ -296,10 +303,24 @@ fn turn_without_handoffs<'a>(daemon: &'a Arc<Daemon>, slot: &'a Arc<Slot>) -> Re
     }
 }
 
-/// Deletes a fork whose record cannot be read: nothing of it can be kept.
+/// Deletes a fork whose record cannot be read: nothing of it can be kept but commits.
 fn delete_damaged(turn: &Turn<'_>, failure: &Failure) -> Response {
-    log::error!("{}: nothing can be kept: {failure}", turn.name());
+    log::error!("{}: its files cannot be kept: {failure}", turn.name());
     turn.unmount(UnmountMode::Force)?;
+    let (store, repository) = (&turn.daemon.store, &turn.daemon.repository_now()?);
+    let kept = superseded(repository, turn.name(), None, &BTreeSet::new(), &[])?;
+    let count = kept.len();
+    let recover = match count {
+        0 => None,
+        _ => {
+            let entry = RecoverEntry {
+                fork: Some(turn.name().clone()),
+                snapshots: kept,
+                ..RecoverEntry::new(RecoverKind::Fork, format!("tine delete {} --force", turn.name()))
+            };
+            Some(recovery::keep(store, repository, entry, &[])?)
+        }
+    };
     let dir = place::default_dir(&turn.daemon.repository, turn.name())?;
     fuse::detach_stale(&dir)?;
     fuse::remove_guard(&dir);
@@ -311,8 +332,9 @@ fn delete_damaged(turn: &Turn<'_>, failure: &Failure) -> Response {
     turn.set_trouble(None);
     Ok(Answer::Deleted(Deleted {
         fork: turn.name().clone(),
-        recover: None,
-        snapshots_only: false,
+        recover,
+        snapshots_only: recover.is_some(),
+        superseded: count,
         branch_deleted: false,
         not_kept: false,
     }))
@@ -348,6 +370,15 @@ pub fn refuse_repositories_in(daemon: &Arc<Daemon>, name: &ForkName) -> Result<(
     let changeset = changeset::changeset(&repository, &fork, Blobs::Hash)?;
     policy::refuse_nested_repositories(name, &fork, &changeset)?;
     refuse_submodules(name, &fork)
+}
+
+/// git's own work in the fork would go with it: stashes of an operation, and the way back to its branch.
+fn refuse_under_way(turn: &Turn<'_>, repository: &Repository) -> Result<(), Failure> {
+    let fork = turn.open()?;
+    if let Some(operation) = fork.worktree.operation_in_progress() {
+        return Err(ChangeError::OperationInProgress(operation).into());
+    }
+    Ok(refuse_gone_branch(repository, &fork)?)
 }
 
 fn refuse_uncommitted(turn: &Turn<'_>, repository: &Repository) -> Result<(), Failure> {
@@ -418,8 +449,10 @@ const KEPT_OF_FULL_DISK: u64 = 1 << 20;
 struct Kept {
     /// The number of the entry.
     entry: Option<u64>,
-    /// Whether snapshots are all that is in the entry.
+    /// Whether snapshots and superseded commits are all that is in the entry.
     snapshots_only: bool,
+    /// How many commits of the entry HEAD once was on, or git kept for the fork alone.
+    superseded: usize,
     /// Whether something uncommitted goes, because the disk is full: a forced delete must make room.
     no_room: bool,
 }
@@ -432,7 +465,7 @@ enum Uncommitted {
     NoRoom,
 }
 
-/// Keeps what goes with the fork: what is uncommitted (with `force`; else nothing is), its snapshots, and commits that only its HEAD
+/// Keeps what goes with the fork: what is uncommitted (with `force`; else nothing is), its snapshots, and commits that only the fork
 /// reaches.
 fn keep(
     turn: &Turn<'_>,
@@ -451,27 +484,34 @@ fn keep(
         Uncommitted::Nothing => (None, false),
         Uncommitted::NoRoom => (None, true),
     };
-    let head = match LinkedWorktree::open(repository, &record.worktree_id) {
-        Ok(worktree) => match repository.head_of(worktree.git_dir()) {
-            Ok(head) => Some(head),
-            Err(error) if force => {
-                log::warn!("{name}: HEAD cannot be read: {error}");
-                None
-            }
-            Err(error) => return Err(error.into()),
-        },
-        Err(_) => None,
+    let worktree = LinkedWorktree::open(repository, &record.worktree_id).ok();
+    let head = worktree
+        .as_ref()
+        .map(|worktree| repository.head_of(worktree.git_dir()));
+    let head = match head.transpose() {
+        Err(error) if force => {
+            log::warn!("{name}: HEAD cannot be read: {error}");
+            None
+        }
+        head => head?,
     };
-    let commit_id = match (&head, LinkedWorktree::open(repository, &record.worktree_id)) {
+    let gone = worktree
+        .as_ref()
+        .and_then(|worktree| repository.gone_branch(worktree, &record.branch).ok()?);
+    let commit_id = match (&head, &worktree) {
         // What was uncommitted are changes to that, also where the branch has moved under the fork.
-        (Some(_), Ok(worktree)) => repository.head_left_at(&worktree, name.as_str())?,
+        (Some(_), Some(worktree)) => repository.head_left_at(worktree, name.as_str())?,
         _ => None,
     };
-    let commit_id = commit_id.filter(|id| repository.has_object(*id));
+    let commit_id = commit_id
+        .or(gone.as_ref().map(|gone| gone.left_at))
+        .filter(|id| repository.has_object(*id));
     let branch = head.as_ref().and_then(Head::short_branch);
     let is_only_here = match commit_id {
         // With the worktree their last trace would go.
-        Some(commit_id) if branch.is_none() => repository.reached_otherwise(commit_id, &[])?.is_none(),
+        Some(commit_id) if branch.is_none() || gone.is_some() => {
+            repository.reached_otherwise(commit_id, &[])?.is_none()
+        }
         _ => false,
     };
     let snapshots = turn.daemon.store.snapshots(name).map_err(Failure::from);
@@ -489,9 +529,18 @@ fn keep(
         no_room,
         ..Kept::default()
     };
-    if uncommitted.is_none() && !is_only_here && snapshots.is_empty() {
+    let known = uncommitted.into_iter().chain(commit_id).collect();
+    let superseded = match superseded(repository, name, worktree.as_ref(), &known, &snapshots) {
+        Err(error) if force => {
+            log::error!("{name}: commits that it alone has cannot be kept: {error}");
+            Vec::new()
+        }
+        found => found?,
+    };
+    if uncommitted.is_none() && !is_only_here && snapshots.is_empty() && superseded.is_empty() {
         return Ok(nothing_kept);
     }
+    let superseded_count = superseded.len();
     let fork_point = fork_point(repository, record, commit_id).unwrap_or_else(|error| {
         log::warn!("{name}: {error}");
         None
@@ -506,16 +555,19 @@ fn keep(
         head: commit_id.map(|id| id.to_string()),
         uncommitted: uncommitted.map(|id| id.to_string()),
         fork_point: fork_point.map(|id| id.to_string()),
-        snapshots,
+        snapshots: superseded.into_iter().chain(snapshots).collect(),
         ..RecoverEntry::new(RecoverKind::Fork, command)
     };
     match recovery::keep(&turn.daemon.store, repository, entry, &[]).map_err(Failure::from) {
         Ok(id) => Ok(Kept {
             entry: Some(id),
             snapshots_only: uncommitted.is_none() && !is_only_here,
+            superseded: superseded_count,
             no_room,
         }),
-        Err(failure) if force && failure.code == ErrorCode::NoSpace && !is_only_here => {
+        Err(failure)
+            if force && failure.code == ErrorCode::NoSpace && !is_only_here && superseded_count == 0 =>
+        {
             log::error!("{name}: nothing is kept: {failure}");
             Ok(Kept {
                 no_room: true,

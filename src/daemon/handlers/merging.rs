@@ -429,6 +429,7 @@ impl<'a> Merging<'a> {
             how: MergedHow::Contained,
             commit: None,
             committed: uncommitted.as_ref().map(|(_, commit_id)| commit_id.to_string()),
+            uncommitted: self.request.dry_run && uncommitted.is_some(),
             settled: Vec::new(),
             deleted_fork: None,
             deleted_branch: None,

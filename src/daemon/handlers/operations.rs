@@ -6,6 +6,7 @@ use super::paths::{looking, parse};
 use super::{branches, snapshots};
 use crate::attr::Timestamp;
 use crate::change::advance::{self, Step, UpdateStep};
+use crate::change::branches::Known;
 use crate::change::going_back::Then;
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, NoteLine, OperationLine, Response, TakenBackLine};
@@ -236,6 +237,11 @@ fn move_back(
             &head,
             (switch, back_to, stands_on),
         )?;
+    } else if let Some(branch) = head
+        .short_branch()
+        .filter(|_| head.commit_id() == Some(stands_on))
+    {
+        Known::now(&daemon.store, &repository)?.refuse_held_twice(branch)?;
     } else if head.commit_id() != Some(stands_on) {
         let failure = Failure::new(ErrorCode::CannotUndo, "HEAD has moved on since the operation");
         let is_merge = match repository.commit_info(stands_on) {

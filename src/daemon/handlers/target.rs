@@ -198,6 +198,7 @@ impl Target<'_> {
 
     /// Finds out whether it could move so. A checkout is locked from here on, so that it still can when the sources are committed.
     pub fn check(&self, step: &Step) -> Result<Ready<'_>, Failure> {
+        self.refuse_held_twice()?;
         match self.holder {
             Holder::Fork(_) => {
                 advance::preview(self.repository, &*self.turn()?.open()?, step)?;
@@ -205,6 +206,7 @@ impl Target<'_> {
             }
             Holder::Checkout(branch, dir) => {
                 let from = from_of(branch, step)?;
+                self.repository.check_branch_unlocked(branch)?;
                 let commits = (from, step.to);
                 let moving = checkout::prepare(
                     &self.daemon.store,
@@ -215,8 +217,19 @@ impl Target<'_> {
                 )?;
                 Ok(Ready(Some(moving)))
             }
-            Holder::Branch(_) => Ok(Ready(None)),
+            Holder::Branch(branch) => {
+                self.repository.check_branch_unlocked(branch)?;
+                Ok(Ready(None))
+            }
         }
+    }
+
+    /// Only one checkout would follow the branch.
+    fn refuse_held_twice(&self) -> Result<(), Failure> {
+        if let Some(branch) = self.line()?.branch {
+            Known::now(&self.daemon.store, self.repository)?.refuse_held_twice(&branch)?;
+        }
+        Ok(())
     }
 
     /// Moves it; the snapshot of what it was, where it is a fork. The caller holds its leases.

@@ -255,9 +255,12 @@ pub struct Deleted {
     /// The entry of `tine recover` that brings back what was uncommitted, its snapshots, and commits that nothing else reaches; if
     /// there was something.
     pub recover: Option<u64>,
-    /// Whether that entry has its snapshots alone.
+    /// Whether that entry has its snapshots and superseded commits alone.
     #[serde(default)]
     pub snapshots_only: bool,
+    /// How many commits that entry has which HEAD left, or which git kept for the fork alone.
+    #[serde(default)]
+    pub superseded: usize,
     /// Whether the branch went too: it had no commit beyond the fork's base.
     pub branch_deleted: bool,
     /// Whether something was uncommitted and the disk had no room to keep it.

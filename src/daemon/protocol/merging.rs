@@ -149,6 +149,9 @@ pub struct MergedSource {
     pub commit: Option<String>,
     /// The commit that was made of what was uncommitted in it.
     pub committed: Option<String>,
+    /// Whether a dry run found something uncommitted in it that the merge would commit.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub uncommitted: bool,
     /// Conflicts that the strategy settled.
     pub settled: Vec<ConflictRecord>,
     /// The fork that was removed.

@@ -144,6 +144,8 @@ pub struct Fork {
     name: ForkName,
     pub workspace: Arc<Workspace>,
     pub worktree: LinkedWorktree,
+    /// The branch (short name) that its record named when it was opened. HEAD may be elsewhere.
+    pub made_on: String,
     memo: Memo,
     cache: Arc<BaseCache>,
     /// The tree whose conversions were asked for last. Protects itself.
@@ -620,6 +622,7 @@ impl Store {
             name: name.clone(),
             workspace,
             worktree,
+            made_on: record.branch,
             memo,
             cache: self.cache.clone(),
             conversions: Mutex::new(None),

@@ -316,6 +316,7 @@ impl Store {
             name: name.clone(),
             workspace,
             worktree,
+            made_on: record.branch,
             memo: Memo::default(),
             cache: self.cache.clone(),
             conversions: Mutex::new(None),

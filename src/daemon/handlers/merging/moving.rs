@@ -9,7 +9,7 @@ use crate::change::fork_point::fork_point;
 use crate::change::{ChangeError, CommitOptions, Point, commit};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::handlers::target::Holder;
-use crate::daemon::policy::work_message;
+use crate::daemon::policy::{stays_committed, work_message};
 use crate::daemon::protocol::{Merge, MergeStatus, MergedSource};
 use crate::daemon::slots::Turn;
 use crate::git::{GitError, ObjectId};
@@ -79,10 +79,21 @@ impl Merging<'_> {
             return Ok(None);
         }
         let merged = sources.iter().filter(|source| source.line.commit.is_some());
-        for (fork, planned) in merged.filter_map(|source| source.uncommitted.as_ref()) {
-            self.commit_source(turn_of(turns, fork)?, *planned)?;
-        }
-        target.go(ready, &step, SnapshotReason::BeforeMerge)
+        let mut committed = Vec::new();
+        let commit_and_go = || {
+            for (fork, planned) in merged.filter_map(|source| source.uncommitted.as_ref()) {
+                self.commit_source(turn_of(turns, fork)?, *planned)?;
+                committed.push((fork, *planned));
+            }
+            target.go(ready, &step, SnapshotReason::BeforeMerge)
+        };
+        let moved = commit_and_go();
+        moved.map_err(|failure| {
+            let committed = committed.into_iter();
+            committed.fold(failure, |failure, (fork, commit_id)| {
+                failure.cause(stays_committed(fork.as_str(), &commit_id.to_string()))
+            })
+        })
     }
 
     /// Where the target fork's own commits begin, as its record has it: a merge moves nothing there.

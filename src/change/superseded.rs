@@ -1,0 +1,72 @@
+//! Commits that a fork alone keeps: those that its HEAD had before something was taken back, amended or reset, and stashes of an
+//! operation under way. They go with the fork, so an entry of `tine recover` takes them in.
+
+use std::collections::BTreeSet;
+
+use super::ChangeError;
+use super::recovery::{KeptSnapshot, parse};
+use crate::git::refs::is_for_layers;
+use crate::git::worktree::OwnObject;
+use crate::git::{LinkedWorktree, ObjectId, Repository};
+use crate::workspace::{ForkName, SnapshotReason};
+
+/// Commits that nothing but the fork `name` reaches, each as an entry keeps a snapshot: the newest ones, on which no other of them
+/// stands. `known` are commits that the entry keeps anyway.
+pub fn superseded(
+    repository: &Repository,
+    name: &ForkName,
+    worktree: Option<&LinkedWorktree>,
+    known: &BTreeSet<ObjectId>,
+    snapshots: &[KeptSnapshot],
+) -> Result<Vec<KeptSnapshot>, ChangeError> {
+    let mut candidates: Vec<(OwnObject, ObjectId)> =
+        worktree.map(LinkedWorktree::own_objects).unwrap_or_default();
+    let kept = repository.kept(name.as_str())?.into_iter();
+    let of_layers = kept.filter(|(label, _)| is_for_layers(label));
+    candidates.extend(of_layers.map(|(_, id)| (OwnObject::Ref, id)));
+    let mut is_new = BTreeSet::new();
+    let is_commit = |id| repository.has_object(id) && repository.commit_info(id).is_ok();
+    candidates.retain(|(_, id)| is_commit(*id) && is_new.insert(*id));
+
+    let mut tips: BTreeSet<ObjectId> = candidates.iter().map(|(_, id)| *id).collect();
+    tips.extend(known);
+    for snapshot in snapshots {
+        tips.insert(parse(&snapshot.view)?);
+    }
+    let own = repository.own_commits(&tips, &[])?.commit_ids;
+    let mut below = known.clone();
+    for id in &own {
+        below.extend(repository.commit_info(*id)?.parent_ids);
+    }
+    let mut found = Vec::new();
+    for (kind, id) in candidates {
+        if !own.contains(&id) || below.contains(&id) {
+            continue;
+        }
+        let info = repository.commit_info(id)?;
+        let (stem, head) = match kind {
+            // Its first parent is what HEAD was, its tree what was uncommitted.
+            OwnObject::Autostash => ("autostash", info.parent_ids.first().copied()),
+            OwnObject::Ref => ("superseded", Some(id)),
+        };
+        found.push(KeptSnapshot {
+            name: free_name(stem, snapshots.iter().chain(&found))?,
+            created_secs: info.time_secs,
+            message: Some(info.summary),
+            reason: SnapshotReason::Asked,
+            head: head.map(|id| id.to_string()),
+            view: id.to_string(),
+        });
+    }
+    Ok(found)
+}
+
+/// `<stem>-<n>`, which none of these has.
+fn free_name<'s>(
+    stem: &str,
+    taken: impl Iterator<Item = &'s KeptSnapshot> + Clone,
+) -> Result<ForkName, ChangeError> {
+    let is_free = |name: &String| !taken.clone().any(|snapshot| snapshot.name.as_str() == name);
+    let name = (1_u32..).map(|n| format!("{stem}-{n}")).find(is_free);
+    Ok(ForkName::parse(&name.unwrap_or_default())?)
+}
