@@ -361,8 +361,9 @@ fn what_a_crash_left_is_removed_by_the_next_opening() {
     fs::create_dir(worktrees.join("torn2")).unwrap();
     fs::write(worktrees.join("torn2/locked"), "").unwrap();
     files::write_json(&store.places.traces(&name("torn")), &traces).unwrap();
-    // Dead while being removed: record and directory went first.
-    files::remove_dir(&store.places.fork(&name("half"))).unwrap();
+    // Dead while being removed: the record went first, and the traces go last.
+    files::write_json(&store.places.traces(&name("half")), &Traces::default()).unwrap();
+    fs::remove_file(store.places.record(&name("half"))).unwrap();
     fs::write(store.places.root().join("format.1-1.tmp"), "half a file").unwrap();
     drop(store);
 
