@@ -1,5 +1,6 @@
 //! HEAD of a worktree put on another branch, or on a commit by itself, as `git switch` does when the files are there.
 
+use std::collections::HashSet;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
@@ -8,8 +9,8 @@ use gix::refs::store::WriteReflog;
 use gix::refs::transaction::{Change, LogChange, PreviousValue, RefEdit, RefLog};
 use gix::refs::{FullName, Target};
 
-use super::refs::{branch_ref, is_for_layers, read_if_there, reflog_message};
-use super::{GitError, Head, LinkedWorktree, ObjectId, Repository};
+use super::refs::{branch_ref, read_if_there, reflog_message};
+use super::{GitError, Head, LinkedWorktree, ObjectId, Repository, program};
 
 /// A branch that is not where the worktree that is on it left it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,7 +78,7 @@ impl Repository {
         }
         let head_log = read_if_there(&worktree.git_dir().join("logs/HEAD"))?.unwrap_or_default();
         let Some(left_at) = log_lines(&head_log).last().map(|line| line.new) else {
-            let left_at = self.kept_left_at(fork, now)?;
+            let left_at = self.kept_left_at(worktree, fork, now)?;
             return Ok(left_at.map(|left_at| MovedUnder {
                 branch: branch.to_owned(),
                 left_at,
@@ -104,19 +105,42 @@ impl Repository {
         }))
     }
 
-    /// The HEAD that was kept for the fork `fork` most recently, where `now` has that and more: commits that the fork never was at.
-    fn kept_left_at(&self, fork: &str, now: ObjectId) -> Result<Option<ObjectId>, GitError> {
-        let kept = self.kept(fork)?;
-        for (label, id) in &kept {
-            if is_for_layers(label) && self.is_ancestor(now, *id)? {
-                return Ok(None);
-            }
+    /// The HEAD that was kept for the fork `fork` most recently, where `now` goes on from there without the fork: its index has nothing of
+    /// what changed since. After a commit by git in the mount it has.
+    fn kept_left_at(
+        &self,
+        worktree: &LinkedWorktree,
+        fork: &str,
+        now: ObjectId,
+    ) -> Result<Option<ObjectId>, GitError> {
+        let Some(left_at) = self.kept_as(fork, "head")?.filter(|head| *head != now) else {
+            return Ok(None);
+        };
+        if !self.is_ancestor(left_at, now)? {
+            return Ok(None);
         }
-        let head = kept.into_iter().find(|(label, _)| label == "head");
-        match head {
-            Some((_, head)) if self.is_ancestor(head, now)? => Ok(Some(head)),
-            _ => Ok(None),
-        }
+        let git = |arguments: &[&str]| {
+            let mut git = program::command(self.common_dir());
+            git.arg("--git-dir").arg(worktree.git_dir()).args(arguments);
+            program::run(&mut git, b"")
+        };
+        let (old, new) = (left_at.to_string(), now.to_string());
+        let changed = git(&["diff-tree", "-r", "-z", "--name-only", "--no-renames", &old, &new])?;
+        let lacking = git(&[
+            "diff-index",
+            "--cached",
+            "-z",
+            "--name-only",
+            "--no-renames",
+            &new,
+        ])?;
+        let lacking: HashSet<&[u8]> = lacking.split(|&byte| byte == 0).collect();
+        let mut changed = changed
+            .split(|&byte| byte == 0)
+            .filter(|path| !path.is_empty())
+            .peekable();
+        let is_without = changed.peek().is_some() && changed.all(|path| lacking.contains(path));
+        Ok(is_without.then_some(left_at))
     }
 
     /// Puts the HEAD of `worktree`, which is `from`, on the branch `to` (short name) at `commit_id`, or with `None` on that commit by

@@ -512,7 +512,7 @@ fn what_leaves_a_fork_whose_branch_moved_under_it_takes_back_nobodys_work() {
         Path::new(&back),
         "echo more > more; git add -A; git commit -qm more",
     );
-    tine.ok(&["status", "back"]);
+    tine.ok(&["snapshot", "back"]);
     repo.git(&["reflog", "expire", "--expire=now", "--all"]);
     fs::write(Path::new(&back).join("last"), "last").unwrap();
     tine.ok(&["commit", "back", "-m", "last"]);
