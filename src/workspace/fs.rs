@@ -71,6 +71,11 @@ pub(super) struct State {
     pub pins: InoMap<u32>,
 }
 
+/// The ctime that a layer's node shows in a fork that stands on its layers `since` then.
+pub(super) fn shown_ctime(node: &Node, since: Option<Timestamp>) -> Timestamp {
+    since.map_or(node.ctime, |since| node.ctime.max(since))
+}
+
 /// A node together with where its facts are.
 #[derive(Clone)]
 pub(super) struct Found {
@@ -590,7 +595,7 @@ impl Workspace {
             blocks,
             atime: node.atime,
             mtime: node.mtime,
-            ctime: state.since.map_or(node.ctime, |since| node.ctime.max(since)),
+            ctime: shown_ctime(node, state.since),
         })
     }
 

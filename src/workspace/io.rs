@@ -8,7 +8,7 @@ use std::io::Read;
 use super::copy_up::Fetched;
 use super::error::FsError;
 use super::flags::{check_may_allocate, check_may_write};
-use super::fs::{Invalidation, State, Workspace};
+use super::fs::{Invalidation, State, Workspace, shown_ctime};
 use super::lower::Bytes;
 use super::ops::{Caller, FallocateMode};
 use super::privileges::{loses_privileges, take_privileges};
@@ -522,13 +522,15 @@ impl Workspace {
     /// contents left.
     pub fn adopt_blobs(&self, adopted: &[(Ino, Timestamp, ObjectId)]) -> Result<usize, FsError> {
         let mut state = self.write_state();
-        let State { stack, pins, .. } = &mut *state;
+        let State {
+            stack, pins, since, ..
+        } = &mut *state;
         let layer = stack.open_layer_mut();
         let mut ops = Vec::new();
         for (ino, ctime, blob_id) in adopted {
             if let Some(node) = layer.index().node(*ino)
                 && !pins.contains_key(ino)
-                && node.ctime == *ctime
+                && shown_ctime(node, *since) == *ctime
                 && node.kind == FileKind::Regular
                 && node.nlink > 0
                 && matches!(node.content, Content::Own(_))

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::base_nodes::BaseAttrs;
 use super::error::StoreError;
 use super::fork::{ForkName, ForkPoint, ForkRecord};
+use crate::attr::Timestamp;
 use crate::git::ConversionSettings;
 
 /// Why a snapshot was taken.
@@ -153,6 +154,9 @@ pub struct SnapshotRecord {
     /// Whether git left files of HEAD out of the fork (`git sparse-checkout`): that they are not there is no deletion.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_sparse: bool,
+    /// As in the fork's record of that time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stands_since: Option<Timestamp>,
     /// Newest first.
     pub frozen_layers: Vec<u64>,
     /// The view as a git tree, in hex, once somebody asked for it; a ref keeps it.
@@ -168,6 +172,7 @@ impl SnapshotRecord {
             base_tree: self.base_tree.clone(),
             base_attrs: self.base_attrs,
             conversions: self.conversions.clone(),
+            stands_since: self.stands_since,
             frozen_layers: self.frozen_layers.clone(),
             open_layer: 0,
             ..fork.clone()
@@ -213,7 +218,6 @@ impl SnapshotList {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attr::Timestamp;
 
     fn snapshot(number: usize, reason: SnapshotReason, created_secs: i64) -> SnapshotRecord {
         SnapshotRecord {
@@ -234,6 +238,7 @@ mod tests {
             branch: None,
             fork_point: None,
             is_sparse: false,
+            stands_since: None,
             frozen_layers: Vec::new(),
             tree: None,
         }

@@ -110,6 +110,7 @@ impl Store {
             branch: None,
             fork_point: None,
             is_sparse: false,
+            stands_since: None,
             frozen_layers: Vec::new(),
             tree: None,
         };

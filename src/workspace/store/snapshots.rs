@@ -123,6 +123,7 @@ impl Store {
             branch: head.short_branch().map(str::to_owned),
             fork_point: record.fork_point.clone(),
             is_sparse: fork.worktree.is_sparse()?,
+            stands_since: record.stands_since,
             frozen_layers: record.frozen_layers.clone(),
             tree: None,
         })
@@ -310,7 +311,7 @@ impl Store {
         let standing = self.standing_of(&mut self.open.lock(), &snapshot.as_fork(&record))?;
         let layer = Layer::create(&scratch.path().join("layer"), LayerId(0))?;
         let stack = LayerStack::new(layer, standing.frozen);
-        let workspace = Workspace::new(standing.base, standing.attrs, stack)?;
+        let workspace = Workspace::new(standing.base, standing.attrs, stack)?.standing_since(standing.since);
         let workspace = Arc::new(self.with_carried(workspace, &record));
         Ok(Arc::new(Fork {
             name: name.clone(),
