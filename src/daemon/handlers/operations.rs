@@ -248,13 +248,13 @@ fn move_back(
             Ok(info) => info.parent_ids.len() > 1 && info.parent_ids.first() == Some(&back_to),
             Err(_) => false,
         };
-        return Err(match is_merge {
-            true => failure.hint(format!(
+        return Err(failure.hint(match is_merge {
+            true => format!(
                 "`git revert -m 1 {stands_on}` in the mount takes it back by a commit of its own"
-            )),
+            ),
             // What it brought are commits of others, which no single revert takes back.
-            false => failure,
-        });
+            false => format!("`git log {stands_on}..` in the mount shows what came since: take that back first"),
+        }));
     }
     let update = match &moved.update {
         None => None,
