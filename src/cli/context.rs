@@ -17,6 +17,7 @@ use crate::daemon::{Client, ErrorCode, Failure};
 use crate::fuse;
 use crate::git::Repository;
 use crate::sys::file::fs_figures;
+use crate::sys::namespace::mount_namespace_of;
 use crate::tools::path::beneath;
 use crate::workspace::{ForkName, Store};
 
@@ -91,8 +92,13 @@ impl Context {
     }
 
     /// Refuses where a mounted fork is not to be seen by this command: what is written to its directory goes elsewhere.
-    pub fn check_mounted_here(&self, fork: &ForkInfo) -> Result<(), Failure> {
+    pub fn check_mounted_here(&self, connection: &Connection, fork: &ForkInfo) -> Result<(), Failure> {
         if !fork.mounted || self.at_origin().is_some() || fuse::is_seen_at(&fork.mount_dir) {
+            return Ok(());
+        }
+        // In the daemon's own namespace it is there no longer: the daemon has ended since, or somebody unmounted it.
+        let theirs = connection.client.info().mount_namespace;
+        if theirs.is_none() || theirs == mount_namespace_of(Path::new("/proc/self")) {
             return Ok(());
         }
         let (name, dir) = (&fork.name, fork.mount_dir.display());

@@ -52,7 +52,7 @@ pub fn run(verb: &Mount, context: &Context) -> Result<Exit, Failure> {
         wishes: (&verb.settings).into(),
         snapshot_every: verb.snapshot_every,
     })?;
-    context.check_mounted_here(&fork)?;
+    context.check_mounted_here(&connection, &fork)?;
     match context.output.is_json() {
         true => context.output.json(&fork)?,
         false => context.output.path(&fork.mount_dir)?,

@@ -169,9 +169,9 @@ impl NewOptions {
 
 pub fn run(verb: &New, context: &Context) -> Result<Exit, Failure> {
     let name = ForkName::parse(&verb.name)?;
-    let (_, fork) = make(context, name, &verb.options, !verb.no_mount)?;
+    let (connection, fork) = make(context, name, &verb.options, !verb.no_mount)?;
     note_agent_texts(&context.output, &fork.agent_texts);
-    context.check_mounted_here(&fork)?;
+    context.check_mounted_here(&connection, &fork)?;
     if context.output.is_json() {
         context.output.json(&fork)?;
     } else {

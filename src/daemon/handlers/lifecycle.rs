@@ -13,6 +13,7 @@ use crate::daemon::protocol::{Answer, DaemonInfo, Figures, MountFigures, PROTOCO
 use crate::daemon::room;
 use crate::daemon::slots::{Daemon, Slot, busy};
 use crate::fuse::{self, UnmountMode};
+use crate::sys::namespace::mount_namespace_of;
 use crate::sys::{parallel, process};
 use crate::workspace::store::CheckOptions;
 
@@ -39,6 +40,7 @@ pub fn status(daemon: &Arc<Daemon>) -> Response {
         forks: records.len(),
         mounts: daemon.mounts(),
         memory_bytes: resident_bytes().unwrap_or(0),
+        mount_namespace: mount_namespace_of(Path::new("/proc/self")),
     }))
 }
 

@@ -249,11 +249,13 @@ fn move_back(
             Err(_) => false,
         };
         return Err(failure.hint(match is_merge {
-            true => format!(
-                "`git revert -m 1 {stands_on}` in the mount takes it back by a commit of its own"
-            ),
+            true => {
+                format!("`git revert -m 1 {stands_on}` in the mount takes it back by a commit of its own")
+            }
             // What it brought are commits of others, which no single revert takes back.
-            false => format!("`git log {stands_on}..` in the mount shows what came since: take that back first"),
+            false => {
+                format!("`git log {stands_on}..` in the mount shows what came since: take that back first")
+            }
         }));
     }
     let update = match &moved.update {

@@ -22,6 +22,9 @@ pub struct DaemonInfo {
     pub mounts: usize,
     /// Resident memory in bytes.
     pub memory_bytes: u64,
+    /// The mount namespace that it mounts in, by the number that the kernel has for it.
+    #[serde(default)]
+    pub mount_namespace: Option<u64>,
 }
 
 /// What the daemon holds, all forks together.
