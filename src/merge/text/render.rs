@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{Favor, Lines, Outcome, TextMerge};
 
-/// So many lines between two conflicts, or fewer, become part of one.
+/// So many lines between two conflicts, or fewer, become part of one, as in git.
 const MAX_JOINED_LINES: usize = 3;
 
 const DEFAULT_MARKER_SIZE: usize = 7;
@@ -64,7 +64,7 @@ enum Taken {
 impl TextMerge {
     /// The merged text, its conflicts between markers: as `git merge-file -p` prints it.
     pub fn render(&self, options: &MarkerOptions) -> Vec<u8> {
-        self.write(options.style, |piece, text| {
+        self.write(options.style, MAX_JOINED_LINES, |piece, text| {
             self.write_marked(piece, options, text)
         })
     }
@@ -77,22 +77,34 @@ impl TextMerge {
             Favor::Base => Style::Diff3,
             Favor::Ours | Favor::Theirs | Favor::Union => Style::Merge,
         };
-        self.write(style, |piece, text| match favor {
+        self.write(style, MAX_JOINED_LINES, |piece, text| match favor {
             Favor::Base => text.extend_from_slice(self.base.bytes(&piece.base)),
             Favor::Ours => text.extend_from_slice(self.ours.bytes(&piece.ours)),
             Favor::Theirs => text.extend_from_slice(self.theirs.bytes(&piece.theirs)),
-            Favor::Union => {
-                let line_end = self.line_end(piece);
-                write_lines(&self.ours, &piece.ours, line_end, text);
-                text.extend_from_slice(self.theirs.bytes(&piece.theirs));
-            }
+            Favor::Union => self.write_both(piece, text),
         })
     }
 
-    fn write(&self, style: Style, conflict: impl Fn(&Piece, &mut Vec<u8>)) -> Vec<u8> {
+    /// The merged text with both sides of each conflict. Other than with [`Favor::Union`] a line that both sides have is
+    /// never there twice, however few stand between two conflicts.
+    pub fn keep_both(&self) -> Vec<u8> {
+        self.write(Style::Merge, 0, |piece, text| self.write_both(piece, text))
+    }
+
+    fn write_both(&self, piece: &Piece, text: &mut Vec<u8>) {
+        write_lines(&self.ours, &piece.ours, self.line_end(piece), text);
+        text.extend_from_slice(self.theirs.bytes(&piece.theirs));
+    }
+
+    fn write(
+        &self,
+        style: Style,
+        max_joined_lines: usize,
+        conflict: impl Fn(&Piece, &mut Vec<u8>),
+    ) -> Vec<u8> {
         let mut text = Vec::with_capacity(self.ours.content.len());
         let mut written = 0;
-        for piece in self.pieces(style) {
+        for piece in self.pieces(style, max_joined_lines) {
             text.extend_from_slice(self.ours.bytes(&(written..piece.ours.start)));
             match piece.taken {
                 Taken::Ours => text.extend_from_slice(self.ours.bytes(&piece.ours)),
@@ -105,7 +117,8 @@ impl TextMerge {
         text
     }
 
-    fn pieces(&self, style: Style) -> Vec<Piece> {
+    /// Conflicts with so many lines between them, or fewer, are one in [`Style::Merge`].
+    fn pieces(&self, style: Style, max_joined_lines: usize) -> Vec<Piece> {
         let mut pieces: Vec<Piece> = Vec::new();
         for region in &self.regions {
             let whole = |taken| Piece {
@@ -123,6 +136,7 @@ impl TextMerge {
                     for difference in differences {
                         join(
                             &mut pieces,
+                            max_joined_lines,
                             Piece {
                                 ours: difference.before.clone(),
                                 theirs: difference.after.clone(),
@@ -191,11 +205,11 @@ impl TextMerge {
 }
 
 /// Adds a conflict, to the one before where little stands between them.
-fn join(pieces: &mut Vec<Piece>, piece: Piece) {
+fn join(pieces: &mut Vec<Piece>, max_joined_lines: usize, piece: Piece) {
     match pieces.last_mut() {
         Some(last)
             if last.taken == Taken::Conflict
-                && piece.ours.start.saturating_sub(last.ours.end) <= MAX_JOINED_LINES =>
+                && piece.ours.start.saturating_sub(last.ours.end) <= max_joined_lines =>
         {
             last.ours.end = piece.ours.end;
             last.theirs.end = piece.theirs.end;

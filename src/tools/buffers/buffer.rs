@@ -210,7 +210,7 @@ impl Buffer {
             Some(fork) => {
                 // What came into its text by edits, and it has not seen, stays.
                 let merge = merge_text(base.as_bytes(), fork.step.agent.as_bytes(), text.as_bytes());
-                fork.step.agent = text_of(merge.settle(Favor::Union));
+                fork.step.agent = text_of(merge.keep_both());
             }
             None => self.forks.push(AgentFork {
                 agent: agent.clone(),
@@ -333,17 +333,17 @@ impl Buffer {
         let mut favored = Favored::No;
         for fork in &self.forks {
             let merge = fork.step.merged_into(&text);
-            let favor = match (merge.is_clean(), side) {
-                (true, _) => Favor::Ours,
+            let settled = match (merge.is_clean(), side) {
+                (true, _) => merge.settle(Favor::Ours),
                 (false, None) => continue,
-                (false, Some(BufferSide::Person)) => Favor::Ours,
-                (false, Some(BufferSide::Agent)) => Favor::Theirs,
-                (false, Some(BufferSide::Both)) => Favor::Union,
+                (false, Some(BufferSide::Person)) => merge.settle(Favor::Ours),
+                (false, Some(BufferSide::Agent)) => merge.settle(Favor::Theirs),
+                (false, Some(BufferSide::Both)) => merge.keep_both(),
             };
             if !merge.is_clean() {
                 favored = Favored::Yes;
             }
-            text = text_of(merge.settle(favor));
+            text = text_of(settled);
             taken.push(Taken {
                 agent: fork.agent.clone(),
                 text: fork.step.agent.clone(),

@@ -838,3 +838,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_line_between_two_conflicts_is_there_once_where_both_sides_are_kept() {
+    let place = Place::with("one\ntwo\nthree\n", true);
+    place.agent();
+    place.types(0, "two\nperson\nthree\n").expect("it is version 0");
+    place.agent_writes("agent\none\ntwo\nagent too\nthree\n");
+    assert!(matches!(
+        place.events().as_slice(),
+        [BufferEvent::Conflict { .. }]
+    ));
+    place.merge(Some(BufferSide::Both));
+    let (_, patches) = place.edit();
+    assert_eq!(
+        patched(&place.person(), &patches).as_deref(),
+        Ok("agent\none\ntwo\nperson\nagent too\nthree\n")
+    );
+}
