@@ -33,13 +33,17 @@ pub struct CommitOutcome {
     pub tree_id: ObjectId,
     pub parent_id: Option<ObjectId>,
     pub changeset: Changeset,
+    /// Whether the contents left the layer.
+    pub is_settled: bool,
 }
 
 /// What settling found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SettleOutcome {
-    /// Contents that left the layer because HEAD has them.
-    pub adopted: usize,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SettleOutcome {
+    /// How many contents left the layer because HEAD has them.
+    Settled(usize),
+    /// A `git gc` is at work, which may remove blobs that HEAD has since a moment ago: the contents stay for now.
+    Later,
 }
 
 /// Commits what `git add -A && git commit` would, and brings the worktree's index along. Costs O(changes). Before HEAD
@@ -115,14 +119,17 @@ pub fn commit(
     }
     drop(updated_index);
     // The commit stands. What is left only saves space, and settling does it again.
-    if let Err(error) = kept.and_then(|()| adopt(fork, &adoptable)) {
+    let settled = kept.and_then(|()| adopt(repository, fork, commit_id, &adoptable));
+    let is_settled = settled.unwrap_or_else(|error| {
         log::warn!("contents of {name} stay in its layer for now: {error}");
-    }
+        SettleOutcome::Later
+    }) != SettleOutcome::Later;
     Ok(CommitOutcome {
         commit_id,
         tree_id,
         parent_id,
         changeset,
+        is_settled,
     })
 }
 
@@ -167,16 +174,14 @@ pub fn settle(
 ) -> Result<SettleOutcome, ChangeError> {
     let head = repository.head_of(fork.worktree.git_dir())?.commit_id();
     let Some(head) = head.filter(|_| head != last_head) else {
-        return Ok(SettleOutcome::default());
+        return Ok(SettleOutcome::Settled(0));
     };
     let Examined { mut adoptable, .. } = examine(repository, fork, Some(head), Blobs::Hash, Scope::InHead)?;
     adoptable.retain(|adoptable| adoptable.is_in_head);
     // git does not wait for the objects that it writes, and from now on they are all there is of these contents.
     repository.sync_blobs(adoptable.iter().map(|adoptable| adoptable.blob_id))?;
     keep_head(repository, name, head)?;
-    Ok(SettleOutcome {
-        adopted: adopt(fork, &adoptable)?,
-    })
+    adopt(repository, fork, head, &adoptable)
 }
 
 /// Checks that `tree_id` differs from HEAD's tree where the changeset says, in what it says, and nowhere else.
@@ -225,15 +230,36 @@ pub(super) fn index_changes<'c>(
     changes.into_iter().filter_map(of_change).collect()
 }
 
-/// Lets contents leave the layer; HEAD, which has them, was kept from being collected.
-fn adopt(fork: &Fork, adoptable: &[Adoptable]) -> Result<usize, ChangeError> {
+/// Lets contents leave the layer that `head` has, which was kept from being collected. Blobs that a `git gc` removed before that are
+/// written again, out of the layer.
+fn adopt(
+    repository: &Repository,
+    fork: &Fork,
+    head: ObjectId,
+    adoptable: &[Adoptable],
+) -> Result<SettleOutcome, ChangeError> {
+    if adoptable.is_empty() {
+        return Ok(SettleOutcome::Settled(0));
+    }
+    if repository.is_being_collected() {
+        return Ok(SettleOutcome::Later);
+    }
+    let missing = || repository.missing_objects(adoptable.iter().map(|adoptable| adoptable.blob_id));
+    let mut gone = missing()?;
+    if !gone.is_empty() {
+        log::info!("writing {} blobs again that a git gc removed", gone.len());
+        examine(repository, fork, Some(head), Blobs::Write, Scope::InHead)?;
+        repository.sync_blobs(gone.iter().copied())?;
+        gone = missing()?;
+    }
     let adopted: Vec<_> = adoptable
         .iter()
+        .filter(|adoptable| !gone.contains(&adoptable.blob_id))
         .map(|adoptable| (adoptable.ino, adoptable.ctime, adoptable.blob_id))
         .collect();
     match adopted.is_empty() {
-        true => Ok(0),
-        false => Ok(fork.workspace.adopt_blobs(&adopted)?),
+        true => Ok(SettleOutcome::Settled(0)),
+        false => Ok(SettleOutcome::Settled(fork.workspace.adopt_blobs(&adopted)?)),
     }
 }
 

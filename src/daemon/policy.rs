@@ -147,7 +147,7 @@ fn act(turn: &Turn<'_>, action: &UnmountAction, signers: &Signers) -> Result<Out
             let _lease = turn.lease_head(&repository, &format!("tine unmount --commit {}", turn.name()))?;
             match commit::commit(&repository, turn.name(), &fork, &options) {
                 Ok(made) => {
-                    turn.note_settled(made.commit_id);
+                    turn.note_settled(&made);
                     Ok(Outcome {
                         commit: Some(made.commit_id.to_string()),
                         snapshot: None,

@@ -152,6 +152,7 @@ fn upkeep(daemon: &Arc<Daemon>, options: &ServerOptions) {
         for slot in daemon.slots() {
             daemon.look_after(&slot);
         }
+        daemon.repository.confirm_pending();
         if tended_at.is_none_or(|at| at.elapsed() >= COLLECT_EVERY) {
             tended_at = Some(Instant::now());
             tend(daemon);

@@ -25,7 +25,7 @@ use super::presence::Presence;
 use super::protocol::Stray;
 use super::{monitor, place, policy, room, strays};
 use crate::attr::Timestamp;
-use crate::change::{branches, fork_point};
+use crate::change::{CommitOutcome, SettleOutcome, branches, fork_point};
 use crate::fuse::{self, Mount, MountError, MountOptions, Traffic, Transport, UnmountMode};
 use crate::git::{GitError, Head, ObjectId, Repository};
 use crate::sys::asker;
@@ -501,9 +501,13 @@ impl Turn<'_> {
                 log::warn!("{}: the fork point is not brought along: {error}", self.name());
             }
         }
-        let outcome = crate::change::commit::settle(repository, self.name(), fork, last_head)?;
-        log::debug!("{}: {} contents left the layer", self.name(), outcome.adopted);
-        self.slot.state.lock().settled = Settled::At(head);
+        match crate::change::commit::settle(repository, self.name(), fork, last_head)? {
+            SettleOutcome::Settled(adopted) => {
+                log::debug!("{}: {adopted} contents left the layer", self.name());
+                self.slot.state.lock().settled = Settled::At(head);
+            }
+            SettleOutcome::Later => {}
+        }
         Ok(())
     }
 
@@ -588,9 +592,12 @@ impl Turn<'_> {
         self.set_trouble(trouble);
     }
 
-    /// Notes that the layer was settled for this HEAD, as a commit does by itself.
-    pub fn note_settled(&self, head: ObjectId) {
-        self.slot.state.lock().settled = Settled::At(Some(head));
+    /// Notes for which HEAD a commit settled the layer.
+    pub fn note_settled(&self, made: &CommitOutcome) {
+        self.slot.state.lock().settled = match made.is_settled {
+            true => Settled::At(Some(made.commit_id)),
+            false => Settled::Never,
+        };
     }
 
     /// Notes that the fork stands elsewhere now.

@@ -101,6 +101,9 @@ const MAX_STRUCTURE_BYTES: u64 = 256 << 20;
 /// The largest blob that is read into memory; larger ones are streamed by those who need them.
 const MAX_BLOB_BYTES: u64 = 1 << 30;
 
+/// How often an object that is in the object database, but not where it was, is looked for in a freshly opened one.
+const FRESH_LOOKS: usize = 4;
+
 /// Bytes of trees that are kept as they are stored. One request looks at the same few trees several times.
 const MAX_TREE_CACHE_BYTES: u64 = 2 << 20;
 
@@ -428,7 +431,24 @@ impl Repository {
         if let Ok(Some(found)) = find() {
             return Ok(found);
         }
-        if let Some(found) = find()? {
+        let mut second = find();
+        for _ in 0..FRESH_LOOKS {
+            if let Ok(Some(found)) = second {
+                return Ok(found);
+            }
+            // `git repack` replaces packs faster than what is mapped of them follows.
+            if !self.is_on_disk(id) {
+                break;
+            }
+            self.forget_mappings()?;
+            second = find();
+        }
+        if let Some(found) = second? {
+            return Ok(found);
+        }
+        if self.write_recent_again(id)?
+            && let Some(found) = find()?
+        {
             return Ok(found);
         }
         if self.promisor_remote().is_some() {

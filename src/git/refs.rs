@@ -446,7 +446,13 @@ impl Repository {
         let name = edit.name.as_bstr().to_string();
         if name.starts_with("refs/heads/") || name == "HEAD" {
             pause::at("before-ref");
+        } else {
+            pause::at("before-keeping");
         }
+        let new_id = match &edit.change {
+            Change::Update { new, .. } => new.try_id().map(ToOwned::to_owned),
+            Change::Delete { .. } => None,
+        };
         let is_update = matches!(edit.change, Change::Update { .. });
         let is_logged = is_update && store.write_reflog != WriteReflog::Disable;
         let signature = is_logged.then(|| self.reflog_signature());
@@ -468,6 +474,9 @@ impl Repository {
         // Only now is the lock gone from the disk, too.
         if let Some(dir) = path.parent() {
             sync_if_there(dir)?;
+        }
+        if let Some(id) = new_id {
+            self.confirm_named(id);
         }
         Ok(applied
             .into_iter()

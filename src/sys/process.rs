@@ -135,6 +135,11 @@ pub fn is_stopped(pid: u32) -> bool {
     state_of(pid) == Some(b'T')
 }
 
+/// Whether there is such a process, which has not ended.
+pub fn is_running(pid: u32) -> bool {
+    state_of(pid).is_some_and(|state| !matches!(state, b'Z' | b'X'))
+}
+
 /// The letter of a process's state (proc_pid_stat(5)).
 fn state_of(pid: u32) -> Option<u8> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;

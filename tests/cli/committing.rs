@@ -513,3 +513,74 @@ fn git_runs_for_the_figures_of_a_commit_only() {
     let ran: Vec<&str> = ran.lines().filter(|verb| *verb != "version").collect();
     assert_eq!(ran, ["diff-tree"]);
 }
+
+/// Runs `tine` with `args`, and `git gc --prune=now` each time when something is written and a ref is about to name it.
+fn collected_before_refs(repo: &TestRepo, tine: &Tine<'_>, points: &Path, args: &[&str]) {
+    let armed = ["before-ref", "before-keeping"].map(|point| points.join(point));
+    let reached = armed.each_ref().map(|point| point.with_extension("reached"));
+    for point in &armed {
+        fs::write(point, "").unwrap();
+    }
+    let mut collected = 0;
+    std::thread::scope(|scope| {
+        let command = scope.spawn(|| tine.run(args));
+        while !command.is_finished() {
+            if !reached.iter().any(|file| file.exists()) {
+                std::thread::yield_now();
+                continue;
+            }
+            repo.git(&["gc", "-q", "--prune=now"]);
+            collected += 1;
+            for (point, file) in armed.iter().zip(&reached) {
+                if file.exists() {
+                    fs::write(point, "").unwrap();
+                    fs::remove_file(file).unwrap();
+                }
+            }
+        }
+        command.join().unwrap().expect_success(&format!("tine {args:?}"));
+    });
+    assert!(collected > 0);
+    for point in &armed {
+        fs::remove_file(point).unwrap();
+    }
+    repo.git(&["fsck", "--strict"]);
+}
+
+#[test]
+fn what_git_gc_removes_before_a_ref_names_it_is_written_again() {
+    require_fuse!();
+    let repo = TestRepo::new().without_maintenance();
+    let tine = Tine::new(&repo);
+    let points = repo.root().join("points");
+    fs::create_dir(&points).unwrap();
+    let mut first = tine.command(&["new", "demo"]);
+    let dir = PathBuf::from(run_with_timeout(first.env("TINE_PAUSE_IN", &points)).text());
+    repo.sh_in(&dir, "seq 1000 > lines");
+    tine.ok(&["commit", "demo", "-m", "Lines"]);
+    tine.ok(&["merge", "demo", "--into", "main"]);
+
+    // Among them one that is not kept in memory.
+    let sizes = [10, 3_000, 70_000, 300_000, 6 << 20];
+    let content = |size: usize| format!("{size} bytes ").repeat(size / 8).into_bytes();
+    for size in sizes {
+        fs::write(dir.join(format!("f{size}")), content(size)).unwrap();
+    }
+    repo.sh_in(&dir, "sed -i 1s/$/a/ lines");
+    collected_before_refs(&repo, &tine, &points, &["commit", "demo", "-m", "Files"]);
+
+    // Trees, a blob and a commit that only a merge makes.
+    repo.sh("sed -i 999s/$/b/ lines && git commit -qam theirs");
+    collected_before_refs(&repo, &tine, &points, &["merge", "demo", "--into", "main"]);
+    assert_eq!(repo.sh("sed -n '1p;999p' lines").text(), "1a\n999b");
+
+    repo.git(&["gc", "-q", "--prune=now"]);
+    tine.ok(&["daemon", "stop"]);
+    tine.ok(&["mount", "demo"]);
+    for size in sizes {
+        assert!(
+            fs::read(dir.join(format!("f{size}"))).unwrap() == content(size),
+            "{size}"
+        );
+    }
+}

@@ -177,12 +177,12 @@ fn a_commit_by_git_is_settled() {
 
     let held = fixture.content_bytes();
     let settled = settle(fixture.git(), &demo(), &fixture.fork, before).unwrap();
-    assert_eq!(settled.adopted, 1);
+    assert_eq!(settled, SettleOutcome::Settled(1));
     assert!(fixture.content_bytes() + 100_000 < held);
     assert_eq!(fixture.refs()["head"], fixture.head().unwrap());
     assert_eq!(fixture.status(), ["M half"]);
     let again = settle(fixture.git(), &demo(), &fixture.fork, fixture.head()).unwrap();
-    assert_eq!(again.adopted, 0);
+    assert_eq!(again, SettleOutcome::Settled(0));
 }
 
 /// Invariant 3: nothing is freed while a fork reaches it.
@@ -227,6 +227,54 @@ fn what_a_layer_adopted_survives_a_reset_and_git_gc() {
         fixture.fork.workspace.read_path(&path("big")).unwrap(),
         text.as_bytes()
     );
+}
+
+/// Removes an object that is loose, as `git prune` does.
+fn prune(fixture: &Fixture, id: ObjectId) {
+    let hex = id.to_string();
+    let (dir, file) = hex.split_at(2);
+    fs::remove_file(fixture.git().common_dir().join("objects").join(dir).join(file)).unwrap();
+}
+
+#[test]
+fn contents_stay_in_the_layer_and_objects_in_memory_until_a_gc_has_ended() {
+    let fixture = Fixture::sample();
+    let text = "precious ".repeat(20_000);
+    fixture.write("big", &text);
+    let held = fixture.content_bytes();
+    // This process is no gc, but it lives.
+    let gc_pid = fixture.git().common_dir().join("gc.pid");
+    fs::write(&gc_pid, format!("{} here", std::process::id())).unwrap();
+    let made = fixture.commit("beside a gc").unwrap();
+    assert!(!made.is_settled);
+    assert_eq!(fixture.content_bytes(), held);
+    let settled = settle(fixture.git(), &demo(), &fixture.fork, None).unwrap();
+    assert_eq!(settled, SettleOutcome::Later);
+
+    let blob_id = made.changeset.changes[0].new.as_ref().unwrap().id;
+    for id in [made.commit_id, made.tree_id, blob_id] {
+        prune(&fixture, id);
+    }
+    fixture.git().confirm_pending();
+    assert!(
+        fixture
+            .git()
+            .missing_objects([blob_id])
+            .unwrap()
+            .contains(&blob_id)
+    );
+    fs::remove_file(gc_pid).unwrap();
+    fixture.git().confirm_pending();
+    fixture.repository.git(&["fsck", "--strict"]);
+
+    // One that is in the layer only is written out of it.
+    prune(&fixture, blob_id);
+    let settled = settle(fixture.git(), &demo(), &fixture.fork, None).unwrap();
+    assert_eq!(settled, SettleOutcome::Settled(1));
+    assert!(fixture.content_bytes() + 100_000 < held);
+    fixture.repository.git(&["fsck", "--strict"]);
+    let read = fixture.fork.workspace.read_path(&path("big")).unwrap();
+    assert_eq!(read, text.as_bytes());
 }
 
 /// Keeps what is uncommitted as `tine delete --force` does; the number of the entry and the commit.

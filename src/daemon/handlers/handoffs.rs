@@ -87,7 +87,7 @@ pub fn commit_uncommitted(
     let _lease = turn.lease_head(&repository, &format!("tine handoff {}", turn.name()))?;
     match commit::commit(&repository, turn.name(), &fork, &options) {
         Ok(made) => {
-            turn.note_settled(made.commit_id);
+            turn.note_settled(&made);
             Ok(Some(made.commit_id))
         }
         Err(ChangeError::NothingToCommit) => Ok(None),

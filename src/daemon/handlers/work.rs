@@ -109,7 +109,7 @@ pub fn commit(
         Ok(committing::commit(&repository, name, &fork, &options)?)
     })?;
     drop(lease);
-    turn.note_settled(outcome.commit_id);
+    turn.note_settled(&outcome);
     if !turn.record()?.mounted {
         // A policy that could not commit, if anything: now it is done.
         turn.set_trouble(None);

@@ -5,6 +5,7 @@
 mod identity;
 mod message;
 mod objects;
+mod recent;
 #[cfg(test)]
 mod tests;
 
@@ -22,7 +23,7 @@ use gix::{ObjectId, oid};
 pub(super) use self::identity::strip_crud;
 pub use self::identity::{CommitTime, Identity, Role};
 pub use self::message::{Message, clean_message};
-use super::refs::{lock_of, read_if_there, ref_locked, reflog_message};
+use super::refs::{lock_of, read_if_there, reflog_message};
 use super::{GitError, LinkedWorktree, Repository, TreeEntryKind, program};
 use crate::path::RepoPath;
 
@@ -132,7 +133,8 @@ impl Repository {
         Ok(commit_id)
     }
 
-    /// Refuses while another git command holds the worktree's index, its HEAD, or the branch that is on.
+    /// Refuses while another git command holds the worktree's index, and where one keeps its HEAD, or the branch that is on, locked for a
+    /// while.
     ///
     /// # Errors
     /// [`GitError::IndexLocked`], [`GitError::RefLocked`].
@@ -141,11 +143,9 @@ impl Repository {
         if fs::symlink_metadata(&lock).is_ok() {
             return Err(GitError::IndexLocked { lock });
         }
-        let refs = [worktree.git_dir().join("HEAD"), self.head_ref_path(worktree)?];
-        match refs.iter().find_map(|path| ref_locked(self.common_dir(), path)) {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        // `git gc` has each ref locked for a moment.
+        self.check_unlocked_for_a_while(&worktree.git_dir().join("HEAD"))?;
+        self.check_unlocked_for_a_while(&self.head_ref_path(worktree)?)
     }
 
     /// Moves the HEAD of `worktree` (through the branch it is on) from `expected` to `commit_id`, with reflogs for

@@ -15,7 +15,10 @@ use crate::git::{GitError, Repository, TreeEntryKind};
 use crate::sys::parallel::disk_work;
 
 /// Blobs up to this many bytes are hashed in memory, and written only if they are new.
-const MAX_BYTES_IN_MEMORY: u64 = 4 << 20;
+pub(super) const MAX_BYTES_IN_MEMORY: u64 = 4 << 20;
+
+/// How often an object is written where its directory goes away.
+const WRITE_ATTEMPTS: usize = 8;
 
 /// Objects that this process wrote or found where it wanted to write, and has not synced, by object directory.
 static UNSYNCED: Mutex<BTreeMap<PathBuf, HashSet<ObjectId>>> = Mutex::new(BTreeMap::new());
@@ -56,14 +59,30 @@ impl Repository {
         let id = gix::objs::compute_hash(self.hash_kind(), kind, bytes)
             .map_err(GitError::library("hash an object"))?;
         if !self.is_written(id) || self.is_loose_and_broken(id, bytes) {
-            self.with_local(|local| local.objects.write_buf_with_known_id(kind, bytes, id))
-                .map_err(|error| library_io_error("write an object", self.objects_dir(), &error))?;
+            self.write_loose(kind, bytes, id)?;
         }
         if kind == Kind::Tree {
             self.trees().put(id, bytes);
         }
+        self.hold_recent(id, kind, Some(bytes));
         self.note_unsynced(id);
         Ok(id)
+    }
+
+    /// Writes an object, whatever there is.
+    pub(super) fn write_loose(&self, kind: Kind, bytes: &[u8], id: ObjectId) -> Result<(), GitError> {
+        let write = || self.with_local(|local| local.objects.write_buf_with_known_id(kind, bytes, id));
+        let mut written = write();
+        for _ in 1..WRITE_ATTEMPTS {
+            match &written {
+                // `git gc` removes directories that are empty at that moment.
+                Err(error) if error.is_not_found() => written = write(),
+                _ => break,
+            }
+        }
+        written
+            .map(drop)
+            .map_err(|error| library_io_error("write an object", self.objects_dir(), &error))
     }
 
     /// Whether the object is really in the object database (the empty tree need not be, to be readable).
@@ -126,28 +145,42 @@ impl Repository {
         tree_id: ObjectId,
         known: [ObjectId; N],
     ) -> Result<(), GitError> {
-        let mut open = vec![(tree_id, known.map(Some))];
+        self.visit_new(tree_id, &known, &mut |id| {
+            self.note_unsynced(id);
+            Ok(())
+        })
+    }
+
+    /// Gives `visit` the tree, and all beneath it that none of the `known` trees has at the same place; each tree before it is read.
+    pub(super) fn visit_new(
+        &self,
+        tree_id: ObjectId,
+        known: &[ObjectId],
+        visit: &mut dyn FnMut(ObjectId) -> Result<(), GitError>,
+    ) -> Result<(), GitError> {
+        let known = known.iter().copied().map(Some).collect();
+        let mut open: Vec<(ObjectId, Vec<Option<ObjectId>>)> = vec![(tree_id, known)];
         while let Some((tree_id, known)) = open.pop() {
             if known.contains(&Some(tree_id)) || tree_id == self.empty_tree_id() {
                 continue;
             }
-            self.note_unsynced(tree_id);
-            let mut beside = [(); N].map(|()| HashMap::new());
-            for (entries, known) in beside.iter_mut().zip(known) {
+            visit(tree_id)?;
+            let mut beside = Vec::new();
+            for known in known {
                 let known = known.map_or(Ok(Vec::new()), |id| self.read_tree(id))?;
-                *entries = known
+                let entries = known
                     .into_iter()
-                    .map(|entry| ((entry.name, entry.kind), entry.id))
-                    .collect();
+                    .map(|entry| ((entry.name, entry.kind), entry.id));
+                beside.push(entries.collect::<HashMap<_, _>>());
             }
             for entry in self.read_tree(tree_id)? {
                 let key = (entry.name, entry.kind);
-                let same = beside.each_ref().map(|entries| entries.get(&key).copied());
+                let same: Vec<_> = beside.iter().map(|entries| entries.get(&key).copied()).collect();
                 match entry.kind {
                     TreeEntryKind::Directory => open.push((entry.id, same)),
                     TreeEntryKind::Submodule => {}
                     _ if same.contains(&Some(entry.id)) => {}
-                    _ => self.note_unsynced(entry.id),
+                    _ => visit(entry.id)?,
                 }
             }
         }
@@ -199,6 +232,7 @@ impl Repository {
             Some(ids) => ids.into_iter().collect(),
             None => return Ok(()),
         };
+        self.hold_foreign(&ids);
         let synced = sync_all(&objects_dir, &ids);
         if synced.is_err() {
             UNSYNCED.lock().entry(objects_dir).or_default().extend(ids);
@@ -217,16 +251,25 @@ impl Repository {
         let to = loose_path(&self.objects_dir(), &id);
         // A loose file that is there may be damaged, and this one is known to be whole.
         if !self.is_written(id) || to.exists() {
-            if let Some(dir) = to.parent() {
-                fs::create_dir_all(dir).map_err(GitError::io("create", dir))?;
+            let put = || {
+                fs::create_dir_all(to.parent().unwrap_or(&to))?;
+                fs::rename(store.object_path(&id), &to)
+            };
+            let mut written = put();
+            for _ in 1..WRITE_ATTEMPTS {
+                match &written {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => written = put(),
+                    _ => break,
+                }
             }
-            fs::rename(store.object_path(&id), &to).map_err(GitError::io("write", &to))?;
+            written.map_err(GitError::io("write", &to))?;
         }
+        self.hold_recent(id, Kind::Blob, None);
         self.note_unsynced(id);
         Ok(id)
     }
 
-    fn objects_dir(&self) -> PathBuf {
+    pub(super) fn objects_dir(&self) -> PathBuf {
         self.common_dir().join("objects")
     }
 }
@@ -244,7 +287,7 @@ fn sync_all(objects_dir: &Path, ids: &[ObjectId]) -> Result<(), GitError> {
     disk_work(&paths, |path| sync_if_there(path))
 }
 
-fn loose_path(objects_dir: &Path, id: &ObjectId) -> PathBuf {
+pub(super) fn loose_path(objects_dir: &Path, id: &ObjectId) -> PathBuf {
     let hex = id.to_hex().to_string();
     let (dir, file) = hex.split_at(2);
     objects_dir.join(dir).join(file)

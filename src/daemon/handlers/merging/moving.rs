@@ -120,7 +120,7 @@ impl Merging<'_> {
             gone_back: Vec::new(),
         };
         let made = match commit::commit(&self.repository, name, &*turn.open()?, &options) {
-            Ok(made) => made.commit_id,
+            Ok(made) => made,
             // Somebody took it back meanwhile.
             Err(ChangeError::NothingToCommit) => {
                 return Err(GitError::RefMoved {
@@ -130,8 +130,8 @@ impl Merging<'_> {
             }
             Err(error) => return Err(error.into()),
         };
-        turn.note_settled(made);
-        match made == planned {
+        turn.note_settled(&made);
+        match made.commit_id == planned {
             true => Ok(()),
             false => Err(GitError::RefMoved {
                 name: name.to_string(),
