@@ -52,6 +52,14 @@ pub struct Filed {
     file: Option<FileBefore>,
 }
 
+/// What came of an agent's text for a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BufferWritten {
+    Written,
+    /// What the agent last had of the file is not known; nothing was done.
+    Unread,
+}
+
 /// Who is told that the person's text of a buffer changed.
 pub type BufferListener = Box<dyn Fn(&BufferKey) + Send + Sync>;
 
@@ -120,19 +128,15 @@ impl Open {
         Ok(())
     }
 
-    /// What the file holds, where that has to be looked at before an agent's write.
-    fn file_before(&mut self, file: impl FnOnce() -> Option<String>) -> Option<Arc<str>> {
-        if self.record.is_some() && self.buffer.person().saved {
-            return None;
-        }
-        let text: Option<Arc<str>> = file().map(Into::into);
+    /// Looks at the file before an agent's first write.
+    fn note_file_before(&mut self, file: impl FnOnce() -> Option<String>) {
         if self.record.is_none() {
+            let text: Option<Arc<str>> = file().map(Into::into);
             self.file = Some(FileBefore {
                 existed: text.is_some(),
-                text: text.clone(),
+                text,
             });
         }
-        text
     }
 }
 
@@ -256,7 +260,8 @@ impl Buffers {
     }
 
     /// Lets the agent's text of the buffer be `text`; `None` where no buffer is open there. What the agent last had is the
-    /// ancestor when that is merged into the person's text: what it never had, it did not take out. `file` reads the file.
+    /// ancestor when that is merged into the person's text: what it never had, it did not take out. Where that is not known nothing is
+    /// done: of a text that is older than the person's nobody could tell what it takes out. `file` reads the file.
     ///
     /// When this returns the text is in the store, and on its way to the editor where it fits to the person's text.
     pub fn write<E: From<StoreError>>(
@@ -266,26 +271,25 @@ impl Buffers {
         key: &BufferKey,
         text: impl FnOnce() -> Result<String, E>,
         file: impl FnOnce() -> Option<String>,
-    ) -> Option<Result<(), E>> {
+    ) -> Option<Result<BufferWritten, E>> {
         let mut state = self.state.lock();
         let open = state.open.get_mut(key)?;
         let text: Arc<str> = match text() {
             Ok(text) => text.into(),
             Err(error) => return Some(Err(error)),
         };
-        let on_disk = open.file_before(file);
         let seen = self.seen.lock().get(agent, key);
-        let person = open.buffer.person().text;
-        let base = seen
-            .or_else(|| open.buffer.last_saved())
-            .or(on_disk)
-            // Nobody can know a text that is nowhere but in the editor.
-            .unwrap_or_else(|| lines::common(&person, &text).into());
+        let Some(base) =
+            seen.or_else(|| Some(open.buffer.agent_sees(agent).clone()).filter(|sees| *sees == text))
+        else {
+            return Some(Ok(BufferWritten::Unread));
+        };
+        open.note_file_before(file);
         let written = self.put(state, store, agent, key, &base, text.clone());
         if written.is_ok() {
             self.seen.lock().put(agent, key, text);
         }
-        Some(written.map_err(E::from))
+        Some(written.map(|()| BufferWritten::Written).map_err(E::from))
     }
 
     /// Lets the agent's text of the buffer be what `edit` makes of what the agent sees; otherwise as [`Buffers::write`].
@@ -304,7 +308,7 @@ impl Buffers {
             Ok(text) => text,
             Err(error) => return Some(Err(error)),
         };
-        open.file_before(file);
+        open.note_file_before(file);
         let written = self.put(state, store, agent, key, &before, text.as_str().into());
         if written.is_ok() {
             self.seen.lock().edit(agent, key, &before, &text);

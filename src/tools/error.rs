@@ -39,6 +39,10 @@ pub enum ToolError {
         "what was read of {0} had changes that its editor had not saved, and no buffer is open there any more"
     )]
     UnsavedRead(RepoPath),
+    #[error(
+        "{0} is open in an editor, and what this agent last read of it is not known: its text may lack what was written since"
+    )]
+    UnreadBuffer(RepoPath),
     #[error("{path} has more than {max_bytes} bytes")]
     TooLarge { path: RepoPath, max_bytes: u64 },
     #[error("the regular expression cannot be understood: {0}")]

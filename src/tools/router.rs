@@ -18,7 +18,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::buffers::{AgentId, BufferKey, Buffers, MAX_TEXT_BYTES};
+use super::buffers::{AgentId, BufferKey, BufferWritten, Buffers, MAX_TEXT_BYTES};
 use super::edit::{self, EDIT_MAX, Edited, TextEdit};
 use super::error::ToolError;
 use super::path::{self, Places};
@@ -203,7 +203,9 @@ impl<'a> ToolRouter<'a> {
             let file = || self.file_text(key);
             let written = active.buffers.write(active.store, active.agent, key, new, file);
             if let Some(written) = written {
-                written?;
+                if written? == BufferWritten::Unread {
+                    return Err(ToolError::UnreadBuffer(key.path.clone()));
+                }
                 return Ok(Routed::Buffer(Written {
                     path: key.path.clone(),
                     size,

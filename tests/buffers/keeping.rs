@@ -175,6 +175,7 @@ fn a_file_that_never_was_is_made() {
     let mut place = Place::new(&repo, Some("demo"));
     let file = place.file.with_file_name("new/deep.txt");
     place.editor.open(&file, "", false);
+    assert_eq!(place.agent.read("new/deep.txt"), "");
     place.agent.write("new/deep.txt", "agent\n");
     assert!(!file.exists());
     place.editor.ok(json!({"buffer": "close", "path": file}));
@@ -275,6 +276,36 @@ fn what_was_never_saved_does_not_come_into_the_file_by_an_agent_that_read_it() {
         writes(&place, &seen.replace('5', "five")).expect("it has read it");
         assert_eq!(read(&file), TEXT.replace('4', "four").replace('5', "five"));
     }
+}
+
+#[test]
+fn an_agent_reads_again_what_is_open_before_it_writes_all_of_it_after_a_restart() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let mut place = Place::new(&repo, Some("demo"));
+    let file = place.file.clone();
+    let reads = |place: &Place<'_>| tool(&place.tine, &["read", "notes.txt"], "").expect("it is there");
+    let writes = |place: &Place<'_>, text: &str| tool(&place.tine, &["write", "notes.txt"], text);
+    let stale = reads(&place);
+    kill_daemon(&place.tine);
+    place.tine.ok(&["list"]);
+    let newer = format!("{TEXT}saved since\n");
+    fs::write(&file, &newer).expect("it can be written");
+    place.editor = Editor::start(&place.tine);
+    place.editor.open(&file, &newer, true);
+
+    let refused = writes(&place, &stale.replace('1', "one")).expect_err("nobody knows what it has read");
+    assert!(refused.contains("`tine tool read notes.txt`"), "{refused}");
+    let other = Agent::of(&repo, Some("demo")).0.write("notes.txt", b"all new\n");
+    assert_eq!(
+        other.expect_err("it has never read it").code.as_str(),
+        "unsaved-read"
+    );
+    writes(&place, &newer).expect("it takes out nothing");
+    assert_eq!(reads(&place), newer);
+    writes(&place, &newer.replace('1', "one")).expect("it has read it");
+    place.editor.apply(&file);
+    assert_eq!(reads(&place), newer.replace('1', "one"));
 }
 
 /// Invariant 3, of buffers.

@@ -183,6 +183,7 @@ fn any_editor_with_a_language_client_shares_its_files() {
         tine.json(&["buffer", "list"])["buffers"][0]["saved"] == true
     });
     let mut agent = Agent::of(&repo, Some("demo"));
+    agent.read("a file.txt");
     agent.write("a file.txt", "ONE\ntwo\nthr\u{e9}e\nfour\n");
     client.apply();
     assert_eq!(client.text, "ONE\ntwo\nthr\u{e9}e\nfour\n");

@@ -204,6 +204,7 @@ fn a_conflict_is_shown_in_neovim_and_settled_there() {
     let mut agent = Agent::of(&repo, Some("demo"));
     // An edit is not made where the buffer cannot be changed, and is kept.
     neovim.runs("set nomodifiable");
+    agent.read("notes.txt");
     agent.write("notes.txt", "a\nagent\nc\n");
     wait_until("it is on offer", LIMIT, || buffer(&tine)["forked"] == true);
     neovim.runs("set modifiable | call setline(2, 'person')");

@@ -59,7 +59,9 @@ fn the_conversation_on_the_page_is_one_that_is_had() {
             // The agent's words are those of a tool.
             _ => {
                 let text = said["text"].as_str().expect("a text");
-                Agent::of(&repo, None).write("notes.txt", text);
+                let mut agent = Agent::of(&repo, None);
+                agent.read("notes.txt");
+                agent.write("notes.txt", text);
             }
         }
     }

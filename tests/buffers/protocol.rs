@@ -136,6 +136,7 @@ fn a_conflict_is_told_to_both_and_settled_by_either() {
         let mut editor = Editor::start(&tine);
         editor.open(&file, "a\nb\nc\n", true);
         let mut agent = Agent::of(&repo, None);
+        agent.read("open.txt");
         agent.write("open.txt", "a\nagent\nc\n");
         assert_eq!(editor.event()["event"], "edit");
         // Typed before the edit came.
@@ -192,6 +193,7 @@ fn an_editor_that_does_not_answer_keeps_nobody_waiting_for_long() {
     let mut editor = Editor::start(&tine);
     editor.open(&file, "a\n", false);
     let mut agent = Agent::of(&repo, None);
+    agent.read("open.txt");
     agent.write("open.txt", "a\nb\n");
     let late = agent.merge("open.txt").expect_err("the editor has not taken it");
     assert_eq!(late.code.as_str(), "timeout");

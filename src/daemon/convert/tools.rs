@@ -47,6 +47,9 @@ impl From<ToolError> for Failure {
                 );
                 Failure::new(ErrorCode::UnsavedRead, message).hint(hint)
             }
+            ToolError::UnreadBuffer(path) => Failure::new(ErrorCode::UnsavedRead, message).hint(format!(
+                "read it first (`tine tool read {path}`), then write all that is to be there; nothing was changed"
+            )),
             ToolError::TooLarge { .. } => {
                 Failure::new(ErrorCode::TooLarge, message).hint("change it with a program; nothing was changed")
             }

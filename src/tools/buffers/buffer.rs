@@ -80,8 +80,6 @@ pub struct Buffer {
     /// How many steps the person's text has made.
     version: u64,
     saved: bool,
-    /// What the editor saved, or read, last.
-    last_saved: Option<Arc<str>>,
     /// At most one of an agent, in the order in which they began.
     forks: Vec<AgentFork>,
     /// What agents wrote, the person's text has and no file yet.
@@ -95,7 +93,6 @@ pub struct Buffer {
 impl Buffer {
     pub fn new(text: Arc<str>, saved: bool) -> Buffer {
         Buffer {
-            last_saved: saved.then(|| text.clone()),
             person: text,
             version: 0,
             saved,
@@ -115,10 +112,6 @@ impl Buffer {
             text: self.person.clone(),
             saved: self.saved,
         }
-    }
-
-    pub fn last_saved(&self) -> Option<Arc<str>> {
-        self.last_saved.clone()
     }
 
     /// The text of the first agent that has its own.
@@ -240,7 +233,6 @@ impl Buffer {
         if !saved {
             return;
         }
-        self.last_saved = Some(self.person.clone());
         if before == self.person {
             return self.saved();
         }
@@ -296,7 +288,6 @@ impl Buffer {
     /// The file has the person's text, and nothing else.
     pub fn saved(&mut self) {
         self.saved = true;
-        self.last_saved = Some(self.person.clone());
         self.merged.clear();
         self.forget_filed();
     }

@@ -35,15 +35,6 @@ fn range(lines: &Range<u32>) -> Range<usize> {
     lines.start as usize..lines.end as usize
 }
 
-/// The lines that both texts have, in their order.
-pub fn common(one: &str, other: &str) -> String {
-    let mut patches = patches(one, other);
-    for patch in &mut patches {
-        patch.text.clear();
-    }
-    patched(one, &patches).unwrap_or_default()
-}
-
 /// The lines of `after` that are not in `before`, or that one of the texts `known` has, too; in their order.
 pub fn own(before: &str, after: &str, known: &[&str]) -> String {
     let lines = split(after);

@@ -1,12 +1,14 @@
 //! What each agent last had of each file: what a tool gave it, or it wrote. Of what it makes of that, the ancestor.
 //!
-//! Kept in memory, as long as there is room: the texts that were not asked for longest go first.
+//! Kept in memory, as long as there is room: the texts that were not asked for longest go first. Where none is known the agent reads
+//! again before it writes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{AgentId, BufferKey, MAX_TEXT_BYTES};
+use super::{AgentId, BufferKey};
 use crate::merge::{Favor, merge_text};
+use crate::tools::edit::EDIT_MAX;
 
 /// Texts take no more than this together, in bytes.
 const MAX_BYTES: usize = 64 << 20;
@@ -34,7 +36,7 @@ impl SeenTexts {
     pub fn put(&mut self, agent: &AgentId, key: &BufferKey, text: Arc<str>) {
         let of = (key.clone(), agent.clone());
         self.remove(&of);
-        if text.len() > MAX_TEXT_BYTES {
+        if text.len() as u64 > EDIT_MAX {
             return;
         }
         self.last_use += 1;

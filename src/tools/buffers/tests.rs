@@ -18,6 +18,8 @@ struct Place {
     store: Store,
     buffers: Buffers,
     session: u64,
+    /// What the file held when it was opened.
+    saved_first: Option<String>,
 }
 
 fn key() -> BufferKey {
@@ -45,14 +47,20 @@ impl Place {
             store,
             buffers,
             session,
+            saved_first: saved.then(|| text.to_owned()),
         }
     }
 
+    /// The agent has read the file, if nothing newer, and writes.
     fn writes(&self, agent: &AgentId, text: &str, file: &str) {
+        if self.buffers.seen.lock().get(agent, &key()).is_none() {
+            self.buffers.seen.lock().put(agent, &key(), file.into());
+        }
         let text = || Ok::<_, StoreError>(text.to_owned());
         let file = || Some(file.to_owned());
         let written = self.buffers.write(&self.store, agent, &key(), text, file);
-        written.expect("it is open").expect("the store takes it");
+        let written = written.expect("it is open").expect("the store takes it");
+        assert_eq!(written, BufferWritten::Written);
     }
 
     fn reads(&self, agent: &AgentId) -> String {
@@ -60,12 +68,20 @@ impl Place {
         text.expect("it is open").to_string()
     }
 
+    /// The agent has read the file that the editor opened, if nothing newer, and writes.
     fn agent_writes(&self, text: &str) {
+        let agent = AgentId::default();
+        let has_read = self.buffers.seen.lock().get(&agent, &key()).is_some();
+        if !has_read && let Some(saved) = &self.saved_first {
+            self.buffers
+                .seen
+                .lock()
+                .put(&agent, &key(), saved.as_str().into());
+        }
         let text = || Ok::<_, StoreError>(text.to_owned());
-        let written = self
-            .buffers
-            .write(&self.store, &AgentId::default(), &key(), text, || None);
-        written.expect("it is open").expect("the store takes it");
+        let written = self.buffers.write(&self.store, &agent, &key(), text, || None);
+        let written = written.expect("it is open").expect("the store takes it");
+        assert_eq!(written, BufferWritten::Written);
     }
 
     fn types(&self, base: u64, text: &str) -> Result<u64, BufferError> {
