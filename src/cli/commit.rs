@@ -7,10 +7,11 @@ use super::context::{Connection, Context};
 pub use super::hooks::HookOutput;
 use super::hooks::{COMMIT_HOOKS, Hooks};
 use super::output::{Tone, counted, one_line, quoted, short_id};
-use super::{Exit, SUCCESS, identity};
+use super::{Exit, SUCCESS, identity, merge_hooks};
 use crate::daemon::protocol::{Committed, ForkInfo, Request};
 use crate::daemon::{ErrorCode, Failure};
 use crate::git::{CallerConfig, program};
+use crate::workspace::ForkName;
 
 /// Commit what changed in a fork
 ///
@@ -58,9 +59,7 @@ pub fn run(verb: &Commit, context: &Context) -> Result<Exit, Failure> {
     let fork = connection.show(&name)?;
     let made = make(context, &mut connection, &fork, wish, &|| Ok(()))?;
     if made.hooks_skipped && !verb.no_verify {
-        context
-            .output
-            .note("the hooks are skipped: the fork is not mounted, and they need a checkout");
+        note_skipped(context);
     }
     tell(&made.committed, context.repository()?.common_dir(), context)?;
     Ok(SUCCESS)
@@ -143,6 +142,39 @@ pub fn make(
         committed,
         hooks_skipped,
     })
+}
+
+/// Commits what is uncommitted in the fork for a command that would have the daemon commit it, which runs no hooks; the commit, if one
+/// was made. Does nothing where the repository has no hooks.
+pub fn commit_first(
+    context: &Context,
+    connection: &mut Connection,
+    fork: &ForkName,
+    wish: CommitWish<'_>,
+) -> Result<Option<String>, Failure> {
+    let no_verify = wish.no_verify;
+    let changes = connection.changes(fork, false)?;
+    let is_clean = changes.changes.is_empty() && changes.in_buffers.is_empty();
+    if is_clean || !merge_hooks::are_there(context)? {
+        return Ok(None);
+    }
+    let info = connection.show(fork)?;
+    let made = match make(context, connection, &info, wish, &|| Ok(())) {
+        // It is in buffers, and fits no file.
+        Err(failure) if failure.code == ErrorCode::NothingToCommit => return Ok(None),
+        made => made?,
+    };
+    if made.hooks_skipped && !no_verify {
+        note_skipped(context);
+    }
+    note_agent_texts(&context.output, &made.committed.agent_texts);
+    Ok(Some(made.committed.commit))
+}
+
+fn note_skipped(context: &Context) {
+    context
+        .output
+        .note("the hooks are skipped: the fork is not mounted, and they need a checkout");
 }
 
 /// The hooks that are to run, with the index that they see; `None` where there is nothing to run them for.

@@ -13,6 +13,7 @@ use self::arguments::{Action, Apply, Await, Create, Delete, Diff, Import, List, 
 pub use self::telling::told_line;
 use self::telling::{told_shown, told_table};
 use super::buffer::note_agent_texts;
+use super::commit::{self, CommitWish, HookOutput};
 use super::context::{Connection, Context, only};
 use super::inside::{sent_content, store_dir};
 use super::output::Output;
@@ -24,7 +25,7 @@ use crate::daemon::protocol::{
     CreateHandoff, HandoffAnswer, HandoffDeleted, HandoffInfo, HandoffRequest, HandoffShown, ImportHandoff,
     SequenceWish,
 };
-use crate::daemon::{ErrorCode, ExitCode, Failure};
+use crate::daemon::{ErrorCode, ExitCode, Failure, work_message};
 use crate::git::CallerConfig;
 
 pub fn run(verb: &Handoff, context: &Context) -> Result<Exit, Failure> {
@@ -54,6 +55,19 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
         author: identity::author(dir, config.as_ref(), None).ok(),
         committer: identity::committer(dir, config.as_ref()).ok(),
     };
+    if verb.include_uncommitted {
+        let wish = CommitWish {
+            message: request
+                .message
+                .clone()
+                .unwrap_or_else(|| work_message(&request.fork)),
+            author: None,
+            no_verify: verb.no_verify,
+            allow_revert: false,
+            hook_output: HookOutput::Shown,
+        };
+        commit::commit_first(context, &mut connection, &request.fork, wish)?;
+    }
     let handoff = make(&mut connection, request, !verb.background)?;
     note_agent_texts(&context.output, &handoff.agent_texts);
     match context.output.is_json() {

@@ -9,7 +9,10 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::context::Context;
-use super::{Exit, SUCCESS, identity};
+use super::hooks::HookOutput;
+use super::merge_hooks::HookWish;
+use super::output::{Color, Output};
+use super::{Exit, SUCCESS, identity, review};
 use crate::daemon::{ErrorCode, Failure};
 use crate::git::CallerConfig;
 use crate::sys::process;
@@ -46,7 +49,7 @@ pub fn run(verb: &Ui, context: &Context) -> Result<Exit, Failure> {
     let git_dir = context.git_dir()?;
     // What is wrong with it is told here, and not in the browser.
     drop(context.connect()?);
-    let dir = common_dir.clone();
+    let (dir, cwd) = (common_dir.clone(), context.cwd().to_owned());
     let place = Place {
         common_dir,
         git_dir,
@@ -56,6 +59,15 @@ pub fn run(verb: &Ui, context: &Context) -> Result<Exit, Failure> {
                 identity::author(&dir, config.as_ref(), None)?,
                 identity::committer(&dir, config.as_ref())?,
             ))
+        }),
+        commit_review: Box::new(move |review, message| {
+            let context = Context::at(cwd.clone(), Output::new(true, Color::Never));
+            let hooks = HookWish {
+                output: HookOutput::Kept,
+                no_verify: false,
+            };
+            let mut connection = context.connect()?;
+            review::ask_commit(&context, &mut connection, review, message, false, false, hooks)
         }),
     };
     let server = Arc::new(Server::bind(verb.port, place)?);

@@ -1,18 +1,20 @@
 //! `tine unmount`: takes a fork's mount away and does with its layer what is asked for, or what the fork's policy says.
 
-use super::context::Context;
+use super::commit::{self, CommitWish, HookOutput};
+use super::context::{Connection, Context};
 use super::handoff::told_line;
 use super::output::short_id;
 use super::{Exit, SUCCESS, identity};
 use crate::daemon::protocol::{Merge, MergeStatus, Request, UnmountAction, Unmounted};
-use crate::daemon::{ExitCode, Failure};
+use crate::daemon::{ExitCode, Failure, stays_committed, work_message};
 use crate::git::CallerConfig;
-use crate::workspace::UnmountPolicy;
+use crate::workspace::{ForkName, UnmountPolicy};
 
 /// Unmount a fork and keep, commit, merge or discard its changes
 ///
 /// Without a flag the fork's own policy decides (`tine new --on-unmount`), as it does after a plain `umount`. What is
-/// discarded is kept as a snapshot, from which it can be brought back.
+/// discarded is kept as a snapshot, from which it can be brought back. What is committed goes through the hooks that `tine commit`
+/// runs; one that refuses leaves the fork mounted.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -59,6 +61,10 @@ pub struct Unmount {
     #[arg(short, long, value_name = "MSG", requires = "action", conflicts_with_all = ["keep", "discard"])]
     pub message: Option<String>,
 
+    /// Skip the hooks pre-commit and commit-msg
+    #[arg(long, conflicts_with_all = ["keep", "discard"])]
+    pub no_verify: bool,
+
     /// Detach the mount even while programs use it
     #[arg(short, long)]
     pub force: bool,
@@ -95,14 +101,20 @@ pub fn run(verb: &Unmount, context: &Context) -> Result<Exit, Failure> {
     let config = CallerConfig::of(dir);
     let author = identity::author(dir, config.as_ref(), None).ok();
     let committer = identity::committer(dir, config.as_ref()).ok();
+    let committed = commit_first(verb, context, &mut connection, &name)?;
     context.step_out();
     let unmounted = connection.unmount(&Request::Unmount {
-        fork: name,
+        fork: name.clone(),
         action: verb.action(),
         force: verb.force,
         author,
         committer,
-    })?;
+    });
+    let unmounted = match (unmounted, committed) {
+        (Ok(unmounted), Some(commit)) => with_commit(unmounted, commit),
+        (Err(failure), Some(commit)) => return Err(failure.cause(stays_committed(name.as_str(), &commit))),
+        (unmounted, None) => unmounted?,
+    };
     match context.output.is_json() {
         true => context.output.json(&unmounted)?,
         false => {
@@ -116,6 +128,62 @@ pub fn run(verb: &Unmount, context: &Context) -> Result<Exit, Failure> {
         Some(merge) if merge.status == MergeStatus::Conflicts => ExitCode::Refused.code(),
         _ => SUCCESS,
     })
+}
+
+/// Commits what the action is going to commit, while the fork is mounted and its hooks can run; the commit, if one was made.
+fn commit_first(
+    verb: &Unmount,
+    context: &Context,
+    connection: &mut Connection,
+    name: &ForkName,
+) -> Result<Option<String>, Failure> {
+    let info = connection.show(name)?;
+    let (message, is_merged) = match verb.action() {
+        Some(UnmountAction::Commit { message }) => (message, false),
+        // The message is the merge commit's.
+        Some(UnmountAction::Merge { .. }) => (work_message(name), true),
+        Some(UnmountAction::Handoff {
+            include_uncommitted: true,
+            message,
+            ..
+        }) => (message.unwrap_or_else(|| work_message(name)), false),
+        Some(UnmountAction::Keep | UnmountAction::Discard | UnmountAction::Handoff { .. }) => {
+            return Ok(None);
+        }
+        None => match info.on_unmount {
+            UnmountPolicy::Commit if info.mounted => (work_message(name), false),
+            UnmountPolicy::Merge { .. } if info.mounted => (work_message(name), true),
+            UnmountPolicy::Commit
+            | UnmountPolicy::Merge { .. }
+            | UnmountPolicy::Keep
+            | UnmountPolicy::Discard
+            | UnmountPolicy::Handoff { .. } => return Ok(None),
+        },
+    };
+    let wish = CommitWish {
+        message,
+        author: None,
+        no_verify: verb.no_verify,
+        // A merge is looked at as a whole.
+        allow_revert: is_merged,
+        hook_output: HookOutput::Shown,
+    };
+    commit::commit_first(context, connection, name, wish)
+}
+
+/// What came of it, with the commit that was made before.
+fn with_commit(mut unmounted: Unmounted, commit: String) -> Unmounted {
+    match &mut unmounted.merge {
+        Some(merge) => {
+            for source in &mut merge.sources {
+                source.committed.get_or_insert_with(|| commit.clone());
+            }
+        }
+        None => {
+            unmounted.commit.get_or_insert(commit);
+        }
+    }
+    unmounted
 }
 
 fn told(unmounted: &Unmounted) -> String {

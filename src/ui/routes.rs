@@ -10,8 +10,8 @@ use super::contents::{self, document};
 use super::sides::SidesOptions;
 use super::watch;
 use crate::daemon::protocol::{
-    Answer, CommitReviewRequest, HandoffAnswer, HandoffRequest, Request, ResolutionWish, ResolveRequest,
-    ReviewShown, ReviewWish, RoundRequest, SequenceRequest, SequenceWish,
+    Answer, HandoffAnswer, HandoffRequest, Request, ResolutionWish, ResolveRequest, ReviewShown, ReviewWish,
+    RoundRequest, SequenceRequest, SequenceWish,
 };
 use crate::daemon::transfer::Outgoing;
 use crate::daemon::{Client, ErrorCode, Failure};
@@ -39,7 +39,11 @@ pub struct Place {
     pub git_dir: PathBuf,
     /// Author and committer of what is committed.
     pub signers: Box<dyn Fn() -> Result<(Identity, Identity), Failure> + Send + Sync>,
+    pub commit_review: CommitReview,
 }
+
+/// Commits the review of that number with a message, if there is one; hooks run as with `tine review commit`.
+pub type CommitReview = Box<dyn Fn(u64, Option<String>) -> Result<Answer, Failure> + Send + Sync>;
 
 impl Place {
     /// The daemon, if it runs. A page that is merely open starts none.
@@ -438,18 +442,8 @@ fn abort(place: &Place, asked: &Asked) -> Result<Value, Failure> {
 /// What came of it, a merge or a sequence.
 fn commit(place: &Place, asked: &Asked) -> Result<Value, Failure> {
     let OfReview { review, message } = asked.body()?;
-    let (author, committer) = (place.signers)()?;
-    let request = CommitReviewRequest {
-        review,
-        message: message.filter(|message| !message.trim().is_empty()),
-        whole_message: None,
-        allow_revert: false,
-        dry_run: false,
-        author: Some(author),
-        committer: Some(committer),
-        command: COMMAND.to_owned(),
-    };
-    document(&place.act()?.call(&Request::CommitReview(Box::new(request)))?)
+    let message = message.filter(|message| !message.trim().is_empty());
+    document(&(place.commit_review)(review, message)?)
 }
 
 #[derive(Debug, Deserialize)]

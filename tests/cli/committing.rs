@@ -373,6 +373,58 @@ fn a_hook_that_refuses_changes_nothing_and_can_be_skipped() {
 }
 
 #[test]
+fn what_an_unmount_or_a_handoff_commits_goes_through_the_hooks() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let ways: [(&[&str], &[&str]); 5] = [
+        (&[], &["unmount", "demo", "--commit", "-m", "work"]),
+        (&[], &["unmount", "demo", "--merge=main"]),
+        (&[], &["unmount", "demo", "--handoff", "--include-uncommitted"]),
+        (&["--on-unmount", "commit"], &["unmount", "demo"]),
+        (&[], &["handoff", "create", "demo", "--include-uncommitted"]),
+    ];
+    for (number, (policy, way)) in ways.into_iter().enumerate() {
+        let log = repo.root().join("hooks.log");
+        for name in ["pre-commit", "commit-msg", "post-commit"] {
+            hook(&repo, name, &format!("echo {name} >> {}", log.display()));
+        }
+        hook(&repo, "pre-commit", "echo 'not like this' >&2; exit 1");
+        let dir = PathBuf::from(tine.ok(&[&["new", "demo"], policy].concat()));
+        fs::write(dir.join("README.md"), format!("{number}\n")).unwrap();
+        let before = repo.git(&["for-each-ref"]);
+        let said = tine.fails(3, way);
+        assert!(said.contains("not like this"), "{way:?}: {said}");
+        assert_eq!(repo.git(&["for-each-ref"]), before, "{way:?}");
+        assert_eq!(
+            fs::read_to_string(dir.join("README.md")).unwrap(),
+            format!("{number}\n")
+        );
+        assert!(!log.exists(), "{way:?}");
+
+        hook(
+            &repo,
+            "pre-commit",
+            &format!("echo pre-commit >> {}", log.display()),
+        );
+        tine.ok(way);
+        assert_eq!(
+            fs::read_to_string(&log).unwrap(),
+            "pre-commit\ncommit-msg\npost-commit\n",
+            "{way:?}"
+        );
+        assert_eq!(
+            repo.git(&["show", "tine/demo:README.md"]),
+            number.to_string(),
+            "{way:?}"
+        );
+        fs::remove_file(&log).unwrap();
+        tine.ok(&["delete", "demo", "--force"]);
+        repo.git(&["branch", "-qD", "tine/demo"]);
+    }
+}
+
+#[test]
 fn without_a_mount_the_hooks_are_skipped_and_a_note_says_so() {
     require_fuse!();
     let repo = TestRepo::new();

@@ -108,6 +108,10 @@ pub struct Create {
     #[arg(short, long, value_name = "MSG", requires = "include_uncommitted")]
     pub message: Vec<String>,
 
+    /// Skip the hooks pre-commit and commit-msg
+    #[arg(long, requires = "include_uncommitted")]
+    pub no_verify: bool,
+
     /// Do not wait until it is made
     #[arg(long)]
     pub background: bool,

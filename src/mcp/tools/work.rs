@@ -17,8 +17,8 @@ use crate::cli::diff::{check_paths, git_diff};
 use crate::cli::handoff::{make as make_handoff, told_line};
 use crate::cli::identity;
 use crate::cli::output::{counted, one_line, short_id};
-use crate::daemon::Failure;
 use crate::daemon::protocol::{CreateHandoff, Difference, Request};
+use crate::daemon::{Failure, work_message};
 use crate::git::{CallerConfig, GitError, program};
 use crate::path::text::PathText;
 
@@ -333,7 +333,23 @@ impl Tool for Handoff {
             author: identity::author(dir, config.as_ref(), None).ok(),
             committer: identity::committer(dir, config.as_ref()).ok(),
         };
-        let info = session.with(|connection| make_handoff(connection, request, true))?;
+        let context = session.context();
+        let info = session.with(|connection| {
+            if request.include_uncommitted {
+                let wish = CommitWish {
+                    message: request
+                        .message
+                        .clone()
+                        .unwrap_or_else(|| work_message(&request.fork)),
+                    author: None,
+                    no_verify: false,
+                    allow_revert: false,
+                    hook_output: HookOutput::Kept,
+                };
+                commit::commit_first(&context, connection, &request.fork, wish)?;
+            }
+            make_handoff(connection, request.clone(), true)
+        })?;
         let text = told_line(&info).trim_end().to_owned();
         let record = info.record;
         let shown = HandoffMade {
