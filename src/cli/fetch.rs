@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::context::Context;
-use super::output::{Cell, FailureBody, Output, Tone, human_age, now_secs, one_line};
+use super::output::{Cell, FailureBody, Output, Tone, human_age, human_ago, now_secs, one_line};
 use super::{Exit, SUCCESS};
 use crate::change::state::{self, State};
 use crate::daemon::Failure;
@@ -130,10 +130,7 @@ pub fn sent(state: &State, what: &str) -> String {
         "{} <{}> pushed {what} {}",
         one_line(&state.sender_name),
         one_line(&state.sender_email),
-        match human_age(state.sent_secs, now_secs()) {
-            age if age == "now" => age,
-            age => format!("{age} ago"),
-        }
+        human_ago(state.sent_secs, now_secs())
     )
 }
 

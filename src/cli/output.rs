@@ -426,6 +426,14 @@ pub fn now_secs() -> i64 {
     Timestamp::now().secs
 }
 
+/// How long ago `then_secs` was: `now`, `5m ago`.
+pub fn human_ago(then_secs: i64, now_secs: i64) -> String {
+    match human_age(then_secs, now_secs) {
+        age if age == "now" => age,
+        age => format!("{age} ago"),
+    }
+}
+
 /// The time since `then_secs` (seconds since 1970) as a person reads it: `now`, `5m`, `3h`, `12d`.
 pub fn human_age(then_secs: i64, now_secs: i64) -> String {
     let seconds = now_secs.saturating_sub(then_secs);
@@ -496,6 +504,8 @@ mod tests {
             .map(|then| human_age(then, 1000))
             .into();
         assert_eq!(ages, ["now", "1m", "16m", "1d", "11d"]);
+        assert_eq!(human_ago(100, 120), "now");
+        assert_eq!(human_ago(0, 60), "1m ago");
         assert_eq!(human_age(i64::MIN, i64::MAX), format!("{}d", i64::MAX / 86_400));
     }
 }

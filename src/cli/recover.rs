@@ -6,7 +6,9 @@ pub use self::arguments::Recover;
 use self::arguments::{Action, Purge, Show};
 use super::context::{Connection, Context, only};
 use super::new::umask;
-use super::output::{Cell, Output, Tone, counted, human_age, human_size, now_secs, one_line, short_id};
+use super::output::{
+    Cell, Output, Tone, counted, human_age, human_ago, human_size, now_secs, one_line, short_id,
+};
 use super::{Exit, SUCCESS};
 use crate::change::recovery::{RecoverKind, parse_age};
 use crate::daemon::protocol::{
@@ -188,10 +190,10 @@ fn show(verb: &Show, context: &Context) -> Result<Exit, Failure> {
 fn told(line: &RecoverLine, output: &Output) -> String {
     let entry = &line.entry;
     let mut text = format!(
-        "{}: {}\ndropped {} ago by `{}`, {}\n",
+        "{}: {}\ndropped {} by `{}`, {}\n",
         line.id,
         one_line(&what(line)),
-        human_age(entry.kept_secs, now_secs()),
+        human_ago(entry.kept_secs, now_secs()),
         one_line(&entry.command),
         human_size(entry.size_bytes)
     );
