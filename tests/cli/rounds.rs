@@ -520,6 +520,11 @@ fn layers_alone_leave_nothing_in_refs() {
     repo.git(&["reset", "-q", "--hard", "HEAD~"]);
     // What was let go of by force can be brought back.
     assert_eq!(refs(), before.0);
+    let dropped = tine.ok(&["recover", "--json"]);
+    assert!(
+        dropped.contains("tine round") && !dropped.contains("tine delete"),
+        "{dropped}"
+    );
     tine.ok(&["recover", "purge", "--all"]);
     assert_eq!(repo.git(&["for-each-ref"]), before.1);
 }

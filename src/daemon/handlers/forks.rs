@@ -221,7 +221,19 @@ pub fn show(daemon: &Arc<Daemon>, name: &ForkName) -> Response {
     )?))
 }
 
-pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Option<Identity>) -> Response {
+/// `command` is what `tine recover` names, if it is not `tine delete`.
+pub fn delete(
+    daemon: &Arc<Daemon>,
+    name: &ForkName,
+    force: bool,
+    identity: Option<Identity>,
+    command: Option<&str>,
+) -> Response {
+    let command = match (command, force) {
+        (Some(command), _) => command.to_owned(),
+        (None, true) => format!("tine delete {name} --force"),
+        (None, false) => format!("tine delete {name}"),
+    };
     let slot = daemon.slot(name);
     let turn = turn_without_handoffs(daemon, &slot)?;
     let repository = daemon.repository_now()?;
@@ -231,7 +243,7 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
     }
     let record = match turn.record() {
         Err(failure) if force && failure.code == ErrorCode::StoreDamaged => {
-            return delete_damaged(&turn, &failure);
+            return delete_damaged(&turn, &failure, &command);
         }
         record => record?,
     };
@@ -241,10 +253,9 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
         refuse_under_way(&turn, &repository)?;
         refuse_uncommitted(&turn, &repository)?;
     }
-    let _lease = daemon.store.lease(
-        [LeaseKey::Branch(record.branch.clone())],
-        &format!("tine delete {name}"),
-    )?;
+    let _lease = daemon
+        .store
+        .lease([LeaseKey::Branch(record.branch.clone())], &command)?;
     let mount_before = turn.mounted_as();
     turn.unmount(match force {
         true => UnmountMode::Force,
@@ -252,10 +263,12 @@ pub fn delete(daemon: &Arc<Daemon>, name: &ForkName, force: bool, identity: Opti
     })?;
     // Now nobody writes any more: what was written since the first look counts, too.
     let kept = match force {
-        true => buffers::with_all_agent_texts(&turn, || keep(&turn, &repository, &record, force, identity)),
+        true => buffers::with_all_agent_texts(&turn, || {
+            keep(&turn, &repository, &record, (&command, force), identity)
+        }),
         false => refuse_under_way(&turn, &repository)
             .and_then(|()| refuse_uncommitted(&turn, &repository))
-            .and_then(|()| keep(&turn, &repository, &record, force, identity)),
+            .and_then(|()| keep(&turn, &repository, &record, (&command, force), identity)),
     };
     let kept = match kept {
         Ok(kept) => kept,
@@ -304,7 +317,7 @@ fn turn_without_handoffs<'a>(daemon: &'a Arc<Daemon>, slot: &'a Arc<Slot>) -> Re
 }
 
 /// Deletes a fork whose record cannot be read: nothing of it can be kept but commits.
-fn delete_damaged(turn: &Turn<'_>, failure: &Failure) -> Response {
+fn delete_damaged(turn: &Turn<'_>, failure: &Failure, command: &str) -> Response {
     log::error!("{}: its files cannot be kept: {failure}", turn.name());
     turn.unmount(UnmountMode::Force)?;
     let (store, repository) = (&turn.daemon.store, &turn.daemon.repository_now()?);
@@ -316,7 +329,7 @@ fn delete_damaged(turn: &Turn<'_>, failure: &Failure) -> Response {
             let entry = RecoverEntry {
                 fork: Some(turn.name().clone()),
                 snapshots: kept,
-                ..RecoverEntry::new(RecoverKind::Fork, format!("tine delete {} --force", turn.name()))
+                ..RecoverEntry::new(RecoverKind::Fork, command)
             };
             Some(recovery::keep(store, repository, entry, &[])?)
         }
@@ -471,7 +484,7 @@ fn keep(
     turn: &Turn<'_>,
     repository: &Repository,
     record: &ForkRecord,
-    force: bool,
+    (command, force): (&str, bool),
     identity: Option<Identity>,
 ) -> Result<Kept, Failure> {
     let name = turn.name();
@@ -545,10 +558,6 @@ fn keep(
         log::warn!("{name}: {error}");
         None
     });
-    let command = match force {
-        true => format!("tine delete {name} --force"),
-        false => format!("tine delete {name}"),
-    };
     let entry = RecoverEntry {
         fork: Some(name.clone()),
         branch: branch.map(str::to_owned),

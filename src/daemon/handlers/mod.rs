@@ -115,7 +115,7 @@ pub fn answer(
             fork,
             force,
             identity,
-        } => forks::delete(daemon, &fork, force, identity),
+        } => forks::delete(daemon, &fork, force, identity, None),
         Request::Changes { fork, write } => work::changes(daemon, &fork, write),
         Request::Diff {
             fork,

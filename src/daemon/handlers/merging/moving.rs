@@ -165,6 +165,7 @@ impl Merging<'_> {
                     fork,
                     false,
                     self.signers.committer.clone(),
+                    Some(&self.request.command),
                 )?;
                 line.deleted_fork = Some(fork.clone());
                 branch

@@ -30,11 +30,11 @@ pub fn retire(
 ) -> Result<(), Failure> {
     finishing::archive_of(daemon, record, agent, seat)?;
     record.save(&daemon.store)?;
-    delete_fork(daemon, seat, true)?;
+    let command = format!("tine round start --session {}", record.session);
+    delete_fork(daemon, seat, true, &command)?;
     let Some((branch, tip)) = branch_of(repository, seat)? else {
         return Ok(());
     };
-    let command = format!("tine round start --session {}", record.session);
     let _lease = lease(daemon, &branch)?;
     match repository.checked_out_at(&branch)? {
         None => drop_branch(daemon, repository, seat, (&branch, tip), &command).map(drop),
@@ -68,7 +68,7 @@ pub fn discard(
     seat: &Seat,
     (command, keeps): (&str, bool),
 ) -> Result<Vec<u64>, Failure> {
-    let mut recover: Vec<u64> = delete_fork(daemon, seat, true)?.into_iter().collect();
+    let mut recover: Vec<u64> = delete_fork(daemon, seat, true, command)?.into_iter().collect();
     let _lease = seat
         .branch
         .as_deref()
@@ -90,11 +90,16 @@ fn lease<'d>(daemon: &'d Daemon, branch: &str) -> Result<Lease<'d>, Failure> {
 }
 
 /// Deletes the fork of a seat, if it is there; the entry that it became.
-fn delete_fork(daemon: &Arc<Daemon>, seat: &Seat, force: bool) -> Result<Option<u64>, Failure> {
+fn delete_fork(
+    daemon: &Arc<Daemon>,
+    seat: &Seat,
+    force: bool,
+    command: &str,
+) -> Result<Option<u64>, Failure> {
     if let Err(StoreError::NoSuchFork(_)) = daemon.store.record(&seat.fork) {
         return Ok(None);
     }
-    match forks::delete(daemon, &seat.fork, force, Some(Identity::tine()))? {
+    match forks::delete(daemon, &seat.fork, force, Some(Identity::tine()), Some(command))? {
         Answer::Deleted(deleted) => Ok(deleted.recover),
         _ => Ok(None),
     }
@@ -195,7 +200,7 @@ pub fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<RoundsCleane
         ..
     } in left
     {
-        let of_fork = delete_fork(daemon, &seat, request.force)?;
+        let of_fork = delete_fork(daemon, &seat, request.force, &command)?;
         let uncommitted_as = match of_fork {
             Some(id) => recovery::find(&repository, id)?.entry.uncommitted,
             None => None,
