@@ -192,6 +192,13 @@ fn file_offset(offset: u64) -> io::Result<libc::off64_t> {
     libc::off64_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))
 }
 
+/// Whether both paths lead to one file or directory.
+pub fn is_same_file(one: &Path, other: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let identity = |path: &Path| std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+    identity(one).is_some_and(|id| Some(id) == identity(other))
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{FileExt, MetadataExt};

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::support::{
-    OutputExt, TestRepo, Tine, is_root, mounts_beneath, repo::path_text, require_fuse, run_with_timeout,
-    skip, test_name,
+    OutputExt, TestRepo, Tine, is_root, mounts_beneath, repo::path_text, require_fuse, require_root,
+    run_with_timeout, skip, test_name,
 };
 use crate::{failure_of, names_in, refused};
 
@@ -633,4 +633,21 @@ fn delete_keeps_the_commits_of_a_detached_head() {
     repo.git_in(&dir, &["checkout", "-q", "--detach"]);
     let deleted = tine.json(&["delete", "plain"]);
     assert!(deleted["recover"].is_null(), "{deleted}");
+}
+
+#[test]
+fn a_fork_is_made_through_a_bind_mount_of_the_repository() {
+    require_fuse!();
+    require_root!("mount");
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    tine.ok(&["list"]);
+    let script = "mkdir at && mount --bind \"$1\" at && cd at && \"$2\" new demo --no-mount; status=$?; cd ..; umount at; exit $status";
+    let mut shell = repo.command(Path::new("sh"), repo.root());
+    shell
+        .args(["-c", script, "sh"])
+        .arg(repo.dir())
+        .arg(Tine::program());
+    run_with_timeout(&mut shell).expect_success("tine new");
+    assert!(tine.ok(&["list"]).contains("demo"));
 }

@@ -22,6 +22,7 @@ use crate::daemon::slots::{Daemon, Slot, Turn};
 use crate::daemon::{handoffs, monitor, place, policy, report};
 use crate::fuse::{self, UnmountMode};
 use crate::git::{GitError, Head, Identity, LinkedWorktree, ObjectId, Repository};
+use crate::sys::file::is_same_file;
 use crate::sys::process::PeerCredentials;
 use crate::workspace::store::{LeaseKey, own_branch};
 use crate::workspace::{
@@ -171,7 +172,9 @@ fn check_git_dir(repository: &Repository, git_dir: &Path) -> Result<(), Failure>
     let found = git_dir
         .canonicalize()
         .map_err(|error| Failure::io("find", git_dir, &error))?;
-    if found == common_dir || found.parent() == Some(&common_dir.join("worktrees")) {
+    let worktree = found.file_name().map(|id| common_dir.join("worktrees").join(id));
+    // Through a bind mount it has another path.
+    if is_same_file(&found, common_dir) || worktree.is_some_and(|worktree| is_same_file(&found, &worktree)) {
         return Ok(());
     }
     Err(Failure::new(

@@ -3,8 +3,6 @@
 //! `<store>/home` names the common directory. A store that finds itself in another one was moved, or it is a copy: then the
 //! original is still there, and has the same key.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{Formats, Places, Store, default_mount_root, files};
 use crate::git::Repository;
 use crate::path::text::host_path;
+use crate::sys::file::is_same_file;
 use crate::workspace::StoreError;
 
 /// How a store came to another place than it knows.
@@ -73,11 +72,6 @@ fn key(places: &Places) -> Option<String> {
     Formats::read(places)
         .chosen()
         .map(|format| format.ino_key.clone())
-}
-
-fn is_same_file(one: &Path, other: &Path) -> bool {
-    let identity = |path: &Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
-    identity(one).is_some_and(|id| Some(id) == identity(other))
 }
 
 impl Store {
