@@ -404,7 +404,7 @@ impl From<ChangeError> for Failure {
             ChangeError::NotLanded(_) => Failure::new(ErrorCode::Internal, message)
                 .cause("HEAD did not move and the fork is as it was"),
             ChangeError::LocalChanges(paths) => Failure::new(ErrorCode::LocalChanges, message)
-                .hint("commit them (`tine commit`), or take them back (`tine revert`); nothing was changed")
+                .hint("commit them (`tine commit -m MESSAGE`), or take them back (`tine revert`); nothing was changed")
                 .paths(&paths),
             ChangeError::NoMergeBase => Failure::new(ErrorCode::NoMergeBase, message)
                 .hint("name what both sides began as: `--base REV`"),

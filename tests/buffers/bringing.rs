@@ -87,6 +87,11 @@ fn what_the_saved_file_excludes_is_left_out_by_name() {
         json!({"brought": [], "left_out": ["notes.txt"]})
     );
     assert_eq!(committed(&repo, "tine/demo"), TEXT.replace('5', "person"));
+    let refused = place.tine.fails(3, &["commit", "demo", "-m", "again"]);
+    assert!(
+        refused.contains("notes.txt is without what an agent wrote"),
+        "{refused}"
+    );
     assert_eq!(place.agent.read("notes.txt"), TEXT.replace('5', "five"));
 }
 

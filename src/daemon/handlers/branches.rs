@@ -422,11 +422,11 @@ fn no_branch_to_go_to(fork: &ForkName, branch: &str, failure: Failure) -> Failur
 fn in_the_way(request: &SwitchRequest, failure: Failure) -> Failure {
     match (failure.code, request.merge) {
         (ErrorCode::LocalChanges, false) => failure.hint(
-            "commit them (`tine commit`), take them back (`tine revert`), or merge them with what the branch has (`--merge`); nothing \
+            "commit them (`tine commit -m MESSAGE`), take them back (`tine revert`), or merge them with what the branch has (`--merge`); nothing \
              was changed",
         ),
         (ErrorCode::LocalChanges, true) => failure.hint(
-            "the branch has other changes in the same places, or they are staged: commit them (`tine commit`), unstage them (`git reset` in \
+            "the branch has other changes in the same places, or they are staged: commit them (`tine commit -m MESSAGE`), unstage them (`git reset` in \
              the mount), or take them back (`tine revert`); nothing was changed",
         ),
         _ => failure,

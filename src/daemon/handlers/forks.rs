@@ -368,7 +368,7 @@ fn refuse_texts_in_buffers(turn: &Turn<'_>) -> Result<(), Failure> {
         format!("{name} has what agents wrote to open buffers, in no file yet: {first}"),
     )
     .hint(format!(
-        "save in the editor, or `tine commit {name}`; with `--force` it stays under refs/tine/{name}/"
+        "save in the editor, or `tine commit {name} -m MESSAGE`; with `--force` it stays under refs/tine/{name}/"
     ));
     let others = paths.iter().skip(1);
     Err(others.fold(failure, |failure, path| failure.cause(path.to_string())))
@@ -416,7 +416,7 @@ fn refuse_uncommitted(turn: &Turn<'_>, repository: &Repository) -> Result<(), Fa
         format!("{name} has changes in {paths} that are not committed"),
     )
     .hint(format!(
-        "`tine status {name}` shows them, `tine commit` keeps them; after `--force` `tine recover` brings them back"
+        "`tine status {name}` shows them, `tine commit {name} -m MESSAGE` keeps them; after `--force` `tine recover` brings them back"
     )))
 }
 

@@ -4,7 +4,7 @@
 //! editors are told. Where the command fails after all, the files are again what they were.
 
 use super::keeping::{COMMAND, Files, InFork, There, put_beside};
-use crate::daemon::failure::Failure;
+use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::AgentTexts;
 use crate::daemon::slots::{Daemon, Turn};
 use crate::path::RepoPath;
@@ -82,8 +82,18 @@ fn with_brought<T>(
     match done {
         Ok(done) => Ok((done, bringing.texts)),
         Err(failure) => {
+            let left_out = std::mem::take(&mut bringing.texts.left_out);
             bringing.take_back();
-            Err(failure)
+            let told = left_out
+                .into_iter()
+                .filter(|_| failure.code == ErrorCode::NothingToCommit)
+                .map(|path| String::from_utf8_lossy(&path.to_bytes()).into_owned())
+                .collect::<Vec<_>>();
+            Err(told.into_iter().fold(failure, |failure, path| {
+                failure.cause(format!(
+                    "{path} is without what an agent wrote to its open buffer: they exclude each other (`tine buffer merge {path}` settles it)"
+                ))
+            }))
         }
     }
 }
