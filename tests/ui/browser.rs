@@ -153,6 +153,15 @@ impl Browser {
         found.as_str().expect("text").to_owned()
     }
 
+    /// Clicks a link to `page`, what stands behind the `#`, and waits until that is what is shown.
+    #[track_caller]
+    fn follow(&self, css: &str, page: &str) {
+        self.click(&format!("{css} a[href='{page}']"));
+        wait_until(&format!("{page} is shown"), LIMIT, || {
+            self.script("return document.body.dataset.shown") == page
+        });
+    }
+
     #[track_caller]
     fn wait_for(&self, css: &str, text: &str) {
         let mut seen = String::new();
@@ -291,7 +300,7 @@ fn forks_are_seen_and_followed_and_hostile_files_are_text() {
     browser.wait_for("#trouble", "the daemon is stopped");
     browser.click("#start");
     browser.wait_for("#live", "live");
-    browser.click("nav a[href='#/']");
+    browser.follow("nav", "#/");
     browser.wait_for(".graph", "lexer");
     browser.wait_for_no_trouble();
 
@@ -314,7 +323,7 @@ fn a_conflict_is_resolved_by_clicking_and_git_sees_the_merge() {
     let ui = Ui::start(&tine);
     let browser = Browser::start(&repo);
     browser.go(&format!("{}#/reviews", ui.address));
-    browser.click("main a[href='#/review/1']");
+    browser.follow("main", "#/review/1");
     browser.wait_for("#stands", "2 of 2 conflicts open");
     browser.wait_for(".pane.base", "20");
     browser.wait_for(".pane.ours .conflicting", "two of main");
@@ -330,10 +339,10 @@ fn a_conflict_is_resolved_by_clicking_and_git_sees_the_merge() {
     browser.click(".pane.theirs [data-how=theirs]");
     browser.wait_for("#stands", "1 of 2 conflicts open");
     // What it is resolved with is shown as a text, and not as an object.
-    browser.click("nav.conflicts a[href='#/review/1/0']");
+    browser.follow("nav.conflicts", "#/review/1/0");
     browser.wait_for(".pane.result", "two of the parser");
     browser.assert_no_objects();
-    browser.click("nav.conflicts a[href='#/review/1/1']");
+    browser.follow("nav.conflicts", "#/review/1/1");
     // The next open one is shown; markers that are left in it are refused.
     browser.wait_for(".conflict h3", "notes.md");
     browser.click("#edit");
@@ -391,7 +400,7 @@ fn a_handoff_is_applied_and_a_review_let_go_by_clicking() {
     let ui = Ui::start(&tine);
     let browser = Browser::start(&repo);
     browser.go(&format!("{}#/handoffs", ui.address));
-    browser.click("main a[href='#/handoff/1']");
+    browser.follow("main", "#/handoff/1");
     browser.wait_for("main", "The parser's work");
     browser.wait_for(".changes", "two of the parser");
     browser.type_into("#into", "fork:target");
@@ -400,15 +409,15 @@ fn a_handoff_is_applied_and_a_review_let_go_by_clicking() {
     browser.wait_for("#stands", "applied to");
     assert_eq!(tine.ok(&["cat", "target", "notes.md"]), "notes");
 
-    browser.click("nav a[href='#/reviews']");
-    browser.click("main a[href='#/review/1']");
+    browser.follow("nav", "#/reviews");
+    browser.follow("main", "#/review/1");
     browser.click("#abort");
     browser.ask("POST", "alert/accept", Some(&json!({})));
     browser.wait_for("#stands", "aborted");
     browser.assert_no_objects();
     assert_eq!(tine.json(&["review", "show", "1"])["state"], "aborted");
 
-    browser.click("nav a[href='#/rounds']");
+    browser.follow("nav", "#/rounds");
     browser.click("main td a");
     browser.wait_for("main", "ben");
     browser.wait_for("main", "0 of 3");
