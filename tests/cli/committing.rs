@@ -622,9 +622,13 @@ fn what_git_gc_removes_before_a_ref_names_it_is_written_again() {
     collected_before_refs(&repo, &tine, &points, &["commit", "demo", "-m", "Files"]);
 
     // Trees, a blob and a commit that only a merge makes.
-    repo.sh("sed -i 999s/$/b/ lines && git commit -qam theirs");
+    repo.sh_in(
+        repo.dir(),
+        "sed -i 999s/$/b/ lines && git commit -qam theirs && git checkout -q --detach",
+    );
     collected_before_refs(&repo, &tine, &points, &["merge", "demo", "--into", "main"]);
-    assert_eq!(repo.sh("sed -n '1p;999p' lines").text(), "1a\n999b");
+    let merged = repo.sh_in(repo.dir(), "git show main:lines | sed -n '1p;999p'");
+    assert_eq!(merged, "1a\n999b");
 
     repo.git(&["gc", "-q", "--prune=now"]);
     tine.ok(&["daemon", "stop"]);
