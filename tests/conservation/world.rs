@@ -273,6 +273,11 @@ impl<'r> World<'r> {
         let is_strange = match output.status.code() {
             None | Some(101) => true,
             Some(0) => false,
+            // What a killed command left, `tine gc` frees.
+            Some(1) if args[1] == "check" && code.is_empty() => {
+                let mut findings = value["findings"].as_array().into_iter().flatten();
+                value["ok"] != false || findings.any(|finding| finding["kind"] != "layer-leaked")
+            }
             // The program's own.
             Some(_) if matches!(args[1], "exec" | "tool") && code.is_empty() => false,
             // A merge can be picked against one of its parents alone; a branch may follow none.
