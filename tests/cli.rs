@@ -53,6 +53,8 @@ mod origin;
 mod overview;
 #[path = "cli/pairs.rs"]
 mod pairs;
+#[path = "cli/pairs_of_all.rs"]
+mod pairs_of_all;
 #[path = "cli/paths.rs"]
 mod paths;
 #[path = "cli/programs.rs"]

@@ -13,6 +13,8 @@ mod support;
 
 #[path = "conservation/agents.rs"]
 mod agents;
+#[path = "conservation/chance.rs"]
+mod chance;
 #[path = "conservation/editors.rs"]
 mod editors;
 #[path = "conservation/marks.rs"]
@@ -31,13 +33,16 @@ mod rounds;
 mod shrink;
 #[path = "conservation/users.rs"]
 mod users;
+#[path = "conservation/verbs.rs"]
+mod verbs;
 #[path = "conservation/world.rs"]
 mod world;
 
 use std::time::{Duration, Instant};
 
+use chance::Shape;
 use oracle::Failure;
-use plan::{Plan, Shape};
+use plan::Plan;
 use support::{Random, SayWhich, TestRepo, Tine, require_fuse, soaking};
 use world::World;
 

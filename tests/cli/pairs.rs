@@ -12,7 +12,7 @@ use crate::support::{
 };
 
 /// The points at which a request can be held; see docs/testing.md.
-const POINTS: [&str; 3] = ["before-lease", "before-ref", "before-index"];
+pub const POINTS: [&str; 3] = ["before-lease", "before-ref", "before-index"];
 
 /// How long the second command gets, while the first is held, to show what it does. One that must wait shows nothing.
 const MEETING: Duration = Duration::from_millis(250);
@@ -126,13 +126,13 @@ const PAIRS: [Pair; 12] = [
 ];
 
 /// Where a test asks for pauses.
-struct Points<'r> {
-    tine: Tine<'r>,
+pub struct Points<'r> {
+    pub tine: Tine<'r>,
     dir: PathBuf,
 }
 
 impl<'r> Points<'r> {
-    fn new(repo: &'r TestRepo) -> Points<'r> {
+    pub fn new(repo: &'r TestRepo) -> Points<'r> {
         let dir = repo.root().join("points");
         fs::create_dir(&dir).unwrap();
         let points = Points {
@@ -143,15 +143,15 @@ impl<'r> Points<'r> {
         points
     }
 
-    fn run(&self, args: &[impl AsRef<str>]) -> Output {
+    pub fn run(&self, args: &[impl AsRef<str>]) -> Output {
         let args: Vec<&str> = args.iter().map(AsRef::as_ref).collect();
         let args = args.as_slice();
         let mut command = self.tine.command(args);
         run_with_timeout_of(command.env("TINE_PAUSE_IN", &self.dir), DEFAULT_LIMIT, b"")
     }
 
-    /// Runs `first`, holds it at `point`, runs `second`, and lets both end.
-    fn meet(&self, point: &str, first: &[String], second: &[String]) -> (Output, Output) {
+    /// Runs `first`, holds it at `point`, runs `second`, and lets both end. What came of both, and whether the first was held.
+    pub fn meet(&self, point: &str, first: &[String], second: &[String]) -> ([Output; 2], bool) {
         let (armed, reached) = (self.dir.join(point), self.dir.join(format!("{point}.reached")));
         fs::write(&armed, "").unwrap();
         std::thread::scope(|scope| {
@@ -160,20 +160,20 @@ impl<'r> Points<'r> {
                 std::thread::yield_now();
             }
             // One that never comes there holds nobody.
-            let _ = fs::remove_file(&armed);
+            let is_held = fs::remove_file(&armed).is_err();
             let second = scope.spawn(|| self.run(second));
             let deadline = Instant::now() + MEETING;
             while !second.is_finished() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(2));
             }
             let _ = fs::remove_file(&reached);
-            (first.join().unwrap(), second.join().unwrap())
+            ([first.join().unwrap(), second.join().unwrap()], is_held)
         })
     }
 }
 
 /// That a command did what it was told, or says why not.
-fn assert_told(what: &str, output: &Output) {
+pub fn assert_told(what: &str, output: &Output) {
     let text = output.error_text();
     let is_told = matches!(output.status.code(), Some(0 | 7)) || text.contains("hint:");
     assert!(is_told, "{what}: {:?}\n{}\n{text}", output.status, output.text());
@@ -248,7 +248,7 @@ fn two_commands_that_meet_at_one_branch_or_checkout_leave_both_in_order() {
             }
             let (first, second) = (words(pair.first), words(pair.second));
             let what = format!("{} × {} at {point}", first.join(" "), second.join(" "));
-            let (one, other) = points.meet(point, &first, &second);
+            let ([one, other], _) = points.meet(point, &first, &second);
             assert_told(&what, &one);
             assert_told(&what, &other);
             assert!(

@@ -1,12 +1,15 @@
 //! An agent with two forks, and all that it does with tine and git.
 
+#[path = "ways_back.rs"]
+mod ways_back;
+
 use std::fs;
 use std::io;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::marks::{Kind, Mark, MarkId, word};
+use crate::marks::{Kind, MarkId, word};
 use crate::plan::{By, Conflicts, Fork, Git, Policy, Source, Start, Step, Target};
 use crate::world::{Answer, Done, World};
 
@@ -20,6 +23,9 @@ pub struct Agent<'w> {
     /// Fork, name, and when it was about to be taken.
     snapshots: Vec<(Fork, String, Duration)>,
     branches: u32,
+    /// Forks of other names that `tine recover` made, the oldest first.
+    recovered: Vec<String>,
+    recoveries: u32,
 }
 
 impl<'w> Agent<'w> {
@@ -31,6 +37,8 @@ impl<'w> Agent<'w> {
             to_abort: Vec::new(),
             snapshots: Vec::new(),
             branches: 0,
+            recovered: Vec::new(),
+            recoveries: 0,
         }
     }
 
@@ -59,10 +67,11 @@ impl<'w> Agent<'w> {
             Step::Line(fork, file, by) => self.line(fork, file, by),
             Step::Move(fork, by) => self.rename(fork, by),
             Step::Remove(fork, by) => self.remove(fork, by),
-            Step::Commit(fork) => drop(self.tine(&["commit", &self.name(fork), "-m", "an agent's"])),
+            Step::Commit(fork) => self.commit(fork),
             Step::GitCommit(fork) => {
                 self.git_in(fork, &["add", "-A"]);
-                self.git_in(fork, &["commit", "-q", "-m", "an agent's, by git"]);
+                let message = format!("{}'s, by git", self.name(fork));
+                self.git_in(fork, &["commit", "-q", "-m", &message]);
             }
             Step::Merge {
                 from,
@@ -74,6 +83,16 @@ impl<'w> Agent<'w> {
                 self.merge(from, into, conflicts, uncommitted, delete);
             }
             Step::Resolve(ours) => self.resolve(ours),
+            Step::ReviewAbort => {
+                if let Some(id) = self.newest_review(false) {
+                    self.tine(&["review", "abort", &id]);
+                }
+            }
+            Step::ReviewRefresh => {
+                if let Some(id) = self.newest_review(true) {
+                    self.tine(&["review", "refresh", &id]);
+                }
+            }
             Step::Update {
                 fork,
                 rebase,
@@ -84,7 +103,6 @@ impl<'w> Agent<'w> {
                 args.extend(rebase.then_some("--rebase"));
                 args.extend(words_of(conflicts));
                 self.tine(&args);
-                self.settles(&name, conflicts);
             }
             Step::CherryPick(fork, of) => {
                 drop(self.tine(&["cherry-pick", &self.name(fork), &format!("tine/p{of}")]));
@@ -114,6 +132,25 @@ impl<'w> Agent<'w> {
             Step::BranchRename(from, to) => {
                 drop(self.tine(&["branch", "rename", &shared(from), &shared(to)]));
             }
+            Step::OldBranchDelete(fork, force) => {
+                let branch = format!("tine/{}", self.name(fork));
+                let mut args = vec!["branch", "delete", &branch];
+                args.extend(force.then_some("--force"));
+                self.tine(&args);
+            }
+            Step::SnapshotDelete(fork) => {
+                if let Some((snapshot, _)) = self.snapshot_of(fork)
+                    && self
+                        .tine(&["snapshot", &self.name(fork), &snapshot, "--delete", "--force"])
+                        .done
+                        .maybe()
+                {
+                    self.snapshots
+                        .retain(|(of, name, _)| (*of, name) != (fork, &snapshot));
+                }
+            }
+            Step::RestorePath(fork, back) => self.restore_path(fork, back),
+            Step::RestoreExact => self.restore_exact(),
             Step::Snapshot(fork) => {
                 let began = self.world.now();
                 let answer = self.tine(&["snapshot", &self.name(fork)]);
@@ -122,8 +159,7 @@ impl<'w> Agent<'w> {
                 }
             }
             Step::Restore(fork) => {
-                let newest = self.snapshots.iter().rfind(|(of, ..)| *of == fork).cloned();
-                if let Some((_, snapshot, taken)) = newest
+                if let Some((snapshot, taken)) = self.snapshot_of(fork)
                     && self.tine(&["restore", &self.name(fork), &snapshot]).done.maybe()
                 {
                     self.takes_back(fork, |mark| mark.began >= taken);
@@ -142,18 +178,8 @@ impl<'w> Agent<'w> {
                 let answer = self.tine(&["redo", &self.name(fork)]);
                 self.has_undone(fork, &answer);
             }
-            Step::Revert(fork) => {
-                if self.tine(&["revert", &self.name(fork), &self.dir()]).done.maybe() {
-                    self.releases(fork, |mark| mark.kind == Kind::File);
-                    // What came here from the other fork is there still.
-                    let other = if fork == Fork::Open {
-                        Fork::Private
-                    } else {
-                        Fork::Open
-                    };
-                    self.takes_back(other, |mark| mark.kind == Kind::File);
-                }
-            }
+            Step::Revert(fork) => self.revert(fork, None),
+            Step::RevertTo(fork, back) => self.revert(fork, Some(back)),
             Step::HandoffCreate(fork, uncommitted) => {
                 let name = self.name(fork);
                 let mut args = vec!["handoff", "create", &name];
@@ -161,6 +187,24 @@ impl<'w> Agent<'w> {
                 self.tine(&args);
             }
             Step::HandoffApply(target) => self.apply_handoff(target),
+            Step::HandoffDelete(force) => {
+                if let Some(id) = self.newest_handoff(|_| true) {
+                    let mut args = vec!["handoff", "delete", &id];
+                    args.extend(force.then_some("--force"));
+                    self.tine(&args);
+                }
+            }
+            Step::HandoffImport => self.import_handoff(),
+            Step::Recover(back) => self.recover(back),
+            Step::PushAs(fork, agent) => {
+                drop(self.tine(&["push", &self.name(fork), "origin", "--as", &format!("o{agent}")]));
+            }
+            Step::PushDelete(fork) => {
+                drop(self.tine(&["push", "--delete", &self.name(fork), "origin"]));
+            }
+            Step::UpdateFetch(fork) => drop(self.tine(&["update", &self.name(fork), "--fetch"])),
+            Step::Colleague => self.colleague(),
+            Step::Stray(fork) => self.stray(fork),
             Step::Push(fork) => drop(self.tine(&["push", &self.name(fork), "origin"])),
             Step::Fetch => drop(self.tine(&["fetch", "origin"])),
             Step::InFork(git) => self.by_git(git),
@@ -174,6 +218,19 @@ impl<'w> Agent<'w> {
             Fork::Private => format!("p{}", self.number),
             Fork::Open => format!("o{}", self.number),
         }
+    }
+
+    fn other(fork: Fork) -> Fork {
+        match fork {
+            Fork::Private => Fork::Open,
+            Fork::Open => Fork::Private,
+        }
+    }
+
+    /// The newest snapshot of the fork, and when it was about to be taken.
+    fn snapshot_of(&self, fork: Fork) -> Option<(String, Duration)> {
+        let newest = self.snapshots.iter().rfind(|(of, ..)| *of == fork);
+        newest.map(|(_, name, taken)| (name.clone(), *taken))
     }
 
     /// The directory that this agent alone writes in, in each fork.
@@ -203,7 +260,7 @@ impl<'w> Agent<'w> {
         if let Some(begun) = begun {
             let command = self.to_abort[begun].1;
             // As `git reset --hard` does, it lets go of what is not committed.
-            self.releases(fork, |_| true);
+            self.releases_uncommitted(fork, |_| true);
             if !self.world.git(self.number, &dir, &[command, "--abort"])
                 && !self
                     .world
@@ -216,24 +273,16 @@ impl<'w> Agent<'w> {
         self.world.git(self.number, &dir, args)
     }
 
-    fn git_or_abort(&mut self, fork: Fork, args: &[&'static str]) {
-        if !self.git_in(fork, args) && !self.git_in(fork, &[args[0], "--abort"]) {
-            self.to_abort.push((fork, args[0]));
-        }
-    }
-
     fn create(&mut self, fork: Fork, start: Start) {
         let name = self.name(fork);
-        let other = self.name(if fork == Fork::Open {
-            Fork::Private
-        } else {
-            Fork::Open
-        });
+        let other = self.name(Agent::other(fork));
         let (option, value) = match start {
             Start::Head => ("", String::new()),
             Start::OnBranch(branch) => ("--branch", shared(branch)),
             Start::FromFork(agent) => ("--from-fork", format!("o{agent}")),
             Start::FromSnapshot => match self.snapshots.last() {
+                // It may be without the work of others, and others use open forks.
+                Some((Fork::Private, ..)) if fork == Fork::Open && self.is_exact() => return,
                 Some((of, snapshot, _)) => ("--from-fork", format!("{}@{snapshot}", self.name(*of))),
                 None => ("", String::new()),
             },
@@ -250,12 +299,19 @@ impl<'w> Agent<'w> {
     }
 
     fn unmount(&mut self, fork: Fork, policy: Policy) {
+        if policy == Policy::Outside {
+            if *self.is_mounted(fork) {
+                *self.is_mounted(fork) = !self.world.unmount_outside(self.number, &self.name(fork));
+            }
+            return;
+        }
         let options: &[&str] = match policy {
             Policy::Keep => &["--keep"],
             Policy::Commit => &["--commit", "-m", "unmounted"],
             Policy::Discard => &["--discard"],
             Policy::Merge => &["--merge"],
             Policy::Handoff => &["--handoff"],
+            Policy::Outside => unreachable!("done above"),
         };
         let answer = self.tine(&[&["unmount", &self.name(fork)], options].concat());
         if answer.done.maybe() || answer.value["error"]["code"] == "merge-conflicts" {
@@ -295,6 +351,14 @@ impl<'w> Agent<'w> {
             }),
             By::Command => done(&self.tine_with(&["write", &name, &path, "--parents"], text.as_bytes())),
             By::Tool => done(&self.tine_with(&["tool", "--fork", &name, "write", &path], text.as_bytes())),
+            By::Exec => {
+                let line = format!("mkdir -p {} && echo {} > {path}", self.dir(), word(id));
+                done(&self.tine(&["exec", &name, "--", "sh", "-c", &line]))
+            }
+            By::Mcp => {
+                let arguments = json!({"path": path, "content": text});
+                self.world.mcp(self.number, &name, "write_file", &arguments)
+            }
         };
         self.acknowledge(id, &written);
     }
@@ -316,6 +380,15 @@ impl<'w> Agent<'w> {
             By::Command | By::Tool => done(&self.tine(&[
                 "tool", "--fork", &name, "edit", &path, "--old", &old, "--new", &new,
             ])),
+            By::Exec => {
+                let line = format!("sed -i 's/^{old}/{new}/' {path} && grep -q {} {path}", word(id));
+                done(&self.tine(&["tool", "--fork", &name, "run", "--shell", &line]))
+            }
+            By::Mcp => {
+                let edits = json!([{"old": old, "new": new}]);
+                let arguments = json!({"path": path, "edits": edits});
+                self.world.mcp(self.number, &name, "edit_file", &arguments)
+            }
         };
         self.acknowledge(id, &written);
     }
@@ -343,6 +416,11 @@ impl<'w> Agent<'w> {
             By::Program => self.in_mount(fork, |root| fs::rename(root.join(&from), root.join(&to))),
             By::Command => done(&self.tine(&["mv", &name, &from, &to])),
             By::Tool => done(&self.tine(&["tool", "--fork", &name, "move", &from, &to])),
+            By::Exec => done(&self.tine(&["exec", &name, "--", "mv", &from, &to])),
+            By::Mcp => {
+                let arguments = json!({"from": from, "to": to});
+                self.world.mcp(self.number, &name, "move_file", &arguments)
+            }
         };
         if moved.is_ok() {
             self.world.marks.change(id, |mark| mark.path = to);
@@ -362,6 +440,21 @@ impl<'w> Agent<'w> {
             },
             By::Command => self.tine(&["rm", &name, &path]).done,
             By::Tool => self.tine(&["tool", "--fork", &name, "delete", &path]).done,
+            By::Exec => match self.tine(&["exec", &name, "--", "rm", &path]).done {
+                Done::Yes => Done::Yes,
+                // The program's failure tells nothing of what it had done.
+                Done::No | Done::Perhaps => Done::Perhaps,
+            },
+            By::Mcp => {
+                let deleted = self
+                    .world
+                    .mcp(self.number, &name, "delete_file", &json!({"path": path}));
+                match deleted {
+                    Ok(()) => Done::Yes,
+                    Err(error) if error.kind() == io::ErrorKind::InvalidInput => Done::No,
+                    Err(_) => Done::Perhaps,
+                }
+            }
         };
         self.world
             .say(self.number, &format!("removing {}: {removed:?}", word(id)));
@@ -389,6 +482,10 @@ impl<'w> Agent<'w> {
             Source::OpenOf(agent) => format!("o{agent}"),
             Source::BranchOf(agent) => format!("tine/p{agent}"),
             Source::Shared(branch) => shared(branch),
+            Source::Snapshot => match self.snapshots.last() {
+                Some((fork, snapshot, _)) => format!("{}@{snapshot}", self.name(*fork)),
+                None => return,
+            },
             Source::Main => "main".to_owned(),
         };
         let target = match (self.target(into), from) {
@@ -404,9 +501,6 @@ impl<'w> Agent<'w> {
         args.extend((uncommitted && self.world.asks_for_uncommitted).then_some("--with-uncommitted"));
         args.extend(delete.then_some("--delete"));
         let answer = self.tine(&args);
-        if let Some(fork) = target.as_ref().and_then(|target| target.strip_prefix("fork:")) {
-            self.settles(fork, conflicts);
-        }
         if let Source::Own(fork) = from
             && delete
             && (answer.done == Done::Perhaps || has_deleted(&answer.value))
@@ -425,15 +519,29 @@ impl<'w> Agent<'w> {
         })
     }
 
+    fn newest_review(&self, all: bool) -> Option<String> {
+        let args: &[&str] = match all {
+            true => &["review", "list", "--all"],
+            false => &["review", "list"],
+        };
+        let reviews = self.tine(args).value;
+        let id = reviews["reviews"].as_array()?.last()?["id"].as_u64()?;
+        Some(id.to_string())
+    }
+
+    fn newest_handoff(&self, which: impl Fn(&Value) -> bool) -> Option<String> {
+        let handoffs = self.tine(&["handoff", "list"]).value;
+        let newest = handoffs["handoffs"]
+            .as_array()?
+            .iter()
+            .rfind(|handoff| which(handoff))?;
+        Some(newest["id"].as_u64()?.to_string())
+    }
+
     fn resolve(&mut self, ours: bool) {
-        let reviews = self.tine(&["review", "list"]).value;
-        let Some(id) = reviews["reviews"]
-            .as_array()
-            .and_then(|all| all.last()?["id"].as_u64())
-        else {
+        let Some(id) = self.newest_review(false) else {
             return;
         };
-        let id = id.to_string();
         let review = self.tine(&["review", "show", &id]).value;
         for conflict in review["conflicts"].as_array().into_iter().flatten() {
             if let Some(path) = conflict["path"].as_str() {
@@ -441,20 +549,11 @@ impl<'w> Agent<'w> {
             }
         }
         self.tine(&["review", "commit", &id]);
-        self.world
-            .settled
-            .lock()
-            .expect("no holder panics")
-            .insert(ANY_FORK.to_owned());
     }
 
     /// The commit at the tip of the other fork's branch, as a patch.
     fn apply(&mut self, fork: Fork) {
-        let other = self.name(if fork == Fork::Open {
-            Fork::Private
-        } else {
-            Fork::Open
-        });
+        let other = self.name(Agent::other(fork));
         let args = ["show", "--binary", "--format=", &format!("tine/{other}"), "--"];
         let Some(output) = self.world.git_output(self.number, self.world.repo.dir(), &args) else {
             return;
@@ -465,15 +564,9 @@ impl<'w> Agent<'w> {
     }
 
     fn apply_handoff(&mut self, target: Target) {
-        let handoffs = self.tine(&["handoff", "list"]).value;
-        let ready = |handoff: &&Value| handoff["state"] == "ready";
-        let Some(id) = handoffs["handoffs"]
-            .as_array()
-            .and_then(|all| all.iter().rfind(ready)?["id"].as_u64())
-        else {
+        let Some(id) = self.newest_handoff(|handoff| handoff["state"] == "ready") else {
             return;
         };
-        let id = id.to_string();
         let mut args = vec!["handoff", "apply", &id];
         let target = self.target(target);
         if let Some(target) = &target {
@@ -487,16 +580,25 @@ impl<'w> Agent<'w> {
         let name = self.name(fork);
         match git {
             Git::Rebase => {
-                self.git_or_abort(fork, &["rebase", "-q", "main"]);
+                if !self.git_in(fork, &["rebase", "-q", "main"]) && !self.git_in(fork, &["rebase", "--abort"])
+                {
+                    self.to_abort.push((fork, "rebase"));
+                }
             }
             Git::Merge => {
-                self.git_or_abort(fork, &["merge", "-q", "-m", "by git", "main"]);
+                let args = ["merge", "-q", "-m", &format!("{name}'s merge, by git"), "main"];
+                if !self.git_in(fork, &args) && !self.git_in(fork, &["merge", "--abort"]) {
+                    self.to_abort.push((fork, "merge"));
+                }
             }
             Git::ResetHard => {
-                self.releases(fork, |_| true);
+                self.releases_uncommitted(fork, |_| true);
                 self.git_in(fork, &["reset", "-q", "--hard"]);
             }
-            Git::Amend => drop(self.git_in(fork, &["commit", "-q", "--amend", "-m", "again"])),
+            Git::Amend => {
+                let message = format!("{name}'s, again");
+                self.git_in(fork, &["commit", "-q", "--amend", "-m", &message]);
+            }
             Git::SwitchToNew => {
                 self.branches += 1;
                 let branch = format!("x{}-{}", self.number, self.branches);
@@ -506,77 +608,64 @@ impl<'w> Agent<'w> {
         }
     }
 
-    fn change_own(&self, fork: Fork, which: impl Fn(&Mark) -> bool, change: impl Fn(&mut Mark)) {
+    fn commit(&mut self, fork: Fork) {
         let name = self.name(fork);
-        let is_own = |mark: &Mark| mark.actor == self.number && mark.fork.as_ref() == Some(&name);
-        self.world
-            .marks
-            .change_where(|mark| is_own(mark) && which(mark), change);
-    }
-
-    fn takes_back(&self, fork: Fork, which: impl Fn(&Mark) -> bool) {
-        self.change_own(fork, which, |mark| mark.taken_back = true);
-    }
-
-    fn releases(&self, fork: Fork, which: impl Fn(&Mark) -> bool) {
-        self.change_own(fork, which, |mark| mark.released = true);
-    }
-
-    /// Own work of the operation that was undone is let go: only `tine redo` has it now.
-    fn has_undone(&self, fork: Fork, answer: &Answer) {
-        if answer.done.maybe() {
-            self.takes_back(fork, |_| true);
-        }
-        let paths = answer.value["of"]["paths"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
-        let mut undone = self.world.undone.lock().expect("no holder panics");
-        match answer.done {
-            Done::Yes => undone.extend(
-                paths
-                    .iter()
-                    .filter_map(|path| Some((self.name(fork), path.as_str()?.to_owned()))),
-            ),
-            Done::No => {}
-            Done::Perhaps => drop(undone.insert((self.name(fork), String::new()))),
-        }
-        drop(undone);
-        match answer.done {
-            Done::Yes => self.releases(fork, |mark| {
-                paths.iter().any(|path| is_at_or_below(path, &mark.path))
-            }),
-            Done::No => {}
-            Done::Perhaps => self.releases(fork, |_| true),
+        let message = format!("{name}'s");
+        let args = ["commit", &name, "-m", &message];
+        let answer = self.tine(&args);
+        if answer.value["error"]["code"] == "takes-back" && fork == Fork::Private {
+            self.tine(&[&args[..], &["--allow-revert"]].concat());
         }
     }
 
-    /// The fork was deleted, and its snapshots with it.
-    fn is_gone(&mut self, fork: Fork) {
-        *self.is_mounted(fork) = false;
-        self.snapshots.retain(|(of, ..)| *of != fork);
-        let name = self.name(fork);
-        let settled = self.world.settled.lock().expect("no holder panics");
-        let is_settled = settled.contains(&name) || settled.contains(ANY_FORK);
-        drop(settled);
-        self.releases(fork, |mark| {
-            mark.taken_back || (mark.kind == Kind::Line && is_settled)
+    fn import_handoff(&mut self) {
+        let branch = format!("main..tine/{}", self.name(Fork::Private));
+        let args = ["format-patch", "--stdout", "--binary", &branch];
+        let Some(output) = self.world.git_output(self.number, self.world.repo.dir(), &args) else {
+            return;
+        };
+        if output.status.success() && !output.stdout.is_empty() {
+            let to = self.name(Fork::Open);
+            self.tine_with(&["handoff", "import", "-", "--to", &to], &output.stdout);
+        }
+    }
+
+    /// Somebody with another repository of the same remote.
+    fn colleague(&mut self) {
+        let _alone = self.world.colleague.lock().expect("no holder panics");
+        let dir = self.world.colleague_dir();
+        let git = |args: &[&str]| self.world.git(self.number, &dir, args);
+        let id = self.world.mark(self.number, Kind::File, None, "");
+        let path = format!("c/{}", word(id));
+        let written = git(&["fetch", "-q", "origin"])
+            && git(&["reset", "-q", "--hard", "origin/main"])
+            && fs::create_dir_all(dir.join("c")).is_ok()
+            && fs::write(dir.join(&path), format!("{}\n", word(id))).is_ok()
+            && git(&["add", "-A"])
+            && git(&["commit", "-q", "-m", "a colleague's"])
+            && git(&["push", "-q", "origin", "HEAD:main"]);
+        self.world.marks.change(id, |mark| {
+            mark.path = path;
+            mark.acknowledged = written;
         });
     }
 
-    fn settles(&self, fork: &str, conflicts: Conflicts) {
-        if matches!(conflicts, Conflicts::Ours | Conflicts::Theirs) {
-            self.world
-                .settled
-                .lock()
-                .expect("no holder panics")
-                .insert(fork.to_owned());
+    /// A program that knows the path writes there, though nothing is mounted.
+    fn stray(&mut self, fork: Fork) {
+        if *self.is_mounted(fork) {
+            self.unmount(fork, Policy::Keep);
         }
+        let id = self.new_mark(fork, Kind::File, "");
+        let path = format!("{}/{}", self.dir(), word(id));
+        self.world.marks.change(id, |mark| mark.path.clone_from(&path));
+        let written = self.world.place(&self.name(fork)).and_then(|place| {
+            let path = place.path().join(&path);
+            fs::create_dir_all(path.parent().expect("it has one"))?;
+            fs::write(path, format!("{}\n", word(id)))
+        });
+        self.acknowledge(id, &written);
     }
 }
-
-/// A review was resolved, into whichever fork.
-const ANY_FORK: &str = "any";
 
 fn shared(branch: u8) -> String {
     format!("s{branch}")
@@ -597,13 +686,6 @@ fn has_deleted(merged: &Value) -> bool {
     sources
         .into_iter()
         .any(|source| source["deleted_fork"].is_string())
-}
-
-fn is_at_or_below(dir: &Value, path: &str) -> bool {
-    let Some(dir) = dir.as_str() else {
-        return false;
-    };
-    path == dir || path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'))
 }
 
 fn done(answer: &Answer) -> io::Result<()> {

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::marks::{Kind, MarkId, word};
 use crate::oracle::Failure;
 use crate::plan::Step;
+use crate::support::path_text;
 use crate::world::{Done, World};
 
 const FILE: &str = "notes";
@@ -104,6 +105,12 @@ impl<'w> Editor<'w> {
             }
             Step::AgentWrites(rereads) => self.agent_writes(rereads),
             Step::AgentEdits => self.agent_edits(),
+            Step::BufferMerge(both) => {
+                let file = self.file();
+                let mut args = vec!["buffer", "merge", path_text(&file)];
+                args.extend(both.then_some(["--keep", "both"]).into_iter().flatten());
+                self.tine(&args);
+            }
             Step::CommitEdited => drop(self.tine(&["commit", &self.fork(), "-m", "an editor's"])),
             Step::SnapshotEdited => drop(self.tine(&["snapshot", &self.fork()])),
             Step::MergeEdited => drop(self.tine(&["merge", &self.fork(), "--into", "branch:main"])),

@@ -5,6 +5,7 @@ use std::fmt::{self, Display};
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::process::Output;
 
 use serde_json::Value;
 
@@ -182,8 +183,12 @@ impl Judge<'_> {
     /// Every mark that somebody was told is written, and nobody let go, is somewhere.
     fn work(&mut self, views: &[View]) {
         let repo = self.world.repo;
+        repo.git(&["fetch", "-q", "origin"]);
         let objects = Objects::read(repo);
-        let refs: Vec<String> = lines(&repo.git(&["for-each-ref", "--format=%(objectname)"]));
+        // What tine keeps under its own refs counts where one of its commands shows it.
+        let shown = ["refs/heads", "refs/remotes", "refs/tags", "refs/stash"];
+        let args = [&["for-each-ref", "--format=%(objectname)"], &shown[..]].concat();
+        let refs: Vec<String> = lines(&repo.git(&args));
         // All stashes but the newest are in the reflog alone.
         let stashes = lines(
             &repo
@@ -199,16 +204,31 @@ impl Judge<'_> {
             kept.extend(&view.marks);
         }
         let store = repo.common_dir().join("tine");
-        for place in ["handoffs", "buffers", "rounds", "reviews"] {
+        for place in ["buffers", "rounds"] {
             kept.extend(in_directory(&store.join(place)));
+        }
+        // Of a fork that is gone: what a program wrote to its place.
+        kept.extend(in_directory(&self.world.fork_dir("")));
+        let entries = self.world.tine.json(&["recover"])["entries"].take();
+        let entries = entries.as_array().cloned().unwrap_or_default();
+        for entry in &entries {
+            kept.extend(self.brought_back(entry));
         }
         let missing = |kept: &BTreeSet<MarkId>, marks: &[Mark]| -> BTreeSet<MarkId> {
             let all = marks.iter().enumerate();
             let missing = all.filter(|(id, mark)| mark.acknowledged && !mark.released && !kept.contains(id));
             missing.map(|(id, _)| id).collect()
         };
-        if !missing(&kept, &self.marks).is_empty() {
-            kept.extend(self.in_snapshots(views));
+        type Look<'j, 'w> = fn(&mut Judge<'w>, &[View], &[Value]) -> BTreeSet<MarkId>;
+        let looks: [Look<'_, '_>; 3] = [
+            |judge, _, _| judge.in_reviews_and_handoffs(),
+            |judge, views, _| judge.in_snapshots(views),
+            |judge, _, entries| judge.in_snapshots_of_entries(entries),
+        ];
+        for look in looks {
+            if !missing(&kept, &self.marks).is_empty() {
+                kept.extend(look(self, views, &entries));
+            }
         }
         for id in missing(&kept, &self.marks) {
             let told = self.told(id);
@@ -221,8 +241,19 @@ impl Judge<'_> {
         let undone = self.world.undone.lock().expect("no holder panics").clone();
         let is_undone = |fork: &str, id: MarkId| {
             let path = Path::new(&self.marks[id].path);
-            let is_it = |(of, undone): &(String, String)| of == fork && path.starts_with(undone);
+            let is_back = fork.starts_with("back");
+            let is_it = |(of, undone): &(String, String)| (of == fork || is_back) && path.starts_with(undone);
             undone.iter().any(is_it)
+        };
+        // Who goes back past the work of others with `--exact` lacks it, on whichever branch the private fork is, and so does
+        // what `tine recover` brings back of it. Nobody else does.
+        let exact = self.world.exact.lock().expect("no holder panics").clone();
+        let is_exact = |place: &str, id: MarkId| {
+            let is_it = |(agent, lacks): (&usize, &BTreeSet<MarkId>)| {
+                let is_own = place == format!("p{agent}") || place.starts_with(&format!("x{agent}-"));
+                (is_own || place.starts_with("back")) && lacks.contains(&id)
+            };
+            exact.iter().any(is_it)
         };
         let mut reversed: BTreeMap<MarkId, String> = BTreeMap::new();
         for (commit, parents) in objects.history(&[branches.clone(), heads].concat()) {
@@ -234,6 +265,9 @@ impl Judge<'_> {
                     .filter(|id| must_follow(id))
                 {
                     let subject = repo.git(&["log", "-1", "--format=%h \"%s\"", &commit]);
+                    if places(&subject).any(|place| is_exact(place, *id)) {
+                        continue;
+                    }
                     let told = self.told(*id);
                     let what = format!("{told} is in {parent:.8} and not in its child {subject}");
                     reversed.insert(*id, what);
@@ -249,7 +283,7 @@ impl Judge<'_> {
             for id in objects
                 .in_commit(&old)
                 .difference(&now)
-                .filter(|id| must_follow(id))
+                .filter(|id| must_follow(id) && !is_exact(&branch, **id))
             {
                 let what = format!("{} was in {branch} until {message:?}", self.told(*id));
                 reversed.entry(*id).or_insert(what);
@@ -262,7 +296,7 @@ impl Judge<'_> {
             for id in objects
                 .in_commit(head)
                 .difference(&view.marks)
-                .filter(|id| must_follow(id) && !is_undone(&view.name, **id))
+                .filter(|id| must_follow(id) && !is_undone(&view.name, **id) && !is_exact(&view.name, **id))
             {
                 let what = format!(
                     "{} is in HEAD of {} and not in its files",
@@ -300,6 +334,82 @@ impl Judge<'_> {
             "{} ({kind:?} of actor {actor}, {path} in {fork}, at {secs:.3})",
             word(id)
         )
+    }
+
+    /// Marks in what an entry of `tine recover` brings back, by the command that it tells.
+    fn brought_back(&mut self, entry: &Value) -> BTreeSet<MarkId> {
+        let tine = self.world.tine;
+        let way_back = entry["way_back"].as_str().unwrap_or_default();
+        let name = format!("look-back-{}", entry["id"]);
+        let mut args: Vec<&str> = way_back.split(' ').skip(1).collect();
+        match args.iter().position(|word| *word == "NAME") {
+            Some(at) => args[at] = &name,
+            None if args.first() == Some(&"recover") => args.push(&name),
+            None => {}
+        }
+        if args.first() == Some(&"review") {
+            // Two of the same merge are one.
+            let answer = tine.run(&args);
+            let is_answer = answer.status.success() || answer.status.code() == Some(3);
+            return self.looked_at(entry, is_answer, &answer, BTreeSet::new());
+        }
+        let args = [&args[..], &["--json"]].concat();
+        let answer = tine.run(&args);
+        let value: Value = serde_json::from_slice(&answer.stdout).unwrap_or(Value::Null);
+        let mut found = BTreeSet::new();
+        if let Some(commit) = value["commit"].as_str() {
+            let history = self.world.repo.git(&["log", "-p", "-m", "--format=", commit]);
+            found.extend(words_in(history.as_bytes()));
+        }
+        if let Some(dir) = value["fork"]["mount_dir"].as_str() {
+            found.extend(in_directory(Path::new(dir)));
+            tine.run(&["delete", &name, "--force"]);
+        }
+        self.looked_at(entry, answer.status.success(), &answer, found)
+    }
+
+    fn looked_at(
+        &mut self,
+        what: &Value,
+        is_there: bool,
+        answer: &Output,
+        found: BTreeSet<MarkId>,
+    ) -> BTreeSet<MarkId> {
+        if !is_there {
+            let text = answer.error_text();
+            self.failures
+                .push(Failure::Broken(format!("{what} does not come back: {text}")));
+        }
+        found
+    }
+
+    fn in_snapshots_of_entries(&mut self, entries: &[Value]) -> BTreeSet<MarkId> {
+        let tine = self.world.tine;
+        let mut found = BTreeSet::new();
+        for entry in entries {
+            for (number, snapshot) in entry["snapshots"].as_array().into_iter().flatten().enumerate() {
+                let (id, snapshot) = (entry["id"].to_string(), snapshot["name"].as_str());
+                let name = format!("look-back-{id}-{number}");
+                let made = tine.run(&["recover", &id, &name, "--snapshot", snapshot.unwrap_or_default()]);
+                let marks = in_directory(Path::new(&made.text()));
+                found.extend(self.looked_at(entry, made.status.success(), &made, marks));
+                tine.run(&["delete", &name, "--force"]);
+            }
+        }
+        found
+    }
+
+    fn in_reviews_and_handoffs(&mut self) -> BTreeSet<MarkId> {
+        let tine = self.world.tine;
+        let mut found = BTreeSet::new();
+        for (list, verb) in [("reviews", "review"), ("handoffs", "handoff")] {
+            let all = tine.json(&[verb, "list"])[list].take();
+            for one in all.as_array().into_iter().flatten() {
+                let diff = tine.run(&[verb, "diff", &one["id"].to_string()]);
+                found.extend(words_in(&diff.stdout));
+            }
+        }
+        found
     }
 
     /// Marks in all snapshots, each looked at as a fork of it.
@@ -343,6 +453,7 @@ impl Judge<'_> {
         ];
         let settings = settings.iter().flat_map(|setting| ["-c", setting]);
         let args: Vec<&str> = settings.chain(["gc", "-q", "--prune=now"]).collect();
+        self.world.remove_locks();
         repo.git(&args);
         let fsck = repo.try_git_in(
             repo.dir(),
@@ -391,6 +502,15 @@ fn in_directory(dir: &Path) -> BTreeSet<MarkId> {
         }
     }
     found
+}
+
+/// The fork that a commit was made in, and the branch that it was made on, as its subject says.
+fn places(subject: &str) -> impl Iterator<Item = &str> {
+    let message = subject.split_once('"').map_or("", |(_, message)| message);
+    let fork = message.split_once('\'').map(|(fork, _)| fork);
+    let branch = message.rsplit_once(" into ").map(|(_, branch)| branch);
+    let branch = branch.map(|branch| branch.trim_end_matches('"').trim_start_matches("tine/"));
+    fork.into_iter().chain(branch)
 }
 
 /// How branches moved: each with the commits before and after, and why.

@@ -5,9 +5,6 @@
 
 use std::fmt::{self, Display};
 
-use crate::number;
-use crate::support::Random;
-
 /// A fork of an agent's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fork {
@@ -26,6 +23,10 @@ pub enum By {
     Command,
     /// `tine tool`.
     Tool,
+    /// `tine exec`, a program that mounts the fork if it is not mounted.
+    Exec,
+    /// `tine mcp`, and a call of its tools.
+    Mcp,
 }
 
 /// What a new fork begins from.
@@ -44,12 +45,24 @@ pub enum Start {
     OnOldBranch,
 }
 
+/// What a fork goes back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Back {
+    /// The newest snapshot of the fork's own.
+    Snapshot,
+    Head,
+    /// The agent's other fork.
+    Other,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Own(Fork),
     OpenOf(u8),
     /// The branch of an agent's private fork: what it has committed.
     BranchOf(u8),
+    /// The agent's newest snapshot.
+    Snapshot,
     Shared(u8),
     Main,
 }
@@ -92,6 +105,8 @@ pub enum Policy {
     Discard,
     Merge,
     Handoff,
+    /// The program `umount`.
+    Outside,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +136,9 @@ pub enum Step {
     },
     /// Resolves all that is open in the newest review, one side or the other, and commits it.
     Resolve(bool),
+    ReviewAbort,
+    /// Plans the newest review again, also one that was aborted.
+    ReviewRefresh,
     Update {
         fork: Fork,
         rebase: bool,
@@ -132,16 +150,37 @@ pub enum Step {
     BranchCreate(u8),
     BranchDelete(u8, bool),
     BranchRename(u8, u8),
+    /// Deletes the branch that the fork of that name has or had.
+    OldBranchDelete(Fork, bool),
     Snapshot(Fork),
+    SnapshotDelete(Fork),
     Restore(Fork),
+    /// `--path` of the agent's own directory.
+    RestorePath(Fork, Back),
+    /// `--exact`, in the private fork, so that the agent alone is without the work of others.
+    RestoreExact,
     Reset(Fork),
     Undo(Fork),
     Redo(Fork),
     Revert(Fork),
+    RevertTo(Fork, Back),
     HandoffCreate(Fork, bool),
     HandoffApply(Target),
+    HandoffDelete(bool),
+    /// What the private fork has committed, as git's patches.
+    HandoffImport,
+    /// Brings an entry of `tine recover` back, counted from the newest.
+    Recover(u8),
     Push(Fork),
+    /// `--as` the open fork of an agent.
+    PushAs(Fork, u8),
+    PushDelete(Fork),
     Fetch,
+    UpdateFetch(Fork),
+    /// Commits in a clone of the remote, with git, and pushes to `main` there.
+    Colleague,
+    /// Unmounts the fork, and writes a file to the place where it was mounted.
+    Stray(Fork),
     InFork(Git),
     /// Loses the last commit of the private fork, to show that it is noticed; in no plan that is made of a seed.
     ForgetLast,
@@ -166,6 +205,8 @@ pub enum Step {
     /// An agent writes the whole file: its own text of before, or what it reads now.
     AgentWrites(bool),
     AgentEdits,
+    /// `tine buffer merge`, with the lines of both or what fits.
+    BufferMerge(bool),
     CommitEdited,
     SnapshotEdited,
     MergeEdited,
@@ -175,6 +216,7 @@ pub enum Step {
     RoundWork(u8),
     RoundScratch(u8),
     RoundFinish(bool),
+    RoundPresent,
     RoundMerge,
     RoundClean(bool),
 
@@ -206,298 +248,10 @@ pub struct Actor {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan(pub Vec<Actor>);
 
-/// How large plans are.
-pub struct Shape {
-    agents: usize,
-    chapters: usize,
-}
-
-impl Shape {
-    pub fn from_environment() -> Shape {
-        let steps = number("TINE_CONSERVATION_STEPS").unwrap_or(48) as usize;
-        Shape {
-            agents: number("TINE_CONSERVATION_ACTORS").unwrap_or(4).max(1) as usize,
-            chapters: (steps / CHAPTER).max(1),
-        }
-    }
-}
-
-/// Steps of an agent in a chapter.
-const CHAPTER: usize = 8;
-/// Branches that several actors want.
-pub const SHARED_BRANCHES: u64 = 3;
-/// Files in which each actor has a line.
-pub const SHARED_FILES: u64 = 2;
-
-/// What agents do together in the middle of a chapter.
-#[derive(Clone, Copy)]
-enum Theme {
-    /// All want the same branch.
-    Branch(u8),
-    /// All merge into the branch that the main checkout has.
-    Main,
-    /// All merge into the same open fork.
-    Into(u8),
-    /// All bring their forks up to date.
-    Updates,
-    Apart,
-}
-
 impl Plan {
-    pub fn generate(seed: u64, shape: &Shape) -> Plan {
-        let mut random = Random::new(seed);
-        let agents = shape.agents;
-        let mut actors: Vec<Actor> = (0..agents)
-            .map(|number| Actor {
-                role: Role::Agent,
-                number,
-                steps: vec![
-                    Step::New(Fork::Private, Start::Head),
-                    Step::New(Fork::Open, Start::Head),
-                ],
-            })
-            .collect();
-        let mut user = Vec::new();
-        for chapter in 0..shape.chapters {
-            let meeting = chapter as u16;
-            let theme = match random.below(8) {
-                0 | 1 => Theme::Branch(random.below(SHARED_BRANCHES) as u8),
-                2 | 3 => Theme::Main,
-                4 => Theme::Into(random.below(agents as u64) as u8),
-                5 => Theme::Updates,
-                _ => Theme::Apart,
-            };
-            for actor in &mut actors {
-                let steps = &mut actor.steps;
-                let fork = fork(&mut random);
-                steps.push(Step::Write(fork, by(&mut random)));
-                if random.below(3) > 0 {
-                    steps.push(commit(&mut random, fork));
-                }
-                steps.push(Step::Meet(meeting));
-                steps.push(contended(&mut random, theme, fork, agents as u64));
-                for _ in 0..CHAPTER - 4 {
-                    steps.push(agent(&mut random, agents as u64));
-                }
-            }
-            user.push(Step::MainWrite);
-            user.push(Step::Meet(meeting));
-            for _ in 0..CHAPTER - 4 {
-                user.push(main(&mut random));
-            }
-        }
-        let mut number = agents;
-        let mut add = |role, steps| {
-            actors.push(Actor { role, number, steps });
-            number += 1;
-        };
-        add(Role::User, user);
-        let each = shape.chapters * CHAPTER;
-        add(Role::Editor, (0..each).map(|_| editor(&mut random)).collect());
-        add(Role::Rounds, rounds(&mut random, each / 2));
-        add(Role::Keeper, keeper(&mut random, each / 2));
-        Plan(actors)
-    }
-
     pub fn steps(&self) -> usize {
         self.0.iter().map(|actor| actor.steps.len()).sum()
     }
-}
-
-fn fork(random: &mut Random) -> Fork {
-    [Fork::Private, Fork::Open][random.below(2) as usize]
-}
-
-fn by(random: &mut Random) -> By {
-    [By::Program, By::Program, By::Command, By::Tool][random.below(4) as usize]
-}
-
-fn commit(random: &mut Random, fork: Fork) -> Step {
-    [Step::Commit(fork), Step::GitCommit(fork)][random.below(2) as usize]
-}
-
-fn conflicts(random: &mut Random) -> Conflicts {
-    use Conflicts::{Ours, Review, Stop, Theirs, Union};
-    [Stop, Stop, Ours, Theirs, Union, Review, Review][random.below(7) as usize]
-}
-
-fn source(random: &mut Random, agents: u64) -> Source {
-    let other = random.below(agents) as u8;
-    match random.below(8) {
-        0..=2 => Source::Own(fork(random)),
-        3 | 4 => Source::OpenOf(other),
-        5 => Source::BranchOf(other),
-        6 => Source::Shared(random.below(SHARED_BRANCHES) as u8),
-        _ => Source::Main,
-    }
-}
-
-fn target(random: &mut Random, agents: u64) -> Target {
-    match random.below(7) {
-        0 => Target::Origin,
-        1 | 2 => Target::Own(fork(random)),
-        3 => Target::OpenOf(random.below(agents) as u8),
-        4 => Target::Shared(random.below(SHARED_BRANCHES) as u8),
-        _ => Target::Main,
-    }
-}
-
-fn merge(random: &mut Random, from: Source, into: Target) -> Step {
-    Step::Merge {
-        from,
-        into,
-        conflicts: conflicts(random),
-        uncommitted: random.below(3) > 0,
-        delete: matches!(from, Source::Own(_)) && random.below(6) == 0,
-    }
-}
-
-fn update(random: &mut Random, fork: Fork) -> Step {
-    Step::Update {
-        fork,
-        rebase: random.below(3) == 0,
-        conflicts: conflicts(random),
-    }
-}
-
-fn contended(random: &mut Random, theme: Theme, fork: Fork, agents: u64) -> Step {
-    match theme {
-        Theme::Branch(branch) => match random.below(8) {
-            0..=2 => Step::Switch(Fork::Open, branch, random.below(2) == 0),
-            3 => Step::New(Fork::Open, Start::OnBranch(branch)),
-            4 => Step::BranchDelete(branch, random.below(2) == 0),
-            5 => Step::BranchRename(branch, random.below(SHARED_BRANCHES) as u8),
-            _ => merge(random, Source::Own(fork), Target::Shared(branch)),
-        },
-        Theme::Main => merge(random, Source::Own(fork), Target::Main),
-        Theme::Into(agent) => {
-            let from = source(random, agents);
-            merge(random, from, Target::OpenOf(agent))
-        }
-        Theme::Updates => update(random, fork),
-        Theme::Apart => agent(random, agents),
-    }
-}
-
-fn agent(random: &mut Random, agents: u64) -> Step {
-    let fork = fork(random);
-    let branch = random.below(SHARED_BRANCHES) as u8;
-    match random.below(64) {
-        0..=5 => Step::Write(fork, by(random)),
-        6..=8 => Step::Line(fork, random.below(SHARED_FILES) as u8, by(random)),
-        9 => Step::Move(fork, by(random)),
-        10 => Step::Remove(fork, by(random)),
-        11..=15 => Step::Commit(fork),
-        16..=18 => Step::GitCommit(fork),
-        19..=24 => {
-            let (from, into) = (source(random, agents), target(random, agents));
-            merge(random, from, into)
-        }
-        25..=27 => Step::Resolve(random.below(2) == 0),
-        28..=31 => update(random, fork),
-        32 => Step::CherryPick(fork, random.below(agents) as u8),
-        33 => Step::Apply(fork),
-        34 => Step::Switch(Fork::Open, branch, random.below(2) == 0),
-        35 => Step::BranchCreate(branch),
-        36 => Step::BranchDelete(branch, random.below(3) == 0),
-        37 => Step::BranchRename(branch, random.below(SHARED_BRANCHES) as u8),
-        38 | 39 => Step::Snapshot(fork),
-        40..=42 => Step::Restore(fork),
-        43 => Step::Reset(fork),
-        44 | 45 => Step::Undo(fork),
-        46 => Step::Redo(fork),
-        47 => Step::Revert(fork),
-        48 => Step::Unmount(fork, policy(random)),
-        49 | 50 => Step::Mount(fork),
-        51 => Step::Delete(fork, random.below(2) == 0),
-        52..=54 => match start(random, agents) {
-            // git in a private fork throws commits of its branch away, which nobody else may have then.
-            start @ Start::OnBranch(_) => Step::New(Fork::Open, start),
-            start => Step::New(fork, start),
-        },
-        55 => Step::HandoffCreate(fork, random.below(2) == 0),
-        56 => Step::HandoffApply(target(random, agents)),
-        57 => Step::Push(fork),
-        58 => Step::Fetch,
-        _ => {
-            use Git::{Amend, Merge, Rebase, ResetHard, SwitchBack, SwitchToNew};
-            Step::InFork([Rebase, Merge, ResetHard, Amend, SwitchToNew, SwitchBack][random.below(6) as usize])
-        }
-    }
-}
-
-fn policy(random: &mut Random) -> Policy {
-    use Policy::{Commit, Discard, Handoff, Keep, Merge};
-    [Keep, Commit, Discard, Merge, Handoff][random.below(5) as usize]
-}
-
-fn start(random: &mut Random, agents: u64) -> Start {
-    match random.below(7) {
-        0 => Start::OnBranch(random.below(SHARED_BRANCHES) as u8),
-        1 => Start::FromFork(random.below(agents) as u8),
-        2 => Start::FromSnapshot,
-        3 => Start::FromRemote,
-        4 | 5 => Start::OnOldBranch,
-        _ => Start::Head,
-    }
-}
-
-fn main(random: &mut Random) -> Step {
-    match random.below(20) {
-        0..=4 => Step::MainWrite,
-        5..=7 => Step::MainLine(random.below(SHARED_FILES) as u8),
-        8 => Step::MainRemove,
-        9..=14 => Step::MainCommit(random.below(2) == 0),
-        15 => Step::MainSwitch(random.below(3) == 0),
-        16 | 17 => Step::MainSwitch(false),
-        18 => Step::MainMerge,
-        _ => [Step::MainStash, Step::MainUnstash, Step::MainUnstash][random.below(3) as usize],
-    }
-}
-
-fn editor(random: &mut Random) -> Step {
-    match random.below(20) {
-        0..=2 => Step::OpenFile,
-        3..=5 => Step::Type,
-        6..=8 => Step::TakeEdits,
-        9 | 10 => Step::Save,
-        11 => Step::Close,
-        12 => Step::Crash,
-        13..=15 => Step::AgentWrites(random.below(2) == 0),
-        16 | 17 => Step::AgentEdits,
-        18 => [Step::CommitEdited, Step::SnapshotEdited][random.below(2) as usize],
-        _ => Step::MergeEdited,
-    }
-}
-
-fn rounds(random: &mut Random, count: usize) -> Vec<Step> {
-    let mut steps = vec![Step::RoundStart];
-    while steps.len() < count {
-        steps.push(match random.below(12) {
-            0..=2 => Step::RoundStart,
-            3..=5 => Step::RoundWork(random.below(2) as u8),
-            6 | 7 => Step::RoundScratch(random.below(2) as u8),
-            8 => Step::RoundFinish(random.below(2) == 0),
-            9 => Step::RoundMerge,
-            _ => Step::RoundClean(random.below(3) == 0),
-        });
-    }
-    steps
-}
-
-fn keeper(random: &mut Random, count: usize) -> Vec<Step> {
-    let mut steps = Vec::new();
-    while steps.len() < count {
-        steps.push(Step::Pause(200 + random.below(1500) as u16));
-        steps.push(match random.below(10) {
-            0..=4 => Step::KillDaemon,
-            5 | 6 => Step::StopDaemon,
-            7 => Step::Gc,
-            8 => Step::GitGc,
-            _ => Step::Check,
-        });
-    }
-    steps
 }
 
 /// As Rust, to be pasted.
@@ -541,6 +295,8 @@ fn rust(step: &Step) -> String {
             format!("Update {{ fork: {fork:?}, rebase: {rebase}, conflicts: Conflicts::{conflicts:?} }}")
         }
         Step::HandoffApply(target) => format!("HandoffApply(Target::{target:?})"),
+        Step::RestorePath(fork, back) => format!("RestorePath({fork:?}, Back::{back:?})"),
+        Step::RevertTo(fork, back) => format!("RevertTo({fork:?}, Back::{back:?})"),
         Step::InFork(git) => format!("InFork(Git::{git:?})"),
         other => format!("{other:?}"),
     }

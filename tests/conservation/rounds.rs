@@ -34,14 +34,20 @@ impl<'w> Rounds<'w> {
                 };
                 self.round(args);
             }
+            Step::RoundPresent => drop(self.round(&["present", "--winner", "x"])),
             Step::RoundMerge => drop(self.round(&["merge", "--agents", AGENTS, "--into", "main"])),
             Step::RoundClean(force) => {
                 let args: &[&str] = if force { &["clean", "--force"] } else { &["clean"] };
                 if self.round(args).done.maybe() && force {
                     let own = self.number;
-                    self.world
-                        .marks
-                        .change_where(|mark| mark.actor == own, |mark| mark.released = true);
+                    self.world.marks.change_where(
+                        |mark| mark.actor == own,
+                        |mark| match mark.kind {
+                            Kind::Scratch => mark.released = true,
+                            // `tine recover` has it.
+                            _ => mark.taken_back = true,
+                        },
+                    );
                 }
             }
             other => panic!("no step of rounds: {other:?}"),

@@ -1,24 +1,25 @@
 //! Where the actors work: a repository, a remote, the marks, and the running of commands.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 use std::sync::{Condvar, Mutex, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::agents::Agent;
+use crate::chance::{SHARED_BRANCHES, SHARED_FILES};
 use crate::editors::Editor;
 use crate::marks::{Kind, Mark, MarkId, Marks};
 use crate::oracle::Failure;
-use crate::plan::{Plan, Role, SHARED_BRANCHES, SHARED_FILES, Step};
+use crate::plan::{Plan, Role, Step};
 use crate::rounds::Rounds;
 use crate::support::fuse::Watchdog;
 use crate::support::{OutputExt, TestRepo, Tine, path_text, process, run_with_timeout_of};
@@ -28,6 +29,8 @@ use crate::users::User;
 const LIMIT: Duration = Duration::from_secs(90);
 /// How long an actor waits for others at a meeting.
 const PATIENCE: Duration = Duration::from_millis(1500);
+/// The directory of a clone of the remote.
+const COLLEAGUE: &str = "colleague";
 /// Each actor has a line in the shared files.
 const LINES: usize = 16;
 
@@ -58,11 +61,13 @@ pub struct World<'r> {
     pub repo: &'r TestRepo,
     pub tine: &'r Tine<'r>,
     pub marks: Marks,
-    /// Forks into which something was merged of which a side was chosen: lines may be left out of what came of it.
-    pub settled: Mutex<BTreeSet<String>>,
     /// Forks in which somebody took an operation back, and the paths that it was about; an empty one stands for all. HEAD may
     /// have those as they were.
     pub undone: Mutex<BTreeSet<(String, String)>>,
+    /// What the files of agents' private forks lack of HEAD because they went back past it with `--exact`.
+    pub exact: Mutex<BTreeMap<usize, BTreeSet<MarkId>>>,
+    /// Held by who works in the clone.
+    pub colleague: Mutex<()>,
     /// Paths that the person in the main checkout has touched and not committed; none when that is not known.
     pub touched_in_main: Mutex<Option<BTreeSet<String>>>,
     /// Held alone by a command of git's in the main checkout that looks at a branch before it locks anything (`switch`,
@@ -94,7 +99,9 @@ impl<'r> World<'r> {
         let remote = repo.root().join("remote.git");
         repo.git(&["init", "-q", "--bare", path_text(&remote)]);
         repo.git(&["remote", "add", "origin", path_text(&remote)]);
-        repo.git(&["push", "-q", "origin", "main"]);
+        repo.git(&["push", "-q", "-u", "origin", "main"]);
+        let clone = repo.root().join(COLLEAGUE);
+        repo.git(&["clone", "-q", path_text(&remote), path_text(&clone)]);
         let steps = || plan.0.iter().flat_map(|actor| &actor.steps);
         let mut expected = HashMap::new();
         for step in steps() {
@@ -107,8 +114,9 @@ impl<'r> World<'r> {
             repo,
             tine,
             marks: Marks::default(),
-            settled: Mutex::default(),
             undone: Mutex::default(),
+            exact: Mutex::default(),
+            colleague: Mutex::default(),
             touched_in_main: Mutex::new(Some(BTreeSet::new())),
             asks_for_uncommitted: help.contains("--with-uncommitted"),
             git_alone: RwLock::default(),
@@ -265,8 +273,15 @@ impl<'r> World<'r> {
         let is_strange = match output.status.code() {
             None | Some(101) => true,
             Some(0) => false,
-            // A merge can be picked against one of its parents alone.
-            Some(2) if args[1] == "cherry-pick" => false,
+            // What a killed command left, `tine gc` frees.
+            Some(1) if args[1] == "check" && code.is_empty() => {
+                let mut findings = value["findings"].as_array().into_iter().flatten();
+                value["ok"] != false || findings.any(|finding| finding["kind"] != "layer-leaked")
+            }
+            // The program's own.
+            Some(_) if matches!(args[1], "exec" | "tool") && code.is_empty() => false,
+            // A merge can be picked against one of its parents alone; a branch may follow none.
+            Some(2) if args[1] == "cherry-pick" || args.contains(&"--fetch") => false,
             // Conflicts, and that there is nothing to do, are answers.
             Some(3 | 7 | 8) if value.is_object() && code.is_empty() => false,
             Some(_) => STRANGE.contains(&code.as_str()) || (code == "daemon-unreachable" && done == Done::No),
@@ -328,12 +343,95 @@ impl<'r> World<'r> {
         output
     }
 
+    /// Locks of refs that killed processes left. git and tine leave them to the person, and say where they are.
+    pub fn remove_locks(&self) {
+        let mut dirs = vec![self.repo.common_dir().join("refs")];
+        while let Some(dir) = dirs.pop() {
+            for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    dirs.push(path);
+                } else if self.daemon_may_end && path.extension().is_some_and(|kind| kind == "lock") {
+                    self.say(KEEPER, &format!("{} was left", path.display()));
+                    fs::remove_file(path).expect("a lock can be removed");
+                }
+            }
+        }
+    }
+
+    pub fn colleague_dir(&self) -> PathBuf {
+        self.root.join(COLLEAGUE)
+    }
+
+    /// Unmounts a fork with the system's own program; whether it did.
+    pub fn unmount_outside(&self, actor: usize, fork: &str) -> bool {
+        let dir = self.fork_dir(fork);
+        let run = || run_with_timeout_of(Command::new("umount").arg(&dir), LIMIT, b"");
+        let output = catch_unwind(AssertUnwindSafe(run)).ok();
+        if output.is_none() {
+            self.fail(Failure::Hangs(format!("umount {}", dir.display())));
+        }
+        let done = output.is_some_and(|output| output.status.success());
+        self.say(actor, &format!("umount {fork}: {done}"));
+        done
+    }
+
+    /// Starts a server for agents, and calls one of its tools. A tool that refuses is told as invalid input.
+    pub fn mcp(&self, actor: usize, fork: &str, tool: &str, arguments: &Value) -> io::Result<()> {
+        let _shared = self.git_alone.read().expect("no holder panics");
+        let client = json!({"name": "test", "version": "0"});
+        let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client});
+        let call = json!({"name": tool, "arguments": arguments});
+        let messages = [
+            json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}),
+            json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+            json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}),
+        ];
+        let input: String = messages.iter().map(|message| format!("{message}\n")).collect();
+        let mut process = self.tine.command(&["mcp", "--fork", fork]);
+        let run = || run_with_timeout_of(&mut process, LIMIT, input.as_bytes());
+        let Ok(output) = catch_unwind(AssertUnwindSafe(run)) else {
+            self.fail(Failure::Hangs(format!("tine mcp: {tool}")));
+            return Err(io::ErrorKind::TimedOut.into());
+        };
+        let text = output.text();
+        if output.status.code().is_none_or(|code| code == 101) {
+            self.fail(Failure::Strange(format!(
+                "tine mcp: {tool} {arguments}: {}\n{text}{}",
+                output.status,
+                output.error_text()
+            )));
+        }
+        let answers = text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let answer = answers.into_iter().find(|answer| answer["id"] == 2);
+        let result = answer.map_or(Value::Null, |answer| answer["result"].clone());
+        self.say(actor, &format!("mcp {fork} {tool} {arguments}: {result}"));
+        match &result["isError"] {
+            Value::Bool(false) => Ok(()),
+            Value::Bool(true) if result["structuredContent"]["error"]["code"] != "daemon-unreachable" => {
+                Err(io::ErrorKind::InvalidInput.into())
+            }
+            _ => Err(io::ErrorKind::ConnectionAborted.into()),
+        }
+    }
+
+    /// The directory where a fork is mounted at other times.
+    pub fn place(&self, fork: &str) -> io::Result<Entered> {
+        self.beneath(fork, false)
+    }
+
     /// A path into a mount that keeps leading into it, or nowhere, when it is unmounted.
     pub fn entered(&self, fork: &str) -> io::Result<Entered> {
+        self.beneath(fork, true)
+    }
+
+    fn beneath(&self, fork: &str, mounted: bool) -> io::Result<Entered> {
         let dir = self.fork_dir(fork);
         let root = File::open(&dir)?;
         let parent = fs::metadata(dir.parent().expect("it has one"))?;
-        if root.metadata()?.dev() == parent.dev() {
+        if (root.metadata()?.dev() != parent.dev()) != mounted {
             return Err(io::ErrorKind::NotFound.into());
         }
         Ok(Entered(root))
