@@ -64,6 +64,9 @@ pub struct RecoverEntry {
     /// Where the fork's own commits began.
     #[serde(default)]
     pub fork_point: Option<String>,
+    /// The branch (short name) that the fork came from, where one is known.
+    #[serde(default)]
+    pub from_branch: Option<String>,
     /// The oldest first.
     #[serde(default)]
     pub snapshots: Vec<KeptSnapshot>,
@@ -115,6 +118,7 @@ impl RecoverEntry {
             head: None,
             uncommitted: None,
             fork_point: None,
+            from_branch: None,
             snapshots: Vec::new(),
             number: None,
             size_bytes: 0,

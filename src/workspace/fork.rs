@@ -262,6 +262,16 @@ pub enum ForkPoint {
     Root,
 }
 
+impl ForkPoint {
+    /// The commit in hex; `None` where all commits are its own.
+    pub fn commit(&self) -> Option<&str> {
+        match self {
+            ForkPoint::After(commit) => Some(commit),
+            ForkPoint::Root => None,
+        }
+    }
+}
+
 impl From<Option<ObjectId>> for ForkPoint {
     fn from(commit_id: Option<ObjectId>) -> ForkPoint {
         match commit_id {

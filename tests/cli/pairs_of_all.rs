@@ -478,16 +478,14 @@ fn files_in(dir: &Path) -> Vec<String> {
 }
 
 /// What a command said that it should not have.
-fn badly_told(output: &Output, is_rename: bool) -> Option<String> {
+fn badly_told(output: &Output) -> Option<String> {
     let text = output.error_text();
     let value: Value = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
     let code = value["error"]["code"].as_str().unwrap_or_default();
     let is_told = matches!(output.status.code(), Some(0 | 7))
         || (value["error"]["hint"].is_string() && !code.is_empty());
     let is_conflict = output.status.code() == Some(3) && output.text().contains("conflicts");
-    // It says that another was faster, and has changed nothing.
-    let may_ask_again = is_rename && code == "ref-moved";
-    let is_unsettled = (UNSETTLED.contains(&code) && !may_ask_again) || text.contains("panicked");
+    let is_unsettled = UNSETTLED.contains(&code) || text.contains("panicked");
     ((!is_told && !is_conflict) || is_unsettled)
         .then(|| format!("{:?} {} {}", output.status.code(), output.text(), text.trim_end()))
 }

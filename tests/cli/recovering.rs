@@ -91,6 +91,29 @@ fn a_deleted_fork_comes_back_as_it_was_though_its_branch_went_too_and_git_forgot
 }
 
 #[test]
+fn what_comes_back_follows_the_branch_that_it_came_from_wherever_the_checkout_is() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    repo.git(&["branch", "old"]);
+    let main = repo.commit_files(&[("later.txt", b"later\n")], "later");
+    let dir = tine.new_fork("demo");
+    fs::write(dir.join("mine.txt"), "mine\n").unwrap();
+    tine.ok(&["snapshot", "demo", "here"]);
+    tine.ok(&["snapshot", "demo", "here", "--delete", "--force"]);
+    tine.ok(&["delete", "demo", "--force"]);
+    repo.git(&["switch", "-q", "old"]);
+    for (entry, name) in [("1", "one"), ("2", "two")] {
+        tine.ok(&["recover", entry, name]);
+        let fork = tine.json(&["path", name]);
+        assert_eq!(fork["from_branch"], "main", "{fork}");
+        assert_eq!(fork["fork_point"], main.as_str(), "{fork}");
+        tine.run(&["update", name]);
+        assert_eq!(tine.json(&["path", name])["head"], fork["head"]);
+    }
+}
+
+#[test]
 fn snapshots_that_go_and_those_of_a_fork_that_goes_come_back() {
     require_fuse!();
     let repo = TestRepo::new();

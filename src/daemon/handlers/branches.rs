@@ -135,18 +135,11 @@ pub fn rename(daemon: &Arc<Daemon>, old: &str, new: &str) -> Response {
     let _reviews = daemon.reviews.lock();
     let repository = daemon.repository_now()?;
     follow(&daemon.store, &repository)?;
-    let forks = Known::now(&daemon.store, &repository)?.forks_on(old);
-    let slots = slots_of(daemon, forks.clone());
-    let _turns = turns_of(daemon, &slots)?;
-    let _lease = lease(daemon, [old, new], &format!("tine branch rename {old} {new}"))?;
-    let known = Known::now(&daemon.store, &repository)?;
-    if known.forks_on(old) != forks {
-        return Err(GitError::RefMoved { name: old.to_owned() }.into());
-    }
-    let forks = known.rename(old, new).map_err(|error| match error {
-        ChangeError::Git(error) => taken(&repository, error),
-        error => error.into(),
-    })?;
+    let forks = loop {
+        if let Some(forks) = rename_on(daemon, &repository, old, new)? {
+            break forks;
+        }
+    };
     // The branch has its name: a record that cannot be changed is no failure.
     if let Err(failure) = rename_in_documents(daemon, old, new) {
         log::warn!("what names the branch {old} still does: {failure}");
@@ -157,6 +150,28 @@ pub fn rename(daemon: &Arc<Daemon>, old: &str, new: &str) -> Response {
         branch: new.to_owned(),
         forks,
     }))
+}
+
+/// Renames the branch and all that stands on it; the forks that follow. `None` where it came to others before their turns were taken.
+fn rename_on(
+    daemon: &Arc<Daemon>,
+    repository: &Repository,
+    old: &str,
+    new: &str,
+) -> Result<Option<Vec<ForkName>>, Failure> {
+    let forks = Known::now(&daemon.store, repository)?.forks_on(old);
+    let slots = slots_of(daemon, forks.clone());
+    let _turns = turns_of(daemon, &slots)?;
+    let _lease = lease(daemon, [old, new], &format!("tine branch rename {old} {new}"))?;
+    let known = Known::now(&daemon.store, repository)?;
+    if known.forks_on(old) != forks {
+        return Ok(None);
+    }
+    let renamed = known.rename(old, new).map_err(|error| match error {
+        ChangeError::Git(error) => taken(repository, error),
+        error => error.into(),
+    })?;
+    Ok(Some(renamed))
 }
 
 /// Has reviews, handoffs and sessions name a branch that was renamed. The caller has the locks of reviews and rounds.

@@ -567,6 +567,7 @@ fn keep(
         head: commit_id.map(|id| id.to_string()),
         uncommitted: uncommitted.map(|id| id.to_string()),
         fork_point: fork_point.map(|id| id.to_string()),
+        from_branch: record.from_branch.clone(),
         snapshots: superseded.into_iter().chain(snapshots).collect(),
         ..RecoverEntry::new(RecoverKind::Fork, command)
     };

@@ -267,6 +267,7 @@ fn as_fork(
         head,
         base: fork_point,
         fork_point,
+        from_branch: entry.from_branch.clone(),
         origin: format!("tine recover {id}"),
     };
     let request = NewRequest {

@@ -65,13 +65,15 @@ pub(super) fn take_up(repository: &Repository, git_dir: &Path, from: &RemoteFork
         name: from.name.to_string(),
     })?;
     let state = state::read(repository, commit_id)?;
-    let trunk = repository.head_of(git_dir)?.commit_id();
+    let head = repository.head_of(git_dir)?;
+    let trunk = head.commit_id();
     let base = state::base_here(repository, &state, trunk)?;
     Ok(TakeUp {
         commit_id,
         head: state.head,
         base,
         fork_point: state::fork_point_here(repository, &state, base, trunk)?,
+        from_branch: head.short_branch().map(str::to_owned),
         origin: format!("{}/{}", from.remote, from.name),
     })
 }

@@ -52,6 +52,8 @@ pub struct TakeUp {
     pub base: Option<ObjectId>,
     /// Where the fork's own commits begin; `None` where all are.
     pub fork_point: Option<ObjectId>,
+    /// The branch (short name) that it came from.
+    pub from_branch: Option<String>,
     /// Where it was found, for the reflog.
     pub origin: String,
 }

@@ -450,7 +450,7 @@ impl Store {
             return Err(GitError::UnknownRevision("HEAD".to_owned()).into());
         }
         let mut from_branch = self.branch_it_comes_from(options)?.filter(|from| *from != branch);
-        if tip.is_some() && from_branch.is_none() && options.parent.is_none() {
+        if tip.is_some() && from_branch.is_none() && options.parent.is_none() && options.take_up.is_none() {
             // `--from` names the branch itself.
             let head = repository.head_of(&options.git_dir)?;
             from_branch = head
@@ -500,9 +500,11 @@ impl Store {
             let head = repository.head_of(git_dir)?;
             Ok(head.short_branch().map(str::to_owned))
         };
+        if let Some(take_up) = &options.take_up {
+            return Ok(take_up.from_branch.clone());
+        }
         match (&options.parent, options.from.as_deref()) {
             (Some(parent), _) => head_of(parent.fork.worktree.git_dir()),
-            _ if options.take_up.is_some() => head_of(&options.git_dir),
             (None, None | Some("HEAD" | "@")) => head_of(&options.git_dir),
             (None, Some(revision)) => {
                 let name = revision.strip_prefix("refs/heads/").unwrap_or(revision);
