@@ -231,6 +231,46 @@ fn contents_that_are_cut_off_are_told_with_how_much_is_left() {
     stopped.check(&[], 0);
 }
 
+/// A daemon that opens the fork does not hide it.
+#[test]
+fn contents_that_are_lost_are_told_after_the_fork_was_opened_too() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    let data = stopped.open_layer("one").join("data");
+    fs::File::options()
+        .write(true)
+        .open(&data)
+        .unwrap()
+        .set_len(0)
+        .unwrap();
+    let found = stopped.found();
+    assert!(
+        found.iter().all(|finding| finding["kind"] == "content-damaged"),
+        "{found:?}"
+    );
+    let of = |name: &str| {
+        let mut details = found.iter().map(|finding| finding["detail"].as_str().unwrap());
+        details.any(|detail| detail.starts_with(&format!("{name} has")))
+    };
+    assert!(found.len() == 2 && of(".git") && of("small.txt"), "{found:?}");
+    // What `.git` must hold is known.
+    stopped.tine.ok(&["list"]);
+    let dir = repo.root().join("repo.forks/one");
+    let error = fs::read(dir.join("small.txt")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EIO), "{error}");
+    fs::write(dir.join("other.txt"), "what is written now is another").unwrap();
+    assert!(fs::read(dir.join(".git")).unwrap().starts_with(b"gitdir: "));
+    stopped.tine.ok(&["daemon", "stop"]);
+    let told = stopped.only("content-missing");
+    assert!(told["detail"].as_str().unwrap().contains("small.txt"), "{told}");
+    stopped.tine.ok(&["list"]);
+    fs::remove_file(dir.join("small.txt")).unwrap();
+    fs::write(dir.join("small.txt"), "again").unwrap();
+    stopped.check(&[], 0);
+    stopped.tine.ok(&["daemon", "stop"]);
+}
+
 /// Work that was synced is not given up for a bit in the middle of it.
 #[test]
 fn a_log_that_was_damaged_while_nobody_had_it_open_is_refused_and_kept() {
@@ -840,7 +880,7 @@ fn a_deletion_under_a_lock_of_gits_changes_nothing() {
     tine.new_fork("one");
     repo.git(&["pack-refs", "--all"]);
     let lock = repo.common_dir().join("packed-refs.lock");
-    let refs = repo.git(&["for-each-ref"]);
+    let refs = repo.git(&["for-each-ref", "--format=%(refname)"]);
     fs::write(&lock, "").unwrap();
     let output = tine.run(&["delete", "one"]);
     assert!(
@@ -850,7 +890,7 @@ fn a_deletion_under_a_lock_of_gits_changes_nothing() {
     );
     fs::remove_file(&lock).unwrap();
     assert!(tine.ok(&["list"]).contains("mounted"));
-    assert_eq!(repo.git(&["for-each-ref"]), refs);
+    assert_eq!(repo.git(&["for-each-ref", "--format=%(refname)"]), refs);
     tine.ok(&["check"]);
     tine.ok(&["delete", "one"]);
     tine.ok(&["check"]);
