@@ -231,6 +231,46 @@ fn contents_that_are_cut_off_are_told_with_how_much_is_left() {
     stopped.check(&[], 0);
 }
 
+/// A daemon that opens the fork does not hide it.
+#[test]
+fn contents_that_are_lost_are_told_after_the_fork_was_opened_too() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let stopped = Stopped::new(&repo);
+    let data = stopped.open_layer("one").join("data");
+    fs::File::options()
+        .write(true)
+        .open(&data)
+        .unwrap()
+        .set_len(0)
+        .unwrap();
+    let found = stopped.found();
+    assert!(
+        found.iter().all(|finding| finding["kind"] == "content-damaged"),
+        "{found:?}"
+    );
+    let of = |name: &str| {
+        let mut details = found.iter().map(|finding| finding["detail"].as_str().unwrap());
+        details.any(|detail| detail.starts_with(&format!("{name} has")))
+    };
+    assert!(found.len() == 2 && of(".git") && of("small.txt"), "{found:?}");
+    // What `.git` must hold is known.
+    stopped.tine.ok(&["list"]);
+    let dir = repo.root().join("repo.forks/one");
+    let error = fs::read(dir.join("small.txt")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EIO), "{error}");
+    fs::write(dir.join("other.txt"), "what is written now is another").unwrap();
+    assert!(fs::read(dir.join(".git")).unwrap().starts_with(b"gitdir: "));
+    stopped.tine.ok(&["daemon", "stop"]);
+    let told = stopped.only("content-missing");
+    assert!(told["detail"].as_str().unwrap().contains("small.txt"), "{told}");
+    stopped.tine.ok(&["list"]);
+    fs::remove_file(dir.join("small.txt")).unwrap();
+    fs::write(dir.join("small.txt"), "again").unwrap();
+    stopped.check(&[], 0);
+    stopped.tine.ok(&["daemon", "stop"]);
+}
+
 /// Work that was synced is not given up for a bit in the middle of it.
 #[test]
 fn a_log_that_was_damaged_while_nobody_had_it_open_is_refused_and_kept() {
@@ -840,7 +880,7 @@ fn a_deletion_under_a_lock_of_gits_changes_nothing() {
     tine.new_fork("one");
     repo.git(&["pack-refs", "--all"]);
     let lock = repo.common_dir().join("packed-refs.lock");
-    let refs = repo.git(&["for-each-ref"]);
+    let refs = repo.git(&["for-each-ref", "--format=%(refname)"]);
     fs::write(&lock, "").unwrap();
     let output = tine.run(&["delete", "one"]);
     assert!(
@@ -850,7 +890,7 @@ fn a_deletion_under_a_lock_of_gits_changes_nothing() {
     );
     fs::remove_file(&lock).unwrap();
     assert!(tine.ok(&["list"]).contains("mounted"));
-    assert_eq!(repo.git(&["for-each-ref"]), refs);
+    assert_eq!(repo.git(&["for-each-ref", "--format=%(refname)"]), refs);
     tine.ok(&["check"]);
     tine.ok(&["delete", "one"]);
     tine.ok(&["check"]);
@@ -966,4 +1006,78 @@ fn the_format_is_made_again_of_its_copy() {
     assert_eq!(fs::read(&format).unwrap(), whole);
     let small = repo.root().join("repo.forks/one/small.txt");
     assert_eq!(fs::read_to_string(small).unwrap(), "small, of one\n");
+}
+
+/// Invariant 12: what cannot come back is told before somebody counts on it.
+#[test]
+fn an_entry_of_recover_that_stands_on_a_lost_object_is_found_and_refused() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    fs::write(dir.join("one.txt"), "one\n").unwrap();
+    tine.ok(&["commit", "demo", "-m", "One"]);
+    fs::write(dir.join("two.txt"), "two\n").unwrap();
+    tine.ok(&["delete", "demo", "--force"]);
+    let id_of = |rev: &str| repo.git(&["rev-parse", rev]).trim().to_owned();
+    let kept = "refs/tine/+recover/1";
+    let view_tree = repo
+        .git(&["ls-tree", &format!("{kept}:trees")])
+        .split_whitespace()
+        .nth(2)
+        .unwrap()
+        .to_owned();
+    for lost in [
+        id_of("tine/demo"),
+        id_of("tine/demo^{tree}"),
+        view_tree,
+        id_of(kept),
+    ] {
+        tine.ok(&["daemon", "stop"]);
+        let (dir, name) = lost.split_at(2);
+        let object = repo.common_dir().join("objects").join(dir).join(name);
+        let aside = repo.root().join("aside");
+        fs::rename(&object, &aside).unwrap();
+
+        let checked = tine.run(&["check", "--json"]);
+        assert_eq!(checked.status.code(), Some(1), "{}", checked.text());
+        let checked: Value = serde_json::from_str(&checked.text()).unwrap();
+        let findings = checked["findings"].as_array().unwrap();
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert_eq!(
+            (&findings[0]["kind"], &findings[0]["what"]),
+            (&"object-missing".into(), &kept.into())
+        );
+        assert!(
+            findings[0]["detail"].as_str().unwrap().contains(&lost),
+            "{findings:?}"
+        );
+
+        let list = tine.json(&["recover"]);
+        match lost == id_of(kept) {
+            // Not even what it is can be told.
+            true => assert_eq!(list["damaged"].as_array().unwrap().len(), 1, "{list}"),
+            false => {
+                assert_eq!(list["entries"][0]["missing"], lost, "{list}");
+                let told = tine.ok(&["recover"]);
+                assert!(told.contains(&format!("{} is missing", &lost[..7])), "{told}");
+                let shown = tine.ok(&["recover", "show", "1"]);
+                assert!(shown.contains(&lost), "{shown}");
+                let refs = repo.git(&["for-each-ref", "--format=%(refname)"]);
+                let refused = tine.run(&["recover", "1", "--json"]);
+                let refused: Value = serde_json::from_str(&refused.text()).unwrap();
+                assert_eq!(refused["error"]["code"], "history-gone", "{refused}");
+                assert!(
+                    refused["error"]["message"].as_str().unwrap().contains(&lost),
+                    "{refused}"
+                );
+                assert_eq!(repo.git(&["for-each-ref", "--format=%(refname)"]), refs);
+                assert!(!repo.root().join("repo.forks/demo").exists());
+            }
+        }
+        fs::rename(&aside, &object).unwrap();
+    }
+    assert!(tine.ok(&["check"]).contains("all is whole"));
+    let back = PathBuf::from(tine.ok(&["recover", "1"]));
+    assert_eq!(fs::read_to_string(back.join("two.txt")).unwrap(), "two\n");
 }

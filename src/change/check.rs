@@ -5,11 +5,13 @@
 use super::ChangeError;
 use super::checkout::MoveRecord;
 use super::going_back::GoneBack;
-use super::handoff::{HandoffRecord, HandoffState};
-use super::review::{ReviewRecord, ReviewState};
-use super::round::RoundRecord;
+use super::handoff::{self, HandoffRecord, HandoffState};
+use super::recovery;
+use super::review::{self, ReviewRecord, ReviewState};
+use super::round::{self, RoundRecord};
 use crate::git::Repository;
-use crate::workspace::store::{CheckOptions, CheckReport, Depth, Finding, FindingKind, Shelf};
+use crate::git::recovery::RECOVER;
+use crate::workspace::store::{CheckOptions, CheckReport, Depth, FSCK, Finding, FindingKind, Shelf};
 use crate::workspace::{Store, StoreError};
 
 /// Looks at all that the store has, and puts right what can be, if that is asked for.
@@ -70,7 +72,64 @@ pub fn check(
             report.findings.push(finding.told(done, "made again"));
         }
     }
+    report.findings.extend(lost_objects(repository)?);
     Ok(report)
+}
+
+/// Objects that refs of reviews, handoffs, rounds and entries of `tine recover` keep, or that such entries need, and that are not
+/// in the repository.
+fn lost_objects(repository: &Repository) -> Result<Vec<Finding>, ChangeError> {
+    let finding = |kind, what: String, detail: String, hint: String| Finding {
+        kind,
+        fork: None,
+        what,
+        detail,
+        hint,
+        repaired: None,
+        planned: None,
+    };
+    let mut findings = Vec::new();
+    for group in [review::REFS, handoff::REFS, round::KEPT, RECOVER] {
+        for (label, id) in repository.kept(group)? {
+            if !repository.has_object(id) {
+                findings.push(finding(
+                    FindingKind::ObjectMissing,
+                    format!("refs/tine/{group}/{label}"),
+                    format!("the object {id}, which it keeps, is not in the repository"),
+                    FSCK.to_owned(),
+                ));
+            }
+        }
+    }
+    let (entries, damaged) = recovery::list(repository)?;
+    let mut unreadable = damaged;
+    for found in &entries {
+        match recovery::missing(repository, found, &entries) {
+            Ok(None) => {}
+            Ok(Some(id)) => findings.push(finding(
+                FindingKind::ObjectMissing,
+                recovery::ref_name(found.id),
+                format!(
+                    "the object {id}, without which `tine recover {}` does not bring all of it back, is not in the repository",
+                    found.id
+                ),
+                FSCK.to_owned(),
+            )),
+            Err(error) => unreadable.push((found.id, error)),
+        }
+    }
+    for (id, error) in unreadable {
+        let what = recovery::ref_name(id);
+        if !findings.iter().any(|known| known.what == what) {
+            findings.push(finding(
+                FindingKind::RecordDamaged,
+                what,
+                format!("the entry {id} of `tine recover` cannot be read: {error}"),
+                format!("`tine recover purge {id}` lets go of it; {FSCK}"),
+            ));
+        }
+    }
+    Ok(findings)
 }
 
 /// Whether a record is what it must be.

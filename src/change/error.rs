@@ -77,10 +77,10 @@ pub enum ChangeError {
     #[error("`tine recover` has no entry {0}")]
     NothingToRecover(u64),
     /// `tree_id` is what can still be read of it.
-    #[error("the entry {id} stands on the commit {commit_id}, which is not in this repository any more")]
+    #[error("the entry {id} needs the object {object_id}, which is not in this repository any more")]
     HistoryGone {
         id: u64,
-        commit_id: ObjectId,
+        object_id: ObjectId,
         tree_id: Option<ObjectId>,
     },
     #[error("{0} names no commit")]

@@ -27,7 +27,7 @@ use crate::workspace::store::Shelf;
 use crate::workspace::{ForkName, Store, StoreError};
 
 /// Beneath `refs/tine/`; no fork can be called so.
-const REFS: &str = "+handoffs";
+pub(super) const REFS: &str = "+handoffs";
 
 /// How mailboxes end.
 const MAILBOX: &str = "mbox";

@@ -249,18 +249,71 @@ pub fn may_be_work(repository: &Repository, tree_id: ObjectId) -> bool {
 /// where git has let go of them.
 ///
 /// # Errors
-/// [`ChangeError::HistoryGone`] where no entry has them either.
+/// [`ChangeError::HistoryGone`] where no entry has them either, or one of the entry's own is lost.
 pub fn write_again(repository: &Repository, found: &Recoverable) -> Result<(), ChangeError> {
-    for commit_id in missing_below(repository, found)? {
-        if !find_in_entries(repository, commit_id)? {
+    match below(repository, found, &list(repository)?.0)? {
+        Below::There(holders) => {
+            for holder in holders {
+                repository.write_commits_again(holder.tree_id)?;
+            }
+        }
+        Below::Missing(object_id) => {
             return Err(ChangeError::HistoryGone {
                 id: found.id,
-                commit_id,
+                object_id,
                 tree_id: newest_tree(repository, found),
             });
         }
     }
     Ok(repository.write_commits_again(found.tree_id)?)
+}
+
+/// Refuses to bring a commit of an entry back whose tree is lost.
+///
+/// # Errors
+/// [`ChangeError::HistoryGone`].
+pub fn require_tree(
+    repository: &Repository,
+    found: &Recoverable,
+    commit_id: ObjectId,
+) -> Result<(), ChangeError> {
+    match lost_tree(repository, commit_id)? {
+        None => Ok(()),
+        Some(object_id) => Err(ChangeError::HistoryGone {
+            id: found.id,
+            object_id,
+            tree_id: None,
+        }),
+    }
+}
+
+/// The tree of a commit, where it is lost.
+fn lost_tree(repository: &Repository, commit_id: ObjectId) -> Result<Option<ObjectId>, ChangeError> {
+    let tree_id = repository.commit_info(commit_id)?.tree_id;
+    let is_lost = !repository.has_object(tree_id) && repository.promisor_remote().is_none();
+    Ok(is_lost.then_some(tree_id))
+}
+
+/// An object without which `found` or a part of it does not come back, and which neither git nor one of `entries` has.
+pub fn missing(
+    repository: &Repository,
+    found: &Recoverable,
+    entries: &[Recoverable],
+) -> Result<Option<ObjectId>, ChangeError> {
+    if let Below::Missing(object_id) = below(repository, found, entries)? {
+        return Ok(Some(object_id));
+    }
+    if let Some(tree_id) = repository.lost_tree_of(found.tree_id)? {
+        return Ok(Some(tree_id));
+    }
+    for commit_id in stands_on(found)? {
+        if repository.has_object(commit_id)
+            && let Some(tree_id) = lost_tree(repository, commit_id)?
+        {
+            return Ok(Some(tree_id));
+        }
+    }
+    Ok(None)
 }
 
 /// Writes again what a review that was aborted needs, where an entry keeps it and git has let go of it.
@@ -273,41 +326,51 @@ pub fn write_review_again(repository: &Repository, review: u64) -> Result<(), Ch
     }
 }
 
-/// The commits on which the entry stands and that are not here.
-fn missing_below(repository: &Repository, found: &Recoverable) -> Result<Vec<ObjectId>, ChangeError> {
-    let below = found.entry.stands_on.iter().map(|hex| parse(hex));
-    let mut below = below.collect::<Result<Vec<_>, _>>()?;
-    below.retain(|commit_id| !repository.has_object(*commit_id));
-    Ok(below)
+/// What an entry needs to come back.
+enum Below<'a> {
+    /// It is there, or these entries have it.
+    There(Vec<&'a Recoverable>),
+    /// Nobody has this object.
+    Missing(ObjectId),
 }
 
-/// Writes the commit again, with all below it, where an entry has it; whether one has.
-fn find_in_entries(repository: &Repository, commit_id: ObjectId) -> Result<bool, ChangeError> {
-    let mut wanted = vec![commit_id];
-    let entries = list(repository)?.0;
-    let mut used: BTreeSet<u64> = BTreeSet::new();
-    while let Some(commit_id) = wanted.pop() {
-        if repository.has_object(commit_id) {
+/// Looks for the commits of `found` and those on which it stands: in the repository, else in `entries`, which stand on others in
+/// turn.
+fn below<'a>(
+    repository: &Repository,
+    found: &Recoverable,
+    entries: &'a [Recoverable],
+) -> Result<Below<'a>, ChangeError> {
+    if let Some(lost) = repository.lost_commit_of(found.tree_id)? {
+        return Ok(Below::Missing(lost));
+    }
+    let mut wanted = stands_on(found)?;
+    let mut holders: Vec<&Recoverable> = Vec::new();
+    let mut held: BTreeSet<ObjectId> = BTreeSet::new();
+    while let Some(commit_id) = wanted.pop_first() {
+        if held.contains(&commit_id) || repository.has_object(commit_id) {
             continue;
         }
-        let mut holder = None;
-        for found in entries.iter().filter(|found| !used.contains(&found.id)) {
-            if repository
-                .recoverable_commits(found.tree_id)?
-                .contains(&commit_id)
-            {
-                holder = Some(found);
-                break;
-            }
-        }
-        let Some(holder) = holder else {
-            return Ok(false);
+        let holder = entries.iter().find_map(|entry| {
+            let kept = repository.recoverable_commits(entry.tree_id).ok()?;
+            kept.contains(&commit_id).then_some((entry, kept))
+        });
+        let Some((holder, kept)) = holder else {
+            return Ok(Below::Missing(commit_id));
         };
-        used.insert(holder.id);
-        wanted.extend(missing_below(repository, holder)?);
-        repository.write_commits_again(holder.tree_id)?;
+        if let Some(lost) = repository.lost_commit_of(holder.tree_id)? {
+            return Ok(Below::Missing(lost));
+        }
+        held.extend(kept);
+        wanted.extend(stands_on(holder)?);
+        holders.push(holder);
     }
-    Ok(true)
+    Ok(Below::There(holders))
+}
+
+/// The commits on which the entry stands.
+fn stands_on(found: &Recoverable) -> Result<BTreeSet<ObjectId>, ChangeError> {
+    found.entry.stands_on.iter().map(|hex| parse(hex)).collect()
 }
 
 /// The tree of what the entry brings back, where that can be told.
@@ -316,7 +379,8 @@ fn newest_tree(repository: &Repository, found: &Recoverable) -> Option<ObjectId>
     let entry = &found.entry;
     let snapshot = entry.snapshots.last().map(|snapshot| &snapshot.view);
     let newest = entry.uncommitted.as_ref().or(entry.head.as_ref()).or(snapshot)?;
-    Some(repository.commit_info(parse(newest).ok()?).ok()?.tree_id)
+    let tree_id = repository.commit_info(parse(newest).ok()?).ok()?.tree_id;
+    repository.has_object(tree_id).then_some(tree_id)
 }
 
 /// Lets go of entries; the bytes that they kept. What of them stays, and why.
@@ -387,22 +451,26 @@ pub fn tend(store: &Store, repository: &Repository, now_secs: i64) -> Result<Exp
 pub fn take_in(repository: &Repository, entries: &[Recoverable]) -> Result<(), ChangeError> {
     let mut ends: BTreeSet<ObjectId> = BTreeSet::new();
     for found in entries {
-        for commit_id in missing_below(repository, found)? {
-            if !find_in_entries(repository, commit_id)? {
-                log::warn!("the entry {} stands on {commit_id}, which is gone", found.id);
+        let stands_on = stands_on(found)?;
+        if !stands_on
+            .iter()
+            .all(|commit_id| repository.has_object(*commit_id))
+        {
+            match below(repository, found, &list(repository)?.0)? {
+                Below::There(holders) => {
+                    for holder in holders {
+                        repository.write_commits_again(holder.tree_id)?;
+                    }
+                }
+                Below::Missing(lost) => log::warn!("the entry {} needs {lost}, which is gone", found.id),
             }
         }
-        for hex in &found.entry.stands_on {
-            ends.insert(parse(hex)?);
-        }
+        ends.extend(stands_on);
     }
     ends.retain(|id| repository.has_object(*id));
     let lost = repository.own_commits(&ends, &[])?.commit_ids;
     for found in entries {
-        let mut stands_on = BTreeSet::new();
-        for hex in &found.entry.stands_on {
-            stands_on.insert(parse(hex)?);
-        }
+        let stands_on = stands_on(found)?;
         if stands_on.is_disjoint(&lost) {
             continue;
         }

@@ -28,7 +28,7 @@ use crate::workspace::store::Shelf;
 use crate::workspace::{ForkName, Store, StoreError};
 
 /// Beneath `refs/tine/`; no fork can be called so.
-const REFS: &str = "+reviews";
+pub(super) const REFS: &str = "+reviews";
 
 /// How a review stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

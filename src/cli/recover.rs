@@ -17,6 +17,7 @@ use crate::daemon::protocol::{
 };
 use crate::daemon::{ErrorCode, ExitCode, Failure};
 use crate::workspace::ForkName;
+use crate::workspace::store::FSCK;
 
 pub fn run(verb: &Recover, context: &Context) -> Result<Exit, Failure> {
     match (&verb.action, verb.id) {
@@ -72,7 +73,10 @@ fn told_list(list: &RecoverList, output: &Output) -> String {
                 Cell::new(human_size(line.entry.size_bytes)).right(),
                 Cell::new(what(line)).toned(output, Tone::Name),
                 Cell::new(line.entry.command.as_str()),
-                Cell::new(line.way_back.as_str()).toned(output, Tone::Good),
+                match &line.missing {
+                    None => Cell::new(line.way_back.as_str()).toned(output, Tone::Good),
+                    Some(id) => Cell::new(format!("{} is missing", short_id(id))).toned(output, Tone::Bad),
+                },
             ]
         }));
         text.push_str(&output.table(&rows));
@@ -225,7 +229,12 @@ fn told(line: &RecoverLine, output: &Output) -> String {
         Some(_) => ", before it expires at any moment".to_owned(),
         None => String::new(),
     };
-    text.push_str(&format!("`{}` brings it back{expires}\n", line.way_back));
+    text.push_str(&match &line.missing {
+        None => format!("`{}` brings it back{expires}\n", line.way_back),
+        Some(id) => {
+            format!("it does not come back as a whole: the object {id} is not in the repository; {FSCK}\n")
+        }
+    });
     text
 }
 

@@ -150,6 +150,32 @@ impl Repository {
         Ok(kept.into_iter().map(|(commit_id, _)| commit_id).collect())
     }
 
+    /// The first of the kept commits' bytes that are not here.
+    pub fn lost_commit_of(&self, tree_id: ObjectId) -> Result<Option<ObjectId>, GitError> {
+        self.lost_beneath(tree_id, COMMITS)
+    }
+
+    /// The first of the kept commits' trees that is not here, where none can be fetched.
+    pub fn lost_tree_of(&self, tree_id: ObjectId) -> Result<Option<ObjectId>, GitError> {
+        match self.promisor_remote() {
+            Some(_) => Ok(None),
+            None => self.lost_beneath(tree_id, TREES),
+        }
+    }
+
+    fn lost_beneath(&self, tree_id: ObjectId, dir: &str) -> Result<Option<ObjectId>, GitError> {
+        let top = self.read_tree(tree_id)?;
+        let Some(dir) = top.iter().find(|entry| entry.name.as_bytes() == dir.as_bytes()) else {
+            return Ok(None);
+        };
+        if !self.has_object(dir.id) {
+            return Ok(Some(dir.id));
+        }
+        let kept = self.read_tree(dir.id)?;
+        let lost = kept.iter().find(|entry| !self.has_object(entry.id));
+        Ok(lost.map(|entry| entry.id))
+    }
+
     /// Writes the commits again that the tree keeps, under their own ids, and brings them to the disk.
     pub fn write_commits_again(&self, tree_id: ObjectId) -> Result<(), GitError> {
         for (commit_id, blob_id) in self.kept_commits(tree_id)? {

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::contents::{ContentReader, read_or_zero};
+use super::contents::{ContentReader, failed_read};
 use super::descriptors::Descriptors;
 use super::fault;
 use super::log::sync_dir;
@@ -58,7 +58,9 @@ impl ContentFile {
     pub fn read(&self, len: u64, offset: u64, buffer: &mut [u8]) -> Result<usize, LayerError> {
         let left = usize::try_from(len.saturating_sub(offset)).unwrap_or(usize::MAX);
         let count = left.min(buffer.len());
-        read_or_zero(&self.file, offset, &mut buffer[..count]).map_err(|error| self.failed("read", error))?;
+        self.file
+            .read_exact_at(&mut buffer[..count], offset)
+            .map_err(|error| failed_read(self.files.path(self.number), offset, error))?;
         Ok(count)
     }
 

@@ -1,5 +1,6 @@
 //! Writing contents: places are given out, written, moved, and freed once nothing on the disk names them.
 
+mod lost;
 mod sync;
 
 use std::collections::{HashMap, HashSet};
@@ -12,11 +13,12 @@ use std::sync::Arc;
 use super::content_file::{ContentFile, write_at};
 use super::contents::{ContentReader, named_places};
 use super::fault;
-use super::ranges::{clear_beyond, clone_or_copy, zero_range};
+use super::ranges::{clear_beyond, clone_or_copy, cut, zero_range};
 use super::slots::SlotMap;
 use super::{ContentRef, FrozenLayer, LayerError, LayerId, LayerIndex, Place};
 use crate::sys;
 
+pub(super) use lost::lost_contents;
 use sync::punch;
 pub(super) use sync::{ContentSync, punch_all_but};
 
@@ -327,7 +329,7 @@ impl ContentStore {
                 written.map_err(|e| error(self, e))
             }
             Place::File(number) => {
-                let file = self.reader.file(number)?;
+                let file = self.reader.whole_file(number, len)?;
                 self.dirty_files.insert(number);
                 let written = write_at(&file, len, offset, data);
                 self.count_file(number, &file);
@@ -343,6 +345,9 @@ impl ContentStore {
         len: u64,
     ) -> Result<Option<ContentFile>, LayerError> {
         let file = ContentFile::open(&self.reader, content, len)?;
+        if let Some(file) = &file {
+            self.reader.whole_file(file.number(), len)?;
+        }
         self.being_written.extend(file.as_ref().map(ContentFile::number));
         Ok(file)
     }
@@ -399,11 +404,11 @@ impl ContentStore {
                 self.write_in_place(place, len, len, &zeroes)
             }
             Place::File(number) => {
-                let file = self.reader.file(number)?;
+                let file = self.reader.whole_file(number, len)?;
                 self.dirty_files.insert(number);
-                let resized = fault::step().and_then(|()| {
-                    clear_beyond(&file, len)?;
-                    file.set_len(new_len)
+                let resized = fault::step().and_then(|()| match clear_beyond(&file, len)? < new_len {
+                    true => file.set_len(new_len),
+                    false => Ok(()),
                 });
                 self.count_file(number, &file);
                 resized.map_err(|error| LayerError::io("resize", self.reader.path(place))(error))
@@ -424,7 +429,7 @@ impl ContentStore {
                 self.write_in_place(place, len, offset, &zeroes)
             }
             Place::File(number) => {
-                let file = self.reader.file(number)?;
+                let file = self.reader.whole_file(number, len)?;
                 self.dirty_files.insert(number);
                 let zeroed = fault::step().and_then(|()| zero_range(&file, offset, end - offset));
                 self.count_file(number, &file);
@@ -485,7 +490,7 @@ impl ContentStore {
         let new = self.allocate(len)?;
         let result = match (place, new.place) {
             (Place::File(from_number), Place::File(number)) => source
-                .file(from_number)
+                .whole_file(from_number, len)
                 .and_then(|from| self.copy_file(&from, number, len)),
             _ => {
                 // One of the two is a slot, so it is short.
@@ -503,7 +508,7 @@ impl ContentStore {
         let Place::File(from_number) = self.reader.check(content, len)? else {
             return Ok(content);
         };
-        let from = self.reader.file(from_number)?;
+        let from = self.reader.whole_file(from_number, len)?;
         let number = self.new_file()?;
         let new = ContentRef {
             layer: self.id,
@@ -545,7 +550,7 @@ impl ContentStore {
         let Ok(file) = self.reader.file(number) else {
             return;
         };
-        if let Err(error) = fault::step().and_then(|()| clear_beyond(&file, len)) {
+        if let Err(error) = fault::step().and_then(|()| cut(&file, len)) {
             log::warn!(
                 "truncate {}: {error}",
                 self.reader.path(Place::File(number)).display()
@@ -568,7 +573,7 @@ impl ContentStore {
         let Place::File(number) = place else {
             return Ok(None);
         };
-        let file = self.reader.file(number)?;
+        let file = self.reader.whole_file(number, len)?;
         if self.file_len(number)? != len {
             self.dirty_files.insert(number);
             let resized = fault::step().and_then(|()| file.set_len(len));

@@ -4,7 +4,8 @@
 //! are unlinked, both only after the log record that dropped them has been synced.
 //!
 //! How long a content is stands in its node alone. Bytes past that length are left over from something else: they are
-//! cleared when a content grows over them without writing them. What a place lacks at its end reads as zeroes.
+//! cleared when a content grows over them without writing them. A place that ends before its content does has lost some
+//! of it: reading that fails.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -100,9 +101,29 @@ impl ContentReader {
     }
 
     pub fn file(&self, number: u64) -> Result<Arc<File>, LayerError> {
-        self.files
-            .open(number)
-            .map_err(|error| LayerError::io("open", self.files.path(number))(error))
+        self.files.open(number).map_err(|error| match error.kind() {
+            // To a program it must not look as if there was no such file.
+            io::ErrorKind::NotFound => LayerError::Corrupt {
+                path: self.files.path(number),
+                offset: 0,
+                reason: "the file of a content is missing".to_owned(),
+            },
+            _ => LayerError::io("open", self.files.path(number))(error),
+        })
+    }
+
+    /// The file of a content of `len` bytes, to be changed or copied. It is refused where it has lost some of them: in a file
+    /// that is made longer they would look like zeroes.
+    pub fn whole_file(&self, number: u64, len: u64) -> Result<Arc<File>, LayerError> {
+        let file = self.file(number)?;
+        let meta = file.metadata();
+        let there = meta
+            .map_err(|error| LayerError::io("stat", self.files.path(number))(error))?
+            .len();
+        match there < len {
+            true => Err(cut_short(self.files.path(number), there)),
+            false => Ok(file),
+        }
     }
 
     /// The place, if it can be one of this layer's that holds `len` bytes.
@@ -145,10 +166,10 @@ impl ContentReader {
         let count = left.min(buffer.len());
         let buffer = &mut buffer[..count];
         let read = match place {
-            Place::Slot { offset: start, .. } => read_or_zero(&self.data, start + offset.min(len), buffer),
-            Place::File(number) => read_or_zero(&*self.file(number)?, offset, buffer),
+            Place::Slot { offset: start, .. } => self.data.read_exact_at(buffer, start + offset.min(len)),
+            Place::File(number) => self.file(number)?.read_exact_at(buffer, offset),
         };
-        read.map_err(|error| LayerError::io("read", self.path(place))(error))?;
+        read.map_err(|error| failed_read(self.path(place), offset, error))?;
         Ok(count)
     }
 
@@ -167,25 +188,40 @@ impl ContentReader {
         match (place, whence) {
             (Place::Slot { .. }, SeekWhence::Data) => Ok(Some(offset)),
             (Place::Slot { .. }, SeekWhence::Hole) => Ok(Some(len)),
-            (Place::File(number), SeekWhence::Data) => sys::file::seek_data(&*self.file(number)?, offset)
-                .map(|found| found.filter(|found| *found < len)),
-            (Place::File(number), SeekWhence::Hole) => sys::file::seek_hole(&*self.file(number)?, offset)
-                .map(|found| Some(found.map_or(offset, |found| found.min(len)))),
+            (Place::File(number), whence) => seek_in_file(&*self.file(number)?, len, offset, whence),
         }
         .map_err(|error: io::Error| LayerError::io("seek in", self.path(place))(error))
     }
 
-    /// Bytes that a content of `len` bytes occupies on the disk.
+    /// Bytes that a content of `len` bytes occupies on the disk: none where its file is missing, which can be removed still.
     pub fn allocated(&self, content: ContentRef, len: u64) -> Result<u64, LayerError> {
         match self.check(content, len)? {
             Place::Slot { .. } => Ok(len.next_multiple_of(u64::from(super::slots::SLOT_MIN))),
-            Place::File(number) => {
-                let meta = self.file(number)?.metadata();
-                let meta = meta.map_err(|error| LayerError::io("stat", self.files.path(number))(error))?;
-                Ok(meta.blocks().saturating_mul(512))
-            }
+            Place::File(number) => match self.files.open(number).and_then(|file| file.metadata()) {
+                Ok(meta) => Ok(meta.blocks().saturating_mul(512)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+                Err(error) => Err(LayerError::io("stat", self.files.path(number))(error)),
+            },
         }
     }
+}
+
+/// As [`ContentReader::seek`] before the end of a content with a file of its own. What the file has lost is no hole: whoever
+/// copies the content must try to read it.
+fn seek_in_file(file: &File, len: u64, offset: u64, whence: SeekWhence) -> io::Result<Option<u64>> {
+    let found = match whence {
+        SeekWhence::Data => sys::file::seek_data(file, offset)?,
+        SeekWhence::Hole => sys::file::seek_hole(file, offset)?,
+    };
+    let there = match (found, whence) {
+        (Some(found), SeekWhence::Data) if found < len => return Ok(Some(found)),
+        (Some(found), SeekWhence::Hole) if found >= len => return Ok(Some(len)),
+        _ => file.metadata()?.len(),
+    };
+    Ok(match whence {
+        SeekWhence::Data => (there < len).then_some(offset.max(there)),
+        SeekWhence::Hole => Some(found.filter(|found| *found < there).unwrap_or(len)),
+    })
 }
 
 /// What an index names of any layer's contents, with the sizes of their nodes.
@@ -200,19 +236,19 @@ pub(super) fn named_places(index: &LayerIndex, id: LayerId) -> impl Iterator<Ite
     named_contents(index).filter(move |(content, _)| content.layer == id)
 }
 
-/// Fills `buffer` from `offset`, with zeroes past the file's end.
-pub(super) fn read_or_zero(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-    let mut done = 0;
-    while done < buffer.len() {
-        match file.read_at(&mut buffer[done..], offset + done as u64) {
-            Ok(0) => {
-                buffer[done..].fill(0);
-                break;
-            }
-            Ok(count) => done += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
+/// A content that could not be read at `offset`.
+pub(super) fn failed_read(path: PathBuf, offset: u64, error: io::Error) -> LayerError {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => cut_short(path, offset),
+        _ => LayerError::io("read", path)(error),
     }
-    Ok(())
+}
+
+/// A file that ends before a content in it does.
+fn cut_short(path: PathBuf, offset: u64) -> LayerError {
+    LayerError::Corrupt {
+        path,
+        offset,
+        reason: "the file ends before the content does".to_owned(),
+    }
 }

@@ -9,8 +9,18 @@ use crate::sys;
 /// Bytes copied at once where the kernel cannot copy by itself.
 const COPY_CHUNK: usize = 1 << 20;
 
-/// Makes a file read as zeroes from `len` on, whatever it had there.
-pub(super) fn clear_beyond(file: &File, len: u64) -> io::Result<()> {
+/// Makes a file read as zeroes from `len` on, whatever it had there. It stays as long as it is: after a power failure its
+/// content may have its former length again, and a file that ends before has lost something. How long that is.
+pub(super) fn clear_beyond(file: &File, len: u64) -> io::Result<u64> {
+    let there = file.metadata()?.len();
+    if there > len {
+        zero_range(file, len, there - len)?;
+    }
+    Ok(there)
+}
+
+/// Has a file end at `len`, if it does not end before.
+pub(super) fn cut(file: &File, len: u64) -> io::Result<()> {
     if file.metadata()?.len() > len {
         file.set_len(len)?;
     }

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::content_file::{ContentFile, ContentFlush};
-use super::content_store::ContentStore;
+use super::content_store::{ContentStore, lost_contents};
+use super::contents::DATA_NAME;
 use super::fault;
 use super::index::Effects;
 use super::log::{Log, Room, sync_dir};
@@ -153,6 +154,7 @@ impl Layer {
                 Err(error) => log::warn!("unlinked nodes are not dropped: {error}"),
             }
         }
+        give_up_lost(dir, &mut log, &mut index)?;
         let failed = dir.join(FAILED_NAME);
         let is_known = match failed.exists() {
             true => Known::Doubted,
@@ -681,6 +683,25 @@ enum Known {
     Unsaid,
     /// The disk failed to take some of it.
     Doubted,
+}
+
+/// Says in the log of a layer that was just read which of its contents `data` has lost, before `data` grows over the place.
+fn give_up_lost(dir: &Path, log: &mut Log, index: &mut LayerIndex) -> Result<(), LayerError> {
+    let lost = lost_contents(dir, log.id(), index)?;
+    if lost.is_empty() {
+        return Ok(());
+    }
+    log::error!(
+        "{}: bytes of {} files are lost",
+        dir.join(DATA_NAME).display(),
+        lost.len()
+    );
+    log.append(&lost, Room::Makes)?;
+    let mut effects = Effects::default();
+    for op in lost {
+        index.apply(op, &mut effects);
+    }
+    Ok(())
 }
 
 /// Brings a log that was just read to the disk, with all that it names: what it dropped is about to be freed.

@@ -498,11 +498,7 @@ fn meet(meeting: &Meeting) -> (Vec<String>, bool) {
     let json = |words: &[String]| [words, &["--json".to_owned()]].concat();
     let point = POINTS[meeting.point];
     let (outputs, is_held) = stage.points.meet(point, &json(&first), &json(&second));
-    let is_rename = |words: &[String]| words.starts_with(&["branch".to_owned(), "rename".to_owned()]);
-    let told = outputs.iter().zip([is_rename(&first), is_rename(&second)]);
-    let mut amiss: Vec<String> = told
-        .filter_map(|(output, is_rename)| badly_told(output, is_rename))
-        .collect();
+    let mut amiss: Vec<String> = outputs.iter().filter_map(badly_told).collect();
     amiss.extend(stage.amiss());
     let what = format!(
         "{:?}: tine {} × tine {} at {point}",

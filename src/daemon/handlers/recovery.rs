@@ -24,7 +24,9 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: RecoverReque
         RecoverRequest::Show { id } => {
             let repository = daemon.repository_now()?;
             let rules = RecoverRules::configured(&repository).unwrap_or_default();
-            RecoverAnswer::Entry(Box::new(line(recovery::find(&repository, id)?, &rules)))
+            let found = recovery::find(&repository, id)?;
+            let missing = recovery::missing(&repository, &found, &recovery::list(&repository)?.0)?;
+            RecoverAnswer::Entry(Box::new(line(found, missing, &rules)))
         }
         RecoverRequest::Back(request) => RecoverAnswer::Back(Box::new(bring_back(daemon, peer, request)?)),
         RecoverRequest::Purge {
@@ -60,8 +62,15 @@ fn list(daemon: &Arc<Daemon>) -> Result<RecoverList, Failure> {
     });
     let size_bytes = total(&found);
     let elsewhere = elsewhere(daemon, &found, &mut damaged)?;
+    let mut entries = Vec::new();
+    for one in &found {
+        match recovery::missing(&repository, one, &found) {
+            Ok(missing) => entries.push(line(one.clone(), missing, &rules)),
+            Err(error) => damaged.push(unreadable(one.id, error)),
+        }
+    }
     Ok(RecoverList {
-        entries: found.into_iter().map(|found| line(found, &rules)).collect(),
+        entries,
         elsewhere,
         size_bytes,
         max_age_secs: rules.max_age_secs,
@@ -85,12 +94,13 @@ fn unreadable(id: u64, error: impl Into<Failure>) -> Failure {
         ))
 }
 
-fn line(found: Recoverable, rules: &RecoverRules) -> RecoverLine {
+fn line(found: Recoverable, missing: Option<ObjectId>, rules: &RecoverRules) -> RecoverLine {
     let max_age_secs = rules.max_age_secs.and_then(|secs| i64::try_from(secs).ok());
     RecoverLine {
         id: found.id,
         way_back: way_back(found.id, &found.entry),
         expires_secs: max_age_secs.map(|secs| found.entry.kept_secs.saturating_add(secs)),
+        missing: missing.map(|id| id.to_string()),
         entry: found.entry,
     }
 }
@@ -216,9 +226,11 @@ fn as_branch(
     let Some(head) = &entry.head else {
         return Err(no_commit(id));
     };
+    let head_id = recovery::parse(head)?;
+    recovery::require_tree(repository, found, head_id)?;
     let reflog = format!("branch: Created from tine recover {id}");
     repository
-        .create_branch(name, recovery::parse(head)?, &reflog)
+        .create_branch(name, head_id, &reflog)
         .map_err(|error| taken(id, error.into()))?;
     Ok(BroughtBack {
         id,
@@ -257,13 +269,16 @@ fn as_fork(
         (None, None) => return Err(unnamed(id)),
     };
     let id_of = |hex: &Option<String>| hex.as_deref().map(recovery::parse).transpose();
-    let head = id_of(head)?;
+    let (view_id, head) = (recovery::parse(view)?, id_of(head)?);
+    for commit_id in head.into_iter().chain([view_id]) {
+        recovery::require_tree(repository, found, commit_id)?;
+    }
     let fork_point = match id_of(&entry.fork_point)? {
         Some(point) if repository.has_object(point) => Some(point),
         _ => head,
     };
     let take_up = TakeUp {
-        commit_id: recovery::parse(view)?,
+        commit_id: view_id,
         head,
         base: fork_point,
         fork_point,

@@ -82,6 +82,9 @@ pub struct RecoverLine {
     pub way_back: String,
     /// When it expires, in seconds since 1970; `null`: never by age.
     pub expires_secs: Option<i64>,
+    /// An object that is lost, and without which it does not come back as a whole.
+    #[serde(default)]
+    pub missing: Option<String>,
 }
 
 /// What is kept by something else than an entry.

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::log::Log;
 use super::super::record::testing::{BOOT, Bytes, OTHER_BOOT, read};
 use super::*;
 
@@ -342,9 +343,157 @@ fn a_content_that_is_gone_spoils_its_node_only() {
     let (content, size) = own(&layer, Ino(5));
     assert!(matches!(
         layer.read_content(content, size, 0, &mut [0]),
-        Err(LayerError::Io { .. })
+        Err(LayerError::Corrupt { .. })
     ));
+    assert_eq!(layer.content_blocks(content, size).unwrap(), 0);
     assert_eq!(read_all(&layer, Ino(6)), b"fine");
+}
+
+/// `data` grows over the place again, which must not make zeroes of them.
+#[test]
+fn contents_that_data_has_lost_stay_lost() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    for number in 5..9 {
+        put_file(&mut layer, Ino(number), &[number as u8; 3000]);
+    }
+    layer.sync().unwrap();
+    drop(layer);
+    let data = std::fs::File::options()
+        .write(true)
+        .open(dir.join("data"))
+        .unwrap();
+    data.set_len(4096 + 1000).unwrap();
+    let faults = || {
+        let broken = check::check(&dir, check::Depth::Bytes).unwrap().broken;
+        let of_node = |ino| {
+            broken
+                .iter()
+                .find(|one| one.ino == ino)
+                .map(|one| one.fault.clone())
+        };
+        assert!(of_node(Ino(5)).is_none());
+        [Ino(6), Ino(7), Ino(8)].map(|ino| of_node(ino).expect("a fault"))
+    };
+    let short = |there| check::ContentFault::Short { size: 3000, there };
+    assert_eq!(faults(), [short(1000), short(0), short(0)]);
+    for _ in 0..2 {
+        let mut layer = Layer::open(&dir).unwrap();
+        assert_eq!(read_all(&layer, Ino(5)), [5; 3000]);
+        for ino in [6, 7, 8] {
+            let (content, size) = own(&layer, Ino(ino));
+            layer.read_content(content, size, 0, &mut [0; 3000]).unwrap_err();
+        }
+        // What is left of a content can be had.
+        let (content, size) = own(&layer, Ino(6));
+        let mut rest = [0; 1000];
+        layer.read_content(content, size, 0, &mut rest).unwrap();
+        assert_eq!(rest, [6; 1000]);
+        layer.write_content(content, size, size, b"more").unwrap_err();
+        put_file(&mut layer, Ino(10), &[10; 60_000]);
+        layer.sync().unwrap();
+        drop(layer);
+        let missing = check::ContentFault::Missing;
+        assert_eq!(faults(), [short(1000), missing.clone(), missing]);
+    }
+    let mut layer = Layer::open(&dir).unwrap();
+    layer
+        .commit(vec![
+            Op::DropNode(Ino(6)),
+            Op::DropNode(Ino(7)),
+            Op::DropNode(Ino(8)),
+        ])
+        .unwrap();
+    layer.sync().unwrap();
+    assert_eq!(check::check(&dir, check::Depth::Bytes).unwrap().broken, []);
+}
+
+/// A copy that looks for holes must not take for one what is lost.
+#[test]
+fn what_a_content_file_has_lost_is_not_zeroes() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    let content = put_file(&mut layer, Ino(5), &[5; 200_000]);
+    let Place::File(number) = content.place else {
+        panic!("{content:?}")
+    };
+    let path = dir.join("files").join(number.to_string());
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    file.set_len(100_000).unwrap();
+    let mut bytes = [0; 1000];
+    layer.read_content(content, 200_000, 99_000, &mut bytes).unwrap();
+    assert_eq!(bytes, [5; 1000]);
+    let seek = |offset, whence| layer.seek_content(content, 200_000, offset, whence).unwrap();
+    assert_eq!(seek(0, SeekWhence::Hole), Some(200_000));
+    assert_eq!(seek(150_000, SeekWhence::Hole), Some(200_000));
+    assert_eq!(seek(0, SeekWhence::Data), Some(0));
+    assert_eq!(seek(150_000, SeekWhence::Data), Some(150_000));
+    let lost = |result: Result<(), LayerError>| assert!(matches!(result, Err(LayerError::Corrupt { .. })));
+    lost(layer.read_content(content, 200_000, 99_001, &mut bytes).map(drop));
+    lost(write(&mut layer, Ino(5), 0, b"more"));
+    lost(write_beside(&mut layer, Ino(5), 200_000, b"more"));
+    lost(resize(&mut layer, Ino(5), 300_000));
+    lost(layer.zero_content(content, 200_000, 150_000, 1000));
+    lost(layer.duplicate_content(content, 200_000).map(drop));
+    lost(layer.backing_file(content, 200_000).map(drop));
+    let below = layer.freeze();
+    let mut above = Layer::create(&dir.with_extension("above"), LayerId(8)).unwrap();
+    lost(above.copy_up(&below, content, 200_000).map(drop));
+}
+
+#[test]
+fn what_is_left_of_a_content_file_can_be_kept() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    let content = put_file(&mut layer, Ino(5), &[5; 200_000]);
+    let Place::File(number) = content.place else {
+        panic!("{content:?}")
+    };
+    let path = dir.join("files").join(number.to_string());
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    file.set_len(100_000).unwrap();
+    resize(&mut layer, Ino(5), 100_000).unwrap();
+    write(&mut layer, Ino(5), 100_000, b"more").unwrap();
+    assert_eq!(read_all(&layer, Ino(5)), [&[5; 100_000][..], b"more"].concat());
+}
+
+/// Invariant 4: the file has its former length again then, as far as the log knows.
+#[test]
+fn a_power_failure_takes_nothing_of_a_file_that_was_cut_and_grew_again() {
+    let shrink = |layer: &mut Layer| resize(layer, Ino(5), 100).unwrap();
+    let ways: [&dyn Fn(&mut Layer); 4] = [
+        &|layer| resize(layer, Ino(5), 150_000).unwrap(),
+        &|layer| write(layer, Ino(5), 120_000, b"more").unwrap(),
+        &|layer| write_beside(layer, Ino(5), 120_000, b"more").unwrap(),
+        &|layer| write(layer, Ino(5), 0, b"more").unwrap(),
+    ];
+    for grow in ways {
+        let (_temp, dir) = temp();
+        let mut layer = Layer::create(&dir, ID).unwrap();
+        put_file(&mut layer, Ino(5), &[5; 200_000]);
+        layer.sync().unwrap();
+        shrink(&mut layer);
+        grow(&mut layer);
+        drop(layer);
+        drop(Log::open_under(&dir, [1; 16]).unwrap());
+        assert_eq!(check::check(&dir, check::Depth::Bytes).unwrap().broken, []);
+        let mut layer = Layer::open(&dir).unwrap();
+        assert_eq!(read_all(&layer, Ino(5))[10..100], [5; 90]);
+        write(&mut layer, Ino(5), 200_000, b"more").unwrap();
+        assert_eq!(own(&layer, Ino(5)).1, 200_004);
+    }
+}
+
+#[test]
+fn what_a_frozen_layer_has_lost_is_not_zeroes() {
+    let (_temp, dir) = temp();
+    let mut layer = Layer::create(&dir, ID).unwrap();
+    let content = put_file(&mut layer, Ino(5), b"work");
+    layer.freeze().seal().unwrap();
+    std::fs::write(dir.join("data"), b"").unwrap();
+    let layer = FrozenLayer::open(&dir).unwrap();
+    let read = layer.read_content(content, 4, 0, &mut [0; 4]);
+    assert!(matches!(read, Err(LayerError::Corrupt { .. })));
 }
 
 #[test]

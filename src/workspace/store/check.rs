@@ -35,7 +35,8 @@ const REPAIRS: &str = "`tine check --repair` ";
 /// How often a store is looked at again after a repair, which may show more.
 const MAX_ROUNDS: usize = 4;
 
-const FSCK: &str =
+/// What to do where git has lost an object.
+pub const FSCK: &str =
     "`git fsck` tells what else the repository lacks; fetch or copy the object from another clone";
 
 /// Whether the record of this number on the shelf is what it must be.

@@ -10,6 +10,7 @@ use std::path::Path;
 use super::Fork;
 use crate::attr::FileKind;
 use crate::git::LinkedWorktree;
+use crate::layer::LayerError;
 use crate::path::{EntryName, RepoPath};
 use crate::workspace::StoreError;
 use crate::workspace::error::FsError;
@@ -70,9 +71,13 @@ fn look(workspace: &Workspace, worktree: &LinkedWorktree) -> DotGit {
         Err(FsError::NotFound) => return DotGit::Broken("it is gone".to_owned()),
         Err(_) => return DotGit::Right,
     }
-    // Where they cannot be read now, they may be again.
-    let Ok(content) = workspace.read_path(&path) else {
-        return DotGit::Right;
+    let content = match workspace.read_path(&path) {
+        Ok(content) => content,
+        Err(FsError::Layer(LayerError::Corrupt { .. })) => {
+            return DotGit::Broken("its bytes are lost".to_owned());
+        }
+        // Where they cannot be read now, they may be again.
+        Err(_) => return DotGit::Right,
     };
     let broken = || DotGit::Broken(format!("it holds {:?}", String::from_utf8_lossy(&content)));
     let Some(rest) = content.strip_prefix(b"gitdir: ") else {

@@ -69,7 +69,7 @@ use crate::layer::{FrozenLayer, Layer, LayerError, LayerId, LayerStack, Loan, Re
 use crate::sys::ranked::{Rank, RankedMutex};
 
 pub use beginning::{ParentOptions, TakeUp};
-pub use check::{CheckOptions, CheckReport, Checked, Depth, Finding, FindingKind, SetAside};
+pub use check::{CheckOptions, CheckReport, Checked, Depth, FSCK, Finding, FindingKind, SetAside};
 pub use collect::Collection;
 pub use create::assume_branches;
 pub use documents::Shelf;

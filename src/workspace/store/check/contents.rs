@@ -15,7 +15,7 @@ pub(super) fn broken_content(fork: &str, layers: &[&CheckedLayer], broken: &Brok
         ),
         ContentFault::Short { size, there } => (
             FindingKind::ContentDamaged,
-            format!("{path} has {size} bytes, of which {there} are there; the rest reads as zeroes"),
+            format!("{path} has {size} bytes, of which {there} are there; the rest is lost"),
         ),
         ContentFault::Misplaced(reason) => (FindingKind::ContentDamaged, format!("of {path}: {reason}")),
         ContentFault::Unreadable(reason) => (
