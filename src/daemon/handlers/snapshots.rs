@@ -9,7 +9,9 @@ use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, Collected, Response, Restored, RestoredHow, SnapshotInfo};
 use crate::daemon::report;
 use crate::daemon::slots::{Daemon, Turn};
-use crate::workspace::{By, Fork, ForkName, ForkPoint, OperationKind, SnapshotOptions, SnapshotReason, SnapshotRecord};
+use crate::workspace::{
+    By, Fork, ForkName, ForkPoint, OperationKind, SnapshotOptions, SnapshotReason, SnapshotRecord,
+};
 
 pub fn take(
     daemon: &Arc<Daemon>,
@@ -85,7 +87,11 @@ fn keep(
         fork: Some(fork.clone()),
         branch: snapshot.branch.clone(),
         head: kept.head.clone(),
-        fork_point: snapshot.fork_point.as_ref().and_then(ForkPoint::commit).map(str::to_owned),
+        fork_point: snapshot
+            .fork_point
+            .as_ref()
+            .and_then(ForkPoint::commit)
+            .map(str::to_owned),
         from_branch: daemon.store.record(fork)?.from_branch,
         snapshots: vec![kept],
         ..RecoverEntry::new(
