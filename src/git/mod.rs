@@ -21,6 +21,7 @@ pub mod ignore;
 pub mod ignored;
 pub mod index;
 pub mod line_counts;
+mod locking;
 pub mod mailbox;
 pub mod merge_tree;
 pub mod monitor;

@@ -444,11 +444,14 @@ impl Repository {
         path: &Path,
     ) -> Result<Option<Target>, GitError> {
         let name = edit.name.as_bstr().to_string();
-        if name.starts_with("refs/heads/") || name == "HEAD" {
-            pause::at("before-ref");
-        } else {
-            pause::at("before-keeping");
+        let is_kept = name.starts_with(KEEPING);
+        match is_kept {
+            false => pause::at("before-ref"),
+            true => pause::at("before-keeping"),
         }
+        // Those beneath `refs/tine/` are known to be tine's.
+        let _locking =
+            (!is_kept).then(|| self.note_locking(&[lock_of(path), lock_of(&store.git_dir().join(&name))]));
         let new_id = match &edit.change {
             Change::Update { new, .. } => new.try_id().map(ToOwned::to_owned),
             Change::Delete { .. } => None,
@@ -467,6 +470,9 @@ impl Repository {
             .map_err(|error| ref_error(store, &name, path, &error))?;
         if is_update {
             sync_if_there(&lock_of(path))?;
+        }
+        if !is_kept {
+            pause::at("ref-locked");
         }
         let applied = prepared
             .commit(signature.as_ref().map(|signature| signature.to_ref(&mut time)))

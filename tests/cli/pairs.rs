@@ -211,6 +211,40 @@ fn assert_in_order(repo: &TestRepo, what: &str, marks: &[String]) {
     }
 }
 
+/// git never breaks the lock of a branch: whoever commits on it would wait in vain.
+#[test]
+fn a_daemon_that_is_killed_while_a_branch_is_locked_leaves_no_lock() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let points = Points::new(&repo);
+    let tine = &points.tine;
+    repo.git(&["branch", "aside"]);
+    let dir = tine.new_fork("a");
+    fs::write(dir.join("own.txt"), "own\n").unwrap();
+    tine.ok(&["commit", "a", "-m", "own"]);
+    tine.ok(&["daemon", "stop"]);
+    let lock = repo.common_dir().join("refs/heads/aside.lock");
+    let merge = ["merge", "a", "--into", "aside"];
+    fs::write(points.dir.join("ref-locked"), "").unwrap();
+    let reached = points.dir.join("ref-locked.reached");
+    std::thread::scope(|scope| {
+        let held = scope.spawn(|| points.run(&merge));
+        while !reached.exists() && !held.is_finished() {
+            std::thread::yield_now();
+        }
+        assert!(lock.exists(), "it is held with the branch locked");
+        tine.kill_daemon();
+        let _ = fs::remove_file(&reached);
+        held.join().unwrap();
+    });
+    tine.ok(&["list"]);
+    assert!(!lock.exists());
+    assert_told("the merge again", &tine.run(&merge));
+    assert_eq!(repo.git(&["show", "aside:own.txt"]), "own");
+    let notes = fs::read_dir(repo.common_dir().join("tine/locking")).unwrap();
+    assert_eq!(notes.count(), 0);
+}
+
 #[test]
 fn two_commands_that_meet_at_one_branch_or_checkout_leave_both_in_order() {
     require_fuse!();

@@ -96,6 +96,7 @@ pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), Stor
     }
     // Before refs are changed.
     attempt(repository.release_stale_ref_locks().map_err(StoreError::from));
+    attempt(repository.release_noted_locks().map_err(StoreError::from));
     // Where there are packed refs it is taken for each ref that is changed.
     attempt(
         repository

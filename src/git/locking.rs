@@ -1,0 +1,109 @@
+//! Locks of refs with which a process of tine's dies, told from those of git.
+//!
+//! ```text
+//! note <store>/locking/<process>-<n> ─► lock ─► change ─► unlock ─► remove the note
+//! ```
+//!
+//! git never breaks the lock of a ref. So before a ref is locked its lock is noted, and whoever opens the store next removes what a dead
+//! process noted and did not unlock.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::refs::remove_stale_lock;
+use super::{GitError, Repository};
+use crate::sys::process;
+
+/// How long, and how often, a lock is looked at before it counts as left behind: git holds one for moments.
+const PATIENCE: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_millis(50);
+
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// The note of locks that are about to be taken; dropping it removes it.
+pub(super) struct Locking {
+    note: Option<PathBuf>,
+}
+
+impl Drop for Locking {
+    fn drop(&mut self) {
+        if let Some(note) = &self.note {
+            // What is left names locks that are gone.
+            let _ = fs::remove_file(note);
+        }
+    }
+}
+
+impl Repository {
+    /// Notes that `locks` are about to be taken. Where there is no store, or no room, nothing is noted.
+    pub(super) fn note_locking(&self, locks: &[PathBuf]) -> Locking {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let note = self
+            .locking_dir()
+            .join(format!("{}-{number}", std::process::id()));
+        let lines: Vec<&[u8]> = locks.iter().map(|lock| lock.as_os_str().as_bytes()).collect();
+        let noted = fs::write(&note, lines.join(&b'\n')).or_else(|_| {
+            fs::create_dir(self.locking_dir())?;
+            fs::write(&note, lines.join(&b'\n'))
+        });
+        Locking {
+            note: noted.is_ok().then_some(note),
+        }
+    }
+
+    /// Removes the locks of refs with which processes of tine's died. Waits for two seconds where there is one, which git may have taken
+    /// since.
+    pub fn release_noted_locks(&self) -> Result<(), GitError> {
+        let dir = self.locking_dir();
+        let Ok(notes) = fs::read_dir(&dir) else {
+            return Ok(());
+        };
+        for note in notes.flatten() {
+            let name = note.file_name();
+            let owner = name
+                .to_str()
+                .and_then(|name| name.split('-').next()?.parse().ok());
+            if owner.is_some_and(|owner: u32| owner != std::process::id() && process::is_running(owner)) {
+                continue;
+            }
+            let locks = fs::read(note.path()).map_err(GitError::io("read", note.path()))?;
+            for lock in locks.split(|&byte| byte == b'\n').filter(|lock| !lock.is_empty()) {
+                let lock = Path::new(OsStr::from_bytes(lock));
+                if stays(lock) {
+                    remove_stale_lock(lock)?;
+                }
+            }
+            fs::remove_file(note.path()).map_err(GitError::io("remove", note.path()))?;
+        }
+        Ok(())
+    }
+
+    fn locking_dir(&self) -> PathBuf {
+        self.common_dir().join("tine/locking")
+    }
+}
+
+/// Whether the lock is there, and the same for a while.
+fn stays(lock: &Path) -> bool {
+    let identity = || {
+        let meta = fs::symlink_metadata(lock).ok()?;
+        Some((meta.ino(), meta.mtime(), meta.mtime_nsec()))
+    };
+    let Some(before) = identity() else {
+        return false;
+    };
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        thread::sleep(INTERVAL);
+        if identity() != Some(before) {
+            return false;
+        }
+    }
+    true
+}
