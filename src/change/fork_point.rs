@@ -59,14 +59,15 @@ fn fork_point_against(
     }
 }
 
-/// Where the commits begin that an update to `upstream` must keep. Commits that were made in the fork are its own even where they
-/// were in the branch that it came from once.
+/// Where the commits begin that an update to `upstream` must keep; `upstream_name` is what a person called it. Of what a branch lacks only
+/// that may go which the branch had once, so that it was taken out of it; and of that nothing that was made in the fork.
 pub fn kept_by_update(
     repository: &Repository,
     store: &Store,
     record: &ForkRecord,
     head: ObjectId,
     upstream: ObjectId,
+    upstream_name: Option<&str>,
 ) -> Result<Option<ObjectId>, ChangeError> {
     let point = fork_point_against(repository, record, Some(head), Some(upstream))?;
     let Some(point) = point else {
@@ -77,7 +78,18 @@ pub fn kept_by_update(
     }
     let made_here = made_in(store.worktree_of(&record.name)?.git_dir());
     let lacking = repository.commits_between(&[point], &[upstream])?;
-    match lacking.iter().any(|id| made_here.contains(id)) {
+    let been_at = upstream_name
+        .map(|name| repository.has_been_at(name))
+        .transpose()?;
+    let was_never_there = match been_at.flatten() {
+        Some(mut been_at) => {
+            been_at.push(upstream);
+            !repository.commits_between(&[point], &been_at)?.is_empty()
+        }
+        // Who names a commit means that one.
+        None => false,
+    };
+    match was_never_there || lacking.iter().any(|id| made_here.contains(id)) {
         true => Ok(repository.merge_bases(head, upstream)?.first().copied()),
         false => Ok(Some(point)),
     }

@@ -105,6 +105,24 @@ impl Repository {
         }))
     }
 
+    /// The commits, of those that are left, at which the ref has been that a person calls `name` (`main`, `origin/main`, or in full), by
+    /// its reflog; `None` where it is no ref.
+    pub fn has_been_at(&self, name: &str) -> Result<Option<Vec<ObjectId>>, GitError> {
+        let repository = self.local();
+        let found = repository.try_find_reference(name).ok().flatten();
+        let Some(found) = found else {
+            return Ok(None);
+        };
+        let name = found.name();
+        let name = name.to_path().map_err(GitError::library("read the branch"))?;
+        let log = self.common_dir().join("logs").join(name);
+        let log = read_if_there(&log)?.unwrap_or_default();
+        let been_at: HashSet<ObjectId> = log_lines(&log).flat_map(|line| [line.old, line.new]).collect();
+        Ok(Some(
+            been_at.into_iter().filter(|id| self.has_object(*id)).collect(),
+        ))
+    }
+
     /// The HEAD that was kept for the fork `fork` most recently, where `now` goes on from there without the fork: its index has nothing of
     /// what changed since. After a commit by git in the mount it has.
     fn kept_left_at(

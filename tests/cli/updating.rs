@@ -574,6 +574,32 @@ fn where_own_commits_begin_is_known_after_git_has_merged() {
     told(&tine, 0, &["update", "work"]);
 }
 
+#[test]
+fn an_update_takes_nothing_out_that_another_branch_brought() {
+    require_fuse!();
+    for rebase in [false, true] {
+        for main_goes in [false, true] {
+            let repo = repo_with_list();
+            let tine = Tine::new(&repo);
+            tine.new_fork("work");
+            repo.sh_in(
+                repo.dir(),
+                "git switch -q -c theirs; echo theirs > theirs.txt; git add -A; git commit -qm theirs; git switch -q main",
+            );
+            told(&tine, 0, &["update", "work", "--from", "theirs"]);
+            if main_goes {
+                main_goes_on(&repo, "acht");
+            }
+            let mut update = vec!["update", "work"];
+            update.extend(rebase.then_some("--rebase"));
+            told(&tine, if main_goes { 0 } else { 7 }, &update);
+            assert_eq!(tine.ok(&["cat", "work", "theirs.txt"]), "theirs");
+            let behind = repo.git(&["rev-list", "--count", "tine/work..main"]);
+            assert_eq!(behind, "0", "{update:?}");
+        }
+    }
+}
+
 /// A branch `tine/w` of a fork that is gone, with a commit; main has gone on.
 fn branch_of_a_deleted_fork(repo: &TestRepo, tine: &Tine) -> String {
     let dir = tine.new_fork("w");

@@ -97,6 +97,26 @@ pub fn upstream(target: &Target<'_>, asked: &Asked) -> Result<Option<ObjectId>, 
     }
 }
 
+/// What names the ref that [`upstream`] is at, where a branch is meant.
+fn upstream_name(target: &Target<'_>, asked: &Asked) -> Result<Option<String>, Failure> {
+    let Wish::Update { from, .. } = &asked.wish else {
+        return Ok(None);
+    };
+    let in_full = |branch: &str| format!("refs/heads/{branch}");
+    match (from, target.turn) {
+        (Some(word), _) => match fork_called(target.daemon, word) {
+            Some(fork) => {
+                let worktree = target.daemon.store.worktree_of(&fork)?;
+                let head = target.repository.head_of(worktree.git_dir())?;
+                Ok(head.short_branch().map(in_full))
+            }
+            None => Ok(Some(word.clone())),
+        },
+        (None, Some(turn)) => Ok(turn.record()?.from_branch.as_deref().map(in_full)),
+        (None, None) => Ok(None),
+    }
+}
+
 fn update(target: &Target<'_>, asked: &Asked, now: &Standing, rebase: bool) -> Result<Sequence, Failure> {
     let repository = target.repository;
     let (Some(turn), Some(view)) = (target.turn, now.view) else {
@@ -116,7 +136,16 @@ fn update(target: &Target<'_>, asked: &Asked, now: &Standing, rebase: bool) -> R
     let Some(head) = now.tip.commit_id else {
         return Ok(onto(upstream, vec![uncommitted]));
     };
-    let point = kept_by_update(repository, &target.daemon.store, &turn.record()?, head, upstream)?;
+    let name = upstream_name(target, asked)?;
+    let record = turn.record()?;
+    let point = kept_by_update(
+        repository,
+        &target.daemon.store,
+        &record,
+        head,
+        upstream,
+        name.as_deref(),
+    )?;
     // Without commits of its own it stands wherever it is put.
     if point == Some(head) {
         return Ok(onto(upstream, vec![uncommitted]));
