@@ -13,6 +13,9 @@ pub struct Followed {
     pub remote: String,
 }
 
+/// How often a fetch is made that another one beside it got in the way of.
+const FETCH_ATTEMPTS: usize = 3;
+
 const HEADS: &str = "refs/heads/";
 const REMOTES: &str = "refs/remotes/";
 
@@ -74,21 +77,34 @@ impl Repository {
     ///
     /// # Errors
     /// [`GitError::RemoteUnreachable`], [`GitError::RemoteDenied`].
-    pub fn fetch_followed(&self, followed: &Followed, listener: Listener<'_>) -> Result<String, GitError> {
-        let mut command = self.user_command();
-        command
-            .args([
-                "fetch",
-                "--no-write-fetch-head",
-                progress(listener.is_some()),
-                "--",
-            ])
-            .arg(&followed.remote);
-        let finished = converse(&mut command, listener)?;
-        match finished.status.code() {
-            Some(0) => {}
-            Some(1) => return Err(program::failed(&command, &finished)),
-            _ => return Err(not_reached(&followed.remote, &finished)),
+    pub fn fetch_followed(
+        &self,
+        followed: &Followed,
+        mut listener: Listener<'_>,
+    ) -> Result<String, GitError> {
+        let mut attempts = FETCH_ATTEMPTS;
+        loop {
+            attempts -= 1;
+            let mut command = self.user_command();
+            command
+                .args([
+                    "fetch",
+                    "--no-write-fetch-head",
+                    progress(listener.is_some()),
+                    "--",
+                ])
+                .arg(&followed.remote);
+            let finished = match &mut listener {
+                Some(told) => converse(&mut command, Some(&mut **told))?,
+                None => converse(&mut command, None)?,
+            };
+            match finished.status.code() {
+                Some(0) => break,
+                // Another fetch was faster: its value is not the one that this one began from.
+                Some(1) if attempts > 0 => {}
+                Some(1) => return Err(program::failed(&command, &finished)),
+                _ => return Err(not_reached(&followed.remote, &finished)),
+            }
         }
         let upstream = self.resolve_commit(self.common_dir(), &followed.upstream)?;
         let is_ahead = self.is_ancestor(
