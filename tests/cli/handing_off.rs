@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::handoffs::{CONTENTS, commit_in, fork_with_commit, mailbox};
 use crate::merging::each;
 use crate::refused;
+use crate::support::command::DEFAULT_LIMIT;
 use crate::support::{
     TestRepo, Tine, repo::path_text, require_fuse, require_root, run_with_timeout, wait_until,
 };
@@ -83,7 +84,11 @@ fn unmounting_hands_over_and_is_never_kept_from_it() {
     assert_eq!(tine.json(&["list"])["damaged"][0]["code"], "unknown-revision");
     // What cannot be made is told, and the fork unmounted nevertheless.
     fs::write(dir.join("lost.txt"), "lost\n").unwrap();
+    let held = || tine.json(&["path", "work"])["content_bytes"].as_u64();
+    let with_it = held();
     commit_in(&repo, &dir, "Lost");
+    // As long as the layer has it, it is written anew.
+    wait_until("the content leaves the layer", DEFAULT_LIMIT, || held() < with_it);
     let blob = repo.git_in(&dir, &["rev-parse", "HEAD:lost.txt"]);
     fs::remove_file(
         repo.common_dir()

@@ -163,6 +163,9 @@ impl<'w> Agent<'w> {
                     && self.tine(&["restore", &self.name(fork), &snapshot]).done.maybe()
                 {
                     self.takes_back(fork, |mark| mark.began >= taken);
+                    // Own work that was applied and committed since is in HEAD, and not in the files.
+                    let mut undone = self.world.undone.lock().expect("no holder panics");
+                    undone.insert((self.name(fork), self.dir()));
                 }
             }
             Step::Reset(fork) => {

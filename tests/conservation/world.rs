@@ -280,6 +280,8 @@ impl<'r> World<'r> {
             }
             // The program's own.
             Some(_) if matches!(args[1], "exec" | "tool") && code.is_empty() => false,
+            // The daemon was killed while the program was started from its mount.
+            Some(126) if output.text().contains("os error 103") => false,
             // A merge can be picked against one of its parents alone; a branch may follow none.
             Some(2) if args[1] == "cherry-pick" || args.contains(&"--fetch") => false,
             // Conflicts, and that there is nothing to do, are answers.
