@@ -245,15 +245,13 @@ impl Judge<'_> {
             let is_it = |(of, undone): &(String, String)| (of == fork || is_back) && path.starts_with(undone);
             undone.iter().any(is_it)
         };
-        // Who goes back past the work of others with `--exact` lacks it, on whichever branch the private fork is, and so does
-        // what `tine recover` brings back of it. Nobody else does.
+        // Who goes back past the work of others with `--exact` lacks it, wherever that is merged. What `main` had it still has.
         let exact = self.world.exact.lock().expect("no holder panics").clone();
-        let is_exact = |place: &str, id: MarkId| {
-            let is_it = |(agent, lacks): (&usize, &BTreeSet<MarkId>)| {
-                let is_own = place == format!("p{agent}") || place.starts_with(&format!("x{agent}-"));
-                (is_own || place.starts_with("back")) && lacks.contains(&id)
-            };
-            exact.iter().any(is_it)
+        let main = [repo.git(&["rev-parse", "refs/heads/main"])];
+        let (in_main, was_in_main) = (objects.in_commit(&main[0]), objects.reached(&main));
+        let is_exact = |id: MarkId| {
+            let is_lacked = exact.values().any(|lacks| lacks.contains(&id));
+            is_lacked && (in_main.contains(&id) || !was_in_main.contains(&id))
         };
         let mut reversed: BTreeMap<MarkId, String> = BTreeMap::new();
         for (commit, parents) in objects.history(&[branches.clone(), heads].concat()) {
@@ -262,12 +260,9 @@ impl Judge<'_> {
                 for id in objects
                     .in_commit(&parent)
                     .difference(&here)
-                    .filter(|id| must_follow(id))
+                    .filter(|id| must_follow(id) && !is_exact(**id))
                 {
                     let subject = repo.git(&["log", "-1", "--format=%h \"%s\"", &commit]);
-                    if places(&subject).any(|place| is_exact(place, *id)) {
-                        continue;
-                    }
                     let told = self.told(*id);
                     let what = format!("{told} is in {parent:.8} and not in its child {subject}");
                     reversed.insert(*id, what);
@@ -283,7 +278,7 @@ impl Judge<'_> {
             for id in objects
                 .in_commit(&old)
                 .difference(&now)
-                .filter(|id| must_follow(id) && !is_exact(&branch, **id))
+                .filter(|id| must_follow(id) && !is_exact(**id))
             {
                 let what = format!("{} was in {branch} until {message:?}", self.told(*id));
                 reversed.entry(*id).or_insert(what);
@@ -296,7 +291,7 @@ impl Judge<'_> {
             for id in objects
                 .in_commit(head)
                 .difference(&view.marks)
-                .filter(|id| must_follow(id) && !is_undone(&view.name, **id) && !is_exact(&view.name, **id))
+                .filter(|id| must_follow(id) && !is_undone(&view.name, **id) && !is_exact(**id))
             {
                 let what = format!(
                     "{} is in HEAD of {} and not in its files",
@@ -502,15 +497,6 @@ fn in_directory(dir: &Path) -> BTreeSet<MarkId> {
         }
     }
     found
-}
-
-/// The fork that a commit was made in, and the branch that it was made on, as its subject says.
-fn places(subject: &str) -> impl Iterator<Item = &str> {
-    let message = subject.split_once('"').map_or("", |(_, message)| message);
-    let fork = message.split_once('\'').map(|(fork, _)| fork);
-    let branch = message.rsplit_once(" into ").map(|(_, branch)| branch);
-    let branch = branch.map(|branch| branch.trim_end_matches('"').trim_start_matches("tine/"));
-    fork.into_iter().chain(branch)
 }
 
 /// How branches moved: each with the commits before and after, and why.

@@ -279,7 +279,8 @@ fn look(
         None => false,
     };
     let has_fork = !matches!(daemon.store.record(&seat.fork), Err(StoreError::NoSuchFork(_)));
-    let is_open = has_fork && matches!(seat.state, SeatState::Open | SeatState::Finishing);
+    // One whose session was killed while it began has a fork, too.
+    let is_open = has_fork && seat.state != SeatState::Finished;
     Ok(Left {
         agent,
         seat,
