@@ -373,12 +373,17 @@ impl<'w> Editor<'w> {
             .world
             .tine(self.number, self.world.repo.dir(), &args, text.as_bytes());
         if answer.done == Done::Yes {
-            // What its older text lacks it has taken out itself.
+            // What its older text lacks it has taken out itself; of a file that nobody has open, all: it is replaced.
+            let is_taken_out = |kind| match kind {
+                Kind::Line => true,
+                Kind::Typed => self.text.is_none(),
+                _ => false,
+            };
             let kept = crate::marks::words_in(text.as_bytes());
             let own = self.number;
             let all = self.world.marks.all();
             for (other, mark) in all.iter().enumerate() {
-                if mark.actor == own && mark.kind == Kind::Line && !kept.contains(&other) {
+                if mark.actor == own && is_taken_out(mark.kind) && !kept.contains(&other) {
                     self.world.marks.change(other, |mark| mark.released = true);
                 }
             }
