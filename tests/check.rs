@@ -3,6 +3,11 @@
 
 mod support;
 
+#[path = "check/layers.rs"]
+mod layers;
+#[path = "check/set_aside.rs"]
+mod set_aside;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -309,8 +314,19 @@ fn a_log_with_a_flipped_bit_is_told_with_its_place_and_keeps_no_other_fork_from_
         finding["detail"].as_str().unwrap().contains("at byte 24"),
         "{finding}"
     );
-    let after = stopped.check(&["--repair"], 1);
-    assert_eq!(after["findings"][0]["repaired"], Value::Null);
+    // The record that is damaged says nothing of files.
+    let damaged = fs::read(&log).unwrap();
+    let after = stopped.check(&["--repair"], 0);
+    let repaired = after["findings"][0]["repaired"].as_str().unwrap();
+    assert!(repaired.contains("`tine check --put-back 1`"), "{repaired}");
+    stopped.tine.ok(&["list"]);
+    for (fork, content) in [("one", "small, of one\n"), ("two", "small, of two\n")] {
+        let small = fs::read_to_string(repo.root().join("repo.forks").join(fork).join("small.txt"));
+        assert_eq!(small.unwrap(), content);
+    }
+    stopped.tine.ok(&["daemon", "stop"]);
+    stopped.check(&["--put-back", "1"], 0);
+    assert_eq!(fs::read(&log).unwrap(), damaged);
     fs::write(&log, whole).unwrap();
     stopped.check(&[], 0);
 }
@@ -567,7 +583,8 @@ fn a_record_that_cannot_be_read_is_not_taken_for_damaged() {
     let whole = fs::read(&record).unwrap();
     let other_whole = fs::read(&other).unwrap();
     fs::remove_file(&record).unwrap();
-    fs::create_dir(&record).unwrap();
+    // Not even root can follow it.
+    std::os::unix::fs::symlink(&record, &record).unwrap();
     fs::write(&other, "{").unwrap();
     let layers = files_beneath(&stopped.store().join("layers"));
 
@@ -584,11 +601,11 @@ fn a_record_that_cannot_be_read_is_not_taken_for_damaged() {
         !stopped.store().join("damaged").exists(),
         "nothing is moved: {report}"
     );
-    assert!(record.is_dir());
+    assert!(record.is_symlink());
     stopped.check(&["--repair"], 1);
     assert_eq!(layers, files_beneath(&stopped.store().join("layers")));
 
-    fs::remove_dir(&record).unwrap();
+    fs::remove_file(&record).unwrap();
     fs::write(&record, whole).unwrap();
     stopped.check(&["--repair"], 0);
     let list = stopped.check(&["--set-aside"], 0);
@@ -1014,7 +1031,12 @@ fn an_entry_of_recover_that_stands_on_a_lost_object_is_found_and_refused() {
     require_fuse!();
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
-    let dir = tine.new_fork("demo");
+    repo.sh_in(
+        repo.dir(),
+        "git switch -q -c side; echo side > side.txt; git add side.txt; git commit -qm side; git switch -q main",
+    );
+    tine.ok(&["new", "demo", "--from", "side"]);
+    let dir = PathBuf::from(tine.ok(&["path", "demo"]));
     fs::write(dir.join("one.txt"), "one\n").unwrap();
     tine.ok(&["commit", "demo", "-m", "One"]);
     fs::write(dir.join("two.txt"), "two\n").unwrap();
@@ -1027,12 +1049,7 @@ fn an_entry_of_recover_that_stands_on_a_lost_object_is_found_and_refused() {
         .nth(2)
         .unwrap()
         .to_owned();
-    for lost in [
-        id_of("tine/demo"),
-        id_of("tine/demo^{tree}"),
-        view_tree,
-        id_of(kept),
-    ] {
+    for lost in [id_of("side"), id_of("tine/demo^{tree}"), view_tree, id_of(kept)] {
         tine.ok(&["daemon", "stop"]);
         let (dir, name) = lost.split_at(2);
         let object = repo.common_dir().join("objects").join(dir).join(name);

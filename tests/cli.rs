@@ -3,6 +3,8 @@
 
 mod support;
 
+#[path = "cli/aliases.rs"]
+mod aliases;
 #[path = "cli/applying.rs"]
 mod applying;
 #[path = "cli/at_a_terminal.rs"]
@@ -25,6 +27,8 @@ mod diff;
 mod file_tools;
 #[path = "cli/forks.rs"]
 mod forks;
+#[path = "cli/gone_sides.rs"]
+mod gone_sides;
 #[path = "cli/handing_off.rs"]
 mod handing_off;
 #[path = "cli/handing_over.rs"]

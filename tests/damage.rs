@@ -19,7 +19,7 @@ use support::{
 const FORKS: [&str; 3] = ["one", "two", "three"];
 
 /// Codes that tell of damage, or of what follows from it.
-const KNOWN_CODES: [&str; 18] = [
+const KNOWN_CODES: [&str; 19] = [
     "store-damaged",
     "newer-format",
     "corrupt-object",
@@ -35,6 +35,8 @@ const KNOWN_CODES: [&str; 18] = [
     "uncommitted-changes",
     "operation-in-progress",
     "ref-moved",
+    // The log of HEAD, by which it is known where the fork left its branch, is damaged.
+    "moved-under",
     "index-locked",
     "ref-locked",
     "branch-exists",

@@ -109,6 +109,48 @@ fn the_place_is_read_only_while_nothing_is_mounted_and_goes_with_the_fork() {
 }
 
 #[test]
+fn what_lies_in_the_place_of_an_unmounted_fork_is_told_and_stays_when_that_is_deleted() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("one");
+    tine.ok(&["unmount", "one"]);
+    let lying = || tine.json(&["list"])["forks"][0]["lying"].clone();
+    assert_eq!(lying(), serde_json::json!([]));
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(dir.join("a stray.txt"), "stray\n").unwrap();
+    fs::create_dir(dir.join("sub")).unwrap();
+    fs::write(dir.join("sub/below"), "below\n").unwrap();
+    assert_eq!(lying(), serde_json::json!(["a stray.txt", "sub/"]));
+    for _ in 0..2 {
+        let told = tine.run(&["list"]).error_text();
+        assert!(
+            told.contains("a stray.txt, sub/") && told.contains("`tine mount one`"),
+            "{told}"
+        );
+    }
+    assert!(
+        tine.run(&["status", "one"])
+            .error_text()
+            .contains("a stray.txt, sub/")
+    );
+    let deleted = tine.ok(&["delete", "one"]);
+    assert!(deleted.contains("a stray.txt, sub/"), "{deleted}");
+    assert!(deleted.contains(dir.to_str().unwrap()), "{deleted}");
+    assert_eq!(fs::read_to_string(dir.join("a stray.txt")).unwrap(), "stray\n");
+    assert_eq!(fs::read_to_string(dir.join("sub/below")).unwrap(), "below\n");
+    // A fork that is made there has them, as any does that is mounted.
+    let dir = tine.new_fork("two");
+    tine.ok(&["unmount", "two"]);
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(dir.join("later"), "later\n").unwrap();
+    tine.ok(&["mount", "two"]);
+    assert_eq!(lying(), serde_json::json!([]));
+    let deleted = tine.json(&["delete", "two", "--force"]);
+    assert_eq!(deleted["left"], serde_json::Value::Null, "{deleted}");
+}
+
+#[test]
 fn strays_become_files_of_the_fork_and_can_be_taken_back() {
     require_fuse!();
     require_root!("write where a mode forbids it");
@@ -158,6 +200,42 @@ fn strays_become_files_of_the_fork_and_can_be_taken_back() {
     tine.ok(&["unmount", "one"]);
     let left: Vec<_> = fs::read_dir(&dir).unwrap().flatten().collect();
     assert!(left.is_empty(), "nothing stays beneath: {left:?}");
+}
+
+#[test]
+fn strays_are_told_once_whatever_became_of_the_daemon() {
+    require_fuse!();
+    require_root!("take a guard away");
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("one");
+    // As after a reboot.
+    tine.ok(&["daemon", "stop"]);
+    for _ in mounted_at(&dir) {
+        run_with_timeout(Command::new("umount").arg(&dir)).expect_success("umount");
+    }
+    fs::write(dir.join("a stray.txt"), "stray\n").unwrap();
+    let untold = serde_json::json!([{"path": "a stray.txt", "became": "a stray.txt"}]);
+    let strays = || tine.json(&["list"])["forks"][0]["strays"].clone();
+    assert_eq!(strays(), untold);
+    tine.kill_daemon();
+    assert_eq!(strays(), untold, "nobody was told");
+    tine.ok(&["daemon", "stop"]);
+    for tells in ["list", "status"] {
+        let args = if tells == "list" {
+            vec!["list"]
+        } else {
+            vec!["status", "one"]
+        };
+        let told = tine.run(&args).expect_success(tells);
+        let is_told = told
+            .error_text()
+            .contains("a stray.txt was written while nothing was mounted");
+        assert_eq!(is_told, tells == "list", "{}", told.error_text());
+    }
+    tine.kill_daemon();
+    assert_eq!(strays(), serde_json::json!([]));
+    assert_eq!(fs::read_to_string(dir.join("a stray.txt")).unwrap(), "stray\n");
 }
 
 #[test]

@@ -267,6 +267,10 @@ pub fn finish(
         log::info!("{name}: what was begun is done: HEAD is {}", step.to);
     }
     let is_done = step.is_done_at(&repository.head_of(fork.worktree.git_dir())?);
+    if let (true, Some(switch)) = (is_done, &step.switch) {
+        let (from, to) = (switch.from.as_deref(), switch.to.as_deref());
+        repository.finish_switch(&fork.worktree, (from, step.from), (to, step.to))?;
+    }
     store.update_record(name, |record| step.note_done(record, is_done))?;
     Ok(())
 }

@@ -12,7 +12,7 @@ use super::changeset::{self, Blobs};
 use super::fork_point::fork_point;
 use super::recovery::{self, RecoverEntry, RecoverKind};
 use super::{ChangeError, FoundPoint, Point, PointTree, snapshots};
-use crate::git::{BranchTip, Checkout, Distance, Head, ObjectId, Repository};
+use crate::git::{BranchTip, Checkout, Distance, GitError, Head, ObjectId, Repository};
 use crate::workspace::store::assume_branches;
 use crate::workspace::{ForkName, ForkRecord, Store};
 
@@ -64,6 +64,8 @@ pub struct DeletedBranch {
     pub commit_id: ObjectId,
     /// The entry of `tine recover` that brings it back, where nothing else reaches its commits.
     pub recover: Option<u64>,
+    /// The ref that it was an alias of (full name).
+    pub alias_of: Option<String>,
 }
 
 /// Everybody's branches.
@@ -102,14 +104,14 @@ impl<'s> Known<'s> {
 
     /// Who has the branch `name` (short) checked out, or comes back to it when a rebase or bisection ends.
     pub fn holder(&self, name: &str) -> Option<Holder> {
-        let full_name = full_name(name.as_bytes());
+        let full_name = full_name(self.repository.branch_behind(name).as_bytes());
         let checkout = self.checkouts.iter().find(|checkout| checkout.uses(&full_name))?;
         Some(self.holder_at(checkout))
     }
 
     /// Whether the one who has the branch (short name) comes back to it when a rebase or bisection ends.
     pub fn is_pending(&self, name: &str) -> bool {
-        let full_name = full_name(name.as_bytes());
+        let full_name = full_name(self.repository.branch_behind(name).as_bytes());
         let mut checkouts = self.checkouts.iter();
         let holder = checkouts.find(|checkout| checkout.uses(&full_name));
         holder.is_some_and(|checkout| checkout.is_pending(&full_name))
@@ -117,7 +119,7 @@ impl<'s> Known<'s> {
 
     /// The forks that have the branch checked out, or are in the middle of something with it.
     pub fn forks_on(&self, name: &str) -> Vec<ForkName> {
-        let full_name = full_name(name.as_bytes());
+        let full_name = full_name(self.repository.branch_behind(name).as_bytes());
         let used = self.checkouts.iter().filter(|checkout| checkout.uses(&full_name));
         used.filter_map(|checkout| match self.holder_at(checkout) {
             Holder::Fork(fork, _) => Some(fork),
@@ -163,11 +165,15 @@ impl<'s> Known<'s> {
         let only: Vec<String> = of_forks.into_iter().collect();
         let tips = self.repository.branch_tips((!all).then_some(&only))?;
         let mut origins = Origins::of(self.repository);
+        let behind = |name: &[u8]| match std::str::from_utf8(name) {
+            Ok(name) => self.repository.branch_behind(name).into_bytes(),
+            Err(_) => name.to_vec(),
+        };
         tips.into_iter()
             .map(|tip| {
                 let record = made_for.get(&tip.name);
                 Ok(Listed {
-                    holder: holders.get(tip.name.as_slice()).cloned(),
+                    holder: holders.get(behind(&tip.name).as_slice()).cloned(),
                     made_for: record.map(|record| record.name.clone()),
                     came_from: match record {
                         // A commit that is missing hides this figure, and nothing of the others.
@@ -194,10 +200,26 @@ impl<'s> Known<'s> {
         }
     }
 
+    /// Fails where a checkout would have no branch any more. An alias goes without the branch behind it.
+    fn refuse_deletion(&self, name: &str) -> Result<(), ChangeError> {
+        if self.repository.alias_of(name).is_none() {
+            return self.refuse_held(name);
+        }
+        let full_name = full_name(name.as_bytes());
+        let mut checkouts = self.checkouts.iter();
+        match checkouts.find(|checkout| checkout.named.as_deref() == Some(&full_name)) {
+            None => Ok(()),
+            Some(checkout) => Err(ChangeError::BranchHeld {
+                branch: name.to_owned(),
+                holder: self.holder_at(checkout),
+            }),
+        }
+    }
+
     /// Fails where several checkouts have the branch: it would move, and one of them would not follow. One whose directory is gone
     /// does not count.
     pub fn refuse_held_twice(&self, name: &str) -> Result<(), ChangeError> {
-        let full_name = full_name(name.as_bytes());
+        let full_name = full_name(self.repository.branch_behind(name).as_bytes());
         let on_it = self
             .checkouts
             .iter()
@@ -219,14 +241,20 @@ impl<'s> Known<'s> {
     /// Deletes branches (short names), all or none. Without `force` those alone that nothing is lost with; with it what nothing
     /// else reaches is kept.
     pub fn delete(&self, names: &[String], force: bool) -> Result<Vec<DeletedBranch>, ChangeError> {
+        let _removing = self.store.removing_branches();
         let mut going: BTreeMap<&str, ObjectId> = BTreeMap::new();
         for name in names {
             going.insert(name, existing(self.repository, name)?);
-            self.refuse_held(name)?;
+            self.refuse_deletion(name)?;
         }
         let without: Vec<&str> = going.keys().copied().collect();
         let mut lost = BTreeSet::new();
         for (name, tip) in &going {
+            let behind = self.repository.branch_behind(name);
+            if behind != *name && !going.contains_key(behind.as_str()) {
+                // The branch behind an alias stays.
+                continue;
+            }
             if self.repository.reached_otherwise(*tip, &without)?.is_some() {
                 continue;
             }
@@ -239,8 +267,9 @@ impl<'s> Known<'s> {
             lost.insert(*tip);
         }
         let mut kept: BTreeMap<&str, u64> = BTreeMap::new();
+        let is_alias = |name: &str| self.repository.alias_of(name).is_some();
         for (name, tip) in &going {
-            if lost.contains(tip) {
+            if lost.contains(tip) && !is_alias(name) {
                 let entry = RecoverEntry {
                     branch: Some((*name).to_owned()),
                     head: Some(tip.to_string()),
@@ -254,12 +283,10 @@ impl<'s> Known<'s> {
         }
         let mut deleted = Vec::new();
         for (name, commit_id) in going {
-            self.repository.delete_branch(name, commit_id)?;
-            // Nobody is misled by settings that stay but a branch of that name that is made later.
-            if let Err(error) = self.repository.forget_branch_settings(name) {
-                log::warn!("what is configured for the branch {name} stays: {error}");
-            }
+            let alias_of = self.repository.alias_of(name);
+            delete_with_settings(self.repository, name, commit_id)?;
             deleted.push(DeletedBranch {
+                alias_of,
                 branch: name.to_owned(),
                 commit_id,
                 recover: kept.get(name).copied(),
@@ -300,6 +327,45 @@ impl<'s> Known<'s> {
         }
         Ok(self.forks_on(old))
     }
+}
+
+/// Deletes a branch (short name) that nobody has checked out, at `tip`. Commits that nothing else reaches become the entry `kept` of
+/// `tine recover` first; its number. The caller holds the branch's lease.
+///
+/// # Errors
+/// [`GitError::BranchCheckedOut`], and [`ChangeError::BranchNotMerged`] where there is no `kept`; the branch stays then.
+pub fn remove(
+    store: &Store,
+    repository: &Repository,
+    (branch, tip): (&str, ObjectId),
+    kept: Option<RecoverEntry>,
+) -> Result<Option<u64>, ChangeError> {
+    let _removing = store.removing_branches();
+    if let Some(at) = repository.checked_out_at(branch)? {
+        let branch = branch.to_owned();
+        return Err(GitError::BranchCheckedOut { branch, at }.into());
+    }
+    let recover = match (repository.reached_otherwise(tip, &[branch])?, kept) {
+        (Some(_), _) => None,
+        (None, Some(entry)) => Some(recovery::keep(store, repository, entry, &[branch])?),
+        (None, None) => {
+            return Err(ChangeError::BranchNotMerged {
+                branch: branch.to_owned(),
+                commit_id: tip,
+            });
+        }
+    };
+    delete_with_settings(repository, branch, tip)?;
+    Ok(recover)
+}
+
+fn delete_with_settings(repository: &Repository, branch: &str, tip: ObjectId) -> Result<(), ChangeError> {
+    repository.delete_branch(branch, tip)?;
+    // Settings that stay mislead nobody until a branch of that name is made again.
+    if let Err(error) = repository.forget_branch_settings(branch) {
+        log::warn!("what is configured for the branch {branch} stays: {error}");
+    }
+    Ok(())
 }
 
 /// Where branches came from, and how far they are from there.
@@ -420,7 +486,11 @@ pub fn follow(store: &Store, repository: &Repository) -> Result<(), ChangeError>
             let there = match is_there.get(name) {
                 Some(there) => *there,
                 None => {
-                    let there = repository.branch(name)?.is_some();
+                    let there = match repository.branch(name) {
+                        // What an alias leads to may be called otherwise by now; the alias is not.
+                        Err(GitError::AliasOfNothing { .. } | GitError::AliasLoop { .. }) => true,
+                        found => found?.is_some(),
+                    };
                     is_there.insert(name.clone(), there);
                     there
                 }
@@ -480,7 +550,7 @@ fn note_renamed(store: &Store, record: &ForkRecord, old: &str, new: &str) -> Res
 
 /// Has a name of `old`, or a word that names it as a target, name `new`; whether it did.
 pub fn rename_in(word: &mut String, old: &str, new: &str) -> bool {
-    for prefix in ["", "branch:", "refs/heads/"] {
+    for prefix in ["", "branch:", "rev:", "refs/heads/", "rev:refs/heads/"] {
         if word.strip_prefix(prefix) == Some(old) {
             *word = format!("{prefix}{new}");
             return true;

@@ -2,8 +2,12 @@
 //!
 //! [`Store::check`] looks at forks and layers; here are the records whose types it does not know, and what they need.
 
+use std::cell::RefCell;
+use std::io;
+
 use super::ChangeError;
 use super::checkout::MoveRecord;
+use super::cut_back;
 use super::going_back::GoneBack;
 use super::handoff::{self, HandoffRecord, HandoffState};
 use super::recovery;
@@ -11,8 +15,8 @@ use super::review::{self, ReviewRecord, ReviewState};
 use super::round::{self, RoundRecord};
 use crate::git::Repository;
 use crate::git::recovery::RECOVER;
-use crate::workspace::store::{CheckOptions, CheckReport, Depth, FSCK, Finding, FindingKind, Shelf};
-use crate::workspace::{Store, StoreError};
+use crate::workspace::store::{Above, CheckOptions, CheckReport, Depth, FSCK, Finding, FindingKind, Shelf};
+use crate::workspace::{ForkRecord, Store, StoreError};
 
 /// Looks at all that the store has, and puts right what can be, if that is asked for.
 pub fn check(
@@ -24,7 +28,24 @@ pub fn check(
         options.repair && !options.dry_run,
         options.repair && options.dry_run,
     );
-    let mut report = store.check(&reads, options)?;
+    let noted = RefCell::new(Vec::new());
+    let before_cut = |store: &Store, record: &ForkRecord| {
+        let notes =
+            cut_back::before_cut(store, repository, record).map_err(|error| note_failed(store, error))?;
+        noted.borrow_mut().push((record.name.clone(), notes));
+        Ok(())
+    };
+    let above = Above {
+        reads: &reads,
+        before_cut: &before_cut,
+    };
+    let mut report = store.check(above, options)?;
+    for (fork, notes) in noted.take() {
+        // What stays only asks once too often.
+        if let Err(error) = cut_back::after_cut(store, repository, &fork, notes) {
+            log::warn!("{fork}: {error}");
+        }
+    }
     let (reviews, _) = store.documents::<ReviewRecord>(Shelf::Reviews)?;
     for review in reviews.iter().filter(|review| review.state == ReviewState::Open) {
         if !review.is_kept(repository)? {
@@ -130,6 +151,15 @@ fn lost_objects(repository: &Repository) -> Result<Vec<Finding>, ChangeError> {
         }
     }
     Ok(findings)
+}
+
+/// Why the files of a fork stay where they are.
+fn note_failed(store: &Store, error: ChangeError) -> StoreError {
+    match error {
+        ChangeError::Store(error) => error,
+        ChangeError::Git(error) => error.into(),
+        other => StoreError::io("note what goes back in", store.dir())(io::Error::other(other)),
+    }
 }
 
 /// Whether a record is what it must be.

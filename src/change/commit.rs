@@ -7,7 +7,7 @@ use std::thread::{self, ScopedJoinHandle};
 
 use super::changeset::{Adoptable, Blobs, Examined, Scope, examine, write_tree};
 use super::compare::compare_trees;
-use super::going_back::{GoneBack, refuse_taking_back};
+use super::going_back::{KnownGoneBack, Taking, refuse_taking_back};
 use super::{Change, ChangeError, Changeset};
 use crate::git::index::{IndexChange, IndexTarget, KnownState, prepare_index};
 use crate::git::refs::is_for_layers;
@@ -23,7 +23,7 @@ pub struct CommitOptions {
     pub author: Option<Identity>,
     pub committer: Option<Identity>,
     /// States that forks went back to: a commit that would take back what they left out is refused.
-    pub gone_back: Vec<GoneBack>,
+    pub gone_back: KnownGoneBack,
 }
 
 /// A commit that was made.
@@ -80,7 +80,13 @@ pub fn commit(
         let synced = scope.spawn(|| fork.workspace.sync());
         let tree_id = write_tree(repository, &changeset)?;
         check_landed(repository, &changeset, tree_id)?;
-        refuse_taking_back(repository, &options.gone_back, parent_id, tree_id, "the commit")?;
+        refuse_taking_back(
+            repository,
+            &options.gone_back,
+            parent_id,
+            tree_id,
+            Taking::Commit(name),
+        )?;
         // Nobody waits for it where the index could not be locked or read, which is told below.
         let _ = give_target.send(IndexTarget {
             tree_id,
@@ -136,8 +142,20 @@ pub fn commit(
 /// Refuses where the branch that the fork is on is not where the fork left it: what others committed would look like changes of the
 /// fork's that take it back.
 pub fn refuse_moved_under(repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
-    if let Some(moved) = repository.moved_under(&fork.worktree, fork.name().as_str())? {
-        return Err(ChangeError::MovedUnder(Box::new(moved)));
+    if let Some(moved) = repository.moved_under(&fork.worktree, fork.name().as_str(), &fork.made_on)? {
+        let mut numbers = 2u64..;
+        let free = loop {
+            let number = numbers.next().unwrap_or(u64::MAX);
+            let name = format!("{}-{number}", moved.branch);
+            if number == u64::MAX || repository.branch(&name)?.is_none() {
+                break name;
+            }
+        };
+        return Err(ChangeError::MovedUnder {
+            fork: fork.name().clone(),
+            moved: Box::new(moved),
+            free,
+        });
     }
     refuse_gone_branch(repository, fork)
 }

@@ -17,14 +17,26 @@ pub enum ChangeError {
     #[error("the commit message is empty")]
     EmptyMessage,
     /// By another worktree, or by a command that knew nothing of the fork.
-    #[error("the branch {:?} moved under the fork, from {} to {}", .0.branch, .0.left_at, .0.now)]
-    MovedUnder(Box<MovedUnder>),
+    /// `free` is a name that no branch has.
+    #[error("the branch {:?} moved under the fork, from {} to {}", .moved.branch, .moved.left_at, .moved.now)]
+    MovedUnder {
+        fork: ForkName,
+        moved: Box<MovedUnder>,
+        free: String,
+    },
     /// Some fork went back past commits of others. Sorted by path.
     #[error("{what} would take back what others have committed to {}", shown(.paths))]
     TakesBack {
         what: &'static str,
         paths: Vec<RepoPath>,
+        /// The fork in which they can be had as others have them, and where that is.
+        way_out: Option<Box<(ForkName, String)>>,
     },
+    /// Some fork went back past commits of others, and which ones cannot be read.
+    #[error(
+        "{what} may take back what others have committed, since a record of that cannot be read: {error}"
+    )]
+    MayTakeBack { what: &'static str, error: String },
     /// By another worktree, or by a command that knew nothing of the fork.
     #[error("the branch {:?} that the fork is on is gone; the fork left it at {}", .0.branch, .0.left_at)]
     BranchGone(Box<GoneBranch>),

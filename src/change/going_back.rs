@@ -13,7 +13,8 @@ use super::fork_point::made_in;
 use super::point::damaged;
 use super::{Change, ChangeError, snapshots};
 use crate::attr::Timestamp;
-use crate::git::{Head, ObjectId, Repository};
+use crate::git::{Head, ObjectId, Repository, TreeEntryKind};
+use crate::merge::{is_binary, takes_back};
 use crate::path::RepoPath;
 use crate::workspace::store::Shelf;
 use crate::workspace::{ForkName, ForkRecord, SnapshotRecord, Store, StoreError};
@@ -206,30 +207,59 @@ pub struct GoneBack {
     pub left_out: Vec<String>,
 }
 
+/// All that a store knows of forks that went back past commits of others.
+#[derive(Debug, Clone, Default)]
+pub struct KnownGoneBack {
+    records: Vec<GoneBack>,
+    /// Why a record cannot be read. Whatever it was about may be taken back.
+    unreadable: Option<String>,
+}
+
+impl KnownGoneBack {
+    /// Reads all records of the store.
+    pub fn of(store: &Store) -> KnownGoneBack {
+        match store.documents(Shelf::GoneBack) {
+            Ok((records, damaged)) => KnownGoneBack {
+                records,
+                unreadable: damaged.first().map(ToString::to_string),
+            },
+            Err(error) => KnownGoneBack {
+                records: Vec::new(),
+                unreadable: Some(error.to_string()),
+            },
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.unreadable.is_none()
+    }
+}
+
 impl GoneBack {
-    /// Records that the fork of that record went back to where `since` says.
-    pub fn record(
+    /// Notes that the fork of that record goes back to where `since` says, before its files change; the number of the note, unless
+    /// there is one already. Killed in between, a fork is asked about commits that it has, and takes none back in silence.
+    pub fn note(
         store: &Store,
         repository: &Repository,
         record: &ForkRecord,
         since: &Since,
-    ) -> Result<(), ChangeError> {
+    ) -> Result<Option<u64>, ChangeError> {
         if since.left_out.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let then = since.then.to_string();
         let left_out: Vec<String> = since.left_out.iter().map(ObjectId::to_string).collect();
-        let known = GoneBack::all(store);
+        let known = KnownGoneBack::of(store).records;
         let is_same = |known: &GoneBack| {
             (&known.fork, &known.then, &known.left_out) == (&record.name, &then, &left_out)
         };
         if known.iter().any(is_same) {
-            return Ok(());
+            return Ok(None);
         }
         for old in known.iter().filter(|old| old.is_outdated(store, repository)) {
             store.remove_document(Shelf::GoneBack, old.id, None)?;
         }
-        store.add_document::<_, ChangeError>(Shelf::GoneBack, |id| {
+        let noted = store.add_document::<_, ChangeError>(Shelf::GoneBack, |id| {
             Ok(GoneBack {
                 id,
                 created_secs: Timestamp::now().secs,
@@ -239,23 +269,7 @@ impl GoneBack {
                 left_out,
             })
         })?;
-        Ok(())
-    }
-
-    /// All records of the store; one that cannot be read is logged.
-    pub fn all(store: &Store) -> Vec<GoneBack> {
-        match store.documents(Shelf::GoneBack) {
-            Ok((records, damaged)) => {
-                for error in damaged {
-                    log::warn!("{error}");
-                }
-                records
-            }
-            Err(error) => {
-                log::warn!("{error}");
-                Vec::new()
-            }
-        }
+        Ok(Some(noted.id))
     }
 
     /// Whether the fork is gone, and nothing that left it is likely to be merged any more.
@@ -267,7 +281,7 @@ impl GoneBack {
     }
 
     /// Paths that the tree `to` has as at the state, against the commit `from`, which has commits of others by then.
-    fn taken_back(
+    pub(super) fn taken_back(
         &self,
         repository: &Repository,
         from: ObjectId,
@@ -280,13 +294,17 @@ impl GoneBack {
             return Ok(Vec::new());
         }
         let then_tree = repository.commit_info(then)?.tree_id;
-        let as_then = |tree_id| -> Result<Vec<&RepoPath>, ChangeError> {
-            let differs = compare_trees(repository, then_tree, tree_id)?;
-            let differs: BTreeSet<&RepoPath> = differs.iter().map(|change| &change.path).collect();
-            let paths = changed.iter().map(|change| &change.path);
-            Ok(paths.filter(|path| !differs.contains(path)).collect())
-        };
-        let suspects = as_then(to)?;
+        let from_tree = repository.commit_info(from)?.tree_id;
+        let made = compare_trees(repository, then_tree, from_tree)?;
+        let made: BTreeSet<&RepoPath> = made.iter().map(|change| &change.path).collect();
+        let added = changed.iter().filter(|change| change.old.is_none());
+        let added: HashSet<ObjectId> = added.filter_map(|change| Some(change.new.as_ref()?.id)).collect();
+        let mut suspects = Vec::new();
+        for path in changed.iter().map(|change| &change.path) {
+            if made.contains(path) && is_back(repository, [then_tree, from_tree, to], path, &added)? {
+                suspects.push(path);
+            }
+        }
         if suspects.is_empty() {
             return Ok(Vec::new());
         }
@@ -313,7 +331,17 @@ impl GoneBack {
                 .copied()
                 .filter(|id| !lacking.contains(id))
                 .collect();
-            settled.1 = as_then(repository.commit_info(upstream)?.tree_id)?;
+            let upstream_tree = repository.commit_info(upstream)?.tree_id;
+            for path in &suspects {
+                if is_back(
+                    repository,
+                    [then_tree, from_tree, upstream_tree],
+                    path,
+                    &HashSet::new(),
+                )? {
+                    settled.1.push(path);
+                }
+            }
         }
         for id in left_out {
             let touched = touched_by(repository, id)?;
@@ -328,17 +356,92 @@ impl GoneBack {
     }
 }
 
+/// Texts up to this size, in bytes, are compared by lines.
+const MAX_COMPARED_BYTES: u64 = 4 << 20;
+
+/// Whether at `path` a tree takes back what led from the tree `then` to the tree `now`: it is as it was then, has lines of then again,
+/// or is gone while a new path, one of those with these ids, has what was there then.
+fn is_back(
+    repository: &Repository,
+    [then, now, new]: [ObjectId; 3],
+    path: &RepoPath,
+    added: &HashSet<ObjectId>,
+) -> Result<bool, ChangeError> {
+    let entry = |tree_id| {
+        let found = repository.tree_entry(tree_id, path)?;
+        Ok::<_, ChangeError>(found.map(|entry| (entry.kind, entry.id)))
+    };
+    let (then, now, new) = (entry(then)?, entry(now)?, entry(new)?);
+    if then == new {
+        return Ok(true);
+    }
+    let (Some((_, then_id)), Some((_, new_id))) = (then, new) else {
+        return Ok(new.is_none() && then.is_some_and(|(_, id)| added.contains(&id)));
+    };
+    let Some((_, now_id)) = now else {
+        return Ok(false);
+    };
+    let mut texts = Vec::new();
+    for (kind, id) in [then, now, new].into_iter().flatten() {
+        let is_file = matches!(kind, TreeEntryKind::File | TreeEntryKind::Executable);
+        if !is_file || repository.blob_size(id)? > MAX_COMPARED_BYTES {
+            return Ok(false);
+        }
+        let text = repository.read_blob(id)?;
+        if is_binary(&text) {
+            return Ok(false);
+        }
+        texts.push(text);
+    }
+    Ok(match texts.as_slice() {
+        [then, now, new] if then_id != now_id && now_id != new_id => takes_back(then, now, new),
+        _ => false,
+    })
+}
+
+/// What may take commits of others back.
+#[derive(Debug, Clone, Copy)]
+pub enum Taking<'a> {
+    /// A commit in this fork.
+    Commit(&'a ForkName),
+    /// A merge of this fork, if it is of one alone.
+    Merge(Option<&'a ForkName>),
+    /// A handoff of this fork, if it is one here.
+    Handoff(Option<&'a ForkName>),
+}
+
+impl Taking<'_> {
+    fn word(self) -> &'static str {
+        match self {
+            Taking::Commit(_) => "the commit",
+            Taking::Merge(_) => "the merge",
+            Taking::Handoff(_) => "the handoff",
+        }
+    }
+
+    /// The fork in which paths can be had as the commit `from` has them, and what that is called there.
+    fn way_out(self, from: ObjectId) -> Option<Box<(ForkName, String)>> {
+        let (fork, to) = match self {
+            Taking::Commit(fork) => (fork, "HEAD".to_owned()),
+            // HEAD of the fork has taken them back already.
+            Taking::Merge(fork) | Taking::Handoff(fork) => (fork?, format!("{from} --exact")),
+        };
+        Some(Box::new((fork.clone(), to)))
+    }
+}
+
 /// Refuses where the tree `to` would take commits of others back that `from` has: paths of it are as at a state that a fork went back to
-/// past those commits. `what` would do that. Costs next to nothing where no fork ever did.
+/// past those commits. `what` would do that. Where a record of such a fork cannot be read, any change may be one. Costs next to nothing
+/// where no fork ever went back so.
 ///
 /// # Errors
-/// [`ChangeError::TakesBack`].
+/// [`ChangeError::TakesBack`], [`ChangeError::MayTakeBack`].
 pub fn refuse_taking_back(
     repository: &Repository,
-    gone_back: &[GoneBack],
+    gone_back: &KnownGoneBack,
     from: Option<ObjectId>,
     to: ObjectId,
-    what: &'static str,
+    what: Taking<'_>,
 ) -> Result<(), ChangeError> {
     let (Some(from), false) = (from, gone_back.is_empty()) else {
         return Ok(());
@@ -348,15 +451,22 @@ pub fn refuse_taking_back(
         return Ok(());
     }
     let mut paths = BTreeSet::new();
-    for gone_back in gone_back {
+    for gone_back in &gone_back.records {
         paths.extend(gone_back.taken_back(repository, from, to, &changed)?);
     }
-    match paths.is_empty() {
-        true => Ok(()),
-        false => Err(ChangeError::TakesBack {
-            what,
+    if !paths.is_empty() {
+        return Err(ChangeError::TakesBack {
+            what: what.word(),
             paths: paths.into_iter().collect(),
+            way_out: what.way_out(from),
+        });
+    }
+    match &gone_back.unreadable {
+        Some(error) => Err(ChangeError::MayTakeBack {
+            what: what.word(),
+            error: error.clone(),
         }),
+        None => Ok(()),
     }
 }
 

@@ -11,6 +11,7 @@ pub mod checkout;
 pub mod commit;
 pub mod compare;
 mod contents;
+mod cut_back;
 pub mod error;
 pub mod fork_point;
 pub mod going_back;

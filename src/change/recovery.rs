@@ -4,8 +4,8 @@
 //! ([`git::recovery`](crate::git::recovery)). The ref is on the disk before the thing goes, so a process that dies in between leaves
 //! both, never neither. No `git log --all` shows what is kept, and no `git gc` removes it.
 //!
-//! An entry keeps the commits that nothing else reaches. These stand on commits that something else reaches; should that change
-//! later, [`tend`] takes more commits into the entry.
+//! An entry keeps the commits that nothing else reaches, and of a fork those since its fork point. These stand on commits that
+//! something else reaches; should that change later, [`tend`] takes more commits into the entry.
 
 mod rules;
 
@@ -25,6 +25,9 @@ use crate::workspace::{Fork, ForkName, SnapshotReason, SnapshotRecord, Store};
 
 /// How many snapshots that tine took by itself are kept of a fork that is deleted: the newest.
 const MAX_AUTOMATIC_SNAPSHOTS: usize = 50;
+
+/// How many commits since its fork point are kept of a fork that is deleted, though a branch has them: the newest.
+const MAX_FORK_COMMITS: usize = 1000;
 
 /// What an entry brings back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -154,10 +157,18 @@ pub fn keep(
     without: &[&str],
 ) -> Result<u64, ChangeError> {
     let tips = entry.tips()?;
-    let OwnCommits { commit_ids, stand_on } = repository.own_commits(&tips, without)?;
-    entry.size_bytes = match commit_ids.is_empty() {
-        true => 0,
-        false => repository.own_bytes(&tips, without).unwrap_or_else(|error| {
+    let mut own = repository.own_commits(&tips, without)?;
+    let is_own = !own.commit_ids.is_empty();
+    if let (RecoverKind::Fork, Some(head)) = (entry.kind, &entry.head) {
+        // A branch that has them now may be deleted with plain git, and `git gc` may run before the entries are looked after.
+        let since = entry.fork_point.as_deref().map(parse).transpose()?;
+        let since = since.filter(|id| repository.has_object(*id));
+        repository.add_commits_since(&mut own, parse(head)?, since, MAX_FORK_COMMITS)?;
+    }
+    let OwnCommits { commit_ids, stand_on } = own;
+    entry.size_bytes = match is_own {
+        false => 0,
+        true => repository.own_bytes(&tips, without).unwrap_or_else(|error| {
             log::warn!("the size of what is kept is not known: {error}");
             0
         }),
@@ -495,7 +506,7 @@ pub fn commit_uncommitted(
     committer: Option<Identity>,
 ) -> Result<Option<ObjectId>, ChangeError> {
     // Without a HEAD that is there the commit has no parent, and holds every file.
-    let parent_id = match repository.head_left_at(&fork.worktree, name.as_str()) {
+    let parent_id = match repository.head_left_at(&fork.worktree, name.as_str(), &fork.made_on) {
         Ok(head) => head.filter(|id| repository.has_object(*id)),
         Err(error) => {
             log::warn!("{name}: HEAD cannot be read: {error}");
@@ -541,27 +552,30 @@ fn commit_view(
 }
 
 /// The snapshots of a fork as an entry keeps them: those that somebody asked for, and the newest of the others, unless they are what
-/// HEAD was.
+/// HEAD was. One that cannot be kept keeps none of the others from being: it stands in the second list, with the reason.
 pub fn kept_snapshots(
     store: &Store,
     repository: &Repository,
     name: &ForkName,
     snapshots: &[SnapshotRecord],
-) -> Result<Vec<KeptSnapshot>, ChangeError> {
+) -> (Vec<KeptSnapshot>, Vec<(ForkName, ChangeError)>) {
     let automatic = snapshots
         .iter()
         .filter(|snapshot| snapshot.reason.is_automatic())
         .count();
     let mut surplus = automatic.saturating_sub(MAX_AUTOMATIC_SNAPSHOTS);
-    let mut kept = Vec::new();
+    let (mut kept, mut lost) = (Vec::new(), Vec::new());
     for snapshot in snapshots {
         if snapshot.reason.is_automatic() && surplus > 0 {
             surplus -= 1;
             continue;
         }
-        kept.extend(kept_snapshot(store, repository, name, snapshot)?);
+        match kept_snapshot(store, repository, name, snapshot) {
+            Ok(one) => kept.extend(one),
+            Err(error) => lost.push((snapshot.name.clone(), error)),
+        }
     }
-    Ok(kept)
+    (kept, lost)
 }
 
 /// One snapshot as an entry keeps it; `None` of one that tine took by itself and that is what HEAD was, where a branch still has that

@@ -67,6 +67,18 @@ fn as_before() -> bool {
 }
 
 impl ReviewedMerge {
+    /// The source, which is gone, as the message of a merge has it.
+    pub fn source_in_words(&self) -> String {
+        match self.source.split_once(':') {
+            Some(("fork", fork)) => match fork.split_once('@') {
+                Some((fork, snapshot)) => format!("snapshot '{snapshot}' of '{fork}'"),
+                None => format!("fork '{fork}'"),
+            },
+            Some(("rev", branch)) => format!("branch '{branch}'"),
+            _ => format!("'{}'", self.source),
+        }
+    }
+
     pub fn options(&self) -> MergeOptions {
         MergeOptions {
             level: self.level,

@@ -50,7 +50,7 @@ pub fn view_tree(
     let view = store.open_snapshot(name, snapshot)?;
     let head_commit = head_commit(name, snapshot)?;
     // The index says which ignored files are tracked. It is that of now, and has nothing to say of another HEAD.
-    let scope = match repository.head_left_at(&view.worktree, name.as_str())? == head_commit {
+    let scope = match repository.head_left_at(&view.worktree, name.as_str(), &view.made_on)? == head_commit {
         true => Scope::Everything,
         false => Scope::WithoutIndex,
     };

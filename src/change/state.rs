@@ -83,7 +83,7 @@ pub fn make(
 ) -> Result<MadeState, ChangeError> {
     let head = repository.head_of(fork.worktree.git_dir())?;
     let branch = head.short_branch().map(str::to_owned);
-    let left_at = repository.head_left_at(&fork.worktree, fork.name().as_str())?;
+    let left_at = repository.head_left_at(&fork.worktree, fork.name().as_str(), &fork.made_on)?;
     let Examined { changeset, .. } = examine(repository, fork, left_at, Blobs::Write, Scope::Everything)?;
     let tree_id = write_tree(repository, &changeset)?;
     check_landed(repository, &changeset, tree_id)?;

@@ -10,6 +10,7 @@ use crate::daemon::Failure;
 use crate::daemon::protocol::{
     Answer, BranchDeleted, BranchInfo, Branches, CreateBranchRequest, Request, SwitchRequest, Switched,
 };
+use crate::path::shell::shell_word;
 use crate::workspace::ForkName;
 
 /// List, make, delete and rename branches, and put forks on others
@@ -303,10 +304,16 @@ fn delete(verb: &Delete, context: &Context) -> Result<Exit, Failure> {
             branch,
             commit,
             recover,
+            alias_of,
         } = deleted;
-        let way_back = match recover {
-            Some(id) => format!("tine recover {id}"),
-            None => format!("git branch {branch} {commit}"),
+        let way_back = match (recover, alias_of) {
+            (Some(id), _) => format!("tine recover {id}"),
+            (None, Some(target)) => format!(
+                "git symbolic-ref {} {}",
+                shell_word(format!("refs/heads/{branch}")),
+                shell_word(target)
+            ),
+            (None, None) => format!("git branch {} {commit}", shell_word(branch)),
         };
         format!(
             "deleted {branch}, which was at {}; `{way_back}` brings it back\n",

@@ -18,8 +18,9 @@ use crate::workspace::store::{CheckOptions, CheckReport, Checked, Depth, Finding
 /// One finding is one line, with a hint. It ends with exit code 1 where something is left that is not as it must be.
 ///
 /// With --repair it sets refs anew where the commit is known, registers worktrees again, frees what nothing reaches, and
-/// moves damaged records to damaged/ in the store, with all that only they may name. It removes nobody's work: --dry-run says
-/// what it would do, --set-aside lists what it moved, and --put-back brings that back. A record that cannot be read, because it is
+/// moves damaged records to damaged/ in the store, with all that only they may name. A fork whose newest layer is damaged goes
+/// back to what was written before the damage; a copy of the layer is kept. It removes nobody's work: --dry-run says what
+/// it would do, --set-aside lists what it moved, and --put-back brings that back. A record that cannot be read, because it is
 /// another user's for example, may be whole and stays where it is.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
@@ -139,6 +140,9 @@ fn run_aside(put_back: Option<u64>, context: &Context) -> Result<Exit, Failure> 
     let mut text = String::new();
     for path in report.put_back.iter().flat_map(|back| &back.paths) {
         text.push_str(&format!("put back {}\n", one_line(path)));
+    }
+    for path in report.put_back.iter().flat_map(|back| &back.left) {
+        text.push_str(&format!("left {}: its fork is gone\n", one_line(path)));
     }
     if report.put_back.is_none() {
         for aside in &report.set_aside {

@@ -1,17 +1,24 @@
 //! `tine delete`: removes a fork.
 
+use std::os::unix::ffi::OsStrExt;
+
 use super::context::Context;
-use super::output::counted;
+use super::list::some_of;
+use super::output::{counted, one_line};
 use super::{Exit, SUCCESS, identity};
 use crate::daemon::Failure;
 use crate::daemon::protocol::{Deleted, Request};
 use crate::git::CallerConfig;
+use crate::path::shell::shell_word;
+use crate::workspace::store::own_branch;
 
 /// Remove a fork
 ///
 /// Its branch stays, unless it has no commit of its own. A fork with uncommitted changes is removed with --force only; `tine
 /// recover` brings them back, and its snapshots. So is one in which submodules were cloned (`git submodule update --init`): their
-/// repositories go with it. Files that git ignores go without --force and do not come back, as with `git worktree remove`.
+/// repositories go with it. What programs put into its mount place while it was not mounted stays there, and is named. Files that git
+/// ignores go without --force and do not come back, as with `git worktree remove`. Where something cannot be kept by itself, as in a
+/// damaged layer, the fork is set aside as it is, and `tine check --put-back` brings it back.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -52,8 +59,11 @@ fn told(deleted: &Deleted, branch: Option<&str>) -> String {
         (Some(id), _) if !deleted.snapshots_only => {
             format!("; its changes are kept (`tine recover {id}` brings them back)")
         }
-        (_, Some(branch)) if !deleted.branch_deleted => {
-            format!("; `tine new {fork} --branch {branch}` goes on with its branch")
+        (_, Some(branch)) if !deleted.branch_deleted || branch != own_branch(fork) => {
+            format!(
+                "; `tine new {fork} --branch {}` goes on with its branch",
+                shell_word(branch)
+            )
         }
         (_, _) => String::new(),
     };
@@ -67,13 +77,36 @@ fn told(deleted: &Deleted, branch: Option<&str>) -> String {
         }
         _ => String::new(),
     };
-    let branch = match deleted.branch_deleted {
-        true => ", and its branch, which had no commit of its own",
-        false => "",
+    let own = own_branch(fork);
+    let branch = match (deleted.branch_deleted, branch) {
+        (true, Some(branch)) if branch != own => {
+            format!(", and its first branch {own}, which had no commit of its own")
+        }
+        (true, _) => ", and its branch, which had no commit of its own".to_owned(),
+        (false, _) => String::new(),
     };
     let lost = match deleted.not_kept {
         true => "; what was not committed is gone, because the disk had no room to keep it",
         false => "",
     };
-    format!("deleted {fork}{branch}{kept}{snapshots}{lost}\n")
+    let aside = match deleted.set_aside {
+        None => String::new(),
+        Some(number) => {
+            let because = deleted.because.as_deref().unwrap_or("it is damaged");
+            format!(
+                "\nwhat cannot be kept by itself: {} ({})\nthe fork is set aside as it was; `tine check --put-back {number}` brings it back",
+                one_line(&deleted.lost.join(", ")),
+                one_line(because)
+            )
+        }
+    };
+    let left = match &deleted.left {
+        None => String::new(),
+        Some(left) => format!(
+            "; {} stays, which was never in the fork: {}",
+            shell_word(left.mount_dir.as_os_str().as_bytes()),
+            some_of(&left.paths)
+        ),
+    };
+    format!("deleted {fork}{branch}{kept}{snapshots}{lost}{left}{aside}\n")
 }

@@ -50,6 +50,7 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
         to: verb.to.clone(),
         include_uncommitted: verb.include_uncommitted,
         base: verb.base.clone(),
+        allow_revert: verb.allow_revert,
         message: (!verb.message.is_empty()).then(|| verb.message.join("\n\n")),
         // Where something is committed and there is no identity, the daemon says so.
         author: identity::author(dir, config.as_ref(), None).ok(),
@@ -63,7 +64,7 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
                 .unwrap_or_else(|| work_message(&request.fork)),
             author: None,
             no_verify: verb.no_verify,
-            allow_revert: false,
+            allow_revert: verb.allow_revert,
             hook_output: HookOutput::Shown,
         };
         commit::commit_first(context, &mut connection, &request.fork, wish)?;

@@ -12,6 +12,7 @@ use crate::daemon::protocol::{Answer, NodeKind, NodeLine, Request};
 use crate::daemon::transfer::{Outgoing, Transfer};
 use crate::daemon::{ErrorCode, Failure};
 use crate::path::RepoPath;
+use crate::path::shell::shell_word;
 use crate::path::text::PathText;
 use crate::tools::path::beneath;
 use crate::workspace::{ForkName, Store};
@@ -108,14 +109,9 @@ pub fn sent_content(store_dir: &Path, file: Option<&Path>) -> Result<Transfer, F
 
 /// How this process was called, as a shell would take it.
 pub fn command_line() -> String {
-    let words = std::env::args_os().skip(1).map(|word| {
-        let word = word.to_string_lossy().into_owned();
-        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./=:,+@%".contains(&b);
-        match !word.is_empty() && word.bytes().all(is_plain) {
-            true => word,
-            false => format!("'{}'", word.replace('\'', "'\\''")),
-        }
-    });
+    let words = std::env::args_os()
+        .skip(1)
+        .map(|word| shell_word(word.as_bytes()));
     std::iter::once("tine".to_owned())
         .chain(words)
         .collect::<Vec<_>>()

@@ -1,14 +1,18 @@
 //! `tine list`: all forks of the repository.
 
+use std::os::unix::ffi::OsStrExt;
+
 use serde::Serialize;
 
-use super::context::Context;
+use super::context::{Connection, Context, only};
 use super::output::{
     Cell, FailureBody, Output, Tone, human_age, human_size, now_secs, one_line, quoted, short_id,
 };
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
-use crate::daemon::protocol::ForkInfo;
+use crate::daemon::protocol::{Answer, ForkInfo, Request};
+use crate::path::shell::shell_word;
+use crate::path::text::PathText;
 
 /// List the forks of the repository
 ///
@@ -28,8 +32,9 @@ struct Listing<'a> {
 }
 
 pub fn run(_: &List, context: &Context) -> Result<Exit, Failure> {
-    let (forks, damaged) = match context.connect_to_forks()? {
-        Some(mut connection) => connection.forks()?,
+    let mut connection = context.connect_to_forks()?;
+    let (forks, damaged) = match &mut connection {
+        Some(connection) => connection.forks()?,
         None => (Vec::new(), Vec::new()),
     };
     let output = &context.output;
@@ -46,18 +51,55 @@ pub fn run(_: &List, context: &Context) -> Result<Exit, Failure> {
     if !forks.is_empty() {
         output.text(&output.table(&rows(&forks, output)))?;
     }
-    forks.iter().for_each(|fork| tell_what_was_done(fork, output));
+    if let Some(connection) = &mut connection {
+        forks
+            .iter()
+            .for_each(|fork| tell_what_was_done(fork, connection, output));
+    }
     for failure in &damaged {
         output.trouble(failure);
     }
     Ok(SUCCESS)
 }
 
+/// So many names are told of what lies in a mount place.
+const SHOWN_NAMES: usize = 10;
+
 /// Tells what was done to a fork that nobody asked for: where its place went, and what was found there.
-pub fn tell_what_was_done(fork: &ForkInfo, output: &Output) {
+pub fn tell_what_was_done(fork: &ForkInfo, connection: &mut Connection, output: &Output) {
     let name = &fork.name;
     if let Some(note) = &fork.note {
         output.note(&format!("{name}: {}", one_line(note)));
+    }
+    tell_strays(fork, connection, output);
+}
+
+/// Some of these names, and how many more there are.
+pub fn some_of(names: &[PathText]) -> String {
+    let shown: Vec<String> = names.iter().take(SHOWN_NAMES).map(quoted).collect();
+    match names.len().saturating_sub(SHOWN_NAMES) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// Tells what was found at the place of a fork, once.
+pub fn tell_strays(fork: &ForkInfo, connection: &mut Connection, output: &Output) {
+    let name = &fork.name;
+    if !fork.lying.is_empty() {
+        output.note(&format!(
+            "{name}: {} in {} while it is not mounted: {}; `tine mount {name}` brings that into the fork",
+            if fork.lying.len() == 1 {
+                "a file was put"
+            } else {
+                "files were put"
+            },
+            shell_word(fork.mount_dir.as_os_str().as_bytes()),
+            some_of(&fork.lying)
+        ));
+    }
+    if fork.strays.is_empty() {
+        return;
     }
     for stray in &fork.strays {
         let became = match stray.path == stray.became {
@@ -69,8 +111,15 @@ pub fn tell_what_was_done(fork: &ForkInfo, output: &Output) {
             quoted(&stray.path)
         ));
     }
-    if !fork.strays.is_empty() {
-        output.note(&format!("{name}: `tine undo {name}` takes that back"));
+    output.note(&format!(
+        "{name}: `tine op log {name}` shows the operation that brought it, `tine undo {name}` takes that back while it is the last"
+    ));
+    let request = Request::ToldStrays {
+        fork: name.clone(),
+        strays: fork.strays.clone(),
+    };
+    if let Err(failure) = connection.ask(&request, only!(Answer::Done => ())) {
+        output.trouble(&failure);
     }
 }
 

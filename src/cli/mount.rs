@@ -57,6 +57,6 @@ pub fn run(verb: &Mount, context: &Context) -> Result<Exit, Failure> {
         true => context.output.json(&fork)?,
         false => context.output.path(&fork.mount_dir)?,
     }
-    tell_what_was_done(&fork, &context.output);
+    tell_what_was_done(&fork, &mut connection, &context.output);
     Ok(SUCCESS)
 }

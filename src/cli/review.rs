@@ -210,6 +210,7 @@ fn stands(review: &ReviewInfo) -> String {
             )
         }
         ReviewState::Aborted => "aborted".to_owned(),
+        ReviewState::Open if review.gone.contains(&MergeSide::Ours) => "its target is gone".to_owned(),
         ReviewState::Open if !review.moved.is_empty() => "outdated".to_owned(),
         ReviewState::Open => match review.open {
             0 => "resolved".to_owned(),
@@ -286,17 +287,30 @@ fn told(shown: &ReviewShown, output: &Output) -> String {
     if record.state != ReviewState::Open {
         return text;
     }
-    for side in &shown.info.moved {
+    let info = &shown.info;
+    let (source, into) = (&record.merge.source, &record.merge.into);
+    if info.gone.contains(&MergeSide::Ours) {
+        text.push_str(&format!(
+            "{into} is gone: `tine review commit {id}` says what brings it back, `tine review abort {id}` lets the review go\n"
+        ));
+        return text;
+    }
+    if info.gone.contains(&MergeSide::Theirs) {
+        text.push_str(&format!(
+            "{source} is gone: the review goes on from the commits that it keeps\n"
+        ));
+    }
+    for side in &info.moved {
         let who = match side {
-            MergeSide::Ours => &record.merge.into,
-            _ => &record.merge.source,
+            MergeSide::Ours => into,
+            _ => source,
         };
         text.push_str(&format!(
             "{who} has moved on since: `tine review refresh {id}` plans it again\n"
         ));
     }
-    if shown.info.moved.is_empty() {
-        text.push_str(&match shown.info.open {
+    if info.moved.is_empty() {
+        text.push_str(&match info.open {
             0 => format!("`tine review commit {id}` merges it\n"),
             _ => format!(
                 "`tine resolve {id} PATH --ours|--theirs|--base|--file F|--delete` resolves a conflict\n"

@@ -18,8 +18,8 @@ use super::trees::become_git_diff;
 use super::{Exit, SUCCESS, identity};
 use crate::change::round::Mode;
 use crate::daemon::protocol::{
-    AttemptCounted, AttemptOf, CleanRounds, FinishRound, PresentRound, ResultLine, RoundAnswer, RoundRequest,
-    StartRound,
+    AttemptCounted, AttemptOf, BranchStays, CleanRounds, FinishRound, PresentRound, ResultLine, RoundAnswer,
+    RoundRequest, StartRound,
 };
 use crate::daemon::{ErrorCode, Failure};
 use crate::git::CallerConfig;
@@ -100,6 +100,12 @@ impl Rounds<'_> {
         match context.output.is_json() {
             true => context.output.json(&shown)?,
             false => context.output.text(&told_session(&shown, &context.output))?,
+        }
+        for BranchStays { branch, checkout } in &shown.stays {
+            context.output.note(&format!(
+                "the branch {branch} of an earlier round stays: it is checked out at {}",
+                checkout.display()
+            ));
         }
         Ok(SUCCESS)
     }

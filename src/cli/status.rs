@@ -1,6 +1,7 @@
 //! `tine status`: what changed in a fork against its HEAD.
 
 use super::context::Context;
+use super::list::tell_strays;
 use super::output::{Output, Tone, counted, quoted, short_id};
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
@@ -33,7 +34,16 @@ pub fn run(verb: &Status, context: &Context) -> Result<Exit, Failure> {
         context.output.note(&trouble.to_string());
     }
     context.output.text(&told(&fork, &changes, &context.output))?;
-    if !fork.mounted && !changes.changes.is_empty() {
+    tell_strays(&fork, &mut connection, &context.output);
+    if let Some(operation) = changes.operation.as_deref().filter(|_| !fork.mounted) {
+        let end = match operation {
+            "bisect" => "`git bisect reset` ends it there".to_owned(),
+            _ => format!("`git {operation} --continue` or `git {operation} --abort` ends it there"),
+        };
+        context.output.note(&format!(
+            "a {operation} is under way in it, so nothing can be committed: `tine mount {name}` mounts it, {end}"
+        ));
+    } else if !fork.mounted && !changes.changes.is_empty() {
         context.output.note(&format!(
             "`tine commit {name} -m MESSAGE` commits them, `tine mount {name}` goes on with them"
         ));

@@ -8,11 +8,13 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::context::{Connection, Context, only};
-use super::output::{counted, quoted};
+use super::output::{counted, one_line, quoted};
 use super::{Exit, SUCCESS, identity};
 use crate::change::handoff::HandoffState;
 use crate::change::recovery;
-use crate::daemon::protocol::{ForkInfo, HandoffRequest, Request, RoundAnswer, RoundRequest, SessionLine};
+use crate::daemon::protocol::{
+    Answer, ForkInfo, HandoffRequest, Request, RoundAnswer, RoundRequest, SessionLine,
+};
 use crate::daemon::{Client, ErrorCode, ExitCode, Failure, ending};
 use crate::git::traces::OwnRef;
 use crate::git::{CallerConfig, Repository};
@@ -26,9 +28,9 @@ use crate::workspace::{ForkName, Store};
 /// tine's settings. Branches and their commits stay, but for branches of forks that have no commit of their own.
 ///
 /// It is refused while there is work that nothing else has: what is uncommitted in a fork, snapshots that somebody asked for,
-/// open reviews, handoffs that nobody applied, sessions of rounds. With --force what can be kept as a commit is kept, under
-/// refs/tine/, and the rest goes. What tine put elsewhere on the machine (the program, completions, man pages) is
-/// `scripts/uninstall`'s to remove.
+/// open reviews, handoffs that nobody applied, sessions of rounds, what is set aside. With --force what can be kept as a commit
+/// is kept, under refs/tine/, and the rest goes. What tine put elsewhere on the machine (the program, completions, man pages)
+/// is `scripts/uninstall`'s to remove.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -69,6 +71,9 @@ struct ForkGone {
     mount_dir: Option<PathText>,
     recover: Option<u64>,
     branch_deleted: bool,
+    /// What of it could not be kept, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    lost: Vec<String>,
 }
 
 /// What is there.
@@ -153,6 +158,7 @@ pub fn run(verb: &Uninstall, context: &Context) -> Result<Exit, Failure> {
                 mount_dir: mount_dir.map(|dir| path_text(dir)),
                 recover: deleted.recover.filter(|_| !goes),
                 branch_deleted: deleted.branch_deleted,
+                lost: deleted.lost,
             });
         }
     }
@@ -246,6 +252,17 @@ fn look(connection: &mut Connection, repository: &Repository) -> Result<Found, F
         !session.starts_with('.') && !sessions.iter().any(has_one)
     });
     work.extend(archives.map(|session| format!("the session {session} of rounds left archives")));
+    let set_aside = connection.ask(
+        &Request::SetAside { put_back: None },
+        only!(Answer::SetAside { set_aside, .. } => set_aside),
+    )?;
+    work.extend(set_aside.iter().map(|aside| {
+        format!(
+            "{} is set aside (`tine check --put-back {}` brings it back)",
+            aside.paths.join(", "),
+            aside.number
+        )
+    }));
     let damaged = names_in(&Store::dir_of(repository).join("forks"))
         .iter()
         .filter_map(|name| ForkName::parse(name).ok())
@@ -310,6 +327,7 @@ fn would_go(fork: &ForkInfo) -> ForkGone {
         mount_dir: Some(path_text(&fork.mount_dir)),
         recover: None,
         branch_deleted: false,
+        lost: Vec::new(),
     }
 }
 
@@ -363,7 +381,14 @@ fn told(removed: &Removed) -> String {
             Some(dir) => format!(" at {}", quoted(dir)),
             None => String::new(),
         };
-        text.push_str(&format!("{verb} the fork {}{dir}{branch}{kept}\n", fork.fork));
+        let lost = match fork.lost.is_empty() {
+            true => String::new(),
+            false => format!("; damaged and gone: {}", one_line(&fork.lost.join(", "))),
+        };
+        text.push_str(&format!(
+            "{verb} the fork {}{dir}{branch}{kept}{lost}\n",
+            fork.fork
+        ));
     }
     if let Some(store) = &removed.store {
         text.push_str(&format!("{verb} the store {}\n", quoted(store)));

@@ -57,6 +57,10 @@ pub struct Unmount {
     #[arg(long, requires = "handoff")]
     pub include_uncommitted: bool,
 
+    /// Hand over also what takes commits of others back, after `tine restore --exact` in the fork
+    #[arg(long, requires = "handoff")]
+    pub allow_revert: bool,
+
     /// The commit's message
     #[arg(short, long, value_name = "MSG", requires = "action", conflicts_with_all = ["keep", "discard"])]
     pub message: Option<String>,
@@ -77,6 +81,7 @@ impl Unmount {
                 to: self.to.clone(),
                 include_uncommitted: self.include_uncommitted,
                 message: self.message.clone(),
+                allow_revert: self.allow_revert,
             });
         }
         match (&self.merge, &self.message, self.keep, self.discard) {
@@ -165,7 +170,7 @@ fn commit_first(
         author: None,
         no_verify: verb.no_verify,
         // A merge is looked at as a whole.
-        allow_revert: is_merged,
+        allow_revert: is_merged || verb.allow_revert,
         hook_output: HookOutput::Shown,
     };
     commit::commit_first(context, connection, name, wish)

@@ -5,6 +5,7 @@ use super::context::Context;
 use super::sequencing::{ConflictArgs, carry_out, request};
 use crate::daemon::protocol::SequenceWish;
 use crate::daemon::{ErrorCode, Failure};
+use crate::path::shell::shell_word;
 use crate::workspace::ForkName;
 
 /// Bring a fork up to date with the branch that it came from
@@ -87,10 +88,14 @@ fn no_branch(name: &ForkName) -> Failure {
 fn fetched(context: &Context, branch: &str) -> Result<String, Failure> {
     let repository = context.repository()?;
     let Some(followed) = repository.followed_by(branch)? else {
-        return Err(Failure::new(ErrorCode::Usage, format!("{branch} follows no branch of a remote"))
-            .hint(format!(
-                "`git branch --set-upstream-to REMOTE/BRANCH {branch}` lets it; or name one: `--from REMOTE/BRANCH`"
-            )));
+        return Err(Failure::new(
+            ErrorCode::Usage,
+            format!("{branch} follows no branch of a remote"),
+        )
+        .hint(format!(
+            "`git branch --set-upstream-to REMOTE/BRANCH {}` lets it; or name one: `--from REMOTE/BRANCH`",
+            shell_word(branch)
+        )));
     };
     let mut progress = context.output.progress();
     let listener = progress.as_mut().map(|told| told as &mut dyn FnMut(&[u8]));

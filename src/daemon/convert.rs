@@ -4,6 +4,7 @@
 mod tools;
 
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::failure::{self, ErrorCode, Failure};
@@ -13,8 +14,12 @@ use crate::fuse::{MountError, RINGS_PARAMETER};
 use crate::git::GitError;
 use crate::layer::LayerError;
 use crate::path::PathError;
+use crate::path::shell::shell_word;
 use crate::tools::buffers::BufferError;
 use crate::workspace::{FsError, OperationError, StoreError};
+
+/// How many of the paths in the way a message names.
+const MAX_PATHS_TOLD: usize = 5;
 
 impl From<GitError> for Failure {
     fn from(error: GitError) -> Failure {
@@ -35,7 +40,7 @@ impl From<GitError> for Failure {
             .cause("git and tine run nothing that another user has configured there")
             .hint(format!(
                 "if you trust it: `git config --global --add safe.directory {}`",
-                dir.display()
+                shell_word(dir.as_os_str().as_bytes())
             )),
             GitError::UnknownRevision(_) => Failure::new(ErrorCode::UnknownRevision, message)
                 .hint("`git log --all --oneline` lists commits, `git branch -a` branches; fetch what is missing first"),
@@ -44,7 +49,23 @@ impl From<GitError> for Failure {
             GitError::BranchCheckedOut { .. } => Failure::new(ErrorCode::BranchCheckedOut, message)
                 .hint("choose another branch with `--branch NAME`"),
             GitError::BranchExists(branch) => Failure::new(ErrorCode::BranchExists, message).hint(format!(
-                "`--branch {branch}` without `--from` goes on with it; or make another with `--branch NAME`"
+                "`--branch {}` without `--from` goes on with it; or make another with `--branch NAME`",
+                shell_word(branch)
+            )),
+            GitError::AliasOfNothing { alias, .. } | GitError::AliasLoop { alias } => {
+                Failure::new(ErrorCode::NoSuchBranch, message).hint(format!(
+                    "`git symbolic-ref --delete refs/heads/{}` removes the alias",
+                    shell_word(alias)
+                ))
+            }
+            GitError::IsAlias { alias, branch } => Failure::new(ErrorCode::BranchExists, message).hint(format!(
+                "`tine branch rename {} NEW` renames the branch, once `tine branch delete {}` has removed the alias",
+                shell_word(branch),
+                shell_word(alias)
+            )),
+            GitError::HasAlias { alias, .. } => Failure::new(ErrorCode::BranchExists, message).hint(format!(
+                "`tine branch delete {}` removes the alias alone; then try again",
+                shell_word(alias)
             )),
             GitError::InvalidBranchName(_) => Failure::new(ErrorCode::InvalidBranch, message)
                 .hint("`git help check-ref-format` says what a branch may be called"),
@@ -72,6 +93,14 @@ impl From<GitError> for Failure {
             )
             .cause(reason)
             .hint("commit or stash what is uncommitted there (`git status` shows it), then merge again; nothing was changed"),
+            GitError::UntrackedInTheWay { paths, .. } => paths
+                .iter()
+                .take(MAX_PATHS_TOLD)
+                .fold(Failure::new(ErrorCode::InTheWay, message), |failure, path| {
+                    failure.cause(path.to_string())
+                })
+                .hint("move it elsewhere there, then merge again; nothing was changed")
+                .paths(&paths),
             GitError::RefMoved { .. } => {
                 Failure::new(ErrorCode::RefMoved, message).hint("somebody else was faster: try again")
             }
@@ -140,8 +169,13 @@ impl From<GitError> for Failure {
                     .cause(reason)
                     .hint(format!(
                         "`echo 'ref: refs/heads/BRANCH' > {}` puts it on a branch again",
-                        path.display()
+                        shell_word(path.as_os_str().as_bytes())
                     ))
+            }
+            GitError::UnreadableContent { reason } => {
+                Failure::new(ErrorCode::StoreDamaged, "the content of a file cannot be read")
+                    .cause(reason)
+                    .hint("`tine check` names what is damaged and what to do about it")
             }
             GitError::Library { action, reason } => Failure::new(
                 ErrorCode::GitFailed,
@@ -166,6 +200,12 @@ impl From<LayerError> for Failure {
         match error {
             LayerError::Io { path, source, .. } if source.kind() == ErrorKind::NotFound => {
                 Failure::new(ErrorCode::StoreDamaged, format!("{} is missing", path.display()))
+            }
+            LayerError::Io { path, source, .. }
+                if matches!(source.kind(), ErrorKind::NotADirectory | ErrorKind::IsADirectory) =>
+            {
+                Failure::new(ErrorCode::StoreDamaged, format!("{} is damaged", path.display()))
+                    .cause(source.to_string())
             }
             LayerError::Io { action, path, source } => Failure::io(action, &path, &source),
             LayerError::Corrupt { path, offset, reason } => {
@@ -254,7 +294,7 @@ impl From<OperationError> for Failure {
             OperationError::Pinned(_) => Failure::new(ErrorCode::Busy, message)
                 .hint("end that program, or write the file in the mount: its profile is large-files"),
             OperationError::InTheWay(_) => Failure::new(ErrorCode::InTheWay, message)
-                .hint("it is ignored, or git cannot hold it: move it away, or let it go with `--force`; a repository stays in any case"),
+                .hint("it is ignored, or git cannot hold it: move it elsewhere; `tine revert` and `tine restore` let ignored files go with `--force`; nothing was changed"),
             OperationError::Gone(_) => Failure::new(ErrorCode::CannotUndo, message).hint(
                 "it was moved or removed since, and not by tine: put it there again, or take back something else: `tine undo FORK PATH`",
             ),
@@ -319,6 +359,10 @@ impl From<StoreError> for Failure {
                 "see what it is, and move it away: {}",
                 path.display()
             )),
+            StoreError::AsideOfGone(path) => Failure::new(ErrorCode::NoSuchFork, message).hint(format!(
+                "`tine recover` lists what brings a deleted fork back; what was set aside stays in {}",
+                path.display()
+            )),
             StoreError::NotRoots { owner } => Failure::new(ErrorCode::PermissionDenied, message).hint(format!(
                 "run it without sudo, or as that user: `sudo -u '#{owner}' tine …`; where only root can work, `git config tine.asRoot true`"
             )),
@@ -332,7 +376,7 @@ impl From<StoreError> for Failure {
                 "`git sparse-checkout disable` in {name}'s mount shows all files; `tine new` makes a fork that has them; nothing was changed"
             )),
             StoreError::Busy(name) => Failure::new(ErrorCode::Busy, message)
-                .hint(format!("wait until other commands on {name} have ended, then try again")),
+                .hint(format!("`tine unmount {name}` if it is mounted, or wait until other commands on it have ended, then try again")),
             StoreError::LeaseHeld { .. } => Failure::new(ErrorCode::LeaseHeld, message)
                 .hint("wait until that command has ended, then try again; nothing was changed"),
             StoreError::Git(source) => source.into(),
@@ -359,6 +403,9 @@ impl From<PathError> for Failure {
     }
 }
 
+/// So many paths stand in a command that a hint names; what is left is refused again, with the rest.
+const MAX_NAMED_PATHS: usize = 20;
+
 impl From<ChangeError> for Failure {
     fn from(error: ChangeError) -> Failure {
         let message = error.to_string();
@@ -367,24 +414,41 @@ impl From<ChangeError> for Failure {
                 .hint("`tine status` shows what differs; ignored files do not count"),
             ChangeError::EmptyMessage => Failure::new(ErrorCode::EmptyMessage, message)
                 .hint("say what was done: `tine commit -m MESSAGE`"),
-            ChangeError::MovedUnder(moved) => {
+            ChangeError::MovedUnder { fork, moved, free } => {
                 let failure = Failure::new(ErrorCode::MovedUnder, message);
                 let failure = match &moved.by {
                     Some(by) => failure.cause(format!("it was moved by {by}")),
                     None => failure,
                 };
                 failure.hint(format!(
-                    "`tine branch switch FORK NEW --create` puts the fork on a branch of its own, where it was; then `tine merge {} --into FORK` joins both; \
+                    "`tine branch switch {fork} {} --create` puts the fork on a branch of its own, where it was; then `tine merge {} --into {fork}` joins both; \
                      nothing was changed",
-                    moved.branch
+                    shell_word(free),
+                    shell_word(&moved.branch)
                 ))
             }
-            ChangeError::TakesBack { .. } => Failure::new(ErrorCode::TakesBack, message).hint(
-                "`--allow-revert` means that; `tine revert FORK PATH --to HEAD` has a path as HEAD has it",
+            ChangeError::TakesBack { paths, way_out, .. } => {
+                let named = paths.iter().take(MAX_NAMED_PATHS);
+                let named: Vec<String> = named.map(|path| shell_word(path.as_bytes())).collect();
+                let named = named.join(" ");
+                let taking = Failure::new(ErrorCode::TakesBack, message);
+                match way_out.as_deref() {
+                    Some((fork, to)) if to == "HEAD" => taking.hint(format!(
+                        "`--allow-revert` means that; `tine revert {fork} {named} --to HEAD` has it as HEAD has it"
+                    )),
+                    Some((fork, to)) => taking.hint(format!(
+                        "`--allow-revert` means that; `tine revert {fork} {named} --to {to}` and a commit have it as it was"
+                    )),
+                    None => taking.hint("`--allow-revert` means that"),
+                }
+            }
+            ChangeError::MayTakeBack { .. } => Failure::new(ErrorCode::TakesBack, message).hint(
+                "look at what changes (`tine diff`); `--allow-revert` means it, and `tine check --repair` sets the record aside",
             ),
             ChangeError::BranchGone(gone) => Failure::new(ErrorCode::BranchGone, message).hint(format!(
                 "`git branch {} {}` brings the branch back; nothing was changed",
-                gone.branch, gone.left_at
+                shell_word(&gone.branch),
+                gone.left_at
             )),
             ChangeError::BranchHeldTwice { .. } => Failure::new(ErrorCode::BranchCheckedOut, message).hint(
                 "`git -C DIR switch --detach` takes one of them off the branch; nothing was changed",
@@ -444,7 +508,8 @@ impl From<ChangeError> for Failure {
             ChangeError::NothingCalled(_) => Failure::new(ErrorCode::NoSuchPoint, message)
                 .hint("`tine list` shows the forks, `git log --all --oneline` the revisions; a snapshot is `fork@snapshot`"),
             ChangeError::NoSuchBranch(branch) => Failure::new(ErrorCode::NoSuchBranch, message).hint(format!(
-                "`tine branch list --all` shows the branches, `tine branch create {branch} --at POINT` makes this one"
+                "`tine branch list --all` shows the branches, `tine branch create {} --at POINT` makes this one",
+                shell_word(branch)
             )),
             ChangeError::BranchHeld {
                 branch,
@@ -457,7 +522,7 @@ impl From<ChangeError> for Failure {
                 let (Holder::Main(dir) | Holder::Worktree(dir) | Holder::Fork(_, dir)) = holder;
                 Failure::new(ErrorCode::BranchCheckedOut, message).hint(format!(
                     "`git -C {} switch OTHER` puts that checkout on another branch; a rebase or bisection there must end first",
-                    dir.display()
+                    shell_word(dir.as_os_str().as_bytes())
                 ))
             }
             ChangeError::BranchNotMerged { commit_id, .. } => {
@@ -546,7 +611,7 @@ impl From<MountError> for Failure {
                 .hint("empty or remove it, or choose another place with `--at DIR`"),
             MountError::AlreadyMounted(dir) => Failure::new(ErrorCode::MountDirNotEmpty, message).hint(format!(
                 "`umount {}` frees it, or choose another place with `--at DIR`",
-                dir.display()
+                shell_word(dir.as_os_str().as_bytes())
             )),
             MountError::Detached(_) => Failure::new(ErrorCode::Busy, message).hint(
                 "end that program, and the fork's policy is applied; `--force` cuts it off where root has run \

@@ -4,11 +4,13 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::path::RepoPath;
+use crate::path::shell::shell_word;
 use crate::path::text::PathText;
 
 /// Exit codes; `docs/errors.md` lists them. A command run by `tine exec` gives its own.
@@ -346,7 +348,7 @@ impl Failure {
             )
             .hint(format!(
                 "`ls -ld {}` shows whose it is: run as that user, or choose another place",
-                path.display()
+                shell_word(path.as_os_str().as_bytes())
             )),
             ErrorKind::ReadOnlyFilesystem => Failure::new(
                 ErrorCode::PermissionDenied,

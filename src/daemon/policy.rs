@@ -9,7 +9,7 @@ use super::handlers::{self, reset_to_head};
 use super::protocol::{Answer, Merge, MergeRequest, ReviewWish, UnmountAction};
 use super::slots::{Daemon, Turn};
 use crate::attr::FileKind;
-use crate::change::going_back::GoneBack;
+use crate::change::going_back::KnownGoneBack;
 use crate::change::{ChangeError, Changeset, CommitOptions, commit};
 use crate::fuse;
 use crate::git::Identity;
@@ -48,6 +48,7 @@ pub fn default_action(policy: &UnmountPolicy, name: &ForkName) -> UnmountAction 
             to: to.clone(),
             include_uncommitted: false,
             message: None,
+            allow_revert: false,
         },
     }
 }
@@ -128,9 +129,10 @@ fn act(turn: &Turn<'_>, action: &UnmountAction, signers: &Signers) -> Result<Out
         UnmountAction::Handoff {
             include_uncommitted: true,
             message,
+            allow_revert,
             ..
         } => {
-            let commit_id = handlers::commit_uncommitted(turn, message.clone(), signers)?;
+            let commit_id = handlers::commit_uncommitted(turn, message.clone(), signers, *allow_revert)?;
             Ok(Outcome {
                 commit: commit_id.map(|id| id.to_string()),
                 snapshot: None,
@@ -142,7 +144,7 @@ fn act(turn: &Turn<'_>, action: &UnmountAction, signers: &Signers) -> Result<Out
                 message: message.clone(),
                 author: signers.author.clone(),
                 committer: signers.committer.clone(),
-                gone_back: GoneBack::all(&turn.daemon.store),
+                gone_back: KnownGoneBack::of(&turn.daemon.store),
             };
             let _lease = turn.lease_head(&repository, &format!("tine unmount --commit {}", turn.name()))?;
             match commit::commit(&repository, turn.name(), &fork, &options) {

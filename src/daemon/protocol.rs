@@ -36,8 +36,8 @@ pub use self::files::{
     WrittenLine,
 };
 pub use self::forks::{
-    CarryInfo, Collected, Deleted, ForkInfo, NewRequest, RestoreRequest, Restored, RestoredHow, SnapshotInfo,
-    SnapshotPolicy, Stray, UnmountAction, Unmounted,
+    CarryInfo, Collected, Deleted, ForkInfo, LeftInPlace, NewRequest, RestoreRequest, Restored, RestoredHow,
+    SnapshotInfo, SnapshotPolicy, Stray, UnmountAction, Unmounted,
 };
 pub use self::handoff::{
     CreateHandoff, HandoffAnswer, HandoffDeleted, HandoffInfo, HandoffRequest, HandoffShown, ImportHandoff,
@@ -54,8 +54,8 @@ pub use self::reviewing::{
     CommitReviewRequest, JudgeRequest, ResolutionWish, ResolveRequest, ReviewInfo, ReviewShown,
 };
 pub use self::rounds::{
-    AgentShown, ArchiveShown, AttemptCounted, AttemptOf, CleanRounds, DirectoryWritten, FinishRound,
-    FinishedSeat, OtherShown, PairCompared, PresentRound, ReaderShown, ResultLine, RoundAnswer,
+    AgentShown, ArchiveShown, AttemptCounted, AttemptOf, BranchStays, CleanRounds, DirectoryWritten,
+    FinishRound, FinishedSeat, OtherShown, PairCompared, PresentRound, ReaderShown, ResultLine, RoundAnswer,
     RoundCompared, RoundFinished, RoundPresented, RoundRequest, RoundsCleaned, SeatCleaned, SeatShown,
     SessionLine, SessionShown, StartRound, WorkShown,
 };
@@ -144,6 +144,11 @@ pub enum Request {
     /// Answers [`Answer::Fork`].
     Show {
         fork: ForkName,
+    },
+    /// Says that somebody was told of these strays. Answers [`Answer::Done`].
+    ToldStrays {
+        fork: ForkName,
+        strays: Vec<Stray>,
     },
     /// Mounts, at `dir` (absolute) if given (remembered). Mounted there already is no error. Answers [`Answer::Fork`].
     Mount {

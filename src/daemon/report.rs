@@ -3,6 +3,7 @@
 use super::failure::Failure;
 use super::protocol::{AgentTexts, CarryInfo, ChangeLine, CommitLine, ForkInfo, SnapshotInfo};
 use super::slots::{Daemon, Slot};
+use super::strays::{self, Untold};
 use crate::change::fork_point::fork_point;
 use crate::change::{Change, Side};
 use crate::git::{CommitInfo, LinkedWorktree, ObjectId};
@@ -43,7 +44,11 @@ pub fn fork_info(daemon: &Daemon, slot: &Slot, record: &ForkRecord) -> Result<Fo
         snapshot_every: record.snapshot_every,
         layer_bytes,
         content_bytes,
-        strays: slot.strays(),
+        strays: Untold::of(&daemon.store, &record.name).brought,
+        lying: match slot.is_mounted() {
+            true => Vec::new(),
+            false => strays::lying_at(&record.mount_dir),
+        },
         note: slot.note(),
         carry: record.carry.as_ref().map(|carry| {
             Box::new(CarryInfo {

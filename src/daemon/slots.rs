@@ -22,7 +22,6 @@ use super::failure::{ErrorCode, Failure};
 use super::handoffs::Handoffs;
 use super::overlay::{self, Overlays};
 use super::presence::Presence;
-use super::protocol::Stray;
 use super::{monitor, place, policy, room, strays};
 use crate::attr::Timestamp;
 use crate::change::{CommitOutcome, SettleOutcome, branches, fork_point};
@@ -98,8 +97,6 @@ struct Mounted {
     mount: Arc<Mount>,
     ending: Arc<Ending>,
     settings: MountSettings,
-    /// What was brought in from the directory under it.
-    strays: Vec<Stray>,
 }
 
 /// The HEAD for which the layer was settled last.
@@ -347,15 +344,6 @@ impl Slot {
         self.state.lock().fork.as_deref().map(read)
     }
 
-    /// What was brought in from the directory under the mount.
-    pub fn strays(&self) -> Vec<Stray> {
-        let state = self.state.lock();
-        state
-            .mounted
-            .as_ref()
-            .map_or_else(Vec::new, |mounted| mounted.strays.clone())
-    }
-
     pub fn note(&self) -> Option<String> {
         self.state.lock().note.clone()
     }
@@ -486,7 +474,7 @@ impl Turn<'_> {
         }
         // The layer's contents are changes to where the fork left its branch.
         if repository
-            .moved_under(&fork.worktree, self.name().as_str())?
+            .moved_under(&fork.worktree, self.name().as_str(), &fork.made_on)?
             .is_some()
         {
             return Ok(());
@@ -622,16 +610,15 @@ impl Turn<'_> {
         let ended = ended_callback(Arc::downgrade(self.daemon), self.slot.clone(), ending.clone());
         let mount = Mount::start(fork.workspace.clone(), &options, ended)?;
         log::info!("{} is mounted at {}", self.name(), dir.display());
-        let (strays, trouble) = strays::under(&fork, &mount);
+        strays::under(&self.daemon.store, self.name(), &fork, &mount);
         let mut state = self.slot.state.lock();
         state.fork = Some(fork);
         state.mounted = Some(Mounted {
             mount: Arc::new(mount),
             ending,
             settings,
-            strays,
         });
-        state.trouble = trouble;
+        state.trouble = None;
         drop(state);
         overlay::show_all(self.daemon, self.slot);
         Ok(())

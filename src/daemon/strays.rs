@@ -11,15 +11,19 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::failure::Failure;
-use super::protocol::Stray;
+use super::protocol::{LeftInPlace, Stray};
 use crate::attr::FileKind;
-use crate::fuse::{Ground, Mount};
+use crate::fuse::{self, Ground, Mount};
 use crate::git::BlobContent;
+use crate::path::text::PathText;
 use crate::path::{EntryName, RepoPath};
 use crate::sys::file;
 use crate::workspace::{
-    ApplyOptions, By, Caller, FileContent, Fork, FsError, NewEntry, OperationKind, Replacement, Workspace,
+    ApplyOptions, By, Caller, FileContent, Fork, ForkName, FsError, NewEntry, OperationKind, Replacement,
+    Store, Workspace,
 };
 
 /// Files of more bytes are read from their place while they are written, and not into memory.
@@ -28,34 +32,105 @@ const MAX_MEMORY_BYTES: u64 = 1 << 20;
 /// Follows the name of a stray that cannot have its own.
 const SUFFIX: &str = ".stray";
 
-/// Brings what lies under a new mount into its fork; what came of it, and why something did not, if that is so.
-pub fn under(fork: &Fork, mount: &Mount) -> (Vec<Stray>, Option<Failure>) {
-    let Some(ground) = mount.take_ground() else {
-        return (Vec::new(), None);
-    };
-    match take_in(fork, &ground, mount.dir()) {
-        Ok(strays) => (strays, None),
-        Err(failure) => {
-            let failure = failure.context(format!(
-                "what programs wrote to {} while nothing was mounted there stays under the mount",
-                mount.dir().display()
-            ));
-            log::error!("{failure}");
-            (Vec::new(), Some(failure))
+/// What the user of a fork was not told yet; it outlives the daemon.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Untold {
+    /// In the order in which they came.
+    pub brought: Vec<Stray>,
+    /// Why those that lie under the mount stay there. It is told until they come.
+    pub failed: Option<Failure>,
+}
+
+impl Untold {
+    /// A record that cannot be read says nothing.
+    pub fn of(store: &Store, name: &ForkName) -> Untold {
+        store
+            .untold(name)
+            .unwrap_or_else(|error| {
+                log::warn!("{name}: {error}");
+                None
+            })
+            .unwrap_or_default()
+    }
+
+    fn write(&self, store: &Store, name: &ForkName) {
+        let is_empty = *self == Untold::default();
+        if let Err(error) = store.note_untold(name, (!is_empty).then_some(self)) {
+            log::warn!("{name}: what came in from under the mount may not be told: {error}");
         }
+    }
+
+    /// Takes strays out that somebody was told of.
+    pub fn told(store: &Store, name: &ForkName, told: &[Stray]) {
+        let mut untold = Untold::of(store, name);
+        untold.brought.retain(|stray| !told.contains(stray));
+        untold.write(store, name);
     }
 }
 
-/// Brings what lies under a mount into its fork; what came of each file that the fork did not have as it is. A place that
-/// holds nothing is the usual case.
+/// What lies at the mount place `dir` of a fork that is not mounted, by its name there. What cannot be read is not told.
+pub fn lying_at(dir: &Path) -> Vec<PathText> {
+    let names = fuse::lying_at(dir).unwrap_or_else(|error| {
+        log::debug!("what lies at {} cannot be told: {error}", dir.display());
+        Vec::new()
+    });
+    names.iter().map(|name| PathText::from(name.as_slice())).collect()
+}
+
+/// What a fork that is deleted leaves at its mount place `dir`.
+pub fn left_at(dir: &Path) -> Option<LeftInPlace> {
+    let paths = lying_at(dir);
+    (!paths.is_empty()).then(|| LeftInPlace {
+        mount_dir: dir.to_owned(),
+        paths,
+    })
+}
+
+/// Brings what lies under a new mount into its fork, and notes what is to be told of it.
+pub fn under(store: &Store, name: &ForkName, fork: &Fork, mount: &Mount) {
+    let Some(ground) = mount.take_ground() else {
+        return;
+    };
+    let before = Untold::of(store, name);
+    let brought_with = |strays: &[Stray]| {
+        let new = strays.iter().filter(|stray| !before.brought.contains(stray));
+        before.brought.iter().chain(new).cloned().collect()
+    };
+    // Before they come: a daemon that dies in between must not keep it to itself.
+    let note = |strays: &[Stray]| {
+        let untold = Untold {
+            brought: brought_with(strays),
+            failed: None,
+        };
+        if untold != before {
+            untold.write(store, name);
+        }
+    };
+    if let Err(failure) = take_in(fork, &ground, mount.dir(), note) {
+        let failure = failure.context(format!(
+            "what programs wrote to {} while nothing was mounted there stays under the mount",
+            mount.dir().display()
+        ));
+        log::error!("{failure}");
+        let untold = Untold {
+            brought: before.brought.clone(),
+            failed: Some(failure),
+        };
+        untold.write(store, name);
+    }
+}
+
+/// Brings what lies under a mount into its fork; `note` is told before what comes of each file that the fork does not have as it is. A
+/// place that holds nothing is the usual case.
 ///
 /// # Errors
 /// Where the fork cannot take them: then they stay where they are.
-fn take_in(fork: &Fork, ground: &Ground, dir: &Path) -> Result<Vec<Stray>, Failure> {
+fn take_in(fork: &Fork, ground: &Ground, dir: &Path, note: impl FnOnce(&[Stray])) -> Result<(), Failure> {
     let top = ground.path();
     let read = |error: io::Error| Failure::io("look under the mount at", dir, &error);
     if ground.is_empty().map_err(read)? {
-        return Ok(Vec::new());
+        note(&[]);
+        return Ok(());
     }
     let mut found = Found {
         workspace: &fork.workspace,
@@ -73,6 +148,7 @@ fn take_in(fork: &Fork, ground: &Ground, dir: &Path) -> Result<Vec<Stray>, Failu
         strays,
         ..
     } = found;
+    note(&strays);
     if !replacements.is_empty() {
         let attrs = fork.workspace.base_attrs();
         let by = By {
@@ -96,7 +172,7 @@ fn take_in(fork: &Fork, ground: &Ground, dir: &Path) -> Result<Vec<Stray>, Failu
     }
     ground.shut();
     log::warn!("{} strays at {} are in the fork now", strays.len(), dir.display());
-    Ok(strays)
+    Ok(())
 }
 
 /// A file or directory of the place, to be removed.

@@ -87,6 +87,10 @@ fn of_git(error: &GitError) -> Errno {
         | GitError::NestedRepository(_)
         | GitError::UnknownRevision(_)
         | GitError::BranchCheckedOut { .. }
+        | GitError::AliasOfNothing { .. }
+        | GitError::AliasLoop { .. }
+        | GitError::IsAlias { .. }
+        | GitError::HasAlias { .. }
         | GitError::BranchExists(_)
         | GitError::InvalidBranchName(_)
         | GitError::MissingObject { .. }
@@ -96,6 +100,7 @@ fn of_git(error: &GitError) -> Errno {
         | GitError::TooManyFiles { .. }
         | GitError::RefMoved { .. }
         | GitError::CheckoutInTheWay { .. }
+        | GitError::UntrackedInTheWay { .. }
         | GitError::IndexLocked { .. }
         | GitError::RefLocked { .. }
         | GitError::UnrelatedHistories
@@ -114,6 +119,7 @@ fn of_git(error: &GitError) -> Errno {
         | GitError::RemoteDenied { .. }
         | GitError::RemoteUnreachable { .. }
         | GitError::PushHook { .. }
+        | GitError::UnreadableContent { .. }
         | GitError::Library { .. } => Errno::EIO,
     }
 }

@@ -43,7 +43,7 @@ pub use busy_files::BusyFile;
 pub use counters::{KindFigures, LATENCY_CLASSES, Traffic, latency_bound_secs};
 pub use mount::{
     Ground, Mount, MountError, MountOptions, UnmountMode, cut_off, detach_stale, guards_below,
-    has_lost_daemon, remove_guard,
+    has_lost_daemon, lying_at, remove_guard,
 };
 pub use place::is_seen_at;
 pub use transport::{RINGS_PARAMETER, Transport, TransportChoice, UnknownTransport};

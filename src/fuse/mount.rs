@@ -41,7 +41,7 @@ use crate::workspace::{MountSettings, Workspace};
 
 pub use ending::{UnmountMode, cut_off, detach_stale, has_lost_daemon};
 use ending::{abort, undo};
-pub use ground::{Ground, guards_below, remove_guard};
+pub use ground::{Ground, guards_below, lying_at, remove_guard};
 
 /// Threads that serve one mount.
 const THREADS: usize = 2;

@@ -96,6 +96,18 @@ impl Repository {
         if self.branch(new)?.is_some() {
             return Err(GitError::BranchExists(new.to_owned()));
         }
+        if self.alias_of(old).is_some() {
+            return Err(GitError::IsAlias {
+                alias: old.to_owned(),
+                branch: self.branch_behind(old),
+            });
+        }
+        if let Some(alias) = self.aliases_to(&[old])?.into_iter().next() {
+            return Err(GitError::HasAlias {
+                alias,
+                branch: old.to_owned(),
+            });
+        }
         // It makes way itself, as `a` does for `a/b`.
         if let Some(in_the_way) = self.conflicting_branch(new)?.filter(|found| found != old) {
             return Err(GitError::BranchExists(in_the_way));
@@ -272,8 +284,15 @@ impl Repository {
         })
     }
 
-    /// A branch other than these (short names), a tag or a remote branch that reaches `tip`, in short.
+    /// A branch other than these (short names) and their aliases, a tag or a remote branch that reaches `tip`, in short.
     pub fn reached_otherwise(&self, tip: ObjectId, without: &[&str]) -> Result<Option<String>, GitError> {
+        // An alias of one of them leads nowhere without it.
+        let aliases = self.aliases_to(without)?;
+        let without: Vec<&str> = without
+            .iter()
+            .copied()
+            .chain(aliases.iter().map(String::as_str))
+            .collect();
         let refs = program::run(
             program::command(self.common_dir())
                 .args(["for-each-ref", "--format=%(refname)"])

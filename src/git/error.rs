@@ -26,6 +26,17 @@ pub enum GitError {
     BranchCheckedOut { branch: String, at: PathBuf },
     #[error("the branch {0:?} exists already")]
     BranchExists(String),
+    /// A symbolic ref to a branch that is not there.
+    #[error("the branch {alias:?} is an alias of {target:?}, which does not exist")]
+    AliasOfNothing { alias: String, target: String },
+    /// Symbolic refs that never come to a branch.
+    #[error("the branch {alias:?} is an alias that leads to itself, or through too many others")]
+    AliasLoop { alias: String },
+    /// A branch that only its aliases would name afterwards, or an alias, cannot be renamed.
+    #[error("{alias:?} is an alias of the branch {branch:?}")]
+    IsAlias { alias: String, branch: String },
+    #[error("the branch {branch:?} has the alias {alias:?}, which would lead nowhere")]
+    HasAlias { alias: String, branch: String },
     #[error("{0:?} is no valid branch name")]
     InvalidBranchName(String),
     #[error("the object {id} is missing")]
@@ -41,6 +52,9 @@ pub enum GitError {
     /// What git says of files that would be lost, or of a branch that is not behind.
     #[error("the checkout at {dir} cannot follow: {reason}")]
     CheckoutInTheWay { dir: PathBuf, reason: String },
+    /// Ignored files, other repositories and pipes where the commit has files.
+    #[error("what git does not track is in the way in the checkout at {dir}")]
+    UntrackedInTheWay { dir: PathBuf, paths: Vec<RepoPath> },
     #[error("the ref {name} moved while it was being changed")]
     RefMoved { name: String },
     /// `lock` is the file that another git command holds, or left behind.
@@ -99,10 +113,13 @@ pub enum GitError {
         path: PathBuf,
         source: std::io::Error,
     },
-    /// A failure of the git library that has no kind of its own here.
+    /// What was to become a blob.
+    #[error("the content of a file cannot be read: {reason}")]
+    UnreadableContent { reason: String },
     /// HEAD of a worktree is no HEAD.
     #[error("{path} is damaged: {reason}")]
     DamagedHead { path: PathBuf, reason: String },
+    /// A failure of the git library that has no kind of its own here.
     #[error("{action}: {reason}")]
     Library { action: &'static str, reason: String },
 }

@@ -11,8 +11,11 @@
 //! | the index is new | the branch is old: it follows |
 //! | the branch is new | nothing is left but the locks |
 
+mod in_the_way;
+mod place;
+
 use std::ffi::OsStr;
-use std::fs::{self, File, FileTimes};
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -20,8 +23,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use self::place::Place;
 use super::index::{IndexLock, release_stale_at};
-use super::program::{self, Finished};
+use super::program;
 use super::refs::{lock_of, reflog_message, remove_stale_lock};
 use super::{GitError, ObjectId, Repository, TreeEntryKind};
 use crate::path::RepoPath;
@@ -47,13 +51,6 @@ pub struct CheckoutMove<'r> {
     from: ObjectId,
     to: ObjectId,
     lock: IndexLock,
-}
-
-/// A checkout, and where its index is.
-#[derive(Debug)]
-struct Place {
-    dir: PathBuf,
-    git_dir: PathBuf,
 }
 
 impl Repository {
@@ -152,7 +149,13 @@ impl Repository {
         // A git that outlives this process keeps it locked.
         file::try_lock(lock.file()).map_err(GitError::io("lock", &place.git_dir))?;
         let head = self.head_of(&place.git_dir)?;
-        if head.short_branch() != Some(branch) {
+        // HEAD may be on an alias of it.
+        if head
+            .short_branch()
+            .map(|name| self.branch_behind(name))
+            .as_deref()
+            != Some(branch)
+        {
             return Err(GitError::BranchCheckedOut {
                 branch: branch.to_owned(),
                 at: place.dir,
@@ -223,7 +226,8 @@ impl CheckoutMove<'_> {
     /// Refreshes the scratch index, and refuses where files are in the way.
     fn check_files(&self) -> Result<(), GitError> {
         self.refresh()?;
-        self.read_tree(&["--dry-run"], (self.from, self.to), None)
+        self.read_tree(&["--dry-run"], (self.from, self.to), None)?;
+        self.refuse_over_untracked()
     }
 
     /// Copies the files that the move is about and that a filter writes: where that fails, it cannot write the old ones either.
@@ -364,15 +368,17 @@ impl CheckoutMove<'_> {
 
     /// The paths that the move is about, sorted.
     fn changed(&self) -> Result<Vec<RepoPath>, GitError> {
-        paths(program::command(&self.place.dir).args([
-            "diff-tree",
-            "-r",
-            "-z",
-            "--name-only",
-            "--no-renames",
-            &self.from.to_string(),
-            &self.to.to_string(),
-        ]))
+        self.differing(&[])
+    }
+
+    /// The paths at which the two commits differ, as these options of `git diff-tree` choose them; sorted.
+    fn differing(&self, options: &[&str]) -> Result<Vec<RepoPath>, GitError> {
+        let mut command = program::command(&self.place.dir);
+        command.args(["diff-tree", "-r", "-z", "--name-only", "--no-renames"]);
+        command
+            .args(options)
+            .args([self.from.to_string(), self.to.to_string()]);
+        paths(&mut command)
     }
 
     /// Whether the file, or symlink, has the new commit's content, or the beginning of it: this move has written it.
@@ -393,149 +399,6 @@ impl CheckoutMove<'_> {
             .arg(OsStr::from_bytes(&name));
         let finished = program::finish(&mut command, b"")?;
         Ok(finished.status.success() && finished.stdout.starts_with(&content))
-    }
-}
-
-impl Place {
-    fn of(dir: &Path) -> Result<Place, GitError> {
-        Ok(Place {
-            dir: dir.to_owned(),
-            git_dir: Repository::git_dir_at(dir)?,
-        })
-    }
-
-    fn file(&self, path: &RepoPath) -> PathBuf {
-        self.dir.join(OsStr::from_bytes(path.as_bytes()))
-    }
-
-    /// Removes the directories above a file that was removed, as far as nothing is in them.
-    fn remove_empty_above(&self, path: &RepoPath) {
-        for dir in path.directories_above() {
-            if fs::remove_dir(self.file(&dir)).is_err() {
-                return;
-            }
-        }
-    }
-
-    fn index(&self) -> PathBuf {
-        self.git_dir.join("index")
-    }
-
-    /// The name over which git works on the index while that is locked.
-    fn scratch_index(&self) -> PathBuf {
-        self.git_dir.join("index.tine-new")
-    }
-
-    /// git in the checkout, on the scratch index.
-    fn git(&self) -> Command {
-        let mut command = program::command(&self.dir);
-        command.env("GIT_INDEX_FILE", self.scratch_index());
-        command
-    }
-
-    /// Gives the index its second name. git replaces an index, and never writes into one.
-    fn take_scratch_index(&self) -> Result<(), GitError> {
-        let (index, scratch) = (self.index(), self.scratch_index());
-        self.remove_scratch_index()?;
-        match fs::hard_link(&index, &scratch) {
-            Ok(()) => Ok(()),
-            // git takes a missing one for an empty one.
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported) => {
-                copy_with_time(&index, &scratch).map_err(GitError::io("copy", &index))
-            }
-            Err(error) => Err(GitError::io("link", &index)(error)),
-        }
-    }
-
-    fn put_scratch_index(&self) -> Result<(), GitError> {
-        let scratch = self.scratch_index();
-        File::open(&scratch)
-            .and_then(|file| file.sync_all())
-            .and_then(|()| fs::rename(&scratch, self.index()))
-            .map_err(GitError::io("replace the index by", &scratch))
-    }
-
-    fn remove_scratch_index(&self) -> Result<(), GitError> {
-        let scratch = self.scratch_index();
-        for path in [lock_of(&scratch), scratch] {
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(GitError::io("remove", &path)(error));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Where files are kept while a filter writes new ones in their places.
-    fn kept(&self) -> PathBuf {
-        self.git_dir.join("tine-kept")
-    }
-
-    fn kept_file(&self, path: &RepoPath) -> PathBuf {
-        self.kept().join(OsStr::from_bytes(path.as_bytes()))
-    }
-
-    /// Copies a file to where it is kept, if it is one.
-    fn keep(&self, path: &RepoPath) -> Result<(), GitError> {
-        let (place, kept) = (self.file(path), self.kept_file(path));
-        if !fs::symlink_metadata(&place).is_ok_and(|found| found.is_file()) {
-            return Ok(());
-        }
-        copy_to(&place, &kept).map_err(GitError::io("keep", &place))
-    }
-
-    /// Puts a file back as it was kept; whether it was.
-    fn put_back_kept(&self, path: &RepoPath) -> Result<bool, GitError> {
-        let (place, kept) = (self.file(path), self.kept_file(path));
-        if !fs::symlink_metadata(&kept).is_ok_and(|found| found.is_file()) {
-            return Ok(false);
-        }
-        match fs::remove_file(&place) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(GitError::io("replace", &place)(error));
-            }
-            _ => {}
-        }
-        copy_to(&kept, &place).map_err(GitError::io("put back", &place))?;
-        Ok(true)
-    }
-
-    fn remove_kept(&self) -> Result<(), GitError> {
-        let kept = self.kept();
-        match fs::remove_dir_all(&kept) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(GitError::io("remove", &kept)(error)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Waits for a git that goes on writing files after its daemon was killed.
-    fn wait_for_orphan(&self) -> Result<(), GitError> {
-        let mark = self.git_dir.join("index.tine");
-        let Ok(held) = File::open(&mark) else {
-            return Ok(());
-        };
-        let deadline = Instant::now() + ORPHAN_TIMEOUT;
-        while !file::try_lock(&held).map_err(GitError::io("lock", &mark))? {
-            if Instant::now() >= deadline {
-                return Err(GitError::IndexLocked { lock: mark });
-            }
-            thread::sleep(INTERVAL);
-        }
-        Ok(())
-    }
-
-    fn refusal(&self, command: &Command, finished: &Finished) -> Result<(), GitError> {
-        match finished.status.code() {
-            Some(0) => Ok(()),
-            Some(1 | 128) => Err(GitError::CheckoutInTheWay {
-                dir: self.dir.clone(),
-                reason: String::from_utf8_lossy(&finished.stderr).trim().to_owned(),
-            }),
-            _ => Err(program::failed(command, finished)),
-        }
     }
 }
 
@@ -672,23 +535,6 @@ fn release_after_a_while(lock: &Path) -> Result<(), GitError> {
         thread::sleep(INTERVAL);
     }
     Ok(())
-}
-
-fn copy_with_time(from: &Path, to: &Path) -> std::io::Result<()> {
-    fs::copy(from, to)?;
-    let modified = fs::metadata(from)?.modified()?;
-    File::options()
-        .write(true)
-        .open(to)?
-        .set_times(FileTimes::new().set_modified(modified))
-}
-
-/// As [`copy_with_time`], in directories that are made.
-fn copy_to(from: &Path, to: &Path) -> std::io::Result<()> {
-    if let Some(dir) = to.parent() {
-        fs::create_dir_all(dir)?;
-    }
-    copy_with_time(from, to)
 }
 
 /// The paths that a command prints, each with a zero byte after it; sorted.

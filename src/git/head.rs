@@ -11,6 +11,7 @@ use gix::refs::{FullName, Target};
 
 use super::refs::{branch_ref, read_if_there, reflog_message};
 use super::{GitError, Head, LinkedWorktree, ObjectId, Repository, program};
+use crate::sys::pause;
 
 /// A branch that is not where the worktree that is on it left it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,17 +59,28 @@ impl Repository {
     }
 
     /// The commit of HEAD of the fork `fork`, which has `worktree`; where its branch moved under it, the commit at which the fork left it.
-    pub fn head_left_at(&self, worktree: &LinkedWorktree, fork: &str) -> Result<Option<ObjectId>, GitError> {
-        match self.moved_under(worktree, fork)? {
+    /// `made_on` is the branch (short name) that the worktree began on.
+    pub fn head_left_at(
+        &self,
+        worktree: &LinkedWorktree,
+        fork: &str,
+        made_on: &str,
+    ) -> Result<Option<ObjectId>, GitError> {
+        match self.moved_under(worktree, fork, made_on)? {
             Some(moved) => Ok(Some(moved.left_at)),
             None => Ok(self.head_of(worktree.git_dir())?.commit_id()),
         }
     }
 
     /// Whether the branch that `worktree` is on is elsewhere than the worktree left it: another worktree, or a command that knew nothing
-    /// of this one, has moved it. The reflog of its HEAD says so; where that has expired, what is kept for the fork `fork`. Where reflogs
-    /// are turned off nothing is known.
-    pub fn moved_under(&self, worktree: &LinkedWorktree, fork: &str) -> Result<Option<MovedUnder>, GitError> {
+    /// of this one, has moved it, or deleted it and made it again. The reflog of its HEAD says so; where that has expired, what is kept
+    /// for the fork `fork`. `made_on` is the branch (short name) that the worktree began on. Where reflogs are turned off nothing is known.
+    pub fn moved_under(
+        &self,
+        worktree: &LinkedWorktree,
+        fork: &str,
+        made_on: &str,
+    ) -> Result<Option<MovedUnder>, GitError> {
         let head = self.head_of(worktree.git_dir())?;
         let (Some(branch), Some(now)) = (head.short_branch(), head.commit_id()) else {
             return Ok(None);
@@ -77,7 +89,10 @@ impl Repository {
             return Ok(None);
         }
         let head_log = read_if_there(&worktree.git_dir().join("logs/HEAD"))?.unwrap_or_default();
-        let Some(left_at) = log_lines(&head_log).last().map(|line| line.new) else {
+        let lines: Vec<LogLine> = log_lines(&head_log).collect();
+        // A worktree that has deleted its own branch left it where the branch was.
+        let ids = lines.iter().rev().flat_map(|line| [line.new, line.old]);
+        let Some(left_at) = ids.into_iter().find(|id| !id.is_null()) else {
             let left_at = self.kept_left_at(worktree, fork, now)?;
             return Ok(left_at.map(|left_at| MovedUnder {
                 branch: branch.to_owned(),
@@ -89,7 +104,10 @@ impl Repository {
         if left_at == now {
             return Ok(None);
         }
-        // HEAD was on another branch then, if this one never was there.
+        // HEAD was put on another branch by a command that logs nothing, if this one never was there. A branch that was made again has a
+        // new log, which knows nothing of what was before.
+        let last_on = lines.iter().rev().find_map(LogLine::branch_after);
+        let is_same_branch = last_on.unwrap_or(made_on) == branch;
         let branch_log = self.common_dir().join("logs/refs/heads").join(branch);
         let branch_log = read_if_there(&branch_log)?.unwrap_or_default();
         let was_there = log_lines(&branch_log).any(|line| line.old == left_at || line.new == left_at);
@@ -97,7 +115,7 @@ impl Repository {
             .last()
             .filter(|line| line.new == now)
             .map(|line| line.by);
-        Ok(was_there.then(|| MovedUnder {
+        Ok((is_same_branch || was_there).then(|| MovedUnder {
             branch: branch.to_owned(),
             left_at,
             now,
@@ -123,8 +141,9 @@ impl Repository {
         ))
     }
 
-    /// The HEAD that was kept for the fork `fork` most recently, where `now` goes on from there without the fork: its index has nothing of
-    /// what changed since. After a commit by git in the mount it has.
+    /// The HEAD that was kept for the fork `fork` most recently, where the branch came to `now` without the fork: its index has nothing of
+    /// what changed since. After a commit or a reset by git in the mount it has. Where `now` is a commit before the kept one, the fork may
+    /// have gone back (`tine undo`), and no commit of others is missing in its files.
     fn kept_left_at(
         &self,
         worktree: &LinkedWorktree,
@@ -134,7 +153,7 @@ impl Repository {
         let Some(left_at) = self.kept_as(fork, "head")?.filter(|head| *head != now) else {
             return Ok(None);
         };
-        if !self.is_ancestor(left_at, now)? {
+        if !self.has_object(left_at) || self.is_ancestor(now, left_at)? {
             return Ok(None);
         }
         let git = |arguments: &[&str]| {
@@ -205,23 +224,43 @@ impl Repository {
             deref: false,
         };
         self.apply_ref_edit(&store, edit, &worktree.git_dir().join("HEAD"))?;
-        if is_logged {
-            let name = |head: Option<&str>, id: Option<ObjectId>| match (head, id) {
-                (Some(branch), _) => branch.to_owned(),
-                (None, Some(id)) => id.to_string(),
-                (None, None) => "HEAD".to_owned(),
-            };
-            // What `git switch -` and `@{-1}` look for.
-            let message = format!(
-                "checkout: moving from {} to {}",
-                name(from.short_branch(), from.commit_id()),
-                name(to, Some(commit_id))
-            );
-            if let Err(error) = self.log_head(worktree.git_dir(), from.commit_id(), commit_id, &message) {
-                log::warn!("HEAD is moved, and its reflog does not say so: {error}");
-            }
+        pause::at("head-switched");
+        if is_logged
+            && let Err(error) =
+                self.log_switch(worktree, (from.short_branch(), from.commit_id()), (to, commit_id))
+        {
+            log::warn!("HEAD is moved, and its reflog does not say so: {error}");
         }
         Ok(())
+    }
+
+    /// Lets the reflog of HEAD end with the move of [`Repository::switch_head`] that a process died in: without that line the branch
+    /// would seem to have moved under the worktree.
+    pub fn finish_switch(
+        &self,
+        worktree: &LinkedWorktree,
+        from: (Option<&str>, Option<ObjectId>),
+        to: (Option<&str>, ObjectId),
+    ) -> Result<(), GitError> {
+        let path = worktree.git_dir().join("logs/HEAD");
+        let log = read_if_there(&path)?.unwrap_or_default();
+        let is_logged = log
+            .trim_ascii_end()
+            .ends_with(format!("\t{}", switch_message(from, to)).as_bytes());
+        let is_on = self.ref_store(Some(worktree.git_dir())).write_reflog != WriteReflog::Disable;
+        match is_on && !is_logged {
+            true => self.log_switch(worktree, from, to),
+            false => Ok(()),
+        }
+    }
+
+    fn log_switch(
+        &self,
+        worktree: &LinkedWorktree,
+        from: (Option<&str>, Option<ObjectId>),
+        to: (Option<&str>, ObjectId),
+    ) -> Result<(), GitError> {
+        self.log_head(worktree.git_dir(), from.1, to.1, &switch_message(from, to))
     }
 
     /// Adds a line to the reflog of the worktree's HEAD.
@@ -295,4 +334,21 @@ fn log_lines(log: &[u8]) -> impl Iterator<Item = LogLine> {
             by: format!("{name}: {message}"),
         })
     })
+}
+
+/// What the reflog of HEAD says of a move between branches: `git switch -` and `@{-1}` look for it.
+fn switch_message(
+    (from, from_id): (Option<&str>, Option<ObjectId>),
+    (to, to_id): (Option<&str>, ObjectId),
+) -> String {
+    let name = |head: Option<&str>, id: Option<ObjectId>| match (head, id) {
+        (Some(branch), _) => branch.to_owned(),
+        (None, Some(id)) => id.to_string(),
+        (None, None) => "HEAD".to_owned(),
+    };
+    format!(
+        "checkout: moving from {} to {}",
+        name(from, from_id),
+        name(to, Some(to_id))
+    )
 }

@@ -58,6 +58,24 @@ impl Repository {
         ids(&program::run(list.args(words).arg("--"), b"")?)
     }
 
+    /// Whether `tip` reaches the commit, or one with the same tree and the same parents.
+    pub fn reaches_the_same(&self, commit_id: ObjectId, tip: ObjectId) -> Result<bool, GitError> {
+        if self.is_ancestor(commit_id, tip)? {
+            return Ok(true);
+        }
+        let info = self.commit_info(commit_id)?;
+        let parents: Vec<String> = info.parent_ids.iter().map(ToString::to_string).collect();
+        let mut log = program::command(self.common_dir());
+        log.args(["log", "--format=%T %P", &tip.to_string()]);
+        log.args((!parents.is_empty()).then_some("--not"))
+            .args(&parents)
+            .arg("--");
+        let wanted = format!("{} {}", info.tree_id, parents.join(" "));
+        let listed = program::run(&mut log, b"")?;
+        let mut lines = listed.split(|&byte| byte == b'\n');
+        Ok(lines.any(|line| line == wanted.as_bytes()))
+    }
+
     /// The commits of `tip` that are neither in `onto` nor in `point`, from the oldest on, without merges and without those whose
     /// change is in `onto` by another commit: what `git rebase` takes. Such as change nothing are among them.
     pub fn commits_to_rebase(

@@ -4,6 +4,7 @@
 //! Nothing here knows of forks, layers or mounts. Reading happens from many threads: [`Repository`] is shared and
 //! each thread takes its own handle with [`Repository::local`].
 
+mod aliases;
 pub mod base;
 mod branches;
 pub mod caller;

@@ -38,7 +38,7 @@ pub struct OwnCommits {
 
 impl Repository {
     /// The commits of `tips` that nothing else reaches: no tag, no remote branch, not HEAD of the main checkout, no branch but those
-    /// in `without` (short names).
+    /// in `without` (short names) and their aliases.
     pub fn own_commits(&self, tips: &BTreeSet<ObjectId>, without: &[&str]) -> Result<OwnCommits, GitError> {
         let mut own = OwnCommits::default();
         if tips.is_empty() {
@@ -56,6 +56,31 @@ impl Repository {
         let reached = tips.difference(&own.commit_ids).copied();
         own.stand_on.extend(reached.collect::<Vec<_>>());
         Ok(own)
+    }
+
+    /// Adds to `own` the commits of `tip` that are not in the history of `since`, also where something else reaches them: the newest
+    /// `max_count`.
+    pub fn add_commits_since(
+        &self,
+        own: &mut OwnCommits,
+        tip: ObjectId,
+        since: Option<ObjectId>,
+        max_count: usize,
+    ) -> Result<(), GitError> {
+        let mut list = program::command(self.common_dir());
+        list.args(["--no-replace-objects", "rev-list", "--parents"]);
+        list.arg(format!("--max-count={max_count}"));
+        list.arg(tip.to_string());
+        list.args(since.map(|since| format!("^{since}")));
+        for line in program::run(&mut list, b"")?.split(|&byte| byte == b'\n') {
+            let ids = line.split(|&byte| byte == b' ').filter(|hex| !hex.is_empty());
+            let ids: Result<Vec<ObjectId>, _> = ids.map(ObjectId::from_hex).collect();
+            let ids = ids.map_err(GitError::library("read the list of commits"))?;
+            own.commit_ids.extend(ids.first());
+            own.stand_on.extend(ids.get(1..).unwrap_or_default());
+        }
+        own.stand_on.retain(|id| !own.commit_ids.contains(id));
+        Ok(())
     }
 
     /// How many bytes on the disk the objects take that only `tips` reach, as [`Repository::own_commits`] takes it.
@@ -79,6 +104,9 @@ impl Repository {
         list.args(["--no-replace-objects", "rev-list", "--ignore-missing", how]);
         list.args(tips.iter().map(ToString::to_string));
         list.arg("--not");
+        // An alias of a branch that does not count leads nowhere without it.
+        let aliases = self.aliases_to(without)?;
+        list.args(aliases.iter().map(|alias| format!("--exclude={alias}")));
         list.args(without.iter().map(|branch| format!("--exclude={branch}")));
         list.args(["--branches", "--tags", "--remotes"]);
         list.args(

@@ -22,7 +22,7 @@ use gix::refs::store::WriteReflog;
 use gix::refs::transaction::{Change, PreviousValue, RefEdit};
 use gix::refs::{FullName, Target};
 
-use super::{GitError, Repository};
+use super::{GitError, Repository, program};
 use crate::sys::pause;
 
 /// How long a locked ref is waited for. git waits for 100 ms by default (`core.filesRefLockTimeout`); but another process
@@ -68,7 +68,10 @@ impl Repository {
             Some(mut reference) => {
                 let id = reference
                     .peel_to_id()
-                    .map_err(GitError::library("read the branch"))?;
+                    .map_err(|error| match self.broken_alias(name) {
+                        Some(broken) => broken,
+                        None => GitError::library("read the branch")(error),
+                    })?;
                 Ok(Some(id.detach()))
             }
             None => Ok(None),
@@ -142,10 +145,16 @@ impl Repository {
         Ok(())
     }
 
-    /// Deletes the branch `name` (short) if it still stands on `expected`.
+    /// Deletes the branch `name` (short) if it still stands on `expected`. Of an alias nothing but the alias goes.
     pub fn delete_branch(&self, name: &str, expected: ObjectId) -> Result<(), GitError> {
         let full_name = branch_ref(name)?;
-        let expected = PreviousValue::MustExistAndMatch(Target::Object(expected));
+        let target = match self.alias_of(name) {
+            Some(target) => {
+                Target::Symbolic(FullName::try_from(target).map_err(GitError::library("read the branch"))?)
+            }
+            None => Target::Object(expected),
+        };
+        let expected = PreviousValue::MustExistAndMatch(target);
         let path = self.common_dir().join("refs/heads").join(name);
         self.apply_ref_edit(&self.ref_store(None), RefEdit::delete(full_name, expected), &path)
             .map(drop)
@@ -154,7 +163,7 @@ impl Repository {
     /// The worktree (main or linked) that has the branch `name` (short) checked out, if any: its directory. A branch
     /// being rebased or bisected there counts, as it does for git.
     pub fn checked_out_at(&self, name: &str) -> Result<Option<PathBuf>, GitError> {
-        let full_name = format!("refs/heads/{name}");
+        let full_name = format!("refs/heads/{}", self.branch_behind(name));
         let mut checkouts = self.checkouts()?.into_iter();
         let found = checkouts.find(|checkout| checkout.uses(full_name.as_bytes()));
         Ok(found.map(|checkout| checkout.dir))
@@ -519,17 +528,29 @@ impl Repository {
                 return Ok(Some(above.to_owned()));
             }
         }
-        let repository = self.local();
-        let platform = repository
-            .references()
-            .map_err(GitError::library("list branches"))?;
         let prefix = format!("refs/heads/{name}/");
+        let listed = "list branches";
+        // The library lists nothing below a name that Windows would not have.
+        if name.contains(['<', '>', '"', '|']) {
+            let mut list = program::command(self.common_dir());
+            list.args([
+                "for-each-ref",
+                "--count=1",
+                "--format=%(refname:lstrip=2)",
+                &prefix,
+            ]);
+            let found = program::run(&mut list, b"")?;
+            let found = String::from_utf8_lossy(found.trim_ascii_end()).into_owned();
+            return Ok((!found.is_empty()).then_some(found));
+        }
+        let repository = self.local();
+        let platform = repository.references().map_err(GitError::library(listed))?;
         let mut beneath = platform
             .prefixed(prefix.as_str())
-            .map_err(GitError::library("list branches"))?;
+            .map_err(GitError::library(listed))?;
         match beneath.next() {
             Some(reference) => {
-                let reference = reference.map_err(GitError::library("list branches"))?;
+                let reference = reference.map_err(GitError::library(listed))?;
                 Ok(Some(reference.name().shorten().to_string()))
             }
             None => Ok(None),

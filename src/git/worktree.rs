@@ -51,10 +51,24 @@ impl LinkedWorktree {
         head: &Head,
         lock_reason: &str,
     ) -> Result<LinkedWorktree, GitError> {
+        let left_at = head.commit_id();
+        LinkedWorktree::register_again(repository, name, checkout_dir, head, left_at, lock_reason)
+    }
+
+    /// As [`LinkedWorktree::register`], of a worktree that was lost: the reflog of HEAD begins with `left_at`, where the worktree left its
+    /// branch, which may be elsewhere by now.
+    pub fn register_again(
+        repository: &Repository,
+        name: &str,
+        checkout_dir: &Path,
+        head: &Head,
+        left_at: Option<ObjectId>,
+        lock_reason: &str,
+    ) -> Result<LinkedWorktree, GitError> {
         let worktrees_dir = repository.common_dir().join("worktrees");
         fs::create_dir_all(&worktrees_dir).map_err(GitError::io("create", &worktrees_dir))?;
         let worktree = claim_id(&worktrees_dir, name)?;
-        match worktree.write_registration(repository, checkout_dir, head, lock_reason) {
+        match worktree.write_registration(repository, checkout_dir, head, left_at, lock_reason) {
             Ok(()) => Ok(worktree),
             Err(error) => {
                 // The first error is the one to tell; a rest that cannot be removed is locked and never listed.
@@ -250,6 +264,7 @@ impl LinkedWorktree {
         repository: &Repository,
         checkout_dir: &Path,
         head: &Head,
+        left_at: Option<ObjectId>,
         lock_reason: &str,
     ) -> Result<(), GitError> {
         self.write_file("locked", format!("{lock_reason}\n").as_bytes())?;
@@ -257,7 +272,7 @@ impl LinkedWorktree {
         self.write_file("HEAD", head_content(head).as_bytes())?;
         let refs_dir = self.git_dir.join("refs");
         fs::create_dir(&refs_dir).map_err(GitError::io("create", &refs_dir))?;
-        if let Some(commit_id) = head.commit_id() {
+        if let Some(commit_id) = left_at {
             repository.log_first_head(&self.git_dir, commit_id)?;
         }
         self.copy_worktree_config(repository)?;
@@ -468,8 +483,10 @@ pub(super) fn registered_checkout_dir(git_dir: &Path) -> Result<PathBuf, GitErro
 pub struct Checkout {
     pub git_dir: PathBuf,
     pub dir: PathBuf,
-    /// The branch that HEAD is on (full name, in bytes); `None` where it is detached.
+    /// The branch that HEAD is on (full name, in bytes), behind an alias, too; `None` where it is detached.
     pub branch: Option<Vec<u8>>,
+    /// As HEAD has it: the branch, or an alias.
+    pub named: Option<Vec<u8>>,
     /// Those that it comes back to, or moves, when the rebase or bisection there ends.
     pub pending: Vec<Vec<u8>>,
     /// Why HEAD cannot be read, where it cannot: which branch is checked out is not known then.
@@ -483,6 +500,7 @@ impl Checkout {
             git_dir: git_dir.to_owned(),
             dir,
             branch: None,
+            named: None,
             pending: Vec::new(),
             damage: None,
         };
@@ -504,6 +522,7 @@ impl Checkout {
                 reason: "it names no branch and no commit".to_owned(),
             });
         }
+        self.named.clone_from(&branch);
         self.branch = branch;
         let mut pending = Vec::new();
         for name in ["rebase-merge/head-name", "rebase-apply/head-name"] {
@@ -547,6 +566,10 @@ impl Repository {
             if let Ok(dir) = registered_checkout_dir(&git_dir) {
                 checkouts.push(Checkout::read(&git_dir, dir));
             }
+        }
+        for checkout in &mut checkouts {
+            let names = checkout.branch.iter_mut().chain(&mut checkout.pending);
+            names.for_each(|name| *name = self.full_branch_behind(name));
         }
         Ok(checkouts)
     }

@@ -41,7 +41,8 @@ pub enum Place {
 
 /// Names in a layer's directory.
 pub(super) const DATA_NAME: &str = "data";
-pub(super) const FILES_NAME: &str = "files";
+/// The directory of large contents.
+pub const FILES_NAME: &str = "files";
 
 /// Reads a layer's contents.
 pub(super) struct ContentReader {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::fault;
 use super::position::{LogPosition, LogTail, PrefixHash, draw_instance};
-use super::record::{self, BodyRef, BootId, Replay, UNKNOWN_BOOT};
+use super::record::{self, BodyRef, BootId, Remains, Replay, UNKNOWN_BOOT};
 use super::{LayerError, LayerId, LayerIndex, Op};
 use crate::sys;
 
@@ -580,6 +580,28 @@ impl Log {
         log.take_place()?;
         log.seal()?;
         log.point().sync()
+    }
+
+    /// What the log in `dir`, which cannot be read as a whole, still says of the layer `id`; and its length. One that is missing, or no
+    /// file, says nothing.
+    pub fn remains(dir: &Path, id: LayerId) -> Result<(Remains, u64), LayerError> {
+        let path = dir.join(LOG_NAME);
+        let bytes = match std::fs::symlink_metadata(&path) {
+            Ok(meta) if meta.is_file() => std::fs::read(&path).map_err(LayerError::io("read", &path))?,
+            Ok(_) => Vec::new(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(LayerError::io("look at", &path)(error)),
+        };
+        Ok((record::remains(&bytes, id, boot_id()), bytes.len() as u64))
+    }
+
+    /// Writes a log that holds just `ops` in the place of the one in `dir`, on the disk when this returns. What it names must be
+    /// there before.
+    pub fn replace(dir: &Path, id: LayerId, ops: impl Iterator<Item = Op>) -> Result<(), LayerError> {
+        let mut log = Log::start(dir, id, boot_id(), record::FORMAT_VERSION)?;
+        log.append_all(ops)?;
+        log.sync_fs()?;
+        log.take_place()
     }
 
     /// Appends all that a log begins with.

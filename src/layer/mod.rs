@@ -39,6 +39,7 @@ pub mod position;
 mod ranges;
 mod record;
 pub mod reserve;
+pub mod salvage;
 mod slots;
 pub mod stack;
 pub mod store;
@@ -47,7 +48,7 @@ mod tests;
 
 pub use changes::{ChangesSince, Touched};
 pub use content_file::{ContentFile, ContentFlush};
-pub use contents::{ContentRef, Place};
+pub use contents::{ContentRef, FILES_NAME, Place};
 pub use error::LayerError;
 pub use frozen::{FrozenLayer, inos_below};
 pub use index::{DirDelta, LayerIndex};

@@ -30,6 +30,8 @@ const MAGIC: &[u8; 8] = b"tinelog\n";
 pub(super) const HEADER_LEN: usize = 8 + 4 + 8 + 4;
 /// Body length, checksum of layer id, offset and length, checksum of the body that goes on from the one before.
 const RECORD_HEADER_LEN: usize = 4 + 4 + 4;
+/// The length of the record that a log begins with: [`Body::Opened`], which has a tag and a [`BootId`].
+const OPENED_LEN: usize = RECORD_HEADER_LEN + 1 + 16;
 /// Longest body in bytes.
 const RECORD_MAX: u32 = 256 << 20;
 
@@ -288,6 +290,96 @@ pub(super) fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, 
         _ => replay.apply(&mut pending, u64::MAX),
     }
     Ok(replay)
+}
+
+/// What a damaged log still says.
+pub(super) struct Remains {
+    /// What stands before the first damaged record.
+    pub index: LayerIndex,
+    /// How much of the log that is, in bytes.
+    pub good_len: u64,
+    /// Changes in records behind it that are whole, in their order. What they build on may be lost.
+    pub later: Vec<Op>,
+    /// How many records these are.
+    pub later_records: u64,
+}
+
+/// Reads what is left of the log of the layer `id`, of which nobody knows how much is damaged. `boot` is the kernel run of the
+/// reader. What may be missing from the disk after a power failure is left out, as [`replay`] does.
+pub(super) fn remains(bytes: &[u8], id: LayerId, boot: BootId) -> Remains {
+    let versions = [FORMAT_VERSION, UNBOUND_BODIES];
+    let is_first = |version: &u32| {
+        bytes.starts_with(&header(*version, id))
+            || matches!(
+                record_at(bytes, 0, HEADER_LEN, *version, id),
+                Found::Record { .. }
+            )
+    };
+    let version = versions.into_iter().find(is_first).unwrap_or(FORMAT_VERSION);
+    let whole_at = |at: usize| match record_at(bytes, 0, at, version, id) {
+        Found::Record { body, next } => decode(body).ok().map(|body| (body, next)),
+        Found::Short | Found::Damaged(_) => None,
+    };
+    let mut replay = Replay {
+        version,
+        id,
+        index: LayerIndex::default(),
+        is_sealed: false,
+        good_len: 0,
+        is_complete: false,
+        synced_len: 0,
+        changed_len: 0,
+        last_boot: None,
+        is_after_power_loss: true,
+    };
+    let mut pending: VecDeque<(usize, Vec<Op>)> = VecDeque::new();
+    let mut complete_len: Option<u64> = None;
+    let mut at = HEADER_LEN;
+    if whole_at(at).is_none() && whole_at(at + OPENED_LEN).is_some() {
+        // A log begins with a record that says nothing of files.
+        at += OPENED_LEN;
+    }
+    while let Some((body, next)) = whole_at(at) {
+        match body {
+            Body::Opened { boot: written } => {
+                replay.is_after_power_loss = written != boot || boot == UNKNOWN_BOOT;
+            }
+            Body::Ops { ops, .. } => pending.push_back((next, ops)),
+            Body::Complete { upto, .. } if upto <= at as u64 => {
+                complete_len = complete_len.max(Some(upto));
+            }
+            Body::Seal | Body::Complete { .. } => break,
+        }
+        at = next;
+        replay.good_len = at as u64;
+    }
+    let (mut later, mut later_records) = (Vec::new(), 0);
+    let mut offset = at.saturating_add(1);
+    while offset < bytes.len() {
+        let Some((body, next)) = whole_at(offset) else {
+            offset += 1;
+            continue;
+        };
+        later_records += 1;
+        match body {
+            Body::Ops { ops, .. } => later.extend(ops),
+            // It speaks of what is before the damage as well.
+            Body::Complete { upto, .. } if upto <= offset as u64 => {
+                complete_len = complete_len.max(Some(upto));
+            }
+            Body::Opened { .. } | Body::Seal | Body::Complete { .. } => {}
+        }
+        offset = next;
+    }
+    let upto = complete_len.filter(|_| replay.is_after_power_loss);
+    replay.apply(&mut pending, upto.unwrap_or(u64::MAX));
+    later_records += pending.len() as u64;
+    Remains {
+        index: replay.index,
+        good_len: replay.good_len,
+        later,
+        later_records,
+    }
 }
 
 /// The steps in `bytes`, which stand at `start` of a log of this format; `None` where they are not whole records.

@@ -15,6 +15,7 @@ mod crashes;
 mod damage;
 mod fuzz;
 mod model;
+mod salvage;
 
 const ID: LayerId = LayerId(7);
 

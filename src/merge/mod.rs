@@ -17,7 +17,7 @@ mod walk;
 
 pub use conflict::{Conflict, ConflictKind, MergeSide, Resolution, Version};
 pub use settle::{content_place, settle_content, text_of};
-pub use text::{Favor, MarkerOptions, Style, TextHunk, TextMerge, is_binary, merge_text};
+pub use text::{Favor, MarkerOptions, Style, TextHunk, TextMerge, is_binary, merge_text, takes_back};
 pub use tree::{Level, MergeInput, MergeOptions, MergeOutcome, Strategy, merge};
 
 #[cfg(test)]

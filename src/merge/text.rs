@@ -14,6 +14,8 @@ mod render;
 #[cfg(test)]
 mod tests;
 
+mod reversal;
+
 use std::ops::Range;
 
 use gix::diff::blob::{Algorithm, Diff, Interner, NoSliderHeuristic, Token};
@@ -27,6 +29,8 @@ const BINARY_LOOK_BYTES: usize = 8000;
 pub fn is_binary(content: &[u8]) -> bool {
     content.iter().take(BINARY_LOOK_BYTES).any(|&byte| byte == 0)
 }
+
+pub use self::reversal::takes_back;
 
 /// Which side's lines a conflict becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 //! kernel or from a person becomes one of these types first, so that nothing below has to check again for
 //! `..`, empty components or NUL bytes.
 
+pub mod shell;
 pub mod text;
 
 use std::borrow::Borrow;

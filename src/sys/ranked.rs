@@ -17,6 +17,8 @@ pub enum Rank {
     Turn,
     /// Leases of branches and checkouts; the thread that has one may take it again.
     Lease,
+    /// The removal of branches: one command at a time.
+    Removal,
     /// What the daemon knows of one fork in memory.
     Slot,
     /// The store's records, worktrees and layers.

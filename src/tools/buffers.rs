@@ -110,6 +110,8 @@ struct Open {
     record: Option<u64>,
     /// The file as it was when an agent wrote first; `None` before.
     file: Option<FileBefore>,
+    /// What the file held when its person last opened or saved it here, where that is known.
+    saved: Option<Arc<str>>,
 }
 
 impl Open {
@@ -134,7 +136,8 @@ impl Open {
             let text: Option<Arc<str>> = file().map(Into::into);
             self.file = Some(FileBefore {
                 existed: text.is_some(),
-                text,
+                // One that has gone since held nothing that is its person's alone.
+                text: text.or_else(|| self.saved.clone()),
             });
         }
     }
@@ -505,7 +508,7 @@ impl Buffers {
         session
     }
 
-    /// Opens a buffer, or begins the text of an open one anew; its version.
+    /// Opens a buffer, or begins the text of an open one anew; its version, which is behind `after`.
     ///
     /// # Errors
     /// [`BufferError::Taken`] where another session has it open.
@@ -514,8 +517,8 @@ impl Buffers {
         session: u64,
         key: &BufferKey,
         name: &Path,
-        text: String,
-        saved: bool,
+        PersonText { text, saved }: PersonText,
+        after: Option<u64>,
     ) -> Result<u64, BufferError> {
         check_size(name, &text)?;
         let mut state = self.state.lock();
@@ -525,7 +528,10 @@ impl Buffers {
         let version = match state.open.get_mut(key) {
             Some(open) if open.session == session => {
                 open.name = name.to_owned();
-                open.buffer.replace(text.into(), saved);
+                if saved {
+                    open.saved = Some(text.clone());
+                }
+                open.buffer.replace(text, saved);
                 open.buffer.version()
             }
             Some(_) => return Err(BufferError::Taken(name.to_owned())),
@@ -533,9 +539,14 @@ impl Buffers {
                 let open = Open {
                     session,
                     name: name.to_owned(),
-                    buffer: Buffer::new(text.into(), saved),
+                    buffer: Buffer::new(
+                        text.clone(),
+                        saved,
+                        after.map_or(0, |after| after.saturating_add(1)),
+                    ),
                     record: None,
                     file: None,
+                    saved: saved.then_some(text),
                 };
                 let version = open.buffer.version();
                 state.open.insert(key.clone(), open);
@@ -615,9 +626,10 @@ impl Buffers {
             return Err(open.stale(base));
         }
         open.buffer.saved();
+        open.saved = Some(open.buffer.person().text);
         open.file = Some(FileBefore {
             existed: true,
-            text: Some(open.buffer.person().text),
+            text: open.saved.clone(),
         });
         self.unsaved.lock().remove(store, |of, _| *of == key);
         // A record that stays says what the file has by now: merged into that, it changes nothing.

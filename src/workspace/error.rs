@@ -185,6 +185,8 @@ pub enum StoreError {
     NotAside(u64),
     #[error("{0} is in the way of what is to be put back")]
     InTheWay(PathBuf),
+    #[error("the fork is gone that {0} belongs to")]
+    AsideOfGone(PathBuf),
     #[error("the repository belongs to user {owner}, and root would leave files that this user cannot read")]
     NotRoots { owner: u32 },
     #[error("{path} is no store of this user's own: {reason}")]

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::keeping::{Place, TEXT, read};
-use crate::support::{TestRepo, require_fuse};
+use super::LIMIT;
+use super::keeping::{Place, TEXT, kill_daemon, read};
+use crate::support::{OutputExt, TestRepo, Tine, require_fuse, run_with_timeout, wait_until};
 
 fn committed(repo: &TestRepo, revision: &str) -> String {
     repo.git(&["show", &format!("{revision}:notes.txt")]) + "\n"
@@ -113,6 +114,34 @@ fn a_refused_verb_leaves_files_and_buffers_as_they_are() {
     // A merge that cannot be made takes back what it brought.
     place.tine.fails(4, &["merge", "demo", "--into", "nowhere"]);
     assert_eq!(read(&place.file), TEXT);
+}
+
+/// Where the record came back after the files were as before, a daemon that was killed between the two had it in neither.
+#[test]
+fn a_daemon_that_is_killed_while_it_takes_back_what_it_brought_loses_nothing() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let points = repo.root().join("points");
+    fs::create_dir(&points).unwrap();
+    let tine = Tine::new(&repo);
+    let mut first = tine.command(&["new", "zero"]);
+    run_with_timeout(first.env("TINE_PAUSE_IN", &points)).expect_success("the daemon starts");
+    let mut place = Place::new(&repo, Some("demo"));
+    tine.ok(&["snapshot", "demo", "here"]);
+    place.agent.edit("notes.txt", "5", "five");
+    let wanted = TEXT.replace('5', "five");
+    fs::write(points.join("text-taken-back"), "").unwrap();
+    std::thread::scope(|scope| {
+        let refused = scope.spawn(|| tine.run(&["snapshot", "demo", "here"]));
+        let reached = points.join("text-taken-back.reached");
+        wait_until("the file is as before", LIMIT, || {
+            reached.exists() || refused.is_finished()
+        });
+        assert!(reached.exists(), "{}", refused.join().unwrap().error_text());
+        kill_daemon(&tine);
+    });
+    tine.ok(&["list"]);
+    assert_eq!(read(&place.file), wanted);
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub(super) fn read(file: &Path) -> String {
 }
 
 /// Kills the daemon, and no editor's bridge.
-fn kill_daemon(tine: &Tine<'_>) {
+pub(super) fn kill_daemon(tine: &Tine<'_>) {
     for pid in tine.daemons() {
         process::kill_and_wait(pid);
     }

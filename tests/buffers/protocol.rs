@@ -6,6 +6,7 @@ use serde_json::json;
 use tine::daemon::protocol::{ToolAnswer, ToolOperation};
 use tine::path::text::PathText;
 
+use super::keeping::kill_daemon;
 use super::{Agent, Editor};
 use crate::support::{TestRepo, Tine, require_fuse};
 
@@ -49,6 +50,47 @@ fn an_agents_edit_comes_into_the_editor_and_not_into_the_file() {
     editor.ok(json!({"buffer": "close", "path": file}));
     assert_eq!(tine.json(&["buffer", "list"]), json!({"buffers": []}));
     assert_eq!(agent.read("notes.txt"), "ONE\ntwo\nTHREE\n", "of the file");
+}
+
+/// An editor that read the edit late, and said that it had applied it, was taken to have applied the next one of that version.
+#[test]
+fn an_edit_of_an_earlier_opening_is_none_of_this_one() {
+    require_fuse!();
+    for with_another_daemon in [false, true] {
+        let repo = TestRepo::new();
+        let tine = Tine::new(&repo);
+        let dir = tine.new_fork("demo");
+        let file = dir.join("notes.txt");
+        fs::write(&file, "one\ntwo\nthree\n").expect("the mount takes it");
+        let mut editor = Editor::start(&tine);
+        assert_eq!(editor.open(&file, "one\ntwo\nthree\n", true), 0);
+        let mut agent = Agent::of(&repo, Some("demo"));
+        agent.read("notes.txt");
+        agent.edit("notes.txt", "one", "ONE");
+        let late = editor.event();
+        assert_eq!(late["version"], 0, "{late}");
+        if with_another_daemon {
+            kill_daemon(&tine);
+            tine.ok(&["list"]);
+            agent = Agent::of(&repo, Some("demo"));
+            agent.read("notes.txt");
+        }
+        // Where the daemon has ended, there is nothing to close.
+        editor.ask(json!({"buffer": "close", "path": file}));
+        let text = fs::read_to_string(&file).expect("it is there");
+        assert_eq!(text, "ONE\ntwo\nthree\n", "it was brought into the file");
+        let version = editor.open(&file, &text, true);
+        assert!(version > 0, "{version}");
+        agent.edit("notes.txt", "two", "TWO");
+        let answer = editor.ask(json!({"buffer": "applied", "path": file, "base": late["version"]}));
+        assert_eq!(answer["error"]["code"], "buffer-stale", "{answer}");
+        editor.ok(json!({"buffer": "change", "path": file, "text": text}));
+        editor.ok(json!({"buffer": "close", "path": file}));
+        assert_eq!(
+            fs::read_to_string(&file).expect("it is there"),
+            "ONE\nTWO\nthree\n"
+        );
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `tine branch list`, `create`, `delete` and `rename`, beside git's own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -507,4 +507,143 @@ fn what_was_meant_for_a_branch_goes_into_it_under_its_new_name() {
     assert_eq!(tine.json(&["handoff", "show", "1"])["to"], "branch:trunk");
     tine.ok(&["handoff", "apply", "1"]);
     assert_eq!(repo.git(&["show", "trunk:other.txt"]), "other");
+}
+
+#[test]
+fn hints_quote_branches_as_a_shell_needs_it() {
+    require_fuse!();
+    let (repo, _) = repo_with_branches();
+    let tine = Tine::new(&repo);
+    tine.ok(&["new", "demo", "--no-mount"]);
+    let name = "say\"$(hi)'";
+    let word = r#"'say"$(hi)'\'''"#;
+    let failure = refused(
+        &repo,
+        &tine,
+        &["branch", "switch", "demo", name],
+        "no-such-branch",
+        4,
+    );
+    let hint = text(&failure["hint"]);
+    let command = format!("tine branch switch demo {word} --create");
+    assert!(hint.contains(&format!("`{command}`")), "{hint}");
+    let program = path_text(Tine::program());
+    repo.sh_in(repo.dir(), &command.replacen("tine", program, 1));
+    assert_eq!(repo.git_of_fork("demo", &["branch", "--show-current"]), name);
+    let failure = refused(&repo, &tine, &["branch", "create", name], "branch-exists", 5);
+    assert!(
+        text(&failure["hint"]).contains(&format!("`tine branch delete {word}`")),
+        "{failure}"
+    );
+}
+
+/// A fork with the commit "one" on its branch, beside a commit of `main`'s that its files lack.
+fn beside_main(repo: &TestRepo, tine: &Tine) -> PathBuf {
+    let dir = tine.new_fork("f");
+    repo.sh_in(&dir, "echo 1 > one");
+    tine.ok(&["commit", "f", "-m", "one"]);
+    repo.write("README.md", "main's\n");
+    repo.commit_all("main goes on");
+    repo.sh_in(&dir, "echo 2 > two");
+    dir
+}
+
+/// Sees that `f` takes nothing back, whose branch came to `main` without it, and goes the way that the hint names.
+#[track_caller]
+fn is_moved_under(repo: &TestRepo, tine: &Tine, dir: &Path, left_at: &str) {
+    for args in [
+        &["commit", "f", "-m", "two"][..],
+        &["update", "f"],
+        &["merge", "f", "--into", "main"],
+    ] {
+        let failure = refused(repo, tine, args, "moved-under", 3);
+        let message = text(&failure["message"]);
+        assert!(message.contains(&format!("from {left_at} to ")), "{message}");
+        let hint = text(&failure["hint"]);
+        let commands = [
+            "`tine branch switch f tine/f-2 --create`",
+            "`tine merge tine/f --into f`",
+        ];
+        assert!(commands.iter().all(|command| hint.contains(command)), "{hint}");
+    }
+    tine.ok(&["branch", "switch", "f", "tine/f-2", "--create"]);
+    assert_eq!(repo.git_in(dir, &["rev-parse", "HEAD"]), left_at);
+    tine.ok(&["merge", "tine/f", "--into", "f"]);
+    tine.ok(&["commit", "f", "-m", "two"]);
+    tine.ok(&["merge", "f", "--into", "main"]);
+    for (path, content) in [("README.md", "main's"), ("one", "1"), ("two", "2")] {
+        assert_eq!(repo.git(&["show", &format!("main:{path}")]), content);
+    }
+}
+
+#[test]
+fn a_branch_that_is_made_again_elsewhere_moved_under_its_fork() {
+    require_fuse!();
+    for is_refused_between in [false, true] {
+        let repo = TestRepo::new();
+        let tine = Tine::new(&repo);
+        let dir = beside_main(&repo, &tine);
+        let one = repo.git(&["rev-parse", "tine/f"]);
+        repo.git(&["update-ref", "-d", "refs/heads/tine/f"]);
+        if is_refused_between {
+            refused(&repo, &tine, &["commit", "f", "-m", "two"], "branch-gone", 3);
+        }
+        repo.git(&["branch", "tine/f", "main"]);
+        is_moved_under(&repo, &tine, &dir, &one);
+    }
+}
+
+#[test]
+fn a_branch_that_moved_aside_is_found_out_without_reflogs() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = beside_main(&repo, &tine);
+    let one = repo.git(&["rev-parse", "tine/f"]);
+    repo.git(&["reflog", "expire", "--all", "--expire=now"]);
+    // What git resets in the mount is no move of others.
+    repo.git_in(&dir, &["reset", "-q", "--hard", "main"]);
+    repo.git_in(&dir, &["reset", "-q", "--hard", &one]);
+    repo.sh_in(&dir, "git reset -q --hard main; echo 3 > three");
+    repo.git(&["reflog", "expire", "--all", "--expire=now"]);
+    tine.ok(&["commit", "f", "-m", "three"]);
+    assert_eq!(repo.git(&["show", "tine/f:README.md"]), "main's");
+    let three = repo.git(&["rev-parse", "tine/f"]);
+    repo.sh_in(
+        repo.dir(),
+        "echo again > README.md; git commit -qam again; git branch other tine/f",
+    );
+    repo.sh_in(&dir, "echo 2 > two");
+    repo.git(&["reflog", "expire", "--all", "--expire=now"]);
+    repo.git(&["update-ref", "refs/heads/tine/f", "main"]);
+    let failure = refused(&repo, &tine, &["commit", "f", "-m", "two"], "moved-under", 3);
+    assert!(text(&failure["message"]).contains(&three), "{failure}");
+}
+
+#[test]
+fn a_worktree_that_is_registered_again_knows_where_its_branch_was() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = beside_main(&repo, &tine);
+    let one = repo.git(&["rev-parse", "tine/f"]);
+    let lose_worktree = || {
+        tine.ok(&["daemon", "stop"]);
+        std::fs::remove_dir_all(repo.common_dir().join("worktrees/f")).unwrap();
+    };
+    // Where it was, it goes on.
+    lose_worktree();
+    tine.ok(&["mount", "f"]);
+    tine.ok(&["commit", "f", "-m", "half"]);
+    repo.git_in(&dir, &["reset", "-q", "--soft", "HEAD~"]);
+    assert_eq!(repo.git(&["rev-parse", "tine/f"]), one);
+    lose_worktree();
+    tine.ok(&["mount", "f"]);
+    tine.ok(&["commit", "f", "-m", "half"]);
+    let half = repo.git(&["rev-parse", "tine/f"]);
+    repo.sh_in(&dir, "echo 3 > three");
+    repo.git(&["update-ref", "refs/heads/tine/f", "main"]);
+    lose_worktree();
+    tine.ok(&["mount", "f"]);
+    is_moved_under(&repo, &tine, &dir, &half);
 }

@@ -636,6 +636,24 @@ fn delete_keeps_the_commits_of_a_detached_head() {
 }
 
 #[test]
+fn no_fork_begins_at_an_alias_that_leads_nowhere() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    repo.git(&["symbolic-ref", "refs/heads/am", "refs/heads/nope"]);
+    repo.git(&["symbolic-ref", "HEAD", "refs/heads/am"]);
+    let said = tine.fails(4, &["new", "g"]);
+    assert!(said.contains("alias of \"nope\""), "{said}");
+    assert_eq!(tine.json(&["list"])["forks"], serde_json::json!([]));
+    assert_eq!(repo.git(&["worktree", "list"]).lines().count(), 1);
+    assert!(!tine.ok(&["list"]).contains("not whole"));
+    // What the hint names.
+    repo.git(&["symbolic-ref", "--delete", "refs/heads/am"]);
+    tine.ok(&["new", "g"]);
+    assert!(tine.ok(&["list"]).contains('g'));
+}
+
+#[test]
 fn a_fork_is_made_through_a_bind_mount_of_the_repository() {
     require_fuse!();
     require_root!("mount");

@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::merging::{
     content_at, each, everything, fork_with_work, main_goes_on, merge_refused, repo_with_list, set_line, told,
 };
+use crate::refused;
 use crate::support::{
     OutputExt, TestRepo, Tine, assert_agreement, command::DEFAULT_LIMIT, repo::path_text, require_fuse,
     require_program,
@@ -246,6 +247,111 @@ fn invariant_14_checkouts_of_git_follow_as_its_fast_forward_does() {
     follows_as_git_does(&repo, &tine, repo.dir(), "main");
 }
 
+/// git takes ignored files for expendable; a person's `.env` is not.
+#[test]
+fn what_git_does_not_track_in_a_checkout_is_never_replaced_by_a_merge() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    repo.sh_in(
+        repo.dir(),
+        "printf '.env\nbuild\nout/\nnested/\npipe\n' > .gitignore; git add .gitignore; git commit -qm ignore",
+    );
+    let cases = [
+        ("file", "echo theirs > .env", "echo secret > .env", ".env"),
+        (
+            "file-above",
+            "mkdir build; echo theirs > build/in",
+            "echo mine > build",
+            "build",
+        ),
+        (
+            "file-below",
+            "echo theirs > out",
+            "mkdir -p out/deep; echo mine > out/deep/in",
+            "out/deep/in",
+        ),
+        (
+            "repository",
+            "echo theirs > nested",
+            "git init -q nested",
+            "nested",
+        ),
+        (
+            "in-repository",
+            "mkdir nested; echo theirs > nested/in",
+            "git init -q nested",
+            "nested",
+        ),
+        ("pipe", "echo theirs > pipe", "mkfifo pipe", "pipe"),
+    ];
+    for (name, work, here, in_the_way) in cases {
+        let fork = tine.new_fork(name);
+        repo.sh_in(&fork, &format!("{work}; git add -f .; git commit -qm {name}"));
+        repo.sh_in(repo.dir(), here);
+        let before = repo.git(&["rev-parse", "HEAD"]);
+        let files = "find . -path ./.git -prune -o -printf '%p %y %s %i\n' | sort";
+        let shown = repo.sh_in(repo.dir(), files);
+        let refused = tine.run(&["merge", name, "--into", "main"]);
+        let text = refused.error_text();
+        assert_eq!(refused.status.code(), Some(3), "{name}: {text}");
+        assert!(
+            text.contains(in_the_way) && text.contains("hint:"),
+            "{name}: {text}"
+        );
+        assert_eq!(repo.sh_in(repo.dir(), files), shown, "{name}");
+        assert_eq!(repo.git(&["rev-parse", "HEAD"]), before, "{name}");
+        let top = in_the_way.split('/').next().unwrap();
+        repo.sh_in(repo.dir(), &format!("rm -rf {top}"));
+        tine.ok(&["merge", name, "--into", "main"]);
+        assert_eq!(repo.status(repo.dir()), "", "{name}");
+        repo.sh_in(
+            repo.dir(),
+            &format!("git rm -rqf {top}; git commit -qm 'without {name}'"),
+        );
+        tine.ok(&["delete", name, "--force"]);
+    }
+}
+
+#[test]
+fn a_merge_into_a_fork_writes_nothing_into_another_repository_in_it() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let target = tine.new_fork("target");
+    let work = tine.new_fork("work");
+    repo.sh_in(&target, "git init -q nested; echo mine > nested/mine");
+    repo.sh_in(&work, "mkdir nested; echo theirs > nested/theirs");
+    tine.ok(&["commit", "work", "-m", "work"]);
+    let head = repo.git_in(&target, &["rev-parse", "HEAD"]);
+    let refused = tine.run(&["merge", "work", "--into", "target"]);
+    let text = refused.error_text();
+    assert_eq!(refused.status.code(), Some(3), "{text}");
+    assert!(text.contains("nested is in the way"), "{text}");
+    assert_eq!(repo.git_in(&target, &["rev-parse", "HEAD"]), head);
+    assert_eq!(repo.sh_in(&target, "ls nested"), "mine");
+}
+
+/// An ordinary directory, and what git tracks, is in nobody's way; a submodule may be there before its commit.
+#[test]
+fn a_merge_into_a_checkout_replaces_what_git_tracks_by_other_kinds() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let fork = tine.new_fork("kinds");
+    repo.sh_in(
+        &fork,
+        "rm -r docs run.sh; echo file > docs; mkdir run.sh; echo in > run.sh/in; echo new > fresh; git add .; git commit -qm kinds",
+    );
+    repo.sh_in(repo.dir(), "mkdir -p fresh/empty");
+    tine.ok(&["merge", "kinds", "--into", "main"]);
+    assert_eq!(repo.status(repo.dir()), "");
+    assert_eq!(
+        repo.sh_in(repo.dir(), "cat docs run.sh/in fresh"),
+        "file\nin\nnew"
+    );
+}
+
 #[test]
 fn a_branch_in_nobodys_checkout_moves_and_its_reflog_says_so() {
     require_fuse!();
@@ -465,4 +571,34 @@ fn files_of_a_filter_that_fails_are_put_back_though_it_fails_again() {
     repo.git(&["config", "filter.f.smudge", "cat"]);
     tine.ok(&["merge", "work"]);
     assert_eq!(repo.status(repo.dir()), "");
+}
+
+#[test]
+fn the_status_of_an_unmounted_fork_in_the_middle_of_a_merge_promises_no_commit() {
+    require_fuse!();
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("work");
+    repo.sh_in(&dir, "sed -i '2s/.*/two/' list.txt; git commit -qam two");
+    repo.sh_in(repo.dir(), "sed -i '2s/.*/zwei/' list.txt; git commit -qam zwei");
+    repo.try_sh_in(&dir, "git merge -q main");
+    tine.ok(&["unmount", "work"]);
+    let status = tine.run(&["status", "work"]).expect_success("tine status");
+    let told = status.error_text();
+    assert!(!told.contains("commits them"), "{told}");
+    assert!(
+        told.contains("a merge is under way in it, so nothing can be committed: `tine mount work` mounts it, `git merge --continue`"),
+        "{told}"
+    );
+    assert_eq!(tine.json(&["status", "work"])["operation"], "merge");
+    refused(
+        &repo,
+        &tine,
+        &["commit", "work", "-m", "no"],
+        "operation-in-progress",
+        3,
+    );
+    tine.ok(&["mount", "work"]);
+    repo.sh_in(&dir, "git merge --abort");
+    assert!(tine.json(&["status", "work"])["operation"].is_null());
 }

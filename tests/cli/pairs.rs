@@ -150,6 +150,23 @@ impl<'r> Points<'r> {
         run_with_timeout_of(command.env("TINE_PAUSE_IN", &self.dir), DEFAULT_LIMIT, b"")
     }
 
+    /// Runs a command, and kills the daemon where the command comes to `point`.
+    #[track_caller]
+    fn kill_at(&self, point: &str, args: &[&str]) {
+        let reached = self.dir.join(format!("{point}.reached"));
+        fs::write(self.dir.join(point), "").unwrap();
+        std::thread::scope(|scope| {
+            let held = scope.spawn(|| self.run(args));
+            while !reached.exists() && !held.is_finished() {
+                std::thread::yield_now();
+            }
+            assert!(reached.exists(), "{args:?} never came to {point}");
+            self.tine.kill_daemon();
+            let _ = fs::remove_file(&reached);
+            held.join().unwrap();
+        });
+    }
+
     /// Runs `first`, holds it at `point`, runs `second`, and lets both end. What came of both, and whether the first was held.
     pub fn meet(&self, point: &str, first: &[String], second: &[String]) -> ([Output; 2], bool) {
         let (armed, reached) = (self.dir.join(point), self.dir.join(format!("{point}.reached")));
@@ -211,6 +228,34 @@ fn assert_in_order(repo: &TestRepo, what: &str, marks: &[String]) {
     }
 }
 
+/// Each command sees that the other's branch has the commits, and neither may remove the last one.
+#[test]
+fn a_merge_that_deletes_its_source_keeps_it_where_the_target_is_deleted_meanwhile() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let points = Points::new(&repo);
+    let tine = &points.tine;
+    repo.git(&["branch", "aside"]);
+    repo.sh_in(
+        repo.dir(),
+        "git switch -q -c source; echo work > work.txt; git add work.txt; git commit -qm work; git switch -q main",
+    );
+    let work = repo.git(&["rev-parse", "source"]);
+    let words = |args: &[&str]| args.iter().map(|&arg| arg.to_owned()).collect::<Vec<String>>();
+    let merge = words(&["merge", "source", "--into", "aside", "--delete"]);
+    let delete = words(&["branch", "delete", "aside", "--force"]);
+    let ([merged, deleted], is_held) = points.meet("before-removal", &merge, &delete);
+    assert!(is_held);
+    deleted.expect_success("the target goes: the source has its commits");
+    let text = merged.error_text() + &merged.text();
+    assert!(text.contains("source"), "{text}");
+    assert_eq!(repo.git(&["rev-parse", "source"]), work, "{text}");
+    assert_eq!(repo.git(&["branch", "--list", "aside"]), "");
+    tine.ok(&["merge", "source", "--into", "main", "--delete"]);
+    assert_eq!(repo.git(&["branch", "--list", "source"]), "");
+    assert_eq!(repo.git(&["show", "main:work.txt"]), "work");
+}
+
 /// git never breaks the lock of a branch: whoever commits on it would wait in vain.
 #[test]
 fn a_daemon_that_is_killed_while_a_branch_is_locked_leaves_no_lock() {
@@ -243,6 +288,68 @@ fn a_daemon_that_is_killed_while_a_branch_is_locked_leaves_no_lock() {
     assert_eq!(repo.git(&["show", "aside:own.txt"]), "own");
     let notes = fs::read_dir(repo.common_dir().join("tine/locking")).unwrap();
     assert_eq!(notes.count(), 0);
+}
+
+/// Without a line in HEAD's reflog the branch seemed to have moved under the fork, and nobody could commit.
+#[test]
+fn a_daemon_that_is_killed_when_head_is_on_another_branch_says_so_when_it_is_back() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let points = Points::new(&repo);
+    repo.sh_in(
+        repo.dir(),
+        "git checkout -qb topic; echo t > t; git add t; git commit -qm topic; git checkout -q main",
+    );
+    points.run(&["new", "a"]).expect_success("a fork");
+    points.kill_at("head-switched", &["branch", "switch", "a", "topic"]);
+    let dir = repo.root().join("repo.forks/a");
+    points.run(&["list"]).expect_success("the next daemon");
+    assert_eq!(repo.git_in(&dir, &["symbolic-ref", "--short", "HEAD"]), "topic");
+    assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
+    fs::write(dir.join("own"), "own").unwrap();
+    points
+        .run(&["commit", "a", "-m", "own"])
+        .expect_success("a commit");
+    let back = repo.git_in(&dir, &["rev-parse", "--abbrev-ref", "@{-1}"]);
+    assert_eq!(back, "tine/a");
+}
+
+/// The files are old already, so that they are is known already.
+#[test]
+fn a_daemon_that_is_killed_when_a_fork_has_gone_back_still_knows_what_it_goes_back_past() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let points = Points::new(&repo);
+    let goings = [
+        ["restore", "FORK", "here", "--exact"].as_slice(),
+        &["restore", "FORK", "here", "--exact", "--path", "."],
+        &["revert", "FORK", ".", "--to", "here", "--exact"],
+    ];
+    for (number, going) in goings.into_iter().enumerate() {
+        let name = format!("a{number}");
+        let args: Vec<&str> = going
+            .iter()
+            .map(|&word| if word == "FORK" { &name } else { word })
+            .collect();
+        points.run(&["new", &name]).expect_success("a fork");
+        points
+            .run(&["snapshot", &name, "here"])
+            .expect_success("a snapshot");
+        let theirs = format!("theirs-{number}");
+        repo.sh_in(
+            repo.dir(),
+            &format!("echo theirs > {theirs}; git add {theirs}; git commit -qm theirs"),
+        );
+        points.run(&["update", &name]).expect_success("it has that");
+        points.kill_at("files-restored", &args);
+        let refused = points.run(&["commit", &name, "-m", "mine"]);
+        assert_eq!(refused.status.code(), Some(3), "{args:?}: {}", refused.text());
+        let text = refused.error_text();
+        assert!(
+            text.contains("would take back") && text.contains(&theirs),
+            "{text}"
+        );
+    }
 }
 
 #[test]

@@ -24,6 +24,28 @@ fn entries(tine: &Tine) -> Vec<Value> {
     tine.json(&["recover"])["entries"].as_array().unwrap().clone()
 }
 
+/// What git removes between two looks after the entries must not be missing in them.
+#[test]
+fn a_deleted_fork_comes_back_with_commits_that_its_branch_had_when_it_went() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    for name in ["one", "two", "three"] {
+        fs::write(dir.join(name), name).unwrap();
+        tine.ok(&["commit", "demo", "-m", name]);
+    }
+    let log = repo.git_in(&dir, &["log", "--format=%H %s"]);
+    fs::write(dir.join("four"), "four").unwrap();
+    tine.ok(&["delete", "demo", "--force"]);
+    repo.git(&["branch", "-D", "tine/demo"]);
+    let_git_forget(&repo);
+    tine.ok(&["recover", "1"]);
+    let dir = PathBuf::from(tine.ok(&["path", "demo"]));
+    assert_eq!(repo.git_in(&dir, &["log", "--format=%H %s"]), log);
+    assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "?? four");
+}
+
 /// Invariant 12: what is deleted can be brought back.
 #[test]
 fn a_deleted_fork_comes_back_as_it_was_though_its_branch_went_too_and_git_forgot_it() {

@@ -293,6 +293,36 @@ fn a_side_that_moves_on_makes_a_review_outdated_and_a_refresh_keeps_what_is_the_
 }
 
 #[test]
+fn a_review_is_committed_into_the_branch_that_was_named() {
+    require_fuse!();
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    let (dir, tg) = (tine.new_fork("work"), tine.new_fork("tg"));
+    for (fork, line) in [(&dir, "theirs"), (&tg, "ours")] {
+        repo.sh_in(
+            fork,
+            &format!("sed -i '1s/.*/{line}/' list.txt; git commit -qam {line}"),
+        );
+    }
+    let ours = repo.git(&["rev-parse", "tine/tg"]);
+    let review = review_of(&tine, &["--into", "branch:tine/tg"]);
+    let of_fork = review_of(&tine, &["--into", "tg"]);
+    tine.ok(&["resolve", &review, "list.txt", "--theirs"]);
+    tine.ok(&["resolve", &of_fork, "list.txt", "--theirs"]);
+    repo.git_in(&tg, &["switch", "-qc", "elsewhere"]);
+    let done = tine.json(&["review", "commit", &review]);
+    assert_eq!(
+        (&done["target"]["branch"], &done["target"]["fork"]),
+        (&json!("tine/tg"), &json!(null))
+    );
+    assert_eq!(repo.git(&["rev-parse", "elsewhere"]), ours);
+    assert_eq!(repo.git(&["rev-parse", "tine/tg~"]), ours);
+    // Into a fork it goes wherever that is.
+    let done = tine.json(&["review", "commit", &of_fork]);
+    assert_eq!(done["target"]["branch"], json!("elsewhere"));
+}
+
+#[test]
 fn a_review_whose_merge_was_made_otherwise_cannot_be_refreshed() {
     require_fuse!();
     let repo = repo_with_list();
@@ -306,7 +336,8 @@ fn a_review_whose_merge_was_made_otherwise_cannot_be_refreshed() {
     // Neither is one of a fork that is gone.
     tine.ok(&["delete", "work", "--force"]);
     assert!(tine.ok(&["review", "list"]).contains("outdated"));
-    merge_refused(&repo, &tine, &["review", "commit", &review], "no-such-point", 4);
+    let failure = merge_refused(&repo, &tine, &["review", "commit", &review], "review-outdated", 3);
+    assert_eq!(failure["message"], "branch:main has all of fork:work by now");
     tine.ok(&["review", "abort", &review]);
 }
 

@@ -649,3 +649,30 @@ fn a_new_round_takes_nothing_away_that_came_into_a_finished_seat() {
     let archived = repo.sh_in(&repo.common_dir(), "grep -rl mine tine/rounds");
     assert!(archived.contains("late"), "{archived}");
 }
+
+#[test]
+fn a_branch_that_a_new_round_cannot_let_go_of_is_named() {
+    require_fuse!();
+    let repo = TestRepo::new().without_maintenance();
+    let tine = Tine::new(&repo);
+    start(&tine, &["--agents", "coder"]);
+    let branch = text(&seat(&tine, "coder")["branch"]);
+    fs::write(mount(&tine, "coder").join("work.txt"), "work\n").unwrap();
+    tine.ok(&["round", "finish", "--agent", "coder"]);
+    start(&tine, &["--agents", "coder"]);
+    let switched = tine.run(&[
+        "delete",
+        &text(&tine.json(&["round", "show"])["agents"][0]["before"]["fork"]),
+        "--force",
+    ]);
+    assert!(switched.status.success(), "{}", switched.error_text());
+    let elsewhere = repo.root().join("elsewhere");
+    repo.git(&["worktree", "add", "-q", path_text(&elsewhere), &branch]);
+    tine.ok(&["round", "finish", "--agent", "coder"]);
+    let shown = start(&tine, &["--agents", "coder"]);
+    assert_eq!(
+        shown["stays"],
+        json!([{"branch": branch, "checkout": path_text(&elsewhere)}])
+    );
+    assert!(elsewhere.join("work.txt").exists());
+}

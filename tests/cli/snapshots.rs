@@ -447,6 +447,192 @@ fn a_sparse_checkout_is_not_taken_for_deletions_on_the_way_back() {
     assert_eq!(repo.status(&dir), "");
 }
 
+/// A file that went back and was worked on, or moved, still lacks what others did to it.
+#[test]
+fn an_edit_after_going_back_hides_nothing_that_it_takes_back() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    repo.sh_in(
+        repo.dir(),
+        "seq 1 30 > list.txt; git add list.txt; git commit -qm list",
+    );
+    let tine = Tine::new(&repo);
+    for (number, edit) in [
+        "sed -i 's/^20$/F20/' list.txt",
+        "echo more >> list.txt",
+        "git mv list.txt moved.txt",
+        "sed -i 's/^4$/F4/' list.txt",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("f{number}");
+        let dir = tine.new_fork(&name);
+        tine.ok(&["snapshot", &name, "here"]);
+        repo.sh_in(
+            repo.dir(),
+            &format!("sed -i '3s/.*/M{number}/' list.txt; git commit -qam theirs"),
+        );
+        tine.ok(&["update", &name]);
+        tine.ok(&["restore", &name, "here", "--exact"]);
+        repo.sh_in(&dir, edit);
+        let refused = run_with_timeout(&mut tine.command(&["commit", &name, "-m", "mine", "--json"]));
+        assert!(
+            refused.text().contains("takes-back"),
+            "{edit}: {}",
+            refused.text()
+        );
+        assert!(refused.text().contains("list.txt"), "{edit}: {}", refused.text());
+        tine.ok(&["commit", &name, "-m", "mine", "--allow-revert"]);
+    }
+    // Who has their work, and goes on from it, is asked nothing.
+    let dir = tine.new_fork("on");
+    repo.sh_in(&dir, "sed -i '3s/.*/on/; s/^20$/on/' list.txt");
+    tine.ok(&["commit", "on", "-m", "on"]);
+    tine.ok(&["merge", "on"]);
+}
+
+/// The commands of a hint that are not in the way of a commit.
+fn commands_of(hint: &str) -> Vec<&str> {
+    hint.split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|command| command.starts_with("tine "))
+        .collect()
+}
+
+#[test]
+fn what_would_take_commits_back_says_the_command_that_has_them_again() {
+    require_fuse!();
+    for way in ["commit", "merge", "handoff"] {
+        let repo = TestRepo::new();
+        let tine = Tine::new(&repo);
+        let dir = tine.new_fork("a");
+        fs::write(dir.join("own"), "own\n").unwrap();
+        tine.ok(&["commit", "a", "-m", "own"]);
+        tine.ok(&["snapshot", "a", "s1"]);
+        repo.write("it's important.txt", "important\n");
+        repo.commit_all("important");
+        tine.ok(&["update", "a"]);
+        tine.ok(&["restore", "a", "s1", "--exact"]);
+        if way != "commit" {
+            repo.sh_in(&dir, "git add -A; git commit -qm back");
+            repo.write("later.txt", "later\n");
+            repo.commit_all("later");
+        }
+        let args: &[&str] = match way {
+            "commit" => &["commit", "a", "-m", "mine"],
+            "merge" => &["merge", "a"],
+            _ => &["handoff", "create", "a"],
+        };
+        let refused = tine.run(&[args, &["--json"]].concat());
+        let refused: Value = serde_json::from_str(&refused.text()).unwrap();
+        assert_eq!(refused["error"]["code"], "takes-back", "{way}: {refused}");
+        let hint = refused["error"]["hint"].as_str().unwrap().to_owned();
+        let [command] = commands_of(&hint)[..] else {
+            panic!("{way}: {hint}");
+        };
+        let with_it = command.strip_prefix("tine").unwrap();
+        let program = env!("CARGO_BIN_EXE_tine");
+        let environment = tine.command(&["list"]);
+        let mut shell = std::process::Command::new("sh");
+        shell
+            .args(["-c", &format!("'{program}'{with_it}")])
+            .current_dir(repo.dir());
+        shell.envs(
+            environment
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
+        run_with_timeout(&mut shell).expect_success(command);
+        assert_eq!(text(dir.join("it's important.txt")), "important\n", "{way}");
+        if way == "commit" {
+            assert!(tine.run(args).error_text().contains("nothing to commit"), "{way}");
+        } else {
+            tine.ok(&["commit", "a", "-m", "again"]);
+            tine.ok(args);
+        }
+    }
+}
+
+#[test]
+fn an_unmount_hands_over_what_takes_commits_back_where_that_is_meant() {
+    require_fuse!();
+    for is_committed in [true, false] {
+        let repo = TestRepo::new();
+        let tine = Tine::new(&repo);
+        let dir = went_on_since(&repo, &tine, "update");
+        tine.ok(&["restore", "a", "s1", "--exact"]);
+        let mut args = vec!["unmount", "a", "--handoff", "--json"];
+        match is_committed {
+            true => drop(repo.sh_in(&dir, "git add -A; git commit -qm a")),
+            false => args.push("--include-uncommitted"),
+        }
+        let refused = tine.run(&args);
+        assert!(refused.text().contains("takes-back"), "{}", refused.text());
+        args.push("--allow-revert");
+        if is_committed {
+            // It is unmounted, and was not handed over.
+            tine.ok(&["mount", "a"]);
+        }
+        let unmounted: Value = serde_json::from_str(&tine.ok(&args)).unwrap();
+        assert_eq!(unmounted["trouble"], Value::Null, "{unmounted}");
+        assert!(unmounted["handoff"]["id"].is_u64(), "{unmounted}");
+    }
+}
+
+/// What is forgotten would be taken back in silence.
+#[test]
+fn what_may_take_commits_of_others_back_wants_a_word_where_the_record_of_them_cannot_be_read() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = went_on_since(&repo, &tine, "update");
+    tine.ok(&["restore", "a", "s1", "--exact"]);
+    let records = repo.common_dir().join("tine/gone-back");
+    let record = fs::read_dir(&records).unwrap().map(|entry| entry.unwrap().path());
+    let record = record
+        .into_iter()
+        .find(|path| path.extension().is_some_and(|kind| kind == "json"));
+    let record = record.expect("it went back past a commit");
+    let whole = fs::read(&record).unwrap();
+    fs::write(&record, "{ damaged").unwrap();
+    let refuses = |args: &[&str]| {
+        let refused = run_with_timeout(&mut tine.command(&[args, &["--json"]].concat()));
+        assert_eq!(refused.status.code(), Some(3), "{args:?}: {}", refused.text());
+        let text = refused.text();
+        assert!(
+            text.contains("takes-back") && text.contains("--repair"),
+            "{args:?}: {text}"
+        );
+        assert!(text.contains(record.to_str().unwrap()), "{args:?}: {text}");
+    };
+    refuses(&["commit", "a", "-m", "a"]);
+    refuses(&["handoff", "create", "a", "--include-uncommitted"]);
+    refuses(&["unmount", "a", "--commit", "-m", "a"]);
+    let checked = run_with_timeout(&mut tine.command(&["check"])).text();
+    assert!(checked.contains(record.to_str().unwrap()), "{checked}");
+    // Committed by git the merge is refused.
+    repo.sh_in(&dir, "git add -A; git commit -qm a");
+    refuses(&["merge", "a"]);
+    refuses(&["handoff", "create", "a"]);
+    assert_eq!(text(repo.dir().join("important.txt")), "important\n");
+    // What changes nothing takes nothing back.
+    tine.new_fork("idle");
+    tine.ok(&["unmount", "idle", "--handoff"]);
+    // As before, once the record is there again.
+    fs::write(&record, &whole).unwrap();
+    let refused = run_with_timeout(&mut tine.command(&["merge", "a"])).error_text();
+    assert!(refused.contains("would take back"), "{refused}");
+    fs::write(&record, "{ damaged").unwrap();
+    let repaired = tine.ok(&["check", "--repair"]);
+    assert!(
+        repaired.contains("nothing refuses") && !record.exists(),
+        "{repaired}"
+    );
+    tine.ok(&["merge", "a"]);
+}
+
 #[test]
 fn what_takes_the_commits_of_others_back_wants_a_word_whichever_way_it_goes() {
     require_fuse!();
@@ -485,7 +671,11 @@ fn what_takes_the_commits_of_others_back_wants_a_word_whichever_way_it_goes() {
     refuses(&["commit", "a", "-m", "a"]);
     // A handoff of it, committed by git.
     repo.sh_in(&dir, "git add -A; git commit -qm a");
-    tine.ok(&["handoff", "create", "a", "--to", "main"]);
+    refuses(&["handoff", "create", "a", "--to", "main"]);
+    refuses(&["handoff", "create", "a", "--base", "HEAD~"]);
+    refuses(&["handoff", "create", "a", "--base", "HEAD~2"]);
+    assert_eq!(tine.json(&["handoff", "list", "--all"])["handoffs"], json!([]));
+    tine.ok(&["handoff", "create", "a", "--to", "main", "--allow-revert"]);
     refuses(&["handoff", "apply", "1"]);
     refuses(&["handoff", "apply", "1", "--dry-run"]);
     // A review, whatever was resolved in it.

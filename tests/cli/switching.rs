@@ -455,3 +455,39 @@ fn a_detached_head_goes_to_a_branch_and_comes_back() {
     assert_eq!(repo.git_in(&dir, &["rev-parse", "HEAD"]), head);
     assert_agreement(&repo, &tine, "demo", "");
 }
+
+#[test]
+fn a_fork_that_is_deleted_says_where_it_stood() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    for (name, has_own) in [("a", false), ("b", true)] {
+        let dir = tine.new_fork(name);
+        if has_own {
+            repo.sh_in(&dir, "echo own > own; git add own; git commit -qm own");
+        }
+        repo.sh_in(
+            &dir,
+            &format!("git switch -qc 'on-$-{name}.1'; echo more > more; git add more; git commit -qm more"),
+        );
+        let branch = format!("on-$-{name}.1");
+        let told = tine.ok(&["delete", name]);
+        assert!(
+            told.contains(&format!("`tine new {name} --branch '{branch}'`")),
+            "{told}"
+        );
+        assert_eq!(
+            told.contains(&format!("its first branch tine/{name},")),
+            !has_own,
+            "{told}"
+        );
+        tine.ok(&["new", name, "--branch", &branch]);
+        assert_eq!(repo.git_of_fork(name, &["branch", "--show-current"]), branch);
+    }
+    // On its own branch it says what it did.
+    tine.ok(&["new", "c"]);
+    assert_eq!(
+        tine.ok(&["delete", "c"]),
+        "deleted c, and its branch, which had no commit of its own"
+    );
+}

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::marks::{Kind, MarkId, word};
 use crate::plan::{By, Conflicts, Fork, Git, Policy, Source, Start, Step, Target};
+use crate::support::OutputExt;
 use crate::world::{Answer, Done, World};
 
 pub struct Agent<'w> {
@@ -273,7 +274,15 @@ impl<'w> Agent<'w> {
             }
             self.to_abort.remove(begun);
         }
-        self.world.git(self.number, &dir, args)
+        let Some(output) = self.world.git_output(self.number, &dir, args) else {
+            return false;
+        };
+        // A merge that fails resets what is not committed, and brings it back from a stash that no ref names. Where the mount goes in
+        // between, git does not.
+        if output.error_text().contains("Index was not unstashed") {
+            self.releases_uncommitted(fork, |_| true);
+        }
+        output.status.success()
     }
 
     fn create(&mut self, fork: Fork, start: Start) {

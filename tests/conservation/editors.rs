@@ -334,11 +334,16 @@ impl<'w> Editor<'w> {
         if !foreign.is_subset(&own) {
             self.world
                 .say(self.number, "the file has changed: it is read again");
-            let mut text = on_disk;
+            let mut text = on_disk.clone();
             for id in &self.typed {
                 text.push_str(&format!("{}\n", word(*id)));
             }
             self.text = Some(text);
+            // So it says that it read the file, and did not take out what that lacks of an agent's.
+            let mut open = self.message("open");
+            open["text"] = json!(on_disk);
+            open["saved"] = json!(true);
+            self.ask(open);
             self.send_text();
             return;
         }

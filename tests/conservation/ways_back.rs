@@ -145,7 +145,10 @@ impl Agent<'_> {
         let mut answer = self.tine(&args);
         if answer.value["error"]["code"] == "fork-exists" || answer.value["error"]["code"] == "branch-exists"
         {
-            args.push(&name);
+            // One that is named already met somebody who made the same branch.
+            if !args.contains(&name.as_str()) {
+                args.push(&name);
+            }
             answer = self.tine(&args);
         } else if let Some(fork) = own
             && answer.done == Done::Yes

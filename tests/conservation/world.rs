@@ -265,14 +265,18 @@ impl<'r> World<'r> {
             .or_else(|_| serde_json::from_slice(&output.stderr))
             .unwrap_or(Value::Null);
         let code = value["error"]["code"].as_str().unwrap_or_default().to_owned();
+        // A child of the daemon's is killed with it, and may be the first: then the daemon can still say so.
+        let is_killed = self.daemon_may_end && output.text().contains("(SIGKILL)");
         let done = match (output.status.code(), code.as_str()) {
             (Some(0), _) => Done::Yes,
             (_, "daemon-unreachable") if self.daemon_may_end => Done::Perhaps,
+            (_, "git-failed") if is_killed => Done::Perhaps,
             _ => Done::No,
         };
         let is_strange = match output.status.code() {
             None | Some(101) => true,
             Some(0) => false,
+            Some(_) if is_killed => false,
             // What a killed command left, `tine gc` frees.
             Some(1) if args[1] == "check" && code.is_empty() => {
                 let mut findings = value["findings"].as_array().into_iter().flatten();
@@ -280,8 +284,9 @@ impl<'r> World<'r> {
             }
             // The program's own.
             Some(_) if matches!(args[1], "exec" | "tool") && code.is_empty() => false,
-            // The daemon was killed while the program was started from its mount.
-            Some(126) if output.text().contains("os error 103") => false,
+            // The daemon was killed while, or before, the program was started from its mount.
+            Some(126) if self.daemon_may_end && output.text().contains("os error 103") => false,
+            Some(126) if self.daemon_may_end && output.text().contains("os error 107") => false,
             // A merge can be picked against one of its parents alone; a branch may follow none.
             Some(2) if args[1] == "cherry-pick" || args.contains(&"--fetch") => false,
             // Conflicts, and that there is nothing to do, are answers.

@@ -94,6 +94,7 @@ impl Editor {
             path: self.dir.join(path),
             text: text.to_owned(),
             saved: true,
+            after: None,
         });
     }
 

@@ -222,8 +222,15 @@ fn work_that_nothing_else_has_is_named_and_nothing_is_removed() {
     let refs_kept = gone["refs_kept"].as_array().unwrap();
     assert!(refs_kept.iter().any(|name| name == kept.as_str()), "{gone}");
     let commits = repo.git(&["ls-tree", "--name-only", &format!("{kept}:commits")]);
-    let commit = commits.lines().next().unwrap();
-    assert_eq!(repo.git(&["show", &format!("{commit}:new.txt")]), "newer");
+    let mut contents: Vec<(String, &str)> = commits
+        .lines()
+        .map(|commit| (repo.git(&["show", &format!("{commit}:new.txt")]), commit))
+        .collect();
+    contents.sort();
+    let [(new, _), (newer, commit)] = contents.as_slice() else {
+        panic!("what was committed, and what was not: {contents:?}");
+    };
+    assert_eq!((new.as_str(), newer.as_str()), ("new", "newer"));
     assert_eq!(
         repo.git(&["for-each-ref", "--format=%(refname)", "refs/tine"]),
         kept

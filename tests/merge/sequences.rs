@@ -110,7 +110,10 @@ impl Place {
 
     /// Runs git in the checkout, at `commit_id` and clean.
     fn git(&self, commit_id: ObjectId, args: &[&str]) -> Output {
-        let clean = "git rebase --abort || git am --quit || git cherry-pick --quit || :; git reset -q --hard; git clean -qfdx";
+        // A git that died of a merge has left its lock.
+        let clean = r#"rm -f "$(git rev-parse --git-path index.lock)"
+            git rebase --abort || git am --quit || git cherry-pick --quit || :
+            git reset -q --hard; git clean -qfdx"#;
         self.repo.sh_in(
             &self.checkout,
             &format!("({clean}) > /dev/null 2>&1; git checkout -q --detach {commit_id}"),

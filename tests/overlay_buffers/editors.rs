@@ -53,6 +53,7 @@ impl Editor {
             path: dir.join("notes.txt"),
             text: SAVED.to_owned(),
             saved: true,
+            after: None,
         })
     }
 

@@ -9,7 +9,7 @@ use crate::change::revert::is_repository;
 use crate::change::{Change, ChangeError};
 use crate::git::index::IndexTree;
 use crate::git::{ObjectId, Repository, TreeEntryKind};
-use crate::path::RepoPath;
+use crate::path::{EntryName, RepoPath};
 use crate::workspace::{Fork, FsError, OperationError};
 
 /// Whether the change is one of a submodule, of which the view shows no more than a directory: which commit that stands on HEAD says,
@@ -100,6 +100,8 @@ pub(in crate::change) fn refuse_in_the_way(fork: &Fork, open: &[Change]) -> Resu
                 Err(error) => return Err(error.into()),
             };
             let is_in_the_way = match (is_place, kind) {
+                // Files below it are of that repository.
+                (false, FileKind::Directory) => has_dot_git(fork, &path)?,
                 (true, FileKind::Directory) => !is_left_hollow(fork, &path, &going)?,
                 _ => is_taken(&path, kind),
             };
@@ -109,6 +111,15 @@ pub(in crate::change) fn refuse_in_the_way(fork: &Fork, open: &[Change]) -> Resu
         }
     }
     Ok(())
+}
+
+/// Whether `dir` is the root of a git repository.
+fn has_dot_git(fork: &Fork, dir: &RepoPath) -> Result<bool, ChangeError> {
+    match fork.workspace.resolve(&dir.join(&EntryName::dot_git())) {
+        Ok(_) => Ok(true),
+        Err(FsError::NotFound | FsError::NotADirectory) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Whether nothing but directories is in the directory when all of `going` has gone.

@@ -4,6 +4,7 @@
 //! Where the daemon ends, the next thing that the editor says starts another one; one that somebody else started is found, too.
 //! Then the editor is told that it is attached anew, and opens its buffers again.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -61,6 +62,8 @@ struct State {
     attached: Option<Attached>,
     /// How often the editor was attached.
     times: u64,
+    /// By path: no version of its buffer is greater, of any opening and of any daemon.
+    versions: BTreeMap<PathBuf, u64>,
 }
 
 struct Attached {
@@ -157,6 +160,24 @@ enum Start {
     No,
 }
 
+impl State {
+    /// Lets a buffer that is opened again begin with a version that none of its earlier openings had: the editor may still have an
+    /// event of one to read, and would take it for one of this.
+    fn number(&mut self, request: &mut BufferRequest) {
+        let path = match request {
+            BufferRequest::Open { path, after, .. } => {
+                *after = self.versions.get(path).copied();
+                path
+            }
+            BufferRequest::Change { path, .. } | BufferRequest::Applied { path, .. } => path,
+            _ => return,
+        };
+        // Each makes one version at most, also where its answer is lost.
+        let highest = self.versions.entry(path.clone()).or_insert(0);
+        *highest = highest.saturating_add(1);
+    }
+}
+
 impl Link {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -187,8 +208,9 @@ impl Link {
         Ok(true)
     }
 
-    fn ask(&self, request: BufferRequest) -> Result<BufferAnswer, Failure> {
+    fn ask(&self, mut request: BufferRequest) -> Result<BufferAnswer, Failure> {
         let mut state = self.state();
+        state.number(&mut request);
         let Some(link) = state.attached.as_mut() else {
             drop(state);
             // What it was for is not open there.

@@ -112,6 +112,10 @@ pub struct Create {
     #[arg(long, requires = "include_uncommitted")]
     pub no_verify: bool,
 
+    /// Hand over also what takes commits of others back, after `tine restore --exact` in the fork
+    #[arg(long)]
+    pub allow_revert: bool,
+
     /// Do not wait until it is made
     #[arg(long)]
     pub background: bool,

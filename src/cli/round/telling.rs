@@ -8,6 +8,7 @@ use crate::daemon::protocol::{
     AttemptCounted, ReaderShown, RoundCompared, RoundFinished, RoundsCleaned, SeatShown, SessionShown,
     WorkShown,
 };
+use crate::path::shell::shell_word;
 
 /// The books.
 pub fn told_session(shown: &SessionShown, output: &Output) -> String {
@@ -150,8 +151,9 @@ pub fn told_prompt(shown: &ReaderShown) -> String {
     for other in &shown.others {
         let how = match &other.branch {
             Some(branch) => format!(
-                "{branch} (`git diff {}...{branch}`)",
-                short_id(&other.work.base_commit)
+                "{branch} (`git diff {}...{}`)",
+                short_id(&other.work.base_commit),
+                shell_word(branch)
             ),
             None => format!(
                 "`git diff {} {}`",

@@ -2,6 +2,7 @@
 
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::path::PathError;
+use crate::path::shell::shell_word;
 use crate::tools::run::RunError;
 use crate::tools::{EditError, ToolError};
 
@@ -43,12 +44,14 @@ impl From<ToolError> for Failure {
                 .hint("only text in UTF-8 can be edited, or written to an open buffer; nothing was changed"),
             ToolError::UnsavedRead(path) => {
                 let hint = format!(
-                    "the file would get what was never saved: read it again (`tine tool read {path}`), and make the change there; nothing was changed"
+                    "the file would get what was never saved: read it again (`tine tool read {}`), and make the change there; nothing was changed",
+                    shell_word(path.as_bytes())
                 );
                 Failure::new(ErrorCode::UnsavedRead, message).hint(hint)
             }
             ToolError::UnreadBuffer(path) => Failure::new(ErrorCode::UnsavedRead, message).hint(format!(
-                "read it first (`tine tool read {path}`), then write all that is to be there; nothing was changed"
+                "read it first (`tine tool read {}`), then write all that is to be there; nothing was changed",
+                shell_word(path.as_bytes())
             )),
             ToolError::TooLarge { .. } => {
                 Failure::new(ErrorCode::TooLarge, message).hint("change it with a program; nothing was changed")

@@ -18,6 +18,7 @@ use crate::daemon::protocol::{
 use crate::daemon::slots::{Daemon, Turn};
 use crate::daemon::{handoffs, report};
 use crate::git::{GitError, Head, MovedUnder, ObjectId, Repository};
+use crate::path::shell::shell_word;
 use crate::workspace::store::{Lease, LeaseKey, Shelf};
 use crate::workspace::{By, ForkName, SnapshotReason, SwitchMove};
 
@@ -124,6 +125,7 @@ pub fn delete(daemon: &Arc<Daemon>, names: &[String], force: bool) -> Response {
                 branch: deleted.branch,
                 commit: deleted.commit_id.to_string(),
                 recover: deleted.recover,
+                alias_of: deleted.alias_of,
             })
             .collect(),
     })
@@ -221,7 +223,15 @@ pub fn switch(daemon: &Arc<Daemon>, by: By<'_>, request: &SwitchRequest) -> Resp
         "-" if !request.create => repository.branch_before(git_dir)?,
         branch => branch.to_owned(),
     };
-    if !request.create && head.short_branch() == Some(&branch) {
+    let branch = match request.create {
+        true => branch,
+        false => {
+            repository.branch(&branch)?;
+            repository.branch_behind(&branch)
+        }
+    };
+    let is_on = |name: &str| name == branch || repository.branch_behind(name) == branch;
+    if !request.create && head.short_branch().is_some_and(is_on) {
         return Ok(Answer::Switched(Box::new(stays(fork, &head, branch))));
     }
     let start = match (request.create, found) {
@@ -252,7 +262,7 @@ pub fn switch(daemon: &Arc<Daemon>, by: By<'_>, request: &SwitchRequest) -> Resp
     if let (true, None, Some(moved)) = (
         request.create,
         &request.at,
-        repository.moved_under(&open.worktree, fork.as_str())?,
+        repository.moved_under(&open.worktree, fork.as_str(), &open.made_on)?,
     ) {
         return step_off(turn, &repository, &head, &moved, branch);
     }
@@ -344,7 +354,10 @@ pub fn check_way_back(
     (switch, back_to, stands_on): (&SwitchMove, ObjectId, ObjectId),
 ) -> Result<(), Failure> {
     let way = match &switch.from {
-        Some(branch) => format!("`tine branch switch {fork} {branch}` goes to that branch"),
+        Some(branch) => format!(
+            "`tine branch switch {fork} {}` goes to that branch",
+            shell_word(branch)
+        ),
         None => format!("`git switch --detach {back_to}` in the mount goes there"),
     };
     if head.short_branch() != switch.to.as_deref() || head.commit_id() != Some(stands_on) {
@@ -359,7 +372,8 @@ pub fn check_way_back(
             format!("the branch {branch:?} is gone since the operation"),
         )
         .hint(format!(
-            "`git branch {branch} {back_to}` brings the branch back; then try again"
+            "`git branch {} {back_to}` brings the branch back; then try again",
+            shell_word(branch)
         ))),
         Some(tip) if tip != back_to => Err(Failure::new(
             ErrorCode::CannotUndo,
@@ -417,7 +431,9 @@ fn taken(repository: &Repository, error: GitError) -> Failure {
     let GitError::BranchExists(branch) = &error else {
         return error.into();
     };
-    let hint = match repository.branch(branch) {
+    let tip = repository.branch(branch);
+    let branch = shell_word(branch);
+    let hint = match tip {
         Ok(Some(tip)) => format!(
             "it is at {tip}: `git branch -f {branch} COMMIT` moves it, `tine branch delete {branch}` removes it; or choose another name"
         ),
@@ -428,6 +444,7 @@ fn taken(repository: &Repository, error: GitError) -> Failure {
 
 /// Where a branch of that name is somewhere else only, what makes one here.
 fn no_branch_to_go_to(fork: &ForkName, branch: &str, failure: Failure) -> Failure {
+    let branch = shell_word(branch);
     failure.hint(format!(
         "`tine branch list --all` shows the branches; `tine branch switch {fork} {branch} --create` makes it, with `--at \
          origin/{branch}` from a remote one"

@@ -19,7 +19,7 @@ use crate::daemon::protocol::{
 };
 use crate::daemon::slots::Daemon;
 use crate::path::RepoPath;
-use crate::tools::buffers::{BufferError, BufferSide, BufferState};
+use crate::tools::buffers::{BufferError, BufferSide, BufferState, PersonText};
 use crate::tools::path::beneath;
 use crate::tools::{BufferKey, router};
 use crate::workspace::{Last, OperationError};
@@ -74,10 +74,24 @@ pub fn answer(daemon: &Arc<Daemon>, editor: &Editor<'_>, request: BufferRequest)
             overlay::editor_came(daemon, session, editor.process);
             BufferAnswer::Attached { session }
         }
-        BufferRequest::Open { path, text, saved } => {
+        BufferRequest::Open {
+            path,
+            text,
+            saved,
+            after,
+        } => {
             let session = editor.session()?;
             let key = locate(daemon, &path)?;
-            let opened = buffers.open(session, &key, &path, text, saved)?;
+            let opened = buffers.open(
+                session,
+                &key,
+                &path,
+                PersonText {
+                    text: text.into(),
+                    saved,
+                },
+                after,
+            )?;
             version(path, opened)
         }
         BufferRequest::Change { path, base, new } => {

@@ -1,7 +1,6 @@
 //! Forks: made, shown, deleted.
 
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,9 +18,10 @@ use crate::change::superseded::superseded;
 use crate::daemon::failure::{self, ErrorCode, Failure};
 use crate::daemon::protocol::{AgentTexts, Answer, Deleted, ForkInfo, NewRequest, Response};
 use crate::daemon::slots::{Daemon, Slot, Turn};
+use crate::daemon::strays::{self, Untold};
 use crate::daemon::{handoffs, monitor, place, policy, report};
 use crate::fuse::{self, UnmountMode};
-use crate::git::{GitError, Head, Identity, LinkedWorktree, ObjectId, Repository};
+use crate::git::{Head, Identity, LinkedWorktree, ObjectId, Repository};
 use crate::sys::file::is_same_file;
 use crate::sys::process::PeerCredentials;
 use crate::workspace::store::{LeaseKey, own_branch};
@@ -64,13 +64,23 @@ pub fn make(
     }
     let is_of_parents_now = matches!(parent_name, Some((_, None)));
     let parent = match (parent_name, turns.values().next()) {
-        (Some((parent, snapshot)), Some(parents_turn)) => Some(ParentOptions {
-            fork: parents_turn.open_existing()?,
-            snapshot: snapshot
+        (Some((parent, snapshot)), Some(parents_turn)) => {
+            let snapshot = snapshot
                 .map(|snapshot| daemon.store.snapshot(&parent, &snapshot))
-                .transpose()?,
-            name: parent,
-        }),
+                .transpose()?;
+            let fork = match (parents_turn.open_existing(), &snapshot) {
+                // The snapshot may be whole where what the fork has now is not.
+                (Err(failure), Some(snapshot)) if failure.code == ErrorCode::StoreDamaged => {
+                    daemon.store.open_snapshot(&parent, snapshot)?
+                }
+                (fork, _) => fork?,
+            };
+            Some(ParentOptions {
+                name: parent,
+                fork,
+                snapshot,
+            })
+        }
         (Some((parent, _)), None) => return Err(StoreError::NoSuchFork(parent.to_string()).into()),
         (None, _) => None,
     };
@@ -88,7 +98,12 @@ pub fn make(
     let (forks, _) = daemon.store.records();
     let dir = place::check(&repository, &forks, name, &dir)?;
     let dir_existed = dir.exists();
-    let branch = request.branch.clone().unwrap_or_else(|| own_branch(name));
+    // An alias means the branch behind it.
+    if let Some(branch) = &request.branch {
+        repository.branch(branch)?;
+    }
+    let asked_branch = request.branch.map(|branch| repository.branch_behind(&branch));
+    let branch = asked_branch.clone().unwrap_or_else(|| own_branch(name));
     repository.check_branch_name(&branch)?;
     // Until the fork is mounted, or taken back with the branch.
     let _lease = daemon
@@ -102,7 +117,7 @@ pub fn make(
         from: request.from,
         parent,
         take_up: take_up.clone(),
-        branch: request.branch,
+        branch: asked_branch,
         detached: request.detached,
         mount_dir: dir.clone(),
         // Should the daemon die before it is, the next one mounts it.
@@ -211,6 +226,7 @@ pub fn list(daemon: &Arc<Daemon>) -> Response {
             Err(failure) => damaged.push(failure.context(format!("{} is not whole", record.name))),
         }
         damaged.extend(slot.trouble());
+        damaged.extend(Untold::of(&daemon.store, &record.name).failed);
     }
     Ok(Answer::Forks { forks, damaged })
 }
@@ -285,26 +301,42 @@ pub fn delete(
     buffers::end_in(&turn)?;
     fuse::detach_stale(&record.mount_dir)?;
     fuse::remove_guard(&record.mount_dir);
+    if !kept.lost.is_empty() && !kept.no_room {
+        return set_aside(&turn, kept, &record.mount_dir);
+    }
+    let removing = daemon.store.removing_branches();
     // A branch that stays is no failure.
     let loses_nothing = own_branch_loses_nothing(&repository, &record).unwrap_or_else(|failure| {
         log::warn!("the branch {} stays: {failure}", record.branch);
         false
     });
+    let left = strays::left_at(&record.mount_dir);
     let traces = Traces {
         branch: loses_nothing.then(|| tip_of(&repository, &record)).flatten(),
         mount_dir: Some(record.mount_dir),
     };
     let branch_deleted = daemon.store.remove_fork_with(name, &traces)?;
+    drop(removing);
     turn.set_trouble(None);
     daemon.buffers.forget_fork(&daemon.store, name);
     log::info!("{name} is deleted");
     Ok(Answer::Deleted(Deleted {
-        fork: name.clone(),
-        recover: kept.entry,
-        snapshots_only: kept.snapshots_only,
-        superseded: kept.superseded,
         branch_deleted,
-        not_kept: kept.no_room,
+        left,
+        ..kept.told(name)
+    }))
+}
+
+/// Ends the delete of a fork of which something could not be kept by itself: it goes out of the way as a whole.
+fn set_aside(turn: &Turn<'_>, kept: Kept, mount_dir: &Path) -> Response {
+    let (daemon, name) = (turn.daemon, turn.name());
+    let number = daemon.store.set_aside_fork(name)?;
+    turn.set_trouble(None);
+    log::warn!("{name} is set aside: `tine check --put-back {number}` brings it back");
+    Ok(Answer::Deleted(Deleted {
+        set_aside: Some(number),
+        left: strays::left_at(mount_dir),
+        ..kept.told(name)
     }))
 }
 
@@ -319,41 +351,31 @@ fn turn_without_handoffs<'a>(daemon: &'a Arc<Daemon>, slot: &'a Arc<Slot>) -> Re
     }
 }
 
-/// Deletes a fork whose record cannot be read: nothing of it can be kept but commits.
+/// Deletes a fork whose record cannot be read.
 fn delete_damaged(turn: &Turn<'_>, failure: &Failure, command: &str) -> Response {
-    log::error!("{}: its files cannot be kept: {failure}", turn.name());
     turn.unmount(UnmountMode::Force)?;
     let (store, repository) = (&turn.daemon.store, &turn.daemon.repository_now()?);
-    let kept = superseded(repository, turn.name(), None, &BTreeSet::new(), &[])?;
-    let count = kept.len();
-    let recover = match count {
-        0 => None,
-        _ => {
-            let entry = RecoverEntry {
-                fork: Some(turn.name().clone()),
-                snapshots: kept,
-                ..RecoverEntry::new(RecoverKind::Fork, command)
-            };
-            Some(recovery::keep(store, repository, entry, &[])?)
-        }
+    let superseded = superseded(repository, turn.name(), None, &BTreeSet::new(), &[])?;
+    let mut kept = Kept {
+        superseded: superseded.len(),
+        ..Kept::default()
     };
+    for what in [UNCOMMITTED, SNAPSHOTS] {
+        kept.lose(what, &failure.message);
+    }
+    if kept.superseded > 0 {
+        let entry = RecoverEntry {
+            fork: Some(turn.name().clone()),
+            snapshots: superseded,
+            ..RecoverEntry::new(RecoverKind::Fork, command)
+        };
+        kept.entry = Some(recovery::keep(store, repository, entry, &[])?);
+        kept.snapshots_only = true;
+    }
     let dir = place::default_dir(&turn.daemon.repository, turn.name())?;
     fuse::detach_stale(&dir)?;
     fuse::remove_guard(&dir);
-    let traces = Traces {
-        mount_dir: Some(dir),
-        ..Traces::default()
-    };
-    turn.daemon.store.remove_fork_with(turn.name(), &traces)?;
-    turn.set_trouble(None);
-    Ok(Answer::Deleted(Deleted {
-        fork: turn.name().clone(),
-        recover,
-        snapshots_only: recover.is_some(),
-        superseded: count,
-        branch_deleted: false,
-        not_kept: false,
-    }))
+    set_aside(turn, kept, &dir)
 }
 
 /// What agents wrote to open buffers would go with the fork. A refusal leaves the buffers as they are.
@@ -460,8 +482,12 @@ fn refuse_snapshots(turn: &Turn<'_>) -> Result<(), Failure> {
 /// full again would stay.
 const KEPT_OF_FULL_DISK: u64 = 1 << 20;
 
+/// What a fork has, in the words of an answer.
+const UNCOMMITTED: &str = "what was not committed";
+const SNAPSHOTS: &str = "its snapshots";
+
 /// What was kept of a fork that goes.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct Kept {
     /// The number of the entry.
     entry: Option<u64>,
@@ -471,6 +497,34 @@ struct Kept {
     superseded: usize,
     /// Whether something uncommitted goes, because the disk is full: a forced delete must make room.
     no_room: bool,
+    /// What could not be kept by itself, in words.
+    lost: Vec<String>,
+    /// The first reason for that.
+    because: Option<String>,
+}
+
+impl Kept {
+    /// Notes that `what` (in words) cannot be kept by itself, and why.
+    fn lose(&mut self, what: impl Into<String>, reason: &impl ToString) {
+        self.lost.push(what.into());
+        self.because.get_or_insert_with(|| reason.to_string());
+    }
+
+    /// The answer to the delete of a fork that left its branch, and nothing beside it.
+    fn told(self, fork: &ForkName) -> Deleted {
+        Deleted {
+            fork: fork.clone(),
+            recover: self.entry,
+            snapshots_only: self.snapshots_only,
+            superseded: self.superseded,
+            branch_deleted: false,
+            not_kept: self.no_room,
+            lost: self.lost,
+            because: self.because,
+            set_aside: None,
+            left: None,
+        }
+    }
 }
 
 /// What became of what is uncommitted.
@@ -479,6 +533,8 @@ enum Uncommitted {
     Kept(ObjectId),
     Nothing,
     NoRoom,
+    /// It cannot be committed, for this reason.
+    Failed(Failure),
 }
 
 /// Keeps what goes with the fork: what is uncommitted (with `force`; else nothing is), its snapshots, and commits that only the fork
@@ -492,14 +548,17 @@ fn keep(
 ) -> Result<Kept, Failure> {
     let name = turn.name();
     let uncommitted = match force {
-        true => keep_uncommitted(turn, repository, record, identity)?,
+        true => keep_uncommitted(turn, repository, identity)?,
         false => Uncommitted::Nothing,
     };
-    let (uncommitted, no_room) = match uncommitted {
-        Uncommitted::Kept(commit_id) => (Some(commit_id), false),
-        Uncommitted::Nothing => (None, false),
-        Uncommitted::NoRoom => (None, true),
-    };
+    let mut kept = Kept::default();
+    let mut uncommitted_id = None;
+    match uncommitted {
+        Uncommitted::Kept(commit_id) => uncommitted_id = Some(commit_id),
+        Uncommitted::Nothing => {}
+        Uncommitted::NoRoom => kept.no_room = true,
+        Uncommitted::Failed(failure) => kept.lose(UNCOMMITTED, &failure),
+    }
     let worktree = LinkedWorktree::open(repository, &record.worktree_id).ok();
     let head = worktree
         .as_ref()
@@ -507,6 +566,7 @@ fn keep(
     let head = match head.transpose() {
         Err(error) if force => {
             log::warn!("{name}: HEAD cannot be read: {error}");
+            kept.lose("its HEAD", &error);
             None
         }
         head => head?,
@@ -516,7 +576,7 @@ fn keep(
         .and_then(|worktree| repository.gone_branch(worktree, &record.branch).ok()?);
     let commit_id = match (&head, &worktree) {
         // What was uncommitted are changes to that, also where the branch has moved under the fork.
-        (Some(_), Some(worktree)) => repository.head_left_at(worktree, name.as_str())?,
+        (Some(_), Some(worktree)) => repository.head_left_at(worktree, name.as_str(), &record.branch)?,
         _ => None,
     };
     let commit_id = commit_id
@@ -530,31 +590,36 @@ fn keep(
         }
         _ => false,
     };
-    let snapshots = turn.daemon.store.snapshots(name).map_err(Failure::from);
-    let snapshots = snapshots.and_then(|snapshots| {
-        recovery::kept_snapshots(&turn.daemon.store, repository, name, &snapshots).map_err(Failure::from)
-    });
-    let snapshots = match snapshots {
+    let snapshots = match turn.daemon.store.snapshots(name) {
         Err(error) if force => {
             log::error!("{name}: its snapshots cannot be kept: {error}");
+            kept.lose(SNAPSHOTS, &error);
             Vec::new()
         }
-        kept => kept?,
+        Err(error) => return Err(error.into()),
+        Ok(snapshots) => {
+            let (whole, damaged) = recovery::kept_snapshots(&turn.daemon.store, repository, name, &snapshots);
+            for (snapshot, error) in damaged {
+                if !force {
+                    return Err(error.into());
+                }
+                log::error!("{name}: its snapshot {snapshot} cannot be kept: {error}");
+                kept.lose(format!("the snapshot {snapshot}"), &error);
+            }
+            whole
+        }
     };
-    let nothing_kept = Kept {
-        no_room,
-        ..Kept::default()
-    };
-    let known = uncommitted.into_iter().chain(commit_id).collect();
+    let known = uncommitted_id.into_iter().chain(commit_id).collect();
     let superseded = match superseded(repository, name, worktree.as_ref(), &known, &snapshots) {
         Err(error) if force => {
             log::error!("{name}: commits that it alone has cannot be kept: {error}");
+            kept.lose("commits that it alone has", &error);
             Vec::new()
         }
         found => found?,
     };
-    if uncommitted.is_none() && !is_only_here && snapshots.is_empty() && superseded.is_empty() {
-        return Ok(nothing_kept);
+    if uncommitted_id.is_none() && !is_only_here && snapshots.is_empty() && superseded.is_empty() {
+        return Ok(kept);
     }
     let superseded_count = superseded.len();
     let fork_point = fork_point(repository, record, commit_id).unwrap_or_else(|error| {
@@ -565,38 +630,37 @@ fn keep(
         fork: Some(name.clone()),
         branch: branch.map(str::to_owned),
         head: commit_id.map(|id| id.to_string()),
-        uncommitted: uncommitted.map(|id| id.to_string()),
+        uncommitted: uncommitted_id.map(|id| id.to_string()),
         fork_point: fork_point.map(|id| id.to_string()),
         from_branch: record.from_branch.clone(),
         snapshots: superseded.into_iter().chain(snapshots).collect(),
         ..RecoverEntry::new(RecoverKind::Fork, command)
     };
     match recovery::keep(&turn.daemon.store, repository, entry, &[]).map_err(Failure::from) {
-        Ok(id) => Ok(Kept {
-            entry: Some(id),
-            snapshots_only: uncommitted.is_none() && !is_only_here,
-            superseded: superseded_count,
-            no_room,
-        }),
-        Err(failure)
-            if force && failure.code == ErrorCode::NoSpace && !is_only_here && superseded_count == 0 =>
-        {
-            log::error!("{name}: nothing is kept: {failure}");
-            Ok(Kept {
-                no_room: true,
-                ..nothing_kept
-            })
+        Ok(id) => {
+            kept.entry = Some(id);
+            kept.snapshots_only = uncommitted_id.is_none() && !is_only_here;
+            kept.superseded = superseded_count;
         }
-        Err(failure) => Err(failure),
+        Err(failure) if failure.code == ErrorCode::NoSpace => {
+            if !force || is_only_here || superseded_count > 0 {
+                return Err(failure);
+            }
+            log::error!("{name}: nothing is kept: {failure}");
+            kept.no_room = true;
+        }
+        Err(failure) if force => {
+            kept.lose("an entry of `tine recover`", &failure);
+        }
+        Err(failure) => return Err(failure),
     }
+    Ok(kept)
 }
 
-/// Commits what is uncommitted. A layer or a worktree that is damaged or gone, or a full disk, does not keep its fork from going: then
-/// nothing can be kept, and the log says so.
+/// Commits what is uncommitted. A full disk, or what cannot be committed, does not keep its fork from going.
 fn keep_uncommitted(
     turn: &Turn<'_>,
     repository: &Repository,
-    record: &ForkRecord,
     identity: Option<Identity>,
 ) -> Result<Uncommitted, Failure> {
     let name = turn.name();
@@ -620,28 +684,8 @@ fn keep_uncommitted(
         log::error!("{}: what is uncommitted is not kept: {failure}", turn.name());
         return Ok(Uncommitted::NoRoom);
     }
-    let worktree = LinkedWorktree::open(repository, &record.worktree_id);
-    let worktree_is_gone = matches!(
-        &worktree,
-        Err(GitError::Io { source, .. }) if source.kind() == ErrorKind::NotFound
-    );
-    // Its HEAD, or what that stands on, is lost, and with it what the changes are changes to.
-    let head = worktree.map(|worktree| repository.head_of(worktree.git_dir()));
-    let is_head_lost = match head {
-        Ok(Ok(head)) => head
-            .commit_id()
-            .is_some_and(|id| repository.commit_info(id).is_err()),
-        Ok(Err(_)) => true,
-        Err(_) => false,
-    };
-    if matches!(failure.code, ErrorCode::StoreDamaged | ErrorCode::CorruptObject)
-        || worktree_is_gone
-        || is_head_lost
-    {
-        log::error!("{name}: nothing can be kept: {failure}");
-        return Ok(Uncommitted::Nothing);
-    }
-    Err(failure)
+    log::error!("{name}: what is uncommitted cannot be committed: {failure}");
+    Ok(Uncommitted::Failed(failure))
 }
 
 /// Whether the fork's branch is its own and deleting it loses nothing: it has no commit beyond the base, and another ref

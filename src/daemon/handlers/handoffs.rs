@@ -11,7 +11,7 @@ use super::sequencing::unless_taken_back;
 use crate::change::changeset::{self, Blobs};
 use crate::change::compare::compare_trees;
 use crate::change::fork_point::fork_point;
-use crate::change::going_back::GoneBack;
+use crate::change::going_back::{KnownGoneBack, Taking, refuse_taking_back};
 use crate::change::handoff::{HandoffRecord, HandoffSpec, HandoffState};
 use crate::change::recovery::{self, RecoverEntry, RecoverKind};
 use crate::change::{ChangeError, CommitOptions, commit};
@@ -52,9 +52,9 @@ fn create(daemon: &Arc<Daemon>, request: CreateHandoff) -> Result<HandoffInfo, F
                 author: request.author,
                 committer: request.committer,
             };
-            commit_uncommitted(&turn, request.message, &signers)?;
+            commit_uncommitted(&turn, request.message, &signers, request.allow_revert)?;
         }
-        begin(&turn, &record, to, request.base.as_deref())
+        begin(&turn, &record, to, request.base.as_deref(), request.allow_revert)
     })?;
     if slot
         .trouble()
@@ -74,6 +74,7 @@ pub fn commit_uncommitted(
     turn: &Turn<'_>,
     message: Option<String>,
     signers: &Signers,
+    allow_revert: bool,
 ) -> Result<Option<ObjectId>, Failure> {
     let fork = turn.open_existing()?;
     let repository = turn.daemon.repository_now()?;
@@ -82,7 +83,10 @@ pub fn commit_uncommitted(
         message: message.unwrap_or_else(|| work_message(turn.name())),
         author: signers.author.clone(),
         committer: signers.committer.clone(),
-        gone_back: GoneBack::all(&turn.daemon.store),
+        gone_back: match allow_revert {
+            true => KnownGoneBack::default(),
+            false => KnownGoneBack::of(&turn.daemon.store),
+        },
     };
     let _lease = turn.lease_head(&repository, &format!("tine handoff {}", turn.name()))?;
     match commit::commit(&repository, turn.name(), &fork, &options) {
@@ -96,11 +100,15 @@ pub fn commit_uncommitted(
 }
 
 /// Hands over the commits that the fork has now: those after `base`, or after its fork point.
+///
+/// # Errors
+/// [`ChangeError::TakesBack`], without `allow_revert`, where they take commits of others back.
 fn begin(
     turn: &Turn<'_>,
     record: &ForkRecord,
     to: Option<String>,
     base: Option<&str>,
+    allow_revert: bool,
 ) -> Result<HandoffRecord, Failure> {
     let daemon = turn.daemon;
     let repository = daemon.repository_now()?;
@@ -108,11 +116,28 @@ fn begin(
     turn.settle(&repository, &fork)?;
     let uncommitted = changeset::changeset(&repository, &fork, Blobs::Hash)?;
     let head = repository.head_of(fork.worktree.git_dir())?;
+    // Settling may have moved it.
+    let point = fork_point(&repository, &turn.record()?, head.commit_id())?;
     let base = match base {
         Some(word) => Some(repository.resolve_commit(fork.worktree.git_dir(), word)?),
-        // Settling may have moved it.
-        None => fork_point(&repository, &turn.record()?, head.commit_id())?,
+        None => point,
     };
+    if let (Some(head), false) = (head.commit_id(), allow_revert) {
+        let gone_back = KnownGoneBack::of(&daemon.store);
+        let tree_id = repository.commit_info(head)?.tree_id;
+        // What is before the fork point is no work of the fork's.
+        let from = match (base, point) {
+            (Some(base), Some(point)) if repository.is_ancestor(base, point)? => Some(point),
+            _ => base,
+        };
+        refuse_taking_back(
+            &repository,
+            &gone_back,
+            from,
+            tree_id,
+            Taking::Handoff(Some(turn.name())),
+        )?;
+    }
     let spec = HandoffSpec {
         fork: turn.name().clone(),
         branch: head.short_branch().map(str::to_owned),
@@ -146,12 +171,13 @@ pub fn of_unmounted(
     daemon: &Arc<Daemon>,
     name: &ForkName,
     to: Option<&str>,
+    allow_revert: bool,
 ) -> Result<HandoffRecord, Failure> {
     let begun = || -> Result<HandoffRecord, Failure> {
         let to = named_parent(daemon, to)?;
         let slot = daemon.slot(name);
         let turn = daemon.turn(&slot)?;
-        begin(&turn, &turn.record()?, to, None)
+        begin(&turn, &turn.record()?, to, None, allow_revert)
     };
     let record = begun().map_err(|failure| not_made(name, failure))?;
     let made = handoffs::wait(daemon, &[record.id], None)?;
@@ -183,7 +209,7 @@ fn not_made(name: &ForkName, failure: Failure) -> Failure {
 pub fn of_unmounted_later(turn: &Turn<'_>, to: Option<String>) -> Result<(), Failure> {
     let (daemon, name) = (turn.daemon.clone(), turn.name().clone());
     let work = move || {
-        if let Err(failure) = of_unmounted(&daemon, &name, to.as_deref()) {
+        if let Err(failure) = of_unmounted(&daemon, &name, to.as_deref(), false) {
             log::error!("{failure}");
             daemon.slot(&name).set_trouble(Some(failure));
         }

@@ -11,12 +11,13 @@ use std::sync::Arc;
 
 use self::sides::{Source, default_target, find_source};
 use super::buffers;
-use super::target::{self, Holder, Target, find_target, fork_called, while_it_moves};
+use super::reviews::sides as review_sides;
+use super::target::{self, Holder, Target, find_target, fork_called, while_it_moves, word_for};
 use super::turns::{slots_of, turns_of};
 use crate::attr::Timestamp;
 use crate::change::commit::refuse_moved_under;
 use crate::change::compare::compare_trees;
-use crate::change::going_back::{GoneBack, refuse_taking_back};
+use crate::change::going_back::{KnownGoneBack, Taking, refuse_taking_back};
 use crate::change::merge::{MergeSpec, Planned, Tip, carry_along, plan};
 use crate::change::review::{ConflictRecord, ReviewRecord, ReviewState, ReviewedMerge, Sides};
 use crate::change::{ChangeError, Point, rerere};
@@ -24,7 +25,8 @@ use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::points::ResolvedPoint;
 use crate::daemon::policy::Signers;
 use crate::daemon::protocol::{
-    AgentTexts, Answer, Merge, MergeRequest, MergeStatus, MergedHow, MergedSource, Response, ReviewWish,
+    AgentTexts, Answer, Merge, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, Response,
+    ReviewWish,
 };
 use crate::daemon::report;
 use crate::daemon::slots::{Daemon, Slot, Turn};
@@ -274,9 +276,18 @@ impl<'a> Merging<'a> {
             self.prepare_for_markers(turns, &sources)?;
         }
         if moves && !self.request.allow_revert {
-            let gone_back = GoneBack::all(&self.daemon.store);
+            let gone_back = KnownGoneBack::of(&self.daemon.store);
             let (from, to) = (before.tip.commit_id, stand.tip.tree_id);
-            refuse_taking_back(&self.repository, &gone_back, from, to, "the merge")?;
+            let of = match self.sources.as_slice() {
+                [
+                    Source {
+                        point: Point::Fork(fork),
+                        ..
+                    },
+                ] => Some(fork),
+                _ => None,
+            };
+            refuse_taking_back(&self.repository, &gone_back, from, to, Taking::Merge(of))?;
         }
         let snapshot = match moves {
             false => None,
@@ -295,7 +306,7 @@ impl<'a> Merging<'a> {
             Some(source)
                 if is_looked_at || self.request.review != ReviewWish::Never && !conflicts.is_empty() =>
             {
-                Some(self.keep_review(source, stand, &conflicts)?)
+                Some(self.keep_review(source, stand, &conflicts, &self.target_line(turns)?)?)
             }
             _ => None,
         };
@@ -322,11 +333,14 @@ impl<'a> Merging<'a> {
         source: &PlannedSource,
         stand: Stand,
         conflicts: &[ConflictRecord],
+        target: &MergeTarget,
     ) -> Result<u64, Failure> {
         let request = self.request;
+        let here = request.here.as_ref().map(ForkName::as_str);
+        let asked = request.into.as_deref().or(here);
         let merge = ReviewedMerge {
             source: source.line.source.point.clone(),
-            into: self.holder.to_string(),
+            into: word_for(self.daemon, asked, &self.holder, target),
             here: request.here.clone(),
             git_dir: request.git_dir.clone(),
             base: match &request.base {
@@ -454,6 +468,7 @@ impl<'a> Merging<'a> {
                 Planned::FastForward(commit_id) if is_same && review.view.is_some() => {
                     Planned::FastForward(commit_id)
                 }
+                Planned::Contained => return Err(contained(review)),
                 _ => return Err(outdated(review)),
             };
         }
@@ -607,7 +622,11 @@ impl<'a> Merging<'a> {
         source: &Source,
         theirs: Tip,
     ) -> Result<String, Failure> {
+        let kept = self
+            .review
+            .filter(|review| review_sides::kept_source(review) == source.point.to_string());
         let what = match &source.point {
+            Point::Revision(_) if let Some(review) = kept => review.merge.source_in_words(),
             Point::Fork(fork) => format!("fork '{fork}'"),
             Point::SnapshotOf(fork, snapshot) => format!("snapshot '{snapshot}' of '{fork}'"),
             Point::Snapshot(snapshot) => format!("snapshot '{snapshot}'"),
@@ -640,6 +659,15 @@ fn find_holder(
         (None, None, None) => Err(Failure::new(ErrorCode::Usage, "no source is named")
             .hint("name what to merge: `tine merge FORK`")),
     }
+}
+
+/// A review whose merge was made otherwise.
+pub fn contained(review: &ReviewRecord) -> Failure {
+    Failure::new(
+        ErrorCode::ReviewOutdated,
+        format!("{} has all of {} by now", review.merge.into, review.merge.source),
+    )
+    .hint(format!("`tine review abort {}` lets the review go", review.id))
 }
 
 pub fn outdated(review: &ReviewRecord) -> Failure {

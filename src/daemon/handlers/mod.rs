@@ -33,8 +33,9 @@ pub use snapshots::reset_to_head;
 
 use super::monitor;
 use super::policy::Signers;
-use super::protocol::{RecoverRequest, Request, Response, UnmountAction};
+use super::protocol::{Answer, RecoverRequest, Request, Response, UnmountAction};
 use super::slots::Daemon;
+use super::strays::Untold;
 use crate::git::Identity;
 use crate::sys::process::PeerCredentials;
 use crate::workspace::store::{CheckOptions, Depth};
@@ -88,6 +89,10 @@ pub fn answer(
         }
         Request::List => forks::list(daemon),
         Request::Show { fork } => forks::show(daemon, &fork),
+        Request::ToldStrays { fork, strays } => {
+            Untold::told(&daemon.store, &fork, &strays);
+            Ok(Answer::Done)
+        }
         Request::Mount {
             fork,
             dir,

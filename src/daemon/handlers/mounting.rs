@@ -318,14 +318,16 @@ pub fn unmount(
         UnmountAction::Merge { into, message } => {
             merge = Some(policy::merge(daemon, by, name, into, message, &signers)?);
         }
-        UnmountAction::Handoff { to, .. } => match handoffs::of_unmounted(daemon, name, to.as_deref()) {
-            Ok(record) => handoff = Some(Box::new(handoffs::info(daemon, record))),
-            Err(failure) => {
-                log::error!("{failure}");
-                slot.set_trouble(Some(failure.clone()));
-                trouble = Some(failure);
+        UnmountAction::Handoff { to, allow_revert, .. } => {
+            match handoffs::of_unmounted(daemon, name, to.as_deref(), allow_revert) {
+                Ok(record) => handoff = Some(Box::new(handoffs::info(daemon, record))),
+                Err(failure) => {
+                    log::error!("{failure}");
+                    slot.set_trouble(Some(failure.clone()));
+                    trouble = Some(failure);
+                }
             }
-        },
+        }
         UnmountAction::Keep | UnmountAction::Commit { .. } | UnmountAction::Discard => {}
     }
     Ok(Answer::Unmounted(Unmounted {

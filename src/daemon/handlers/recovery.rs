@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::forks;
+use super::reviews::sides;
 use crate::attr::Timestamp;
 use crate::change::recovery::{self, RecoverEntry, RecoverKind, RecoverRules, Recoverable};
 use crate::change::review::{ReviewRecord, ReviewState};
@@ -26,7 +27,7 @@ pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: RecoverReque
             let rules = RecoverRules::configured(&repository).unwrap_or_default();
             let found = recovery::find(&repository, id)?;
             let missing = recovery::missing(&repository, &found, &recovery::list(&repository)?.0)?;
-            RecoverAnswer::Entry(Box::new(line(found, missing, &rules)))
+            RecoverAnswer::Entry(Box::new(line(daemon, &repository, found, missing, &rules)))
         }
         RecoverRequest::Back(request) => RecoverAnswer::Back(Box::new(bring_back(daemon, peer, request)?)),
         RecoverRequest::Purge {
@@ -65,7 +66,7 @@ fn list(daemon: &Arc<Daemon>) -> Result<RecoverList, Failure> {
     let mut entries = Vec::new();
     for one in &found {
         match recovery::missing(&repository, one, &found) {
-            Ok(missing) => entries.push(line(one.clone(), missing, &rules)),
+            Ok(missing) => entries.push(line(daemon, &repository, one.clone(), missing, &rules)),
             Err(error) => damaged.push(unreadable(one.id, error)),
         }
     }
@@ -94,11 +95,20 @@ fn unreadable(id: u64, error: impl Into<Failure>) -> Failure {
         ))
 }
 
-fn line(found: Recoverable, missing: Option<ObjectId>, rules: &RecoverRules) -> RecoverLine {
+fn line(
+    daemon: &Daemon,
+    repository: &Repository,
+    found: Recoverable,
+    missing: Option<ObjectId>,
+    rules: &RecoverRules,
+) -> RecoverLine {
     let max_age_secs = rules.max_age_secs.and_then(|secs| i64::try_from(secs).ok());
     RecoverLine {
         id: found.id,
-        way_back: way_back(found.id, &found.entry),
+        way_back: match (found.entry.kind, found.entry.number) {
+            (RecoverKind::Review, Some(review)) => sides::way_back(daemon, repository, review, true),
+            _ => way_back(found.id, &found.entry),
+        },
         expires_secs: max_age_secs.map(|secs| found.entry.kept_secs.saturating_add(secs)),
         missing: missing.map(|id| id.to_string()),
         entry: found.entry,
@@ -157,28 +167,27 @@ fn elsewhere(
             fork: Some(fork.clone()),
         }));
     }
+    let repository = daemon.repository_now()?;
     let (reviews, _) = daemon.store.documents::<ReviewRecord>(Shelf::Reviews)?;
     let aborted = reviews
         .into_iter()
         .filter(|review| review.state == ReviewState::Aborted && !is_entry(review.id));
     lines.extend(aborted.map(|review| ElsewhereLine {
         what: Elsewhere::Review,
-        way_back: format!("tine review refresh {}", review.id),
+        way_back: sides::way_back(daemon, &repository, review.id, false),
         because: format!("{} into {}", review.merge.source, review.merge.into),
         name: review.id.to_string(),
         kept_secs: review.created_secs,
         fork: None,
     }));
-    for (dir, kept_secs) in daemon.store.damaged_dirs()? {
+    for (aside, kept_secs) in daemon.store.set_aside_since()? {
         lines.push(ElsewhereLine {
             what: Elsewhere::Damaged,
             fork: None,
-            name: dir
-                .file_name()
-                .map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
+            name: aside.number.to_string(),
             kept_secs,
-            because: "moved aside by `tine check --repair`".to_owned(),
-            way_back: dir.display().to_string(),
+            because: "set aside by a repair or a forced delete".to_owned(),
+            way_back: format!("tine check --put-back {}", aside.number),
         });
     }
     lines.sort_by_key(|line| line.kept_secs);
@@ -204,7 +213,10 @@ fn bring_back(
                 ErrorCode::Usage,
                 format!("the entry {id} is a review, which has a command of its own"),
             )
-            .hint(format!("`{}` takes it up again", way_back(id, &found.entry))));
+            .hint(format!(
+                "`{}` takes it up again",
+                sides::way_back(daemon, &repository, found.entry.number.unwrap_or_default(), true)
+            )));
         }
         (RecoverKind::Branch | RecoverKind::Handoff | RecoverKind::Review, Some(snapshot)) => {
             return Err(no_snapshot(&found, snapshot));

@@ -26,6 +26,8 @@ use crate::git::{ObjectId, Repository};
 use crate::merge::{MergeInput, MergeOptions, merge};
 use crate::path::RepoPath;
 use crate::path::text::PathText;
+use crate::sys::pause;
+use crate::workspace::store::Shelf;
 use crate::workspace::{By, ForkName, OperationKind, SnapshotOptions, SnapshotReason};
 
 /// The point that `word` names, a snapshot also by its tree.
@@ -55,7 +57,7 @@ fn since(
             let worktree = store.worktree_of(fork)?;
             let head = repository.head_of(worktree.git_dir())?;
             Then {
-                head: repository.head_left_at(&worktree, fork.as_str())?,
+                head: repository.head_left_at(&worktree, fork.as_str(), &store.record(fork)?.branch)?,
                 branch: head.short_branch().map(str::to_owned),
                 is_own: false,
             }
@@ -136,21 +138,21 @@ fn restore_whole(
         since,
         &[],
     )?;
-    let before = match &found.point {
-        Point::Snapshot(snapshot) => restore_in(&turn, &open, &daemon.store.snapshot(name, snapshot)?)?,
+    let before = going_back(&turn, repository, since.as_ref(), || match &found.point {
+        Point::Snapshot(snapshot) => restore_in(&turn, &open, &daemon.store.snapshot(name, snapshot)?),
         _ => {
             // Settling may have moved it.
             turn.settle(repository, &open)?;
             let head = repository.head_of(open.worktree.git_dir())?.commit_id();
             let point = fork_point(repository, &turn.record()?, head)?;
             let reason = SnapshotReason::BeforeRestore;
-            daemon.store.restore_commit(name, &open, point, reason)?.name
+            Ok(daemon.store.restore_commit(name, &open, point, reason)?.name)
         }
-    };
+    })?;
     turn.forget_settled();
     record_switch(&turn, by, &before, OperationKind::Switch, None);
     log::info!("{name}: restored to {}; what it was is {before}", found.point);
-    exactly(&turn, repository, &found.point, before, since).map(Some)
+    exactly(name, repository, &found.point, before, since).map(Some)
 }
 
 /// Lets paths of the fork be as in the point's tree; `Err` says what HEAD has by now that the point lacks.
@@ -191,16 +193,19 @@ fn restore_tree(
     };
     let kept = SnapshotOptions::because(SnapshotReason::BeforeRestore);
     let before = daemon.store.take_snapshot(name, &fork, &kept)?.name;
-    if let Err(error) = reverting(repository, name, &fork, by, to, &paths, options) {
+    let reverted = going_back(&turn, repository, since.as_ref(), || {
+        Ok(reverting(repository, name, &fork, by, to, &paths, options)?)
+    });
+    if let Err(failure) = reverted {
         daemon.store.remove_snapshot(name, &before)?;
-        return Err(error.into());
+        return Err(failure);
     }
     // What no mount keeps open is on the disk before this returns.
     if !turn.is_mounted() {
         fork.workspace.sync()?;
     }
     log::info!("{name}: restored to {}; what it was is {before}", point.point);
-    exactly(&turn, repository, &point.point, before, since).map(Ok)
+    exactly(name, repository, &point.point, before, since).map(Ok)
 }
 
 /// Brings what the point has of its own onto the fork's HEAD.
@@ -250,18 +255,37 @@ fn bring_onto_head(
     }))
 }
 
-/// What is told of it, and noted where the fork went back past commits of others.
-fn exactly(
+/// Runs `go`, by which the fork goes back past the commits of others that `since` says. That is noted before: a daemon may be killed
+/// when the files are old already.
+fn going_back<T>(
     turn: &Turn<'_>,
+    repository: &Repository,
+    since: Option<&Since>,
+    go: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let store = &turn.daemon.store;
+    let noted = match since {
+        Some(since) => GoneBack::note(store, repository, &turn.record()?, since)?,
+        None => None,
+    };
+    let done = go();
+    if let (Err(_), Some(id)) = (&done, noted)
+        && let Err(error) = store.remove_document(Shelf::GoneBack, id, None)
+    {
+        log::warn!("{}: a note of what was not done stays: {error}", turn.name());
+    }
+    pause::at("files-restored");
+    done
+}
+
+/// What is told of it.
+fn exactly(
+    name: &ForkName,
     repository: &Repository,
     to: &Point,
     before: ForkName,
     since: Option<Since>,
 ) -> Result<Restored, Failure> {
-    let name = turn.name();
-    if let Some(since) = &since {
-        GoneBack::record(&turn.daemon.store, repository, &turn.record()?, since)?;
-    }
     Ok(Restored {
         fork: name.clone(),
         to: Some(to.to_string()),
@@ -314,8 +338,9 @@ pub fn revert(daemon: &Arc<Daemon>, by: By<'_>, request: &RevertRequest) -> Resp
     let name = &request.fork;
     let paths = paths_of(&request.paths)?;
     if paths.is_empty() {
-        return Err(Failure::new(ErrorCode::Usage, "no path is named")
-            .hint("`.` is everything; `tine status FORK` shows what changed"));
+        return Err(Failure::new(ErrorCode::Usage, "no path is named").hint(format!(
+            "`.` is everything; `tine status {name}` shows what changed"
+        )));
     }
     let repository = daemon.repository_now()?;
     let point = match &request.to {
@@ -343,16 +368,16 @@ pub fn revert(daemon: &Arc<Daemon>, by: By<'_>, request: &RevertRequest) -> Resp
         }
         since => {
             lacks = lacking(&turn, &repository, git_dir, &point.point, since, &paths)?;
-            if let Some(since) = lacks.as_ref().filter(|_| !request.dry_run) {
-                GoneBack::record(&daemon.store, &repository, &turn.record()?, since)?;
-            }
             RevertTo {
                 tree_id: point.tree_id,
                 commit_id: point.commit_id,
             }
         }
     };
-    let outcome = reverting(&repository, name, &fork, by, to, &paths, options)?;
+    let noted = lacks.as_ref().filter(|_| !request.dry_run);
+    let outcome = going_back(&turn, &repository, noted, || {
+        Ok(reverting(&repository, name, &fork, by, to, &paths, options)?)
+    })?;
     // What no mount keeps open is on the disk before this returns.
     if !turn.is_mounted() {
         fork.workspace.sync()?;

@@ -1,5 +1,7 @@
 //! Reviews: looking at them, resolving their conflicts, and committing them.
 
+pub mod sides;
+
 use std::sync::Arc;
 
 use super::sequencing::write_content;
@@ -8,7 +10,7 @@ use super::{merging, sequencing};
 use crate::change::compare::compare_trees;
 use crate::change::recovery::{self, RecoverEntry, RecoverKind};
 use crate::change::review::{
-    Amendment, ResolutionRecord, ResolvedHow, ReviewRecord, ReviewState, VersionRecord,
+    Amendment, ConflictRecord, ResolutionRecord, ResolvedHow, ReviewRecord, ReviewState, VersionRecord,
 };
 use crate::change::{ChangeError, rerere};
 use crate::daemon::failure::{ErrorCode, Failure};
@@ -23,6 +25,7 @@ use crate::daemon::transfer::Transfer;
 use crate::git::{ObjectId, Repository, TreeEntryKind};
 use crate::merge::{Favor, Level, MergeSide, settle_content};
 use crate::path::RepoPath;
+use crate::path::shell::shell_word;
 use crate::workspace::By;
 use crate::workspace::store::Shelf;
 
@@ -55,7 +58,7 @@ pub fn resolve(daemon: &Arc<Daemon>, by: By<'_>, request: &ResolveRequest) -> Re
     let repository = daemon.repository_now()?;
     let _turn = daemon.reviews.lock();
     let mut record = open_review(daemon, request.review)?;
-    // A source that is gone is told by whoever wants to commit it.
+    // A side that cannot be read is told by whoever wants to commit it.
     if let Err(failure) = follow(daemon, by, &mut record) {
         log::info!("review {}: {failure}", record.id);
     }
@@ -159,7 +162,7 @@ pub fn judge(daemon: &Arc<Daemon>, by: By<'_>, request: &JudgeRequest) -> Respon
     let repository = daemon.repository_now()?;
     let _turn = daemon.reviews.lock();
     let mut record = open_review(daemon, request.review)?;
-    // A source that is gone is told by whoever wants to commit it.
+    // A side that cannot be read is told by whoever wants to commit it.
     if let Err(failure) = follow(daemon, by, &mut record) {
         log::info!("review {}: {failure}", record.id);
     }
@@ -211,42 +214,82 @@ pub fn refresh(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Response {
     let _turn = daemon.reviews.lock();
     let mut record = ReviewRecord::load(&daemon.store, review)?;
     match record.state {
-        ReviewState::Aborted => {
-            recovery::write_review_again(&repository, review)?;
-            record.state = ReviewState::Open;
-        }
+        ReviewState::Aborted => recovery::write_review_again(&repository, review)?,
         _ => record = open_review(daemon, review)?,
     }
+    let gone = sides::find(daemon, &repository, &mut record)?;
+    sides::require_target(&repository, &record, &gone)?;
+    sides::require_kept(&repository, &record, &gone)?;
+    if sides::is_merged(daemon, &repository, &record, &gone)? {
+        return Err(all_merged(&record));
+    }
     if record.work.is_some() {
-        sequencing::refresh(daemon, by, &mut record)?;
+        sequencing::refresh(daemon, by, &mut record, &gone)?;
+        record.state = ReviewState::Open;
         record.save(&daemon.store, &repository)?;
         return shown(daemon, by, record);
     }
-    let (sides, conflicts) = merging::replan(daemon, by, &request_of(&record, by), &record)?;
+    let request = request_of(&repository, &record, by, &gone);
+    let (sides, conflicts) = merging::replan(daemon, by, &request, &record)?;
     let Some(conflicts) = conflicts else {
-        return Err(Failure::new(
-            ErrorCode::ReviewState,
-            format!("{} has all of {} by now", record.merge.into, record.merge.source),
-        )
-        .hint(format!("`tine review abort {review}` lets it go")));
+        return Err(all_merged(&record));
     };
     record.plan_again(&sides, &conflicts);
+    record.state = ReviewState::Open;
     record.save(&daemon.store, &repository)?;
     shown(daemon, by, record)
 }
 
-/// Plans a review again where its target moved and the conflicts are the same: resolutions stay, and nobody need ask for it. What
-/// was thought of the whole was thought of another whole, and what the source has was looked at: there somebody must.
-fn follow(daemon: &Arc<Daemon>, by: By<'_>, record: &mut ReviewRecord) -> Result<Vec<MergeSide>, Failure> {
-    if record.work.is_some() {
-        return sequencing::follow(daemon, by, record);
+fn all_merged(record: &ReviewRecord) -> Failure {
+    Failure::new(
+        ErrorCode::ReviewState,
+        format!("{} has all of {} by now", record.merge.into, record.merge.source),
+    )
+    .hint(nothing_to_plan(record))
+}
+
+/// What is left to do with a review of which nothing is to be merged any more.
+pub fn nothing_to_plan(record: &ReviewRecord) -> String {
+    let id = record.id;
+    match record.state {
+        ReviewState::Aborted => format!("it stays aborted, and `tine review show {id}` shows it"),
+        _ => format!("`tine review abort {id}` lets it go"),
     }
-    let request = request_of(record, by);
-    let moved = record.moved(&merging::sides(daemon, by, &request)?);
+}
+
+/// How the sides of a review are by now.
+#[derive(Default)]
+struct Followed {
+    moved: Vec<MergeSide>,
+    gone: Vec<MergeSide>,
+}
+
+/// Plans a review again where its target moved and the conflicts are the same: resolutions stay, and nobody need ask for it. What
+/// was thought of the whole was thought of another whole, and what the source has was looked at: there somebody must. Without its target
+/// the review stays as it was planned.
+fn follow(daemon: &Arc<Daemon>, by: By<'_>, record: &mut ReviewRecord) -> Result<Followed, Failure> {
+    let repository = daemon.repository_now()?;
+    let gone = sides::find(daemon, &repository, record)?;
+    let moved = match gone.contains(&MergeSide::Ours) {
+        true => Vec::new(),
+        false if sides::is_merged(daemon, &repository, record, &gone)? => vec![MergeSide::Ours],
+        false if record.work.is_some() => sequencing::follow(daemon, by, record, &gone)?,
+        false => follow_merge(daemon, by, record, &request_of(&repository, record, by, &gone))?,
+    };
+    Ok(Followed { moved, gone })
+}
+
+fn follow_merge(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    record: &mut ReviewRecord,
+    request: &MergeRequest,
+) -> Result<Vec<MergeSide>, Failure> {
+    let moved = record.moved(&merging::sides(daemon, by, request)?);
     if moved != [MergeSide::Ours] || record.verdict.is_some() || !record.amendments.is_empty() {
         return Ok(moved);
     }
-    let (sides, conflicts) = merging::replan(daemon, by, &request, record)?;
+    let (sides, conflicts) = merging::replan(daemon, by, request, record)?;
     match conflicts {
         Some(conflicts) if record.has_conflicts(&conflicts) && record.moved(&sides) == moved => {
             record.plan_again(&sides, &conflicts);
@@ -269,7 +312,12 @@ fn find_more(
     if record.view.is_none() || record.open_conflicts() > 0 {
         return Ok(());
     }
-    let (sides, conflicts) = merging::replan(daemon, by, &request_of(record, by), record)?;
+    let gone = sides::find(daemon, repository, record)?;
+    if gone.contains(&MergeSide::Ours) {
+        return Ok(());
+    }
+    let request = request_of(repository, record, by, &gone);
+    let (sides, conflicts) = merging::replan(daemon, by, &request, record)?;
     if let Some(conflicts) = conflicts.filter(|_| record.moved(&sides).is_empty()) {
         record.plan_again(&sides, &conflicts);
     }
@@ -302,11 +350,10 @@ pub fn abort(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Response {
     let _turn = daemon.reviews.lock();
     let mut record = open_review(daemon, review)?;
     let before = record.clone();
-    // Without resolutions there is nothing that planning again would not give.
-    if record
-        .conflicts
-        .iter()
-        .any(|conflict| conflict.resolution.is_some())
+    let gone = sides::find(daemon, &repository, &mut record).unwrap_or_default();
+    // Without resolutions there is nothing that planning again would not give, as long as both sides are there.
+    let is_resolved = |conflict: &ConflictRecord| conflict.resolution.is_some();
+    if (record.conflicts.iter().any(is_resolved) || !gone.is_empty())
         && let Some(commit_id) = record.kept_commit(&repository)?
     {
         let entry = RecoverEntry {
@@ -332,9 +379,13 @@ pub fn commit(
     let _turn = daemon.reviews.lock();
     let mut record = open_review(daemon, request.review)?;
     let planned = record.clone();
-    follow(daemon, by, &mut record)?;
+    let gone = follow(daemon, by, &mut record)?.gone;
     if record != planned {
         record.save(&daemon.store, &repository)?;
+    }
+    sides::require_target(&repository, &record, &gone)?;
+    if sides::is_merged(daemon, &repository, &record, &gone)? {
+        return Err(merging::contained(&record));
     }
     let open = record.open_conflicts();
     if open > 0 {
@@ -350,10 +401,11 @@ pub fn commit(
                 _ => format!("{open} conflicts of review {} are open", record.id),
             },
         )
-        .cause(RepoPath::parse(path)?.to_string())
+        .cause(RepoPath::parse(&path)?.to_string())
         .hint(format!(
-            "`tine resolve {} PATH --ours|--theirs|--file F` resolves one",
-            record.id
+            "`tine resolve {} {} --ours` resolves it, as do `--theirs` and `--file`",
+            record.id,
+            shell_word(&path)
         )));
     }
     let (answer, after) = match record.work.is_some() {
@@ -371,7 +423,7 @@ pub fn commit(
                 message: request.message.clone().or_else(|| record.merge.message.clone()),
                 author: request.author.clone(),
                 committer: request.committer.clone(),
-                ..request_of(&record, by)
+                ..request_of(&repository, &record, by, &gone)
             };
             let merged = merging::merge_with(daemon, by, &merge, signers, Some(&record))?;
             let after = (merged.status == MergeStatus::Merged)
@@ -444,40 +496,51 @@ fn open_review(daemon: &Daemon, review: u64) -> Result<ReviewRecord, Failure> {
     .hint("`tine review list` shows the open ones"))
 }
 
-/// The request that the review came from.
-fn request_of(record: &ReviewRecord, by: By<'_>) -> MergeRequest {
+/// The request that the review came from. Where its source is gone, it is of what the review keeps of that.
+fn request_of(
+    repository: &Repository,
+    record: &ReviewRecord,
+    by: By<'_>,
+    gone: &[MergeSide],
+) -> MergeRequest {
     let merge = &record.merge;
+    let is_kept = gone.contains(&MergeSide::Theirs);
+    let source = match is_kept {
+        true => sides::kept_source(record),
+        false => merge.source.clone(),
+    };
     MergeRequest {
         into: Some(merge.into.clone()),
-        here: merge.here.clone(),
+        here: merge.here.clone().filter(|_| !is_kept),
         base: merge.base.clone(),
         level: merge.level,
         strategy: merge.strategy,
         fast_forward: merge.fast_forward,
         allow_unrelated: merge.allow_unrelated,
-        delete: merge.delete,
+        delete: merge.delete && !is_kept,
         with_uncommitted: merge.with_uncommitted,
         command: by.command.to_owned(),
-        ..MergeRequest::of(merge.source.clone(), merge.git_dir.clone())
+        ..MergeRequest::of(source, sides::git_dir_of(repository, record).to_owned())
     }
 }
 
 fn info(daemon: &Arc<Daemon>, by: By<'_>, mut record: ReviewRecord) -> ReviewInfo {
-    let mut moved = Vec::new();
+    let mut followed = Followed::default();
     if record.state == ReviewState::Open {
         match follow(daemon, by, &mut record) {
-            Ok(sides) => moved = sides,
-            // Gone, or not to be read: told by whoever wants to commit it.
+            Ok(found) => followed = found,
+            // Not to be read: told by whoever wants to commit it.
             Err(failure) => {
                 log::info!("review {}: {failure}", record.id);
-                moved.extend([MergeSide::Ours, MergeSide::Theirs]);
+                followed.moved.extend([MergeSide::Ours, MergeSide::Theirs]);
             }
         }
     }
     ReviewInfo {
         open: record.open_conflicts(),
         record,
-        moved,
+        moved: followed.moved,
+        gone: followed.gone,
     }
 }
 

@@ -20,7 +20,7 @@ use crate::change::advance::{Step, UpdateStep};
 use crate::change::commit::refuse_moved_under;
 use crate::change::compare::compare_trees;
 use crate::change::fork_point::{self, fork_point};
-use crate::change::going_back::{GoneBack, refuse_taking_back};
+use crate::change::going_back::{KnownGoneBack, Taking, refuse_taking_back};
 use crate::change::merge::Tip;
 use crate::change::review::ReviewRecord;
 use crate::change::sequence::{Item, Ran, RunOptions, Sequence, Wish, run};
@@ -268,9 +268,9 @@ fn finish(
         (None, false, false) => MergeStatus::Merged,
     };
     if status == MergeStatus::Merged && matches!(asked.wish, Wish::Mailbox { .. }) && !asked.allow_revert {
-        let gone_back = GoneBack::all(&target.daemon.store);
+        let gone_back = KnownGoneBack::of(&target.daemon.store);
         let (from, to) = (now.tip.commit_id, ran.tip.tree_id);
-        refuse_taking_back(target.repository, &gone_back, from, to, "the handoff")?;
+        refuse_taking_back(target.repository, &gone_back, from, to, Taking::Handoff(None))?;
     }
     let mut snapshot = None;
     match status {

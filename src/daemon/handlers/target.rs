@@ -1,6 +1,7 @@
 //! What is merged into, or has commits put on it: a fork, a branch, or another checkout; and moving it.
 
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::MergeTarget;
 use crate::daemon::slots::{Daemon, Turn};
 use crate::git::{GitError, Head, ObjectId, Repository};
+use crate::path::shell::shell_word;
 use crate::workspace::store::{Lease, LeaseKey};
 use crate::workspace::{By, ForkName, SnapshotOptions, SnapshotReason};
 
@@ -331,6 +333,17 @@ pub fn was_taken_back(daemon: &Daemon, repository: &Repository, noted: &NotedMov
     })
 }
 
+/// The word for a target that `word` named (`None`: the branch that a source came from), to find it again: a fork is meant wherever
+/// its HEAD is, and a branch, which is at `line`, whoever has it checked out by then.
+pub fn word_for(daemon: &Daemon, word: Option<&str>, holder: &Holder, line: &MergeTarget) -> String {
+    match (holder, &line.branch) {
+        (Holder::Fork(_), Some(branch)) if word.is_none_or(|word| fork_called(daemon, word).is_none()) => {
+            format!("branch:{branch}")
+        }
+        _ => holder.to_string(),
+    }
+}
+
 pub fn fork_called(daemon: &Daemon, word: &str) -> Option<ForkName> {
     let name = ForkName::parse(word.strip_prefix("fork:").unwrap_or(word)).ok()?;
     daemon.store.record(&name).is_ok().then_some(name)
@@ -362,6 +375,9 @@ pub fn holder_of(daemon: &Daemon, repository: &Repository, branch: &str) -> Resu
         )
         .hint("`tine list` shows the forks, `git branch` the branches; `git branch NAME` makes one"));
     }
+    // An alias means the branch behind it.
+    let branch = repository.branch_behind(branch);
+    let branch = branch.as_str();
     for record in daemon.store.records().0 {
         // One that was removed is registered again, on its branch.
         if let Err(error) = daemon.store.worktree_of(&record.name) {
@@ -401,8 +417,9 @@ fn damaged_holder(daemon: &Daemon, fork: &ForkName, branch: &str, reason: String
             let worktrees = daemon.repository.common_dir().join("worktrees");
             let head = worktrees.join(record.worktree_id).join("HEAD");
             failure.hint(format!(
-                "`echo 'ref: refs/heads/{branch}' > {}` puts it on the branch again",
-                head.display()
+                "`echo {} > {}` puts it on the branch again",
+                shell_word(format!("ref: refs/heads/{branch}")),
+                shell_word(head.as_os_str().as_bytes())
             ))
         }
         Err(_) => failure,

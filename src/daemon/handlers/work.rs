@@ -6,11 +6,12 @@ use super::buffers::{in_buffers_only, with_agent_texts};
 use crate::change::changeset::{self, Blobs};
 use crate::change::compare::compare_trees;
 use crate::change::fork_point::fork_point;
-use crate::change::going_back::GoneBack;
+use crate::change::going_back::KnownGoneBack;
 use crate::change::{CommitOptions, commit as committing};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, Changes, Committed, Difference, Response};
 use crate::daemon::slots::Daemon;
+use crate::daemon::strays::Untold;
 use crate::daemon::{points, report};
 use crate::git::{Identity, LinkedWorktree, ObjectId};
 use crate::workspace::{ForkName, ForkRecord};
@@ -32,7 +33,8 @@ pub fn changes(daemon: &Arc<Daemon>, name: &ForkName, write: bool) -> Response {
     };
     let head = repository.head_of(fork.worktree.git_dir())?;
     Ok(Answer::Changes(Changes {
-        trouble: slot.trouble(),
+        trouble: slot.trouble().or_else(|| Untold::of(&daemon.store, name).failed),
+        operation: fork.worktree.operation_in_progress().map(str::to_owned),
         fork: name.clone(),
         branch: head.short_branch().map(str::to_owned),
         head_commit: changeset.head_commit.map(|id| id.to_string()),
@@ -100,8 +102,8 @@ pub fn commit(
         author,
         committer,
         gone_back: match allow_revert {
-            true => Vec::new(),
-            false => GoneBack::all(&daemon.store),
+            true => KnownGoneBack::default(),
+            false => KnownGoneBack::of(&daemon.store),
         },
     };
     let lease = turn.lease_head(&repository, &format!("tine commit {name}"))?;

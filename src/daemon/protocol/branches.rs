@@ -84,6 +84,9 @@ pub struct BranchDeleted {
     pub commit: String,
     /// The entry of `tine recover` that brings it back, where nothing else reached its commits.
     pub recover: Option<u64>,
+    /// The ref that it was an alias of (full name), if it was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alias_of: Option<String>,
 }
 
 /// The answer to a rename.

@@ -25,6 +25,9 @@ pub enum BufferRequest {
         path: PathBuf,
         text: String,
         saved: bool,
+        /// Versions begin behind this one, so that none of an earlier opening is taken for one of this; without it with 0.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<u64>,
     },
     /// The person changed the text of version `base`; without one all of the text comes.
     Change {

@@ -99,6 +99,9 @@ pub enum UnmountAction {
         /// What is not is committed first.
         include_uncommitted: bool,
         message: Option<String>,
+        /// Also what takes commits of others back.
+        #[serde(default)]
+        allow_revert: bool,
     },
 }
 
@@ -140,6 +143,9 @@ pub struct ForkInfo {
     /// What was found at the mount place when the fork was mounted, and is in the fork now.
     #[serde(default)]
     pub strays: Vec<Stray>,
+    /// What lies in the mount place while the fork is not mounted, by its name there; it comes into the fork when it is.
+    #[serde(default)]
+    pub lying: Vec<PathText>,
     /// What was done about the fork since the daemon started that its user must know of.
     #[serde(default)]
     pub note: Option<String>,
@@ -266,4 +272,25 @@ pub struct Deleted {
     /// Whether something was uncommitted and the disk had no room to keep it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub not_kept: bool,
+    /// What could not be kept by itself, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<String>,
+    /// The first reason for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub because: Option<String>,
+    /// The number by which `tine check --put-back` brings back the fork as it was, where something could not be kept by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set_aside: Option<u64>,
+    /// What lies in the mount place and was never in the fork, if there is something. It stays there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<LeftInPlace>,
+}
+
+/// What a fork that is deleted leaves in its mount place.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LeftInPlace {
+    #[serde(with = "host_path")]
+    pub mount_dir: PathBuf,
+    /// By their names there; those of directories end in a slash.
+    pub paths: Vec<PathText>,
 }

@@ -49,6 +49,9 @@ pub struct CreateHandoff {
     /// The revision that the commits come after; default: the fork point.
     #[serde(default)]
     pub base: Option<String>,
+    /// Whether it may take commits of others back.
+    #[serde(default)]
+    pub allow_revert: bool,
     /// Of the commit of what is uncommitted; default: one of tine's own.
     pub message: Option<String>,
     pub author: Option<Identity>,

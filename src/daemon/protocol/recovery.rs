@@ -92,12 +92,12 @@ pub struct RecoverLine {
 pub struct ElsewhereLine {
     pub what: Elsewhere,
     pub fork: Option<ForkName>,
-    /// The name of the snapshot, the number of the review, the directory of what a repair moved aside.
+    /// The name of the snapshot, the number of the review or of what a repair moved aside.
     pub name: String,
     pub kept_secs: i64,
     /// Why a snapshot was taken, or what a review is about.
     pub because: String,
-    /// The command, or the place.
+    /// The command.
     pub way_back: String,
 }
 

@@ -78,6 +78,9 @@ pub struct ReviewInfo {
     pub open: usize,
     /// The sides that have moved on since it was planned.
     pub moved: Vec<MergeSide>,
+    /// The sides that are gone: without `theirs` it goes on from what it keeps, without `ours` it waits for that to come back.
+    #[serde(default)]
+    pub gone: Vec<MergeSide>,
 }
 
 /// A review with what it would change.

@@ -161,6 +161,18 @@ pub struct SessionShown {
     pub agents: Vec<AgentShown>,
     pub presenter: Option<SeatShown>,
     pub archives: Vec<ArchiveShown>,
+    /// Branches of seats that this start let go of, which are somebody else's now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stays: Vec<BranchStays>,
+}
+
+/// A branch that stays because it is checked out.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct BranchStays {
+    /// Short name.
+    pub branch: String,
+    #[serde(with = "host_path")]
+    pub checkout: PathBuf,
 }
 
 /// One agent.

@@ -33,6 +33,9 @@ pub struct Changes {
     /// What keeps the fork from taking changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<Failure>,
+    /// What git is in the middle of in the fork, as `merge`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<String>,
     pub fork: ForkName,
     pub branch: Option<String>,
     pub head_commit: Option<String>,

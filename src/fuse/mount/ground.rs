@@ -13,6 +13,7 @@
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -173,6 +174,50 @@ pub fn remove_guard(dir: &Path) {
             return;
         }
     }
+}
+
+/// The names of what lies in the directory `dir`, where a fork would be mounted and nothing but a guard is; sorted, those of directories
+/// with a slash. None where something else is mounted there.
+///
+/// # Errors
+/// Where the directory is there and cannot be read.
+pub fn lying_at(dir: &Path) -> io::Result<Vec<Vec<u8>>> {
+    let Ok(dir) = place::resolve(dir) else {
+        return Ok(Vec::new());
+    };
+    // What is mounted there may be dead, and must not be looked into.
+    if !place::mounts_at(&dir)?.iter().all(is_guard) {
+        return Ok(Vec::new());
+    }
+    let handle = match open_under_mounts(&dir) {
+        Ok(handle) => handle,
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(error),
+    };
+    let ground = Ground { dir, handle };
+    let mut names = Vec::new();
+    for entry in fs::read_dir(ground.path())? {
+        let entry = entry?;
+        let is_dir = entry.file_type()?.is_dir();
+        let mut name = entry.file_name().into_vec();
+        if name == b".git" && !is_dir {
+            // The fork has one, and a file says nothing that it does not.
+            continue;
+        }
+        if is_dir {
+            name.push(b'/');
+        }
+        names.push(name);
+    }
+    names.sort();
+    Ok(names)
 }
 
 /// The directories below `root` at which a guard is and no fork.

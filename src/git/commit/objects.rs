@@ -45,7 +45,7 @@ impl Repository {
         let mut buffer = vec![0; 64 << 10];
         let mut content = ExactReader { content, left: len };
         loop {
-            let read = content.read(&mut buffer).map_err(GitError::library(failed))?;
+            let read = content.read(&mut buffer).map_err(unreadable)?;
             if read == 0 {
                 break;
             }
@@ -293,11 +293,17 @@ pub(super) fn loose_path(objects_dir: &Path, id: &ObjectId) -> PathBuf {
     objects_dir.join(dir).join(file)
 }
 
+fn unreadable(error: io::Error) -> GitError {
+    GitError::UnreadableContent {
+        reason: error.to_string(),
+    }
+}
+
 fn read_exactly(content: &mut dyn Read, len: u64) -> Result<Vec<u8>, GitError> {
     let mut bytes = Vec::new();
     ExactReader { content, left: len }
         .read_to_end(&mut bytes)
-        .map_err(GitError::library("read the content"))?;
+        .map_err(unreadable)?;
     Ok(bytes)
 }
 

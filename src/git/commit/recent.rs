@@ -54,6 +54,8 @@ struct Object {
     /// `None` for blobs that are too large.
     bytes: Option<Arc<[u8]>>,
     put: Instant,
+    /// Whether a ref reached it, with all that it needs, while no gc was at work. Later it is gone with that, if at all.
+    was_named: bool,
 }
 
 impl Object {
@@ -65,7 +67,12 @@ impl Object {
 impl Recent {
     fn put(&mut self, id: ObjectId, kind: Kind, bytes: Option<Arc<[u8]>>) {
         let put = Instant::now();
-        let object = Object { kind, bytes, put };
+        let object = Object {
+            kind,
+            bytes,
+            put,
+            was_named: false,
+        };
         self.bytes += object.cost();
         if let Some(before) = self.objects.insert(id, object) {
             self.bytes -= before.cost();
@@ -121,6 +128,10 @@ impl Repository {
                 self.hold_recent(*id, header.kind, Some(&data));
             }
         }
+    }
+
+    fn was_named(&self, id: ObjectId) -> bool {
+        self.with_recent(|recent| recent.objects.get(&id).is_some_and(|object| object.was_named))
     }
 
     fn recent(&self, id: ObjectId) -> Option<(Kind, Option<Arc<[u8]>>)> {
@@ -208,10 +219,19 @@ impl Repository {
                 "the object {id} is missing: a git gc removed it while a ref to it was being written"
             );
         }
-        if found.rewritten > 0 {
+        if found.missing.is_empty() && self.collector().is_none() {
+            self.with_recent(|recent| {
+                for id in &found.named {
+                    if let Some(object) = recent.objects.get_mut(id) {
+                        object.was_named = true;
+                    }
+                }
+            });
+        }
+        if !found.rewritten.is_empty() {
             log::info!(
                 "wrote {} objects again that a git gc had removed",
-                found.rewritten
+                found.rewritten.len()
             );
             if let Err(error) = self.sync_objects() {
                 log::warn!("{error}");
@@ -221,7 +241,12 @@ impl Repository {
 
     fn confirm_beneath(&self, id: ObjectId, found: &mut OnDisk<'_>) -> Result<(), GitError> {
         let mut open = vec![id];
+        // Merges lead to the same commits on many ways.
+        let mut seen = HashSet::new();
         while let Some(id) = open.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
             let Some((kind, bytes)) = self.recent(id) else {
                 continue;
             };
@@ -239,15 +264,21 @@ impl Repository {
                     let Ok(commit) = CommitRef::from_bytes(&bytes, self.hash_kind()) else {
                         continue;
                     };
-                    let mut known = Vec::new();
                     for parent in commit.parents() {
                         if self.recent(parent).is_some() {
                             found.check(parent)?;
                             open.push(parent);
                         }
-                        known.push(self.commit_info(parent)?.tree_id);
                     }
-                    self.visit_new(commit.tree(), &known, &mut |id| found.check(id).map(drop))?;
+                    if self.was_named(id) && !found.rewritten.contains(&id) {
+                        continue;
+                    }
+                    let known: Result<Vec<ObjectId>, GitError> = commit
+                        .parents()
+                        .map(|parent| Ok(self.commit_info(parent)?.tree_id))
+                        .collect();
+                    self.visit_new(commit.tree(), &known?, &mut |id| found.check(id).map(drop))?;
+                    found.named.push(id);
                 }
             }
         }
@@ -299,7 +330,9 @@ struct OnDisk<'r> {
     fresh: Option<gix::odb::Handle>,
     checked: HashSet<ObjectId>,
     missing: Vec<ObjectId>,
-    rewritten: usize,
+    rewritten: HashSet<ObjectId>,
+    /// Commits of which all is there.
+    named: Vec<ObjectId>,
 }
 
 impl OnDisk<'_> {
@@ -310,7 +343,8 @@ impl OnDisk<'_> {
             fresh: None,
             checked: HashSet::new(),
             missing: Vec::new(),
-            rewritten: 0,
+            rewritten: HashSet::new(),
+            named: Vec::new(),
         }
     }
 
@@ -344,7 +378,7 @@ impl OnDisk<'_> {
         };
         self.repository.write_loose(kind, &bytes, id)?;
         self.repository.note_unsynced(id);
-        self.rewritten += 1;
+        self.rewritten.insert(id);
         Ok(true)
     }
 }

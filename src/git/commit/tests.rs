@@ -305,6 +305,21 @@ fn signing_goes_through_git() {
     assert!(matches!(error, GitError::GitFailed { .. }), "{error}");
 }
 
+/// The ways through merges double with each; a ref that moves to the last must not take them all.
+#[test]
+fn a_branch_moves_to_the_last_of_many_merges() {
+    let (test, repository, tree_id) = sample(&[]);
+    let mut parents = [test.id_of("HEAD"), test.id_of("HEAD")];
+    for number in 0..64 {
+        let commit = spec(tree_id, &parents, &format!("merge {number}"));
+        parents = [repository.write_commit(&commit).unwrap(), parents[0]];
+    }
+    repository.create_branch("merged", parents[0], "made").unwrap();
+    let count = test.git(&["rev-list", "--count", "merged"]);
+    assert_eq!(count, "65");
+    test.git(&["fsck", "--strict"]);
+}
+
 fn worktree_on(test: &TestRepository, repository: &Repository, head: &Head) -> LinkedWorktree {
     let checkout_dir = test.dir().join("../checkout");
     LinkedWorktree::register(repository, "demo", &checkout_dir, head, "a test").unwrap()

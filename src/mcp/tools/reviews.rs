@@ -54,6 +54,8 @@ struct ReviewLine {
     open: usize,
     /// A side has moved on since and conflicts otherwise: merge again.
     outdated: bool,
+    /// The target was deleted: nothing can be merged into it.
+    target_gone: bool,
 }
 
 impl ReviewLine {
@@ -66,6 +68,7 @@ impl ReviewLine {
             conflicts: info.record.conflicts.len(),
             open: info.open,
             outdated: !info.moved.is_empty(),
+            target_gone: info.gone.contains(&MergeSide::Ours),
         }
     }
 
@@ -73,6 +76,7 @@ impl ReviewLine {
         let stands = match self.state {
             ReviewState::Committed => "committed".to_owned(),
             ReviewState::Aborted => "aborted".to_owned(),
+            ReviewState::Open if self.target_gone => "its target is gone".to_owned(),
             ReviewState::Open if self.outdated => "outdated: merge again, which plans it again".to_owned(),
             ReviewState::Open if self.open == 0 => "resolved: `commit_review` makes the merge".to_owned(),
             ReviewState::Open => format!("{} of {} conflicts open", self.open, self.conflicts),

@@ -286,6 +286,9 @@ pub struct Handoff {
     message: Option<String>,
     /// The revision that the commits come after. Default: the fork point.
     base: Option<String>,
+    /// Hand over also what takes commits of others back, after `restore` with `exact`.
+    #[serde(default)]
+    allow_revert: bool,
 }
 
 /// A handoff.
@@ -329,6 +332,7 @@ impl Tool for Handoff {
             to: self.to,
             include_uncommitted: self.include_uncommitted,
             base: self.base,
+            allow_revert: self.allow_revert,
             message: self.message,
             author: identity::author(dir, config.as_ref(), None).ok(),
             committer: identity::committer(dir, config.as_ref()).ok(),
@@ -343,7 +347,7 @@ impl Tool for Handoff {
                         .unwrap_or_else(|| work_message(&request.fork)),
                     author: None,
                     no_verify: false,
-                    allow_revert: false,
+                    allow_revert: request.allow_revert,
                     hook_output: HookOutput::Kept,
                 };
                 commit::commit_first(&context, connection, &request.fork, wish)?;

@@ -91,10 +91,10 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    pub fn new(text: Arc<str>, saved: bool) -> Buffer {
+    pub fn new(text: Arc<str>, saved: bool, version: u64) -> Buffer {
         Buffer {
             person: text,
-            version: 0,
+            version,
             saved,
             forks: Vec::new(),
             merged: Vec::new(),

@@ -13,6 +13,13 @@ use crate::git::testing::TestRepository;
 const NAME: &str = "/repo/file";
 
 /// Buffers, and an editor that is connected.
+fn person(text: &str, saved: bool) -> PersonText {
+    PersonText {
+        text: text.into(),
+        saved,
+    }
+}
+
 struct Place {
     _repository: TestRepository,
     store: Store,
@@ -40,7 +47,7 @@ impl Place {
         let store = Store::open(&repository.open()).expect("a new store");
         let buffers = Buffers::default();
         let session = buffers.attach();
-        let opened = buffers.open(session, &key(), name(), text.to_owned(), saved);
+        let opened = buffers.open(session, &key(), name(), person(text, saved), None);
         assert_eq!(opened.expect("nobody has it open"), 0);
         Place {
             _repository: repository,
@@ -193,6 +200,20 @@ fn a_patch_that_does_not_fit_is_refused_whole() {
 }
 
 #[test]
+fn what_an_agent_makes_of_a_file_that_was_removed_since_it_was_opened_is_whole() {
+    let place = Place::with("one\ntwo\n", true);
+    let edit = |text: &str| Ok::<_, StoreError>(text.replace("two", "TWO"));
+    let agent = AgentId::default();
+    let edited = place
+        .buffers
+        .edit(&place.store, &agent, &key(), edit, || None)
+        .expect("it is open");
+    edited.expect("the store takes it");
+    let outcome = place.records()[0].outcome(None);
+    assert_eq!(outcome.content.as_deref(), Some(&b"one\nTWO\n"[..]));
+}
+
+#[test]
 fn an_agent_reads_what_the_person_has_and_what_it_writes_comes_into_the_editor() {
     let place = Place::with("one\ntwo\nthree\n", true);
     place.types(0, "ONE\ntwo\nthree\n").expect("it is version 0");
@@ -330,7 +351,7 @@ fn a_text_that_is_read_again_from_the_file_gets_what_the_agent_wrote_once_more()
     place.applied(0).expect("it was offered");
     let opened = place
         .buffers
-        .open(place.session, &key(), name(), "A\nb\n".into(), true)
+        .open(place.session, &key(), name(), person("A\nb\n", true), None)
         .expect("it is the editor's own");
     let (version, patches) = place.edit();
     assert_eq!(version, opened);
@@ -386,7 +407,9 @@ fn the_place_beside_a_file_says_what_it_is_and_fits() {
 fn one_editor_at_a_time_has_a_file() {
     let place = Place::with("a\n", true);
     let other = place.buffers.attach();
-    let opened = place.buffers.open(other, &key(), name(), "b\n".into(), true);
+    let opened = place
+        .buffers
+        .open(other, &key(), name(), person("b\n", true), None);
     assert!(matches!(opened, Err(BufferError::Taken(_))), "{opened:?}");
     let changed = place
         .buffers
@@ -394,7 +417,9 @@ fn one_editor_at_a_time_has_a_file() {
     assert!(matches!(changed, Err(BufferError::NoBuffer(_))), "{changed:?}");
     assert_eq!(place.person(), "a\n");
     place.buffers.close(place.session, &key());
-    let opened = place.buffers.open(other, &key(), name(), "b\n".into(), true);
+    let opened = place
+        .buffers
+        .open(other, &key(), name(), person("b\n", true), None);
     assert!(opened.is_ok(), "{opened:?}");
 }
 
@@ -665,7 +690,7 @@ fn each_buffer_is_told_of_by_its_own_name() {
     let second = PathBuf::from("/repo/other");
     let opened = place
         .buffers
-        .open(place.session, &other, &second, "x\n".into(), true);
+        .open(place.session, &other, &second, person("x\n", true), None);
     opened.expect("nobody has it open");
     place.agent_writes("a\nb\n");
     let agent = AgentId::default();

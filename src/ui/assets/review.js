@@ -32,6 +32,9 @@ function stands(review) {
   if (review.state === "aborted") {
     return "aborted";
   }
+  if (review.gone.includes("ours")) {
+    return "its target is gone";
+  }
   if (review.moved.length > 0) {
     return "outdated";
   }
@@ -89,7 +92,7 @@ export async function showReview(place, [id, at]) {
         shownConflict = key;
       }
     }
-    const isReady = told.open === 0 && told.moved.length === 0;
+    const isReady = told.open === 0 && told.moved.length === 0 && !told.gone.includes("ours");
     renew(end, [isOpen, isReady, told.verdict], () => isOpen ? [
       element("h3", {}, "The review as a whole"),
       told.verdict ? element("p", {}, `${told.verdict.kind} by ${visible(told.verdict.by)}: ${visible(told.verdict.reasoning ?? "")}`) : "",

@@ -5,28 +5,33 @@
 
 mod aside;
 mod contents;
+mod cut;
 mod finding;
+mod layers;
 mod repair;
 mod worktree;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use self::aside::SetAside;
-use self::contents::{broken_content, shown};
+pub(super) use self::aside::layers_of_aside;
+pub(super) use self::cut::clean_unfinished;
 pub use self::finding::{CheckOptions, CheckReport, Checked, Finding, FindingKind};
 use self::finding::{Found, Remedy};
+pub(super) use self::repair::move_to;
 use super::recover::Inventory;
 use super::snapshots::tree_label;
 use super::{Formats, Places, Shelf, Store, files, is_there};
 use crate::git::refs::{STATE, is_for_layers};
 use crate::git::{GitError, ObjectId, Repository};
-use crate::layer::LayerError;
+use crate::layer::check::CheckedLayer;
 pub use crate::layer::check::Depth;
-use crate::layer::check::{CheckedLayer, check};
+use crate::path::shell::shell_word;
 use crate::workspace::StoreError;
 use crate::workspace::fork::{ForkName, ForkRecord};
 use crate::workspace::fs::Workspace;
@@ -41,6 +46,14 @@ pub const FSCK: &str =
 
 /// Whether the record of this number on the shelf is what it must be.
 pub type ReadsDocument<'a> = &'a dyn Fn(&Store, Shelf, u64) -> Result<(), StoreError>;
+
+/// What those above the store know and do.
+#[derive(Clone, Copy)]
+pub struct Above<'a> {
+    pub reads: ReadsDocument<'a>,
+    /// Called before the files of a fork go back to an earlier state; what cannot be noted then keeps them where they are.
+    pub before_cut: &'a dyn Fn(&Store, &ForkRecord) -> Result<(), StoreError>,
+}
 
 /// Looks at a store.
 struct Look<'a> {
@@ -57,7 +70,8 @@ struct Look<'a> {
 impl Store {
     /// Looks whether everything is there that the store's records name, and nothing that none names; and puts right
     /// what can be, if that is asked for. Nothing that may be somebody's work is removed: what is damaged is moved aside.
-    pub fn check(&self, reads: ReadsDocument<'_>, options: CheckOptions) -> Result<CheckReport, StoreError> {
+    pub fn check(&self, above: Above<'_>, options: CheckOptions) -> Result<CheckReport, StoreError> {
+        let reads = above.reads;
         let (mut checked, mut found) = self.look(reads, options.depth, false)?;
         if !found.is_empty() {
             let admin = self.admin.lock();
@@ -70,7 +84,7 @@ impl Store {
                 true => found
                     .iter_mut()
                     .for_each(|one| one.finding.planned = one.remedy.plan()),
-                false => self.repair_all(reads, options.depth, &mut found)?,
+                false => self.repair_all(above, options.depth, &mut found)?,
             }
         }
         let mut findings: Vec<Finding> = found.into_iter().map(|found| found.finding).collect();
@@ -82,19 +96,14 @@ impl Store {
     }
 
     /// Puts right what was found, and what shows only then.
-    fn repair_all(
-        &self,
-        reads: ReadsDocument<'_>,
-        depth: Depth,
-        found: &mut Vec<Found>,
-    ) -> Result<(), StoreError> {
-        self.repair(found)?;
+    fn repair_all(&self, above: Above<'_>, depth: Depth, found: &mut Vec<Found>) -> Result<(), StoreError> {
+        self.repair(above, found)?;
         for _ in 0..MAX_ROUNDS {
             if !found.iter().any(|one| one.finding.repaired.is_some()) {
                 return Ok(());
             }
             let admin = self.admin.lock();
-            let (_, mut more) = self.look(reads, depth, true)?;
+            let (_, mut more) = self.look(above.reads, depth, true)?;
             drop(admin);
             more.retain(|one| match found.iter_mut().find(|known| known.is_as(one)) {
                 Some(known) => {
@@ -108,7 +117,7 @@ impl Store {
             if more.is_empty() {
                 return Ok(());
             }
-            self.repair(&mut more)?;
+            self.repair(above, &mut more)?;
             found.append(&mut more);
         }
         Ok(())
@@ -206,118 +215,6 @@ impl Look<'_> {
             }
             self.found.push(found);
         }
-    }
-
-    /// Every layer that is there or ought to be.
-    fn layers(&mut self, inventory: &Inventory) -> Result<(), StoreError> {
-        let there: BTreeMap<u64, PathBuf> = self.places().layer_dirs()?.into_iter().collect();
-        let open: HashMap<u64, &ForkRecord> = inventory
-            .records
-            .iter()
-            .map(|record| (record.open_layer, record))
-            .collect();
-        let mut owners: BTreeMap<u64, &ForkName> = BTreeMap::new();
-        for record in &inventory.records {
-            for id in record.frozen_layers.iter().chain([&record.open_layer]) {
-                owners.entry(*id).or_insert(&record.name);
-            }
-        }
-        for id in &inventory.layers {
-            let fork = owners.get(id).map(|name| name.as_str());
-            let Some(dir) = there.get(id) else {
-                let what = self.places().layer(*id);
-                let hint = match fork {
-                    Some(fork) => format!(
-                        "what was committed is on its branch; `tine delete --force {fork}` gives the rest up"
-                    ),
-                    None => {
-                        "a snapshot stands on it: `tine snapshots FORK` lists them, `tine snapshot FORK NAME --delete --force` removes one"
-                            .to_owned()
-                    }
-                };
-                let detail = "a record names the layer, and it is not there";
-                self.found.push(Found::new(
-                    FindingKind::LayerMissing,
-                    fork,
-                    what.display(),
-                    detail,
-                    hint,
-                ));
-                self.layers.insert(*id, None);
-                continue;
-            };
-            let writer = open.get(id).filter(|_| self.exclusively);
-            let looked = match writer.and_then(|record| self.store.workspace_of(record)) {
-                Some(workspace) => workspace.exclusively(|_| check(dir, self.depth)),
-                None => check(dir, self.depth),
-            };
-            self.checked.layers += 1;
-            let layer = match looked {
-                Ok(layer) if layer.id.0 != *id => {
-                    let detail = format!("it holds layer {}", layer.id.0);
-                    self.damaged_layer(fork, dir.display().to_string(), detail);
-                    None
-                }
-                Ok(layer) => {
-                    self.checked.contents += layer.contents;
-                    self.checked.content_bytes += layer.content_bytes;
-                    Some(layer)
-                }
-                Err(LayerError::Io { path, source, .. })
-                    if !matches!(source.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof) =>
-                {
-                    self.unreadable(fork, &path, &source);
-                    None
-                }
-                Err(error) => {
-                    let (what, detail) = match error {
-                        LayerError::Corrupt { path, offset, reason } => (
-                            path.display().to_string(),
-                            format!("damaged at byte {offset}: {reason}"),
-                        ),
-                        other => (dir.display().to_string(), other.to_string()),
-                    };
-                    self.damaged_layer(fork, what, detail);
-                    None
-                }
-            };
-            self.layers.insert(*id, layer);
-        }
-        // A record that cannot be read may name any of them.
-        if inventory.unreadable.is_empty() {
-            let in_use = self.store.open.lock();
-            let leaked: Vec<PathBuf> = there
-                .iter()
-                .filter(|(id, _)| {
-                    !inventory.layers.contains(id) && !in_use.is_in_use(**id) && !in_use.awaited.contains(id)
-                })
-                .map(|(_, dir)| dir.clone())
-                .collect();
-            drop(in_use);
-            for dir in leaked {
-                let bytes = super::usage::sole_usage(&dir);
-                let found = Found::new(
-                    FindingKind::LayerLeaked,
-                    None,
-                    dir.display(),
-                    format!("nothing names the layer, which takes {bytes} bytes"),
-                    "`tine gc` frees it, as `tine check --repair` does",
-                );
-                self.found.push(found.with(Remedy::Collect));
-            }
-        }
-        Ok(())
-    }
-
-    fn damaged_layer(&mut self, fork: Option<&str>, what: String, detail: String) {
-        let hint = match fork {
-            Some(fork) => format!(
-                "put it back from a backup; else `tine snapshots {fork}` shows what may still be whole, what was committed is on the branch, and `tine delete --force {fork}` gives the rest up"
-            ),
-            None => "put it back from a backup, or remove the snapshots that stand on it".to_owned(),
-        };
-        self.found
-            .push(Found::new(FindingKind::LayerDamaged, fork, what, detail, hint));
     }
 
     /// What a fork needs beside its record: contents, objects, refs, a worktree.
@@ -480,60 +377,6 @@ impl Look<'_> {
         self.index(record, &dir);
     }
 
-    /// Contents and objects that the layers of a fork or snapshot name.
-    fn stack(&mut self, record: &ForkRecord, stack: &[u64]) {
-        let layers: Vec<&CheckedLayer> = stack
-            .iter()
-            .filter_map(|id| self.layers.get(id)?.as_ref())
-            .collect();
-        let is_whole = layers.len() == stack.len();
-        let holds: BTreeSet<_> = layers
-            .iter()
-            .flat_map(|layer| layer.holds.iter().copied())
-            .collect();
-        let is_partial = self.repository().promisor_remote().is_some();
-        let name = record.name.as_str();
-        let mut found = Vec::new();
-        for layer in &layers {
-            for broken in &layer.broken {
-                found.push(broken_content(name, &layers, broken));
-            }
-            for other in layer.of_others().difference(&holds).filter(|_| is_whole) {
-                found.push(Found::new(
-                    FindingKind::ContentMissing,
-                    Some(name),
-                    self.places().layer(layer.id.0).display(),
-                    format!(
-                        "it names contents of layer {}, which no layer of the fork has",
-                        other.0
-                    ),
-                    "put the layer back from a backup; files whose bytes it had cannot be read",
-                ));
-            }
-            for (ino, id) in layer.objects().filter(|_| !is_partial) {
-                if !self.repository().has_object(id) {
-                    found.push(Found::new(
-                        FindingKind::ObjectMissing,
-                        Some(name),
-                        id,
-                        format!("the bytes of {} are not in the repository", shown(&layers, ino)),
-                        FSCK,
-                    ));
-                }
-            }
-        }
-        found.dedup_by(|one, other| one.finding == other.finding);
-        for one in found {
-            // Forks and snapshots have layers in common.
-            let is_known = |known: &Found| {
-                known.finding.what == one.finding.what && known.finding.detail == one.finding.detail
-            };
-            if !self.found.iter().any(is_known) {
-                self.found.push(one);
-            }
-        }
-    }
-
     /// Refs of forks that are no more. What was thrown away on purpose stays.
     fn leaked_refs(&mut self, inventory: &Inventory) -> Result<(), StoreError> {
         for group in self.repository().keepers()? {
@@ -612,7 +455,12 @@ impl Look<'_> {
                     .join(shelf.dir_name())
                     .join(format!("{id}.json"));
                 let found = record_finding(None, &path, error, &|| {
-                    let hint = "moves it aside; refs go on to keep its commits";
+                    let hint = match shelf {
+                        Shelf::GoneBack => {
+                            "moves it aside: then nothing refuses what takes back the commits that it names, which a fork went back past with `--exact`"
+                        }
+                        _ => "moves it aside; refs go on to keep its commits",
+                    };
                     (hint, Remedy::SetDocumentAside(shelf, id))
                 });
                 self.found.push(found);
@@ -656,6 +504,11 @@ fn known_of_leaks<'a>(found: &'a [Found], of: &str) -> Option<&'a Vec<String>> {
     })
 }
 
+/// Whether a file is there, and no link to one.
+fn is_file(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file())
+}
+
 /// Why what is there cannot be read, if it cannot.
 fn unreadable(path: &Path) -> Option<io::Error> {
     let read = fs::symlink_metadata(path).and_then(|meta| match meta.is_dir() {
@@ -675,11 +528,11 @@ fn unreadable_hint(path: &Path, error: &io::Error) -> String {
         ErrorKind::PermissionDenied => format!(
             "give it back to its user: `sudo chown -R {} {}`, or correct the modes with `chmod -R u+rwX` there",
             crate::sys::process::effective_uid(),
-            dir.display()
+            shell_word(dir.as_os_str().as_bytes())
         ),
         _ => format!(
             "`ls -ld {}` says what is there; put it right and check again",
-            path.display()
+            shell_word(path.as_os_str().as_bytes())
         ),
     }
 }
@@ -698,8 +551,18 @@ fn refs_of(shelf: Shelf) -> &'static str {
     }
 }
 
+/// The numbers of the layers in `<store>/damaged/`.
+pub(super) fn layer_ids_aside(places: &Places) -> Result<Vec<u64>, StoreError> {
+    let mut ids = Vec::new();
+    for aside in files::list(&places.root().join("damaged"))? {
+        let layers = files::list(&aside.join("layers"))?.into_iter();
+        ids.extend(layers.filter_map(|dir| dir.file_name()?.to_str()?.parse::<u64>().ok()));
+    }
+    Ok(ids)
+}
+
 /// The next free `<store>/damaged/<n>`.
-fn next_aside(places: &Places) -> Result<PathBuf, StoreError> {
+pub(super) fn next_aside(places: &Places) -> Result<PathBuf, StoreError> {
     let root = places.root().join("damaged");
     let numbers = files::list(&root)?;
     let numbers = numbers

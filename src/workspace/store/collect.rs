@@ -36,7 +36,9 @@ impl Store {
         let named = named_layers(&self.places)?;
         let open = self.open.lock();
         for (id, dir) in self.places.layer_dirs()? {
-            if named.as_ref().is_some_and(|named| !named.contains(&id)) && !open.is_in_use(id) {
+            let is_free = named.as_ref().is_some_and(|named| !named.contains(&id));
+            // A file in its place is not tine's, and for a repair to set aside.
+            if is_free && !open.is_in_use(id) && dir.is_dir() {
                 let bytes = sole_usage(&dir);
                 files::remove_dir(&dir)?;
                 done.layers += 1;

@@ -9,6 +9,7 @@ use super::beginning::{Beginning, IndexSource, ParentOptions};
 use super::recover::{clean_after_damaged, clean_unfinished, release_refs, remove_fork_dir, remove_traces};
 use super::{ForkOptions, IndexStamp, LeaseKey, Store, TRACES_NAME, files, is_there, lock_reason};
 use crate::attr::Timestamp;
+use crate::git::refs::is_for_layers;
 use crate::git::{Checkout, GitError, Head, LinkedWorktree, ObjectId};
 use crate::sys::parallel::disk_work;
 use crate::workspace::StoreError;
@@ -287,7 +288,10 @@ impl Store {
         files::create_private_dirs(&self.places.fork(name))?;
         files::write_json(&self.places.traces(name), traces)?;
         let record_path = self.places.record(name);
-        files::remove_file(&record_path)?;
+        match record_path.is_dir() && !record_path.is_symlink() {
+            true => files::remove_dir(&record_path)?,
+            false => files::remove_file(&record_path)?,
+        }
         files::sync_parent(&record_path)?;
 
         let mut failures = Vec::new();
@@ -331,7 +335,7 @@ impl Store {
 
     /// Registers the worktree of a fork again where it is gone altogether (`git worktree remove --force --force`): what
     /// is in the layers needs it to be reached. HEAD is on the fork's branch, or else on its base, and the index is the
-    /// base's, so that everything uncommitted is there and unstaged.
+    /// base's, so that everything uncommitted is there and unstaged. The reflog of HEAD says where the fork left its branch.
     pub(super) fn restore_worktree(&self, record: &ForkRecord) -> Result<(), StoreError> {
         let dir = self.worktree_dir(record);
         if dir.exists() {
@@ -366,13 +370,18 @@ impl Store {
             (None, Some(commit_id)) => Head::Detached { commit_id },
             (None, None) => Head::Unborn { name: branch },
         };
+        let left_at = match &head {
+            Head::Branch { commit_id, .. } => Some(self.kept_left_at(record, *commit_id)?),
+            head => head.commit_id(),
+        };
         let BaseAttrs { uid, gid, umask, .. } = record.base_attrs;
         let prepared = self.prepare_base(base_commit, uid, gid, umask, record.conversions.as_ref(), None)?;
-        let worktree = LinkedWorktree::register(
+        let worktree = LinkedWorktree::register_again(
             &self.repository,
             record.name.as_str(),
             &record.mount_dir,
             &head,
+            left_at,
             &lock_reason(&record.name),
         )?;
         let mut undo = Rollback::default();
@@ -390,6 +399,24 @@ impl Store {
         Ok(())
     }
 
+    /// Where the fork left its branch, which is at `tip`, by what is kept for it: there, if it ever had that commit, or else where it was
+    /// seen last.
+    fn kept_left_at(&self, record: &ForkRecord, tip: ObjectId) -> Result<ObjectId, StoreError> {
+        let mut head = None;
+        for (label, id) in self.repository.kept(record.name.as_str())? {
+            if !is_for_layers(&label) || !self.repository.has_object(id) {
+                continue;
+            }
+            if tip == id || self.repository.is_ancestor(tip, id)? {
+                return Ok(tip);
+            }
+            if label == "head" {
+                head = Some(id);
+            }
+        }
+        Ok(head.unwrap_or(tip))
+    }
+
     fn check_is_free(&self, name: &ForkName) -> Result<(), StoreError> {
         // A damaged record takes the name, too.
         match self.places.read_record(name) {
@@ -402,7 +429,7 @@ impl Store {
     fn checked_out_at(&self, branch: &str) -> Result<Option<PathBuf>, StoreError> {
         let mut checkouts = self.repository.checkouts()?;
         assume_branches(&mut checkouts, &self.records().0);
-        let full_name = format!("refs/heads/{branch}");
+        let full_name = format!("refs/heads/{}", self.repository.branch_behind(branch));
         let mut checkouts = checkouts.into_iter();
         let found = checkouts.find(|checkout| checkout.uses(full_name.as_bytes()));
         Ok(found.map(|checkout| checkout.dir))
@@ -498,6 +525,12 @@ impl Store {
         let repository = &self.repository;
         let head_of = |git_dir: &Path| -> Result<Option<String>, StoreError> {
             let head = repository.head_of(git_dir)?;
+            if let Head::Unborn { .. } = head
+                && let Some(branch) = head.short_branch()
+            {
+                // An alias that leads nowhere is refused before there is a fork that would come from it.
+                repository.branch(branch)?;
+            }
             Ok(head.short_branch().map(str::to_owned))
         };
         if let Some(take_up) = &options.take_up {
@@ -517,9 +550,11 @@ impl Store {
 
     fn head_of_parent(&self, parent: &ParentOptions) -> Result<Option<ObjectId>, StoreError> {
         match &parent.snapshot {
-            None => Ok(self
-                .repository
-                .head_left_at(&parent.fork.worktree, parent.fork.name().as_str())?),
+            None => Ok(self.repository.head_left_at(
+                &parent.fork.worktree,
+                parent.fork.name().as_str(),
+                &parent.fork.made_on,
+            )?),
             Some(snapshot) => {
                 let hex = snapshot.head_commit.as_deref();
                 Ok(hex.and_then(|hex| ObjectId::from_hex(hex.as_bytes()).ok()))
@@ -552,8 +587,10 @@ impl Store {
             Err(StoreError::Damaged { .. }) => 1,
             Err(error) => return Err(error),
         };
-        let existing = self.places.layer_dirs()?.into_iter();
-        let past_existing = existing.map(|(id, _)| id.saturating_add(1)).max();
+        // What was set aside comes back under its number.
+        let aside = super::check::layer_ids_aside(&self.places)?;
+        let existing = self.places.layer_dirs()?.into_iter().map(|(id, _)| id);
+        let past_existing = existing.chain(aside).map(|id| id.saturating_add(1)).max();
         Ok(counter.max(past_existing.unwrap_or(1)))
     }
 

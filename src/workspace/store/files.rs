@@ -227,11 +227,17 @@ fn json<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>, StoreError> {
     Ok(text)
 }
 
-/// Reads JSON; `None` where the file is missing, [`StoreError::Damaged`] where it holds something else.
+/// Reads JSON; `None` where the file is missing, [`StoreError::Damaged`] where it holds something else or is a directory.
 pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, StoreError> {
     let text = match fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == ErrorKind::IsADirectory => {
+            return Err(StoreError::Damaged {
+                path: path.to_owned(),
+                reason: "a directory is in its place".to_owned(),
+            });
+        }
         Err(error) => return Err(StoreError::io("read", path)(error)),
     };
     match serde_json::from_slice(&text) {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::Store;
-use crate::sys::ranked::{Held, Rank};
+use crate::sys::ranked::{Held, Rank, RankedGuard};
 use crate::sys::{asker, pause};
 use crate::workspace::StoreError;
 
@@ -107,12 +107,29 @@ impl Store {
             true => asker::PATIENCE,
             false => PATIENCE,
         };
-        self.leases.acquire(keys, by, patience)
+        self.leases
+            .acquire(keys.into_iter().map(|key| self.behind(key)), by, patience)
+    }
+
+    /// The key of the branch behind an alias.
+    fn behind(&self, key: LeaseKey) -> LeaseKey {
+        match key {
+            LeaseKey::Branch(branch) => LeaseKey::Branch(self.repository.branch_behind(&branch)),
+            key => key,
+        }
+    }
+
+    /// Waits until no other command removes branches. A command that removes one looks under this guard which other ref reaches its
+    /// commits, and has the branch deleted before it gives the guard back: of two branches with the same commits, each removed because
+    /// the other is there, none would be left.
+    pub fn removing_branches(&self) -> RankedGuard<'_, ()> {
+        pause::at("before-removal");
+        self.removal.lock()
     }
 
     /// As [`Store::lease`], without waiting.
     pub(super) fn lease_now(&self, key: LeaseKey, by: &str) -> Result<Lease<'_>, StoreError> {
-        self.leases.acquire([key], by, Duration::ZERO)
+        self.leases.acquire([self.behind(key)], by, Duration::ZERO)
     }
 }
 

@@ -21,7 +21,7 @@
 //! Making and removing forks is in [`create`], with what they begin with in [`beginning`]; their snapshots are in
 //! [`snapshots`]; what a dead process left is cleaned by [`recover`].
 //!
-//! Lock order: `leases`, `admin`, then `open` or `index_build`.
+//! Lock order: `leases`, `removal`, `admin`, then `open` or `index_build`.
 
 mod beginning;
 mod carried;
@@ -37,12 +37,14 @@ mod leases;
 mod memo;
 mod mend;
 mod merge;
+mod misplaced;
 mod recover;
 mod recoverable;
 mod reset;
 mod snapshots;
 #[cfg(test)]
 mod tests;
+mod untold;
 mod usage;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -69,7 +71,7 @@ use crate::layer::{FrozenLayer, Layer, LayerError, LayerId, LayerStack, Loan, Re
 use crate::sys::ranked::{Rank, RankedMutex};
 
 pub use beginning::{ParentOptions, TakeUp};
-pub use check::{CheckOptions, CheckReport, Checked, Depth, FSCK, Finding, FindingKind, SetAside};
+pub use check::{Above, CheckOptions, CheckReport, Checked, Depth, FSCK, Finding, FindingKind, SetAside};
 pub use collect::Collection;
 pub use create::assume_branches;
 pub use documents::Shelf;
@@ -199,6 +201,8 @@ pub struct Store {
     admin: RankedMutex<()>,
     /// Who may decide over branches and checkouts.
     leases: leases::Leases,
+    /// Held from the look which other ref reaches a branch's commits until the branch is gone.
+    removal: RankedMutex<()>,
     /// What this process has open.
     open: Mutex<OpenForks>,
     /// What frees space may use of a full disk.
@@ -302,6 +306,10 @@ impl Places {
 
     fn traces(&self, name: &ForkName) -> PathBuf {
         self.fork(name).join(TRACES_NAME)
+    }
+
+    fn untold(&self, name: &ForkName) -> PathBuf {
+        self.fork(name).join("untold.json")
     }
 
     fn snapshots(&self, name: &ForkName) -> PathBuf {
@@ -511,6 +519,7 @@ impl Store {
         }
         let places = Places { root };
         let lock = take_lock(&places)?;
+        misplaced::set_aside(&places)?;
         let key = format::open(&places)?;
         for dir in [places.forks(), places.layers(), places.bases()] {
             files::create_private_dir(&dir)?;
@@ -526,6 +535,7 @@ impl Store {
             index_build: Mutex::new(()),
             admin: RankedMutex::new(Rank::Admin, ()),
             leases: leases::Leases::default(),
+            removal: RankedMutex::new(Rank::Removal, ()),
             open: Mutex::new(OpenForks::default()),
             reserve: reserve.clone(),
             lock,

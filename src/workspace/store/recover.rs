@@ -43,7 +43,9 @@ pub(super) struct Inventory {
     unfinished: Vec<ForkName>,
     /// Layers of forks and of their snapshots.
     pub layers: HashSet<u64>,
-    /// The frozen layers of each fork and each snapshot, newest first.
+    /// Layers of forks that are set aside.
+    aside: HashSet<u64>,
+    /// The frozen layers of each fork and each snapshot, newest first; and each layer of what is set aside.
     pub stacks: Vec<Vec<u64>>,
 }
 
@@ -54,6 +56,7 @@ impl Inventory {
             unreadable: HashSet::new(),
             unfinished: Vec::new(),
             layers: HashSet::new(),
+            aside: super::check::layers_of_aside(places)?,
             stacks: Vec::new(),
         };
         for (text, read) in places.read_records()? {
@@ -80,7 +83,15 @@ impl Inventory {
             }
         }
         inventory.layers.extend(inventory.stacks.iter().flatten());
+        // Each by itself, so that none is merged with others.
+        let aside = inventory.aside.iter().map(|id| vec![*id]);
+        inventory.stacks.extend(aside);
         Ok(inventory)
+    }
+
+    /// Whether a record that can be read names the layer.
+    pub fn names_layer(&self, id: u64) -> bool {
+        self.layers.contains(&id) || self.aside.contains(&id)
     }
 }
 
@@ -113,9 +124,10 @@ pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), Stor
         attempt(clean_unfinished_of(repository, places, name, &inventory));
     }
     if inventory.unreadable.is_empty() {
-        attempt(clean_layers(places, &inventory.layers));
+        attempt(clean_layers(places, &inventory));
     }
     attempt(files::remove_dir(&places.scratch()));
+    attempt(super::check::clean_unfinished(places.root()));
     attempt(remove_temporaries(places.root()));
     attempt(remove_temporaries(&places.layers()));
     attempt(clean_shelves(places));
@@ -186,7 +198,7 @@ pub(super) fn clean_after_damaged(repository: &Repository, places: &Places) -> R
     let inventory = Inventory::of(places)?;
     clean_worktrees(repository, &inventory.records, &inventory.unreadable)?;
     match inventory.unreadable.is_empty() {
-        true => clean_layers(places, &inventory.layers),
+        true => clean_layers(places, &inventory),
         false => Ok(()),
     }
 }
@@ -339,16 +351,17 @@ fn remove_mount_dir(repository: &Repository, dir: &Path) {
 
 /// Every layer that a record names; `None` where a record cannot be read, which may name any.
 pub(super) fn named_layers(places: &Places) -> Result<Option<HashSet<u64>>, StoreError> {
-    let inventory = Inventory::of(places)?;
+    let mut inventory = Inventory::of(places)?;
+    inventory.layers.extend(&inventory.aside);
     match inventory.unreadable.is_empty() {
         true => Ok(Some(inventory.layers)),
         false => Ok(None),
     }
 }
 
-fn clean_layers(places: &Places, named: &HashSet<u64>) -> Result<(), StoreError> {
+fn clean_layers(places: &Places, inventory: &Inventory) -> Result<(), StoreError> {
     for (id, dir) in places.layer_dirs()? {
-        if !named.contains(&id) {
+        if !inventory.names_layer(id) && dir.is_dir() {
             log::info!("removing the layer {id}, which no fork names");
             files::remove_dir(&dir)?;
         }

@@ -3,18 +3,21 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use super::{Store, files};
+use super::{SetAside, Store, files};
 use crate::workspace::StoreError;
 
 impl Store {
-    /// What repairs moved aside: the directories, each with its time in seconds since 1970.
-    pub fn damaged_dirs(&self) -> Result<Vec<(PathBuf, i64)>, StoreError> {
-        let with_time = |dir: PathBuf| {
+    /// What repairs moved aside, each with its time in seconds since 1970.
+    ///
+    /// # Errors
+    /// As [`Store::set_aside`].
+    pub fn set_aside_since(&self) -> Result<Vec<(SetAside, i64)>, StoreError> {
+        let with_time = |aside: SetAside| {
+            let dir = self.places.root().join("damaged").join(aside.number.to_string());
             let time = std::fs::symlink_metadata(&dir).map_or(0, |meta| meta.mtime());
-            (dir, time)
+            (aside, time)
         };
-        let dirs = files::list(&self.places.root().join("damaged"))?;
-        Ok(dirs.into_iter().map(with_time).collect())
+        Ok(self.set_aside()?.into_iter().map(with_time).collect())
     }
 
     /// The greatest number that was ever in use and may be free again; 0 where none is known.

@@ -118,7 +118,7 @@ impl Store {
             // What the files are changes to, also where the branch has moved under the fork.
             head_commit: self
                 .repository
-                .head_left_at(&fork.worktree, fork.name().as_str())?
+                .head_left_at(&fork.worktree, fork.name().as_str(), &fork.made_on)?
                 .map(|id| id.to_string()),
             branch: head.short_branch().map(str::to_owned),
             fork_point: record.fork_point.clone(),
@@ -339,6 +339,8 @@ impl Store {
             }
             match open.is_in_use(id) {
                 true => drop(open.awaited.insert(id)),
+                // It is not tine's, and for a repair to set aside.
+                false if self.places.layer(id).is_file() => {}
                 false => files::remove_dir(&self.places.layer(id))?,
             }
         }

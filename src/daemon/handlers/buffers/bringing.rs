@@ -8,6 +8,8 @@ use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::AgentTexts;
 use crate::daemon::slots::{Daemon, Turn};
 use crate::path::RepoPath;
+use crate::path::shell::shell_word;
+use crate::sys::pause;
 use crate::tools::BufferKey;
 use crate::tools::buffers::Filed;
 use crate::workspace::{By, Caller, Direction, Fork, ForkName};
@@ -87,11 +89,13 @@ fn with_brought<T>(
             let told = left_out
                 .into_iter()
                 .filter(|_| failure.code == ErrorCode::NothingToCommit)
-                .map(|path| String::from_utf8_lossy(&path.to_bytes()).into_owned())
+                .map(|path| path.to_bytes())
                 .collect::<Vec<_>>();
             Err(told.into_iter().fold(failure, |failure, path| {
                 failure.cause(format!(
-                    "{path} is without what an agent wrote to its open buffer: they exclude each other (`tine buffer merge {path}` settles it)"
+                    "{} is without what an agent wrote to its open buffer: they exclude each other (`tine buffer merge {}` settles it)",
+                    String::from_utf8_lossy(&path),
+                    shell_word(&path)
                 ))
             }))
         }
@@ -141,6 +145,8 @@ impl Bringing<'_> {
             if !outcome.fits.contains(&true) {
                 break;
             }
+            // What the record in the store forgets the file has for good.
+            fork.workspace.sync()?;
             // An editor whose buffer is about to end hears of that.
             let is_told = rest == Rest::LeftOut;
             let filed = daemon
@@ -160,7 +166,6 @@ impl Bringing<'_> {
         } else if is_put {
             self.texts.brought.push(path.into());
         }
-        fork.workspace.sync()?;
         Ok(())
     }
 
@@ -174,6 +179,11 @@ impl Bringing<'_> {
     }
 
     fn try_take_back(self) -> Result<(), Failure> {
+        // First the records in the store: what is in neither, a daemon that is killed between the two does not find.
+        let daemon = self.turn.daemon;
+        for (key, filed) in self.filed.into_iter().rev() {
+            daemon.buffers.unfiled_again(&daemon.store, &key, filed)?;
+        }
         let fork = self.turn.open_existing()?;
         let attrs = fork.workspace.base_attrs();
         let by = By {
@@ -182,12 +192,8 @@ impl Bringing<'_> {
         };
         for path in self.put.iter().rev() {
             fork.workspace.take_back(by, Direction::Undo, Some(path))?;
+            pause::at("text-taken-back");
         }
-        fork.workspace.sync()?;
-        let daemon = self.turn.daemon;
-        for (key, filed) in self.filed.into_iter().rev() {
-            daemon.buffers.unfiled_again(&daemon.store, &key, filed)?;
-        }
-        Ok(())
+        Ok(fork.workspace.sync()?)
     }
 }

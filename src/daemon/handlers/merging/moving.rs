@@ -6,7 +6,8 @@ use super::sides::Source;
 use super::{Merging, PlannedSource, Stand, turn_of};
 use crate::change::advance::{Step, UpdateStep};
 use crate::change::fork_point::fork_point;
-use crate::change::{ChangeError, CommitOptions, Point, commit};
+use crate::change::going_back::KnownGoneBack;
+use crate::change::{ChangeError, CommitOptions, Point, branches, commit};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::handlers::target::Holder;
 use crate::daemon::policy::{stays_committed, work_message};
@@ -28,11 +29,16 @@ impl Merging<'_> {
             Holder::Branch(_) | Holder::Checkout(..) => false,
         };
         if !is_mounted {
-            return Err(Failure::new(
+            let failure = Failure::new(
                 ErrorCode::NotMounted,
                 "markers need a fork that is mounted to merge into",
-            )
-            .hint("`tine mount FORK`, and `--into FORK`; or `--review` instead"));
+            );
+            return Err(match &self.holder {
+                Holder::Fork(fork) => failure.hint(format!("`tine mount {fork}`, or `--review` instead")),
+                Holder::Branch(_) | Holder::Checkout(..) => {
+                    failure.hint("name a fork that is mounted with `--into`, or `--review` instead")
+                }
+            });
         }
         if let Some((fork, planned)) = sources.last().and_then(|source| source.uncommitted.as_ref()) {
             self.commit_source(turn_of(turns, fork)?, *planned)?;
@@ -117,7 +123,7 @@ impl Merging<'_> {
             author: self.signers.author.clone(),
             committer: self.signers.committer.clone(),
             // The merge was compared with them.
-            gone_back: Vec::new(),
+            gone_back: KnownGoneBack::default(),
         };
         let made = match commit::commit(&self.repository, name, &*turn.open()?, &options) {
             Ok(made) => made,
@@ -186,7 +192,8 @@ impl Merging<'_> {
                     return Err(GitError::BranchCheckedOut { branch, at }.into());
                 }
                 if line.source.commit.as_deref() == Some(tip.to_string().as_str()) {
-                    self.repository.delete_branch(&branch, tip)?;
+                    // The target may be gone by now, or moved back.
+                    branches::remove(&self.daemon.store, &self.repository, (&branch, tip), None)?;
                     line.deleted_branch = Some(branch);
                 }
             }

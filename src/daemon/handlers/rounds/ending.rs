@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{finishing, state};
+use crate::change::branches;
 use crate::change::recovery::{self, RecoverEntry, RecoverKind};
 use crate::change::round::{self, KEPT, RoundRecord, Seat, SeatState, Stage};
 use crate::daemon::failure::Failure;
 use crate::daemon::handlers::forks;
-use crate::daemon::protocol::{Answer, CleanRounds, RoundsCleaned, SeatCleaned};
+use crate::daemon::protocol::{Answer, BranchStays, CleanRounds, RoundsCleaned, SeatCleaned};
 use crate::daemon::slots::Daemon;
 use crate::git::{GitError, Identity, ObjectId, Repository};
 use crate::workspace::store::{Lease, LeaseKey};
@@ -20,31 +21,37 @@ use crate::workspace::{ForkName, StoreError};
 const DIRECTORY: &str = "directory";
 
 /// Lets go of a seat. Its scratch is archived, with what came since it was finished; `tine recover` lists what nothing else has of
-/// it.
+/// it. A branch that somebody has checked out stays, and is given.
 pub fn retire(
     daemon: &Arc<Daemon>,
     repository: &Repository,
     record: &mut RoundRecord,
     agent: &ForkName,
     seat: &Seat,
-) -> Result<(), Failure> {
+) -> Result<Option<BranchStays>, Failure> {
     finishing::archive_of(daemon, record, agent, seat)?;
     record.save(&daemon.store)?;
     let command = format!("tine round start --session {}", record.session);
     delete_fork(daemon, seat, true, &command)?;
     let Some((branch, tip)) = branch_of(repository, seat)? else {
-        return Ok(());
+        return Ok(None);
     };
     let _lease = lease(daemon, &branch)?;
     match repository.checked_out_at(&branch)? {
-        None => drop_branch(daemon, repository, seat, (&branch, tip), &command).map(drop),
+        None => {
+            drop_branch(daemon, repository, seat, (&branch, tip), &command)?;
+            Ok(None)
+        }
         // Somebody works on it: it is theirs now.
         Some(dir) => {
             log::warn!(
                 "the branch {branch} stays: it is checked out at {}",
                 dir.display()
             );
-            Ok(())
+            Ok(Some(BranchStays {
+                branch,
+                checkout: dir,
+            }))
         }
     }
 }
@@ -60,8 +67,8 @@ pub fn release_stale_locks(repository: &Repository, record: &RoundRecord) -> Res
     Ok(())
 }
 
-/// Lets go of a seat and all that it had, by `command`; the entries of `tine recover` that bring it back, where `keeps` says that
-/// nothing else has it.
+/// Lets go of a seat and all that it had, by `command`; the entries of `tine recover` that bring back what nothing else has, if `keeps`
+/// asks for them.
 pub fn discard(
     daemon: &Arc<Daemon>,
     repository: &Repository,
@@ -77,7 +84,10 @@ pub fn discard(
     if let Some((branch, tip)) = branch_of(repository, seat)? {
         match keeps {
             true => recover.extend(drop_branch(daemon, repository, seat, (&branch, tip), command)?),
-            false => delete_branch(repository, &branch, tip)?,
+            false => {
+                repository.delete_branch(&branch, tip)?;
+                repository.forget_branch_settings(&branch)?;
+            }
         }
     }
     Ok(recover)
@@ -114,32 +124,18 @@ fn drop_branch(
     (branch, tip): (&str, ObjectId),
     command: &str,
 ) -> Result<Option<u64>, Failure> {
-    if let Some(at) = repository.checked_out_at(branch)? {
-        return Err(GitError::BranchCheckedOut {
-            branch: branch.to_owned(),
-            at,
-        }
-        .into());
-    }
-    let recover = match repository.reached_otherwise(tip, &[branch])? {
-        Some(_) => None,
-        None => {
-            let entry = RecoverEntry {
-                fork: Some(seat.fork.clone()),
-                branch: Some(branch.to_owned()),
-                head: Some(tip.to_string()),
-                ..RecoverEntry::new(RecoverKind::Branch, command)
-            };
-            Some(recovery::keep(&daemon.store, repository, entry, &[branch])?)
-        }
+    let entry = RecoverEntry {
+        fork: Some(seat.fork.clone()),
+        branch: Some(branch.to_owned()),
+        head: Some(tip.to_string()),
+        ..RecoverEntry::new(RecoverKind::Branch, command)
     };
-    delete_branch(repository, branch, tip)?;
-    Ok(recover)
-}
-
-fn delete_branch(repository: &Repository, branch: &str, tip: ObjectId) -> Result<(), Failure> {
-    repository.delete_branch(branch, tip)?;
-    Ok(repository.forget_branch_settings(branch)?)
+    Ok(branches::remove(
+        &daemon.store,
+        repository,
+        (branch, tip),
+        Some(entry),
+    )?)
 }
 
 fn branch_of(repository: &Repository, seat: &Seat) -> Result<Option<(String, ObjectId)>, Failure> {
@@ -167,6 +163,8 @@ struct Left {
     /// How many paths are not committed.
     uncommitted: usize,
     unmerged: bool,
+    /// Whether a directory without git has its result.
+    is_written: bool,
     /// Whether an agent may be at work in it, with scratch that is not archived.
     is_open: bool,
 }
@@ -196,6 +194,7 @@ pub fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<RoundsCleane
         seat,
         tip,
         unmerged,
+        is_written,
         uncommitted,
         ..
     } in left
@@ -205,7 +204,7 @@ pub fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<RoundsCleane
             Some(id) => recovery::find(&repository, id)?.entry.uncommitted,
             None => None,
         };
-        let of_branch = discard(daemon, &repository, &seat, (&command, unmerged))?;
+        let of_branch = discard(daemon, &repository, &seat, (&command, !is_written))?;
         seats.push(SeatCleaned {
             agent,
             round: seat.round,
@@ -287,6 +286,7 @@ fn look(
         tip,
         uncommitted,
         unmerged,
+        is_written,
         is_open,
     })
 }
@@ -310,6 +310,7 @@ fn refuse_loss(record: &RoundRecord, left: &[Left]) -> Result<(), Failure> {
         uncommitted,
         unmerged,
         is_open,
+        ..
     } in left
     {
         let what = seat.branch.clone().unwrap_or_else(|| seat.fork.to_string());

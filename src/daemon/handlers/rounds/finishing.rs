@@ -16,6 +16,7 @@ use crate::daemon::protocol::{
 };
 use crate::daemon::slots::Daemon;
 use crate::git::{LinkedWorktree, Repository};
+use crate::path::shell::shell_word;
 use crate::sys::process::PeerCredentials;
 use crate::workspace::{By, Caller, ForkName, StoreError};
 
@@ -106,7 +107,8 @@ fn refuse_elsewhere(
     let fork = &seat.fork;
     Err(
         state(format!("the fork {fork} of {name} is not on its branch {branch}")).hint(format!(
-            "`tine merge rev:COMMIT --into {branch}` brings work there, `tine branch switch {fork} {branch}` puts the fork back on it"
+            "`tine merge rev:COMMIT --into {word}` brings work there, `tine branch switch {fork} {word}` puts the fork back on it",
+            word = shell_word(branch)
         )),
     )
 }

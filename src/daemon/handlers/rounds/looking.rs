@@ -136,6 +136,7 @@ pub fn shown(
         })
     });
     Ok(SessionShown {
+        stays: Vec::new(),
         session: record.session.clone(),
         round: record.round,
         stage: record.stage,

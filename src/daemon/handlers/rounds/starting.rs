@@ -53,20 +53,28 @@ pub fn start(
     }
     record.save(&daemon.store)?;
     if let Err(failure) = begin(daemon, peer, &repository, &mut record, request) {
-        if is_new {
-            take_back(daemon, &repository, &record, known);
-        }
-        return Err(failure);
+        return Err(match is_new {
+            true => take_back(daemon, &repository, &record, known, failure),
+            false => failure,
+        });
     }
+    let mut stays = Vec::new();
     for agent in record.agents.clone() {
         if let Some(seat) = &agent.outgoing {
-            ending::retire(daemon, &repository, &mut record, &agent.name, seat)?;
+            stays.extend(ending::retire(
+                daemon,
+                &repository,
+                &mut record,
+                &agent.name,
+                seat,
+            )?);
         }
     }
     record.opened();
     record.save(&daemon.store)?;
     log::info!("round {} of {} is begun", record.round, record.session);
-    looking::shown(daemon, &repository, &record)
+    let shown = looking::shown(daemon, &repository, &record)?;
+    Ok(SessionShown { stays, ..shown })
 }
 
 /// A round whose beginning was interrupted goes on as it was asked for.
@@ -331,13 +339,15 @@ pub fn make(
     Ok(())
 }
 
-/// Takes a round back of which something could not be made, so that nothing has changed.
+/// Takes a round back of which something could not be made, so that nothing has changed; `failure`, with what is left where that could
+/// not be done.
 fn take_back(
     daemon: &Arc<Daemon>,
     repository: &Repository,
     record: &RoundRecord,
     known: Option<RoundRecord>,
-) {
+    failure: Failure,
+) -> Failure {
     let undone = || -> Result<(), Failure> {
         for (_, seat) in record.seated() {
             ending::discard(daemon, repository, seat, ("tine round start", true))?;
@@ -351,11 +361,20 @@ fn take_back(
         }
         Ok(())
     };
-    if let Err(failure) = undone() {
-        log::error!(
-            "round {} of {} could not be taken back: {failure}",
-            record.round,
-            record.session
-        );
-    }
+    let Err(stuck) = undone() else {
+        return failure;
+    };
+    let (round, session) = (record.round, &record.session);
+    log::error!("round {round} of {session} could not be taken back: {stuck}");
+    let left = record.seated().map(|(_, seat)| seat.fork.to_string());
+    let left: Vec<String> = left.collect();
+    failure
+        .cause(format!(
+            "what was made of round {round} of {session} may still be there ({}): {}",
+            left.join(", "),
+            stuck.message
+        ))
+        .hint(format!(
+            "`tine round clean --session {session}` lets go of it; the same `tine round start` goes on with it"
+        ))
 }

@@ -26,7 +26,12 @@ pub fn check(daemon: &Daemon, id: u64, force: bool) -> Result<Option<String>, Fa
         HandoffState::Failed | HandoffState::Skipped => {
             let failure = refused(format!("the handoff {id} is {}", record.state.word()));
             let failure = record.reason.into_iter().fold(failure, Failure::cause);
-            return Err(failure.hint("`tine handoff create FORK` hands over what there is by now"));
+            return Err(match record.fork {
+                Some(fork) => failure.hint(format!(
+                    "`tine handoff create {fork}` hands over what there is by now"
+                )),
+                None => failure.hint("have it handed over again where it comes from"),
+            });
         }
     }
     if record.applied_secs.is_some() && !force {

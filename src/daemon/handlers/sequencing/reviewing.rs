@@ -13,7 +13,8 @@ use crate::change::review::{ReviewRecord, ReviewState, ReviewedMerge, ReviewedWo
 use crate::change::sequence::{Ran, Sequence, Wish, run};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::handlers::merging::outdated;
-use crate::daemon::handlers::target::Target;
+use crate::daemon::handlers::reviews::{nothing_to_plan, sides};
+use crate::daemon::handlers::target::{Target, word_for};
 use crate::daemon::policy::Signers;
 use crate::daemon::protocol::{CommitReviewRequest, ReviewWish, Sequenced};
 use crate::daemon::slots::Daemon;
@@ -32,7 +33,7 @@ pub fn keep(
 ) -> Result<u64, Failure> {
     let merge = ReviewedMerge {
         source: what(&asked.wish),
-        into: target.holder.to_string(),
+        into: word_for(target.daemon, Some(&asked.into), target.holder, &target.line()?),
         here: None,
         git_dir: asked.git_dir.clone(),
         base: None,
@@ -169,8 +170,9 @@ pub fn follow(
     daemon: &Arc<Daemon>,
     by: By<'_>,
     record: &mut ReviewRecord,
+    gone: &[MergeSide],
 ) -> Result<Vec<MergeSide>, Failure> {
-    let asked = asked_of(record)?;
+    let asked = asked_of(&daemon.repository, record, gone)?;
     let moved = on_target(daemon, by, &asked, |target| {
         Ok(moved_from(record, &standing(target, &asked)?))
     })?;
@@ -178,7 +180,7 @@ pub fn follow(
         return Ok(moved);
     }
     let mut again = record.clone();
-    if let Err(failure) = refresh(daemon, by, &mut again) {
+    if let Err(failure) = refresh(daemon, by, &mut again, gone) {
         log::info!("review {}: {failure}", record.id);
         return Ok(moved);
     }
@@ -196,8 +198,13 @@ pub fn follow(
 }
 
 /// Plans the sequence again, of how things are now. Resolutions stay where the conflict is the same.
-pub fn refresh(daemon: &Arc<Daemon>, by: By<'_>, record: &mut ReviewRecord) -> Result<(), Failure> {
-    let asked = asked_of(record)?;
+pub fn refresh(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    record: &mut ReviewRecord,
+    gone: &[MergeSide],
+) -> Result<(), Failure> {
+    let asked = asked_of(&daemon.repository, record, gone)?;
     // What it commits, nobody sees.
     let signers = Signers {
         author: Some(Identity::tine()),
@@ -222,13 +229,14 @@ pub fn refresh(daemon: &Arc<Daemon>, by: By<'_>, record: &mut ReviewRecord) -> R
             ErrorCode::ReviewState,
             format!("{} has all of it by now", record.merge.into),
         )
-        .hint(format!("`tine review abort {}` lets it go", record.id)));
+        .hint(nothing_to_plan(record)));
     }
     record.verdict = None;
     record.ours_commit = now.tip.commit_id.map(|id| id.to_string());
     record.theirs_tree = ran.tip.tree_id.to_string();
     record.work = Some(Box::new(ReviewedWork {
-        wish: asked.wish,
+        // As it was asked for: what is gone may come back.
+        wish: record.work.as_ref().map_or(asked.wish, |work| work.wish.clone()),
         sequence,
         view: now.view.map(|id| id.to_string()),
     }));
@@ -244,7 +252,8 @@ pub fn commit_review(
     request: &CommitReviewRequest,
     signers: &Signers,
 ) -> Result<Sequenced, Failure> {
-    let mut asked = asked_of(record)?;
+    // What was looked at is done, wherever the names lead by now.
+    let mut asked = asked_of(&daemon.repository, record, &[MergeSide::Theirs])?;
     asked.dry_run = request.dry_run;
     asked.allow_revert = request.allow_revert;
     if request.message.is_some() {
@@ -255,17 +264,18 @@ pub fn commit_review(
     Ok(done)
 }
 
-/// What the review came from.
-fn asked_of(record: &ReviewRecord) -> Result<Asked, Failure> {
+/// What the review came from. Where its source is gone, it is of the commits that the review keeps.
+fn asked_of(repository: &Repository, record: &ReviewRecord, gone: &[MergeSide]) -> Result<Asked, Failure> {
     let Some(work) = &record.work else {
         return Err(outdated(record));
     };
+    let pinned = sides::pinned_wish(record).filter(|_| gone.contains(&MergeSide::Theirs));
     Ok(Asked {
         into: record.merge.into.clone(),
         // Nobody changed it since it was planned.
         is_clean: false,
-        wish: work.wish.clone(),
-        git_dir: record.merge.git_dir.clone(),
+        wish: pinned.unwrap_or_else(|| work.wish.clone()),
+        git_dir: sides::git_dir_of(repository, record).to_owned(),
         merge: record.merge.options(),
         allow_unrelated: record.merge.allow_unrelated,
         message: record.merge.message.clone(),

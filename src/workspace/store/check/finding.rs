@@ -1,5 +1,7 @@
 //! What a check finds, and what can be done about it.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use crate::git::ObjectId;
@@ -13,7 +15,7 @@ use crate::workspace::store::Shelf;
 pub enum FindingKind {
     /// A record of a fork, of its snapshots, of a review, a handoff or a session cannot be read.
     RecordDamaged,
-    /// A record may be whole, and cannot be read: it is another user's, or not a file.
+    /// A record may be whole, and cannot be read: it is another user's, for example.
     RecordUnreadable,
     /// HEAD, the index, the worktree, the refs or a layer of a fork, or the store's format, may be whole, and cannot be read.
     Unreadable,
@@ -145,6 +147,10 @@ pub enum Remedy {
     /// The fork's record, or its list of snapshots, is moved aside with all that only it names.
     SetForkAside(String),
     SetDocumentAside(Shelf, u64),
+    /// A file in the place of a directory, at this path in the store, is moved aside.
+    SetFileAside(PathBuf),
+    /// The log of the fork's open layer is cut before the damage.
+    CutLayer(ForkName, u64),
     /// What nothing names is freed.
     Collect,
 }
@@ -166,6 +172,11 @@ impl Remedy {
             Remedy::MendFormat => "write it anew, of its copy".to_owned(),
             Remedy::SetForkAside(_) | Remedy::SetDocumentAside(..) => {
                 "move it aside, with what only it may name, and remove its refs, which others take over"
+                    .to_owned()
+            }
+            Remedy::SetFileAside(_) => "move it aside".to_owned(),
+            Remedy::CutLayer(..) => {
+                "set a copy of the layer aside, and cut its log before the first damaged record, so that the fork shows what was before; an empty log takes the place of one that is missing"
                     .to_owned()
             }
             Remedy::Collect => "free it".to_owned(),

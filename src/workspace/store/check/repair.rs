@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use super::super::recover::{Inventory, release_refs};
 use super::super::{Formats, Store, files, fork_of_lock_reason, is_there};
 use super::finding::{Found, Remedy};
-use super::{next_aside, refs_of};
+use super::{Above, is_file, next_aside, refs_of};
 use crate::git::ObjectId;
+use crate::layer::FILES_NAME;
 use crate::workspace::StoreError;
 use crate::workspace::fork::ForkName;
 use crate::workspace::store::Shelf;
@@ -22,11 +23,21 @@ pub(super) const REFS: &str = "+damaged";
 impl Store {
     /// Does what the remedies of the findings say, and notes in each what was done. One that fails is told and keeps none of the
     /// others from being tried.
-    pub(super) fn repair(&self, found: &mut [Found]) -> Result<(), StoreError> {
+    pub(super) fn repair(&self, above: Above<'_>, found: &mut [Found]) -> Result<(), StoreError> {
+        // Each has a number of its own, so that each can be put back by itself.
+        for one in found.iter_mut() {
+            let Remedy::CutLayer(name, id) = &one.remedy else {
+                continue;
+            };
+            match self.cut_layer(name, *id, above) {
+                Err(StoreError::Busy(name)) => one.finding.hint = in_use_hint(&name),
+                done => note(one, done),
+            }
+        }
         let aside = next_aside(&self.places)?;
         for one in found.iter_mut() {
             let done = match &one.remedy {
-                Remedy::None | Remedy::SetForkAside(_) | Remedy::Collect => continue,
+                Remedy::None | Remedy::SetForkAside(_) | Remedy::CutLayer(..) | Remedy::Collect => continue,
                 Remedy::Keep { group, label, id } => self.keep_anew(group, label, *id),
                 Remedy::Hold { group, id } => self
                     .repository
@@ -51,6 +62,7 @@ impl Store {
                 Remedy::MendFormat => Formats::read(&self.places)
                     .settle(&self.places)
                     .map(|()| "written anew".to_owned()),
+                Remedy::SetFileAside(path) => self.set_file_aside(path, &aside),
                 Remedy::SetDocumentAside(shelf, id) => self.set_document_aside(*shelf, *id, &aside),
             };
             note(one, done);
@@ -104,7 +116,7 @@ impl Store {
             }
             let is_open = self.open.lock().check_is_closed(&name).is_err();
             if is_open && self.places.read_record(&name).is_err() {
-                one.finding.hint = "the fork is in use, and whole as long as it is: copy out what is not committed, then `tine daemon stop` and `tine check --repair`".to_owned();
+                one.finding.hint = in_use_hint(&name);
                 continue;
             }
             moving.push((one, name));
@@ -156,6 +168,49 @@ impl Store {
         Ok(())
     }
 
+    /// Moves a closed fork out of the way as a whole, where [`Store::put_back`] finds it; its number there. Layers that its record
+    /// names stay in their place, and are kept as long as it is aside; where its record or its list of snapshots cannot be read,
+    /// those that nothing else names go along.
+    ///
+    /// # Errors
+    /// [`StoreError::Busy`], and [`StoreError::Damaged`] where the record of another fork cannot be read either: nobody knows then
+    /// which layers are whose.
+    pub fn set_aside_fork(&self, name: &ForkName) -> Result<u64, StoreError> {
+        let _admin = self.admin.lock();
+        {
+            let mut open = self.open.lock();
+            open.check_is_closed(name)?;
+            open.forks.remove(name);
+            open.new_indexes.remove(name);
+        }
+        self.check_can_remove(name)?;
+        let aside = next_aside(&self.places)?;
+        let unreadable = Inventory::of(&self.places)?.unreadable;
+        let layers = match unreadable.contains(name.as_str()) {
+            true => self.layers_of_none()?,
+            false => Vec::new(),
+        };
+        let others = unreadable.iter().filter_map(|text| ForkName::parse(text).ok());
+        if let Some(other) = others
+            .into_iter()
+            .find(|other| !layers.is_empty() && other != name)
+        {
+            return Err(StoreError::Damaged {
+                path: self.places.fork(&other),
+                reason: format!(
+                    "it may name the same layers as {name}; `tine check --repair` sets both aside"
+                ),
+            });
+        }
+        self.keep_refs(name.as_str(), name.as_str(), &aside, |_| true)?;
+        for id in &layers {
+            let dir = self.places.layer(*id);
+            move_to(&dir, &aside.join("layers").join(id.to_string()))?;
+        }
+        self.move_fork(name, &aside)?;
+        Ok(number(&aside).parse().unwrap_or_default())
+    }
+
     /// The layers that only a record which cannot be read may name.
     fn layers_of_none(&self) -> Result<Vec<u64>, StoreError> {
         let inventory = Inventory::of(&self.places)?;
@@ -165,7 +220,7 @@ impl Store {
             .layer_dirs()?
             .into_iter()
             .map(|(id, _)| id)
-            .filter(|id| !inventory.layers.contains(id) && !open.is_in_use(*id))
+            .filter(|id| !inventory.names_layer(*id) && !open.is_in_use(*id))
             .collect())
     }
 
@@ -181,6 +236,11 @@ impl Store {
                 return files::write_json(&self.places.record(name), &record);
             }
         }
+        self.move_fork(name, aside)
+    }
+
+    /// Moves the worktree of a fork, and then its record. The caller holds `admin`.
+    fn move_fork(&self, name: &ForkName, aside: &Path) -> Result<(), StoreError> {
         let worktrees = self.repository.common_dir().join("worktrees");
         for dir in files::list(&worktrees)? {
             let Ok(reason) = fs::read_to_string(dir.join("locked")) else {
@@ -201,7 +261,7 @@ impl Store {
             let id = dir.file_name().unwrap_or_default().to_owned();
             move_to(&dir, &aside.join("worktrees").join(id))?;
         }
-        move_to(&self.places.fork(name), &to)?;
+        move_to(&self.places.fork(name), &aside.join("forks").join(name.as_str()))?;
         // Others keep now what they kept.
         release_refs(&self.repository, name.as_str())
     }
@@ -229,6 +289,28 @@ impl Store {
             let name = path.file_name().unwrap_or_default().to_owned();
             move_to(&path, &aside.join(shelf.dir_name()).join(name))?;
         }
+        let without = match shelf {
+            Shelf::GoneBack => "; nothing refuses now what takes back the commits that it named",
+            _ => "",
+        };
+        Ok(format!(
+            "moved to {}{without}; {}",
+            aside.display(),
+            way_back(aside)
+        ))
+    }
+
+    /// Moves the file at this path in the store out of the place of a directory. That of a layer's large contents is made again; a layer
+    /// that is missing is told of, and mended, by itself.
+    fn set_file_aside(&self, path: &Path, aside: &Path) -> Result<String, StoreError> {
+        let _admin = self.admin.lock();
+        let from = self.places.root().join(path);
+        if is_file(&from) {
+            move_to(&from, &aside.join(path))?;
+        }
+        if path.ends_with(FILES_NAME) {
+            files::create_private_dir(&from)?;
+        }
         Ok(format!("moved to {}; {}", aside.display(), way_back(aside)))
     }
 
@@ -248,6 +330,13 @@ impl Store {
         }
         Ok(())
     }
+}
+
+/// What to do about damage to a fork that somebody has open.
+fn in_use_hint(name: &ForkName) -> String {
+    format!(
+        "the fork is in use, and whole as long as it is: copy out what is not committed, then `tine unmount {name} --keep` or `tine daemon stop`, and `tine check --repair`"
+    )
 }
 
 pub(super) fn way_back(aside: &Path) -> String {
@@ -272,7 +361,7 @@ fn note(one: &mut Found, done: Result<String, StoreError>) {
 }
 
 /// Moves a file or directory of the store, durably. A missing one is fine.
-pub(super) fn move_to(from: &Path, to: &Path) -> Result<(), StoreError> {
+pub(in crate::workspace::store) fn move_to(from: &Path, to: &Path) -> Result<(), StoreError> {
     if !is_there(from) {
         return Ok(());
     }

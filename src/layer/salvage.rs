@@ -1,0 +1,312 @@
+//! Making a damaged layer whole again, with what can still be read of it.
+//!
+//! The log is cut at its first damaged record. What it says before that may name places that were given up since: their bytes are
+//! punched out, or another file's. Records behind the damage that are whole tell of it, so that no file shows the bytes of another one.
+//! Such a file has the content that a later record gives it, or else its content is lost, which reading it tells.
+//!
+//! Whoever calls this keeps a copy: what the new log does not name is freed when the layer is opened.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use super::contents::{DATA_NAME, FILES_NAME};
+use super::log::{Log, sync_dir};
+use super::ranges::clone_or_copy;
+use super::store::make_dir;
+use super::{Content, ContentRef, LayerError, LayerId, LayerIndex, Node, Op, Place};
+use crate::attr::Ino;
+use crate::sys;
+
+/// What making a layer whole cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Salvaged {
+    /// Bytes of the log before the damage, and of all of it.
+    pub kept_bytes: u64,
+    pub log_bytes: u64,
+    /// Whole records behind the damage, which are given up.
+    pub cut_records: u64,
+    /// Files whose content is as a later record says.
+    pub later_contents: u64,
+    /// Files whose content is lost.
+    pub lost_contents: u64,
+}
+
+/// Makes the layer `id` in `dir` one that can be opened: with what its log says before the first damaged record, on the disk when
+/// this returns. What is missing is made anew, empty. Nobody may have it open. It can be done again after a process died in the middle.
+///
+/// # Errors
+/// [`LayerError::Io`].
+pub fn salvage(dir: &Path, id: LayerId) -> Result<Salvaged, LayerError> {
+    if !is_there(dir)? {
+        make_dir(dir)?;
+    }
+    let data_path = dir.join(DATA_NAME);
+    clear_unless(&data_path, |meta| meta.is_file())?;
+    let data = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&data_path)
+        .map_err(LayerError::io("create", &data_path))?;
+    let files = dir.join(FILES_NAME);
+    clear_unless(&files, |meta| meta.is_dir())?;
+    if !is_there(&files)? {
+        make_dir(&files)?;
+    }
+    let (mut remains, log_bytes) = Log::remains(dir, id)?;
+    let mut salvaged = Salvaged {
+        kept_bytes: remains.good_len,
+        log_bytes,
+        cut_records: remains.later_records,
+        ..Salvaged::default()
+    };
+    let later = Later::of(id, &remains.later);
+    let mends = later.mends(&remains.index, &data, &files, &mut salvaged)?;
+    let mut effects = Default::default();
+    for op in mends {
+        remains.index.apply(op, &mut effects);
+    }
+    let inos = Op::ReserveInos {
+        below: later.inos_below.max(remains.index.inos_below()),
+    };
+    clear_unless(&dir.join("log"), |meta| meta.is_file())?;
+    Log::replace(dir, id, remains.index.checkpoint().chain([inos]))?;
+    if let Some(parent) = dir.parent() {
+        sync_dir(parent)?;
+    }
+    Ok(salvaged)
+}
+
+/// Copies the directory of a layer, or whatever else is at `from`, to the new path `to`: on the disk when this returns. What is copied
+/// shares no blocks that a change of one would change in the other.
+///
+/// # Errors
+/// [`LayerError::Io`].
+pub fn copy_all(from: &Path, to: &Path) -> Result<(), LayerError> {
+    let kind = fs::symlink_metadata(from)
+        .map_err(LayerError::io("look at", from))?
+        .file_type();
+    if kind.is_symlink() {
+        let target = fs::read_link(from).map_err(LayerError::io("read", from))?;
+        return std::os::unix::fs::symlink(target, to).map_err(LayerError::io("create", to));
+    }
+    if kind.is_file() {
+        let source = File::open(from).map_err(LayerError::io("open", from))?;
+        let copy = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(to)
+            .map_err(LayerError::io("create", to))?;
+        let len = source.metadata().map_err(LayerError::io("stat", from))?.len();
+        return clone_or_copy(&source, &copy, len)
+            .and_then(|()| copy.sync_all())
+            .map_err(LayerError::io("copy", from));
+    }
+    if !kind.is_dir() {
+        // A socket or a fifo has nothing to keep.
+        return Ok(());
+    }
+    make_dir(to)?;
+    for entry in fs::read_dir(from).map_err(LayerError::io("list", from))? {
+        let name = entry.map_err(LayerError::io("list", from))?.file_name();
+        copy_all(&from.join(&name), &to.join(&name))?;
+    }
+    sync_dir(to)
+}
+
+fn is_there(path: &Path) -> Result<bool, LayerError> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(LayerError::io("look at", path)(error)),
+    }
+}
+
+/// Removes what is at `path`, unless it is what it must be.
+fn clear_unless(path: &Path, is_right: impl FnOnce(&fs::Metadata) -> bool) -> Result<(), LayerError> {
+    let meta = match fs::symlink_metadata(path) {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(LayerError::io("look at", path)(error)),
+    };
+    if is_right(&meta) {
+        return Ok(());
+    }
+    let removed = match meta.is_dir() {
+        true => fs::remove_dir_all(path),
+        false => fs::remove_file(path),
+    };
+    removed.map_err(LayerError::io("remove", path))
+}
+
+/// What whole records behind the damage say of contents.
+struct Later {
+    id: LayerId,
+    /// The node as it was last; `None` where it was dropped.
+    nodes: HashMap<Ino, Option<Node>>,
+    /// Who got which place, in this order.
+    claims: Vec<(Place, Ino)>,
+    inos_below: Ino,
+}
+
+impl Later {
+    fn of(id: LayerId, ops: &[Op]) -> Later {
+        let mut later = Later {
+            id,
+            nodes: HashMap::new(),
+            claims: Vec::new(),
+            inos_below: Ino(0),
+        };
+        for op in ops {
+            match op {
+                Op::PutNode(ino, node) => {
+                    let own = node.content.own().filter(|content| content.layer == id);
+                    later.claims.extend(own.map(|content| (content.place, *ino)));
+                    later.nodes.insert(*ino, Some(node.clone()));
+                }
+                Op::Written { ino, size, .. } => {
+                    if let Some(Some(node)) = later.nodes.get_mut(ino) {
+                        node.size = *size;
+                    }
+                }
+                Op::DropNode(ino) => drop(later.nodes.insert(*ino, None)),
+                Op::ReserveInos { below } => later.inos_below = later.inos_below.max(*below),
+                Op::PutDentry { .. } | Op::DropDentry { .. } => {}
+            }
+        }
+        later
+    }
+
+    /// Who got a part of this place last, and whether it was this very place.
+    fn last_claim(&self, place: Place) -> Option<(Ino, bool)> {
+        let mut claims = self.claims.iter().rev();
+        let (claimed, ino) = claims.find(|(claimed, _)| overlap(*claimed, place))?;
+        Some((*ino, *claimed == place))
+    }
+
+    /// What to change of `index`, so that no node has a content whose place was given up.
+    fn mends(
+        &self,
+        index: &LayerIndex,
+        data: &File,
+        files: &Path,
+        salvaged: &mut Salvaged,
+    ) -> Result<Vec<Op>, LayerError> {
+        let mut ops = Vec::new();
+        let mut lost = Vec::new();
+        for (ino, node) in index.nodes() {
+            let Some(content) = node.content.own().filter(|content| content.layer == self.id) else {
+                continue;
+            };
+            let is_anothers = match self.last_claim(content.place) {
+                Some((owner, is_same)) => owner != ino || !is_same,
+                None => false,
+            };
+            let after = self.nodes.get(&ino);
+            let was_left = match after {
+                Some(Some(after)) => after.content != node.content || after.nlink == 0,
+                Some(None) => true,
+                None => false,
+            };
+            let is_gone = is_anothers || was_left && !is_filled(data, files, content.place, node.size)?;
+            if !is_gone {
+                continue;
+            }
+            match after {
+                Some(Some(after)) if after.content != node.content && self.is_of(ino, after, files)? => {
+                    salvaged.later_contents += 1;
+                    let node = Node {
+                        content: after.content.clone(),
+                        size: after.size,
+                        mtime: after.mtime,
+                        ctime: after.ctime,
+                        ..node.clone()
+                    };
+                    ops.push(Op::PutNode(ino, node));
+                }
+                _ => lost.push((ino, node)),
+            }
+        }
+        salvaged.lost_contents = lost.len() as u64;
+        // A content file that is not there, as of any content that is lost.
+        let unused = (self.unused_file(index, files)?..).zip(lost);
+        ops.extend(unused.map(|(number, (ino, node))| {
+            let place = Place::File(number);
+            let layer = self.id;
+            let node = Node {
+                content: Content::Own(ContentRef { layer, place }),
+                ..node.clone()
+            };
+            Op::PutNode(ino, node)
+        }));
+        Ok(ops)
+    }
+
+    /// Whether the content that a later record gives a node is still there for it.
+    fn is_of(&self, ino: Ino, after: &Node, files: &Path) -> Result<bool, LayerError> {
+        Ok(match after.content.own() {
+            None => true,
+            Some(content) if content.layer != self.id => true,
+            Some(content) => {
+                let is_its = self.last_claim(content.place) == Some((ino, true));
+                match content.place {
+                    Place::Slot { .. } => is_its,
+                    Place::File(number) => is_its && is_there(&files.join(number.to_string()))?,
+                }
+            }
+        })
+    }
+
+    /// A number past those of all content files.
+    fn unused_file(&self, index: &LayerIndex, files: &Path) -> Result<u64, LayerError> {
+        let mut last = 0;
+        let named = index
+            .nodes()
+            .filter_map(|(_, node)| Some(node.content.own()?.place));
+        for place in named.chain(self.claims.iter().map(|(place, _)| *place)) {
+            if let Place::File(number) = place {
+                last = last.max(number);
+            }
+        }
+        for entry in fs::read_dir(files).map_err(LayerError::io("list", files))? {
+            let name = entry.map_err(LayerError::io("list", files))?.file_name();
+            last = last.max(name.to_str().and_then(|name| name.parse().ok()).unwrap_or(0));
+        }
+        Ok(last.saturating_add(1))
+    }
+}
+
+fn overlap(one: Place, other: Place) -> bool {
+    match (one, other) {
+        (Place::File(one), Place::File(other)) => one == other,
+        (
+            Place::Slot { offset, capacity },
+            Place::Slot {
+                offset: other,
+                capacity: other_capacity,
+            },
+        ) => {
+            offset < other.saturating_add(u64::from(other_capacity))
+                && other < offset.saturating_add(u64::from(capacity))
+        }
+        (Place::File(_), Place::Slot { .. }) | (Place::Slot { .. }, Place::File(_)) => false,
+    }
+}
+
+/// Whether a place that was given up still has bytes: it was not punched out, or unlinked.
+fn is_filled(data: &File, files: &Path, place: Place, size: u64) -> Result<bool, LayerError> {
+    match place {
+        Place::File(number) => is_there(&files.join(number.to_string())),
+        Place::Slot { .. } if size == 0 => Ok(true),
+        Place::Slot { offset, .. } => {
+            let found = sys::file::seek_data(data, offset).map_err(LayerError::io("look into", DATA_NAME))?;
+            Ok(found.is_some_and(|found| found < offset.saturating_add(size)))
+        }
+    }
+}

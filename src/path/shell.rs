@@ -1,0 +1,55 @@
+//! Words as a shell is given them, so that a command in a message can be pasted as it stands.
+
+/// Quotes `word` where a shell would not take it as it is: in single quotes, or as `$'…'` (bash, zsh, ksh) where it has control
+/// characters or is not UTF-8.
+pub fn shell_word(word: impl AsRef<[u8]>) -> String {
+    let bytes = word.as_ref();
+    let is_plain = |c: char| {
+        c.is_ascii_alphanumeric() || "_@%+:,./-".contains(c) || (!c.is_ascii() && c.is_alphanumeric())
+    };
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.is_empty() && text.chars().all(is_plain) => text.to_owned(),
+        Ok(text) if !text.chars().any(char::is_control) => format!("'{}'", text.replace('\'', r"'\''")),
+        _ => {
+            let escaped = bytes.iter().map(|byte| match byte {
+                b'\'' | b'\\' => format!("\\{}", char::from(*byte)),
+                b' '..=b'~' => char::from(*byte).to_string(),
+                byte => format!("\\{byte:03o}"),
+            });
+            format!("$'{}'", escaped.collect::<String>())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_a_word_as_it_was() {
+        assert_eq!(shell_word("tine/demo-1.x"), "tine/demo-1.x");
+        assert_eq!(shell_word("grün"), "grün");
+        assert_eq!(shell_word("it's"), r"'it'\''s'");
+        let words: [&[u8]; 9] = [
+            b"",
+            b"a b",
+            b"$HOME",
+            b"say \"hi\"",
+            b"it's",
+            b"~",
+            b"two\nlines'\\",
+            b"\xff1",
+            b"-x=#*?[",
+        ];
+        for word in words {
+            let script = format!("printf %s {}", shell_word(word));
+            let read = Command::new("bash")
+                .args(["-c", &script])
+                .output()
+                .expect("bash runs");
+            assert_eq!(read.stdout, word, "{script}");
+        }
+    }
+}

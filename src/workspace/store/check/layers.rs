@@ -1,0 +1,314 @@
+//! Layers: whether their logs can be read, and what they name is there.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+use super::contents::{broken_content, shown};
+use super::finding::{FindingKind, Found, Remedy};
+use super::{FSCK, Look, REPAIRS, is_file};
+use crate::layer::check::{CheckedLayer, check};
+use crate::layer::{FILES_NAME, LayerError};
+use crate::workspace::StoreError;
+use crate::workspace::fork::{ForkName, ForkRecord};
+use crate::workspace::store::recover::Inventory;
+use crate::workspace::store::usage::sole_usage;
+
+/// Why a layer cannot be read.
+enum Trouble {
+    /// It is gone.
+    Missing,
+    /// Its log is damaged, or what is beside it.
+    Damaged { what: String, detail: String },
+    /// It is another layer's.
+    Other { detail: String },
+    /// A newer tine has written it.
+    Newer { detail: String },
+}
+
+impl Look<'_> {
+    /// Every layer that is there or ought to be.
+    pub(super) fn layers(&mut self, inventory: &Inventory) -> Result<(), StoreError> {
+        let there: BTreeMap<u64, PathBuf> = self.places().layer_dirs()?.into_iter().collect();
+        let open: HashMap<u64, &ForkRecord> = inventory
+            .records
+            .iter()
+            .map(|record| (record.open_layer, record))
+            .collect();
+        let mut owners: BTreeMap<u64, &ForkName> = BTreeMap::new();
+        for record in &inventory.records {
+            for id in record.frozen_layers.iter().chain([&record.open_layer]) {
+                owners.entry(*id).or_insert(&record.name);
+            }
+        }
+        self.files_for_layers(&there, &owners);
+        let mut troubles = Vec::new();
+        for id in &inventory.layers {
+            let fork = owners.get(id).map(|name| name.as_str());
+            // A file is in its place, or in it.
+            if self.layers.contains_key(id) {
+                continue;
+            }
+            let Some(dir) = there.get(id) else {
+                troubles.push((*id, Trouble::Missing));
+                self.layers.insert(*id, None);
+                continue;
+            };
+            let writer = open.get(id).filter(|_| self.exclusively);
+            let looked = match writer.and_then(|record| self.store.workspace_of(record)) {
+                Some(workspace) => workspace.exclusively(|_| check(dir, self.depth)),
+                None => check(dir, self.depth),
+            };
+            self.checked.layers += 1;
+            let layer = match looked {
+                Ok(layer) if layer.id.0 != *id => {
+                    let detail = format!("it holds layer {}", layer.id.0);
+                    troubles.push((*id, Trouble::Other { detail }));
+                    None
+                }
+                Ok(layer) => {
+                    self.checked.contents += layer.contents;
+                    self.checked.content_bytes += layer.content_bytes;
+                    Some(layer)
+                }
+                Err(LayerError::Io { path, source, .. })
+                    if !matches!(
+                        source.kind(),
+                        ErrorKind::NotFound
+                            | ErrorKind::UnexpectedEof
+                            | ErrorKind::IsADirectory
+                            | ErrorKind::NotADirectory
+                    ) =>
+                {
+                    self.unreadable(fork, &path, &source);
+                    None
+                }
+                Err(error) => {
+                    let trouble = match error {
+                        LayerError::Corrupt { path, offset, reason } => Trouble::Damaged {
+                            what: path.display().to_string(),
+                            detail: format!("damaged at byte {offset}: {reason}"),
+                        },
+                        error @ LayerError::NewerFormat { .. } => Trouble::Newer {
+                            detail: error.to_string(),
+                        },
+                        other => Trouble::Damaged {
+                            what: dir.display().to_string(),
+                            detail: other.to_string(),
+                        },
+                    };
+                    troubles.push((*id, trouble));
+                    None
+                }
+            };
+            self.layers.insert(*id, layer);
+        }
+        troubles.sort_by_key(|(id, _)| *id);
+        for (id, trouble) in troubles {
+            self.layer_trouble(
+                id,
+                trouble,
+                open.get(&id).copied(),
+                owners.get(&id).copied(),
+                inventory,
+            );
+        }
+        self.leaked_layers(&there, inventory);
+        Ok(())
+    }
+
+    /// Files where a layer, or its large contents, must have a directory. Such a layer is not looked at any more.
+    fn files_for_layers(&mut self, there: &BTreeMap<u64, PathBuf>, owners: &BTreeMap<u64, &ForkName>) {
+        for (id, dir) in there {
+            let wrong = [PathBuf::new(), PathBuf::from(FILES_NAME)].map(|within| {
+                let path = match within.as_os_str().is_empty() {
+                    true => dir.clone(),
+                    false => dir.join(within),
+                };
+                is_file(&path).then_some(path)
+            });
+            let Some(path) = wrong.into_iter().flatten().next() else {
+                continue;
+            };
+            let fork = owners.get(id).map(|name| name.as_str());
+            let found = Found::new(
+                FindingKind::LayerDamaged,
+                fork,
+                path.display(),
+                "a file is in the place of a directory",
+                format!("{REPAIRS}moves it aside"),
+            );
+            let within = path.strip_prefix(self.places().root()).unwrap_or(&path);
+            let remedy = Remedy::SetFileAside(within.to_owned());
+            self.found.push(found.with(remedy));
+            self.checked.layers += 1;
+            self.layers.insert(*id, None);
+        }
+    }
+
+    /// Layers that nothing names. A record that cannot be read may name any of them.
+    fn leaked_layers(&mut self, there: &BTreeMap<u64, PathBuf>, inventory: &Inventory) {
+        if !inventory.unreadable.is_empty() {
+            return;
+        }
+        let in_use = self.store.open.lock();
+        let leaked: Vec<PathBuf> = there
+            .iter()
+            .filter(|(id, dir)| {
+                !is_file(dir)
+                    && !inventory.names_layer(**id)
+                    && !in_use.is_in_use(**id)
+                    && !in_use.awaited.contains(id)
+            })
+            .map(|(_, dir)| dir.clone())
+            .collect();
+        drop(in_use);
+        for dir in leaked {
+            let bytes = sole_usage(&dir);
+            let found = Found::new(
+                FindingKind::LayerLeaked,
+                None,
+                dir.display(),
+                format!("nothing names the layer, which takes {bytes} bytes"),
+                "`tine gc` frees it, as `tine check --repair` does",
+            );
+            self.found.push(found.with(Remedy::Collect));
+        }
+    }
+
+    /// Tells of a layer that cannot be read: `opener` is the fork that writes to it, `owner` any fork that stands on it.
+    fn layer_trouble(
+        &mut self,
+        id: u64,
+        trouble: Trouble,
+        opener: Option<&ForkRecord>,
+        owner: Option<&ForkName>,
+        inventory: &Inventory,
+    ) {
+        let dir = self.places().layer(id).display().to_string();
+        let is_open_only = !inventory.stacks.iter().any(|stack| stack.contains(&id));
+        let opener = opener.filter(|_| is_open_only);
+        let (kind, what, detail, can_be_cut) = match trouble {
+            Trouble::Missing => {
+                let detail = "a record names the layer, and it is not there";
+                (FindingKind::LayerMissing, dir, detail.to_owned(), true)
+            }
+            Trouble::Damaged { what, detail } => (FindingKind::LayerDamaged, what, detail, true),
+            Trouble::Other { detail } | Trouble::Newer { detail } => {
+                (FindingKind::LayerDamaged, dir, detail, false)
+            }
+        };
+        let fork = owner.map(ForkName::as_str);
+        let found = match opener.filter(|_| can_be_cut) {
+            Some(record) => {
+                let hint = match kind {
+                    FindingKind::LayerMissing => format!(
+                        "put it back where it was, and all is as before; {REPAIRS}makes an empty one: the fork then shows what it stands on"
+                    ),
+                    _ => format!(
+                        "put it back from a backup; {REPAIRS}keeps a copy of it and cuts the log there: the fork then shows what was before"
+                    ),
+                };
+                let remedy = Remedy::CutLayer(record.name.clone(), id);
+                Found::new(kind, fork, what, detail, hint).with(remedy)
+            }
+            None => {
+                let hint = self.ways_out(id, owner, inventory);
+                Found::new(kind, fork, what, detail, hint)
+            }
+        };
+        self.found.push(found);
+    }
+
+    /// What can be done where a layer is damaged that others stand on: commands, for what is whole.
+    fn ways_out(&self, id: u64, owner: Option<&ForkName>, inventory: &Inventory) -> String {
+        let mut ways = vec!["put it back from a backup".to_owned()];
+        for record in &inventory.records {
+            let fork = &record.name;
+            let list = self.places().read_snapshots(fork).unwrap_or_default();
+            let is_of_it = |layers: &[u64]| layers.contains(&id);
+            let stands_on_it = is_of_it(&record.frozen_layers) || record.open_layer == id;
+            if !stands_on_it && !list.snapshots.iter().any(|one| is_of_it(&one.frozen_layers)) {
+                continue;
+            }
+            let is_whole = |layers: &[u64]| {
+                let mut read = layers.iter().map(|layer| self.layers.get(layer));
+                read.all(|layer| matches!(layer, Some(Some(_))))
+            };
+            if stands_on_it && let Some(one) = list.snapshots.iter().rfind(|one| is_whole(&one.frozen_layers))
+            {
+                ways.push(format!(
+                    "`tine new {fork}-{snapshot} --from-fork {fork}@{snapshot}` makes a fork of the newest snapshot that is whole",
+                    snapshot = one.name
+                ));
+            }
+            let damaged = list.snapshots.iter().filter(|one| is_of_it(&one.frozen_layers));
+            ways.extend(damaged.map(|one| {
+                format!(
+                    "`tine snapshot {fork} {} --delete --force` lets go of a snapshot that stands on it",
+                    one.name
+                )
+            }));
+        }
+        if let Some(fork) = owner {
+            ways.push(format!(
+                "what was committed is on the branch, and `tine delete --force {fork}` gives the rest up"
+            ));
+        }
+        ways.join("; ")
+    }
+
+    /// Contents and objects that the layers of a fork or snapshot name.
+    pub(super) fn stack(&mut self, record: &ForkRecord, stack: &[u64]) {
+        let layers: Vec<&CheckedLayer> = stack
+            .iter()
+            .filter_map(|id| self.layers.get(id)?.as_ref())
+            .collect();
+        let is_whole = layers.len() == stack.len();
+        let holds: BTreeSet<_> = layers
+            .iter()
+            .flat_map(|layer| layer.holds.iter().copied())
+            .collect();
+        let is_partial = self.repository().promisor_remote().is_some();
+        let name = record.name.as_str();
+        let mut found = Vec::new();
+        for layer in &layers {
+            for broken in &layer.broken {
+                found.push(broken_content(name, &layers, broken));
+            }
+            for other in layer.of_others().difference(&holds).filter(|_| is_whole) {
+                found.push(Found::new(
+                    FindingKind::ContentMissing,
+                    Some(name),
+                    self.places().layer(layer.id.0).display(),
+                    format!(
+                        "it names contents of layer {}, which no layer of the fork has",
+                        other.0
+                    ),
+                    "put the layer back from a backup; files whose bytes it had cannot be read",
+                ));
+            }
+            for (ino, id) in layer.objects().filter(|_| !is_partial) {
+                if !self.repository().has_object(id) {
+                    found.push(Found::new(
+                        FindingKind::ObjectMissing,
+                        Some(name),
+                        id,
+                        format!("the bytes of {} are not in the repository", shown(&layers, ino)),
+                        FSCK,
+                    ));
+                }
+            }
+        }
+        found.dedup_by(|one, other| one.finding == other.finding);
+        for one in found {
+            // Forks and snapshots have layers in common.
+            let is_known = |known: &Found| {
+                known.finding.what == one.finding.what && known.finding.detail == one.finding.detail
+            };
+            if !self.found.iter().any(is_known) {
+                self.found.push(one);
+            }
+        }
+    }
+}
