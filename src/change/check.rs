@@ -171,7 +171,7 @@ fn reads(store: &Store, shelf: Shelf, id: u64) -> Result<(), StoreError> {
         Shelf::GoneBack => store.read_document::<GoneBack>(shelf, id).map(drop),
         Shelf::Moves => store.read_document::<MoveRecord>(shelf, id).map(drop),
         // What is in them is known to those who keep them, above this layer.
-        Shelf::Buffers | Shelf::UnsavedReads => {
+        Shelf::Buffers | Shelf::UnsavedReads | Shelf::OpenFiles => {
             store.read_document::<serde::de::IgnoredAny>(shelf, id).map(drop)
         }
     }

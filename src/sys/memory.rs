@@ -26,15 +26,18 @@ mod tests {
 
     #[test]
     fn what_is_freed_counts_as_unused() {
-        let before = unused_heap_bytes();
-        let blocks: Vec<Box<[u8; 1024]>> = (0..8192).map(|_| Box::new([1; 1024])).collect();
-        // What is allocated last keeps the heap from ending before it.
-        let last = Box::new([1u8; 1024]);
-        drop(blocks);
-        if cfg!(target_env = "gnu") {
-            assert!(unused_heap_bytes() > before);
-        }
-        trim_heap();
-        drop(last);
+        // Other tests allocate from the same heap meanwhile; none of them takes as much again and again.
+        let is_counted = (0..100).any(|_| {
+            let blocks: Vec<Box<[u8; 1024]>> = (0..8192).map(|_| Box::new([1; 1024])).collect();
+            // What is allocated last keeps the heap from ending before it.
+            let last = Box::new([1u8; 1024]);
+            let in_use = unused_heap_bytes();
+            drop(blocks);
+            let freed = unused_heap_bytes();
+            trim_heap();
+            drop(last);
+            freed > in_use
+        });
+        assert!(is_counted || cfg!(not(target_env = "gnu")));
     }
 }

@@ -7,6 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 /// Who is at the other end of a Unix socket, as the kernel saw it when the connection was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerCredentials {
@@ -126,26 +128,68 @@ fn signal(pid: libc::pid_t, signal: libc::c_int) -> io::Result<()> {
 /// Whether the main thread of a process has ended, though others may go on: how one looks that was killed while some
 /// thread waits in the kernel. False also where there is no such process, or it is hidden.
 pub fn main_thread_has_ended(pid: u32) -> bool {
-    matches!(state_of(pid), Some(b'Z' | b'X'))
+    Stat::of(pid).is_some_and(|stat| stat.has_ended())
 }
 
 /// Whether somebody stopped a process by a signal (SIGSTOP): until SIGCONT it does nothing. False of one that a debugger
 /// holds, and where there is no such process, or it is hidden.
 pub fn is_stopped(pid: u32) -> bool {
-    state_of(pid) == Some(b'T')
+    Stat::of(pid).is_some_and(|stat| stat.state == b'T')
 }
 
 /// Whether there is such a process, which has not ended.
 pub fn is_running(pid: u32) -> bool {
-    state_of(pid).is_some_and(|state| !matches!(state, b'Z' | b'X'))
+    Stat::of(pid).is_some_and(|stat| !stat.has_ended())
 }
 
-/// The letter of a process's state (proc_pid_stat(5)).
-fn state_of(pid: u32) -> Option<u8> {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    // It follows the command in parentheses, which may hold anything.
-    let command_end = stat.iter().rposition(|&byte| byte == b')')?;
-    stat.get(command_end + 2).copied()
+/// A process of this machine, told from others that have its number before or after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessId {
+    pid: u32,
+    /// When it began, in clock ticks since the machine did.
+    start: u64,
+}
+
+impl ProcessId {
+    /// The process of that number; `None` where there is none, or it is hidden.
+    pub fn of(pid: u32) -> Option<ProcessId> {
+        let stat = Stat::of(pid)?;
+        Some(ProcessId {
+            pid,
+            start: stat.start,
+        })
+    }
+
+    /// Whether it has not ended.
+    pub fn is_running(&self) -> bool {
+        Stat::of(self.pid).is_some_and(|stat| stat.start == self.start && !stat.has_ended())
+    }
+}
+
+/// Some of what proc_pid_stat(5) tells.
+struct Stat {
+    state: u8,
+    /// Clock ticks since the machine began.
+    start: u64,
+}
+
+impl Stat {
+    fn of(pid: u32) -> Option<Stat> {
+        let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+        // They follow the command in parentheses, which may hold anything.
+        let command_end = stat.iter().rposition(|&byte| byte == b')')?;
+        let fields = std::str::from_utf8(stat.get(command_end + 1..)?).ok()?;
+        // The state is the third of all fields, the start the 22nd.
+        let mut fields = fields.split_ascii_whitespace();
+        Some(Stat {
+            state: *fields.next()?.as_bytes().first()?,
+            start: fields.nth(18)?.parse().ok()?,
+        })
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(self.state, b'Z' | b'X')
+    }
 }
 
 /// The effective user of this process.

@@ -16,6 +16,7 @@
 mod buffer;
 pub mod kept;
 mod lines;
+mod open_files;
 mod seen;
 mod terms;
 #[cfg(test)]
@@ -31,6 +32,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use self::buffer::{Buffer, Favored, Progress, Step};
 use self::kept::{AgentRecord, FileBefore};
+use self::open_files::OpenFiles;
 use self::seen::SeenTexts;
 pub use self::terms::{
     AgentId, BufferConflict, BufferError, BufferEvent, BufferKey, BufferSide, BufferState, Merged, NewText,
@@ -39,6 +41,7 @@ pub use self::terms::{
 use self::unsaved::UnsavedReads;
 use crate::attr::Timestamp;
 use crate::path::RepoPath;
+use crate::sys::process::ProcessId;
 use crate::workspace::store::Shelf;
 use crate::workspace::{Direction, ForkName, Store, StoreError};
 
@@ -75,6 +78,8 @@ pub struct Buffers {
     seen: Mutex<SeenTexts>,
     /// Taken with `state` or without it. While it is held, records of the store are written.
     unsaved: Mutex<UnsavedReads>,
+    /// As `unsaved`.
+    files: Mutex<OpenFiles>,
 }
 
 #[derive(Default)]
@@ -224,9 +229,39 @@ impl Buffers {
         Ok(Some(text))
     }
 
-    /// Reads which agents were given texts that were not saved, as an earlier daemon noted it.
+    /// Reads which agents were given texts that were not saved, and which files are open, as an earlier daemon noted it.
     pub fn recover(&self, store: &Store) -> Result<Vec<StoreError>, StoreError> {
-        self.unsaved.lock().load(store)
+        let mut damaged = self.unsaved.lock().load(store)?;
+        damaged.extend(self.files.lock().load(store)?);
+        Ok(damaged)
+    }
+
+    /// Notes that an editor, which may outlive this daemon, has the file open.
+    pub fn note_open(&self, store: &Store, key: &BufferKey, editor: ProcessId) -> Result<(), StoreError> {
+        self.files.lock().add(store, key, editor)
+    }
+
+    /// Notes that the editor has the file open no more.
+    pub fn note_closed(&self, store: &Store, key: &BufferKey) {
+        self.files.lock().remove(store, |of, _| of == key);
+    }
+
+    /// Whether the file, in which no buffer is open, is open in an editor that has not told this daemon so yet.
+    pub fn is_left_open(&self, key: &BufferKey) -> bool {
+        self.files.lock().has(key)
+    }
+
+    /// Whether agents' texts of files, in which no buffer is open, may be refused in that fork, or in the main checkout.
+    pub fn has_notes(&self, fork: Option<&ForkName>) -> bool {
+        self.files.lock().is_in(fork) || self.unsaved.lock().is_in(fork)
+    }
+
+    /// Whether the agent last had `text` of the file.
+    pub fn has_seen(&self, agent: &AgentId, key: &BufferKey, text: &str) -> bool {
+        self.seen
+            .lock()
+            .get(agent, key)
+            .is_some_and(|seen| *seen == *text)
     }
 
     /// Whether the agent's text of a file, in which no buffer is open, may have what a person has never saved.
@@ -238,6 +273,9 @@ impl Buffers {
     pub fn forget_fork(&self, store: &Store, fork: &ForkName) {
         let is_in_it = |key: &BufferKey, _: &AgentId| key.fork.as_ref() == Some(fork);
         self.unsaved.lock().remove(store, is_in_it);
+        self.files
+            .lock()
+            .remove(store, |key, _| key.fork.as_ref() == Some(fork));
     }
 
     /// Notes that the agent has the text of a file in which no buffer is open: it read or wrote that.

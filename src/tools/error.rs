@@ -40,7 +40,7 @@ pub enum ToolError {
     )]
     UnsavedRead(RepoPath),
     #[error(
-        "{0} is open in an editor, and what this agent last read of it is not known: its text may lack what was written since"
+        "{0} is open in an editor, and this agent is not known to have read what it holds now: its text may lack what was written since"
     )]
     UnreadBuffer(RepoPath),
     #[error("{path} has more than {max_bytes} bytes")]

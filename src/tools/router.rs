@@ -110,9 +110,11 @@ impl<'a> ToolRouter<'a> {
         self.context.fork.is_some() || self.has_buffers()
     }
 
-    /// Whether buffers are active, and one is open where tools work.
+    /// Whether buffers are active, and one is open where tools work, or was and is still to be thought of.
     pub fn has_buffers(&self) -> bool {
-        !self.buffers().is_empty()
+        let fork = self.context.fork.map(|active| active.name);
+        let has_notes = |active: ActiveBuffers<'_>| active.buffers.has_notes(fork);
+        !self.buffers().is_empty() || self.context.buffers.is_some_and(has_notes)
     }
 
     /// The buffers that are open where tools work, if buffers are active.
@@ -160,6 +162,17 @@ impl<'a> ToolRouter<'a> {
             }));
         }
         let Some((active, key)) = self.context.fork.zip(key.clone()) else {
+            if let Some((active, key)) = self.buffer_at(key.as_ref())
+                && active.buffers.is_left_open(key)
+                && let Some(text) = self.file_text(key)
+            {
+                active.buffers.note_seen(active.store, active.agent, key, &text);
+                take(text.as_bytes())?;
+                return Ok(Routed::Buffer(FileRead {
+                    path: key.path.clone(),
+                    size: text.len() as u64,
+                }));
+            }
             // The caller reads it.
             if let Some((active, key)) = self.buffer_at(key.as_ref()) {
                 active.buffers.note_read(active.store, active.agent, key);
@@ -214,6 +227,13 @@ impl<'a> ToolRouter<'a> {
             }
             if active.buffers.has_unsaved(active.agent, key) {
                 return Err(ToolError::UnsavedRead(key.path.clone()));
+            }
+            if active.buffers.is_left_open(key)
+                && let Some(file) = self.file_text(key)
+                && !active.buffers.has_seen(active.agent, key, &file)
+                && !matches!(content, NewContent::Bytes(bytes) if bytes == file.as_bytes())
+            {
+                return Err(ToolError::UnreadBuffer(key.path.clone()));
             }
         }
         let Some((active, key)) = self.context.fork.zip(key) else {

@@ -239,7 +239,13 @@ fn an_editor_goes_on_with_the_next_daemon() {
 
 /// Runs a file tool in the fork; what it prints.
 fn tool(tine: &Tine<'_>, args: &[&str], text: &str) -> Result<String, String> {
-    let all = [&["tool", "--fork", "demo"], args].concat();
+    tool_in(tine, Some("demo"), args, text)
+}
+
+/// Runs a tool in a fork, or in the main checkout.
+fn tool_in(tine: &Tine<'_>, fork: Option<&str>, args: &[&str], text: &str) -> Result<String, String> {
+    let place = fork.map_or(Vec::new(), |fork| vec!["--fork", fork]);
+    let all = [&["tool"], place.as_slice(), args].concat();
     let output = run_with_timeout_of(&mut tine.command(&all), LIMIT, text.as_bytes());
     match output.status.success() {
         true => Ok(String::from_utf8(output.stdout).expect("it is text")),
@@ -306,6 +312,53 @@ fn an_agent_reads_again_what_is_open_before_it_writes_all_of_it_after_a_restart(
     writes(&place, &newer.replace('1', "one")).expect("it has read it");
     place.editor.apply(&file);
     assert_eq!(reads(&place), newer.replace('1', "one"));
+}
+
+#[test]
+fn what_a_person_saved_is_not_replaced_by_a_stale_text_before_the_editor_has_found_the_next_daemon() {
+    require_fuse!();
+    for fork in [Some("demo"), None] {
+        let repo = TestRepo::new();
+        let mut place = Place::new(&repo, fork);
+        let file = place.file.clone();
+        let reads =
+            |place: &Place<'_>| tool_in(&place.tine, fork, &["read", "notes.txt"], "").expect("it is there");
+        let writes = |place: &Place<'_>, text: &str| {
+            let written = tool_in(&place.tine, fork, &["write", "notes.txt"], text);
+            // In the main checkout an agent's own tools write, unless they are told not to.
+            if fork.is_none()
+                && written
+                    .as_ref()
+                    .is_err_and(|error| error.contains("nothing was done"))
+            {
+                fs::write(&place.file, text).expect("it can be written");
+                return Ok(());
+            }
+            written.map(drop)
+        };
+        let stale = reads(&place);
+        let saved = format!("{TEXT}saved since\n");
+        fs::write(&file, &saved).expect("it can be written");
+        place.editor.open(&file, &saved, true);
+        for _ in 0..2 {
+            kill_daemon(&place.tine);
+            place.tine.ok(&["list"]);
+            writes(&place, &stale.replace('1', "one")).expect_err("it lacks what was saved since");
+        }
+        assert_eq!(read(&file), saved);
+        let now = reads(&place);
+        assert_eq!(now, saved);
+        fs::write(&file, format!("{saved}and again\n")).expect("it can be written");
+        writes(&place, &now.replace('1', "one")).expect_err("the editor saved meanwhile");
+        let now = reads(&place);
+        writes(&place, &now.replace('1', "one")).expect("it has read it");
+        assert_eq!(read(&file), now.replace('1', "one"));
+        // Whoever has ended has nothing open.
+        fs::write(&file, &saved).expect("it can be written");
+        place.end_editor();
+        writes(&place, &stale).expect("nobody has it open");
+        assert_eq!(read(&file), stale);
+    }
 }
 
 /// Invariant 3, of buffers.

@@ -264,7 +264,11 @@ impl<'w> Editor<'w> {
             .mark(self.number, Kind::Typed, Some(&format!("e{}", self.number)), FILE);
         self.lines += 1;
         let line = format!("line {}:", self.lines % (LINES / 2));
-        *text = text.replacen(&line, &format!("{line} {}", word(id)), 1);
+        match text.contains(&line) {
+            true => *text = text.replacen(&line, &format!("{line} {}", word(id)), 1),
+            // A daemon that is killed while a file is written leaves as much of it as it had been given.
+            false => text.push_str(&format!("{line} {}\n", word(id))),
+        }
         self.typed.push(id);
         self.send_text();
     }

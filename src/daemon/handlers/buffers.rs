@@ -19,6 +19,7 @@ use crate::daemon::protocol::{
 };
 use crate::daemon::slots::Daemon;
 use crate::path::RepoPath;
+use crate::sys::process::ProcessId;
 use crate::tools::buffers::{BufferError, BufferSide, BufferState, PersonText};
 use crate::tools::path::beneath;
 use crate::tools::{BufferKey, router};
@@ -92,6 +93,12 @@ pub fn answer(daemon: &Arc<Daemon>, editor: &Editor<'_>, request: BufferRequest)
                 },
                 after,
             )?;
+            // An editor that is not seen from here cannot be told from one that has ended.
+            if let Some(process) = ProcessId::of(editor.process)
+                && let Err(error) = buffers.note_open(store, &key, process)
+            {
+                log::warn!("{}: that it is open could not be noted: {error}", path.display());
+            }
             version(path, opened)
         }
         BufferRequest::Change { path, base, new } => {

@@ -47,6 +47,11 @@ impl UnsavedReads {
         self.0.contains_key(&(key.clone(), agent.clone()))
     }
 
+    /// Whether anything is noted in the fork, or in the main checkout.
+    pub fn is_in(&self, fork: Option<&ForkName>) -> bool {
+        self.0.keys().any(|(key, _)| key.fork.as_ref() == fork)
+    }
+
     /// Notes that the agent is about to get such a text. It is in the store when this returns.
     pub fn add(&mut self, store: &Store, agent: &AgentId, key: &BufferKey) -> Result<(), StoreError> {
         if self.has(agent, key) {

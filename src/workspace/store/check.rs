@@ -547,6 +547,7 @@ fn refs_of(shelf: Shelf) -> &'static str {
         Shelf::Buffers => "+buffers",
         Shelf::Moves => "+moves",
         Shelf::UnsavedReads => "+unsaved-reads",
+        Shelf::OpenFiles => "+open-files",
         Shelf::GoneBack => "+gone-back",
     }
 }

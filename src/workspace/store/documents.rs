@@ -28,18 +28,21 @@ pub enum Shelf {
     Moves,
     /// Agents that were given a text which its person had not saved.
     UnsavedReads,
+    /// Files that editors have open.
+    OpenFiles,
     /// States that forks went back to, past commits of others.
     GoneBack,
 }
 
 impl Shelf {
-    pub(super) const ALL: [Shelf; 7] = [
+    pub(super) const ALL: [Shelf; 8] = [
         Shelf::Reviews,
         Shelf::Handoffs,
         Shelf::Rounds,
         Shelf::Buffers,
         Shelf::Moves,
         Shelf::UnsavedReads,
+        Shelf::OpenFiles,
         Shelf::GoneBack,
     ];
 
@@ -52,6 +55,7 @@ impl Shelf {
             Shelf::Buffers => "buffers",
             Shelf::Moves => "moves",
             Shelf::UnsavedReads => "unsaved-reads",
+            Shelf::OpenFiles => "open-files",
             Shelf::GoneBack => "gone-back",
         }
     }

@@ -35,7 +35,12 @@ pub(super) enum There {
 /// Closes a buffer of that session.
 pub(super) fn close(daemon: &Arc<Daemon>, session: u64, key: &BufferKey) -> Result<(), Failure> {
     with_turn(daemon, key, |turn| {
-        let Some(record) = daemon.buffers.close(session, key) else {
+        let record = daemon.buffers.close(session, key);
+        // Of one that stops the editors go on to have their files open.
+        if daemon.refuse_if_stopping().is_ok() {
+            daemon.buffers.note_closed(&daemon.store, key);
+        }
+        let Some(record) = record else {
             return Ok(());
         };
         bring(daemon, turn, record)
@@ -56,7 +61,9 @@ pub(super) fn leave(daemon: &Arc<Daemon>, session: u64) {
 pub fn end_in(turn: &Turn<'_>) -> Result<(), Failure> {
     let daemon = turn.daemon;
     for key in daemon.buffers.of(Some(turn.name())) {
-        if let Some(record) = daemon.buffers.end(&key) {
+        let record = daemon.buffers.end(&key);
+        daemon.buffers.note_closed(&daemon.store, &key);
+        if let Some(record) = record {
             bring(daemon, Some(turn), record)?;
         }
     }
