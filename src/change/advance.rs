@@ -27,11 +27,14 @@ use super::commit::{index_changes, joined, keep_head, refuse_work_of_git};
 use super::compare::compare_trees;
 use super::point::damaged;
 use super::revert::{hold_blobs, hold_trees, is_repository, replacements};
+use super::view::unless_the_view_moved;
 use super::{Change, ChangeError, fork_point};
 use crate::git::index::{IndexTarget, KnownState, prepare_index};
 use crate::git::{GitError, Head, ObjectId, Repository};
+use crate::layer::LogPosition;
 use crate::merge::{Level, MergeInput, MergeOptions, merge};
 use crate::path::RepoPath;
+use crate::sys::pause;
 use crate::workspace::{
     Advance, Advancing, ApplyOptions, By, Caller, Fork, ForkName, ForkRecord, HeadMove, OperationKind,
     Replacement, Store, SwitchMove, Undoes, UpdateMove,
@@ -138,6 +141,8 @@ struct Plan {
     changes: Vec<Change>,
     /// Those that the view has not followed yet.
     open: Vec<Change>,
+    /// When the view was looked at.
+    since: LogPosition,
     /// The tree of the old commit.
     from_tree: ObjectId,
     /// The tree that the view will be.
@@ -344,6 +349,7 @@ impl Plan {
         };
         let to_tree = repository.commit_info(step.to)?.tree_id;
         let changes = compare_trees(repository, from_tree, to_tree)?;
+        let since = fork.workspace.position();
         let local = changeset::changeset(repository, fork, Blobs::Write)?;
         if local.head_commit != step.from {
             return Err(GitError::RefMoved {
@@ -392,6 +398,7 @@ impl Plan {
         Ok(Plan {
             changes,
             open,
+            since,
             from_tree,
             new_tree,
             to_tree,
@@ -434,13 +441,15 @@ impl Plan {
             // It may stand on other layers then, and have a log that knows no earlier moment.
             is_known: &|_| false,
         };
-        let put = |replacements: &[Replacement], kind: OperationKind, advance: Advance| {
+        let put = |replacements: &[Replacement], kind: OperationKind, advance: Advance, since| {
             let options = ApplyOptions {
                 force: false,
                 kind: Some(kind),
                 advance: Some(advance),
+                since,
             };
-            fork.workspace.apply(by, replacements, &options)
+            let applied = fork.workspace.apply(by, replacements, &options);
+            applied.map_err(unless_the_view_moved)
         };
         let forward = Advance {
             moved: step.head_move(),
@@ -459,7 +468,8 @@ impl Plan {
                 // It ends without having asked for the target only where it failed.
                 return joined(index).map(drop).map_err(ChangeError::from);
             }
-            let applied = put(&forth, step.kind, forward);
+            pause::at("before-view");
+            let applied = put(&forth, step.kind, forward, Some(self.since));
             if applied.is_ok() {
                 let _ = give_target.send(IndexTarget {
                     tree_id: self.index_tree,
@@ -499,7 +509,7 @@ impl Plan {
                     moved: step.head_move().reversed(),
                     undoes,
                 };
-                let back = back.and_then(|replacements| Ok(put(&replacements, kind, advance)?));
+                let back = back.and_then(|replacements| put(&replacements, kind, advance, None));
                 if let Err(error) = back {
                     log::error!("the view is ahead of HEAD: {error}");
                 }

@@ -6,7 +6,7 @@ use super::changeset::{self, Blobs, Change};
 use super::compare::compare_trees;
 use super::revert::{hold_blobs, is_repository, replacements};
 use crate::git::{GitError, ObjectId, Repository};
-use crate::workspace::{ApplyOptions, By, Fork, ForkName, OperationKind};
+use crate::workspace::{ApplyOptions, By, Fork, ForkName, FsError, OperationError, OperationKind};
 
 /// The view as a tree: HEAD's, with all that `git add -A` would take. It is written.
 pub fn view_tree(repository: &Repository, fork: &Fork) -> Result<ObjectId, ChangeError> {
@@ -38,6 +38,7 @@ pub fn move_view(
     (from, to): (ObjectId, ObjectId),
     kind: OperationKind,
 ) -> Result<Vec<Change>, ChangeError> {
+    let since = fork.workspace.position();
     if view_tree(repository, fork)? != from {
         return Err(GitError::RefMoved {
             name: format!("the view of {name}"),
@@ -53,8 +54,21 @@ pub fn move_view(
     hold_blobs(repository, name, &replacements, None)?;
     let options = ApplyOptions {
         kind: Some(kind),
+        since: Some(since),
         ..ApplyOptions::default()
     };
-    fork.workspace.apply(by, &replacements, &options)?;
+    let applied = fork.workspace.apply(by, &replacements, &options);
+    applied.map_err(unless_the_view_moved)?;
     Ok(changes)
+}
+
+/// Somebody changed meanwhile what was to be replaced: who planned it plans again.
+pub(super) fn unless_the_view_moved(error: OperationError) -> ChangeError {
+    match error {
+        OperationError::Fs { source, .. } if matches!(*source, FsError::Stale) => GitError::RefMoved {
+            name: "the view".to_owned(),
+        }
+        .into(),
+        other => other.into(),
+    }
 }

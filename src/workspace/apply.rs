@@ -19,7 +19,7 @@ use super::operations::{By, Change, HeadMove, OperationKind, Undoes};
 use super::ops::Caller;
 use crate::attr::{FileKind, Ino};
 use crate::git::{BlobContent, ObjectId, TreeEntryKind};
-use crate::layer::{Content, ContentRef};
+use crate::layer::{Content, ContentRef, LogPosition, Touched};
 use crate::path::{EntryName, RepoPath};
 
 /// What shall be at a path.
@@ -70,6 +70,8 @@ pub struct ApplyOptions {
     pub kind: Option<OperationKind>,
     /// HEAD goes with it, or has gone.
     pub advance: Option<Advance>,
+    /// When what is replaced was looked at: where it changed since, nothing is done. Default: whatever is there goes.
+    pub since: Option<LogPosition>,
 }
 
 /// What is written down of a move of HEAD, in the operation that lets the view follow.
@@ -81,7 +83,7 @@ pub struct Advance {
 }
 
 impl Workspace {
-    /// Makes it so, all or nothing. A path that is not as the replacement says is [`FsError::Stale`].
+    /// Makes it so, all or nothing. A path that is not as the replacement says, or has changed since, is [`FsError::Stale`].
     pub fn apply(
         &self,
         by: By<'_>,
@@ -96,6 +98,12 @@ impl Workspace {
         }
         let kind = options.kind.unwrap_or(OperationKind::Revert);
         self.operate(by, kind, |doing| {
+            let changed = match options.since {
+                Some(since) => doing
+                    .changed_since(since)
+                    .ok_or_else(|| stale(&RepoPath::root()))?,
+                None => Touched::default(),
+            };
             if let Some(advance) = &options.advance {
                 doing.note(Change::Advanced(advance.moved.clone()));
                 doing.undoes(advance.undoes.clone());
@@ -104,6 +112,7 @@ impl Workspace {
                 workspace: self,
                 doing,
                 force: options.force,
+                changed,
                 gone: HashMap::new(),
                 made: HashMap::new(),
                 coming: coming(replacements),
@@ -134,6 +143,8 @@ struct Applying<'a, 'd> {
     workspace: &'a Workspace,
     doing: &'a mut Doing<'d>,
     force: bool,
+    /// What changed since it was looked at.
+    changed: Touched,
     /// Names that go, by directory.
     gone: HashMap<Ino, HashSet<EntryName>>,
     /// Directories that are made in this step.
@@ -159,6 +170,9 @@ impl Applying<'_, '_> {
             let Some(found) = named.found.clone() else {
                 continue;
             };
+            if self.has_changed(&named, &found) {
+                return Err(stale(path));
+            }
             // A submodule's directory.
             if self.kind(path, &found)? == FileKind::Directory && !self.is_hollow(path, &found)? {
                 return Err(OperationError::InTheWay(path.clone()));
@@ -193,6 +207,11 @@ impl Applying<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    fn has_changed(&self, named: &Named, found: &Found) -> bool {
+        let name = (named.dir.ino, named.name.clone());
+        self.changed.nodes.contains(&found.ino) || self.changed.names.contains(&name)
     }
 
     fn kind(&self, path: &RepoPath, found: &Found) -> Result<FileKind, OperationError> {

@@ -102,6 +102,11 @@ impl Workspace {
         beginning(&state.base.base, &state.base.attrs)
     }
 
+    /// This moment, for [`ApplyOptions::since`](super::ApplyOptions::since).
+    pub fn position(&self) -> LogPosition {
+        self.read_state().stack.open_layer().position()
+    }
+
     /// Whether [`Workspace::changed_since`] can tell what changed since the moment that `token` names, which is none of a new
     /// fork's.
     pub fn can_tell_since(&self, token: &str) -> bool {

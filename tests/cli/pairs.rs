@@ -153,6 +153,12 @@ impl<'r> Points<'r> {
     /// Runs a command, and kills the daemon where the command comes to `point`.
     #[track_caller]
     fn kill_at(&self, point: &str, args: &[&str]) {
+        self.hold_at(point, args, || self.tine.kill_daemon());
+    }
+
+    /// Runs a command, and does something while it is held at `point`. What came of it.
+    #[track_caller]
+    fn hold_at(&self, point: &str, args: &[&str], act: impl FnOnce()) -> Output {
         let reached = self.dir.join(format!("{point}.reached"));
         fs::write(self.dir.join(point), "").unwrap();
         std::thread::scope(|scope| {
@@ -161,10 +167,10 @@ impl<'r> Points<'r> {
                 std::thread::yield_now();
             }
             assert!(reached.exists(), "{args:?} never came to {point}");
-            self.tine.kill_daemon();
+            act();
             let _ = fs::remove_file(&reached);
-            held.join().unwrap();
-        });
+            held.join().unwrap()
+        })
     }
 
     /// Runs `first`, holds it at `point`, runs `second`, and lets both end. What came of both, and whether the first was held.
@@ -312,6 +318,45 @@ fn a_daemon_that_is_killed_when_head_is_on_another_branch_says_so_when_it_is_bac
         .expect_success("a commit");
     let back = repo.git_in(&dir, &["rev-parse", "--abbrev-ref", "@{-1}"]);
     assert_eq!(back, "tine/a");
+}
+
+/// What it saw of the fork's files is old by the time that it replaces them.
+#[test]
+fn what_a_program_writes_while_a_fork_is_about_to_follow_is_merged_and_not_replaced() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    repo.sh_in(
+        repo.dir(),
+        "seq 1 20 > lines; git add lines; git commit -qm lines",
+    );
+    let points = Points::new(&repo);
+    let follows = [
+        ["merge", "main", "--into", "fork:FORK"].as_slice(),
+        &["update", "FORK"],
+    ];
+    for (number, follow) in follows.into_iter().enumerate() {
+        let name = format!("a{number}");
+        let into = format!("fork:{name}");
+        let args: Vec<&str> = follow
+            .iter()
+            .map(|&word| match word {
+                "FORK" => &name,
+                "fork:FORK" => &into,
+                other => other,
+            })
+            .collect();
+        points.run(&["new", &name]).expect_success("a fork");
+        repo.sh_in(repo.dir(), "sed -i 's/^2+*$/&+/' lines; git commit -qam theirs");
+        let file = repo.root().join("repo.forks").join(&name).join("lines");
+        let before = fs::read_to_string(&file).unwrap();
+        let done = points.hold_at("before-view", &args, || {
+            fs::write(&file, before.replace("\n19\n", "\n19 mine\n")).unwrap();
+        });
+        done.expect_success("it is planned again");
+        let theirs = fs::read_to_string(repo.dir().join("lines")).unwrap();
+        let both = theirs.replace("\n19\n", "\n19 mine\n");
+        assert_eq!(fs::read_to_string(&file).unwrap(), both, "{args:?}");
+    }
 }
 
 /// The files are old already, so that they are is known already.

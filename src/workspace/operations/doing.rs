@@ -16,7 +16,7 @@ use super::super::xattr::set_perm;
 use super::attic::{own_bytes, slot};
 use super::{Change, Operation, OperationKind, Undoes};
 use crate::attr::{FileKind, Ino};
-use crate::layer::{Content, ContentRef, Node, Xattrs};
+use crate::layer::{Content, ContentRef, LogPosition, Node, Touched, Xattrs};
 use crate::path::{EntryName, RepoPath};
 
 /// A directory that is missing on the way to something.
@@ -95,6 +95,12 @@ impl<'a> Doing<'a> {
 
     pub fn state(&self) -> &State {
         self.edit.state
+    }
+
+    /// What others changed since; `None` where that cannot be told.
+    pub fn changed_since(&self, since: LogPosition) -> Option<Touched> {
+        let layer = self.edit.state.stack.open_layer();
+        layer.changes_since(since)?.read()
     }
 
     pub fn id(&self) -> u64 {
