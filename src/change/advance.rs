@@ -272,9 +272,13 @@ pub fn finish(
         log::info!("{name}: what was begun is done: HEAD is {}", step.to);
     }
     let is_done = step.is_done_at(&repository.head_of(fork.worktree.git_dir())?);
-    if let (true, Some(switch)) = (is_done, &step.switch) {
-        let (from, to) = (switch.from.as_deref(), switch.to.as_deref());
-        repository.finish_switch(&fork.worktree, (from, step.from), (to, step.to))?;
+    match &step.switch {
+        _ if !is_done => {}
+        Some(switch) => {
+            let (from, to) = (switch.from.as_deref(), switch.to.as_deref());
+            repository.finish_switch(&fork.worktree, (from, step.from), (to, step.to))?;
+        }
+        None => repository.finish_advance(&fork.worktree, step.from, step.to, &step.reflog)?,
     }
     store.update_record(name, |record| step.note_done(record, is_done))?;
     Ok(())
@@ -489,6 +493,7 @@ impl Plan {
                     updated.undo();
                     return Err(error.into());
                 }
+                pause::at("head-moved");
                 Ok(())
             });
             if moved.is_err() {

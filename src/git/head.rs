@@ -254,6 +254,25 @@ impl Repository {
         }
     }
 
+    /// Lets the reflog of HEAD end with the move of [`Repository::advance_head`] that a process died in, which is likewise two steps: the
+    /// branch, and that line.
+    pub fn finish_advance(
+        &self,
+        worktree: &LinkedWorktree,
+        from: Option<ObjectId>,
+        to: ObjectId,
+        reflog: &str,
+    ) -> Result<(), GitError> {
+        let git_dir = worktree.git_dir();
+        let log = read_if_there(&git_dir.join("logs/HEAD"))?.unwrap_or_default();
+        let is_logged = log_lines(&log).last().is_some_and(|line| line.new == to);
+        let is_on = self.ref_store(Some(git_dir)).write_reflog != WriteReflog::Disable;
+        match is_on && !is_logged {
+            true => self.log_head(git_dir, from, to, reflog),
+            false => Ok(()),
+        }
+    }
+
     fn log_switch(
         &self,
         worktree: &LinkedWorktree,

@@ -320,6 +320,34 @@ fn a_daemon_that_is_killed_when_head_is_on_another_branch_says_so_when_it_is_bac
     assert_eq!(back, "tine/a");
 }
 
+#[test]
+fn a_daemon_that_is_killed_between_a_branch_and_the_reflog_of_head_finishes_the_merge() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let points = Points::new(&repo);
+    points.run(&["new", "a"]).expect_success("a fork");
+    repo.sh_in(
+        repo.dir(),
+        "echo theirs > theirs; git add theirs; git commit -qm theirs",
+    );
+    points.kill_at("head-moved", &["merge", "main", "--into", "fork:a"]);
+    let log = repo.common_dir().join("worktrees/a/logs/HEAD");
+    let whole = fs::read_to_string(&log).unwrap();
+    let (before, last) = whole
+        .trim_end()
+        .rsplit_once('\n')
+        .expect("the fork began, and was moved");
+    fs::write(&log, format!("{before}\n")).unwrap();
+    points.run(&["list"]).expect_success("the next daemon");
+    let dir = repo.root().join("repo.forks/a");
+    fs::write(dir.join("own"), "own").unwrap();
+    points
+        .run(&["commit", "a", "-m", "own"])
+        .expect_success("nothing moved under it");
+    let told = last.split_once('\t').expect("a message").1;
+    assert!(fs::read_to_string(&log).unwrap().contains(told));
+}
+
 /// What it saw of the fork's files is old by the time that it replaces them.
 #[test]
 fn what_a_program_writes_while_a_fork_is_about_to_follow_is_merged_and_not_replaced() {
