@@ -16,6 +16,7 @@
 mod buffer;
 pub mod kept;
 mod lines;
+mod notes;
 mod open_files;
 mod seen;
 mod terms;
@@ -32,13 +33,14 @@ use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use self::buffer::{Buffer, Favored, Progress, Step};
 use self::kept::{AgentRecord, FileBefore};
-use self::open_files::OpenFiles;
+use self::notes::Notes;
+use self::open_files::OpenFile;
 use self::seen::SeenTexts;
 pub use self::terms::{
     AgentId, BufferConflict, BufferError, BufferEvent, BufferKey, BufferSide, BufferState, Merged, NewText,
     PersonText, TextPatch,
 };
-use self::unsaved::UnsavedReads;
+use self::unsaved::UnsavedRead;
 use crate::attr::Timestamp;
 use crate::path::RepoPath;
 use crate::sys::process::ProcessId;
@@ -77,9 +79,9 @@ pub struct Buffers {
     /// Taken with `state` or without it, for moments.
     seen: Mutex<SeenTexts>,
     /// Taken with `state` or without it. While it is held, records of the store are written.
-    unsaved: Mutex<UnsavedReads>,
+    unsaved: Mutex<Notes<UnsavedRead>>,
     /// As `unsaved`.
-    files: Mutex<OpenFiles>,
+    files: Mutex<Notes<OpenFile>>,
 }
 
 #[derive(Default)]
@@ -222,7 +224,11 @@ impl Buffers {
         };
         match open.buffer.person().saved {
             true => self.note_read(store, agent, key),
-            false => self.unsaved.lock().add(store, agent, key)?,
+            false if self.has_unsaved(agent, key) => {}
+            false => self
+                .unsaved
+                .lock()
+                .put(store, |id| UnsavedRead::new(id, key, agent))?,
         }
         let text = open.buffer.agent_sees(agent).clone();
         self.seen.lock().put(agent, key, text.clone());
@@ -232,23 +238,32 @@ impl Buffers {
     /// Reads which agents were given texts that were not saved, and which files are open, as an earlier daemon noted it.
     pub fn recover(&self, store: &Store) -> Result<Vec<StoreError>, StoreError> {
         let mut damaged = self.unsaved.lock().load(store)?;
-        damaged.extend(self.files.lock().load(store)?);
+        let mut files = self.files.lock();
+        damaged.extend(files.load(store)?);
+        files.forget_all(store, |file| !file.editor.is_running());
         Ok(damaged)
     }
 
     /// Notes that an editor, which may outlive this daemon, has the file open.
     pub fn note_open(&self, store: &Store, key: &BufferKey, editor: ProcessId) -> Result<(), StoreError> {
-        self.files.lock().add(store, key, editor)
+        let mut files = self.files.lock();
+        if files.get(key).is_some_and(|file| file.editor == editor) {
+            return Ok(());
+        }
+        files.put(store, |id| OpenFile::new(id, key, editor))
     }
 
     /// Notes that the editor has the file open no more.
     pub fn note_closed(&self, store: &Store, key: &BufferKey) {
-        self.files.lock().remove(store, |of, _| of == key);
+        self.files.lock().forget(store, key);
     }
 
     /// Whether the file, in which no buffer is open, is open in an editor that has not told this daemon so yet.
     pub fn is_left_open(&self, key: &BufferKey) -> bool {
-        self.files.lock().has(key)
+        self.files
+            .lock()
+            .get(key)
+            .is_some_and(|file| file.editor.is_running())
     }
 
     /// Whether agents' texts of files, in which no buffer is open, may be refused in that fork, or in the main checkout.
@@ -266,16 +281,13 @@ impl Buffers {
 
     /// Whether the agent's text of a file, in which no buffer is open, may have what a person has never saved.
     pub fn has_unsaved(&self, agent: &AgentId, key: &BufferKey) -> bool {
-        self.unsaved.lock().has(agent, key)
+        self.unsaved.lock().get(&(key.clone(), agent.clone())).is_some()
     }
 
     /// Forgets what agents had of a fork that is gone.
     pub fn forget_fork(&self, store: &Store, fork: &ForkName) {
-        let is_in_it = |key: &BufferKey, _: &AgentId| key.fork.as_ref() == Some(fork);
-        self.unsaved.lock().remove(store, is_in_it);
-        self.files
-            .lock()
-            .remove(store, |key, _| key.fork.as_ref() == Some(fork));
+        self.unsaved.lock().forget_fork(store, fork);
+        self.files.lock().forget_fork(store, fork);
     }
 
     /// Notes that the agent has the text of a file in which no buffer is open: it read or wrote that.
@@ -286,8 +298,8 @@ impl Buffers {
 
     /// Notes that the agent has read what is saved.
     pub fn note_read(&self, store: &Store, agent: &AgentId, key: &BufferKey) {
-        let is_it = |of: &BufferKey, by: &AgentId| of == key && by == agent;
-        self.unsaved.lock().remove(store, is_it);
+        let read = (key.clone(), agent.clone());
+        self.unsaved.lock().forget(store, &read);
     }
 
     /// Notes that the agent made `after` of `before` in a file, without having been given either.
@@ -669,7 +681,7 @@ impl Buffers {
             existed: true,
             text: open.saved.clone(),
         });
-        self.unsaved.lock().remove(store, |of, _| *of == key);
+        self.unsaved.lock().forget_all(store, |read| read.is_of(&key));
         // A record that stays says what the file has by now: merged into that, it changes nothing.
         if let Err(error) = open.keep(store, &key) {
             log::warn!("{}: what was saved could not be noted: {error}", name.display());

@@ -4,15 +4,14 @@
 //! gone by then, the whole text would go into the file with what the person never saved. So it is refused until the agent has
 //! read the file. The records are in the store: they outlive a daemon that is killed.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
+use super::notes::Note;
 use super::{AgentId, BufferKey};
 use crate::path::RepoPath;
 use crate::path::text::repo_path;
+use crate::workspace::ForkName;
 use crate::workspace::store::Shelf;
-use crate::workspace::{ForkName, Store, StoreError};
 
 /// `<store>/unsaved-reads/<n>.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,60 +24,38 @@ pub struct UnsavedRead {
     agent: AgentId,
 }
 
-/// All of them, with the numbers of their records.
-#[derive(Default)]
-pub struct UnsavedReads(BTreeMap<(BufferKey, AgentId), u64>);
-
-impl UnsavedReads {
-    /// Reads what an earlier daemon noted.
-    pub fn load(&mut self, store: &Store) -> Result<Vec<StoreError>, StoreError> {
-        let (records, damaged) = store.documents::<UnsavedRead>(Shelf::UnsavedReads)?;
-        for record in records {
-            let key = BufferKey {
-                fork: record.fork,
-                path: record.path,
-            };
-            self.0.insert((key, record.agent), record.id);
+impl UnsavedRead {
+    pub fn new(id: u64, key: &BufferKey, agent: &AgentId) -> UnsavedRead {
+        UnsavedRead {
+            id,
+            fork: key.fork.clone(),
+            path: key.path.clone(),
+            agent: agent.clone(),
         }
-        Ok(damaged)
     }
 
-    pub fn has(&self, agent: &AgentId, key: &BufferKey) -> bool {
-        self.0.contains_key(&(key.clone(), agent.clone()))
+    pub fn is_of(&self, key: &BufferKey) -> bool {
+        self.fork == key.fork && self.path == key.path
+    }
+}
+
+impl Note for UnsavedRead {
+    const SHELF: Shelf = Shelf::UnsavedReads;
+    type Key = (BufferKey, AgentId);
+
+    fn id(&self) -> u64 {
+        self.id
     }
 
-    /// Whether anything is noted in the fork, or in the main checkout.
-    pub fn is_in(&self, fork: Option<&ForkName>) -> bool {
-        self.0.keys().any(|(key, _)| key.fork.as_ref() == fork)
+    fn key(&self) -> (BufferKey, AgentId) {
+        let key = BufferKey {
+            fork: self.fork.clone(),
+            path: self.path.clone(),
+        };
+        (key, self.agent.clone())
     }
 
-    /// Notes that the agent is about to get such a text. It is in the store when this returns.
-    pub fn add(&mut self, store: &Store, agent: &AgentId, key: &BufferKey) -> Result<(), StoreError> {
-        if self.has(agent, key) {
-            return Ok(());
-        }
-        let record = store.add_document::<_, StoreError>(Shelf::UnsavedReads, |id| {
-            Ok(UnsavedRead {
-                id,
-                fork: key.fork.clone(),
-                path: key.path.clone(),
-                agent: agent.clone(),
-            })
-        })?;
-        self.0.insert((key.clone(), agent.clone()), record.id);
-        Ok(())
-    }
-
-    /// Forgets those that `is_over` is true of. A record that cannot be removed makes an agent read a file once more.
-    pub fn remove(&mut self, store: &Store, is_over: impl Fn(&BufferKey, &AgentId) -> bool) {
-        self.0.retain(|(key, agent), id| {
-            if !is_over(key, agent) {
-                return true;
-            }
-            if let Err(error) = store.remove_document(Shelf::UnsavedReads, *id, None) {
-                log::warn!("{error}");
-            }
-            false
-        });
+    fn fork(&self) -> Option<&ForkName> {
+        self.fork.as_ref()
     }
 }
