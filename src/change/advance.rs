@@ -494,6 +494,7 @@ impl Plan {
                     return Err(error.into());
                 }
                 pause::at("head-moved");
+                updated.finish(&fork.worktree);
                 Ok(())
             });
             if moved.is_err() {

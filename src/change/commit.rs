@@ -123,7 +123,7 @@ pub fn commit(
     if let Some(stamp) = IndexStamp::of(&fork.worktree.index_path()) {
         fork.memo().remember_removed(&stamp, tree_id, Arc::new([]));
     }
-    drop(updated_index);
+    updated_index.finish(&fork.worktree);
     // The commit stands. What is left only saves space, and settling does it again.
     let settled = kept.and_then(|()| adopt(repository, fork, commit_id, &adoptable));
     let is_settled = settled.unwrap_or_else(|error| {

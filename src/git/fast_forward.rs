@@ -196,6 +196,7 @@ impl CheckoutMove<'_> {
             self.told(self.go_back());
             return Err(error);
         }
+        self.lock.hold_off_readers(&self.place.dir);
         Ok(())
     }
 

@@ -142,6 +142,11 @@ pub fn is_running(pid: u32) -> bool {
     Stat::of(pid).is_some_and(|stat| !stat.has_ended())
 }
 
+/// Whether a process waits for a child to end, and does nothing else. False also where the kernel does not tell.
+pub fn is_waiting_for_child(pid: u32) -> bool {
+    std::fs::read(format!("/proc/{pid}/wchan")).is_ok_and(|place| place == b"do_wait")
+}
+
 /// A process of this machine, told from others that have its number before or after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessId {
@@ -158,6 +163,10 @@ impl ProcessId {
             pid,
             start: stat.start,
         })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid
     }
 
     /// Whether it has not ended.

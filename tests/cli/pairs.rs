@@ -262,6 +262,64 @@ fn a_merge_that_deletes_its_source_keeps_it_where_the_target_is_deleted_meanwhil
     assert_eq!(repo.git(&["show", "main:work.txt"]), "work");
 }
 
+/// git reads the index before it locks it, asks the monitor in between, and writes what it read.
+#[test]
+fn a_commit_of_git_that_read_the_index_before_a_merge_does_not_put_it_back() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let [armed, asked] = ["armed", "asked"].map(|name| repo.root().join(name));
+    let monitor = repo.root().join("monitor");
+    let script = format!(
+        "#!/bin/sh\nif mv {0} {1} 2>/dev/null; then while [ -e {1} ]; do sleep 0.01; done; fi\nprintf 'token\\0/\\0'\n",
+        armed.display(),
+        asked.display()
+    );
+    fs::write(&monitor, script).unwrap();
+    repo.sh_in(repo.root(), "chmod +x monitor");
+    let monitor = format!("core.fsmonitor={}", monitor.display());
+    let source = tine.new_fork("source");
+    let fork = tine.new_fork("target");
+    let main = repo.dir().to_owned();
+    for (dir, into, branch) in [
+        (&main, "branch:main", "main"),
+        (&fork, "fork:target", "tine/target"),
+    ] {
+        let theirs = format!("theirs-{branch}").replace('/', "-");
+        fs::write(source.join(&theirs), "theirs\n").unwrap();
+        tine.ok(&["commit", "source", "-m", &theirs]);
+        fs::write(dir.join("mine"), "mine\n").unwrap();
+        repo.git_in(dir, &["-c", &monitor, "update-index", "--fsmonitor"]);
+        repo.git_in(dir, &["-c", &monitor, "add", "mine"]);
+        let before = repo.git(&["rev-parse", branch]);
+        fs::write(&armed, "").unwrap();
+        let [committed, merged] = std::thread::scope(|scope| {
+            let commit =
+                scope.spawn(|| repo.try_git_in(dir, &["-c", &monitor, "commit", "-q", "-m", "mine"]));
+            while !asked.exists() && !commit.is_finished() {
+                std::thread::yield_now();
+            }
+            let merge = scope.spawn(|| tine.run(&["merge", "source", "--into", into]));
+            while repo.git(&["rev-parse", branch]) == before && !merge.is_finished() {
+                std::thread::yield_now();
+            }
+            let _ = fs::remove_file(&asked);
+            [commit, merge].map(|thread| thread.join().unwrap())
+        });
+        merged.expect_success("the merge");
+        assert!(
+            !committed.status.success(),
+            "{branch}: {}",
+            committed.error_text()
+        );
+        let status = repo.git_in(dir, &["status", "--porcelain", "-uall", "--", &theirs]);
+        assert_eq!(status, "", "{branch}: the index has what the merge brought");
+        repo.git_in(dir, &["add", "mine"]);
+        repo.git_in(dir, &["commit", "-q", "-m", "mine"]);
+        assert_eq!(repo.git(&["show", &format!("{branch}:{theirs}")]), "theirs");
+    }
+}
+
 /// git never breaks the lock of a branch: whoever commits on it would wait in vain.
 #[test]
 fn a_daemon_that_is_killed_while_a_branch_is_locked_leaves_no_lock() {

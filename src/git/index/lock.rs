@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::staged;
+use super::{readers, staged};
 use crate::git::refs::{lock_of, remove_stale_lock};
 use crate::git::{GitError, LinkedWorktree, Repository};
 use crate::sys::pause;
@@ -62,6 +62,14 @@ impl PreparedIndex {
 }
 
 impl UpdatedIndex {
+    /// Releases the lock once no git process in the worktree can put the old index back; blocks for two seconds at most.
+    pub fn finish(self, worktree: &LinkedWorktree) {
+        // One whose checkout is not known has no processes in it.
+        if let Ok(checkout_dir) = worktree.checkout_dir() {
+            self.lock.hold_off_readers(&checkout_dir);
+        }
+    }
+
     /// Puts the old index back. Where it could not be kept (a file system without hard links, or no index before), the
     /// new one stays.
     pub fn undo(self) {
@@ -122,6 +130,14 @@ impl IndexLock {
     /// The open file that both of the lock's names lead to.
     pub(in crate::git) fn file(&self) -> &File {
         &self.file
+    }
+
+    /// Waits for git processes in the checkout that may have read the index before it was replaced; blocks for two seconds at most.
+    pub(in crate::git) fn hold_off_readers(&self, checkout_dir: &Path) {
+        // Without hard links the lock is gone already.
+        if self.lock_path.exists() {
+            readers::wait_for_readers(checkout_dir);
+        }
     }
 
     /// Writes what is to take the index's place. It is on the disk before it gets there: git cannot read an index that a

@@ -6,6 +6,7 @@
 
 mod base;
 mod lock;
+mod readers;
 mod removed;
 mod staged;
 mod untracked;

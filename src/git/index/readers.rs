@@ -1,0 +1,91 @@
+//! git processes that may put an old index back.
+//!
+//! `git commit`, `git merge` and some others read the index before they lock it, and write what they read. One that read before tine
+//! replaced the index, and locks after tine has released the lock, brings the old index back: the files that tine
+//! brought are then untracked, and the next commit removes them from the branch. So the lock is held until those processes have
+//! ended: they find the index locked and stop, as they do when two git commands meet.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::sys::process::{ProcessId, is_waiting_for_child};
+
+/// How long to hold the lock at most. Between reading and locking git only compares the files with the index.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+const INTERVAL: Duration = Duration::from_millis(2);
+
+/// Subcommands that run for long, and never write an index.
+const LEAVE_THE_INDEX: [&[u8]; 18] = [
+    b"blame",
+    b"cat-file",
+    b"daemon",
+    b"fetch",
+    b"fsmonitor--daemon",
+    b"gc",
+    b"grep",
+    b"index-pack",
+    b"log",
+    b"maintenance",
+    b"pack-objects",
+    b"prune",
+    b"push",
+    b"receive-pack",
+    b"repack",
+    b"rev-list",
+    b"show",
+    b"upload-pack",
+];
+
+/// Waits until the git processes in `checkout_dir` that began before now have ended, at most for two seconds. Those that wait for a
+/// child (an editor, a pager, a hook) have written their index already. The caller holds the lock of the index.
+pub(super) fn wait_for_readers(checkout_dir: &Path) {
+    let deadline = Instant::now() + PATIENCE;
+    let mut readers = readers(checkout_dir);
+    loop {
+        readers.retain(|reader| reader.is_running() && !is_waiting_for_child(reader.pid()));
+        if readers.is_empty() {
+            return;
+        }
+        if Instant::now() >= deadline {
+            let dir = checkout_dir.display();
+            log::info!("{dir}: git was at work when the index was replaced, and still is");
+            return;
+        }
+        thread::sleep(INTERVAL);
+    }
+}
+
+/// The processes of git with their current directory in `checkout_dir`. Only links in `/proc` are read: nothing in a mount is touched.
+fn readers(checkout_dir: &Path) -> Vec<ProcessId> {
+    let dirs = [Some(checkout_dir.to_owned()), resolved(checkout_dir)];
+    let is_reader = |proc_dir: &Path| {
+        fs::read(proc_dir.join("comm")).is_ok_and(|name| name == b"git\n")
+            && fs::read_link(proc_dir.join("cwd"))
+                .is_ok_and(|cwd| dirs.iter().flatten().any(|dir| cwd.starts_with(dir)))
+            && fs::read(proc_dir.join("cmdline")).is_ok_and(|line| may_write_index(&line))
+    };
+    fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            ProcessId::of(pid).filter(|_| is_reader(&entry.path()))
+        })
+        .collect()
+}
+
+/// The directory with symbolic links above it resolved. The directory itself may be a mount, and is not looked at.
+fn resolved(dir: &Path) -> Option<PathBuf> {
+    let parent = dir.parent()?.canonicalize().ok()?;
+    Some(parent.join(dir.file_name()?))
+}
+
+fn may_write_index(command_line: &[u8]) -> bool {
+    !command_line
+        .split(|byte| *byte == 0)
+        .any(|word| LEAVE_THE_INDEX.contains(&word))
+}
