@@ -419,3 +419,27 @@ fn a_fork_in_which_git_is_at_work_goes_by_force_only_and_its_stash_comes_back() 
     let readme = fs::read_to_string(back.join("README.md")).unwrap();
     assert!(readme.ends_with("unsaved\n"), "{readme}");
 }
+
+/// The source is gone by then, and its author sees nothing of the fork that it was merged into.
+#[test]
+fn commits_that_an_undone_merge_alone_had_are_an_entry() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    tine.ok(&["new", "target"]);
+    let source = PathBuf::from(tine.ok(&["new", "source"]));
+    fs::write(source.join("work"), "work\n").unwrap();
+    tine.ok(&["commit", "source", "-m", "work"]);
+    tine.ok(&["merge", "source", "--into", "fork:target", "--delete"]);
+    assert!(entries(&tine).is_empty());
+    tine.ok(&["undo", "target"]);
+    // What git keeps for the fork is at another commit from then on.
+    fs::write(repo.root().join("repo.forks/target/other"), "other\n").unwrap();
+    tine.ok(&["commit", "target", "-m", "other"]);
+    let entries = entries(&tine);
+    assert_eq!(entries.len(), 1, "{entries:?}");
+    assert_eq!(entries[0]["command"], "tine undo target");
+    assert_eq!(entries[0]["way_back"], "tine recover 1 NAME");
+    tine.ok(&["recover", "1", "back"]);
+    assert_eq!(repo.git(&["show", "back:work"]), "work");
+}

@@ -351,7 +351,7 @@ impl<'w> Editor<'w> {
             self.send_text();
             return;
         }
-        if fs::write(root.path().join(&path), &text).is_err() {
+        if fs::write(root.path().join(&path), &text).is_err() && !self.save_again(&text) {
             return;
         }
         for id in self.typed.drain(..) {
@@ -360,6 +360,16 @@ impl<'w> Editor<'w> {
         let mut save = self.message("save");
         save["base"] = json!(self.version);
         self.ask(save);
+    }
+
+    /// Saves until it works: an editor that cannot write says so, and its person, who has the text, does not leave the file cut off. Nobody
+    /// else has written to it since.
+    fn save_again(&self, text: &str) -> bool {
+        (0..20).any(|_| {
+            self.tine(&["mount", &self.fork()]);
+            let root = self.world.entered(&self.fork());
+            root.is_ok_and(|root| fs::write(root.path().join(self.path()), text).is_ok())
+        })
     }
 
     fn agent_writes(&mut self, rereads: bool) {

@@ -58,7 +58,7 @@ fn create(daemon: &Arc<Daemon>, request: CreateHandoff) -> Result<HandoffInfo, F
     })?;
     if slot
         .trouble()
-        .is_some_and(|trouble| trouble.code == ErrorCode::HandoffFailed)
+        .is_some_and(|trouble| matches!(trouble.code, ErrorCode::HandoffFailed | ErrorCode::TakesBack))
     {
         // From here on the handoff itself says how it stands.
         turn.set_trouble(None);

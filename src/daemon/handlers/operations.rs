@@ -1,5 +1,6 @@
 //! What was done to a fork by commands, and taking it back.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::paths::{looking, parse};
@@ -8,10 +9,11 @@ use crate::attr::Timestamp;
 use crate::change::advance::{self, Step, UpdateStep};
 use crate::change::branches::Known;
 use crate::change::going_back::Then;
+use crate::change::recovery::{self, RecoverEntry, RecoverKind};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, NoteLine, OperationLine, Response, TakenBackLine};
 use crate::daemon::slots::{Daemon, Turn};
-use crate::git::ObjectId;
+use crate::git::{ObjectId, Repository};
 use crate::path::RepoPath;
 use crate::path::text::PathText;
 use crate::workspace::store::LeaseKey;
@@ -282,13 +284,55 @@ fn move_back(
         },
         undoes: Some(undoes),
     };
-    advance::advance(&daemon.store, &repository, turn.name(), &open, by, &step)?;
+    let kept = keep_left(turn, &repository, back_on, (stands_on, back_to), by.command)?;
+    let moved = advance::advance(&daemon.store, &repository, turn.name(), &open, by, &step);
+    if let (Err(_), Some(entry)) = (&moved, kept) {
+        recovery::purge(&daemon.store, &repository, &[entry])?;
+    }
+    moved?;
     turn.forget_settled();
     let done = open.workspace.operations(1)?;
     done.into_iter()
         .next()
         .map(|(operation, _)| operation)
         .ok_or_else(|| Failure::new(ErrorCode::Internal, "an operation was not written down"))
+}
+
+/// Keeps the commits that HEAD of the fork is about to leave, going from `from` back to `to`, and that nothing else reaches: the source of a
+/// merge may be gone by now, and its author sees nothing of this fork. The number of the entry, if one was made.
+fn keep_left(
+    turn: &Turn<'_>,
+    repository: &Repository,
+    branch: Option<&str>,
+    (from, to): (ObjectId, ObjectId),
+    command: &str,
+) -> Result<Option<u64>, Failure> {
+    let without: Vec<&str> = branch.into_iter().collect();
+    let own = |tip| repository.own_commits(&BTreeSet::from([tip]), &without);
+    let mut left = own(from)?.commit_ids;
+    for stays in own(to)?.commit_ids {
+        left.remove(&stays);
+    }
+    // The merge itself is done again by `tine redo`.
+    if left.contains(&from) && repository.commit_info(from)?.parent_ids.len() > 1 {
+        left.remove(&from);
+    }
+    if left.is_empty() {
+        return Ok(None);
+    }
+    let entry = RecoverEntry {
+        fork: Some(turn.name().clone()),
+        // The branch goes on at another commit.
+        branch: None,
+        head: Some(from.to_string()),
+        ..RecoverEntry::new(RecoverKind::Branch, command)
+    };
+    Ok(Some(recovery::keep(
+        &turn.daemon.store,
+        repository,
+        entry,
+        &without,
+    )?))
 }
 
 fn operation_line(operation: &Operation, state: OperationState) -> OperationLine {
