@@ -129,8 +129,20 @@ impl Timestamp {
         SystemTime::now().into()
     }
 
+    /// The nanosecond after this one.
+    #[must_use]
+    pub fn next(self) -> Timestamp {
+        match self.nanos {
+            0..999_999_999 => Timestamp {
+                nanos: self.nanos + 1,
+                ..self
+            },
+            _ => Timestamp::from_secs(self.secs.saturating_add(1)),
+        }
+    }
+
     /// A whole second.
-    pub fn from_secs(secs: i64) -> Timestamp {
+    pub const fn from_secs(secs: i64) -> Timestamp {
         Timestamp { secs, nanos: 0 }
     }
 }

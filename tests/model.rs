@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence, TestError, TestRunner};
-use tine::attr::Timestamp;
+use tine::attr::{FileKind, Timestamp};
 use tine::change::ChangeError;
 use tine::change::changeset::write_tree;
 
@@ -164,6 +164,42 @@ fn compare(what: &str, expected: &Sight, mut found: Sight, nodes: &mut Nodes) {
     }
     let extra: Vec<_> = found.keys().map(|path| String::from_utf8_lossy(path)).collect();
     assert!(extra.is_empty(), "{what}: nobody made {extra:?}");
+}
+
+/// Checks the modification times of files in `found`, the state to which a fork that was `before` has gone at `since`: what it brought is new,
+/// what stays keeps its time. The reference learns them; `found` then has the times that it had in that state, `was`.
+fn check_times(
+    what: &str,
+    reference: &mut Reference,
+    found: &mut Sight,
+    (was, before): (Option<&Sight>, &Sight),
+    since: Timestamp,
+) {
+    for (path, seen) in found {
+        if !matches!(seen.kind, FileKind::Regular | FileKind::Symlink) {
+            continue;
+        }
+        let text = String::from_utf8_lossy(path).into_owned();
+        let there = before.get(path);
+        let is_same = there.is_some_and(|there| (there.kind, &there.content) == (seen.kind, &seen.content));
+        let stays = is_same && there.is_some_and(|there| there.mtime == seen.mtime);
+        // The base ignores it: an output, which is as old as it was there.
+        let is_output = path.ends_with(b".log")
+            && was.is_some_and(|was| was.get(path).is_some_and(|was| was.mtime == seen.mtime));
+        // Another name of the file may be new.
+        assert!(
+            stays || is_output || seen.mtime.is_some_and(|mtime| mtime >= since),
+            "{what}: {text:?} seems to be of {:?}, {is_same}",
+            seen.mtime
+        );
+        let names: Vec<Vec<u8>> = path.split(|byte| *byte == b'/').map(<[u8]>::to_vec).collect();
+        if let Some(node) = reference.node_at(&names) {
+            reference.note_mtime(node, seen.mtime);
+        }
+        if let Some(was) = was.and_then(|was| was.get(path)) {
+            seen.mtime = was.mtime;
+        }
+    }
 }
 
 /// Commits as `tine commit` does; nothing to commit is fine. Invariant 11: what is shown before is what is committed.

@@ -441,7 +441,7 @@ impl Plan {
         let beginning = fork.workspace.beginning();
         let beginning = KnownState {
             token: &beginning,
-            time: fork.workspace.base_attrs().time,
+            changed: fork.workspace.base_attrs().change_time(),
             // It may stand on other layers then, and have a log that knows no earlier moment.
             is_known: &|_| false,
         };

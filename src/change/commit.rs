@@ -70,7 +70,7 @@ pub fn commit(
     let beginning = fork.workspace.beginning();
     let beginning = KnownState {
         token: &beginning,
-        time: fork.workspace.base_attrs().time,
+        changed: fork.workspace.base_attrs().change_time(),
         is_known: &|token| fork.workspace.can_tell_since(token),
     };
     let (tree_id, commit_id, prepared_index) = thread::scope(|scope| {

@@ -1,13 +1,47 @@
-//! How the files of the main checkout compare with a commit, and how old they are.
+//! The files of the main checkout that are as its index has them.
 
-use std::path::Path;
+use std::fs::{self, Metadata};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, SystemTime};
 
-use super::{GitError, ObjectId, Repository, program};
+use gix::bstr::ByteSlice;
+use gix::index::entry::{Flags, Mode, Stage};
+
+use super::checksum::Checksum;
+use super::{GitError, ObjectId, Repository, TreeEntryKind};
+use crate::attr::Timestamp;
 use crate::path::RepoPath;
 
+/// A tracked file of the main checkout, whose content is that of a blob.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnchangedFile {
+    pub path: RepoPath,
+    pub kind: TreeEntryKind,
+    pub id: ObjectId,
+    pub modified: Timestamp,
+}
+
+/// Below this many files a second thread costs more than it saves.
+const MIN_FILES_TO_SHARE: usize = 2048;
+
+/// Racy entries are compared by content up to this many bytes in all, so that a fresh clone, whose last second of files is racy, counts
+/// as unchanged.
+const MAX_RACY_BYTES: u64 = 64 << 20;
+
+/// A file that changed less than this ago may change again without another time.
+const TICK: Duration = Duration::from_millis(20);
+
 impl Repository {
-    /// The modification time of the oldest tracked file in the main checkout, in seconds since 1970, as its index has it.
-    pub fn oldest_file_secs(&self) -> Result<Option<i64>, GitError> {
+    /// Finds the tracked files of `checkout` (the main one) whose content is certain to be that of their index entries: `lstat` says what
+    /// the entry says, and the entry is not racy, or else the bytes are those of the blob. Costs an `lstat` a file, and reads no
+    /// content but that of racy entries.
+    ///
+    /// # Errors
+    /// [`GitError::Library`] where the index cannot be read.
+    pub fn unchanged_files(&self, checkout: &Path) -> Result<Vec<UnchangedFile>, GitError> {
         let index = gix::index::File::at_or_default(
             self.common_dir().join("index"),
             self.hash_kind(),
@@ -15,25 +49,117 @@ impl Repository {
             gix::index::decode::Options::default(),
         )
         .map_err(GitError::library("read the main checkout's index"))?;
-        let times = index
-            .entries()
-            .iter()
-            .map(|entry| i64::from(entry.stat.mtime.secs));
-        Ok(times.filter(|secs| *secs > 0).min())
+        let look = |entries: &[gix::index::Entry]| self.look_at(checkout, &index, entries);
+        let entries = index.entries();
+        if entries.len() < MIN_FILES_TO_SHARE {
+            return Ok(look(entries));
+        }
+        let (first, second) = entries.split_at(entries.len() / 2);
+        Ok(thread::scope(|scope| {
+            let second = scope.spawn(|| look(second));
+            let mut unchanged = look(first);
+            // Without it files count as changed, and are built again.
+            unchanged.append(&mut second.join().unwrap_or_default());
+            unchanged
+        }))
     }
 
-    /// The paths at which the checkout's files are not as the commit has them, staged or not.
-    pub fn paths_that_differ(&self, checkout: &Path, commit_id: ObjectId) -> Result<Vec<RepoPath>, GitError> {
-        let mut git = program::command(checkout);
-        // Looking must not write: git would refresh the index.
-        git.env("GIT_OPTIONAL_LOCKS", "0");
-        git.args(["diff", "--name-only", "-z", "--no-renames", "--no-ext-diff"]);
-        git.arg(commit_id.to_string()).arg("--");
-        let output = program::run(&mut git, b"")?;
-        let paths = output.split(|byte| *byte == 0);
-        Ok(paths
-            .filter(|path| !path.is_empty())
-            .filter_map(|path| RepoPath::parse(path).ok())
-            .collect())
+    fn look_at(
+        &self,
+        checkout: &Path,
+        index: &gix::index::File,
+        entries: &[gix::index::Entry],
+    ) -> Vec<UnchangedFile> {
+        let index_secs = index.timestamp().unix_seconds();
+        let mut racy_bytes = 0;
+        let mut place = PathBuf::new();
+        let unchanged = entries.iter().filter_map(|entry| {
+            let kind = kind_of(entry)?;
+            let bytes = entry.path(index);
+            place.clear();
+            place.push(checkout);
+            place.push(bytes.to_path().ok()?);
+            let found = fs::symlink_metadata(&place).ok()?;
+            if !is_as_entry(&found, entry, kind) {
+                return None;
+            }
+            if i64::from(entry.stat.mtime.secs) >= index_secs {
+                racy_bytes += found.len();
+                if racy_bytes > MAX_RACY_BYTES || !self.holds_blob(&place, &found, kind, entry.id) {
+                    return None;
+                }
+            }
+            Some(UnchangedFile {
+                path: RepoPath::parse(bytes).ok()?,
+                kind,
+                id: entry.id,
+                modified: modified(&found),
+            })
+        });
+        unchanged.collect()
+    }
+
+    /// Whether the file has the very bytes of the blob, and had no other since `found` was looked at.
+    fn holds_blob(&self, place: &Path, found: &Metadata, kind: TreeEntryKind, id: ObjectId) -> bool {
+        let is_settled = found
+            .modified()
+            .is_ok_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age > TICK));
+        let content = match kind {
+            TreeEntryKind::Symlink => {
+                fs::read_link(place).map(|target| target.as_os_str().as_bytes().to_vec())
+            }
+            _ => fs::read(place),
+        };
+        let hash_of = |content: &[u8]| {
+            let len = content.len() as u64;
+            let mut checksum = Checksum::of_object(self.hash_kind(), gix::objs::Kind::Blob, len);
+            checksum.update(content);
+            checksum.finish().ok()
+        };
+        is_settled
+            && content.is_ok_and(|content| hash_of(&content) == Some(id))
+            && fs::symlink_metadata(place).is_ok_and(|after| {
+                (after.ctime(), after.ctime_nsec(), after.ino())
+                    == (found.ctime(), found.ctime_nsec(), found.ino())
+            })
+    }
+}
+
+/// The kind of an entry that stands for one file whose `lstat` says something.
+fn kind_of(entry: &gix::index::Entry) -> Option<TreeEntryKind> {
+    let left_alone = Flags::INTENT_TO_ADD | Flags::SKIP_WORKTREE | Flags::ASSUME_VALID;
+    if entry.stage() != Stage::Unconflicted || entry.flags.intersects(left_alone) {
+        return None;
+    }
+    Some(match entry.mode {
+        Mode::FILE => TreeEntryKind::File,
+        Mode::FILE_EXECUTABLE => TreeEntryKind::Executable,
+        Mode::SYMLINK => TreeEntryKind::Symlink,
+        _ => return None,
+    })
+}
+
+/// Whether the file is the one that git looked at. An index that has no nanoseconds, or no inode numbers, says less.
+fn is_as_entry(found: &Metadata, entry: &gix::index::Entry, kind: TreeEntryKind) -> bool {
+    let stat = &entry.stat;
+    let is_kind = match kind {
+        TreeEntryKind::Symlink => found.file_type().is_symlink(),
+        TreeEntryKind::Executable => found.file_type().is_file() && found.mode() & 0o100 != 0,
+        _ => found.file_type().is_file() && found.mode() & 0o100 == 0,
+    };
+    let is_time = |known: gix::index::entry::stat::Time, secs: i64, nanos: i64| {
+        known.secs == secs as u32 && (known.nsecs == 0 || i64::from(known.nsecs) == nanos)
+    };
+    is_kind
+        && stat.size == found.len() as u32
+        && (stat.ino == 0 || stat.ino == found.ino() as u32)
+        && is_time(stat.mtime, found.mtime(), found.mtime_nsec())
+        && is_time(stat.ctime, found.ctime(), found.ctime_nsec())
+}
+
+fn modified(found: &Metadata) -> Timestamp {
+    Timestamp {
+        secs: found.mtime(),
+        nanos: u32::try_from(found.mtime_nsec()).unwrap_or(0),
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::base_times::{BaseTimes, TimesId};
 use super::error::FsError;
 use super::inodes::BaseRef;
 use crate::attr::{Attr, FileKind, Ino, Timestamp};
@@ -17,11 +18,43 @@ pub struct BaseAttrs {
     pub gid: u32,
     /// Permission bits taken away from 0666 and 0777.
     pub umask: u16,
-    /// Access, modification and change time of every base node.
+    /// Access and modification time of every base node of which no table says otherwise: when the fork, or the one that it was forked
+    /// from, was made.
     pub time: Timestamp,
+    /// Change time of every base node; `None` in records of earlier versions, where it is `time`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed: Option<Timestamp>,
+    /// The table of files that are older than `time`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<TimesId>,
 }
 
+/// Base nodes changed at least this many seconds before the fork was made. git compares times by the second: a change within the
+/// second in which a fork is made has another change time than what it changes.
+const CHANGED_BEFORE_SECS: i64 = 2;
+
 impl BaseAttrs {
+    /// Attributes of a fork that is made now.
+    pub fn now(uid: u32, gid: u32, umask: u16) -> BaseAttrs {
+        let time = Timestamp::now();
+        BaseAttrs {
+            uid,
+            gid,
+            umask,
+            time,
+            changed: Some(Timestamp {
+                secs: time.secs.saturating_sub(CHANGED_BEFORE_SECS),
+                ..time
+            }),
+            times: None,
+        }
+    }
+
+    /// Change time of every base node, and of no other: what is changed later has a later one.
+    pub fn change_time(&self) -> Timestamp {
+        self.changed.unwrap_or(self.time)
+    }
+
     /// Permission bits of a base node.
     pub fn perm(&self, kind: TreeEntryKind) -> u16 {
         match kind {
@@ -38,9 +71,15 @@ impl BaseAttrs {
 pub(super) struct BaseNodes {
     pub base: Arc<Base>,
     pub attrs: BaseAttrs,
+    pub times: Option<Arc<BaseTimes>>,
 }
 
 impl BaseNodes {
+    fn modification_time(&self, ino: Ino) -> Timestamp {
+        let known = self.times.as_ref().and_then(|times| times.get(ino));
+        known.unwrap_or(self.attrs.time)
+    }
+
     /// The root directory's attributes.
     pub fn root_attr(&self) -> Result<Attr, GitError> {
         let root = self.base.root()?;
@@ -82,9 +121,9 @@ impl BaseNodes {
                     } else {
                         blocks_of(size)
                     },
-                    atime: self.attrs.time,
-                    mtime: self.attrs.time,
-                    ctime: self.attrs.time,
+                    atime: self.modification_time(entry.ino),
+                    mtime: self.modification_time(entry.ino),
+                    ctime: self.attrs.change_time(),
                 })
             }
         }
@@ -103,7 +142,7 @@ impl BaseNodes {
             blocks: 0,
             atime: self.attrs.time,
             mtime: self.attrs.time,
-            ctime: self.attrs.time,
+            ctime: self.attrs.change_time(),
         }
     }
 }

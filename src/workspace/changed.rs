@@ -39,19 +39,16 @@ pub enum Changed {
     Paths(BTreeSet<Vec<u8>>),
 }
 
-/// Names the state in which every fork on `base` with these attributes begins.
+/// Names the state in which every fork on `base` with these attributes, whatever its times, begins.
 pub(super) fn beginning(base: &Base, attrs: &BaseAttrs) -> String {
     format!("tine:base:{}", base_name(base, attrs))
 }
 
 /// A name that two bases have in common only if a fork of one begins as one of the other does.
 pub(super) fn base_name(base: &Base, attrs: &BaseAttrs) -> String {
-    let (tree_id, secs) = (base.tree_id(), attrs.time.secs);
+    let tree_id = base.tree_id();
     let BaseAttrs { uid, gid, umask, .. } = attrs;
-    format!(
-        "{tree_id}-{secs}-{uid}-{gid}-{umask:o}-{:016x}",
-        base.fingerprint()
-    )
+    format!("{tree_id}-{uid}-{gid}-{umask:o}-{:016x}", base.fingerprint())
 }
 
 /// What a token says.
@@ -162,6 +159,11 @@ impl Workspace {
             name: name.clone(),
         }));
         self.announce(touched.nodes.iter().copied().map(Invalidation::Attributes));
+    }
+
+    /// The paths of the view at which `touched` shows.
+    pub(super) fn paths_touched(&self, touched: Touched) -> Result<Changed, FsError> {
+        self.paths_of(&self.read_state(), Some(touched), false)
     }
 
     /// All that the layers speak of; `None` where that is too much.

@@ -24,6 +24,7 @@ use super::inodes::{BaseRef, InodeTable, LowerRef};
 use super::operations::journal::Journal;
 use super::ops::StatFs;
 use super::shown::Shown;
+use super::standing::Standing;
 use crate::attr::{Attr, FileKind, Ino, InoMap, Timestamp};
 use crate::git::{Base, BaseDir, TreeEntryKind};
 use crate::layer::{
@@ -133,14 +134,32 @@ impl From<PathError> for FsError {
 
 impl Workspace {
     /// Puts a file system together from its parts.
-    pub fn new(base: Arc<Base>, attrs: BaseAttrs, mut stack: LayerStack) -> Result<Workspace, FsError> {
+    pub fn new(base: Arc<Base>, attrs: BaseAttrs, stack: LayerStack) -> Result<Workspace, FsError> {
+        Workspace::over(
+            BaseNodes {
+                base,
+                attrs,
+                times: None,
+            },
+            stack,
+        )
+    }
+
+    /// Puts a file system together that stands on `standing`, but for its layers, which are in `stack`.
+    pub fn standing_on(standing: &Standing, stack: LayerStack) -> Result<Workspace, FsError> {
+        let mut workspace = Workspace::over(standing.base_nodes(), stack)?;
+        workspace.state.get_mut().since = standing.since;
+        Ok(workspace)
+    }
+
+    fn over(base: BaseNodes, mut stack: LayerStack) -> Result<Workspace, FsError> {
         let below = inos_below(stack.frozen());
         stack.open_layer_mut().reserve_below(below)?;
         Ok(Workspace {
             carry: None,
             contents: ContentLocks::default(),
             state: RwLock::new(State {
-                base: Arc::new(BaseNodes { base, attrs }),
+                base: Arc::new(base),
                 stack,
                 since: None,
                 pins: InoMap::default(),
@@ -151,13 +170,6 @@ impl Workspace {
             shown: Shown::default(),
             syncing: Mutex::new(()),
         })
-    }
-
-    /// With the moment at which the fork went back to what it stands on. Before anybody uses it.
-    #[must_use]
-    pub fn standing_since(mut self, since: Option<Timestamp>) -> Workspace {
-        self.state.get_mut().since = since;
-        self
     }
 
     /// With what the fork carries. Before anybody uses it.

@@ -232,6 +232,8 @@ mod tests {
                 gid: 0,
                 umask: 0,
                 time: Timestamp::from_secs(1),
+                changed: None,
+                times: None,
             },
             conversions: None,
             head_commit: None,

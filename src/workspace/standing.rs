@@ -17,10 +17,11 @@ use parking_lot::RwLockWriteGuard;
 
 use super::backing::{Lent, lend_pinned};
 use super::base_nodes::{BaseAttrs, BaseNodes};
+use super::base_times::BaseTimes;
 use super::error::FsError;
 use super::fs::{Found, Invalidation, State, Workspace};
 use super::inodes::BaseRef;
-use crate::attr::{FileKind, Ino, Timestamp};
+use crate::attr::{FileKind, Ino, InoMap, Timestamp};
 use crate::git::{Base, BaseDir, ObjectId, TreeEntryKind};
 use crate::layer::{
     Content, Dentry, DirDelta, FrozenLayer, Layer, LayerId, LayerIndex, LayerStack, MergedIndexes, Node, Op,
@@ -38,11 +39,22 @@ const QUIET: Duration = Duration::from_millis(3);
 pub struct Standing {
     pub base: Arc<Base>,
     pub attrs: BaseAttrs,
+    pub times: Option<Arc<BaseTimes>>,
     /// Newest first.
     pub frozen: Vec<Arc<FrozenLayer>>,
     /// When the fork went back to this, if it ever did. No file of a layer shows an earlier ctime: git, which compares times by the
     /// second, would take a file that went back for the one of the same size that it has in its index.
     pub since: Option<Timestamp>,
+}
+
+impl Standing {
+    pub(super) fn base_nodes(&self) -> BaseNodes {
+        BaseNodes {
+            base: self.base.clone(),
+            attrs: self.attrs,
+            times: self.times.clone(),
+        }
+    }
 }
 
 /// Numbers, and where each would stand in any base.
@@ -144,6 +156,7 @@ impl Workspace {
         Standing {
             base: state.base.base.clone(),
             attrs: state.base.attrs,
+            times: state.base.times.clone(),
             frozen: state.stack.frozen().to_vec(),
             since: state.since,
         }
@@ -308,13 +321,10 @@ impl Exclusive<'_> {
     }
 
     /// Lets the fork stand on `to` from now on, which is recorded. What it stood on must just have been frozen; who wants it
-    /// back has recorded that before.
-    pub fn stand_on(&mut self, to: Standing) {
+    /// back has recorded that before. `renewed` are the files whose nodes the open layer has only for their times, which go with it.
+    pub fn stand_on(&mut self, to: Standing, renewed: &InoMap<Timestamp>) {
         let mut differing = Differing::of(&self.state.stack, &to.frozen);
-        let base = Arc::new(BaseNodes {
-            base: to.base,
-            attrs: to.attrs,
-        });
+        let base = Arc::new(to.base_nodes());
         if base.base.tree_id() != self.state.base.base.tree_id() || base.attrs != self.state.base.attrs {
             if let Err(error) = differing.add_bases(&self.state.base.base, &base.base) {
                 log::error!("names may be seen that are no longer there: {error}");
@@ -346,7 +356,13 @@ impl Exclusive<'_> {
         for ino in &remembered {
             places.insert(*ino, self.workspace.base_path(&self.state, *ino));
             self.workspace.remember_carried_dir(&self.state, *ino);
-            if let Some(found) = self.regular_file(*ino, self.state.stack.node(*ino)) {
+            let stack = &self.state.stack;
+            let is_only_renewed = renewed.contains_key(ino) && !self.state.pins.contains_key(ino);
+            let node = match is_only_renewed {
+                true => stack.frozen_node(*ino),
+                false => stack.node(*ino),
+            };
+            if let Some(found) = self.regular_file(*ino, node) {
                 held.insert(*ino, found);
             }
         }
@@ -366,7 +382,7 @@ impl Exclusive<'_> {
             // What had no name gets none: nobody expects to find there what is written to it.
             node.nlink == 0 || now.is_none_or(|(_, now)| now != *before)
         });
-        match self.keep_open_files(held, names) {
+        match self.keep_open_files(held, names, renewed) {
             Ok(names) => differing.names.extend(names),
             Err(error) => log::error!("programs lose the files that they have open: {error}"),
         }
@@ -438,6 +454,7 @@ impl Exclusive<'_> {
         &mut self,
         held: HashMap<Ino, (Node, Held)>,
         mut names: HashMap<Ino, HashSet<(Ino, EntryName)>>,
+        renewed: &InoMap<Timestamp>,
     ) -> Result<Vec<(Ino, EntryName)>, FsError> {
         let mut renumbered = Vec::new();
         let mut ops = Vec::new();
@@ -446,6 +463,9 @@ impl Exclusive<'_> {
                 && let Some((mut now, _)) = self.file_beneath(ino)
             {
                 now.nlink = u32::try_from(names.len()).unwrap_or(u32::MAX);
+                if let Some(time) = renewed.get(&ino) {
+                    now.mtime = *time;
+                }
                 let number = self.state.stack.open_layer_mut().allocate_ino()?;
                 ops.push(Op::PutNode(number, now));
                 ops.extend(names.iter().map(|(parent, name)| Op::PutDentry {
@@ -473,7 +493,7 @@ fn has_nothing_but(state: &State, is_nothing: impl Fn(Ino, &Node) -> bool) -> bo
     };
     let is_untouched = |(ino, node): (Ino, &Node)| match ino {
         // It is put when a fork is made.
-        Ino::ROOT => node.ctime == base.attrs.time && node.xattrs.is_empty(),
+        Ino::ROOT => node.ctime == base.attrs.change_time() && node.xattrs.is_empty(),
         _ if is_nothing(ino, node) => true,
         _ => stack.dentry(Ino::ROOT, DOT_GIT) == Some(Dentry::Entry(ino)),
     };

@@ -82,6 +82,8 @@ impl Fixture {
             gid: 1000,
             umask: 0o022,
             time: BASE_TIME,
+            changed: None,
+            times: None,
         };
         Workspace::new(self.base.clone(), attrs, stack).unwrap()
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use tine::attr::Ino;
+use tine::attr::Timestamp;
 use tine::change::commit::commit;
 use tine::change::{ChangeError, CommitOptions};
 use tine::git::Repository;
@@ -17,7 +18,7 @@ use tine::workspace::{
 use super::by_inode::ByInode;
 use super::reference::Reference;
 use super::steps::{self, Op, Sight, Step, Subject};
-use super::{Nodes, compare, fresh_name};
+use super::{Nodes, check_times, compare, fresh_name};
 use crate::support::{TestRepo, open_store};
 
 /// How many forks there are at most at a time.
@@ -139,7 +140,7 @@ impl Member {
     }
 
     /// Takes over what the fork was led to, which must be shown at once.
-    fn stands_on(&mut self, what: &str, kept: &Kept) {
+    fn stands_on(&mut self, what: &str, kept: &Kept, went: Option<(&Sight, Timestamp)>) {
         let past = std::mem::replace(&mut self.reference, kept.reference.clone());
         self.reference.forget_numbers_below(past.made());
         let is_another_era = self.era != kept.era;
@@ -168,6 +169,10 @@ impl Member {
             let now = sight.get_mut(path);
             let now = now.unwrap_or_else(|| panic!("{what}: {:?} is missing", String::from_utf8_lossy(path)));
             now.node = was.node;
+        }
+        if let Some((before, since)) = went {
+            let times = (Some(&kept.sight), before);
+            check_times(what, &mut self.reference, &mut sight, times, since);
         }
         assert!(
             sight == kept.sight,
@@ -322,7 +327,7 @@ impl<'r> Family<'r> {
             snapshots: Vec::new(),
             opened: Vec::new(),
         };
-        child.stands_on(what, &kept);
+        child.stands_on(what, &kept, None);
         assert!(
             child.sight() == kept.sight,
             "{what}: numbers are those of the parent"
@@ -508,7 +513,7 @@ impl<'r> Family<'r> {
             // Another fork gave the numbers.
             kept.nodes.renumber();
         }
-        let before = self.before(index);
+        let (before, since) = (self.before(index), Timestamp::now());
         let member = &self.members[index];
         let restored = store.restore(&member.name, &member.fork, &record, SnapshotReason::BeforeRestore);
         let name = restored.unwrap_or_else(|error| panic!("{what}: {error}")).name;
@@ -517,7 +522,7 @@ impl<'r> Family<'r> {
             self.eras += 1;
             (kept.era, kept.nodes) = (self.eras, Nodes::default());
         }
-        member.stands_on(what, &kept);
+        member.stands_on(what, &kept, Some((&before.sight, since)));
         member.snapshots.push(Kept { name, ..before });
     }
 
@@ -535,7 +540,7 @@ impl<'r> Family<'r> {
     }
 
     fn reset(&mut self, what: &str, index: usize) {
-        let before = self.before(index);
+        let (before, since) = (self.before(index), Timestamp::now());
         let member = &self.members[index];
         let reset = self
             .store()
@@ -555,7 +560,7 @@ impl<'r> Family<'r> {
             nodes: Nodes::default(),
             era,
         };
-        member.stands_on(what, &kept);
+        member.stands_on(what, &kept, Some((&before.sight, since)));
         if let Some(name) = name {
             member.snapshots.push(Kept { name, ..before });
         }

@@ -7,12 +7,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 
 use proptest::prelude::*;
+use tine::attr::Timestamp;
 use tine::workspace::{SnapshotOptions, SnapshotReason};
 
 use super::posix::Directory;
 use super::reference::Reference;
 use super::steps::{self, Op, Sight, Step, Subject, joined};
-use super::{Nodes, base_time, commit, compare, fresh_name};
+use super::{Nodes, base_time, check_times, commit, compare, fresh_name};
 use crate::support::{TestFork, TestRepo};
 
 /// One random step. Snapshots and open files are counted round.
@@ -104,6 +105,7 @@ pub fn case(repo: &TestRepo, ops: &[MountOp]) {
                     continue;
                 };
                 let sight = subject.sight();
+                let since = Timestamp::now();
                 let to = fork.store().snapshot(fork.name(), &kept[index].name);
                 let to = to.expect("it was taken");
                 let reason = SnapshotReason::BeforeRestore;
@@ -126,6 +128,8 @@ pub fn case(repo: &TestRepo, ops: &[MountOp]) {
                     now.unwrap_or_else(|| panic!("{what}: {path_text:?} is missing"))
                         .node = was.node;
                 }
+                let times = (Some(&kept[index].sight), &sight);
+                check_times(&what, &mut reference, &mut found, times, since);
                 assert!(found == kept[index].sight, "{what}: it is not as it was");
                 kept.push(Kept {
                     name,

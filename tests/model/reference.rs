@@ -132,6 +132,11 @@ impl Reference {
     }
 
     /// The bytes of a regular file, whether it has a name or not.
+    /// A file has another modification time by now.
+    pub fn note_mtime(&mut self, node: u64, mtime: Option<Timestamp>) {
+        self.nodes[node as usize].mtime = mtime;
+    }
+
     pub fn content(&self, node: u64) -> &[u8] {
         match &self.nodes[node as usize].body {
             Body::File(content) => content,

@@ -9,6 +9,7 @@ mod lock;
 mod readers;
 mod removed;
 mod staged;
+mod stamp;
 mod untracked;
 mod update;
 mod writer;
@@ -21,6 +22,7 @@ pub(super) use self::lock::{IndexLock, release_stale_at};
 pub use self::lock::{PreparedIndex, UpdatedIndex, release_stale_lock};
 pub use self::removed::{RemovedPath, removed_paths};
 pub use self::staged::IndexTree;
+pub use self::stamp::{Stamp, write_stamped_index};
 #[cfg(test)]
 use self::update::update_index;
 pub use self::update::{IndexChange, IndexTarget, KnownState, prepare_index};

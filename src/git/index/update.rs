@@ -27,8 +27,8 @@ pub struct IndexChange {
 pub struct KnownState<'a> {
     /// Names it, in the index and in git's question.
     pub token: &'a str,
-    /// The modification and change time of every file that is still as it was then, and of no other.
-    pub time: Timestamp,
+    /// The change time of every file that is still as it was then, and of no other.
+    pub changed: Timestamp,
     /// Whether it can also be told what changed since the state that this token names. The old index goes on knowing
     /// then what it knew of that state.
     pub is_known: &'a (dyn Fn(&str) -> bool + Sync),
@@ -286,10 +286,7 @@ impl<'a> Update<'a> {
             }
             return;
         }
-        let is_as_known = |state: &KnownState| {
-            let time = index_time(state.time);
-            stat.mtime == time && stat.ctime == time
-        };
+        let is_as_known = |state: &KnownState| stat.ctime == index_time(state.changed);
         if !self.known_state.is_some_and(is_as_known) {
             self.encoder.mark_dirty();
         }
@@ -306,10 +303,12 @@ impl<'a> Update<'a> {
 
     /// The stat of an entry that stays. One that may be stale, because the file could have changed within the second in
     /// which the old index was written, gets size 0, so that git compares the content: with a younger index it could
-    /// not tell any more (`ce_smudge_racily_clean_entry` in git's read-cache.c).
+    /// not tell any more (`ce_smudge_racily_clean_entry` in git's read-cache.c). A change within that second has that change
+    /// time, so an earlier one tells of none.
     fn kept_stat(&self, entry: &gix::index::Entry) -> EntryStat {
         let stat = &entry.stat;
-        let is_racy = i64::from(stat.mtime.secs) >= self.old_index_secs;
+        let latest_secs = i64::from(stat.mtime.secs.min(stat.ctime.secs));
+        let is_racy = latest_secs >= self.old_index_secs;
         EntryStat {
             ctime: (stat.ctime.secs, stat.ctime.nsecs),
             mtime: (stat.mtime.secs, stat.mtime.nsecs),

@@ -362,7 +362,44 @@ impl<'a> Doing<'a> {
         self.edit.node_mut(&found)?.ctime = now;
         self.name_changed(named);
         self.changed.push(Invalidation::Attributes(found.ino));
+        self.renew(&found)?;
         Ok(found.ino)
+    }
+
+    /// Gives what comes back the modification time of this step, as git does with what it brings back: what was made meanwhile was
+    /// made of other bytes. All files beneath a directory keep their order in time, a nanosecond apart.
+    pub fn renew(&mut self, found: &Found) -> Result<(), FsError> {
+        let mut files = Vec::new();
+        let mut rest = vec![found.clone()];
+        while let Some(found) = rest.pop() {
+            let node = match &found.place {
+                // It is the main checkout's.
+                Place::Carried(_) => continue,
+                Place::Base(_) | Place::BaseRoot | Place::Layer => self.edit.node(&found)?,
+            };
+            match node.kind {
+                FileKind::Directory => {
+                    for (name, ..) in self.workspace.entries(self.edit.state, &found)? {
+                        rest.extend(self.edit.child(&found, &name)?);
+                    }
+                }
+                FileKind::Regular | FileKind::Symlink => files.push((node.mtime, found)),
+                FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {}
+            }
+        }
+        files.sort_by_key(|(mtime, _)| *mtime);
+        let (mut now, mut before) = (self.edit.now, None);
+        for (mtime, found) in files {
+            if before.is_some_and(|before| before < mtime) {
+                now = now.next();
+            }
+            before = Some(mtime);
+            let ctime = self.edit.now;
+            let node = self.edit.node_mut(&found)?;
+            (node.mtime, node.ctime) = (now, ctime);
+            self.changed.push(Invalidation::Attributes(found.ino));
+        }
+        Ok(())
     }
 
     /// Moves what is at one name to another, which is free.
@@ -457,6 +494,7 @@ impl<'a> Doing<'a> {
         let back = Node {
             nlink: links,
             origin,
+            mtime: self.edit.now,
             ctime: self.edit.now,
             ..then
         };

@@ -241,7 +241,8 @@ impl Back<'_> {
         if from.starts_with(to) {
             return Err(OperationError::IntoItself(to.clone()));
         }
-        self.doing.rename((to, &source, &found), (from, &target))
+        self.doing.rename((to, &source, &found), (from, &target))?;
+        self.doing.renew(&found).map_err(OperationError::at(from))
     }
 
     fn mode_back(&mut self, path: &RepoPath, ino: Ino, perm: u16) -> Result<(), OperationError> {

@@ -1,6 +1,7 @@
 //! What a new fork begins with: a base and its index, or what another fork has.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -8,29 +9,53 @@ use std::time::SystemTime;
 use super::snapshots::dot_git_with;
 use super::{Fork, Store, files};
 use crate::attr::{FileKind, Ino, Timestamp};
-use crate::git::index::{BaseStat, write_base_index};
+use crate::git::index::{BaseStat, Stamp, write_base_index, write_stamped_index};
 use crate::git::{Base, ConversionSettings, LinkedWorktree, ObjectId, program};
 use crate::layer::{Dentry, FrozenLayer, Layer, LayerId, Node, Op, inos_below};
 use crate::path::{DOT_GIT, RepoPath};
 use crate::workspace::StoreError;
 use crate::workspace::base_nodes::{BaseAttrs, BaseNodes, base_node};
+use crate::workspace::base_times::BaseTimes;
 use crate::workspace::carry::{CarryRecord, CarryWish};
 use crate::workspace::changed::{base_name, beginning};
 use crate::workspace::fork::{ForkName, Parent};
-use crate::workspace::inodes::BaseRef;
 use crate::workspace::snapshot::SnapshotRecord;
 
-/// Base nodes are at least this many seconds older than their index: git reads a file again whose time is not older
-/// than the index that lists it.
-const RACY_SECS: i64 = 2;
+/// The times in a cached index, which every fork replaces. git takes 0 for "unknown".
+const CACHED_TIME: Timestamp = Timestamp::from_secs(1);
 
-/// The base of a fork that is being made: its tree, the attributes of its nodes, and its index, ready to be copied.
+/// The base of a fork that is being made, or mended: its tree, the attributes of its nodes, and its index.
+#[derive(Clone)]
 pub(super) struct PreparedBase {
     pub base: Arc<Base>,
     pub attrs: BaseAttrs,
-    pub index: PathBuf,
-    /// Base files that must seem to have changed just now.
-    pub newer: Vec<RepoPath>,
+    pub times: Option<Arc<BaseTimes>>,
+    /// The cached one, which has no times yet.
+    cached_index: PathBuf,
+}
+
+impl PreparedBase {
+    /// Writes its index to `to`.
+    pub fn write_index(&self, to: &Path) -> Result<(), StoreError> {
+        let hasher = self.base.hasher();
+        let modified = |path: &[u8]| {
+            let known = self.times.as_ref().zip(RepoPath::parse(path).ok());
+            let known = known.and_then(|(times, path)| times.get(hasher.ino(&path)));
+            known.unwrap_or(self.attrs.time)
+        };
+        let stamp = Stamp {
+            changed: self.attrs.change_time(),
+            modified: &modified,
+            latest: self.attrs.time,
+        };
+        let hash_kind = self.base.repository().hash_kind();
+        let written = write_stamped_index(&self.cached_index, hash_kind, &stamp, to);
+        if written.is_err() {
+            // One that is damaged is made again for the next.
+            let _ = fs::remove_file(&self.cached_index);
+        }
+        Ok(written?)
+    }
 }
 
 /// Which fork a new one begins as.
@@ -62,27 +87,28 @@ pub struct TakeUp {
 pub(super) struct Beginning {
     pub base: Arc<Base>,
     pub attrs: BaseAttrs,
+    pub times: Option<Arc<BaseTimes>>,
     pub base_commit: Option<String>,
     /// Newest first.
     pub frozen: Vec<Arc<FrozenLayer>>,
     /// As [`Standing::since`](crate::workspace::standing::Standing::since).
     pub stands_since: Option<Timestamp>,
     pub index: IndexSource,
-    /// Base files that must seem to have changed just now.
-    pub newer: Vec<RepoPath>,
     pub parent: Option<Parent>,
     pub carry: Option<CarryRecord>,
 }
 
 /// Where a new fork's index comes from.
 pub(super) enum IndexSource {
-    /// A copy of this one. Whether it is the base's, which lacks nothing of the tree.
-    File { path: PathBuf, is_base: bool },
+    /// The base's, which lacks nothing of the tree.
+    Base(PreparedBase),
+    /// A copy of this one.
+    File(PathBuf),
     /// git makes it from the tree of this commit.
     Commit(ObjectId),
-    /// A copy of this one, which is the base's, as far as it says what HEAD's commit says; the rest of that is unread.
+    /// The base's, as far as it says what HEAD's commit says; the rest of that is unread.
     Head {
-        path: PathBuf,
+        base: PreparedBase,
         commit_id: Option<ObjectId>,
     },
 }
@@ -91,16 +117,13 @@ impl Beginning {
     /// On a base, with nothing changed.
     pub fn at(prepared: PreparedBase, commit_id: Option<ObjectId>, carry: Option<CarryRecord>) -> Beginning {
         Beginning {
-            base: prepared.base,
+            base: prepared.base.clone(),
             attrs: prepared.attrs,
+            times: prepared.times.clone(),
             base_commit: commit_id.map(|id| id.to_string()),
             frozen: Vec::new(),
             stands_since: None,
-            index: IndexSource::File {
-                path: prepared.index,
-                is_base: true,
-            },
-            newer: prepared.newer,
+            index: IndexSource::Base(prepared),
             parent: None,
             carry,
         }
@@ -110,19 +133,20 @@ impl Beginning {
     /// that a power loss took.
     pub fn fill_worktree(&self, worktree: &LinkedWorktree) -> Result<(), StoreError> {
         match &self.index {
-            IndexSource::File { path, .. } => copy_index(path, &worktree.index_path())?,
+            IndexSource::Base(base) => base.write_index(&worktree.index_path())?,
+            IndexSource::File(path) => copy_index(path, &worktree.index_path())?,
             IndexSource::Commit(commit_id) => {
                 let mut git = program::command(worktree.git_dir());
                 git.arg("--git-dir").arg(worktree.git_dir());
                 program::run(git.arg("read-tree").arg(commit_id.to_string()), b"")?;
             }
-            IndexSource::Head { path, commit_id } => {
+            IndexSource::Head { base, commit_id } => {
                 let mut git = program::command(worktree.git_dir());
                 git.arg("--git-dir").arg(worktree.git_dir()).arg("read-tree");
                 match commit_id {
                     // What is the same keeps what is known of the file.
                     Some(commit_id) => {
-                        copy_index(path, &worktree.index_path())?;
+                        base.write_index(&worktree.index_path())?;
                         git.args(["-i", "-m"]).arg(commit_id.to_string());
                     }
                     None => drop(git.arg("--empty")),
@@ -150,7 +174,6 @@ impl Beginning {
             }
             Some(Dentry::Whiteout) | None => None,
         };
-        let newer = newer_nodes(&self.base, self.attrs, &self.newer)?;
         Layer::create_with(dir, LayerId(id), |layer| {
             layer.reserve_below(inos_below(&self.frozen))?;
             let (ino, dot_git) = match known {
@@ -170,7 +193,6 @@ impl Beginning {
             if self.frozen.is_empty() {
                 ops.push(Op::PutNode(Ino::ROOT, root));
             }
-            ops.extend(newer);
             layer.commit(ops)
         })?;
         Ok(())
@@ -181,6 +203,7 @@ impl Beginning {
         let nodes = BaseNodes {
             base: self.base.clone(),
             attrs: self.attrs,
+            times: self.times.clone(),
         };
         let mut root = base_node(&nodes.root_attr()?, nodes.root_origin());
         let carried = self.carry.as_ref().map_or(0, CarryRecord::dirs_at_the_top);
@@ -212,20 +235,17 @@ impl Store {
         let standing = self.standing_of(&mut self.open.lock(), &record)?;
         let index = match (&parent.snapshot, head) {
             (Some(_), Some(head)) => IndexSource::Commit(head),
-            _ => IndexSource::File {
-                path: parent.fork.worktree.index_path(),
-                is_base: false,
-            },
+            _ => IndexSource::File(parent.fork.worktree.index_path()),
         };
         Ok(Beginning {
             carry: self.inherit_carried(carry, &standing.base, record.carry)?,
             base: standing.base,
             attrs: standing.attrs,
+            times: standing.times,
             base_commit: record.base_commit,
             frozen: standing.frozen,
             stands_since: standing.since,
             index,
-            newer: Vec::new(),
             parent: Some(Parent {
                 fork: parent.name.clone(),
                 snapshot: parent.snapshot.as_ref().map(|snapshot| snapshot.name.clone()),
@@ -245,11 +265,11 @@ impl Store {
             None => self.repository.empty_tree_id(),
         };
         let is_committed = head_tree == prepared.base.tree_id();
-        let path = prepared.index.clone();
+        let head_base = prepared.clone();
         let mut beginning = Beginning::at(prepared, take_up.base, carry);
         if !is_committed {
             beginning.index = IndexSource::Head {
-                path,
+                base: head_base,
                 commit_id: take_up.head,
             };
         }
@@ -266,97 +286,62 @@ impl Store {
     }
 
     /// Opens the base of `commit_id` (the empty tree where there is none) with `settings` (or those of now) and makes sure
-    /// that its index is cached.
-    ///
-    /// Build tools compare the times of a file and of what was made from it. So where something is carried from the main
-    /// checkout, base files are as old as its oldest one: older than whatever was made there of files that are the same. Those
-    /// that are not the same there must be newer.
+    /// that its index is cached. Its nodes have the times of `attrs`; where something is carried from the main checkout
+    /// `carried_from`, with those of its files that are the same.
     pub(super) fn prepare_base(
         &self,
         commit_id: Option<ObjectId>,
-        uid: u32,
-        gid: u32,
-        umask: u16,
+        mut attrs: BaseAttrs,
         settings: Option<&ConversionSettings>,
         carried_from: Option<&Path>,
     ) -> Result<PreparedBase, StoreError> {
-        let mut newest_secs = Timestamp::now().secs - RACY_SECS;
-        let mut newer = Vec::new();
-        if let (Some(checkout), Some(commit_id)) = (carried_from, commit_id) {
-            let oldest_secs = self.repository.oldest_file_secs()?;
-            newest_secs = newest_secs.min(oldest_secs.unwrap_or(newest_secs));
-            newer = self.repository.paths_that_differ(checkout, commit_id)?;
-        }
-        let (tree_id, secs) = match commit_id {
-            Some(commit_id) => {
-                let info = self.repository.commit_info(commit_id)?;
-                (info.tree_id, info.time_secs.min(newest_secs))
-            }
-            None => (self.repository.empty_tree_id(), newest_secs),
+        let tree_id = match commit_id {
+            Some(commit_id) => self.repository.commit_info(commit_id)?.tree_id,
+            None => self.repository.empty_tree_id(),
         };
-        // git's index holds seconds since 1970 without a sign, and takes 0 for "unknown".
-        let time = Timestamp::from_secs(secs.max(1));
         let base = self.shared_base(&mut self.open.lock(), tree_id, settings)?;
-
-        let attrs = BaseAttrs {
-            uid,
-            gid,
-            umask,
-            time,
+        let times = match carried_from {
+            Some(checkout) => self.make_times(&base, checkout)?,
+            None => self.times_of(&mut self.open.lock(), &attrs),
         };
+        if carried_from.is_some() {
+            attrs.times = times.as_ref().map(|times| times.id());
+        }
         // The index has the sizes of converted files.
-        let index = self.places.bases().join(base_name(&base, &attrs));
+        let cached_index = self.places.bases().join(base_name(&base, &attrs));
         let _build = self.index_build.lock();
-        match File::open(&index) {
+        match File::open(&cached_index) {
             // The time of the last use decides which cached indexes are kept.
             Ok(file) => file
                 .set_modified(SystemTime::now())
-                .map_err(StoreError::io("touch", &index))?,
-            Err(_) => files::replace_atomically(&index, |temporary| {
-                let stat = BaseStat { uid, gid, time };
+                .map_err(StoreError::io("touch", &cached_index))?,
+            Err(_) => files::replace_atomically(&cached_index, |temporary| {
+                let BaseAttrs { uid, gid, .. } = attrs;
+                let stat = BaseStat {
+                    uid,
+                    gid,
+                    time: CACHED_TIME,
+                };
                 write_base_index(&base, &stat, &beginning(&base, &attrs), temporary).map_err(StoreError::from)
             })?,
         }
         Ok(PreparedBase {
             base,
             attrs,
-            index,
-            newer,
+            times,
+            cached_index,
         })
     }
 }
 
-/// Nodes of base files as they are, but for the time, which is now.
-pub(super) fn newer_nodes(
-    base: &Arc<Base>,
-    attrs: BaseAttrs,
-    paths: &[RepoPath],
-) -> Result<Vec<Op>, StoreError> {
-    let nodes = BaseNodes {
-        base: base.clone(),
-        attrs,
-    };
-    let now = Timestamp::now();
-    let mut ops = Vec::new();
-    for path in paths {
-        let Some(place) = base
-            .find(path)?
-            .and_then(|(dir, index)| BaseRef::new(&dir, index))
-        else {
-            continue;
-        };
-        let mut node = base_node(&nodes.attr(&place)?, place.origin());
-        if node.kind == FileKind::Regular {
-            (node.mtime, node.ctime) = (now, now);
-            ops.push(Op::PutNode(place.entry().ino, node));
-        }
-    }
-    Ok(ops)
-}
-
-/// Copies an index: shared blocks where the disk can. A hard link would not do, as some programs write an index in place.
-pub(super) fn copy_index(cached: &Path, to: &Path) -> Result<(), StoreError> {
-    fs::copy(cached, to)
-        .map(|_| ())
-        .map_err(StoreError::io("write", to))
+/// Copies an index with its time, by which git tells which of its entries are racy: shared blocks where the disk can. A hard link would
+/// not do, as some programs write an index in place.
+pub(super) fn copy_index(from: &Path, to: &Path) -> Result<(), StoreError> {
+    let copied = File::open(from).and_then(|mut source| {
+        let modified = source.metadata()?.modified()?;
+        let mut copy = File::create(to)?;
+        io::copy(&mut source, &mut copy)?;
+        copy.set_modified(modified)
+    });
+    copied.map_err(StoreError::io("write", to))
 }

@@ -105,8 +105,9 @@ impl Store {
                 let base = self.base_at(stands_on)?;
                 let chosen = self.choose_carried(&options.carry, &base)?;
                 let from = chosen.as_ref().and_then(CarryRecord::shows_files_of);
-                let ForkOptions { uid, gid, umask, .. } = *options;
-                let prepared = self.prepare_base(stands_on, uid, gid, umask, None, from)?;
+                // Whatever was built, and is carried, was built before.
+                let attrs = BaseAttrs::now(options.uid, options.gid, options.umask);
+                let prepared = self.prepare_base(stands_on, attrs, None, from)?;
                 Some((prepared, chosen))
             }
             Some(_) => None,
@@ -229,7 +230,7 @@ impl Store {
         }
         undo.disarm();
         drop(steps);
-        if let IndexSource::File { is_base: true, .. } = beginning.index
+        if let IndexSource::Base(_) = beginning.index
             && let Some(stamp) = IndexStamp::of(&worktree.index_path())
         {
             let index = (stamp, beginning.base.tree_id());
@@ -374,8 +375,8 @@ impl Store {
             Head::Branch { commit_id, .. } => Some(self.kept_left_at(record, *commit_id)?),
             head => head.commit_id(),
         };
-        let BaseAttrs { uid, gid, umask, .. } = record.base_attrs;
-        let prepared = self.prepare_base(base_commit, uid, gid, umask, record.conversions.as_ref(), None)?;
+        let prepared =
+            self.prepare_base(base_commit, record.base_attrs, record.conversions.as_ref(), None)?;
         let worktree = LinkedWorktree::register_again(
             &self.repository,
             record.name.as_str(),

@@ -44,6 +44,7 @@ mod reset;
 mod snapshots;
 #[cfg(test)]
 mod tests;
+mod times;
 mod untold;
 mod usage;
 
@@ -58,6 +59,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use self::format::Formats;
+use super::base_times::{BaseTimes, TimesId};
 use super::carry::CarryWish;
 use super::error::StoreError;
 use super::fork::{ForkName, ForkRecord, MountSettings, UnmountPolicy};
@@ -233,6 +235,7 @@ struct OpenForks {
     awaited: BTreeSet<u64>,
     /// By tree and the fingerprint of the settings.
     bases: HashMap<(ObjectId, u64), Weak<Base>>,
+    times: HashMap<TimesId, Weak<BaseTimes>>,
     /// The indexes of forks that were made and not opened yet, which lack nothing of the tree.
     new_indexes: HashMap<ForkName, (IndexStamp, ObjectId)>,
 }
@@ -343,6 +346,15 @@ impl Places {
 
     fn bases(&self) -> PathBuf {
         self.root.join("bases")
+    }
+
+    /// Where tables of times are.
+    fn times_dir(&self) -> PathBuf {
+        self.root.join("times")
+    }
+
+    fn times(&self, id: TimesId) -> PathBuf {
+        self.times_dir().join(id.to_string())
     }
 
     /// The snapshots of the fork with this record. A fork without any need not have a list.
@@ -654,8 +666,8 @@ impl Store {
         let mut layer = wait_while_locked(|| Layer::open(&dir))?;
         layer.draw_on(self.reserve.clone());
         check_identity(&dir, record.open_layer, layer.id())?;
-        let stack = LayerStack::new(layer, standing.frozen);
-        let workspace = Workspace::new(standing.base, standing.attrs, stack)?.standing_since(standing.since);
+        let stack = LayerStack::new(layer, standing.frozen.clone());
+        let workspace = Workspace::standing_on(&standing, stack)?;
         let workspace = self.with_carried(workspace, record);
         workspace.keep_journal(self.places.operations(&record.name));
         Ok(workspace)

@@ -13,12 +13,14 @@ use std::path::{Path, PathBuf};
 use super::documents::clean_shelves;
 use super::files;
 use super::home::displaced;
+use super::times::{clean_times, named_times};
 use super::{Places, fork_of_lock_reason, is_there};
 use crate::git::index::release_stale_lock;
 use crate::git::refs::{STATE, is_for_layers};
 use crate::git::worktree::remove_unfinished;
 use crate::git::{LinkedWorktree, ObjectId, Repository};
 use crate::workspace::StoreError;
+use crate::workspace::base_times::TimesId;
 use crate::workspace::fork::{ForkName, ForkRecord, Traces};
 
 /// Cached base indexes that are kept: the most recently used ones.
@@ -47,6 +49,8 @@ pub(super) struct Inventory {
     aside: HashSet<u64>,
     /// The frozen layers of each fork and each snapshot, newest first; and each layer of what is set aside.
     pub stacks: Vec<Vec<u64>>,
+    /// Tables of times that forks and snapshots name.
+    times: HashSet<TimesId>,
 }
 
 impl Inventory {
@@ -58,6 +62,7 @@ impl Inventory {
             layers: HashSet::new(),
             aside: super::check::layers_of_aside(places)?,
             stacks: Vec::new(),
+            times: HashSet::new(),
         };
         for (text, read) in places.read_records()? {
             match read {
@@ -66,6 +71,7 @@ impl Inventory {
                     inventory.layers.insert(record.open_layer);
                     match places.snapshots_of(&record) {
                         Ok(list) => {
+                            inventory.times.extend(named_times(&record, &list));
                             let snapshots = list.snapshots.iter();
                             inventory
                                 .stacks
@@ -125,6 +131,7 @@ pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), Stor
     }
     if inventory.unreadable.is_empty() {
         attempt(clean_layers(places, &inventory));
+        attempt(clean_times(places, &inventory.times));
     }
     attempt(files::remove_dir(&places.scratch()));
     attempt(super::check::clean_unfinished(places.root()));

@@ -1,15 +1,12 @@
 //! Taking a fork back to HEAD.
 
 use std::collections::HashSet;
-use std::path::Path;
 
-use super::beginning::{PreparedBase, copy_index, newer_nodes};
+use super::beginning::PreparedBase;
 use super::{Fork, Store, files};
+use crate::git::ObjectId;
 use crate::git::refs::{HELD, is_for_layers};
-use crate::git::{LinkedWorktree, ObjectId};
-use crate::layer::Op;
 use crate::workspace::StoreError;
-use crate::workspace::base_nodes::BaseAttrs;
 use crate::workspace::fork::{ForkName, ForkRecord};
 use crate::workspace::snapshot::{SnapshotReason, SnapshotRecord};
 
@@ -39,13 +36,15 @@ impl Store {
         let worktree = &fork.worktree;
         self.repository.check_unlocked(worktree)?;
         let commit_id = self.repository.head_of(worktree.git_dir())?.commit_id();
-        let (to, prepared, newer) = self.nothing_over(&record, commit_id, reason)?;
+        let (to, prepared) = self.nothing_over(&record, commit_id, reason)?;
         self.hold_kept(name, name)?;
-        let (before, had_something) = self.stand_on(name, fork, &to, reason, newer)?;
+        let (before, had_something) = self.stand_on(name, fork, &to, reason)?;
         if !had_something {
             self.remove_snapshot(name, &before.name)?;
         }
-        replace_index(&prepared.index, worktree)?;
+        files::replace_atomically(&worktree.index_path(), |temporary| {
+            prepared.write_index(temporary)
+        })?;
         for file in OPERATION_FILES {
             files::remove_file(&worktree.git_dir().join(file))?;
         }
@@ -66,12 +65,10 @@ impl Store {
         reason: SnapshotReason,
     ) -> Result<SnapshotRecord, StoreError> {
         let record = self.places.read_record(name)?;
-        let (mut to, _, mut newer) = self.nothing_over(&record, commit_id, reason)?;
+        let (mut to, _) = self.nothing_over(&record, commit_id, reason)?;
         if to.base_tree == record.base_tree {
-            // The base that it stands on, with the times that its files have.
-            to.base_attrs = record.base_attrs;
+            // The base that it stands on.
             to.conversions.clone_from(&record.conversions);
-            newer.clear();
         }
         self.hold_kept(name, name)?;
         if let Some(commit_id) = commit_id {
@@ -80,23 +77,18 @@ impl Store {
                 self.repository.hold(name.as_str(), commit_id)?;
             }
         }
-        let (before, _) = self.stand_on(name, fork, &to, reason, newer)?;
+        let (before, _) = self.stand_on(name, fork, &to, reason)?;
         Ok(before)
     }
 
-    /// A commit with nothing over it, as if it were a snapshot of the fork; its base, and the files that must seem to be newer.
+    /// A commit with nothing over it, as if it were a snapshot of the fork, and its base.
     fn nothing_over(
         &self,
         record: &ForkRecord,
         commit_id: Option<ObjectId>,
         reason: SnapshotReason,
-    ) -> Result<(SnapshotRecord, PreparedBase, Vec<Op>), StoreError> {
-        let BaseAttrs { uid, gid, umask, .. } = record.base_attrs;
-        let settings = record.conversions.as_ref();
-        let from = record.carry.as_ref().and_then(|carry| carry.shows_files_of());
-        let from = from.filter(|from| from.is_dir());
-        let prepared = self.prepare_base(commit_id, uid, gid, umask, settings, from)?;
-        let newer = newer_nodes(&prepared.base, prepared.attrs, &prepared.newer)?;
+    ) -> Result<(SnapshotRecord, PreparedBase), StoreError> {
+        let prepared = self.prepare_base(commit_id, record.base_attrs, record.conversions.as_ref(), None)?;
         let to = SnapshotRecord {
             name: record.name.clone(),
             created_secs: record.created_secs,
@@ -114,7 +106,7 @@ impl Store {
             frozen_layers: Vec::new(),
             tree: None,
         };
-        Ok((to, prepared, newer))
+        Ok((to, prepared))
     }
 
     /// Holds for `to` what is kept for the layers of `from`.
@@ -129,9 +121,4 @@ impl Store {
         }
         Ok(())
     }
-}
-
-/// Gives the worktree the cached index in the place of its own.
-fn replace_index(cached: &Path, worktree: &LinkedWorktree) -> Result<(), StoreError> {
-    files::replace_atomically(&worktree.index_path(), |temporary| copy_index(cached, temporary))
 }

@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use super::files;
 use super::merge::exchange;
 use super::{Fork, Memo, OpenForks, Store};
-use crate::attr::{FileKind, Ino, Timestamp};
-use crate::git::{LinkedWorktree, ObjectId};
+use crate::attr::{FileKind, Ino, InoMap, Timestamp};
+use crate::git::{GitError, IgnoreRules, LinkedWorktree, MAX_IGNORE_FILE_BYTES, ObjectId};
 use crate::layer::{
     Content, Dentry, FrozenLayer, Layer, LayerError, LayerId, LayerStack, Node, Op, inos_below,
 };
@@ -162,19 +162,17 @@ impl Store {
         to: &SnapshotRecord,
         reason: SnapshotReason,
     ) -> Result<SnapshotRecord, StoreError> {
-        let (before, _) = self.stand_on(name, fork, to, reason, Vec::new())?;
+        let (before, _) = self.stand_on(name, fork, to, reason)?;
         Ok(before)
     }
 
-    /// As [`Store::restore`]; also whether there was anything but the base. `ops` are the first changes of the layer that is
-    /// written from then on.
+    /// As [`Store::restore`]; also whether there was anything but the base.
     pub(super) fn stand_on(
         &self,
         name: &ForkName,
         fork: &Fork,
         to: &SnapshotRecord,
         reason: SnapshotReason,
-        ops: Vec<Op>,
     ) -> Result<(SnapshotRecord, bool), StoreError> {
         // Only the index says which files git leaves out, and it does not go back, or is made anew.
         if to.is_sparse != fork.worktree.is_sparse()? {
@@ -190,6 +188,12 @@ impl Store {
         target.frozen_layers = standing.frozen.iter().map(|layer| layer.id().0).collect();
         let workspace = &fork.workspace;
         workspace.prepare_to_stand_on(&standing)?;
+        let ops = self.renewed(name, workspace, &standing);
+        let renewed = ops.iter().filter_map(|op| match op {
+            Op::PutNode(ino, node) => Some((*ino, node.mtime)),
+            _ => None,
+        });
+        let renewed: InoMap<Timestamp> = renewed.collect();
 
         let mut list = self.places.read_snapshots(name)?;
         let options = SnapshotOptions::because(reason);
@@ -217,11 +221,35 @@ impl Store {
                 // It may be in its place already, and only not known to be on the disk.
                 take_back(&record_path, &frozen);
             })?;
-            exclusive.stand_on(standing);
+            exclusive.stand_on(standing, &renewed);
             Ok((before, had_something))
         });
         self.know_layers_of(workspace);
         stood
+    }
+
+    /// The times that files must have once the fork stands on `to`. Where they cannot be told, files are as old as they were there.
+    fn renewed(&self, name: &ForkName, workspace: &Workspace, to: &Standing) -> Vec<Op> {
+        let renewed = || -> Result<Vec<Op>, StoreError> {
+            let scratch = self.scratch_dir()?;
+            let layer = Layer::create(&scratch.path().join("layer"), LayerId(0))?;
+            let view = Workspace::standing_on(to, LayerStack::new(layer, to.frozen.clone()))?;
+            let mut rules = IgnoreRules::new(&self.repository, |dir: &RepoPath| {
+                let path = dir.join(&EntryName::new(b".gitignore").map_err(GitError::library("read rules"))?);
+                let read = view.read_regular(&path, MAX_IGNORE_FILE_BYTES);
+                read.map_err(GitError::library("read rules"))
+            })?;
+            let is_ignored = |path: &RepoPath| {
+                let is_tracked = to.base.find(path).is_ok_and(|found| found.is_some());
+                // A file for which the rules cannot be read is taken for a source.
+                !is_tracked && rules.is_ignored(path, false).unwrap_or(false)
+            };
+            Ok(workspace.renewed_in(&view, is_ignored)?)
+        };
+        renewed().unwrap_or_else(|error| {
+            log::warn!("{name}: files are as old as they were where it goes: {error}");
+            Vec::new()
+        })
     }
 
     /// Freezes what was written since the last time, if anything was; the fork's record then, whose frozen layers are all of
@@ -284,6 +312,7 @@ impl Store {
         Ok(Standing {
             base,
             attrs: record.base_attrs,
+            times: self.times_of(open, &record.base_attrs),
             frozen,
             since: record.stands_since,
         })
@@ -310,8 +339,8 @@ impl Store {
         let scratch = self.scratch_dir()?;
         let standing = self.standing_of(&mut self.open.lock(), &snapshot.as_fork(&record))?;
         let layer = Layer::create(&scratch.path().join("layer"), LayerId(0))?;
-        let stack = LayerStack::new(layer, standing.frozen);
-        let workspace = Workspace::new(standing.base, standing.attrs, stack)?.standing_since(standing.since);
+        let stack = LayerStack::new(layer, standing.frozen.clone());
+        let workspace = Workspace::standing_on(&standing, stack)?;
         let workspace = Arc::new(self.with_carried(workspace, &record));
         Ok(Arc::new(Fork {
             name: name.clone(),

@@ -28,6 +28,34 @@ struct Seen {
 
 type Tree = BTreeMap<String, Seen>;
 
+/// That all is as in `expected`, but for the modification times of what came back: those are of `since` or later. What was there
+/// before keeps its own.
+#[track_caller]
+fn assert_back(now: &Tree, expected: &Tree, before: &Tree, since: Timestamp, what: &str) {
+    let without_mtime = |tree: &Tree| -> Tree {
+        let all = tree.iter().map(|(path, seen)| {
+            let seen = Seen {
+                times: seen.times.map(|(atime, _)| (atime, since)),
+                ..seen.clone()
+            };
+            (path.clone(), seen)
+        });
+        all.collect()
+    };
+    assert_eq!(without_mtime(now), without_mtime(expected), "{what}");
+    for (path, seen) in now {
+        let (Some((_, mtime)), there) = (seen.times, before.get(path)) else {
+            continue;
+        };
+        let is_same = there.is_some_and(|there| (there.ino, &there.content) == (seen.ino, &seen.content));
+        let is_kept = is_same && there.is_some_and(|there| there.times.is_some_and(|(_, was)| was == mtime));
+        assert!(
+            mtime >= since || is_kept,
+            "{what}: {path} came back with {mtime:?}"
+        );
+    }
+}
+
 impl Workspace {
     fn seen(&self) -> Tree {
         let nodes = self.walk_at(&RepoPath::root()).unwrap();
@@ -137,16 +165,18 @@ fn each_kind_is_taken_back_exactly_and_done_again() {
     }
     for _ in 0..2 {
         for tree in trees.iter().rev().skip(1) {
+            let (before, since) = (workspace.seen(), Timestamp::now());
             assert_eq!(workspace.back(), []);
-            assert_eq!(workspace.seen(), *tree);
+            assert_back(&workspace.seen(), tree, &before, since, "back");
         }
         assert!(matches!(
             workspace.taken(Direction::Undo, None).unwrap_err(),
             OperationError::NothingToTakeBack { .. }
         ));
         for tree in trees.iter().skip(1) {
+            let (before, since) = (workspace.seen(), Timestamp::now());
             assert_eq!(workspace.again(), []);
-            assert_eq!(workspace.seen(), *tree);
+            assert_back(&workspace.seen(), tree, &before, since, "again");
         }
         assert!(workspace.taken(Direction::Redo, None).is_err());
     }
@@ -154,17 +184,28 @@ fn each_kind_is_taken_back_exactly_and_done_again() {
     drop(workspace);
     let workspace = fixture.open();
     for tree in trees.iter().rev().skip(1) {
+        let (before, since) = (workspace.seen(), Timestamp::now());
         workspace.back();
-        assert_eq!(workspace.seen(), *tree);
+        assert_back(&workspace.seen(), tree, &before, since, "after a restart");
     }
     assert!(
         workspace
             .getxattr(ME, workspace.reach("a.txt").ino, b"user.note")
             .is_ok()
     );
+    // Of what came back it has the times alone.
     assert_eq!(
         delta_of(&workspace),
-        ["+ a.txt", "d dir", "+ empty", "+ link", "+ run.sh"]
+        [
+            "+ a.txt",
+            "d dir",
+            "+ dir/b.txt",
+            "d dir/sub",
+            "+ dir/sub/c.txt",
+            "+ empty",
+            "+ link",
+            "+ run.sh"
+        ]
     );
 }
 
@@ -264,8 +305,9 @@ fn what_programs_did_since_is_kept() {
     let before = workspace.seen();
     assert_eq!(workspace.back(), [("a.txt".into(), NoteKind::Changed)]);
     assert_eq!(workspace.text("a.txt"), "alpha\n");
+    let (there, since) = (workspace.seen(), Timestamp::now());
     workspace.again();
-    assert_eq!(workspace.seen(), before);
+    assert_back(&workspace.seen(), &before, &there, since, "what a program wrote");
 
     // Another file in its place, as editors save.
     workspace.write_path(ME, &path("saved"), b"an editor's").unwrap();
@@ -275,8 +317,9 @@ fn what_programs_did_since_is_kept() {
     let before = workspace.seen();
     assert_eq!(workspace.back(), [("a.txt".into(), NoteKind::InTheWay)]);
     assert_eq!(workspace.text("a.txt"), "alpha\n");
+    let (there, since) = (workspace.seen(), Timestamp::now());
     workspace.again();
-    assert_eq!(workspace.seen(), before);
+    assert_back(&workspace.seen(), &before, &there, since, "what an editor saved");
 
     workspace.do_remove(&["dir"]).unwrap();
     workspace.do_write("other", b"").unwrap();
@@ -289,8 +332,9 @@ fn what_programs_did_since_is_kept() {
         [("dir".into(), NoteKind::InTheWay)]
     );
     assert_eq!(workspace.text("dir/sub/c.txt"), "gamma\n");
+    let (there, since) = (workspace.seen(), Timestamp::now());
     workspace.taken(Direction::Redo, Some("dir")).unwrap();
-    assert_eq!(workspace.seen(), before);
+    assert_back(&workspace.seen(), &before, &there, since, "a directory");
 
     // Where it is gone there is nothing to move, and nothing happens.
     workspace.do_move("run.sh", "moved.sh").unwrap();
@@ -565,6 +609,7 @@ fn random_operations_are_taken_back_as_a_plain_model_says() {
             }
             let workspace = layered.get();
             let before = (seen.clone(), model.clone());
+            let (there, since) = (seen.clone(), Timestamp::now());
             let (first, second) = (random.path(), random.path());
             let content = vec![step as u8; [0, 3, SLOT_MAX as usize + 9][random.below(3)]];
             let (did, expected) = match random.below(9) {
@@ -590,7 +635,9 @@ fn random_operations_are_taken_back_as_a_plain_model_says() {
                         }
                         None => assert!(taken.is_err()),
                     }
-                    assert_eq!(workspace.seen(), seen, "step {step}");
+                    let now = workspace.seen();
+                    assert_back(&now, &seen, &there, since, &format!("step {step}"));
+                    seen = now;
                     continue;
                 }
                 _ => {
@@ -603,7 +650,9 @@ fn random_operations_are_taken_back_as_a_plain_model_says() {
                         }
                         None => assert!(taken.is_err()),
                     }
-                    assert_eq!(workspace.seen(), seen, "step {step}");
+                    let now = workspace.seen();
+                    assert_back(&now, &seen, &there, since, &format!("step {step}"));
+                    seen = now;
                     continue;
                 }
             };

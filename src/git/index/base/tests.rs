@@ -354,7 +354,7 @@ fn git_trusts_the_entries_of_a_fork_that_did_not_change() {
     };
     let state = KnownState {
         token: "tine:base:test",
-        time: STAT.time,
+        changed: STAT.time,
         is_known: &|_| false,
     };
     drop(update_index(&repository, &worktree, tree_id, &[change], Some(&state)).unwrap());

@@ -10,7 +10,6 @@ use super::{FSCK, Look, REPAIRS, next_aside, unreadable};
 use crate::git::index::tracked_paths;
 use crate::git::{Head, LinkedWorktree, ObjectId};
 use crate::workspace::StoreError;
-use crate::workspace::base_nodes::BaseAttrs;
 use crate::workspace::fork::{ForkName, ForkRecord};
 use crate::workspace::store::beginning::Beginning;
 use crate::workspace::store::mend::dot_git_path;
@@ -277,8 +276,7 @@ impl Store {
             .and_then(|head| head.commit_id());
         let head = head.filter(|id| self.repository.has_object(*id));
         let commit_id = head.or_else(|| self.newest_there(&record, &dir));
-        let BaseAttrs { uid, gid, umask, .. } = record.base_attrs;
-        let prepared = self.prepare_base(commit_id, uid, gid, umask, record.conversions.as_ref(), None)?;
+        let prepared = self.prepare_base(commit_id, record.base_attrs, record.conversions.as_ref(), None)?;
         let worktree = LinkedWorktree::open(&self.repository, &record.worktree_id)?;
         let aside = self.worktree_file_aside(&dir, "index")?;
         Beginning::at(prepared, commit_id, None).fill_worktree(&worktree)?;

@@ -1,0 +1,104 @@
+//! Tables of modification times, in `<store>/times/`, named by their hash. A table lives as long as a record names it.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+
+use super::{OpenForks, Places, Store, files};
+use crate::git::Base;
+use crate::workspace::StoreError;
+use crate::workspace::base_nodes::BaseAttrs;
+use crate::workspace::base_times::{BaseTimes, TimesId};
+use crate::workspace::fork::ForkRecord;
+use crate::workspace::snapshot::SnapshotList;
+
+impl Store {
+    /// Makes the table of the files of `base` whose content the main checkout has, too; `None` where there are none. It is on the disk
+    /// when this returns.
+    ///
+    /// What the main checkout builds from now on is not seen by the fork that is made: the caller has fixed the moment of that before.
+    pub(super) fn make_times(
+        &self,
+        base: &Base,
+        checkout: &Path,
+    ) -> Result<Option<Arc<BaseTimes>>, StoreError> {
+        let mut times = Vec::new();
+        for file in self.repository.unchanged_files(checkout)? {
+            let Some((dir, index)) = base.find(&file.path)? else {
+                continue;
+            };
+            let entry = dir.entries.get(index);
+            if let Some(entry) = entry.filter(|entry| (entry.id, entry.kind) == (file.id, file.kind)) {
+                times.push((entry.ino, file.modified));
+            }
+        }
+        if times.is_empty() {
+            return Ok(None);
+        }
+        let (table, bytes) = BaseTimes::build(times);
+        let path = self.places.times(table.id());
+        if !path.exists() {
+            files::create_private_dir(&self.places.times_dir())?;
+            files::write_atomically(&path, &bytes)?;
+        }
+        let table = Arc::new(table);
+        self.open.lock().times.insert(table.id(), Arc::downgrade(&table));
+        Ok(Some(table))
+    }
+
+    /// The table that a fork's attributes name. One that is lost or damaged is missed by no program but a build tool, which builds more.
+    pub(super) fn times_of(&self, open: &mut OpenForks, attrs: &BaseAttrs) -> Option<Arc<BaseTimes>> {
+        let id = attrs.times?;
+        if let Some(table) = open.times.get(&id).and_then(Weak::upgrade) {
+            return Some(table);
+        }
+        let path = self.places.times(id);
+        let read = fs::read(&path).map_err(StoreError::io("read", &path));
+        let table = read.and_then(|bytes| {
+            BaseTimes::parse(id, &bytes).ok_or_else(|| StoreError::Damaged {
+                path: path.clone(),
+                reason: "its bytes are not those that its name is the hash of".to_owned(),
+            })
+        });
+        match table {
+            Ok(table) => {
+                let table = Arc::new(table);
+                open.times.retain(|_, table| table.strong_count() > 0);
+                open.times.insert(id, Arc::downgrade(&table));
+                Some(table)
+            }
+            Err(error) => {
+                log::warn!("base files are as old as their fork, builds do more: {error}");
+                None
+            }
+        }
+    }
+}
+
+/// The tables that a fork and its snapshots name.
+pub(super) fn named_times<'r>(
+    record: &'r ForkRecord,
+    snapshots: &'r SnapshotList,
+) -> impl Iterator<Item = TimesId> + 'r {
+    let attrs = snapshots.snapshots.iter().map(|snapshot| snapshot.base_attrs);
+    std::iter::once(record.base_attrs)
+        .chain(attrs)
+        .filter_map(|attrs| attrs.times)
+}
+
+/// Removes tables that no record names. The caller knows that none is being made.
+pub(super) fn clean_times(places: &Places, named: &HashSet<TimesId>) -> Result<(), StoreError> {
+    let dir = places.times_dir();
+    if !dir.exists() {
+        return Ok(());
+    }
+    for path in files::list(&dir)? {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let id = name.and_then(|name| TimesId::try_from(name.to_owned()).ok());
+        if id.is_none_or(|id| !named.contains(&id)) {
+            files::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
