@@ -138,8 +138,9 @@ impl Filesystem for Adapter {
         self.operations.forget(convert::ino(ino), lookups);
     }
 
-    fn getattr(&self, _request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        answer_attr(self.operations.getattr(convert::ino(ino)), reply);
+    fn getattr(&self, request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        let caller = convert::caller(request);
+        answer_attr(self.operations.getattr(caller, convert::ino(ino)), reply);
     }
 
     fn setattr(
