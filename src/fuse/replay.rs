@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use super::errno::Errno;
 use crate::attr::{Attr, Ino};
 use crate::path::EntryName;
-use crate::workspace::{Caller, FsError, NamePlace, ViewStep, Workspace};
+use crate::workspace::{Caller, FsError, NamePlace, NameThen, ViewStep, Workspace};
 
 /// What the replaying thread finds at a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,10 +172,18 @@ impl Replay {
         let is_at = |at: &NamePlace, dir: Ino, name: &[u8]| at.dir == dir && at.name.as_bytes() == name;
         match (act, script.step.clone()) {
             (Act::Remove(dir, name), Some(ViewStep::Remove { at, then, .. })) if is_at(&at, dir, name) => {
-                match workspace.number_at(dir, name)? {
-                    None => script.set(&at, then.map(|_| None)),
-                    now if now == then => script.set(&at, Some(None)),
-                    _ => return Err(Unacknowledged::Errno(Errno::EPERM)),
+                let is_as_said = match (then, workspace.number_at(dir, name)?) {
+                    (NameThen::WithItsDirectory, _) | (_, None) => true,
+                    (NameThen::To(then), Some(now)) => now == then,
+                    (NameThen::Nowhere, Some(_)) => false,
+                };
+                if !is_as_said {
+                    return Err(Unacknowledged::Errno(Errno::EPERM));
+                }
+                match then {
+                    NameThen::Nowhere => script.set(&at, None),
+                    // The new node is not seen before its step.
+                    NameThen::WithItsDirectory | NameThen::To(_) => script.set(&at, Some(None)),
                 }
                 Ok(())
             }

@@ -64,4 +64,4 @@ pub use shown::is_text_node;
 pub use snapshot::{SnapshotEvery, SnapshotReason, SnapshotRecord};
 pub use standing::{Exclusive, Standing};
 pub use store::{Fork, ForkOptions, ParentOptions, SnapshotOptions, Store, TakeUp};
-pub use view_steps::{NamePlace, ViewStep};
+pub use view_steps::{NamePlace, NameThen, ViewStep};

@@ -29,14 +29,23 @@ pub struct NamePlace {
     pub name: EntryName,
 }
 
+/// Where a name that loses its node leads when all is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameThen {
+    Nowhere,
+    /// Nowhere, because its directory goes as well, with the name in it.
+    WithItsDirectory,
+    To(Ino),
+}
+
 /// One step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ViewStep {
-    /// The name loses its node, and leads to `then` when all is done.
+    /// The name loses its node.
     Remove {
         at: NamePlace,
         node: Attr,
-        then: Option<Ino>,
+        then: NameThen,
     },
     /// The name, which is free, gets a node.
     Make { at: NamePlace, node: Attr },
@@ -302,15 +311,28 @@ impl Steps {
             }
             return;
         }
+        // A file that takes another's place comes right after that has gone, as git writes files.
+        let is_dir = |node: &Option<NodeBehind>| {
+            let kind = node.as_ref().map(|node| node.attr.kind);
+            kind == Some(FileKind::Directory)
+        };
+        let is_replaced = now.is_some() && !is_dir(&before) && !is_dir(&now);
         if let Some(node) = before
             && let Some(at) = dir_before.and_then(|dir| place(path, dir))
         {
-            let (node, then) = (node.attr, now.as_ref().map(|now| now.attr.ino));
+            let node = node.attr;
+            let now = now.as_ref().map(|now| now.attr.ino);
+            let then = now.map_or(NameThen::Nowhere, NameThen::To);
             if node.kind == FileKind::Directory {
                 self.empty(path, beneath);
             }
             let step = ViewStep::Remove { at, node, then };
-            self.removals.insert(path.clone(), step);
+            match is_replaced {
+                true => self.others.push(step),
+                false => {
+                    self.removals.insert(path.clone(), step);
+                }
+            }
         }
         if let Some(node) = now
             && let Some(at) = dir_now.and_then(|dir| place(path, dir))
@@ -331,7 +353,7 @@ impl Steps {
             .take_while(|(other, _)| is_alike(other));
         for (at, (dir, node)) in alike.filter(|(other, _)| other.starts_with(path)) {
             if let Some(place) = place(at, *dir) {
-                let then = None;
+                let then = NameThen::WithItsDirectory;
                 let step = ViewStep::Remove {
                     at: place,
                     node: *node,
