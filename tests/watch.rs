@@ -374,7 +374,7 @@ fn what_is_removed_is_deleted_each_thing_in_it_too() {
         // Nobody watches a directory that is new.
         fs::create_dir(plain.join("src")).unwrap();
         pair.repo
-            .sh_in(plain, &format!("cp -a {}/. src", path_text(&copied)));
+            .sh_in(plain, &format!("cp -r {}/. src", path_text(&copied)));
     });
     let args = ["tool", "delete", "--fork", "one", "run.sh"];
     pair.agree_in_directories("tool delete", run(&args), |plain| {

@@ -11,6 +11,7 @@
 //!   ├─────► adapter    one transport: `fuser`, reading and writing /dev/fuse ──► negotiate
 //!   └─────► ring       the other: a ring of io_uring for each CPU
 //!             └─► operations   for both: what each request does, on a workspace ──► convert, ioctl, errno, counters (and busy_files)
+//!                   ├─► generations   which of the kernel's inodes of a number is meant
 //!                   ├─► replay    answers to the replayer's own requests
 //!                   └─► overlay   what a name leads to where unsaved text is shown ──► askers
 //! users                who keeps a mount busy
@@ -25,6 +26,7 @@ mod counters;
 mod device;
 mod entries;
 mod errno;
+mod generations;
 mod ioctl;
 pub mod mount;
 mod negotiate;

@@ -16,6 +16,7 @@ use super::convert::{self, XattrAnswer};
 use super::counters::{Counters, Operation};
 use super::entries::{Entry, Listed, Opening, REMEMBER, ttl};
 use super::errno::{self, Errno};
+use super::generations::Generations;
 use super::ioctl::{self, Ioctl};
 use super::notifier;
 use super::overlay::{self, Overlay};
@@ -90,6 +91,7 @@ pub(super) struct Operations {
     counters: Arc<Counters>,
     priming: PrimingFile,
     replay: Arc<Replay>,
+    generations: Generations,
     /// Where texts are shown that are not saved.
     overlay: Option<Overlay>,
 }
@@ -107,6 +109,7 @@ impl Operations {
             counters,
             priming,
             replay,
+            generations: Generations::default(),
             overlay: shows_texts.then(Overlay::default),
         }
     }
@@ -132,9 +135,16 @@ impl Operations {
         self.overlay.is_some() && is_text_node(ino)
     }
 
+    fn of_its_generation(&self, entry: Entry) -> Entry {
+        Entry {
+            generation: entry.attr.map_or(0, |attr| self.generations.of(attr.ino)),
+            ..entry
+        }
+    }
+
     /// A name that was made.
     fn made(&self, name: &[u8], attr: Attr) -> Entry {
-        let entry = Some(attr).into();
+        let entry = self.of_its_generation(Some(attr).into());
         match &self.overlay {
             Some(overlay) => overlay.made(&self.workspace, name, entry),
             None => entry,
@@ -195,7 +205,8 @@ impl Operations {
     /// What a name leads to, whatever is shown there.
     fn entry_as_it_is(&self, parent: Ino, name: &[u8]) -> Result<Entry, Refusal> {
         let (attr, is_carried) = self.workspace.lookup_untold(parent, name)?;
-        let mut entry = Entry::new(attr.map(|attr| self.with_time(attr)), is_carried);
+        let entry = Entry::new(attr.map(|attr| self.with_time(attr)), is_carried);
+        let mut entry = self.of_its_generation(entry);
         if self.overlay.is_some() && self.workspace.is_name_shown(name) {
             entry.name_ttl = Duration::ZERO;
         }
@@ -289,17 +300,19 @@ impl Operations {
                 attr: Some(self.priming.attr()),
                 name_ttl: Duration::ZERO,
                 attr_ttl: REMEMBER,
+                generation: 0,
             });
         }
         let replayed = self.replayed(caller, (Operation::Lookup, parent), |replay| {
             match replay.lookup(&self.workspace, parent, name) {
                 Former::AsItIs => self.entry_as_it_is(parent, name),
                 Former::Nothing => Err(Errno::ENOENT.into()),
-                Former::Node(attr) => Ok(Entry {
+                Former::Node(attr) => Ok(self.of_its_generation(Entry {
                     attr: Some(attr),
                     name_ttl: Duration::ZERO,
                     attr_ttl: REMEMBER,
-                }),
+                    generation: 0,
+                })),
             }
         });
         if let Some(answer) = replayed {
@@ -313,10 +326,10 @@ impl Operations {
                 _ => None,
             };
             if let Some(number) = by_number {
-                return Ok(Some(workspace.lookup_number(number)?).into());
+                return Ok(self.of_its_generation(Some(workspace.lookup_number(number)?).into()));
             }
             let (attr, is_carried) = workspace.lookup_untold(parent, name)?;
-            let entry = Entry::new(attr, is_carried);
+            let entry = self.of_its_generation(Entry::new(attr, is_carried));
             Ok(match &self.overlay {
                 Some(overlay) => overlay.looked_up(workspace, caller, (parent, name), entry),
                 None => entry,
@@ -334,6 +347,8 @@ impl Operations {
                 true => workspace.forget_text(ino, lookups),
                 false => workspace.forget(ino, lookups),
             }
+            self.generations
+                .note_forgotten(ino, || workspace.is_remembered(ino));
             Ok(())
         });
     }
@@ -440,11 +455,18 @@ impl Operations {
 
     pub(super) fn rmdir(&self, caller: Caller, parent: Ino, name: &[u8]) -> Answer<()> {
         let act = Act::Remove(parent, name);
+        let removed = self.replay.removed_dir();
         if let Some(answer) = self.acknowledged(caller, (Operation::RmDir, parent), act) {
+            if let (Ok(()), Some(ino)) = (&answer, removed) {
+                self.generations.note_removed(ino);
+            }
             return answer;
         }
         self.call(Operation::RmDir, parent, |workspace| {
-            Ok(workspace.rmdir(caller, parent, name)?)
+            let removed = workspace.number_at(parent, name)?;
+            workspace.rmdir(caller, parent, name)?;
+            removed.inspect(|ino| self.generations.note_removed(*ino));
+            Ok(())
         })
     }
 
@@ -572,6 +594,7 @@ impl Operations {
                     cookie: entry.cookie,
                     is_carried: entry.is_carried,
                     is_shown: false,
+                    generation: 0,
                 })
             })?)
         })
@@ -607,6 +630,7 @@ impl Operations {
                     kind: entry.kind,
                     cookie: entry.cookie,
                     is_carried: entry.is_carried,
+                    generation: self.generations.of(entry.ino),
                     is_shown: shown.iter().any(|name| *name == entry.name.as_bytes()),
                 };
                 add(listed, &self.with_time(attr))

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::Mutex;
 
 use super::errno::Errno;
-use crate::attr::{Attr, Ino};
+use crate::attr::{Attr, FileKind, Ino};
 use crate::path::EntryName;
 use crate::workspace::{Caller, FsError, NamePlace, NameThen, ViewStep, Workspace};
 
@@ -133,6 +133,14 @@ impl Replay {
     /// The step that is taken from now on.
     pub(super) fn take(&self, step: &ViewStep) {
         self.script.lock().step = Some(step.clone());
+    }
+
+    /// The node of a directory that the step removes.
+    pub(super) fn removed_dir(&self) -> Option<Ino> {
+        match &self.script.lock().step {
+            Some(ViewStep::Remove { node, .. }) if node.kind == FileKind::Directory => Some(node.ino),
+            _ => None,
+        }
     }
 
     pub(super) fn is_replayed_by(&self, caller: Caller) -> bool {

@@ -422,6 +422,11 @@ impl Workspace {
         self.state.read().stack.open_layer().stats()
     }
 
+    /// Whether the kernel remembers the node.
+    pub fn is_remembered(&self, ino: Ino) -> bool {
+        self.inodes.is_remembered(ino)
+    }
+
     /// How many nodes the kernel remembers.
     pub fn remembered(&self) -> u64 {
         self.inodes.len() as u64
