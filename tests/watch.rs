@@ -5,13 +5,19 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::fanotify::{self, Fanotify};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 
-use support::{OutputExt, TestRepo, Tine, path_text, require_fuse, run_with_timeout};
+use support::{OutputExt, TestRepo, Tine, is_root, path_text, require_fuse, run_with_timeout, wait_until};
 
 /// What is asked for: all but that something was opened or read.
 fn of_changes() -> AddWatchFlags {
@@ -203,7 +209,7 @@ fn remove_all(dir: &Path) {
 }
 
 fn feed(tine: &Tine<'_>, args: &[&str], text: &str) {
-    let limit = std::time::Duration::from_secs(60);
+    let limit = Duration::from_secs(60);
     let output = support::run_with_timeout_of(&mut tine.command(args), limit, text.as_bytes());
     output.expect_success(&format!("tine {args:?}"));
 }
@@ -478,4 +484,320 @@ fn a_directory_that_comes_back_is_one_to_work_in() {
     inside.wait().unwrap();
     made.unwrap();
     left.unwrap_err();
+}
+
+#[test]
+fn what_agents_write_over_mcp_is_seen() {
+    require_fuse!();
+    let pair = Pair::new(|_, _, _| {});
+    let calls = [
+        ("write_file", r#"{"path":"README.md","content":"other\n"}"#),
+        (
+            "edit_file",
+            r#"{"path":"docs/guide.md","edits":[{"old":"three","new":"THREE"}]}"#,
+        ),
+        ("delete_file", r#"{"path":"run.sh"}"#),
+    ];
+    pair.agree(
+        "mcp",
+        |tine| {
+            let mut lines = vec![
+                r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"a test","version":"1"}}}"#.to_owned(),
+                r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#.to_owned(),
+            ];
+            lines.extend(calls.iter().enumerate().map(|(id, (tool, arguments))| {
+                let id = id + 1;
+                format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments}}}}}"#)
+            }));
+            let mut mcp = tine.command(&["mcp", "--fork", "one"]);
+            let mut mcp = mcp.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            let mut input = mcp.stdin.take().unwrap();
+            let mut answers = BufReader::new(mcp.stdout.take().unwrap()).lines();
+            for line in lines {
+                writeln!(input, "{line}").unwrap();
+                if line.contains("\"id\":") {
+                    let answer = answers.next().unwrap().unwrap();
+                    assert!(answer.contains("\"result\"") && !answer.contains("\"isError\":true"), "{answer}");
+                }
+            }
+            drop(input);
+            mcp.wait().unwrap();
+        },
+        |plain| {
+            write(&plain.join("README.md"), "other\n");
+            write(&plain.join("docs/guide.md"), "one\ntwo\nTHREE\n");
+            fs::remove_file(plain.join("run.sh")).unwrap();
+        },
+    );
+}
+
+/// Number, times, and size of a directory or file; of all but `.git`.
+fn times(root: &Path) -> BTreeMap<PathBuf, [i64; 7]> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(path) = open.pop() {
+        let meta = path.symlink_metadata().unwrap();
+        let numbers = [
+            meta.atime(),
+            meta.atime_nsec(),
+            meta.mtime(),
+            meta.mtime_nsec(),
+            meta.ctime(),
+            meta.ctime_nsec(),
+            meta.ino().cast_signed(),
+        ];
+        if meta.is_dir() {
+            let entries = fs::read_dir(&path).unwrap().map(Result::unwrap);
+            open.extend(
+                entries
+                    .filter(|entry| entry.file_name() != ".git")
+                    .map(|entry| entry.path()),
+            );
+        }
+        found.insert(path, numbers);
+    }
+    found
+}
+
+#[test]
+fn no_time_moves_by_what_watchers_are_told() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let fork = tine.new_fork("one");
+    second_commit(&repo);
+    let changes: [&[&str]; 6] = [
+        &["mv", "one", "README.md", "docs"],
+        &["undo", "one"],
+        &["rm", "-r", "one", "src/deep"],
+        &["undo", "one"],
+        &["update", "one"],
+        &["undo", "one"],
+    ];
+    for (number, change) in changes.iter().enumerate() {
+        let watch = Watch::all(&fork, true);
+        let before = times(&fork);
+        tine.ok(change);
+        assert!(!watch.events().is_empty(), "{change:?}");
+        drop(watch);
+        let after = times(&fork);
+        assert_eq!(
+            repo.status(&fork),
+            if number == 0 || number == 2 {
+                repo.status(&fork)
+            } else {
+                String::new()
+            }
+        );
+        // As the kernel has them, they are those of the fork.
+        tine.ok(&["unmount", "one"]);
+        tine.ok(&["mount", "one"]);
+        assert_eq!(times(&fork), after, "{change:?}");
+        let touched = after
+            .iter()
+            .filter(|(path, times)| before.get(*path) != Some(times));
+        let untouched = ["run.sh", "data", "data/large.bin", "docs/empty"];
+        for (path, _) in touched {
+            assert!(
+                !untouched.iter().any(|name| *path == fork.join(name)),
+                "{change:?} touched {path:?}"
+            );
+        }
+    }
+    assert_eq!(repo.status(&fork), "");
+}
+
+#[test]
+fn a_running_program_is_told_as_far_as_can_be() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let fork = tine.new_fork("one");
+    let sleep = std::env::split_paths(&std::env::var_os("PATH").unwrap())
+        .map(|dir| dir.join("sleep"))
+        .find(|path| path.is_file());
+    let program = fork.join("program");
+    fs::copy(sleep.unwrap(), &program).unwrap();
+    let mut running = Command::new(&program).arg("600").spawn().unwrap();
+    let mut watch = Watch::nothing();
+    watch.add(&fork, Path::new(""));
+    feed(&tine, &["write", "one", "program"], "no program\n");
+    assert_eq!(watch.events(), ["/ MODIFY program"]);
+    assert_eq!(fs::read_to_string(&program).unwrap(), "no program\n");
+    running.kill().unwrap();
+    running.wait().unwrap();
+    feed(&tine, &["write", "one", "program"], "again\n");
+    assert_eq!(watch.events(), ["/ MODIFY program", "/ CLOSE_WRITE program"]);
+}
+
+#[test]
+fn a_file_that_nobody_may_write_to_is_told_as_far_as_can_be() {
+    require_fuse!();
+    let pair = Pair::new(|_, _, fork| {
+        fs::set_permissions(fork.join("run.sh"), fs::Permissions::from_mode(0o444)).unwrap();
+    });
+    let tine = std::mem::ManuallyDrop::new(Tine::new(&pair.repo));
+    let mut watch = Watch::nothing();
+    watch.add(&pair.fork, Path::new(""));
+    feed(&tine, &["write", "one", "run.sh"], "other\n");
+    let expected: &[&str] = match is_root() {
+        true => &["/ MODIFY run.sh", "/ CLOSE_WRITE run.sh"],
+        false => &["/ MODIFY run.sh"],
+    };
+    assert_eq!(watch.events(), expected);
+    assert_eq!(fs::read_to_string(pair.fork.join("run.sh")).unwrap(), "other\n");
+}
+
+/// Commits as many files as `count`, by hundreds in a directory.
+fn commit_many(repo: &TestRepo, count: usize, text: &str) {
+    for number in 0..count {
+        repo.write(
+            &format!("many/{}/{number}", number / 100),
+            format!("{text} {number}\n"),
+        );
+    }
+    repo.commit_all(text);
+}
+
+#[test]
+fn a_queue_that_nobody_reads_overflows_and_holds_up_nothing() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+    let limit: usize = limit.trim().parse().unwrap();
+    // Each file raises more events than five.
+    let count = limit / 5;
+    commit_many(&repo, count, "first");
+    let tine = Tine::new(&repo);
+    let fork = tine.new_fork("one");
+    commit_many(&repo, count, "second");
+    let watch = Watch::all(&fork, true);
+    tine.ok(&["update", "one"]);
+    let events = watch.inotify.read_events();
+    let mut last = None;
+    let mut told = 0;
+    let mut events = events.unwrap();
+    while !events.is_empty() {
+        told += events.len();
+        last = events.pop();
+        events = watch.inotify.read_events().unwrap_or_default();
+    }
+    assert!(told > limit);
+    assert!(last.unwrap().mask.contains(AddWatchFlags::IN_Q_OVERFLOW));
+    assert_eq!(repo.status(&fork), "");
+    assert_eq!(fs::read_to_string(fork.join("many/0/0")).unwrap(), "second 0\n");
+}
+
+#[test]
+fn a_daemon_that_is_killed_while_it_tells_leaves_the_fork_whole() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    commit_many(&repo, 2000, "first");
+    let tine = Tine::new(&repo);
+    let fork = tine.new_fork("one");
+    commit_many(&repo, 2000, "second");
+    let watch = Watch::all(&fork, true);
+    let mut update = tine.command(&["update", "one"]);
+    let mut update = update
+        .stderr(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Wait for the first event.
+    let queue = watch.inotify.as_fd();
+    let mut poll = [PollFd::new(queue, PollFlags::POLLIN)];
+    assert_eq!(
+        nix::poll::poll(&mut poll, 60_000u16).unwrap(),
+        1,
+        "something is told"
+    );
+    tine.kill_daemon();
+    update.wait().unwrap();
+    drop(watch);
+    assert_eq!(tine.json(&["list"])["forks"][0]["name"], "one");
+    tine.ok(&["mount", "one"]);
+    assert_eq!(repo.status(&fork), "");
+    assert_eq!(
+        fs::read_to_string(fork.join("many/19/1999")).unwrap(),
+        "second 1999\n"
+    );
+}
+
+#[test]
+fn many_forks_are_told_at_the_same_time_each_of_its_own() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let names: Vec<String> = (0..6).map(|number| format!("fork-{number}")).collect();
+    let forks: Vec<PathBuf> = names.iter().map(|name| tine.new_fork(name)).collect();
+    let watches: Vec<Watch> = forks.iter().map(|fork| Watch::all(fork, false)).collect();
+    std::thread::scope(|scope| {
+        for name in &names {
+            let tine = &tine;
+            scope.spawn(move || {
+                for round in 0..5 {
+                    let path = format!("src/{name}-{round}");
+                    feed(tine, &["write", name, &path], "new\n");
+                }
+            });
+        }
+    });
+    for (name, watch) in names.iter().zip(&watches) {
+        let expected: Vec<String> = (0..5)
+            .flat_map(|round| {
+                ["CREATE", "MODIFY", "CLOSE_WRITE"].map(|event| format!("src {event} {name}-{round}"))
+            })
+            .collect();
+        assert_eq!(watch.events(), expected, "{name}");
+    }
+    // Nothing keeps a mount busy.
+    for name in &names {
+        tine.ok(&["unmount", name]);
+    }
+}
+
+#[test]
+fn a_call_that_does_not_end_holds_up_no_command() {
+    require_fuse!();
+    if !is_root() {
+        support::skip_optional(support::test_name!(), "only root can hold up what others open");
+        return;
+    }
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let fork = tine.new_fork("one");
+    let mut watch = Watch::nothing();
+    watch.add(&fork, Path::new(""));
+    let group = Fanotify::init(
+        fanotify::InitFlags::FAN_CLASS_CONTENT | fanotify::InitFlags::FAN_CLOEXEC,
+        fanotify::EventFFlags::O_RDONLY,
+    )
+    .unwrap();
+    let file = fork.join("README.md");
+    let mask = fanotify::MaskFlags::FAN_OPEN_PERM;
+    group
+        .mark(
+            fanotify::MarkFlags::FAN_MARK_ADD,
+            mask,
+            nix::fcntl::AT_FDCWD,
+            Some(&file),
+        )
+        .unwrap();
+    for text in ["one\n", "two\n", "three\n"] {
+        let begun = Instant::now();
+        feed(&tine, &["write", "one", "README.md"], text);
+        assert!(begun.elapsed() < Duration::from_secs(20));
+    }
+    feed(&tine, &["write", "one", "untold"], "new\n");
+    assert!(watch.events().is_empty());
+    // Whoever was held up goes on, and so does telling.
+    drop(group);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "three\n");
+    let mut told = Vec::new();
+    wait_until("telling goes on", Duration::from_secs(60), || {
+        feed(&tine, &["write", "one", "told"], "new\n");
+        told = watch.events();
+        told.iter().any(|event| event == "/ CLOSE_WRITE told")
+    });
+    tine.ok(&["unmount", "one"]);
 }

@@ -48,20 +48,23 @@ fn marks_of(process: &Path) -> Vec<String> {
 
 /// Adds what a line of `fdinfo` says to be watched; `false` where that is more than an inode.
 fn add_mark(line: &str, device: &str, inodes: &mut HashSet<u64>) -> bool {
+    let mark = line
+        .strip_prefix("inotify ")
+        .or_else(|| line.strip_prefix("fanotify "));
+    // What is said of the whole group is no mark.
+    let Some(mark) = mark.filter(|mark| !mark.starts_with("flags:")) else {
+        return true;
+    };
     let field = |name: &str| {
-        line.split(' ')
+        mark.split(' ')
             .find_map(|field| field.strip_prefix(name)?.strip_prefix(':'))
     };
-    let is_mark = line.starts_with("inotify ") || line.starts_with("fanotify ") && !line.contains("flags:");
-    let is_inode_of_another = field("sdev").is_some_and(|sdev| sdev != device);
-    match field("ino").and_then(|ino| u64::from_str_radix(ino, 16).ok()) {
-        _ if is_inode_of_another => true,
-        Some(ino) => {
-            inodes.insert(ino);
-            true
-        }
-        None => !is_mark && field("mnt_id").is_none_or(|_| !line.starts_with("fanotify ")),
+    if field("sdev").is_some_and(|sdev| sdev != device) {
+        return true;
     }
+    let ino = field("ino").and_then(|ino| u64::from_str_radix(ino, 16).ok());
+    inodes.extend(ino);
+    ino.is_some()
 }
 
 #[cfg(test)]
