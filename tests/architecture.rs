@@ -329,7 +329,7 @@ fn only_the_kernel_adapter_knows_fuser() {
 
 #[test]
 fn what_a_request_does_knows_no_transport() {
-    const NEUTRAL: [&str; 9] = [
+    const NEUTRAL: [&str; 11] = [
         "operations",
         "overlay",
         "askers",
@@ -337,8 +337,10 @@ fn what_a_request_does_knows_no_transport() {
         "convert",
         "counters",
         "errno",
+        "generations",
         "ioctl",
         "priming",
+        "replay",
     ];
     let files: Vec<PathBuf> = NEUTRAL
         .iter()

@@ -428,7 +428,7 @@ fn check_out_first(plain: &Path) {
 }
 
 #[test]
-fn a_fork_that_moves_is_checked_out_step_by_step() {
+fn invariant_19_a_fork_that_moves_is_checked_out_step_by_step() {
     require_fuse!();
     for (what, args) in [
         ("update", &["update", "one"][..]),
