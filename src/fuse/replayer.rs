@@ -107,13 +107,16 @@ impl Replayer {
 
     /// The names that the kernel knows to lead where they lead now.
     fn replay(&self, mut steps: Vec<ViewStep>) -> HashSet<Name> {
+        let begun = Instant::now();
         let all = steps.clone();
+        let all_count = all.len();
         if steps.len() > UNASKED
             && self.sees_all_watchers
             && let Watched::Inodes(inodes) = watched_on(self.place.device)
         {
             steps.retain(|step| is_watched(step, &inodes));
         }
+        let (asked, count) = (begun.elapsed(), steps.len());
         if steps.is_empty() || self.stuck.load(Ordering::Acquire) {
             return HashSet::new();
         }
@@ -144,11 +147,14 @@ impl Replayer {
             );
             return HashSet::new();
         }
-        let begun = Instant::now();
         let mut seen = 0;
         loop {
             match wait.recv_timeout(STALL) {
-                Ok(Ok(names)) => return names,
+                Ok(Ok(names)) => {
+                    let (of, took) = (all_count, begun.elapsed());
+                    debug!("{count} of {of} steps replayed in {took:?}, {asked:?} of that to ask who watches");
+                    return names;
+                }
                 Ok(Err(error)) => {
                     debug!(
                         "a change at {} is not replayed: {error}",
