@@ -22,7 +22,7 @@ use log::debug;
 use self::convert::NEGATIVE_ATTR;
 use super::convert::{XattrAnswer, permissions};
 use super::counters::Operation;
-use super::entries::{Entry, GENERATION, Opening};
+use super::entries::{Entry, Opening};
 use super::errno::Errno;
 use super::negotiate;
 use super::opens::{Access, Opened, Opens};
@@ -44,7 +44,12 @@ macro_rules! answer {
 fn answer_entry(answer: Answer<Entry>, reply: ReplyEntry) {
     answer!(answer, reply, |entry| {
         let attr = entry.attr.as_ref().map_or(NEGATIVE_ATTR, convert::file_attr);
-        reply.entry_with_ttls(&entry.attr_ttl, &entry.name_ttl, &attr, Generation(GENERATION));
+        reply.entry_with_ttls(
+            &entry.attr_ttl,
+            &entry.name_ttl,
+            &attr,
+            Generation(entry.generation),
+        );
     });
 }
 
@@ -138,8 +143,9 @@ impl Filesystem for Adapter {
         self.operations.forget(convert::ino(ino), lookups);
     }
 
-    fn getattr(&self, _request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        answer_attr(self.operations.getattr(convert::ino(ino)), reply);
+    fn getattr(&self, request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        let caller = convert::caller(request);
+        answer_attr(self.operations.getattr(caller, convert::ino(ino)), reply);
     }
 
     fn setattr(
@@ -426,7 +432,7 @@ impl Filesystem for Adapter {
             .readdirplus(convert::ino(ino), offset, &mut |entry, attr| {
                 let (number, name) = (INodeNo(entry.ino.0), OsStr::from_bytes(entry.name));
                 let ttl = entry.entry(attr).name_ttl;
-                let (attr, generation) = (convert::file_attr(attr), Generation(GENERATION));
+                let (attr, generation) = (convert::file_attr(attr), Generation(entry.generation));
                 !reply.add(number, entry.cookie, name, &ttl, &attr, generation)
             });
         answer!(listed, reply, |()| reply.ok());

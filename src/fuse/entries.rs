@@ -9,9 +9,6 @@ use crate::attr::{Attr, FileKind, Ino};
 pub(super) const REMEMBER: Duration = Duration::from_secs(u32::MAX as u64);
 /// How long the kernel may remember what is the main checkout's: that changes without anybody telling.
 pub(super) const REMEMBER_CARRIED: Duration = Duration::from_secs(1);
-/// Numbers are never reused, so one generation does.
-pub(super) const GENERATION: u64 = 0;
-
 /// What a name leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
@@ -21,6 +18,8 @@ pub(super) struct Entry {
     pub name_ttl: Duration,
     /// How long it may remember the attributes.
     pub attr_ttl: Duration,
+    /// Which of the kernel's inodes of that number is meant ([`super::generations`]).
+    pub generation: u64,
 }
 
 impl Entry {
@@ -31,6 +30,7 @@ impl Entry {
             attr,
             name_ttl: ttl(is_carried),
             attr_ttl: ttl(is_carried && attr.is_some_and(|attr| attr.kind == FileKind::Directory)),
+            generation: 0,
         }
     }
 }
@@ -61,6 +61,8 @@ pub(super) struct Listed<'a> {
     pub is_carried: bool,
     /// Whether it leads elsewhere for some: the kernel asks when it is used.
     pub is_shown: bool,
+    /// As [`Entry::generation`].
+    pub generation: u64,
 }
 
 impl Listed<'_> {
@@ -72,11 +74,15 @@ impl Listed<'_> {
             cookie,
             is_carried: false,
             is_shown: false,
+            generation: 0,
         }
     }
 
     pub(super) fn entry(&self, attr: &Attr) -> Entry {
-        let entry = Entry::new(Some(*attr), self.is_carried);
+        let entry = Entry {
+            generation: self.generation,
+            ..Entry::new(Some(*attr), self.is_carried)
+        };
         match self.is_shown {
             true => Entry {
                 name_ttl: Duration::ZERO,

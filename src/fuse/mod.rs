@@ -7,9 +7,12 @@
 //!   │  ───► notifier   invalidations, sent to the kernel from a thread of their own
 //!   │  ───► control    ends a connection that lives on
 //!   │  ───► transport  which of the two there are
+//!   │  ───► replayer   makes the calls in the mount that a change would have taken ──► watchers
 //!   ├─────► adapter    one transport: `fuser`, reading and writing /dev/fuse ──► negotiate
 //!   └─────► ring       the other: a ring of io_uring for each CPU
 //!             └─► operations   for both: what each request does, on a workspace ──► convert, ioctl, errno, counters (and busy_files)
+//!                   ├─► generations   which of the kernel's inodes of a number is meant
+//!                   ├─► replay    answers to the replayer's own requests
 //!                   └─► overlay   what a name leads to where unsaved text is shown ──► askers
 //! users                who keeps a mount busy
 //! ```
@@ -23,6 +26,7 @@ mod counters;
 mod device;
 mod entries;
 mod errno;
+mod generations;
 mod ioctl;
 pub mod mount;
 mod negotiate;
@@ -32,11 +36,14 @@ mod operations;
 mod overlay;
 mod place;
 mod priming;
+mod replay;
+mod replayer;
 mod ring;
 #[cfg(test)]
 mod tests;
 mod transport;
 mod users;
+mod watchers;
 
 pub use askers::process_and_above;
 pub use busy_files::BusyFile;

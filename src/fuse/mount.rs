@@ -33,6 +33,8 @@ use super::notifier::NotifierThread;
 use super::operations::Operations;
 use super::place::{self, FS_TYPE, MountedAt};
 use super::priming::PrimingFile;
+use super::replay::Replay;
+use super::replayer::Replayer;
 use super::ring::{Failed, Rings};
 use super::transport::{self, RingWish, Transport, TransportChoice};
 use crate::sys::mount as sys;
@@ -161,10 +163,12 @@ impl Mount {
         let (uid, gid) = (effective_uid(), effective_gid());
         let counters = Arc::new(Counters::new());
         let priming = PrimingFile::new(uid, gid);
+        let replay = Arc::new(Replay::default());
         let operations = Operations::new(
             workspace.clone(),
             counters.clone(),
             priming.clone(),
+            replay.clone(),
             options.settings.overlay_buffers,
         );
         let operations = Arc::new(operations);
@@ -179,7 +183,7 @@ impl Mount {
             adapter,
             wish,
             Some(priming),
-            Some(workspace),
+            Some(Told { workspace, replay }),
             counters,
             options,
             ended,
@@ -214,13 +218,19 @@ impl Mount {
     }
 }
 
-/// Mounts and serves `filesystem`. `workspace` gets its listener set; `priming` is the file that `filesystem` has for
+/// A workspace that tells its mount what changes.
+pub(super) struct Told {
+    workspace: Arc<Workspace>,
+    replay: Arc<Replay>,
+}
+
+/// Mounts and serves `filesystem`. `told` gets its listener set; `priming` is the file that `filesystem` has for
 /// the first open.
 pub(super) fn serve<F: Filesystem>(
     filesystem: F,
     wish: Option<RingWish>,
     priming: Option<PrimingFile>,
-    workspace: Option<Arc<Workspace>>,
+    told: Option<Told>,
     counters: Arc<Counters>,
     options: &MountOptions,
     ended: Ended,
@@ -287,7 +297,7 @@ pub(super) fn serve<F: Filesystem>(
         },
         ground: Mutex::new(options.guarded.then_some(ground)),
     };
-    if let Err(error) = mount.spawn_session(session, notifier.clone(), workspace, rings) {
+    if let Err(error) = mount.spawn_session(session, notifier.clone(), told, options.settings, rings) {
         undo(&mount.place);
         return Err(MountError::io("start threads for", &dir)(error));
     }
@@ -353,18 +363,26 @@ impl Mount {
         &self,
         session: Session<F>,
         notifier: fuser::Notifier,
-        workspace: Option<Arc<Workspace>>,
+        told: Option<Told>,
+        settings: MountSettings,
         rings: Option<Rings>,
     ) -> io::Result<()> {
         let notifier_thread = NotifierThread::start(notifier)?;
+        let sees_all_watchers = effective_uid() == 0 || !settings.allow_other;
         let shared = self.shared.clone();
         let place = self.place.clone();
         thread::Builder::new()
             .name("tine-session".into())
             .spawn(move || {
                 // Set before the first request is served, hence before the mount is ready.
-                if let Some(workspace) = &workspace {
-                    workspace.set_listener(Some(notifier_thread.listener()));
+                if let Some(Told { workspace, replay }) = &told {
+                    let replayer = Replayer::new(
+                        replay.clone(),
+                        place.clone(),
+                        (sees_all_watchers, settings.overlay_buffers),
+                        notifier_thread.invalidate(),
+                    );
+                    workspace.set_listener(Some(replayer.listener()));
                 }
                 let mut lives_on = false;
                 if let Err(error) = session.run() {
@@ -379,7 +397,7 @@ impl Mount {
                     rings.end(lives_on);
                 }
                 notifier_thread.stop();
-                if let Some(workspace) = workspace {
+                if let Some(Told { workspace, .. }) = told {
                     workspace.set_listener(None);
                     workspace.forget_all();
                 }

@@ -38,6 +38,11 @@ pub(super) fn as_handler<T>(run: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Whether the calling thread runs a handler.
+pub(super) fn is_in_handler() -> bool {
+    IN_HANDLER.get()
+}
+
 enum Message {
     Invalidate(Vec<Invalidation>, Option<SyncSender<()>>),
     Stop,
@@ -50,8 +55,8 @@ pub(super) struct NotifierThread {
     thread: JoinHandle<()>,
 }
 
-/// Takes invalidations: what a workspace calls.
-pub(super) type Listener = Arc<dyn Fn(Vec<Invalidation>) + Send + Sync>;
+/// Takes invalidations.
+pub(super) type Invalidate = Arc<dyn Fn(Vec<Invalidation>) + Send + Sync>;
 
 impl NotifierThread {
     pub(super) fn start(kernel: fuser::Notifier) -> std::io::Result<NotifierThread> {
@@ -67,7 +72,7 @@ impl NotifierThread {
         })
     }
 
-    pub(super) fn listener(&self) -> Listener {
+    pub(super) fn invalidate(&self) -> Invalidate {
         let queue = self.queue.clone();
         let kernel = self.kernel.clone();
         Arc::new(move |invalidations| {

@@ -16,10 +16,12 @@ use super::convert::{self, XattrAnswer};
 use super::counters::{Counters, Operation};
 use super::entries::{Entry, Listed, Opening, REMEMBER, ttl};
 use super::errno::{self, Errno};
+use super::generations::Generations;
 use super::ioctl::{self, Ioctl};
 use super::notifier;
 use super::overlay::{self, Overlay};
 use super::priming::PrimingFile;
+use super::replay::{Act, Former, Replay, Unacknowledged};
 use crate::attr::{Attr, FileKind, Ino, InodeFlags};
 use crate::git::haste;
 use crate::workspace::{Caller, FsError, SetAttr, StatFs, Workspace, is_text_node};
@@ -41,6 +43,15 @@ enum Refusal {
 impl From<FsError> for Refusal {
     fn from(error: FsError) -> Refusal {
         Refusal::Fs(error)
+    }
+}
+
+impl From<Unacknowledged> for Refusal {
+    fn from(reason: Unacknowledged) -> Refusal {
+        match reason {
+            Unacknowledged::Fs(error) => Refusal::Fs(error),
+            Unacknowledged::Errno(errno) => Refusal::Errno(errno),
+        }
     }
 }
 
@@ -79,6 +90,8 @@ pub(super) struct Operations {
     workspace: Arc<Workspace>,
     counters: Arc<Counters>,
     priming: PrimingFile,
+    replay: Arc<Replay>,
+    generations: Generations,
     /// Where texts are shown that are not saved.
     overlay: Option<Overlay>,
 }
@@ -88,12 +101,15 @@ impl Operations {
         workspace: Arc<Workspace>,
         counters: Arc<Counters>,
         priming: PrimingFile,
+        replay: Arc<Replay>,
         shows_texts: bool,
     ) -> Operations {
         Operations {
             workspace,
             counters,
             priming,
+            replay,
+            generations: Generations::default(),
             overlay: shows_texts.then(Overlay::default),
         }
     }
@@ -119,9 +135,16 @@ impl Operations {
         self.overlay.is_some() && is_text_node(ino)
     }
 
+    fn of_its_generation(&self, entry: Entry) -> Entry {
+        Entry {
+            generation: entry.attr.map_or(0, |attr| self.generations.of(attr.ino)),
+            ..entry
+        }
+    }
+
     /// A name that was made.
     fn made(&self, name: &[u8], attr: Attr) -> Entry {
-        let entry = Some(attr).into();
+        let entry = self.of_its_generation(Some(attr).into());
         match &self.overlay {
             Some(overlay) => overlay.made(&self.workspace, name, entry),
             None => entry,
@@ -138,6 +161,56 @@ impl Operations {
             Some(overlay) => overlay.changing_names(&self.workspace, names, change),
             None => change(),
         }
+    }
+
+    /// The answer to a request of the thread that replays changes, which is not counted; `None` to anybody else's.
+    fn replayed<T>(
+        &self,
+        caller: Caller,
+        (operation, ino): (Operation, Ino),
+        answer: impl FnOnce(&Replay) -> Result<T, Refusal>,
+    ) -> Option<Answer<T>> {
+        let is_replayed = self.replay.is_replayed_by(caller);
+        is_replayed.then(|| self.guarded(operation, ino, || answer(&self.replay)))
+    }
+
+    /// Acknowledges an act of that thread.
+    fn acknowledged(&self, caller: Caller, request: (Operation, Ino), act: Act<'_>) -> Option<Answer<()>> {
+        self.replayed(caller, request, |replay| {
+            Ok(replay.acknowledge(&self.workspace, act)?)
+        })
+    }
+
+    /// As [`Operations::acknowledged`], of a name that it makes: what everybody finds there.
+    fn acknowledged_name(
+        &self,
+        caller: Caller,
+        operation: Operation,
+        (parent, name): (Ino, &[u8]),
+    ) -> Option<Answer<Entry>> {
+        self.replayed(caller, (operation, parent), |replay| {
+            let entry = self.entry_as_it_is(parent, name)?;
+            let acknowledged = replay.acknowledge(&self.workspace, Act::Make(parent, name));
+            if let (Err(_), Some(attr)) = (&acknowledged, entry.attr) {
+                self.workspace.forget(attr.ino, 1);
+            }
+            acknowledged?;
+            match entry.attr {
+                Some(_) => Ok(entry),
+                None => Err(Errno::EPERM.into()),
+            }
+        })
+    }
+
+    /// What a name leads to, whatever is shown there.
+    fn entry_as_it_is(&self, parent: Ino, name: &[u8]) -> Result<Entry, Refusal> {
+        let (attr, is_carried) = self.workspace.lookup_untold(parent, name)?;
+        let entry = Entry::new(attr.map(|attr| self.with_time(attr)), is_carried);
+        let mut entry = self.of_its_generation(entry);
+        if self.overlay.is_some() && self.workspace.is_name_shown(name) {
+            entry.name_ttl = Duration::ZERO;
+        }
+        Ok(entry)
     }
 
     /// Where opening a file is a request; ENOSYS elsewhere.
@@ -227,7 +300,23 @@ impl Operations {
                 attr: Some(self.priming.attr()),
                 name_ttl: Duration::ZERO,
                 attr_ttl: REMEMBER,
+                generation: 0,
             });
+        }
+        let replayed = self.replayed(caller, (Operation::Lookup, parent), |replay| {
+            match replay.lookup(&self.workspace, parent, name) {
+                Former::AsItIs => self.entry_as_it_is(parent, name),
+                Former::Nothing => Err(Errno::ENOENT.into()),
+                Former::Node(attr) => Ok(self.of_its_generation(Entry {
+                    attr: Some(attr),
+                    name_ttl: Duration::ZERO,
+                    attr_ttl: REMEMBER,
+                    generation: 0,
+                })),
+            }
+        });
+        if let Some(answer) = replayed {
+            return answer;
         }
         self.call(Operation::Lookup, parent, |workspace| {
             // A handle alone: no path leads through these.
@@ -237,10 +326,10 @@ impl Operations {
                 _ => None,
             };
             if let Some(number) = by_number {
-                return Ok(Some(workspace.lookup_number(number)?).into());
+                return Ok(self.of_its_generation(Some(workspace.lookup_number(number)?).into()));
             }
             let (attr, is_carried) = workspace.lookup_untold(parent, name)?;
-            let entry = Entry::new(attr, is_carried);
+            let entry = self.of_its_generation(Entry::new(attr, is_carried));
             Ok(match &self.overlay {
                 Some(overlay) => overlay.looked_up(workspace, caller, (parent, name), entry),
                 None => entry,
@@ -258,14 +347,26 @@ impl Operations {
                 true => workspace.forget_text(ino, lookups),
                 false => workspace.forget(ino, lookups),
             }
+            self.generations
+                .note_forgotten(ino, || workspace.is_remembered(ino));
             Ok(())
         });
     }
 
     /// With how long the kernel may remember them.
-    pub(super) fn getattr(&self, ino: Ino) -> Answer<(Attr, Duration)> {
+    pub(super) fn getattr(&self, caller: Caller, ino: Ino) -> Answer<(Attr, Duration)> {
         if ino == PrimingFile::INO {
             return Ok((self.priming.attr(), REMEMBER));
+        }
+        let replayed = self.replayed(caller, (Operation::GetAttr, ino), |replay| {
+            let attr = match self.workspace.getattr(ino) {
+                Ok(attr) => self.with_time(attr),
+                Err(error) => replay.former_node(ino).ok_or(error)?,
+            };
+            Ok((attr, Duration::ZERO))
+        });
+        if let Some(answer) = replayed {
+            return answer;
         }
         self.call(Operation::GetAttr, ino, |workspace| {
             if self.is_text(ino) {
@@ -278,6 +379,13 @@ impl Operations {
     }
 
     pub(super) fn setattr(&self, caller: Caller, ino: Ino, set: &SetAttr) -> Answer<(Attr, Duration)> {
+        let replayed = self.replayed(caller, (Operation::SetAttr, ino), |replay| {
+            replay.acknowledge(&self.workspace, Act::SetAttributes(ino))?;
+            Ok((self.with_time(self.workspace.getattr(ino)?), REMEMBER))
+        });
+        if let Some(answer) = replayed {
+            return answer;
+        }
         self.call(Operation::SetAttr, ino, |workspace| {
             let Some(overlay) = &self.overlay else {
                 return Ok((workspace.setattr(caller, ino, set)?, REMEMBER));
@@ -318,30 +426,54 @@ impl Operations {
         mode: u32,
         rdev: u32,
     ) -> Answer<Entry> {
+        if let Some(answer) = self.acknowledged_name(caller, Operation::MkNod, (parent, name)) {
+            return answer;
+        }
         self.call(Operation::MkNod, parent, |workspace| {
             Ok(self.made(name, workspace.mknod(caller, parent, name, mode, rdev)?))
         })
     }
 
     pub(super) fn mkdir(&self, caller: Caller, parent: Ino, name: &[u8], mode: u32) -> Answer<Entry> {
+        if let Some(answer) = self.acknowledged_name(caller, Operation::MkDir, (parent, name)) {
+            return answer;
+        }
         self.call(Operation::MkDir, parent, |workspace| {
             Ok(self.made(name, workspace.mkdir(caller, parent, name, mode)?))
         })
     }
 
     pub(super) fn unlink(&self, caller: Caller, parent: Ino, name: &[u8]) -> Answer<()> {
+        let act = Act::Remove(parent, name);
+        if let Some(answer) = self.acknowledged(caller, (Operation::Unlink, parent), act) {
+            return answer;
+        }
         self.call(Operation::Unlink, parent, |workspace| {
             self.changing_names(&[(parent, name)], || Ok(workspace.unlink(caller, parent, name)?))
         })
     }
 
     pub(super) fn rmdir(&self, caller: Caller, parent: Ino, name: &[u8]) -> Answer<()> {
+        let act = Act::Remove(parent, name);
+        let removed = self.replay.removed_dir();
+        if let Some(answer) = self.acknowledged(caller, (Operation::RmDir, parent), act) {
+            if let (Ok(()), Some(ino)) = (&answer, removed) {
+                self.generations.note_removed(ino);
+            }
+            return answer;
+        }
         self.call(Operation::RmDir, parent, |workspace| {
-            Ok(workspace.rmdir(caller, parent, name)?)
+            let removed = workspace.number_at(parent, name)?;
+            workspace.rmdir(caller, parent, name)?;
+            removed.inspect(|ino| self.generations.note_removed(*ino));
+            Ok(())
         })
     }
 
     pub(super) fn symlink(&self, caller: Caller, parent: Ino, name: &[u8], target: &[u8]) -> Answer<Entry> {
+        if let Some(answer) = self.acknowledged_name(caller, Operation::Symlink, (parent, name)) {
+            return answer;
+        }
         self.call(Operation::Symlink, parent, |workspace| {
             Ok(self.made(name, workspace.symlink(caller, parent, name, target)?))
         })
@@ -357,6 +489,10 @@ impl Operations {
         new_name: &[u8],
         flags: u32,
     ) -> Answer<()> {
+        let act = Act::Rename((parent, name), (new_parent, new_name));
+        if let Some(answer) = self.acknowledged(caller, (Operation::Rename, parent), act) {
+            return answer;
+        }
         self.call(Operation::Rename, parent, |workspace| {
             let mode = convert::rename_mode(flags)?;
             if let Some(overlay) = &self.overlay {
@@ -373,6 +509,9 @@ impl Operations {
     }
 
     pub(super) fn link(&self, caller: Caller, ino: Ino, new_parent: Ino, new_name: &[u8]) -> Answer<Entry> {
+        if self.replay.is_replayed_by(caller) {
+            return Err(Errno::EPERM);
+        }
         self.call(Operation::Link, ino, |workspace| {
             let file = self.file(ino)?;
             Ok(self.made(new_name, workspace.link(caller, file, new_parent, new_name)?))
@@ -411,6 +550,9 @@ impl Operations {
         data: &[u8],
         kill_privileges: bool,
     ) -> Answer<u32> {
+        if self.replay.is_replayed_by(caller) {
+            return Err(Errno::EPERM);
+        }
         let answer = self.call(Operation::Write, ino, |workspace| {
             workspace.write(ino, offset, data, kill_privileges.then_some(caller))?;
             u32::try_from(data.len()).map_err(|_| Errno::EINVAL.into())
@@ -452,6 +594,7 @@ impl Operations {
                     cookie: entry.cookie,
                     is_carried: entry.is_carried,
                     is_shown: false,
+                    generation: 0,
                 })
             })?)
         })
@@ -487,6 +630,7 @@ impl Operations {
                     kind: entry.kind,
                     cookie: entry.cookie,
                     is_carried: entry.is_carried,
+                    generation: self.generations.of(entry.ino),
                     is_shown: shown.iter().any(|name| *name == entry.name.as_bytes()),
                 };
                 add(listed, &self.with_time(attr))
@@ -507,6 +651,10 @@ impl Operations {
         value: &[u8],
         flags: i32,
     ) -> Answer<()> {
+        // The kernel takes privileges from a file before it changes: the change has taken them.
+        if self.replay.is_replayed_by(caller) {
+            return Ok(());
+        }
         self.call(Operation::SetXattr, ino, |workspace| {
             let mode = convert::xattr_mode(flags)?;
             Ok(workspace.setxattr(caller, self.file(ino)?, name, value, mode)?)
@@ -534,6 +682,10 @@ impl Operations {
     }
 
     pub(super) fn removexattr(&self, caller: Caller, ino: Ino, name: &[u8]) -> Answer<()> {
+        // The kernel takes privileges from a file before it changes: the change has taken them.
+        if self.replay.is_replayed_by(caller) {
+            return Ok(());
+        }
         self.call(Operation::RemoveXattr, ino, |workspace| {
             Ok(workspace.removexattr(caller, self.file(ino)?, name)?)
         })
@@ -541,6 +693,9 @@ impl Operations {
 
     /// `mode` is that of fallocate(2).
     pub(super) fn fallocate(&self, caller: Caller, ino: Ino, offset: u64, len: u64, mode: i32) -> Answer<()> {
+        if self.replay.is_replayed_by(caller) {
+            return Err(Errno::EPERM);
+        }
         self.call(Operation::Fallocate, ino, |workspace| {
             let mode = convert::fallocate_mode(mode)?;
             Ok(workspace.fallocate(ino, offset, len, mode, unprivileged(caller))?)
@@ -570,6 +725,9 @@ impl Operations {
         len: u64,
         flags: u64,
     ) -> Answer<u32> {
+        if self.replay.is_replayed_by(caller) {
+            return Err(Errno::EPERM);
+        }
         let answer = self.call(Operation::CopyFileRange, to, |workspace| {
             if flags != 0 {
                 return Err(Errno::EINVAL.into());
@@ -592,6 +750,9 @@ impl Operations {
 
     /// Answers what the program's structure shall hold.
     pub(super) fn ioctl(&self, caller: Caller, ino: Ino, command: u32, data: &[u8]) -> Answer<Vec<u8>> {
+        if self.replay.is_replayed_by(caller) {
+            return Err(Errno::EPERM);
+        }
         self.call(Operation::Ioctl, ino, |workspace| {
             let ino = self.file(ino)?;
             Ok(match ioctl::decode(command, data)? {

@@ -72,9 +72,15 @@ pub fn open(top: &File, path: &Path, access: Access) -> io::Result<File> {
 }
 
 fn open_at(top: &File, path: &CStr, flags: libc::c_int) -> io::Result<File> {
+    open_with(top, path, flags, 0)
+}
+
+/// `openat2(2)`, with `mode` for a file that is made.
+pub(super) fn open_with(top: &File, path: &CStr, flags: libc::c_int, mode: u64) -> io::Result<File> {
     // SAFETY: all zeroes is a valid `open_how`.
     let mut how: libc::open_how = unsafe { MaybeUninit::zeroed().assume_init() };
     how.flags = flags as u64;
+    how.mode = mode;
     how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_SYMLINKS | libc::RESOLVE_NO_XDEV;
     loop {
         // SAFETY: `path` ends in NUL, `how` is a live struct of the size that is named.

@@ -3,6 +3,7 @@
 
 pub mod asker;
 pub mod beneath;
+pub mod calls_beneath;
 pub mod cpu;
 pub mod file;
 pub mod fuse_ring;

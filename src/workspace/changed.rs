@@ -17,6 +17,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::base_nodes::BaseAttrs;
+use super::dir_places::DirPlaces;
 use super::error::FsError;
 use super::fs::{Found, Invalidation, State, Workspace};
 use crate::attr::{FileKind, Ino};
@@ -198,9 +199,8 @@ impl Workspace {
             workspace: self,
             state,
             paths: BTreeSet::new(),
-            dirs: HashMap::new(),
+            places: DirPlaces::new(state),
             walked: BTreeSet::new(),
-            names_of_dirs: HashMap::new(),
         };
         let told = teller.tell(&touched).and_then(|()| match lists_are_stale {
             true => teller.tell_all_directories(),
@@ -237,12 +237,9 @@ struct Teller<'a> {
     workspace: &'a Workspace,
     state: &'a State,
     paths: BTreeSet<Vec<u8>>,
-    /// Where directories are, as far as it was found out; `None` for one that is nowhere any more.
-    dirs: HashMap<Ino, Option<RepoPath>>,
+    places: DirPlaces<'a>,
     /// Directories of which everything beneath was told.
     walked: BTreeSet<RepoPath>,
-    /// By directory: what the directories in it are called for which a layer has an entry.
-    names_of_dirs: HashMap<Ino, HashMap<Ino, EntryName>>,
 }
 
 impl Teller<'_> {
@@ -267,7 +264,7 @@ impl Teller<'_> {
         // Who makes or replaces a file names it in the same breath, and those names are told.
         for (parent, name) in &touched.names {
             if let Some(Dentry::Entry(ino)) = self.state.stack.dentry(*parent, name.as_bytes())
-                && (self.dir_path(*parent).is_some() || self.is_in_attic(*parent, None))
+                && (self.places.dir_path(*parent).is_some() || self.is_in_attic(*parent, None))
             {
                 find_one(&mut missing, ino);
             }
@@ -298,7 +295,7 @@ impl Teller<'_> {
                         && !told.contains(&(parent, name.clone()))
                         && seen.insert((parent, name.clone()))
                     {
-                        match self.dir_path(parent) {
+                        match self.places.dir_path(parent) {
                             Some(dir) => self.add(&dir, name)?,
                             None if self.is_in_attic(parent, None) => {}
                             None => continue,
@@ -314,7 +311,7 @@ impl Teller<'_> {
     /// Tells of `name` in the directory `parent`.
     fn tell_name(&mut self, parent: Ino, name: &EntryName) -> Result<(), Stop> {
         // Where the directory is gone, that is told of it.
-        let Some(dir) = self.dir_path(parent) else {
+        let Some(dir) = self.places.dir_path(parent) else {
             return Ok(());
         };
         self.add(&dir, name)?;
@@ -335,7 +332,7 @@ impl Teller<'_> {
 
     /// Tells of a directory that changed itself: everything beneath may be out of reach now.
     fn tell_directory(&mut self, ino: Ino) -> Result<(), Stop> {
-        let Some(path) = self.dir_path(ino) else {
+        let Some(path) = self.places.dir_path(ino) else {
             return Ok(());
         };
         let Some((parent, name)) = path.split_last() else {
@@ -400,7 +397,7 @@ impl Teller<'_> {
         if self.state.stack.dentry(parent, name.as_bytes()).is_some() {
             return Ok(false);
         }
-        let Some(dir) = self.base_dir_path(parent, base_parent.clone()) else {
+        let Some(dir) = self.places.base_dir_path(parent, base_parent.clone()) else {
             return Ok(self.is_in_attic(parent, Some(base_parent)));
         };
         // Where the directory itself went, nothing is left that says so of the name.
@@ -438,63 +435,6 @@ impl Teller<'_> {
         }
     }
 
-    /// Where the directory is that a layer has a node for; `None` for one that is gone.
-    fn dir_path(&mut self, ino: Ino) -> Option<RepoPath> {
-        if ino == Ino::ROOT {
-            return Some(RepoPath::root());
-        }
-        let origin = match self.state.stack.node(ino) {
-            Some(node) if node.nlink > 0 => node.origin.as_ref().map(|origin| origin.path.clone()),
-            _ => return None,
-        };
-        self.path_of_dir(ino, origin)
-    }
-
-    /// As [`Teller::dir_path`], of the base directory `base_path`, which need not be in a layer.
-    fn base_dir_path(&mut self, ino: Ino, base_path: RepoPath) -> Option<RepoPath> {
-        match self.state.stack.node(ino) {
-            Some(node) if node.nlink == 0 => None,
-            _ => self.path_of_dir(ino, Some(base_path)),
-        }
-    }
-
-    fn path_of_dir(&mut self, ino: Ino, origin: Option<RepoPath>) -> Option<RepoPath> {
-        // From the directory upwards to one whose place is known.
-        let mut way: Vec<(Ino, EntryName)> = Vec::new();
-        let (mut at, mut origin) = (ino, origin);
-        let mut path = loop {
-            if at == Ino::ROOT {
-                break Some(RepoPath::root());
-            }
-            if let Some(known) = self.dirs.get(&at) {
-                break known.clone();
-            }
-            if let Some(parent) = self.state.stack.dir_parent(at) {
-                let Some(name) = self.name_of_dir(parent, at) else {
-                    break None;
-                };
-                way.push((at, name));
-                at = parent;
-                origin = match self.state.stack.node(parent) {
-                    Some(node) if node.nlink > 0 => node.origin.as_ref().map(|origin| origin.path.clone()),
-                    _ => break None,
-                };
-            } else {
-                let Some((parent, name)) = origin.as_ref().and_then(RepoPath::split_last) else {
-                    break None;
-                };
-                way.push((at, name));
-                at = self.state.base.base.hasher().ino(&parent);
-                origin = Some(parent);
-            }
-        };
-        for (dir, name) in way.into_iter().rev() {
-            path = path.map(|parent| parent.join(&name));
-            self.dirs.insert(dir, path.clone());
-        }
-        path
-    }
-
     /// Whether what keeps the directory is the attic, where nobody sees it. `base_path` is that of a base directory, which
     /// need not be in a layer.
     fn is_in_attic(&self, ino: Ino, base_path: Option<RepoPath>) -> bool {
@@ -521,26 +461,6 @@ impl Teller<'_> {
             }
         }
         true
-    }
-
-    fn name_of_dir(&mut self, parent: Ino, dir: Ino) -> Option<EntryName> {
-        let state = self.state;
-        let names = self.names_of_dirs.entry(parent).or_insert_with(|| {
-            let mut names = HashMap::new();
-            for (name, dentry) in layers(state)
-                .filter_map(|index| index.dir(parent))
-                .flat_map(|dir| dir.iter())
-            {
-                if let Dentry::Entry(ino) = dentry
-                    && state.stack.dir_parent(ino) == Some(parent)
-                    && state.stack.dentry(parent, name.as_bytes()) == Some(dentry)
-                {
-                    names.insert(ino, name.clone());
-                }
-            }
-            names
-        });
-        names.get(&dir).cloned()
     }
 }
 

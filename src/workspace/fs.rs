@@ -25,6 +25,7 @@ use super::operations::journal::Journal;
 use super::ops::StatFs;
 use super::shown::Shown;
 use super::standing::Standing;
+use super::view_steps::ViewStep;
 use crate::attr::{Attr, FileKind, Ino, InoMap, Timestamp};
 use crate::git::{Base, BaseDir, TreeEntryKind};
 use crate::layer::{
@@ -44,8 +45,16 @@ pub enum Invalidation {
     Attributes(Ino),
 }
 
+/// A change that did not come through the kernel, and has happened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Announcement {
+    pub invalidations: Vec<Invalidation>,
+    /// How a program would have made it, as far as it may be watched.
+    pub steps: Vec<ViewStep>,
+}
+
 /// Who is told of changes that did not come through the kernel.
-pub type Listener = Arc<dyn Fn(Vec<Invalidation>) + Send + Sync>;
+pub type Listener = Arc<dyn Fn(Announcement) + Send + Sync>;
 
 /// One fork's file system. All methods may be called from any thread; each is atomic.
 pub struct Workspace {
@@ -186,6 +195,22 @@ impl Workspace {
     /// Attributes that base nodes share.
     pub fn base_attrs(&self) -> BaseAttrs {
         self.state.read().base.attrs
+    }
+
+    /// The number of what `name` in `parent` leads to; `None` also where the directory is gone. Counts no lookup.
+    pub fn number_at(&self, parent: Ino, name: &[u8]) -> Result<Option<Ino>, FsError> {
+        let state = self.state.read();
+        let dir = match self.find_dir(&state, parent) {
+            Err(FsError::Stale | FsError::NotFound) => return Ok(None),
+            dir => dir?,
+        };
+        Ok(self.child(&state, &dir, name)?.map(|found| found.ino))
+    }
+
+    /// Counts one lookup of a node that a name led to before a change.
+    pub fn remember_former(&self, ino: Ino) {
+        // Without a place there is nothing that two paths could share.
+        let _ = self.inodes.remember(ino, None);
     }
 
     /// Finds `name` in `parent` and counts one lookup of the node, to be given back with [`Workspace::forget`].
@@ -409,6 +434,11 @@ impl Workspace {
         self.state.read().stack.open_layer().stats()
     }
 
+    /// Whether the kernel remembers the node.
+    pub fn is_remembered(&self, ino: Ino) -> bool {
+        self.inodes.is_remembered(ino)
+    }
+
     /// How many nodes the kernel remembers.
     pub fn remembered(&self) -> u64 {
         self.inodes.len() as u64
@@ -425,8 +455,21 @@ impl Workspace {
         *self.listener.write() = listener;
     }
 
+    pub(super) fn has_listener(&self) -> bool {
+        self.listener.read().is_some()
+    }
+
     /// Tells the listener. No lock of this workspace may be held.
     pub(super) fn announce(&self, changes: impl IntoIterator<Item = Invalidation>) {
+        self.announce_steps(changes, Vec::new());
+    }
+
+    /// As [`Workspace::announce`], of a change that may be watched.
+    pub(super) fn announce_steps(
+        &self,
+        changes: impl IntoIterator<Item = Invalidation>,
+        steps: Vec<ViewStep>,
+    ) {
         let listener = self.listener.read().clone();
         if let Some(listener) = listener {
             let mut changes: Vec<Invalidation> = changes.into_iter().collect();
@@ -436,7 +479,10 @@ impl Workspace {
                 changes.extend(self.shown_names());
             }
             if !changes.is_empty() {
-                listener(changes);
+                listener(Announcement {
+                    invalidations: changes,
+                    steps,
+                });
             }
         }
     }

@@ -15,6 +15,7 @@ pub mod changed;
 mod content_locks;
 mod copy_up;
 pub mod delta;
+mod dir_places;
 mod edit;
 pub mod error;
 mod flags;
@@ -40,6 +41,7 @@ pub mod standing;
 pub mod store;
 #[cfg(test)]
 mod tests;
+mod view_steps;
 mod xattr;
 
 pub use apply::{Advance, ApplyOptions, FileContent, NewEntry, Replacement};
@@ -53,7 +55,7 @@ pub use fork::{
     Advancing, ForkName, ForkPoint, ForkRecord, MountProfile, MountSettings, MountWishes, Parent, Traces,
     UnmountPolicy,
 };
-pub use fs::{Invalidation, Listener, Workspace};
+pub use fs::{Announcement, Invalidation, Listener, Workspace};
 pub use operate::{MoveOptions, Moved, NewContent, PutOptions, Written};
 pub use operations::{
     By, Change, Direction, HeadMove, Note, NoteKind, Operation, OperationKind, OperationState, Reachable,
@@ -64,3 +66,4 @@ pub use shown::is_text_node;
 pub use snapshot::{SnapshotEvery, SnapshotReason, SnapshotRecord};
 pub use standing::{Exclusive, Standing};
 pub use store::{Fork, ForkOptions, ParentOptions, SnapshotOptions, Store, TakeUp};
+pub use view_steps::{NamePlace, NameThen, ViewStep};

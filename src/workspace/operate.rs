@@ -395,7 +395,9 @@ impl Workspace {
             operation,
             changed,
             dirs,
+            before,
         } = done;
+        let steps = before.map_or_else(Vec::new, |before| self.view_steps(&state, before));
         let all = match journal.lacks_more_than(operation.id) {
             true => self.reachable_in(&state).ok(),
             false => None,
@@ -416,7 +418,7 @@ impl Workspace {
             Invalidation::Entry { .. } | Invalidation::Attributes(_) => None,
         };
         let written: Vec<Ino> = changed.iter().filter_map(written).collect();
-        self.announce(changed);
+        self.announce_steps(changed, steps);
         written
             .into_iter()
             .try_for_each(|ino| self.sync_if_flagged(ino))?;

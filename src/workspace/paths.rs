@@ -1,5 +1,7 @@
 //! Operations by path, for those who do not come through the kernel. What they change is announced to the mount.
 
+use std::collections::BTreeSet;
+
 use super::edit::Edit;
 use super::error::FsError;
 use super::flags::check_may_replace;
@@ -85,11 +87,12 @@ impl Workspace {
         heeds_flags: bool,
     ) -> Result<(), FsError> {
         let (parent, name) = path.split_last().ok_or(FsError::IsADirectory)?;
-        let change = {
+        let (change, steps) = {
             let mut state = self.write_state();
             let dir = self.walk_dir(&state, &parent)?;
             let child = self.child(&state, &dir, name.as_bytes())?;
-            match child {
+            let before = self.view_before(&state, BTreeSet::from([path.clone()]), Vec::new());
+            let change = match child {
                 Some(found) => match self.kind(&state, &found)? {
                     FileKind::Regular => {
                         if heeds_flags {
@@ -101,9 +104,11 @@ impl Workspace {
                     _ => return Err(FsError::Invalid),
                 },
                 None => self.make_file(&mut state, caller, &dir, &name, content)?,
-            }
+            };
+            let steps = before.map_or_else(Vec::new, |before| self.view_steps(&state, before));
+            (change, steps)
         };
-        self.announce([change]);
+        self.announce_steps([change], steps);
         Ok(())
     }
 
@@ -196,19 +201,24 @@ impl Workspace {
     /// Removes the file or empty directory at `path`. Announced to the mount.
     pub fn remove_path(&self, _caller: Caller, path: &RepoPath) -> Result<(), FsError> {
         let (parent, name) = path.split_last().ok_or(FsError::Invalid)?;
-        let (parent, removed) = {
+        let (parent, removed, steps) = {
             let mut state = self.write_state();
             let dir = self.walk_dir(&state, &parent)?;
             let found = self
                 .child(&state, &dir, name.as_bytes())?
                 .ok_or(FsError::NotFound)?;
+            let before = self.view_before(&state, BTreeSet::from([path.clone()]), Vec::new());
             let removed = match self.kind(&state, &found)? {
                 FileKind::Directory => self.rmdir_in(&mut state, &dir, &name)?,
                 _ => self.unlink_in(&mut state, &dir, &name)?,
             };
-            (dir.ino, removed)
+            let steps = before.map_or_else(Vec::new, |before| self.view_steps(&state, before));
+            (dir.ino, removed, steps)
         };
-        self.announce([Invalidation::Entry { parent, name }, Invalidation::Node(removed)]);
+        self.announce_steps(
+            [Invalidation::Entry { parent, name }, Invalidation::Node(removed)],
+            steps,
+        );
         Ok(())
     }
 

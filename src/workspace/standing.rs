@@ -18,13 +18,15 @@ use parking_lot::RwLockWriteGuard;
 use super::backing::{Lent, lend_pinned};
 use super::base_nodes::{BaseAttrs, BaseNodes};
 use super::base_times::BaseTimes;
+use super::dir_places::DirPlaces;
 use super::error::FsError;
 use super::fs::{Found, Invalidation, State, Workspace};
 use super::inodes::BaseRef;
+use super::view_steps::{Held, ViewStep};
 use crate::attr::{FileKind, Ino, InoMap, Timestamp};
 use crate::git::{Base, BaseDir, ObjectId, TreeEntryKind};
 use crate::layer::{
-    Content, Dentry, DirDelta, FrozenLayer, Layer, LayerId, LayerIndex, LayerStack, MergedIndexes, Node, Op,
+    Dentry, DirDelta, FrozenLayer, Layer, LayerId, LayerIndex, LayerStack, MergedIndexes, Node, Op,
     inos_below,
 };
 use crate::path::{DOT_GIT, EntryName, RepoPath};
@@ -66,6 +68,8 @@ pub struct Exclusive<'a> {
     state: RwLockWriteGuard<'a, State>,
     /// What the kernel has to forget.
     changes: Vec<Invalidation>,
+    /// How a program would have made them.
+    steps: Vec<ViewStep>,
     /// Contents that the kernel uses by itself.
     lent: Vec<Lent>,
 }
@@ -75,6 +79,8 @@ pub struct Exclusive<'a> {
 struct Differing {
     names: HashSet<(Ino, EntryName)>,
     nodes: HashSet<Ino>,
+    /// Names at which one base has a file and the other has one with another content.
+    rewritten: Vec<(Ino, EntryName)>,
 }
 
 impl Differing {
@@ -124,6 +130,8 @@ impl Differing {
                         if kind == TreeEntryKind::Directory && old_id != new_id {
                             let path = old_dir.path.join(name);
                             pairs.push((old.dir(&path, old_id)?, new.dir(&path, new_id)?));
+                        } else if old_id != new_id {
+                            self.rewritten.push((parent, name.clone()));
                         }
                     }
                     _ => {
@@ -139,14 +147,6 @@ impl Differing {
 fn entry(dir: &BaseDir, name: &EntryName) -> Option<(TreeEntryKind, ObjectId)> {
     let entry = dir.entries.get(dir.find(name.as_bytes())?)?;
     Some((entry.kind, entry.id))
-}
-
-/// The bytes of a file, in so far as they can be told from others without being read.
-#[derive(PartialEq, Eq)]
-enum Held {
-    Content(Content, u64),
-    /// A checkout of this blob at this path.
-    Base(RepoPath, ObjectId),
 }
 
 impl Workspace {
@@ -219,13 +219,15 @@ impl Workspace {
             workspace: self,
             state: self.write_state(),
             changes: Vec::new(),
+            steps: Vec::new(),
             lent: Vec::new(),
         };
         let outcome = act(&mut exclusive);
         let changes = std::mem::take(&mut exclusive.changes);
+        let steps = std::mem::take(&mut exclusive.steps);
         drop(exclusive);
         drop(contents);
-        self.announce(changes);
+        self.announce_steps(changes, steps);
         outcome
     }
 
@@ -367,6 +369,8 @@ impl Exclusive<'_> {
             }
         }
 
+        let paths = self.watchable_paths(&differing);
+        let before = self.workspace.view_before(&self.state, paths, Vec::new());
         self.state.base = base;
         self.state.since = to.since;
         self.state.stack.stand_on(to.frozen);
@@ -387,6 +391,10 @@ impl Exclusive<'_> {
             Err(error) => log::error!("programs lose the files that they have open: {error}"),
         }
         self.forget_retired();
+        if let Some(mut before) = before {
+            before.add_paths(self.watchable_paths(&differing));
+            self.steps.extend(self.workspace.view_steps(&self.state, before));
+        }
         self.workspace.leave_out_forgotten(&mut differing);
         let names = differing.names.into_iter();
         self.changes
@@ -394,6 +402,28 @@ impl Exclusive<'_> {
         // The kernel has the root without ever having looked it up, and keeps what it listed there if it does not know a name.
         let nodes = remembered.into_iter().chain([Ino::ROOT]);
         self.changes.extend(nodes.map(Invalidation::Node));
+    }
+
+    /// Where in this view programs may watch what differs. Nothing where nobody is told.
+    fn watchable_paths(&self, differing: &Differing) -> BTreeSet<RepoPath> {
+        if !self.workspace.has_listener() {
+            return BTreeSet::new();
+        }
+        let nodes = differing.nodes.iter();
+        let nodes = nodes.map(|ino| (*ino, self.workspace.base_path(&self.state, *ino)));
+        let of_nodes = names_of(&self.state, &nodes.collect());
+        let of_nodes = of_nodes.values().flatten();
+        let names = differing.names.iter().chain(&differing.rewritten).chain(of_nodes);
+        let mut places = DirPlaces::new(&self.state);
+        let mut dir_path = |dir: Ino| {
+            places.dir_path(dir).or_else(|| {
+                let base_path = self.workspace.base_path(&self.state, dir)?;
+                places.base_dir_path(dir, base_path)
+            })
+        };
+        names
+            .filter_map(|(dir, name)| Some(dir_path(*dir)?.join(name)))
+            .collect()
     }
 
     /// The number of what a base may have by this name, where the directory stands in one.
@@ -442,10 +472,7 @@ impl Exclusive<'_> {
         if node.kind != FileKind::Regular {
             return None;
         }
-        let held = match (&node.content, &node.origin) {
-            (Content::Base, Some(origin)) => Held::Base(origin.path.clone(), origin.id),
-            (content, _) => Held::Content(content.clone(), node.size),
-        };
+        let held = Held::of(&node);
         Some((node, held))
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::attr::{Attr, FileKind, Ino, Timestamp};
 use crate::fuse::convert::{BLOCK_SIZE, permissions};
-use crate::fuse::entries::{Entry, GENERATION, Listed};
+use crate::fuse::entries::{Entry, Listed};
 use crate::fuse::errno::Errno;
 use crate::fuse::operations::Answer;
 use crate::sys::fuse_ring::HEADER_LEN;
@@ -507,7 +507,7 @@ impl<'a> Payload<'a> {
     /// `struct fuse_entry_out`. Where nothing is, the number is 0.
     pub fn entry_out(&mut self, entry: &Entry) {
         self.u64(entry.attr.map_or(0, |attr| attr.ino.0));
-        self.u64(GENERATION);
+        self.u64(entry.generation);
         self.u64(entry.name_ttl.as_secs());
         self.u64(entry.attr_ttl.as_secs());
         self.u32(entry.name_ttl.subsec_nanos());

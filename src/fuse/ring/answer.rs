@@ -64,7 +64,7 @@ fn carry_out(
     let maker = |umask| Caller { umask, ..caller };
     match header.request(bytes, payload)? {
         Request::Lookup { name } => entry(operations.lookup(caller, node, name), payload),
-        Request::GetAttr => attr(operations.getattr(node), payload),
+        Request::GetAttr => attr(operations.getattr(caller, node), payload),
         Request::SetAttr(set) => attr(operations.setattr(caller, node, &set), payload),
         Request::ReadLink => data(operations.readlink(node), payload),
         Request::Symlink { name, target } => entry(operations.symlink(caller, node, name, target), payload),

@@ -12,6 +12,7 @@ use super::super::fs::{Found, Invalidation, Place, State, Workspace};
 use super::super::inodes::BaseRef;
 use super::super::mutate::NewNode;
 use super::super::ops::Caller;
+use super::super::view_steps::ViewBefore;
 use super::super::xattr::set_perm;
 use super::attic::{own_bytes, slot};
 use super::{Change, Operation, OperationKind, Undoes};
@@ -39,6 +40,10 @@ pub(in crate::workspace) struct Doing<'a> {
     names_changed: BTreeSet<(Ino, EntryName)>,
     /// Directories in which names changed.
     dirs: BTreeSet<Ino>,
+    /// What it is about.
+    paths: BTreeSet<RepoPath>,
+    /// From where to where.
+    moved: Vec<(RepoPath, RepoPath)>,
 }
 
 /// What is left to do when an operation is in the layer.
@@ -46,6 +51,8 @@ pub(in crate::workspace) struct Done {
     pub operation: Operation,
     pub changed: Vec<Invalidation>,
     pub dirs: Vec<Ino>,
+    /// What names led to before it.
+    pub before: Option<ViewBefore>,
 }
 
 /// A name in a directory, and what it leads to.
@@ -90,6 +97,8 @@ impl<'a> Doing<'a> {
             changed: Vec::new(),
             names_changed: BTreeSet::new(),
             dirs: BTreeSet::new(),
+            paths: BTreeSet::new(),
+            moved: Vec::new(),
         })
     }
 
@@ -125,6 +134,20 @@ impl<'a> Doing<'a> {
 
     /// Notes a change that says all by itself.
     pub fn note(&mut self, change: Change) {
+        match &change {
+            Change::Made { path, .. }
+            | Change::PutBack { path, .. }
+            | Change::Removed { path }
+            | Change::Written { path, .. }
+            | Change::Mode { path, .. } => {
+                self.paths.insert(path.clone());
+            }
+            Change::Moved { from, to, .. } => {
+                self.paths.extend([from.clone(), to.clone()]);
+                self.moved.push((from.clone(), to.clone()));
+            }
+            Change::Switched { .. } | Change::Advanced(_) => {}
+        }
         self.operation.changes.push(change);
     }
 
@@ -524,11 +547,15 @@ impl<'a> Doing<'a> {
         // A record of this kind can be told in JSON: all of it is numbers and text.
         let told = serde_json::to_vec(&self.operation).map_err(|_| FsError::Invalid)?;
         self.edit.node_mut(&self.part)?.set_operation(&told);
+        let before = self
+            .workspace
+            .view_before(self.edit.state, self.paths, self.moved);
         self.edit.commit()?;
         Ok(Done {
             operation: self.operation,
             changed: self.changed,
             dirs: self.dirs.into_iter().collect(),
+            before,
         })
     }
 }

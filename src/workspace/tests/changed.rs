@@ -145,7 +145,7 @@ fn the_kernel_is_up_to_date_before_a_change_is_told() {
     let announced: Arc<Mutex<Vec<Invalidation>>> = Arc::default();
     let listener = announced.clone();
     fork.set_listener(Some(Arc::new(move |changes| {
-        listener.lock().unwrap().extend(changes)
+        listener.lock().unwrap().extend(changes.invalidations)
     })));
     let is_announced = |token: &str| {
         announced.lock().unwrap().clear();

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::super::{
-    By, Direction, Invalidation, Last, MoveOptions, NewContent, OperationError, PutOptions, Workspace,
+    By, Direction, Invalidation, Last, MoveOptions, NewContent, OperationError, PutOptions, ViewStep,
+    Workspace,
 };
 use super::*;
 use crate::layer::contents::SLOT_MAX;
@@ -305,7 +306,9 @@ fn a_mount_is_told_of_every_change() {
     let workspace = fixture.open();
     let told: Arc<Mutex<Vec<Invalidation>>> = Arc::default();
     let listener = told.clone();
-    workspace.set_listener(Some(Arc::new(move |change| listener.lock().extend(change))));
+    workspace.set_listener(Some(Arc::new(move |change| {
+        listener.lock().extend(change.invalidations)
+    })));
     let taken = || std::mem::take(&mut *told.lock());
     let entry = |parent: Ino, name: &str| Invalidation::Entry {
         parent,
@@ -335,4 +338,53 @@ fn a_mount_is_told_of_every_change() {
     assert!(removed.contains(&entry(Ino::ROOT, "dir")) && removed.contains(&Invalidation::Node(dir)));
     workspace.take_back(BY, Direction::Undo, None).unwrap();
     assert!(taken().contains(&entry(Ino::ROOT, "dir")));
+}
+
+#[test]
+fn a_mount_is_told_the_steps_of_what_may_be_watched() {
+    let fixture = Fixture::new();
+    let workspace = fixture.open();
+    let told: Arc<Mutex<Vec<ViewStep>>> = Arc::default();
+    let listener = told.clone();
+    workspace.set_listener(Some(Arc::new(move |change| listener.lock().extend(change.steps))));
+    let taken = || {
+        let steps = std::mem::take(&mut *told.lock());
+        let lines = steps.iter().map(|step| {
+            let (what, at) = match step {
+                ViewStep::Remove { at, .. } => ("remove", at),
+                ViewStep::Make { at, .. } => ("make", at),
+                ViewStep::Move { to, .. } => ("move to", to),
+                ViewStep::Write { at, .. } => ("write", at),
+                ViewStep::SetMode { at, .. } => ("mode", at),
+            };
+            format!("{what} {}", at.dir_path.join(&at.name))
+        });
+        lines.collect::<Vec<_>>()
+    };
+    workspace.put("dir/new", b"x", PARENTS).unwrap();
+    workspace.put("dir/sub/c.txt", b"x", PARENTS).unwrap();
+    workspace.removed(&["dir/new"], false).unwrap();
+    assert!(taken().is_empty(), "the kernel does not know the directory");
+
+    let dir = workspace.lookup(Ino::ROOT, b"dir").unwrap().ino;
+    workspace.put("dir/new", b"x", PARENTS).unwrap();
+    workspace.put("dir/new", b"y", PARENTS).unwrap();
+    workspace.put("dir/made/new", b"x", PARENTS).unwrap();
+    workspace.put("dir/sub/c.txt", b"y", PARENTS).unwrap();
+    assert_eq!(taken(), ["make dir/new", "write dir/new", "make dir/made"]);
+    workspace.moved("dir/new", "a.txt", FORCE).unwrap();
+    assert_eq!(taken(), ["move to a.txt"]);
+    workspace.removed(&["dir"], true).unwrap();
+    let removed = taken();
+    assert_eq!(removed.last().unwrap(), "remove dir");
+    assert!(removed.contains(&"remove dir/sub".to_owned()), "{removed:?}");
+    assert!(
+        !removed.contains(&"remove dir/sub/c.txt".to_owned()),
+        "{removed:?}"
+    );
+
+    workspace.forget(dir, 1);
+    workspace.set_listener(None);
+    workspace.take_back(BY, Direction::Undo, None).unwrap();
+    assert!(taken().is_empty(), "nobody is told");
 }

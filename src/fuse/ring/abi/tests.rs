@@ -290,6 +290,7 @@ fn a_listing_ends_before_what_does_not_fit() {
         cookie: 3,
         is_carried: false,
         is_shown: false,
+        generation: 0,
     };
     let mut bytes = [0xaa; 100];
     let mut out = Payload::new(&mut bytes, 64);
@@ -351,7 +352,7 @@ proptest! {
         let attributes = with_attributes.then(attr);
         let mut fitted = 0;
         for (cookie, name) in names.iter().enumerate() {
-            let listed = Listed { name, ino: Ino(1), kind: FileKind::Fifo, cookie: cookie as u64, is_carried: false, is_shown: false };
+            let listed = Listed { name, ino: Ino(1), kind: FileKind::Fifo, cookie: cookie as u64, is_carried: false, is_shown: false, generation: 0 };
             if !out.dirent(&listed, attributes.as_ref()) {
                 break;
             }
