@@ -66,13 +66,17 @@ pub struct NewOptions {
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub at: Option<PathBuf>,
 
-    /// Ignored files of the main checkout that the fork sees, too, without copying them: a pattern as in .gitignore, or
-    /// `ignored` for all; may be repeated [default: what tine.carry or .worktreeinclude says]
+    /// Ignored files of the main checkout that the fork sees without copying them, beside those that tine.carry or
+    /// .worktreeinclude names: a pattern as in .gitignore, or `ignored` for all; may be repeated
     #[arg(long, value_name = "PATTERN")]
     pub carry: Vec<String>,
 
+    /// As --carry, and nothing of what tine.carry or .worktreeinclude names
+    #[arg(long, value_name = "PATTERN", conflicts_with = "carry")]
+    pub carry_only: Vec<String>,
+
     /// See no ignored files of the main checkout
-    #[arg(long, conflicts_with = "carry")]
+    #[arg(long, conflicts_with_all = ["carry", "carry_only"])]
     pub no_carry: bool,
 
     /// What unmounting does with uncommitted changes: `keep`, `commit`, `discard` (they are kept as a snapshot), `merge` (into
@@ -159,10 +163,11 @@ fn parse_policy(word: &str) -> Result<UnmountPolicy, String> {
 
 impl NewOptions {
     fn carry_wish(&self) -> CarryWish {
-        match (self.no_carry, self.carry.is_empty()) {
-            (true, _) => CarryWish::Nothing,
-            (false, true) => CarryWish::AsConfigured,
-            (false, false) => CarryWish::Patterns(self.carry.clone()),
+        match (self.no_carry, self.carry.is_empty(), self.carry_only.is_empty()) {
+            (true, _, _) => CarryWish::Nothing,
+            (false, _, false) => CarryWish::Only(self.carry_only.clone()),
+            (false, false, true) => CarryWish::Also(self.carry.clone()),
+            (false, true, true) => CarryWish::AsConfigured,
         }
     }
 }
@@ -263,13 +268,14 @@ fn note_taken_up(context: &Context, from: &RemoteFork) -> Result<(), Failure> {
 /// Says what was not carried though somebody may have expected it.
 fn note_carried(context: &Context, options: &NewOptions, fork: &ForkInfo) {
     let paths = fork.carry.as_ref().map_or(0, |carry| carry.paths.len());
-    if !options.carry.is_empty() && paths == 0 {
+    let is_asked_for = !options.carry.is_empty() || !options.carry_only.is_empty();
+    if is_asked_for && paths == 0 {
         let is_bare = context
             .repository()
             .is_ok_and(|repository| repository.main_checkout().is_none());
         let why = match is_bare {
             true => "the repository is bare, so there is no main checkout to carry from",
-            false => "no path that git ignores in the main checkout, and in the fork, is chosen by --carry",
+            false => "no path that git ignores in the main checkout, and in the fork, is chosen",
         };
         context.output.note(&format!("nothing is carried: {why}"));
     }
