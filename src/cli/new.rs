@@ -2,9 +2,15 @@
 
 use std::path::PathBuf;
 
+use serde::Serialize;
+
+use super::after_new::after_new;
 use super::buffer::note_agent_texts;
 use super::context::{Connection, Context};
 use super::fetch::{fetch_one, here, sent};
+use super::hooks::HookOutput;
+use super::leads::{self, Lead};
+use super::output::FailureBody;
 use super::{Exit, SUCCESS};
 use crate::change::state;
 use crate::daemon::Failure;
@@ -36,6 +42,15 @@ pub struct New {
     /// Only make it; `tine mount` mounts it later
     #[arg(long, conflicts_with_all = ["allow_other", "suid", "dev", "profile", "overlay_buffers", "no_overlay_buffers"])]
     pub no_mount: bool,
+
+    /// Have commands that tine runs in the fork see it at the main checkout's path: exec, shell, tine.setup, an agent's `run`
+    /// [default: what tine.atOrigin says, or the fork that it begins as]
+    #[arg(long)]
+    pub at_origin: bool,
+
+    /// Have them see it at its own path
+    #[arg(long, conflicts_with = "at_origin")]
+    pub no_at_origin: bool,
 
     #[command(flatten)]
     pub options: NewOptions,
@@ -78,6 +93,10 @@ pub struct NewOptions {
     /// See no ignored files of the main checkout
     #[arg(long, conflicts_with_all = ["carry", "carry_only"])]
     pub no_carry: bool,
+
+    /// Do not run the command that tine.setup names
+    #[arg(long)]
+    pub no_setup: bool,
 
     /// What unmounting does with uncommitted changes: `keep`, `commit`, `discard` (they are kept as a snapshot), `merge` (into
     /// the branch that it came from) or `merge:TARGET`, `handoff` (hand over what is committed) or `handoff:TARGET`
@@ -152,6 +171,7 @@ impl From<&MountFlags> for MountWishes {
             profile: flags.profile.map(MountProfile::from),
             overlay_buffers: (flags.overlay_buffers || flags.no_overlay_buffers)
                 .then_some(flags.overlay_buffers),
+            at_origin: None,
         }
     }
 }
@@ -174,12 +194,28 @@ impl NewOptions {
 
 pub fn run(verb: &New, context: &Context) -> Result<Exit, Failure> {
     let name = ForkName::parse(&verb.name)?;
-    let (connection, fork) = make(context, name, &verb.options, !verb.no_mount)?;
+    let at_origin = (verb.at_origin || verb.no_at_origin).then_some(verb.at_origin);
+    let (mut connection, fork) = make(context, name, &verb.options, !verb.no_mount, at_origin)?;
     note_agent_texts(&context.output, &fork.agent_texts);
     context.check_mounted_here(&connection, &fork)?;
+    let after = after_new(
+        context,
+        &mut connection,
+        &fork,
+        !verb.options.no_setup,
+        HookOutput::Shown,
+    );
     if context.output.is_json() {
-        context.output.json(&fork)?;
+        context.output.json(&Made {
+            fork: &fork,
+            leads: &after.leads,
+            failed: after.failed.iter().map(FailureBody::from).collect(),
+        })?;
     } else {
+        note_leads(context, &fork, &after.leads);
+        for failure in &after.failed {
+            context.output.trouble(failure);
+        }
         context.output.path(&fork.mount_dir)?;
         if !fork.mounted {
             context
@@ -187,7 +223,24 @@ pub fn run(verb: &New, context: &Context) -> Result<Exit, Failure> {
                 .note(&format!("it is not mounted: `tine mount {}`", fork.name));
         }
     }
-    Ok(SUCCESS)
+    Ok(after.exit.unwrap_or(SUCCESS))
+}
+
+/// A new fork in JSON.
+#[derive(Serialize)]
+struct Made<'a> {
+    #[serde(flatten)]
+    fork: &'a ForkInfo,
+    leads: &'a [Lead],
+    /// Steps that failed after it was made.
+    failed: Vec<FailureBody<'a>>,
+}
+
+/// Says which trees of the fork lead elsewhere, and what to do about it.
+pub fn note_leads(context: &Context, fork: &ForkInfo, found: &[Lead]) {
+    for note in leads::notes(fork, found) {
+        context.output.note(&note);
+    }
 }
 
 /// Makes the fork `name`.
@@ -196,6 +249,7 @@ pub fn make(
     name: ForkName,
     options: &NewOptions,
     mount: bool,
+    at_origin: Option<bool>,
 ) -> Result<(Connection, ForkInfo), Failure> {
     // What is wrong with the repository is told before anything is started.
     context.repository()?;
@@ -214,7 +268,10 @@ pub fn make(
         detached: false,
         dir: options.at.as_deref().map(|dir| context.absolute(dir)),
         mount,
-        wishes: (&options.settings).into(),
+        wishes: MountWishes {
+            at_origin,
+            ..(&options.settings).into()
+        },
         on_unmount: options.on_unmount.clone(),
         snapshot_every: options.snapshot_every,
         umask: umask(),

@@ -12,6 +12,8 @@ use super::super::call::{Call, cancelled};
 use super::super::session::Session;
 use super::super::tool::{Hints, MAX_TEXT, Told, Tool};
 use super::unexpected;
+use crate::cli::after_new::THIS_PROGRAM;
+use crate::cli::origin;
 use crate::cli::output::one_line;
 use crate::daemon::Failure;
 use crate::daemon::protocol::{ToolAnswer, ToolOperation};
@@ -69,8 +71,10 @@ impl Tool for Run {
 
     fn call(self, session: &Session, call: &Call) -> Result<Told<RunShown>, Failure> {
         // A command needs the fork as a directory.
-        let fork = session.mount(session.fork()?)?.name;
-        let asked = session.route_in(Some(fork), ToolOperation::Context, "mcp run".to_owned())?;
+        let info = session.mount(session.fork()?)?;
+        let origin = origin::by_default(&session.context(), &info)?;
+        let fork = info.name;
+        let asked = session.route_in(Some(fork.clone()), ToolOperation::Context, "mcp run".to_owned())?;
         let ToolAnswer::Context(context) = asked else {
             return Err(unexpected());
         };
@@ -81,7 +85,15 @@ impl Tool for Run {
         }
         let env = context.environment.iter();
         let spec = RunSpec {
-            command: RunCommand::Shell(self.command.into()),
+            command: match origin {
+                // Only a process of its own can move there.
+                Some(_) => RunCommand::Words(
+                    [THIS_PROGRAM, "exec", fork.as_str(), "--at-origin", "--", "sh", "-c", &self.command]
+                        .map(OsString::from)
+                        .to_vec(),
+                ),
+                None => RunCommand::Shell(self.command.into()),
+            },
             dir,
             env: env
                 .map(|(name, value)| (OsString::from(name), host_path(value).into_os_string()))
