@@ -61,7 +61,13 @@ pub fn after_new(
             Ok(None) => {}
             Ok(Some(ended)) => {
                 let exit = ended.exit;
-                after.fail(ended.failure(&format!("{} is made all the same; `{repeat}` runs it again", fork.name)), exit);
+                after.fail(
+                    ended.failure(&format!(
+                        "{} is made all the same; `{repeat}` runs it again",
+                        fork.name
+                    )),
+                    exit,
+                );
             }
             Err(failure) => {
                 let exit = failure.exit.code();
@@ -103,8 +109,11 @@ fn set_up(context: &Context, fork: &ForkName, output: HookOutput) -> Result<(), 
         .arg(line)
         .stdin(Stdio::null());
     let failed = |error: std::io::Error| {
-        Failure::new(ErrorCode::SetupFailed, format!("the setup command of {fork} cannot be run"))
-            .cause(error.to_string())
+        Failure::new(
+            ErrorCode::SetupFailed,
+            format!("the setup command of {fork} cannot be run"),
+        )
+        .cause(error.to_string())
     };
     let (status, said) = match output {
         HookOutput::Shown => {
@@ -121,8 +130,11 @@ fn set_up(context: &Context, fork: &ForkName, output: HookOutput) -> Result<(), 
     if status.success() {
         return Ok(());
     }
-    let failure = Failure::new(ErrorCode::SetupFailed, format!("the setup command of {fork} failed"))
-        .cause(format!("`{text}` (tine.setup) ended with {status}"));
+    let failure = Failure::new(
+        ErrorCode::SetupFailed,
+        format!("the setup command of {fork} failed"),
+    )
+    .cause(format!("`{text}` (tine.setup) ended with {status}"));
     let first = said.len().saturating_sub(MAX_LINES_KEPT);
     let failure = said.into_iter().skip(first).fold(failure, Failure::cause);
     Err(failure.hint(format!(

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::context::{Connection, Context, only};
-use super::inside::command_line;
 use super::hooks::{HookOutput, post_checkout};
+use super::inside::command_line;
 use super::output::{Cell, FailureBody, Output, Tone, counted, quoted, short_id};
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;

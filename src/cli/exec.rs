@@ -1,17 +1,18 @@
 //! `tine exec`: runs a command in a fork.
 
 use std::ffi::{OsStr, OsString};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
 use super::Exit;
-use super::context::Context;
-use super::new::{self, NewOptions};
 use super::after_new::after_new;
+use super::cargo_target;
+use super::context::Context;
 use super::hooks::HookOutput;
+use super::new::{self, NewOptions};
 use super::origin::{self, OriginFlags};
 use super::round;
 use crate::daemon::protocol::{ForkInfo, Request};
@@ -89,7 +90,13 @@ pub fn run(verb: &Exec, context: &Context) -> Result<Exit, Failure> {
             .hint("name a program and its arguments after `--`")
     })?;
     let (root, dir) = origin::place(context, &fork, origin)?;
-    let mut command = command_in(&fork, &root, &dir, program);
+    // A person sees it; what reads the output of each command has it of `tine new`.
+    if std::io::stderr().is_terminal()
+        && let Some(note) = cargo_target::note(context, &root)
+    {
+        context.output.note(&note);
+    }
+    let mut command = command_in(context, &fork, &root, &dir, program);
     command.args(words);
     Ok(replace(&mut command, program, &dir, context))
 }
@@ -118,12 +125,13 @@ pub fn mounted(context: &Context, name: Option<&str>) -> Result<ForkInfo, Failur
 }
 
 /// A command that runs `program` in `dir` of the fork, whose root is seen at `root`.
-pub fn command_in(fork: &ForkInfo, root: &Path, dir: &Path, program: &OsStr) -> Command {
+pub fn command_in(context: &Context, fork: &ForkInfo, root: &Path, dir: &Path, program: &OsStr) -> Command {
     let mut command = Command::new(program);
     command
         .current_dir(dir)
         .env("PWD", dir)
-        .envs(fork_env(&fork.name, root));
+        .envs(fork_env(&fork.name, root))
+        .envs(cargo_target::variable(context, root));
     for variable in git_variables() {
         command.env_remove(variable);
     }

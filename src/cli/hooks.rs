@@ -258,7 +258,10 @@ pub fn post_checkout(
         }
     };
     Ok((!status.success()).then(|| PostCheckout {
-        exit: status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1),
+        exit: status
+            .code()
+            .and_then(|code| u8::try_from(code).ok())
+            .unwrap_or(1),
         status,
         said,
     }))

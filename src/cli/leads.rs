@@ -30,6 +30,7 @@ use crate::daemon::protocol::ForkInfo;
 use crate::path::text::PathText;
 use crate::path::{EntryName, RepoPath};
 use crate::sys::beneath::{self, Access};
+use crate::workspace::ForkName;
 use crate::workspace::store::default_mount_root;
 
 /// Directories and files that are looked at in one fork at most.
@@ -87,8 +88,8 @@ pub fn make_right(
     roots.sort();
     roots.dedup();
     roots.retain(|root| *root != fork.mount_dir && root.parent().is_some());
-    let top = beneath::open_top(&fork.mount_dir)
-        .map_err(|error| Failure::io("open", &fork.mount_dir, &error))?;
+    let top =
+        beneath::open_top(&fork.mount_dir).map_err(|error| Failure::io("open", &fork.mount_dir, &error))?;
     let mut search = Search {
         top,
         to: fork.mount_dir.as_os_str().as_bytes(),
@@ -109,6 +110,22 @@ pub fn make_right(
         search.place(place);
     }
     Ok(search.found)
+}
+
+/// Looks again in a fork of which other files are seen now: it was mounted, or went back. What was made right before went with its layer.
+pub fn again(context: &Context, connection: &mut Connection, fork: &ForkName) {
+    let found = connection.show(fork).and_then(|fork| {
+        let is_seen = fork.mounted && context.check_mounted_here(connection, &fork).is_ok();
+        let found = match is_seen {
+            true => make_right(context, connection, &fork)?,
+            false => Vec::new(),
+        };
+        Ok(notes(&fork, &found))
+    });
+    match found {
+        Ok(notes) => notes.iter().for_each(|note| context.output.note(note)),
+        Err(failure) => log::warn!("{fork}: {failure}"),
+    }
 }
 
 /// The places of the forks that `fork` began as, the nearest first. One that is gone had the usual place.
@@ -165,7 +182,10 @@ impl Search<'_> {
 
     fn kind_of(&self, path: &RepoPath) -> Option<FileKind> {
         let found = beneath::open(&self.top, path.as_path(), Access::Look);
-        found.and_then(|file| beneath::stat(&file)).ok().map(|stat| stat.kind)
+        found
+            .and_then(|file| beneath::stat(&file))
+            .ok()
+            .map(|stat| stat.kind)
     }
 
     /// Looks at a carried or inherited place, and one level below.
@@ -359,8 +379,8 @@ impl Search<'_> {
         if !self.look() {
             return;
         }
-        let target = beneath::open(&self.top, path.as_path(), Access::Look)
-            .and_then(|link| beneath::read_link(&link));
+        let target =
+            beneath::open(&self.top, path.as_path(), Access::Look).and_then(|link| beneath::read_link(&link));
         let Ok(target) = target else {
             return;
         };
@@ -402,7 +422,10 @@ impl Search<'_> {
             if kind != FileKind::Directory || profile.components().any(|name| name.as_bytes() == b"tmp") {
                 continue;
             }
-            for place in [Some(profile.clone()), child(&profile, "deps")].into_iter().flatten() {
+            for place in [Some(profile.clone()), child(&profile, "deps")]
+                .into_iter()
+                .flatten()
+            {
                 let lists = self.list(&place);
                 let lists = lists
                     .iter()
@@ -502,13 +525,17 @@ mod tests {
 
     #[test]
     fn a_root_is_replaced_where_it_is_a_path() {
-        let text = b"#!/x/repo/.venv/bin/python\nurl=file:///x/repo\n/x/repo.forks/a /y/x/repo \"/x/repo/a b\"";
+        let text =
+            b"#!/x/repo/.venv/bin/python\nurl=file:///x/repo\n/x/repo.forks/a /y/x/repo \"/x/repo/a b\"";
         let (rewritten, named) = replaced(text, b"/x/repo", b"/f").unwrap();
         assert_eq!(
             String::from_utf8(rewritten).unwrap(),
             "#!/f/.venv/bin/python\nurl=file:///f\n/x/repo.forks/a /y/x/repo \"/f/a b\""
         );
-        assert_eq!(named, [b"/.venv/bin/python".to_vec(), b"".to_vec(), b"/a".to_vec()]);
+        assert_eq!(
+            named,
+            [b"/.venv/bin/python".to_vec(), b"".to_vec(), b"/a".to_vec()]
+        );
         assert!(replaced(b"/x/repository", b"/x/repo", b"/f").is_none());
     }
 }

@@ -24,6 +24,7 @@ mod apply;
 mod args;
 mod branch;
 mod buffer;
+pub(crate) mod cargo_target;
 mod cat;
 mod check;
 mod checks;

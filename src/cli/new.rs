@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::after_new::after_new;
 use super::buffer::note_agent_texts;
+use super::cargo_target;
 use super::context::{Connection, Context};
 use super::fetch::{fetch_one, here, sent};
 use super::hooks::HookOutput;
@@ -213,6 +214,7 @@ pub fn run(verb: &New, context: &Context) -> Result<Exit, Failure> {
         })?;
     } else {
         note_leads(context, &fork, &after.leads);
+        note_cargo_target(context, &fork);
         for failure in &after.failed {
             context.output.trouble(failure);
         }
@@ -239,6 +241,13 @@ struct Made<'a> {
 /// Says which trees of the fork lead elsewhere, and what to do about it.
 pub fn note_leads(context: &Context, fork: &ForkInfo, found: &[Lead]) {
     for note in leads::notes(fork, found) {
+        context.output.note(&note);
+    }
+}
+
+/// Says that cargo in the fork shares its target directory with other trees.
+fn note_cargo_target(context: &Context, fork: &ForkInfo) {
+    if let Some(note) = cargo_target::note(context, &fork.mount_dir).filter(|_| fork.mounted) {
         context.output.note(&note);
     }
 }

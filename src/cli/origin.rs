@@ -117,7 +117,10 @@ impl OriginFlags {
 /// main checkout can be found, and in a command that sees a fork there already, it is as if nothing were asked for.
 pub fn by_default(context: &Context, fork: &ForkInfo) -> Result<Option<PathBuf>, Failure> {
     let repository = context.repository()?;
-    let is_asked_for = fork.settings.at_origin.or_else(|| repository.config_bool(CONFIG_KEY));
+    let is_asked_for = fork
+        .settings
+        .at_origin
+        .or_else(|| repository.config_bool(CONFIG_KEY));
     if is_asked_for != Some(true)
         || AtOrigin::of(repository.common_dir()).is_some()
         || main_checkout(repository).is_err()

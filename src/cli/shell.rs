@@ -47,6 +47,6 @@ pub fn run(verb: &Shell, context: &Context) -> Result<Exit, Failure> {
         ));
     }
     let (root, dir) = origin::place(context, &fork, origin)?;
-    let mut command = exec::command_in(&fork, &root, &dir, &shell);
+    let mut command = exec::command_in(context, &fork, &root, &dir, &shell);
     Ok(exec::replace(&mut command, &shell, &dir, context))
 }

@@ -376,7 +376,11 @@ impl Repository {
                 continue;
             };
             let meta = section.meta();
-            match meta.path.as_deref().filter(|path| meta.level > 0 && is_of_tree(path)) {
+            match meta
+                .path
+                .as_deref()
+                .filter(|path| meta.level > 0 && is_of_tree(path))
+            {
                 Some(path) => log::warn!("{}: {name} counts in no file of the tree", path.display()),
                 None => last = Some(value.to_vec()),
             }

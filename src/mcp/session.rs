@@ -221,9 +221,8 @@ impl Session {
         self.made.lock().push(info.name.clone());
         *self.active.lock() = Some(info.name.clone());
         let context = self.context();
-        let after = self.with(|connection| {
-            Ok(after_new(&context, connection, &info, true, HookOutput::Kept))
-        })?;
+        let after =
+            self.with(|connection| Ok(after_new(&context, connection, &info, true, HookOutput::Kept)))?;
         let mut notes = leads::notes(&info, &after.leads);
         notes.extend(after.failed.iter().map(told));
         Ok(MadeFork { info, notes })

@@ -32,7 +32,10 @@ fn told(repo: &TestRepo, name: &str) -> String {
 fn a_new_fork_runs_post_checkout_as_a_new_worktree_does() {
     require_fuse!();
     let repo = TestRepo::new();
-    script(&repo.git_dir().join("hooks/post-checkout"), &telling(&repo, "told"));
+    script(
+        &repo.git_dir().join("hooks/post-checkout"),
+        &telling(&repo, "told"),
+    );
     let tine = Tine::new(&repo);
     let dir = tine.ok(&["new", "demo"]);
     let head = repo.git(&["rev-parse", "HEAD"]);
@@ -42,7 +45,10 @@ fn a_new_fork_runs_post_checkout_as_a_new_worktree_does() {
     fs::remove_file(repo.root().join("told")).unwrap();
     repo.git(&["worktree", "add", "-q", "../linked"]);
     let linked = repo.root().join("linked");
-    assert_eq!(told(&repo, "told"), expected.replace(&dir, linked.to_str().unwrap()));
+    assert_eq!(
+        told(&repo, "told"),
+        expected.replace(&dir, linked.to_str().unwrap())
+    );
 
     // Nothing is checked out, as with `git worktree add --no-checkout`.
     fs::remove_file(repo.root().join("told")).unwrap();
@@ -62,16 +68,26 @@ fn a_new_fork_runs_post_checkout_as_a_new_worktree_does() {
 fn a_failing_post_checkout_ends_the_command_as_git_does_and_the_fork_stays() {
     require_fuse!();
     let repo = TestRepo::new();
-    script(&repo.git_dir().join("hooks/post-checkout"), "echo out; echo no >&2; exit 41\n");
+    script(
+        &repo.git_dir().join("hooks/post-checkout"),
+        "echo out; echo no >&2; exit 41\n",
+    );
     let tine = Tine::new(&repo);
     let output = tine.run(&["new", "demo"]);
     assert_eq!(output.status.code(), Some(41));
     let dir = repo.root().join("repo.forks/demo");
     assert_eq!(output.text(), dir.to_str().unwrap());
     let said = output.error_text();
-    assert!(said.contains("the hook post-checkout failed") && said.contains("no\n"), "{said}");
+    assert!(
+        said.contains("the hook post-checkout failed") && said.contains("no\n"),
+        "{said}"
+    );
     assert!(dir.join("README.md").is_file());
-    let git = repo.command("git", repo.dir()).args(["worktree", "add", "-q", "../linked"]).status().unwrap();
+    let git = repo
+        .command("git", repo.dir())
+        .args(["worktree", "add", "-q", "../linked"])
+        .status()
+        .unwrap();
     assert_eq!(git.code(), Some(41));
 
     let output = tine.run(&["new", "two", "--json"]);
@@ -94,26 +110,47 @@ fn a_switch_of_branches_runs_post_checkout_as_git_does() {
     repo.commit_files(&[("more.txt", b"more\n")], "more");
     let new = repo.git(&["rev-parse", "HEAD"]);
     repo.git(&["branch", "-f", "other", &new]);
-    script(&repo.git_dir().join("hooks/post-checkout"), &telling(&repo, "told"));
+    script(
+        &repo.git_dir().join("hooks/post-checkout"),
+        &telling(&repo, "told"),
+    );
     tine.ok(&["branch", "switch", "demo", "other"]);
     assert_eq!(told(&repo, "told"), format!("{old} {new} 1|{dir}|{dir}|{new}\n"));
     script(&repo.git_dir().join("hooks/post-checkout"), "exit 41\n");
     let said = tine.fails(1, &["branch", "switch", "demo", "--create", "fresh"]);
     assert!(said.contains("the hook post-checkout failed"), "{said}");
-    assert_eq!(repo.git_in(Path::new(&dir), &["branch", "--show-current"]), "fresh");
+    assert_eq!(
+        repo.git_in(Path::new(&dir), &["branch", "--show-current"]),
+        "fresh"
+    );
 }
 
 #[test]
 fn the_setup_command_of_the_user_runs_in_each_new_fork() {
     require_fuse!();
     let repo = TestRepo::new();
-    repo.git(&["config", "tine.setup", "echo \"$TINE_FORK $(pwd)\" | tee set-up; ls README.md"]);
+    repo.git(&[
+        "config",
+        "tine.setup",
+        "echo \"$TINE_FORK $(pwd)\" | tee set-up; ls README.md",
+    ]);
     let tine = Tine::new(&repo);
     let output = tine.run(&["new", "demo"]).expect_success("tine new");
     let dir = output.text();
-    assert_eq!(dir, repo.root().join("repo.forks/demo").to_str().unwrap(), "nothing else on standard output");
-    assert_eq!(fs::read_to_string(Path::new(&dir).join("set-up")).unwrap(), format!("demo {dir}\n"));
-    assert!(output.error_text().contains("README.md"), "{}", output.error_text());
+    assert_eq!(
+        dir,
+        repo.root().join("repo.forks/demo").to_str().unwrap(),
+        "nothing else on standard output"
+    );
+    assert_eq!(
+        fs::read_to_string(Path::new(&dir).join("set-up")).unwrap(),
+        format!("demo {dir}\n")
+    );
+    assert!(
+        output.error_text().contains("README.md"),
+        "{}",
+        output.error_text()
+    );
     let dir = tine.ok(&["new", "bare", "--no-setup"]);
     assert!(!Path::new(&dir).join("set-up").exists());
     tine.ok(&["exec", "third", "--new", "--", "test", "-e", "set-up"]);
@@ -122,7 +159,12 @@ fn the_setup_command_of_the_user_runs_in_each_new_fork() {
     let output = tine.run(&["new", "stays"]);
     assert_eq!(output.status.code(), Some(1));
     let said = output.error_text();
-    assert!(said.contains("the setup command of stays failed") && said.contains("broken") && said.contains("--no-setup"), "{said}");
+    assert!(
+        said.contains("the setup command of stays failed")
+            && said.contains("broken")
+            && said.contains("--no-setup"),
+        "{said}"
+    );
     assert!(Path::new(&output.text()).join("README.md").is_file());
     let made = tine.run(&["new", "json", "--json"]);
     let made: serde_json::Value = serde_json::from_str(&made.text()).unwrap();
@@ -133,7 +175,10 @@ fn the_setup_command_of_the_user_runs_in_each_new_fork() {
 fn no_file_of_the_tree_says_what_the_setup_is() {
     require_fuse!();
     let repo = TestRepo::new();
-    repo.commit_files(&[(".gitsettings", b"[tine]\n\tsetup = touch brought\n")], "settings");
+    repo.commit_files(
+        &[(".gitsettings", b"[tine]\n\tsetup = touch brought\n")],
+        "settings",
+    );
     repo.git(&["config", "include.path", "../.gitsettings"]);
     assert_eq!(repo.git(&["config", "tine.setup"]), "touch brought");
     let tine = Tine::new(&repo);
@@ -158,7 +203,10 @@ fn commands_see_the_fork_at_the_main_checkout_where_that_is_set() {
     let made = tine.json(&["new", "there", "--at-origin"]);
     assert_eq!(made["at_origin"], json!(true));
     assert_eq!(pwd(&["exec", "there"]), main);
-    assert_eq!(pwd(&["exec", "there", "--no-at-origin"]), made["mount_dir"].as_str().unwrap());
+    assert_eq!(
+        pwd(&["exec", "there", "--no-at-origin"]),
+        made["mount_dir"].as_str().unwrap()
+    );
     // What a fork inherits was built there.
     tine.ok(&["new", "child", "--from-fork", "there"]);
     assert_eq!(pwd(&["exec", "child"]), main);
@@ -172,11 +220,52 @@ fn commands_see_the_fork_at_the_main_checkout_where_that_is_set() {
     assert_eq!(run_with_timeout(&mut shell).text(), main);
     repo.git(&["config", "tine.setup", "pwd > set-up"]);
     let dir = tine.ok(&["new", "fresh"]);
-    assert_eq!(fs::read_to_string(Path::new(&dir).join("set-up")).unwrap(), format!("{main}\n"));
+    assert_eq!(
+        fs::read_to_string(Path::new(&dir).join("set-up")).unwrap(),
+        format!("{main}\n")
+    );
     let dir = tine.ok(&["new", "fourth", "--no-at-origin"]);
     assert_eq!(pwd(&["exec", "fourth"]), dir);
     // A command that stands there already goes on in the other fork's own place.
     let program = Tine::program().display().to_string();
     let inner = tine.ok(&["exec", "own", "--", &program, "exec", "fresh", "--", "pwd"]);
     assert_eq!(inner, repo.root().join("repo.forks/fresh").to_str().unwrap());
+}
+
+#[test]
+fn a_target_directory_that_is_shared_is_told_and_a_fork_may_have_its_own() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    repo.commit_files(&[("Cargo.toml", b"[package]\n")], "crate");
+    let shared = repo.root().join("shared");
+    fs::create_dir_all(repo.home().join(".cargo")).unwrap();
+    fs::write(
+        repo.home().join(".cargo/config.toml"),
+        format!("[build]\ntarget-dir = \"{}\"\n", shared.display()),
+    )
+    .unwrap();
+    let tine = Tine::new(&repo);
+    let run = |args: &[&str]| {
+        let mut command = tine.command(args);
+        command.env_remove("CARGO_HOME").env_remove("CARGO_TARGET_DIR");
+        run_with_timeout(&mut command).expect_success("tine")
+    };
+    let output = run(&["new", "demo"]);
+    let dir = output.text();
+    let told = format!("cargo builds into {}", shared.display());
+    assert!(output.error_text().contains(&told), "{}", output.error_text());
+    let env = ["exec", "demo", "--", "sh", "-c", "echo ${CARGO_TARGET_DIR-unset}"];
+    assert_eq!(run(&env).text(), "unset");
+    repo.git(&["config", "tine.cargoTargetDir", "own"]);
+    let output = run(&env);
+    assert_eq!(
+        (output.text(), output.error_text()),
+        (format!("{dir}/target"), String::new())
+    );
+    repo.git(&["config", "tine.cargoTargetDir", "shared"]);
+    let output = run(&env);
+    assert_eq!(
+        (output.text(), output.error_text()),
+        ("unset".into(), String::new())
+    );
 }

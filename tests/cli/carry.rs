@@ -106,7 +106,14 @@ fn worktreeinclude_configuration_and_options_choose_in_this_order() {
         "packages hold what they need"
     );
 
-    let by_option = tine.json(&["new", "by-option", "--carry-only", "*.log", "--carry-only", "/target"]);
+    let by_option = tine.json(&[
+        "new",
+        "by-option",
+        "--carry-only",
+        "*.log",
+        "--carry-only",
+        "/target",
+    ]);
     assert_eq!(paths(&by_option), json!(["noise.log", "target/"]));
     assert_eq!(tine.json(&["new", "none", "--no-carry"])["carry"], Value::Null);
     repo.git(&["config", "--unset-all", "tine.carry"]);
@@ -530,15 +537,24 @@ fn directories_that_ignore_themselves_are_carried() {
     fs::write(dir.join("tools/.venv/lib/file"), "own\n").unwrap();
     is_clean(dir);
     // Whoever makes it anew in the main checkout.
-    repo.sh_in(repo.dir(), "rm -r .venv; mkdir -p .venv/lib; echo '*' > .venv/.gitignore");
+    repo.sh_in(
+        repo.dir(),
+        "rm -r .venv; mkdir -p .venv/lib; echo '*' > .venv/.gitignore",
+    );
     wait_until("the new rules are seen", SOON, || seen(dir, ".venv/.gitignore"));
     is_clean(dir);
 
     repo.write(".worktreeinclude", ".venv/\n");
-    assert_eq!(paths(&tine.json(&["new", "by-file"])), json!([".venv/", "tools/.venv/"]));
+    assert_eq!(
+        paths(&tine.json(&["new", "by-file"])),
+        json!([".venv/", "tools/.venv/"])
+    );
     let all = tine.json(&["new", "all", "--carry", "ignored"]);
     assert_eq!(repo.status(Path::new(all["mount_dir"].as_str().unwrap())), "");
-    assert!(!paths(&all).as_array().unwrap().contains(&json!("part/a.o")), "{all}");
+    assert!(
+        !paths(&all).as_array().unwrap().contains(&json!("part/a.o")),
+        "{all}"
+    );
 }
 
 #[test]
@@ -556,12 +572,22 @@ fn carry_adds_to_what_is_configured_and_carry_only_replaces_it() {
     assert_eq!(paths(&added), json!(["config/local.json", "noise.log"]));
     // Of a fork: to what that has.
     let child = tine.json(&["new", "child", "--from-fork", "by-config", "--carry", "/target"]);
-    assert_eq!(paths(&child), json!(["config/local.json", "noise.log", "target/"]));
+    assert_eq!(
+        paths(&child),
+        json!(["config/local.json", "noise.log", "target/"])
+    );
     let child = tine.json(&["new", "whole", "--from-fork", "by-config", "--carry", "config"]);
     assert_eq!(paths(&child), json!(["config/", "noise.log"]));
     let dir = Path::new(child["mount_dir"].as_str().unwrap());
     assert!(seen(dir, "config/local.json") && !seen(dir, "config/.env"));
-    let child = tine.json(&["new", "other", "--from-fork", "by-config", "--carry-only", "/target"]);
+    let child = tine.json(&[
+        "new",
+        "other",
+        "--from-fork",
+        "by-config",
+        "--carry-only",
+        "/target",
+    ]);
     assert_eq!(paths(&child), json!(["target/"]));
     tine.fails(2, &["new", "both", "--carry", "a", "--carry-only", "b"]);
 }

@@ -94,8 +94,7 @@ impl CarryRecord {
         }
         let mut whole = self.whole_roots();
         whole.append(&mut other.whole_roots());
-        let is_beneath_a_whole =
-            |path: &RepoPath| above(path).any(|dir| whole.contains(&text_of_dir(&dir)));
+        let is_beneath_a_whole = |path: &RepoPath| above(path).any(|dir| whole.contains(&text_of_dir(&dir)));
         let only: BTreeSet<PathText> = self.only.iter().chain(&other.only).cloned().collect();
         let only: Vec<PathText> = only
             .into_iter()
@@ -118,8 +117,7 @@ impl CarryRecord {
             .map(|root| text_of(&root))
             .collect();
         let named: BTreeSet<PathText> = self.named.iter().chain(&other.named).cloned().collect();
-        let held_back: BTreeSet<PathText> =
-            self.held_back.iter().chain(&other.held_back).cloned().collect();
+        let held_back: BTreeSet<PathText> = self.held_back.iter().chain(&other.held_back).cloned().collect();
         CarryRecord {
             from: self.from,
             roots: roots.into_iter().collect(),
@@ -148,11 +146,7 @@ impl CarryRecord {
 
 /// The directories above `path`, the nearest first, without the top.
 fn above(path: &RepoPath) -> impl Iterator<Item = RepoPath> {
-    let parent = |path: &RepoPath| {
-        path.split_last()
-            .map(|(dir, _)| dir)
-            .filter(|dir| !dir.is_root())
-    };
+    let parent = |path: &RepoPath| path.split_last().map(|(dir, _)| dir).filter(|dir| !dir.is_root());
     std::iter::successors(parent(path), move |dir| parent(dir))
 }
 

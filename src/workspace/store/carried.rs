@@ -85,7 +85,12 @@ impl Store {
         let Some(checkout) = self.repository.main_checkout() else {
             return Ok(None);
         };
-        let given = |lines: &[String]| lines.iter().map(|line| line.clone().into_bytes()).collect::<Vec<_>>();
+        let given = |lines: &[String]| {
+            lines
+                .iter()
+                .map(|line| line.clone().into_bytes())
+                .collect::<Vec<_>>()
+        };
         let mut lines = match wish {
             CarryWish::Nothing => return Ok(None),
             CarryWish::Only(_) => Lines::default(),
@@ -120,7 +125,9 @@ impl Store {
         }
         let path = checkout.join(INCLUDE_FILE);
         match std::fs::read(&path) {
-            Ok(text) => lines.patterns.extend(text.split(|byte| *byte == b'\n').map(<[u8]>::to_vec)),
+            Ok(text) => lines
+                .patterns
+                .extend(text.split(|byte| *byte == b'\n').map(<[u8]>::to_vec)),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory) => {}
             Err(error) => return Err(StoreError::io("read", &path)(error)),
         }
