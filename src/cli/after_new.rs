@@ -4,7 +4,6 @@
 //! They need the mounted fork, and the daemon never waits on its own mount. None of them takes the fork back when it fails.
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::context::{Connection, Context};
@@ -56,18 +55,11 @@ pub fn after_new(
     }
     // As `git worktree add` has it there is no hook on a branch without a commit.
     if let Some(head) = &fork.head_commit {
-        let repeat = format!("git -C {} hook run post-checkout", shown(&fork.mount_dir));
         match post_checkout(&fork.mount_dir, None, head, output) {
             Ok(None) => {}
             Ok(Some(ended)) => {
                 let exit = ended.exit;
-                after.fail(
-                    ended.failure(&format!(
-                        "{} is made all the same; `{repeat}` runs it again",
-                        fork.name
-                    )),
-                    exit,
-                );
+                after.fail(ended.failure(), exit);
             }
             Err(failure) => {
                 let exit = failure.exit.code();
@@ -83,11 +75,6 @@ pub fn after_new(
         after.fail(failure, exit);
     }
     after
-}
-
-fn shown(dir: &Path) -> String {
-    use std::os::unix::ffi::OsStrExt;
-    crate::path::shell::shell_word(dir.as_os_str().as_bytes())
 }
 
 /// Runs the setup command that the user's configuration names, in the fork.
@@ -114,6 +101,9 @@ fn set_up(context: &Context, fork: &ForkName, output: HookOutput) -> Result<(), 
             format!("the setup command of {fork} cannot be run"),
         )
         .cause(error.to_string())
+        .hint(format!(
+            "{fork} is made all the same: `tine shell {fork}` opens a shell in it"
+        ))
     };
     let (status, said) = match output {
         HookOutput::Shown => {

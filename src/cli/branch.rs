@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::context::{Connection, Context, only};
-use super::hooks::{HookOutput, post_checkout};
+use super::hooks::{HookOutput, PostCheckout, post_checkout};
 use super::inside::command_line;
 use super::output::{Cell, FailureBody, Output, Tone, counted, quoted, short_id};
 use super::{Exit, SUCCESS};
@@ -356,6 +356,7 @@ fn switch(verb: &Switch, context: &Context) -> Result<Exit, Failure> {
         struct Done<'a> {
             #[serde(flatten)]
             switched: &'a Switched,
+            #[serde(skip_serializing_if = "Vec::is_empty")]
             failed: Vec<FailureBody<'a>>,
         }
         output.json(&Done {
@@ -389,7 +390,7 @@ fn after_switch(
     }
     let old = switched.from_commit.as_deref();
     let failed = post_checkout(&fork.mount_dir, old, commit, HookOutput::Shown)?;
-    Ok(failed.map(|failed| failed.failure("the fork is on the branch all the same")))
+    Ok(failed.map(PostCheckout::failure))
 }
 
 fn ask_to_switch(connection: &mut Connection, verb: &Switch, fork: ForkName) -> Result<Switched, Failure> {

@@ -222,13 +222,14 @@ pub struct PostCheckout {
 }
 
 impl PostCheckout {
-    /// As a failure, with what to do about it.
-    pub fn failure(self, hint: &str) -> Failure {
-        let failure = Failure::new(ErrorCode::HookFailed, "the hook post-checkout failed")
+    /// What is told of it.
+    pub fn failure(self) -> Failure {
+        let failed = Failure::new(ErrorCode::HookFailed, "the hook post-checkout failed")
             .cause(format!("it ended with {}", self.status));
         let first = self.said.len().saturating_sub(MAX_LINES_KEPT);
         let said = self.said.into_iter().skip(first);
-        said.fold(failure, Failure::cause).hint(hint)
+        said.fold(failed, Failure::cause)
+            .hint("the fork is there, on its branch: `git hook run post-checkout` in it runs the hook again")
     }
 }
 

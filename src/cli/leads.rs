@@ -90,7 +90,11 @@ pub fn make_right(
     roots.retain(|root| *root != fork.mount_dir && root.parent().is_some());
     let top =
         beneath::open_top(&fork.mount_dir).map_err(|error| Failure::io("open", &fork.mount_dir, &error))?;
+    // What a look through the mount finds there the kernel remembers for a second, while the main checkout may build on.
+    let build_top = fork.carry.as_ref().filter(|_| fork.parent.is_none());
+    let build_top = build_top.and_then(|carry| beneath::open_top(&carry.from).ok());
     let mut search = Search {
+        build_top: build_top.or_else(|| top.try_clone().ok()),
         top,
         to: fork.mount_dir.as_os_str().as_bytes(),
         roots: &roots,
@@ -153,6 +157,8 @@ fn ancestors(
 struct Search<'a> {
     /// The fork's root.
     top: File,
+    /// Where build directories are looked into: the main checkout, or the fork that inherits them.
+    build_top: Option<File>,
     /// Its path.
     to: &'a [u8],
     /// Where things may lead.
@@ -170,10 +176,14 @@ impl Search<'_> {
 
     /// What is in a directory. What cannot be listed has nothing.
     fn list(&self, dir: &RepoPath) -> Vec<(EntryName, FileKind)> {
+        self.list_in(&self.top, dir)
+    }
+
+    fn list_in(&self, top: &File, dir: &RepoPath) -> Vec<(EntryName, FileKind)> {
         if !self.look() {
             return Vec::new();
         }
-        let listed = beneath::open(&self.top, dir.as_path(), Access::Read).and_then(beneath::list);
+        let listed = beneath::open(top, dir.as_path(), Access::Read).and_then(beneath::list);
         let listed = listed.unwrap_or_default().into_iter();
         listed
             .filter_map(|(name, kind)| Some((EntryName::new(name).ok()?, kind?)))
@@ -235,10 +245,14 @@ impl Search<'_> {
 
     /// The text of a file that is not too large and no program.
     fn text(&self, path: &RepoPath) -> Option<Vec<u8>> {
+        self.text_in(&self.top, path)
+    }
+
+    fn text_in(&self, top: &File, path: &RepoPath) -> Option<Vec<u8>> {
         if !self.look() {
             return None;
         }
-        let file = beneath::open(&self.top, path.as_path(), Access::Read).ok()?;
+        let file = beneath::open(top, path.as_path(), Access::Read).ok()?;
         let stat = beneath::stat(&file).ok()?;
         if stat.kind != FileKind::Regular || stat.size > MAX_TEXT_BYTES {
             return None;
@@ -417,28 +431,34 @@ impl Search<'_> {
 
     /// What cargo built says by its lists of dependencies where it was built.
     fn cargo(&mut self, dir: &RepoPath) {
-        for (profile, kind) in self.list(dir) {
+        let found = self.build_top.as_ref().and_then(|top| self.cargo_in(top, dir));
+        if let Some(root) = found {
+            self.found(dir, LeadKind::CargoTarget, &root, false);
+        }
+    }
+
+    fn cargo_in(&self, top: &File, dir: &RepoPath) -> Option<Vec<u8>> {
+        let profiles = self.list_in(top, dir).into_iter();
+        let profiles =
+            profiles.filter(|(name, kind)| *kind == FileKind::Directory && name.as_bytes() != b"tmp");
+        for (profile, _) in profiles {
             let profile = dir.join(&profile);
-            if kind != FileKind::Directory || profile.components().any(|name| name.as_bytes() == b"tmp") {
-                continue;
-            }
             for place in [Some(profile.clone()), child(&profile, "deps")]
                 .into_iter()
                 .flatten()
             {
-                let lists = self.list(&place);
+                let lists = self.list_in(top, &place).into_iter();
                 let lists = lists
-                    .iter()
                     .filter(|(name, kind)| *kind == FileKind::Regular && name.as_bytes().ends_with(b".d"));
                 for (name, _) in lists.take(MAX_DEP_FILES) {
-                    let text = self.text(&place.join(name)).unwrap_or_default();
+                    let text = self.text_in(top, &place.join(&name)).unwrap_or_default();
                     if let Some(root) = self.root_in(&text) {
-                        self.found(dir, LeadKind::CargoTarget, &root, false);
-                        return;
+                        return Some(root);
                     }
                 }
             }
         }
+        None
     }
 
     /// The first root that a text names.

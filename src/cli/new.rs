@@ -233,8 +233,10 @@ pub fn run(verb: &New, context: &Context) -> Result<Exit, Failure> {
 struct Made<'a> {
     #[serde(flatten)]
     fork: &'a ForkInfo,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
     leads: &'a [Lead],
     /// Steps that failed after it was made.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     failed: Vec<FailureBody<'a>>,
 }
 
