@@ -3,6 +3,8 @@
 
 mod support;
 
+#[path = "cli/after_new.rs"]
+mod after_new;
 #[path = "cli/aliases.rs"]
 mod aliases;
 #[path = "cli/applying.rs"]
@@ -35,6 +37,8 @@ mod handing_off;
 mod handing_over;
 #[path = "cli/handoffs.rs"]
 mod handoffs;
+#[path = "cli/leads.rs"]
+mod leads;
 #[path = "cli/looking.rs"]
 mod looking;
 #[path = "cli/machines.rs"]

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::context::{Connection, Context, only};
+use super::hooks::{HookOutput, PostCheckout, post_checkout};
 use super::inside::command_line;
 use super::output::{Cell, FailureBody, Output, Tone, counted, quoted, short_id};
 use super::{Exit, SUCCESS};
@@ -344,16 +345,52 @@ fn rename(verb: &Rename, context: &Context) -> Result<Exit, Failure> {
 fn switch(verb: &Switch, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, fork) = context.connect_to_fork(Some(&verb.fork))?;
     let switched = ask_to_switch(&mut connection, verb, fork)?;
+    let failed = after_switch(context, &mut connection, &switched)?;
     let output = &context.output;
+    let exit = match &failed {
+        Some(failure) => failure.exit.code(),
+        None => SUCCESS,
+    };
     if output.is_json() {
-        output.json(&switched)?;
-        return Ok(SUCCESS);
+        #[derive(Serialize)]
+        struct Done<'a> {
+            #[serde(flatten)]
+            switched: &'a Switched,
+            #[serde(skip_serializing_if = "Vec::is_empty")]
+            failed: Vec<FailureBody<'a>>,
+        }
+        output.json(&Done {
+            switched: &switched,
+            failed: failed.iter().map(FailureBody::from).collect(),
+        })?;
+        return Ok(exit);
     }
     if switched.uncommitted {
         output.note(UNCOMMITTED);
     }
     output.text(&told(&switched))?;
-    Ok(SUCCESS)
+    if let Some(failure) = &failed {
+        output.trouble(failure);
+    }
+    Ok(exit)
+}
+
+/// Runs git's `post-checkout`, as `git switch` does, in a fork that is mounted here; the failure where it failed.
+fn after_switch(
+    context: &Context,
+    connection: &mut Connection,
+    switched: &Switched,
+) -> Result<Option<Failure>, Failure> {
+    let fork = connection.show(&switched.fork)?;
+    let Some(commit) = switched.commit.as_deref().filter(|_| fork.mounted) else {
+        return Ok(None);
+    };
+    if context.check_mounted_here(connection, &fork).is_err() {
+        return Ok(None);
+    }
+    let old = switched.from_commit.as_deref();
+    let failed = post_checkout(&fork.mount_dir, old, commit, HookOutput::Shown)?;
+    Ok(failed.map(PostCheckout::failure))
 }
 
 fn ask_to_switch(connection: &mut Connection, verb: &Switch, fork: ForkName) -> Result<Switched, Failure> {

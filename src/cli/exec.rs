@@ -1,16 +1,19 @@
 //! `tine exec`: runs a command in a fork.
 
 use std::ffi::{OsStr, OsString};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
 use super::Exit;
+use super::after_new::after_new;
+use super::cargo_target;
 use super::context::Context;
+use super::hooks::HookOutput;
 use super::new::{self, NewOptions};
-use super::origin;
+use super::origin::{self, OriginFlags};
 use super::round;
 use crate::daemon::protocol::{ForkInfo, Request};
 use crate::daemon::{ErrorCode, Failure};
@@ -49,9 +52,8 @@ pub struct Exec {
     #[arg(long)]
     pub new: bool,
 
-    /// Have the fork at the main checkout's own path, for the command alone
-    #[arg(long)]
-    pub at_origin: bool,
+    #[command(flatten)]
+    pub origin: OriginFlags,
 
     /// Count it as a verification attempt of the agent whose fork it is, and do not run it when its budget is spent (`tine round`)
     #[arg(long, conflicts_with = "new")]
@@ -66,13 +68,14 @@ pub struct Exec {
 }
 
 pub fn run(verb: &Exec, context: &Context) -> Result<Exit, Failure> {
-    let origin = match verb.at_origin {
-        true => Some(origin::check(context)?),
-        false => None,
-    };
+    let origin = verb.origin.asked(context)?;
     let fork = match (verb.new, verb.name.as_deref()) {
-        (true, Some(name)) => new::make(context, ForkName::parse(name)?, &verb.options, true)?.1,
+        (true, Some(name)) => made(verb, context, ForkName::parse(name)?)?,
         _ => mounted(context, verb.name.as_deref())?,
+    };
+    let origin = match origin {
+        Some(origin) => Some(origin),
+        None => verb.origin.by_default(context, &fork)?,
     };
     if verb.attempt {
         round::count_attempt(context, &fork.name)?;
@@ -86,16 +89,28 @@ pub fn run(verb: &Exec, context: &Context) -> Result<Exit, Failure> {
         Failure::new(ErrorCode::Usage, "no command is given")
             .hint("name a program and its arguments after `--`")
     })?;
-    let (root, dir) = match &origin {
-        Some(checkout_dir) => {
-            origin::stand(context, &fork, checkout_dir)?;
-            (checkout_dir, origin::dir_like(context.cwd(), &fork, checkout_dir))
-        }
-        None => (&fork.mount_dir, fork.mount_dir.clone()),
-    };
-    let mut command = command_in(&fork, root, &dir, program);
+    let (root, dir) = origin::place(context, &fork, origin)?;
+    // A person sees it; what reads the output of each command has it of `tine new`.
+    if std::io::stderr().is_terminal()
+        && let Some(note) = cargo_target::note(context, &root)
+    {
+        context.output.note(&note);
+    }
+    let mut command = command_in(context, &fork, &root, &dir, program);
     command.args(words);
     Ok(replace(&mut command, program, &dir, context))
+}
+
+/// Makes the fork of that name, with all that comes after.
+fn made(verb: &Exec, context: &Context, name: ForkName) -> Result<ForkInfo, Failure> {
+    let (mut connection, fork) = new::make(context, name, &verb.options, true, None)?;
+    let is_set_up = !verb.options.no_setup;
+    let after = after_new(context, &mut connection, &fork, is_set_up, HookOutput::Shown);
+    new::note_leads(context, &fork, &after.leads);
+    match after.failed.into_iter().next() {
+        Some(failure) => Err(failure),
+        None => Ok(fork),
+    }
 }
 
 /// The fork meant by `name`, mounted if it was not.
@@ -110,12 +125,13 @@ pub fn mounted(context: &Context, name: Option<&str>) -> Result<ForkInfo, Failur
 }
 
 /// A command that runs `program` in `dir` of the fork, whose root is seen at `root`.
-pub fn command_in(fork: &ForkInfo, root: &Path, dir: &Path, program: &OsStr) -> Command {
+pub fn command_in(context: &Context, fork: &ForkInfo, root: &Path, dir: &Path, program: &OsStr) -> Command {
     let mut command = Command::new(program);
     command
         .current_dir(dir)
         .env("PWD", dir)
-        .envs(fork_env(&fork.name, root));
+        .envs(fork_env(&fork.name, root))
+        .envs(cargo_target::variable(context, root));
     for variable in git_variables() {
         command.env_remove(variable);
     }

@@ -43,7 +43,7 @@ pub enum HookOutput {
 }
 
 /// Lines of a hook's output that a failure has at most: its last ones.
-const MAX_LINES_KEPT: usize = 40;
+pub const MAX_LINES_KEPT: usize = 40;
 
 /// The hooks that a repository has for commits.
 #[derive(Debug)]
@@ -209,6 +209,63 @@ impl Hooks {
             .fold(refused, Failure::cause)
             .hint("do what it asks for; `--no-verify` skips pre-commit and commit-msg"))
     }
+}
+
+/// How a `post-checkout` hook ended that failed.
+#[derive(Debug)]
+pub struct PostCheckout {
+    /// The exit code of git, which ran it.
+    pub exit: u8,
+    status: std::process::ExitStatus,
+    /// What it printed, where that is kept.
+    said: Vec<String>,
+}
+
+impl PostCheckout {
+    /// What is told of it.
+    pub fn failure(self) -> Failure {
+        let failed = Failure::new(ErrorCode::HookFailed, "the hook post-checkout failed")
+            .cause(format!("it ended with {}", self.status));
+        let first = self.said.len().saturating_sub(MAX_LINES_KEPT);
+        let said = self.said.into_iter().skip(first);
+        said.fold(failed, Failure::cause)
+            .hint("the fork is there, on its branch: `git hook run post-checkout` in it runs the hook again")
+    }
+}
+
+/// Runs git's `post-checkout` in the worktree at `dir`, whose HEAD went from the commit `old` (none: it is new) to `new`. `None`
+/// where there is no such hook, or it succeeds. Blocks until it has ended.
+pub fn post_checkout(
+    dir: &Path,
+    old: Option<&str>,
+    new: &str,
+    output: HookOutput,
+) -> Result<Option<PostCheckout>, Failure> {
+    let plain = CallerConfig::of(dir).and_then(|config| config.hooks_dir());
+    if plain.is_some_and(|hooks| !is_executable(&hooks.join("post-checkout"))) {
+        return Ok(None);
+    }
+    let zeros = "0".repeat(new.len());
+    let mut command = program::command(dir);
+    command
+        .args(["hook", "run", "--ignore-missing", "post-checkout", "--"])
+        .args([old.unwrap_or(&zeros), new, "1"])
+        .stdin(Stdio::null());
+    let (status, said) = match output {
+        HookOutput::Shown => (wait(&mut command)?, Vec::new()),
+        HookOutput::Kept => {
+            let finished = program::finish_reading(&mut command, Stdio::null())?;
+            (finished.status, lines(&finished.stderr))
+        }
+    };
+    Ok((!status.success()).then(|| PostCheckout {
+        exit: status
+            .code()
+            .and_then(|code| u8::try_from(code).ok())
+            .unwrap_or(1),
+        status,
+        said,
+    }))
 }
 
 /// Where git looks for hooks in `dir`, and the worktree's private git directory.

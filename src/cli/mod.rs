@@ -19,10 +19,12 @@
 //! Nothing outside this folder prints. Standard output holds the answer and nothing else: text, or with `--json` one
 //! JSON value; notes, progress and failures in words go to standard error. `docs/scripting.md` is the contract with scripts.
 
+pub(crate) mod after_new;
 mod apply;
 mod args;
 mod branch;
 mod buffer;
+pub(crate) mod cargo_target;
 mod cat;
 mod check;
 mod checks;
@@ -46,6 +48,7 @@ pub(crate) mod handoff;
 pub(crate) mod hooks;
 pub(crate) mod identity;
 pub(crate) mod inside;
+pub(crate) mod leads;
 mod list;
 mod log;
 mod ls;
@@ -59,7 +62,7 @@ mod mv;
 mod names;
 pub(crate) mod new;
 mod op;
-mod origin;
+pub(crate) mod origin;
 pub(crate) mod output;
 mod overview;
 mod pager;

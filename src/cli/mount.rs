@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::context::Context;
+use super::leads;
 use super::list::tell_what_was_done;
 use super::new::MountFlags;
 use super::{Exit, SUCCESS};
@@ -57,6 +58,7 @@ pub fn run(verb: &Mount, context: &Context) -> Result<Exit, Failure> {
         true => context.output.json(&fork)?,
         false => context.output.path(&fork.mount_dir)?,
     }
+    leads::again(context, &mut connection, &fork.name);
     tell_what_was_done(&fork, &mut connection, &context.output);
     Ok(SUCCESS)
 }

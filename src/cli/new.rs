@@ -2,9 +2,16 @@
 
 use std::path::PathBuf;
 
+use serde::Serialize;
+
+use super::after_new::after_new;
 use super::buffer::note_agent_texts;
+use super::cargo_target;
 use super::context::{Connection, Context};
 use super::fetch::{fetch_one, here, sent};
+use super::hooks::HookOutput;
+use super::leads::{self, Lead};
+use super::output::FailureBody;
 use super::{Exit, SUCCESS};
 use crate::change::state;
 use crate::daemon::Failure;
@@ -37,6 +44,15 @@ pub struct New {
     #[arg(long, conflicts_with_all = ["allow_other", "suid", "dev", "profile", "overlay_buffers", "no_overlay_buffers"])]
     pub no_mount: bool,
 
+    /// Have commands that tine runs in the fork see it at the main checkout's path: exec, shell, tine.setup, an agent's `run`
+    /// [default: what tine.atOrigin says, or the fork that it begins as]
+    #[arg(long)]
+    pub at_origin: bool,
+
+    /// Have them see it at its own path
+    #[arg(long, conflicts_with = "at_origin")]
+    pub no_at_origin: bool,
+
     #[command(flatten)]
     pub options: NewOptions,
 }
@@ -66,14 +82,22 @@ pub struct NewOptions {
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub at: Option<PathBuf>,
 
-    /// Ignored files of the main checkout that the fork sees, too, without copying them: a pattern as in .gitignore, or
-    /// `ignored` for all; may be repeated [default: what tine.carry or .worktreeinclude says]
+    /// Ignored files of the main checkout that the fork sees without copying them, beside those that tine.carry or
+    /// .worktreeinclude names: a pattern as in .gitignore, or `ignored` for all; may be repeated
     #[arg(long, value_name = "PATTERN")]
     pub carry: Vec<String>,
 
+    /// As --carry, and nothing of what tine.carry or .worktreeinclude names
+    #[arg(long, value_name = "PATTERN", conflicts_with = "carry")]
+    pub carry_only: Vec<String>,
+
     /// See no ignored files of the main checkout
-    #[arg(long, conflicts_with = "carry")]
+    #[arg(long, conflicts_with_all = ["carry", "carry_only"])]
     pub no_carry: bool,
+
+    /// Do not run the command that tine.setup names
+    #[arg(long)]
+    pub no_setup: bool,
 
     /// What unmounting does with uncommitted changes: `keep`, `commit`, `discard` (they are kept as a snapshot), `merge` (into
     /// the branch that it came from) or `merge:TARGET`, `handoff` (hand over what is committed) or `handoff:TARGET`
@@ -148,6 +172,7 @@ impl From<&MountFlags> for MountWishes {
             profile: flags.profile.map(MountProfile::from),
             overlay_buffers: (flags.overlay_buffers || flags.no_overlay_buffers)
                 .then_some(flags.overlay_buffers),
+            at_origin: None,
         }
     }
 }
@@ -159,22 +184,40 @@ fn parse_policy(word: &str) -> Result<UnmountPolicy, String> {
 
 impl NewOptions {
     fn carry_wish(&self) -> CarryWish {
-        match (self.no_carry, self.carry.is_empty()) {
-            (true, _) => CarryWish::Nothing,
-            (false, true) => CarryWish::AsConfigured,
-            (false, false) => CarryWish::Patterns(self.carry.clone()),
+        match (self.no_carry, self.carry.is_empty(), self.carry_only.is_empty()) {
+            (true, _, _) => CarryWish::Nothing,
+            (false, _, false) => CarryWish::Only(self.carry_only.clone()),
+            (false, false, true) => CarryWish::Also(self.carry.clone()),
+            (false, true, true) => CarryWish::AsConfigured,
         }
     }
 }
 
 pub fn run(verb: &New, context: &Context) -> Result<Exit, Failure> {
     let name = ForkName::parse(&verb.name)?;
-    let (connection, fork) = make(context, name, &verb.options, !verb.no_mount)?;
+    let at_origin = (verb.at_origin || verb.no_at_origin).then_some(verb.at_origin);
+    let (mut connection, fork) = make(context, name, &verb.options, !verb.no_mount, at_origin)?;
     note_agent_texts(&context.output, &fork.agent_texts);
     context.check_mounted_here(&connection, &fork)?;
+    let after = after_new(
+        context,
+        &mut connection,
+        &fork,
+        !verb.options.no_setup,
+        HookOutput::Shown,
+    );
     if context.output.is_json() {
-        context.output.json(&fork)?;
+        context.output.json(&Made {
+            fork: &fork,
+            leads: &after.leads,
+            failed: after.failed.iter().map(FailureBody::from).collect(),
+        })?;
     } else {
+        note_leads(context, &fork, &after.leads);
+        note_cargo_target(context, &fork);
+        for failure in &after.failed {
+            context.output.trouble(failure);
+        }
         context.output.path(&fork.mount_dir)?;
         if !fork.mounted {
             context
@@ -182,7 +225,33 @@ pub fn run(verb: &New, context: &Context) -> Result<Exit, Failure> {
                 .note(&format!("it is not mounted: `tine mount {}`", fork.name));
         }
     }
-    Ok(SUCCESS)
+    Ok(after.exit.unwrap_or(SUCCESS))
+}
+
+/// A new fork in JSON.
+#[derive(Serialize)]
+struct Made<'a> {
+    #[serde(flatten)]
+    fork: &'a ForkInfo,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    leads: &'a [Lead],
+    /// Steps that failed after it was made.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    failed: Vec<FailureBody<'a>>,
+}
+
+/// Says which trees of the fork lead elsewhere, and what to do about it.
+pub fn note_leads(context: &Context, fork: &ForkInfo, found: &[Lead]) {
+    for note in leads::notes(fork, found) {
+        context.output.note(&note);
+    }
+}
+
+/// Says that cargo in the fork shares its target directory with other trees.
+fn note_cargo_target(context: &Context, fork: &ForkInfo) {
+    if let Some(note) = cargo_target::note(context, &fork.mount_dir).filter(|_| fork.mounted) {
+        context.output.note(&note);
+    }
 }
 
 /// Makes the fork `name`.
@@ -191,6 +260,7 @@ pub fn make(
     name: ForkName,
     options: &NewOptions,
     mount: bool,
+    at_origin: Option<bool>,
 ) -> Result<(Connection, ForkInfo), Failure> {
     // What is wrong with the repository is told before anything is started.
     context.repository()?;
@@ -209,7 +279,10 @@ pub fn make(
         detached: false,
         dir: options.at.as_deref().map(|dir| context.absolute(dir)),
         mount,
-        wishes: (&options.settings).into(),
+        wishes: MountWishes {
+            at_origin,
+            ..(&options.settings).into()
+        },
         on_unmount: options.on_unmount.clone(),
         snapshot_every: options.snapshot_every,
         umask: umask(),
@@ -263,13 +336,14 @@ fn note_taken_up(context: &Context, from: &RemoteFork) -> Result<(), Failure> {
 /// Says what was not carried though somebody may have expected it.
 fn note_carried(context: &Context, options: &NewOptions, fork: &ForkInfo) {
     let paths = fork.carry.as_ref().map_or(0, |carry| carry.paths.len());
-    if !options.carry.is_empty() && paths == 0 {
+    let is_asked_for = !options.carry.is_empty() || !options.carry_only.is_empty();
+    if is_asked_for && paths == 0 {
         let is_bare = context
             .repository()
             .is_ok_and(|repository| repository.main_checkout().is_none());
         let why = match is_bare {
             true => "the repository is bare, so there is no main checkout to carry from",
-            false => "no path that git ignores in the main checkout, and in the fork, is chosen by --carry",
+            false => "no path that git ignores in the main checkout, and in the fork, is chosen",
         };
         context.output.note(&format!("nothing is carried: {why}"));
     }

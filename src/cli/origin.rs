@@ -31,6 +31,9 @@ use crate::git::{LinkedWorktree, Repository};
 use crate::sys::{namespace, process};
 use crate::workspace::store::{BACKSTAGE_NAME, default_mount_root};
 
+/// The configuration variable that has commands see forks at the main checkout's path.
+const CONFIG_KEY: &str = "tine.atOrigin";
+
 /// The file on the backstage that says who stands where.
 const AT_ORIGIN_NAME: &str = ".tine-standing";
 /// Where the backstage keeps the files that are bound over others.
@@ -80,6 +83,68 @@ impl AtOrigin {
             mount_dir: paths.next().filter(|path| path.is_absolute())?,
         })
     }
+}
+
+/// Where a command sees the fork.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct OriginFlags {
+    /// Have the fork at the main checkout's own path, for the command alone [default: what the fork was made with, or
+    /// tine.atOrigin says]
+    #[arg(long)]
+    pub at_origin: bool,
+
+    /// Have it at its own path
+    #[arg(long, conflicts_with = "at_origin")]
+    pub no_at_origin: bool,
+}
+
+impl OriginFlags {
+    /// The main checkout, where the caller asks for it.
+    pub fn asked(&self, context: &Context) -> Result<Option<PathBuf>, Failure> {
+        self.at_origin.then(|| check(context)).transpose()
+    }
+
+    /// The main checkout, where the caller says nothing and `fork`, or the configuration, asks for it.
+    pub fn by_default(&self, context: &Context, fork: &ForkInfo) -> Result<Option<PathBuf>, Failure> {
+        match self.no_at_origin {
+            true => Ok(None),
+            false => by_default(context, fork),
+        }
+    }
+}
+
+/// The main checkout, where commands in `fork` see that in its place: the fork was made so, or `tine.atOrigin` says so. Where no
+/// main checkout can be found, and in a command that sees a fork there already, it is as if nothing were asked for.
+pub fn by_default(context: &Context, fork: &ForkInfo) -> Result<Option<PathBuf>, Failure> {
+    let repository = context.repository()?;
+    let is_asked_for = fork
+        .settings
+        .at_origin
+        .or_else(|| repository.config_bool(CONFIG_KEY));
+    if is_asked_for != Some(true)
+        || AtOrigin::of(repository.common_dir()).is_some()
+        || main_checkout(repository).is_err()
+    {
+        return Ok(None);
+    }
+    check(context).map(Some)
+}
+
+/// The root of the fork as a command sees it that runs now, and the directory in which it runs. Where `origin` is given, this process
+/// moves into a namespace where the fork is there.
+pub fn place(
+    context: &Context,
+    fork: &ForkInfo,
+    origin: Option<PathBuf>,
+) -> Result<(PathBuf, PathBuf), Failure> {
+    Ok(match origin {
+        Some(checkout_dir) => {
+            stand(context, fork, &checkout_dir)?;
+            let dir = dir_like(context.cwd(), fork, &checkout_dir);
+            (checkout_dir, dir)
+        }
+        None => (fork.mount_dir.clone(), fork.mount_dir.clone()),
+    })
 }
 
 /// Refuses what is known not to work, before anything is made or mounted. The main checkout.

@@ -2,6 +2,7 @@
 
 use super::context::Context;
 use super::inside::command_line;
+use super::leads;
 use super::restore::told;
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
@@ -28,6 +29,7 @@ pub fn run(verb: &Reset, context: &Context) -> Result<Exit, Failure> {
         fork,
         command: command_line(),
     })?;
+    leads::again(context, &mut connection, &restored.fork);
     match context.output.is_json() {
         true => context.output.json(&restored)?,
         false => context.output.text(&told(&restored, "is at HEAD, unchanged"))?,

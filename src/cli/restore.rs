@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use super::context::Context;
 use super::inside::{Inside, command_line};
+use super::leads;
 use super::output::short_id;
 use super::sequencing::{ConflictArgs, go_on};
 use super::{Exit, SUCCESS};
@@ -83,6 +84,9 @@ pub fn run(verb: &Restore, context: &Context) -> Result<Exit, Failure> {
             );
         }
     };
+    if verb.paths.is_empty() {
+        leads::again(context, &mut inside.connection, &restored.fork);
+    }
     let to = restored.to.as_deref().unwrap_or(&verb.to);
     let what = match verb.paths.len() {
         _ if restored.how == RestoredHow::OntoHead => {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 
 use super::context::Context;
+use super::origin::{self, OriginFlags};
 use super::{Exit, exec};
 use crate::daemon::Failure;
 
@@ -15,15 +16,24 @@ use crate::daemon::Failure;
 #[command(after_long_help = "\
 Examples:
   tine shell fix-parser
+  tine shell fix-parser --at-origin         at the main checkout's path
   PS1='${TINE_FORK:+($TINE_FORK) }'$PS1     in ~/.bashrc: the fork in the prompt")]
 pub struct Shell {
     /// The fork [default: the one whose mount this is]
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
+
+    #[command(flatten)]
+    pub origin: OriginFlags,
 }
 
 pub fn run(verb: &Shell, context: &Context) -> Result<Exit, Failure> {
+    let origin = verb.origin.asked(context)?;
     let fork = exec::mounted(context, verb.name.as_deref())?;
+    let origin = match origin {
+        Some(origin) => Some(origin),
+        None => verb.origin.by_default(context, &fork)?,
+    };
     let shell = std::env::var_os("SHELL")
         .filter(|shell| !shell.is_empty())
         .unwrap_or_else(|| OsString::from("/bin/sh"));
@@ -36,6 +46,7 @@ pub fn run(verb: &Shell, context: &Context) -> Result<Exit, Failure> {
             fork.name
         ));
     }
-    let mut command = exec::command_in(&fork, &fork.mount_dir, &fork.mount_dir, &shell);
-    Ok(exec::replace(&mut command, &shell, &fork.mount_dir, context))
+    let (root, dir) = origin::place(context, &fork, origin)?;
+    let mut command = exec::command_in(context, &fork, &root, &dir, &shell);
+    Ok(exec::replace(&mut command, &shell, &dir, context))
 }

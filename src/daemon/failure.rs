@@ -233,6 +233,10 @@ error_codes! {
     RemoteUnreachable = "remote-unreachable", Failure;
     OperationInProgress = "operation-in-progress", Refused;
     HookRefused = "hook-refused", Refused;
+    /// A hook failed that runs after what was done, and changes nothing about it.
+    HookFailed = "hook-failed", Failure;
+    /// The command of `tine.setup` failed in a new fork.
+    SetupFailed = "setup-failed", Failure;
     NoSpace = "no-space", Failure;
     PermissionDenied = "permission-denied", Environment;
     DaemonUnreachable = "daemon-unreachable", Failure;

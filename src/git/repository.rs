@@ -356,6 +356,38 @@ impl Repository {
         Ok(values.into_iter().map(|value| value.to_vec()).collect())
     }
 
+    /// The last value of `<section>.<name>` in the configuration that users write: not in a file of the checkout that the
+    /// configuration includes, which a commit may bring.
+    pub fn setting_of_user(&self, section: &str, name: &str) -> Result<Option<Vec<u8>>, GitError> {
+        let local = self.local_with_fresh_config()?;
+        let config = local.config_snapshot();
+        let is_of_tree = |path: &Path| {
+            // Through a link, too.
+            let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+            path.starts_with(self.checkout_dir()) && !path.starts_with(self.common_dir())
+        };
+        let sections = config.plumbing().sections_by_name(section).into_iter().flatten();
+        let mut last = None;
+        for section in sections {
+            if section.header().subsection_name().is_some() {
+                continue;
+            }
+            let Some(value) = section.value(name) else {
+                continue;
+            };
+            let meta = section.meta();
+            match meta
+                .path
+                .as_deref()
+                .filter(|path| meta.level > 0 && is_of_tree(path))
+            {
+                Some(path) => log::warn!("{}: {name} counts in no file of the tree", path.display()),
+                None => last = Some(value.to_vec()),
+            }
+        }
+        Ok(last)
+    }
+
     /// A string from git's configuration as the main checkout sees it now.
     pub fn config_string(&self, key: &str) -> Option<String> {
         let local = self.local_with_fresh_config().ok()?;

@@ -9,7 +9,10 @@ use parking_lot::{Condvar, Mutex};
 
 use super::call::Call;
 use crate::attr::Timestamp;
+use crate::cli::after_new::after_new;
 use crate::cli::context::{Connection, Context, only};
+use crate::cli::hooks::HookOutput;
+use crate::cli::leads;
 use crate::cli::output::{Color, Output};
 use crate::daemon::protocol::{
     Answer, ForkInfo, NewRequest, Request, ToolAnswer, ToolOperation, ToolRequest,
@@ -68,6 +71,12 @@ pub struct ForkWish {
     pub branch: Option<String>,
 }
 
+/// A fork that was made, and what must be known of it.
+pub struct MadeFork {
+    pub info: ForkInfo,
+    pub notes: Vec<String>,
+}
+
 impl Session {
     /// A session of a server that was started where `context` is.
     pub fn new(context: &Context, buffers: bool) -> Result<Session, Failure> {
@@ -114,7 +123,9 @@ impl Session {
     pub fn fork_if_any(&self) -> Result<Option<ForkName>, Failure> {
         let mut wanted = self.wanted.lock();
         if let Some(wish) = &*wanted {
-            self.make(wish)?;
+            for note in self.make(wish)?.notes {
+                log::warn!("{note}");
+            }
             *wanted = None;
         }
         drop(wanted);
@@ -161,13 +172,13 @@ impl Session {
     }
 
     /// Makes a fork, mounts it, and lets it be the active one.
-    pub fn make_fork(&self, wish: &ForkWish) -> Result<ForkInfo, Failure> {
-        let info = self.make(wish)?;
+    pub fn make_fork(&self, wish: &ForkWish) -> Result<MadeFork, Failure> {
+        let made = self.make(wish)?;
         *self.wanted.lock() = None;
-        Ok(info)
+        Ok(made)
     }
 
-    fn make(&self, wish: &ForkWish) -> Result<ForkInfo, Failure> {
+    fn make(&self, wish: &ForkWish) -> Result<MadeFork, Failure> {
         let git_dir = self.git_dir()?;
         let umask = crate::cli::new::umask();
         let make = |fork: ForkName| {
@@ -209,7 +220,12 @@ impl Session {
         };
         self.made.lock().push(info.name.clone());
         *self.active.lock() = Some(info.name.clone());
-        Ok(info)
+        let context = self.context();
+        let after =
+            self.with(|connection| Ok(after_new(&context, connection, &info, true, HookOutput::Kept)))?;
+        let mut notes = leads::notes(&info, &after.leads);
+        notes.extend(after.failed.iter().map(told));
+        Ok(MadeFork { info, notes })
     }
 
     /// The private git directory in which revisions are understood: that of the active fork, while it is mounted, else that of
@@ -296,6 +312,14 @@ impl Session {
             }
         }
     }
+}
+
+/// A failure in one text.
+fn told(failure: &Failure) -> String {
+    let hint = failure.hint.iter().map(String::as_str);
+    let parts = std::iter::once(failure.message.as_str());
+    let parts = parts.chain(failure.causes.iter().map(String::as_str)).chain(hint);
+    parts.collect::<Vec<_>>().join("; ")
 }
 
 fn no_fork() -> Failure {

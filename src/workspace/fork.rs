@@ -205,6 +205,8 @@ pub struct MountSettings {
     pub profile: MountProfile,
     /// Text that a person has in an editor and has not saved is shown in place of what is in the file.
     pub overlay_buffers: bool,
+    /// Commands that tine runs in the fork see it at the main checkout's path; `None`: as `tine.atOrigin` says.
+    pub at_origin: Option<bool>,
 }
 
 /// What somebody who mounts a fork asks for, beside the settings that it has.
@@ -216,6 +218,7 @@ pub struct MountWishes {
     pub dev: bool,
     pub profile: Option<MountProfile>,
     pub overlay_buffers: Option<bool>,
+    pub at_origin: Option<bool>,
 }
 
 impl MountSettings {
@@ -228,6 +231,7 @@ impl MountSettings {
             dev: self.dev || wishes.dev,
             profile: wishes.profile.unwrap_or(self.profile),
             overlay_buffers: wishes.overlay_buffers.unwrap_or(self.overlay_buffers),
+            at_origin: wishes.at_origin.or(self.at_origin),
         }
     }
 }

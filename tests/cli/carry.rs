@@ -106,7 +106,14 @@ fn worktreeinclude_configuration_and_options_choose_in_this_order() {
         "packages hold what they need"
     );
 
-    let by_option = tine.json(&["new", "by-option", "--carry", "*.log", "--carry", "/target"]);
+    let by_option = tine.json(&[
+        "new",
+        "by-option",
+        "--carry-only",
+        "*.log",
+        "--carry-only",
+        "/target",
+    ]);
     assert_eq!(paths(&by_option), json!(["noise.log", "target/"]));
     assert_eq!(tine.json(&["new", "none", "--no-carry"])["carry"], Value::Null);
     repo.git(&["config", "--unset-all", "tine.carry"]);
@@ -498,4 +505,89 @@ fn a_root_that_goes_and_comes_back_is_seen_and_listed_so() {
     wait_until("it is found", SOON, || seen(dir, "target"));
     wait_until("it is listed", SOON, listed);
     assert_eq!(repo.status(dir), "");
+}
+
+/// Finding B5: as uv, Python 3.13 and husky write them.
+#[test]
+fn directories_that_ignore_themselves_are_carried() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    repo.write(".husky/pre-commit", "true\n");
+    repo.commit_all("husky");
+    for dir in [".venv", ".husky/_", "tools/.venv"] {
+        repo.write(&format!("{dir}/.gitignore"), "*\n");
+        repo.write(&format!("{dir}/lib/file"), "carried\n");
+    }
+    // Ignores its objects, and is seen otherwise.
+    repo.write("part/.gitignore", "*.o\n");
+    repo.write("part/a.o", "object\n");
+    let tine = Tine::new(&repo);
+    let named = tine.json(&["new", "named", "--carry", ".venv", "--carry", "/.husky/_"]);
+    assert_eq!(paths(&named), json!([".husky/_/", ".venv/", "tools/.venv/"]));
+    let dir = Path::new(named["mount_dir"].as_str().unwrap());
+    for file in [".venv/lib/file", ".husky/_/lib/file", "tools/.venv/lib/file"] {
+        assert_eq!(fs::read_to_string(dir.join(file)).unwrap(), "carried\n", "{file}");
+    }
+    let is_clean = |dir: &Path| {
+        assert_eq!(repo.status(dir), "");
+        assert_eq!(tine.json(&["status", "named"])["changes"], json!([]));
+    };
+    is_clean(dir);
+    fs::write(dir.join(".venv/lib/own"), "own\n").unwrap();
+    fs::write(dir.join("tools/.venv/lib/file"), "own\n").unwrap();
+    is_clean(dir);
+    // Whoever makes it anew in the main checkout.
+    repo.sh_in(
+        repo.dir(),
+        "rm -r .venv; mkdir -p .venv/lib; echo '*' > .venv/.gitignore",
+    );
+    wait_until("the new rules are seen", SOON, || seen(dir, ".venv/.gitignore"));
+    is_clean(dir);
+
+    repo.write(".worktreeinclude", ".venv/\n");
+    assert_eq!(
+        paths(&tine.json(&["new", "by-file"])),
+        json!([".venv/", "tools/.venv/"])
+    );
+    let all = tine.json(&["new", "all", "--carry", "ignored"]);
+    assert_eq!(repo.status(Path::new(all["mount_dir"].as_str().unwrap())), "");
+    assert!(
+        !paths(&all).as_array().unwrap().contains(&json!("part/a.o")),
+        "{all}"
+    );
+}
+
+#[test]
+fn carry_adds_to_what_is_configured_and_carry_only_replaces_it() {
+    require_fuse!();
+    let repo = repo();
+    let tine = Tine::new(&repo);
+    repo.write(".worktreeinclude", "target/\n");
+    let added = tine.json(&["new", "added", "--carry", "*.log"]);
+    assert_eq!(paths(&added), json!(["crates/x/target/", "noise.log", "target/"]));
+    let only = tine.json(&["new", "only", "--carry-only", "*.log"]);
+    assert_eq!(paths(&only), json!(["noise.log"]));
+    repo.git(&["config", "tine.carry", "/config/local.json"]);
+    let added = tine.json(&["new", "by-config", "--carry", "*.log"]);
+    assert_eq!(paths(&added), json!(["config/local.json", "noise.log"]));
+    // Of a fork: to what that has.
+    let child = tine.json(&["new", "child", "--from-fork", "by-config", "--carry", "/target"]);
+    assert_eq!(
+        paths(&child),
+        json!(["config/local.json", "noise.log", "target/"])
+    );
+    let child = tine.json(&["new", "whole", "--from-fork", "by-config", "--carry", "config"]);
+    assert_eq!(paths(&child), json!(["config/", "noise.log"]));
+    let dir = Path::new(child["mount_dir"].as_str().unwrap());
+    assert!(seen(dir, "config/local.json") && !seen(dir, "config/.env"));
+    let child = tine.json(&[
+        "new",
+        "other",
+        "--from-fork",
+        "by-config",
+        "--carry-only",
+        "/target",
+    ]);
+    assert_eq!(paths(&child), json!(["target/"]));
+    tine.fails(2, &["new", "both", "--carry", "a", "--carry-only", "b"]);
 }

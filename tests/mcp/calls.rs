@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::agent::Agent;
-use crate::support::{TestRepo, Tine, process, require_fuse, wait_until};
+use crate::support::{TestRepo, Tine, process, require_fuse, require_namespace, wait_until};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -160,4 +160,40 @@ fn what_tools_do_is_in_the_log_of_operations_and_taken_back() {
     );
     let log = agent.ok("log", json!({}));
     assert_eq!(log["operations"].as_array().unwrap().len(), 3, "{log}");
+}
+
+#[test]
+fn a_fork_is_set_up_and_seen_at_the_main_checkout_where_the_user_wants_that() {
+    require_namespace!();
+    let repo = TestRepo::new();
+    repo.git(&["config", "tine.setup", "pwd > set-up"]);
+    repo.git(&["config", "tine.atOrigin", "true"]);
+    let tine = Tine::new(&repo);
+    let agent = Agent::start(&tine, &[]);
+    let made = agent.ok("fork", json!({"name": "one"}));
+    assert_eq!(made["notes"], json!([]));
+    let main = format!("{}\n", repo.dir().display());
+    let ran = agent.ok(
+        "run",
+        json!({"command": "cat set-up; pwd; exit 3", "dir": "docs"}),
+    );
+    assert_eq!(ran["exit_code"], 3);
+    let ran = agent.ok("run", json!({"command": "cat set-up; pwd"}));
+    assert_eq!(ran["stdout"], format!("{main}{main}"));
+    let ran = agent.ok("run", json!({"command": "pwd", "dir": "docs"}));
+    assert_eq!(ran["stdout"], format!("{}/docs\n", repo.dir().display()));
+    // One that never ends is ended there, too.
+    let call = agent.begin("run", json!({"command": endless(repo.root())}));
+    let leader = number_in(&repo.root().join("leader"));
+    agent.cancel(call);
+    wait_until("the command is gone", LIMIT, || !process::is_running(leader));
+
+    repo.git(&["config", "tine.setup", "echo broken; exit 1"]);
+    let made = agent.ok("fork", json!({"name": "two"}));
+    let note = made["notes"][0].as_str().unwrap();
+    assert!(
+        note.contains("the setup command of two failed") && note.contains("broken"),
+        "{note}"
+    );
+    assert_eq!(made["name"], "two");
 }

@@ -217,3 +217,23 @@ fn a_fork_whose_work_cannot_be_handed_over_stays() {
     assert_eq!(forks(&tine), Vec::<Value>::new());
     assert_eq!(tine.json(&["handoff", "list"])["handoffs"][0]["commits"], 1);
 }
+
+#[test]
+fn a_worktree_is_set_up_and_used_where_its_setup_fails() {
+    require_fuse!();
+    require_program!("python3");
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    repo.git(&["config", "tine.setup", "echo made > set-up"]);
+    let path = created(&repo, "one");
+    assert!(path.join("set-up").is_file());
+    repo.git(&["config", "tine.setup", "exit 9"]);
+    let output = hook(&repo, "create", repo.dir(), &create_event(&repo, "two"));
+    assert!(output.status.success(), "{}", output.error_text());
+    assert!(
+        output.error_text().contains("the setup command of two failed"),
+        "{}",
+        output.error_text()
+    );
+    assert_eq!(forks(&tine).len(), 2);
+}

@@ -110,7 +110,16 @@ pub fn make(
         .store
         .lease([LeaseKey::Branch(branch.clone())], &format!("tine new {name}"))?;
     let branch_existed = repository.branch(&branch)?.is_some();
-    let settings = MountSettings::default().with(request.wishes);
+    // What a fork inherits was built where its parent was seen.
+    let at_origin = match &parent {
+        Some(parent) => daemon.store.record(&parent.name)?.settings.at_origin,
+        None => None,
+    };
+    let settings = MountSettings {
+        at_origin,
+        ..MountSettings::default()
+    }
+    .with(request.wishes);
     let options = ForkOptions {
         name: name.clone(),
         git_dir: request.git_dir,

@@ -93,13 +93,13 @@ impl Tool for Fork {
     const NAME: &'static str = "fork";
     const TITLE: &'static str = "Make a fork";
     const HINTS: Hints = Hints::ADDS;
-    type Answer = ForkShown;
+    type Answer = NewForkShown;
 
     fn doing(&self) -> Option<String> {
         Some("makes a fork".to_owned())
     }
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<ForkShown>, Failure> {
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<NewForkShown>, Failure> {
         let begins = [self.from.is_some(), self.from_fork.is_some(), self.from_active];
         if begins.iter().filter(|given| **given).count() > 1 {
             return Err(Failure::new(ErrorCode::Usage, "a fork begins as one thing only")
@@ -109,16 +109,30 @@ impl Tool for Fork {
             true => Some(session.fork()?.to_string()),
             false => self.from_fork,
         };
-        let info = session.make_fork(&ForkWish {
+        let made = session.make_fork(&ForkWish {
             name: self.name,
             from: self.from,
             from_fork,
             branch: self.branch,
         })?;
-        let shown = ForkShown::of(&info, true);
-        let text = shown.text();
+        let fork = ForkShown::of(&made.info, true);
+        let lines = std::iter::once(fork.text()).chain(made.notes.iter().cloned());
+        let text = lines.collect::<Vec<_>>().join("\n");
+        let shown = NewForkShown {
+            fork,
+            notes: made.notes,
+        };
         Ok(Told::new(shown, text))
     }
+}
+
+/// A fork that was made.
+#[derive(Serialize, JsonSchema)]
+pub struct NewForkShown {
+    #[serde(flatten)]
+    fork: ForkShown,
+    /// What must be known of it: steps that failed, and files that lead to other trees.
+    notes: Vec<String>,
 }
 
 /// Let another fork that is there be the active one; it is mounted if it is not.

@@ -12,6 +12,9 @@ use super::super::call::{Call, cancelled};
 use super::super::session::Session;
 use super::super::tool::{Hints, MAX_TEXT, Told, Tool};
 use super::unexpected;
+use crate::cli::after_new::THIS_PROGRAM;
+use crate::cli::cargo_target;
+use crate::cli::origin;
 use crate::cli::output::one_line;
 use crate::daemon::Failure;
 use crate::daemon::protocol::{ToolAnswer, ToolOperation};
@@ -69,8 +72,10 @@ impl Tool for Run {
 
     fn call(self, session: &Session, call: &Call) -> Result<Told<RunShown>, Failure> {
         // A command needs the fork as a directory.
-        let fork = session.mount(session.fork()?)?.name;
-        let asked = session.route_in(Some(fork), ToolOperation::Context, "mcp run".to_owned())?;
+        let info = session.mount(session.fork()?)?;
+        let origin = origin::by_default(&session.context(), &info)?;
+        let fork = info.name;
+        let asked = session.route_in(Some(fork.clone()), ToolOperation::Context, "mcp run".to_owned())?;
         let ToolAnswer::Context(context) = asked else {
             return Err(unexpected());
         };
@@ -80,11 +85,34 @@ impl Tool for Run {
             dir.push(RepoPath::parse(beneath)?.as_path());
         }
         let env = context.environment.iter();
+        let own_target = match origin {
+            Some(_) => None,
+            None => cargo_target::variable(&session.context(), &host_path(root)),
+        };
+        let own_target = own_target.map(|(name, dir)| (OsString::from(name), dir));
         let spec = RunSpec {
-            command: RunCommand::Shell(self.command.into()),
+            command: match origin {
+                // Only a process of its own can move there.
+                Some(_) => RunCommand::Words(
+                    [
+                        THIS_PROGRAM,
+                        "exec",
+                        fork.as_str(),
+                        "--at-origin",
+                        "--",
+                        "sh",
+                        "-c",
+                        &self.command,
+                    ]
+                    .map(OsString::from)
+                    .to_vec(),
+                ),
+                None => RunCommand::Shell(self.command.into()),
+            },
             dir,
             env: env
                 .map(|(name, value)| (OsString::from(name), host_path(value).into_os_string()))
+                .chain(own_target)
                 .collect(),
             timeout: Some(Duration::from_secs(
                 self.timeout_secs.unwrap_or(DEFAULT_TIMEOUT_SECS),

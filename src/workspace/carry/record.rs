@@ -1,5 +1,6 @@
 //! What is to be carried, and what a fork's record says of it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -17,8 +18,12 @@ pub enum CarryWish {
     #[default]
     AsConfigured,
     Nothing,
-    /// Lines as in a `.gitignore`; the line `ignored` stands for all that git ignores.
-    Patterns(Vec<String>),
+    /// What is configured, or inherited, and what these lines choose: lines as in a `.gitignore`; the line `ignored` stands
+    /// for all that git ignores.
+    Also(Vec<String>),
+    /// What such lines choose, whatever is configured.
+    #[serde(alias = "patterns")]
+    Only(Vec<String>),
 }
 
 /// What a fork carries. Paths of directories end in a slash.
@@ -78,11 +83,87 @@ impl CarryRecord {
         paths
     }
 
+    /// What this record or `other` has, as of the moment of this one.
+    #[must_use]
+    pub fn with(self, other: CarryRecord) -> CarryRecord {
+        if self.from != other.from {
+            return CarryRecord {
+                since: self.since.or(other.since),
+                ..other
+            };
+        }
+        let mut whole = self.whole_roots();
+        whole.append(&mut other.whole_roots());
+        let is_beneath_a_whole = |path: &RepoPath| above(path).any(|dir| whole.contains(&text_of_dir(&dir)));
+        let only: BTreeSet<PathText> = self.only.iter().chain(&other.only).cloned().collect();
+        let only: Vec<PathText> = only
+            .into_iter()
+            .filter(|text| {
+                !whole.contains(text) && path_of(text).is_none_or(|only| !is_beneath_a_whole(&only.path))
+            })
+            .collect();
+        let is_needed = |root: &IgnoredPath| {
+            !is_beneath_a_whole(&root.path)
+                && (whole.contains(&text_of(root))
+                    || only
+                        .iter()
+                        .filter_map(path_of)
+                        .any(|only| only.path.starts_with(&root.path)))
+        };
+        let roots: BTreeSet<PathText> = self
+            .roots()
+            .chain(other.roots())
+            .filter(is_needed)
+            .map(|root| text_of(&root))
+            .collect();
+        let named: BTreeSet<PathText> = self.named.iter().chain(&other.named).cloned().collect();
+        let held_back: BTreeSet<PathText> = self.held_back.iter().chain(&other.held_back).cloned().collect();
+        CarryRecord {
+            from: self.from,
+            roots: roots.into_iter().collect(),
+            only,
+            named: named.into_iter().collect(),
+            held_back: held_back.into_iter().collect(),
+            since: self.since.or(other.since),
+        }
+    }
+
+    /// The roots that are carried as a whole, as they are written.
+    fn whole_roots(&self) -> BTreeSet<PathText> {
+        let only: Vec<RepoPath> = self.only().map(|only| only.path).collect();
+        self.roots()
+            .filter(|root| !only.iter().any(|only| only.starts_with(&root.path)))
+            .map(|root| text_of(&root))
+            .collect()
+    }
+
     /// The patterns that ask for secrets, a line each.
     pub fn named_text(&self) -> Vec<u8> {
         let lines: Vec<Vec<u8>> = self.named.iter().map(PathText::to_bytes).collect();
         lines.join(&b'\n')
     }
+}
+
+/// The directories above `path`, the nearest first, without the top.
+fn above(path: &RepoPath) -> impl Iterator<Item = RepoPath> {
+    let parent = |path: &RepoPath| path.split_last().map(|(dir, _)| dir).filter(|dir| !dir.is_root());
+    std::iter::successors(parent(path), move |dir| parent(dir))
+}
+
+fn text_of_dir(path: &RepoPath) -> PathText {
+    text_of(&IgnoredPath {
+        path: path.clone(),
+        is_dir: true,
+    })
+}
+
+/// Directories end in a slash.
+fn text_of(path: &IgnoredPath) -> PathText {
+    let mut text = path.path.as_bytes().to_vec();
+    if path.is_dir {
+        text.push(b'/');
+    }
+    PathText::from(text.as_slice())
 }
 
 fn path_of(text: &PathText) -> Option<IgnoredPath> {

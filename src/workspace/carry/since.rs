@@ -39,10 +39,18 @@ fn next_moment(file: &File) -> io::Result<Timestamp> {
 
 impl Carry {
     /// Whether the file at `path`, last changed at this time, is what the main checkout made of it after the fork was made, so that it is
-    /// not there for the fork. What was chosen itself is followed.
+    /// not there for the fork. What was chosen itself is followed, and so is the `.gitignore` of a directory that was: it
+    /// may be what makes git ignore the directory.
     pub(super) fn came_later(&self, path: &RepoPath, changed: Timestamp) -> bool {
         self.since.is_some_and(|since| changed >= since)
-            && !self.is_root(path)
-            && !self.partial.values().flatten().any(|only| only == path)
+            && !self.was_chosen(path)
+            && !path
+                .split_last()
+                .is_some_and(|(dir, name)| name.as_bytes() == b".gitignore" && self.was_chosen(&dir))
+    }
+
+    /// Whether the path itself was chosen.
+    fn was_chosen(&self, path: &RepoPath) -> bool {
+        self.is_root(path) || self.partial.values().flatten().any(|only| only == path)
     }
 }

@@ -24,6 +24,9 @@ const INCLUDE_FILE: &str = ".worktreeinclude";
 /// The configuration variable, which may have several values.
 const CONFIG_KEY: &str = "tine.carry";
 
+/// The file that holds ignore rules.
+const GITIGNORE: &str = ".gitignore";
+
 /// Stands for all that git ignores, where it is the whole of a pattern that a person gave.
 const ALL: &[u8] = b"ignored";
 
@@ -36,16 +39,11 @@ struct Choice {
 }
 
 impl Choice {
-    /// From lines that a person gave, or of a file.
-    fn new(lines: &[Vec<u8>], knows_all: bool) -> Result<Choice, GitError> {
-        let (all, lines): (Vec<_>, Vec<_>) = lines
-            .iter()
-            .map(Vec::as_slice)
-            .partition(|line| knows_all && *line == ALL);
+    fn new(lines: &Lines) -> Result<Choice, GitError> {
         Ok(Choice {
-            takes_all: !all.is_empty(),
-            named: named_secrets(lines.iter().copied()),
-            patterns: PatternSet::parse(&lines.join(&b'\n'))?,
+            takes_all: lines.takes_all,
+            named: named_secrets(lines.patterns.iter().map(Vec::as_slice)),
+            patterns: PatternSet::parse(&lines.patterns.join(&b'\n'))?,
         })
     }
 
@@ -55,6 +53,25 @@ impl Choice {
 
     fn takes(&self, path: &RepoPath, is_dir: bool) -> bool {
         self.takes_all || self.patterns.choose(path, is_dir)
+    }
+}
+
+/// Lines that choose what is carried.
+#[derive(Default)]
+struct Lines {
+    takes_all: bool,
+    patterns: Vec<Vec<u8>>,
+}
+
+impl Lines {
+    /// Adds lines that a person gave, of which one may stand for all that git ignores.
+    fn add_given(&mut self, lines: impl IntoIterator<Item = Vec<u8>>) {
+        for line in lines {
+            match line == ALL {
+                true => self.takes_all = true,
+                false => self.patterns.push(line),
+            }
+        }
     }
 }
 
@@ -68,17 +85,21 @@ impl Store {
         let Some(checkout) = self.repository.main_checkout() else {
             return Ok(None);
         };
-        let choice = match wish {
-            CarryWish::Nothing => return Ok(None),
-            CarryWish::Patterns(patterns) => {
-                let lines: Vec<Vec<u8>> = patterns.iter().map(|line| line.clone().into_bytes()).collect();
-                Choice::new(&lines, true)?
-            }
-            CarryWish::AsConfigured => match self.configured(checkout)? {
-                Some(choice) => choice,
-                None => return Ok(None),
-            },
+        let given = |lines: &[String]| {
+            lines
+                .iter()
+                .map(|line| line.clone().into_bytes())
+                .collect::<Vec<_>>()
         };
+        let mut lines = match wish {
+            CarryWish::Nothing => return Ok(None),
+            CarryWish::Only(_) => Lines::default(),
+            CarryWish::AsConfigured | CarryWish::Also(_) => self.configured(checkout)?,
+        };
+        if let CarryWish::Only(patterns) | CarryWish::Also(patterns) = wish {
+            lines.add_given(given(patterns));
+        }
+        let choice = Choice::new(&lines)?;
         if choice.is_empty() {
             return Ok(None);
         }
@@ -93,27 +114,24 @@ impl Store {
         self.settle(checkout, base, &choice, chosen)
     }
 
-    /// What `tine.carry` says, or else the file in the main checkout; `None` where there is neither.
-    fn configured(&self, checkout: &Path) -> Result<Option<Choice>, StoreError> {
+    /// What `tine.carry` says, or else the file in the main checkout.
+    fn configured(&self, checkout: &Path) -> Result<Lines, StoreError> {
+        let mut lines = Lines::default();
         let values = self.repository.config_values(CONFIG_KEY)?;
         if !values.is_empty() {
-            let says_nothing = |value: &&Vec<u8>| matches!(value.as_slice(), b"" | b"none" | b"false");
-            let lines: Vec<Vec<u8>> = values
-                .iter()
-                .filter(|value| !says_nothing(value))
-                .cloned()
-                .collect();
-            return Ok(Some(Choice::new(&lines, true)?));
+            let says_nothing = |value: &Vec<u8>| matches!(value.as_slice(), b"" | b"none" | b"false");
+            lines.add_given(values.into_iter().filter(|value| !says_nothing(value)));
+            return Ok(lines);
         }
         let path = checkout.join(INCLUDE_FILE);
         match std::fs::read(&path) {
-            Ok(text) => {
-                let lines: Vec<Vec<u8>> = text.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
-                Ok(Some(Choice::new(&lines, false)?))
-            }
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory) => Ok(None),
-            Err(error) => Err(StoreError::io("read", &path)(error)),
+            Ok(text) => lines
+                .patterns
+                .extend(text.split(|byte| *byte == b'\n').map(<[u8]>::to_vec)),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory) => {}
+            Err(error) => return Err(StoreError::io("read", &path)(error)),
         }
+        Ok(lines)
     }
 
     /// The record of what was chosen: what the fork's own tree has at the name, cannot hold or does not ignore is left
@@ -134,7 +152,10 @@ impl Store {
                 let above = std::iter::successors(path.split_last(), |(dir, _)| dir.split_last());
                 above.into_iter().any(|(dir, _)| taken.contains(&dir))
             };
-            if is_beneath_another() || !rules.is_ignored(&path, is_dir)? {
+            if is_beneath_another() {
+                continue;
+            }
+            if !(rules.is_ignored(&path, is_dir)? || is_dir && self.ignores_itself(checkout, base, &path)?) {
                 continue;
             }
             let Some(root) = root_for(base, &path)? else {
@@ -169,6 +190,34 @@ impl Store {
         }))
     }
 
+    /// Whether the directory at `path` of the main checkout has a `.gitignore` that makes git ignore all that is in it, itself
+    /// included, also in a fork on `base`, which sees that file with the directory.
+    fn ignores_itself(&self, checkout: &Path, base: &Base, path: &RepoPath) -> Result<bool, StoreError> {
+        let dir = checkout.join(path.as_path());
+        let Ok(text) = std::fs::read(dir.join(GITIGNORE)) else {
+            return Ok(false);
+        };
+        if base.find(path)?.is_some() {
+            return Ok(false);
+        }
+        let mut rules = IgnoreRules::new(&self.repository, |dir: &RepoPath| match dir == path {
+            true => Ok(Some(text.clone())),
+            false => ignore_file(base, dir),
+        })?;
+        let listed = std::fs::read_dir(&dir).map_err(StoreError::io("list", &dir))?;
+        for entry in listed {
+            let entry = entry.map_err(StoreError::io("list", &dir))?;
+            let Ok(name) = EntryName::new(entry.file_name().as_bytes()) else {
+                continue;
+            };
+            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if !rules.is_ignored(&path.join(&name), is_dir)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// The moment that a new fork shows carried directories of. It must come before the main checkout's tracked files are
     /// compared with the fork's: what is built from them in between is then not seen.
     fn carried_since(&self) -> Result<Timestamp, StoreError> {
@@ -176,7 +225,7 @@ impl Store {
         moment_by(&scratch).map_err(StoreError::io("tell the time by", &scratch))
     }
 
-    /// What a new fork carries that begins as another: the same, unless something is asked for, and as of the same moment: its
+    /// What a new fork carries that begins as another: the same, and what is asked for besides, as of the same moment: its
     /// base files are as old as the other's.
     pub(super) fn inherit_carried(
         &self,
@@ -186,13 +235,21 @@ impl Store {
     ) -> Result<Option<CarryRecord>, StoreError> {
         match wish {
             CarryWish::AsConfigured => Ok(inherited),
-            CarryWish::Nothing | CarryWish::Patterns(_) => {
+            CarryWish::Nothing => Ok(None),
+            CarryWish::Only(_) => {
                 let chosen = self.choose_carried(wish, base)?;
                 let since = inherited.and_then(|inherited| inherited.since);
                 Ok(chosen.map(|chosen| CarryRecord {
                     since: since.or(chosen.since),
                     ..chosen
                 }))
+            }
+            CarryWish::Also(patterns) => {
+                let chosen = self.choose_carried(&CarryWish::Only(patterns.clone()), base)?;
+                Ok(match (inherited, chosen) {
+                    (Some(inherited), Some(chosen)) => Some(inherited.with(chosen)),
+                    (inherited, chosen) => inherited.or(chosen),
+                })
             }
         }
     }
@@ -294,7 +351,7 @@ fn text_of(path: &RepoPath, is_dir: bool) -> PathText {
 
 /// The `.gitignore` of a directory of the base, if it is a file.
 fn ignore_file(base: &Base, dir: &RepoPath) -> Result<Option<Vec<u8>>, GitError> {
-    let Ok(name) = EntryName::new(".gitignore") else {
+    let Ok(name) = EntryName::new(GITIGNORE) else {
         return Ok(None);
     };
     let path = dir.join(&name);
