@@ -152,7 +152,9 @@ impl Replayer {
             match wait.recv_timeout(STALL) {
                 Ok(Ok(names)) => {
                     let (of, took) = (all_count, begun.elapsed());
-                    debug!("{count} of {of} steps replayed in {took:?}, {asked:?} of that to ask who watches");
+                    debug!(
+                        "{count} of {of} steps replayed in {took:?}, {asked:?} of that to ask who watches"
+                    );
                     return names;
                 }
                 Ok(Err(error)) => {
