@@ -144,7 +144,7 @@ fn inotify_tells_of_what_is_copied_and_mapped() {
     });
 }
 
-/// What tine itself changes beneath a mount shows at once, and raises the events that a program's calls would.
+/// What tine itself changes under a mount shows at once, and raises the events that a program's calls would.
 #[test]
 fn a_change_of_tines_own_is_seen_and_told() {
     require_fuse!();
