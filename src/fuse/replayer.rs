@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The thread lives for one change, holds no lock, and has a table of descriptors to itself: one that waits for the mount of a
-//! daemon that is killed must not keep the connection alive. It acts beneath the root of that very mount only, whatever others
+//! daemon that is killed must not keep the connection alive. It acts below the root of that very mount only, whatever others
 //! do to names meanwhile. Who waits for it gives up when no call has ended for a while; no change fails because of it.
 
 use std::collections::HashSet;

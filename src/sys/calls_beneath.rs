@@ -1,4 +1,4 @@
-//! Calls that change something beneath a directory, by name, and never anywhere else: no symlink is followed and no mount is
+//! Calls that change something below a directory, by name, and never anywhere else: no symlink is followed and no mount is
 //! crossed, as in [`beneath`](super::beneath). A call for a name goes to the directory that holds it, which is open.
 
 use std::ffi::{CStr, CString};

@@ -97,7 +97,7 @@ pub(super) struct ViewBefore {
     /// All names that the change is about.
     paths: BTreeSet<RepoPath>,
     names: HashMap<RepoPath, NameBehind>,
-    /// What is beneath directories that may go.
+    /// What is below directories that may go.
     beneath: BTreeMap<RepoPath, (Ino, Attr)>,
     /// Which names went where.
     moved: Vec<(RepoPath, RepoPath)>,
@@ -345,7 +345,7 @@ impl Steps {
         }
     }
 
-    /// All that was beneath the directory goes.
+    /// All that was below the directory goes.
     fn empty(&mut self, path: &RepoPath, beneath: &BTreeMap<RepoPath, (Ino, Attr)>) {
         let is_alike = |other: &RepoPath| other.as_bytes().starts_with(path.as_bytes());
         let alike = beneath

@@ -144,7 +144,7 @@ fn inotify_tells_of_what_is_copied_and_mapped() {
     });
 }
 
-/// What tine itself changes beneath a mount shows at once, and raises the events that a program's calls would.
+/// What tine itself changes under a mount shows at once, and raises the events that a program's calls would.
 #[test]
 fn a_change_of_tines_own_is_seen_and_told() {
     require_fuse!();
@@ -167,14 +167,14 @@ fn a_change_of_tines_own_is_seen_and_told() {
     let of_files = told.iter().filter(|event| !event.contains("IN_ISDIR"));
     let of_files: Vec<&str> = of_files.map(String::as_str).collect();
     let expected = [
-        "{ wd: 1 } AddWatchFlags(IN_OPEN) \"guide.md\"",
-        "{ wd: 1 } AddWatchFlags(IN_MODIFY) \"guide.md\"",
-        "{ wd: 1 } AddWatchFlags(IN_CLOSE_WRITE) \"guide.md\"",
-        "{ wd: 1 } AddWatchFlags(IN_CREATE) \"new\"",
-        "{ wd: 1 } AddWatchFlags(IN_OPEN) \"new\"",
-        "{ wd: 1 } AddWatchFlags(IN_MODIFY) \"new\"",
-        "{ wd: 1 } AddWatchFlags(IN_CLOSE_WRITE) \"new\"",
-        "{ wd: 1 } AddWatchFlags(IN_DELETE) \"empty\"",
+        "WatchDescriptor { wd: 1 } AddWatchFlags(IN_OPEN) \"guide.md\"",
+        "WatchDescriptor { wd: 1 } AddWatchFlags(IN_MODIFY) \"guide.md\"",
+        "WatchDescriptor { wd: 1 } AddWatchFlags(IN_CLOSE_WRITE) \"guide.md\"",
+        "WatchDescriptor { wd: 1 } AddWatchFlags(IN_CREATE) \"new\"",
+        "WatchDescriptor { wd: 1 } AddWatchFlags(IN_OPEN) \"new\"",
+        "WatchDescriptor { wd: 1 } AddWatchFlags(IN_MODIFY) \"new\"",
+        "WatchDescriptor { wd: 1 } AddWatchFlags(IN_CLOSE_WRITE) \"new\"",
+        "WatchDescriptor { wd: 1 } AddWatchFlags(IN_DELETE) \"empty\"",
     ];
     assert_eq!(of_files, expected);
     assert_eq!(fs::read(fork.path().join("docs/guide.md")).unwrap(), b"changed");
