@@ -75,7 +75,7 @@ pub fn make_right(
         .carry
         .iter()
         .flat_map(|carry| &carry.paths)
-        .filter_map(|text| RepoPath::parse(&text.to_bytes()).ok())
+        .filter_map(|text| RepoPath::parse(text.to_bytes()).ok())
         .collect();
     if carried.is_empty() && fork.parent.is_none() {
         return Ok(Vec::new());

@@ -155,7 +155,9 @@ impl Store {
             if is_beneath_another() {
                 continue;
             }
-            if !rules.is_ignored(&path, is_dir)? && !(is_dir && self.ignores_itself(checkout, base, &path)?) {
+            let is_ignored =
+                rules.is_ignored(&path, is_dir)? || is_dir && self.ignores_itself(checkout, base, &path)?;
+            if !is_ignored {
                 continue;
             }
             let Some(root) = root_for(base, &path)? else {
