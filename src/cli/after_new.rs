@@ -55,7 +55,10 @@ pub fn after_new(
     }
     // As `git worktree add` has it there is no hook on a branch without a commit.
     if let Some(head) = &fork.head_commit {
-        match post_checkout(&fork.mount_dir, None, head, output) {
+        let ended = context.repository().and_then(|repository| {
+            post_checkout(&fork.mount_dir, repository.common_dir(), None, head, output)
+        });
+        match ended {
             Ok(None) => {}
             Ok(Some(ended)) => {
                 let exit = ended.exit;

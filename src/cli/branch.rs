@@ -389,7 +389,7 @@ fn after_switch(
         return Ok(None);
     }
     let old = switched.from_commit.as_deref();
-    let failed = post_checkout(&fork.mount_dir, old, commit, HookOutput::Shown)?;
+    let failed = post_checkout(&fork.mount_dir, &fork.mount_dir, old, commit, HookOutput::Shown)?;
     Ok(failed.map(PostCheckout::failure))
 }
 

@@ -234,14 +234,16 @@ impl PostCheckout {
 }
 
 /// Runs git's `post-checkout` in the worktree at `dir`, whose HEAD went from the commit `old` (none: it is new) to `new`. `None`
-/// where there is no such hook, or it succeeds. Blocks until it has ended.
+/// where there is no such hook, or it succeeds. The configuration is that of `git_dir`: a look for it in `dir` would ask the mount. Blocks
+/// until it has ended.
 pub fn post_checkout(
     dir: &Path,
+    git_dir: &Path,
     old: Option<&str>,
     new: &str,
     output: HookOutput,
 ) -> Result<Option<PostCheckout>, Failure> {
-    let plain = CallerConfig::of(dir).and_then(|config| config.hooks_dir());
+    let plain = CallerConfig::of(git_dir).and_then(|config| config.hooks_dir());
     if plain.is_some_and(|hooks| !is_executable(&hooks.join("post-checkout"))) {
         return Ok(None);
     }
