@@ -353,7 +353,7 @@ fn play(tool: &Tool, seed: u64, rounds: usize) {
 
 fn begin(tool: &Tool) -> Option<(u64, SayWhich<'static>)> {
     if !has_program(tool.program) {
-        support::skip_optional(
+        support::skip(
             &format!("builds::{}", tool.name),
             &format!("there is no {}", tool.program),
         );
