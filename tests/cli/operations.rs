@@ -29,11 +29,11 @@ fn operations(tine: &Tine) -> Vec<(u64, String, String)> {
         .collect()
 }
 
-/// Everything in the fork but `.git`: kinds, modes, times, contents.
+/// Everything in the fork but `.git`: kinds, modes, numbers, contents. What comes back has other times.
 fn tree(repo: &TestRepo, dir: &Path) -> String {
     repo.sh_in(
         dir,
-        "find . -name .git -prune -o ! -type d -printf '%P %y %m %T@ %i %l\\n' | sort
+        "find . -name .git -prune -o ! -type d -printf '%P %y %m %i %l\\n' | sort
          find . -name .git -prune -o -type d -printf '%P/\\n' | sort
          find . -name .git -prune -o -type f -exec sha256sum {} + | sort",
     )

@@ -245,8 +245,8 @@ fn a_build_of_the_main_checkout_goes_on_in_there() {
     repo.commit_all("crate");
     run_with_timeout_of(repo.cargo(repo.dir()).args(build), limit, b"").expect_success("cargo build");
 
-    let (tine, dir) = demo(&repo);
-    repo.sh_in(&dir, "cp -a ../../repo/target .");
+    let tine = Tine::new(&repo);
+    let dir = PathBuf::from(tine.ok(&["new", "demo", "--carry", "/target"]));
     let in_fork = |option: &[&str]| {
         // With the toolchain's homes.
         let cargo = repo.cargo(repo.dir());
