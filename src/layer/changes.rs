@@ -12,7 +12,7 @@ use crate::attr::{FileKind, Ino};
 use crate::path::EntryName;
 
 /// Nodes and names that changed, or may have.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Touched {
     /// Directories are among them only where more of them changed than what they hold and when.
     pub nodes: HashSet<Ino>,

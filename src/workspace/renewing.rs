@@ -100,21 +100,23 @@ impl Workspace {
                 Err(error) => return Err(error),
             }
         }
-        match to.paths_touched(touched)? {
-            Changed::Everything => to.add_files_beneath(&RepoPath::root(), &mut files)?,
-            Changed::Paths(paths) => {
-                for path in paths {
-                    let (path, is_dir) = match path.strip_suffix(b"/") {
-                        Some(dir) => (dir.to_vec(), true),
-                        None => (path, false),
-                    };
-                    let Ok(path) = RepoPath::parse(path) else {
-                        continue;
-                    };
-                    match is_dir {
-                        true => to.add_files_beneath(&path, &mut files)?,
-                        false => drop(files.insert(path)),
-                    }
+        // A file of the base in a directory that was renamed is found by its name in the view that has a node for it.
+        for view in [self, to] {
+            let Changed::Paths(paths) = view.paths_touched(touched.clone())? else {
+                to.add_files_beneath(&RepoPath::root(), &mut files)?;
+                break;
+            };
+            for path in paths {
+                let (path, is_dir) = match path.strip_suffix(b"/") {
+                    Some(dir) => (dir.to_vec(), true),
+                    None => (path, false),
+                };
+                let Ok(path) = RepoPath::parse(path) else {
+                    continue;
+                };
+                match is_dir {
+                    true => to.add_files_beneath(&path, &mut files)?,
+                    false => drop(files.insert(path)),
                 }
             }
         }
