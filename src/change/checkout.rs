@@ -30,6 +30,8 @@ pub struct PreparedMove<'a> {
     record: MoveRecord,
     /// Until it is over; the lock goes before the record.
     moving: Option<CheckoutMove<'a>>,
+    /// The record stays then, for the next move there or the next daemon.
+    is_half_done: bool,
 }
 
 /// Locks a checkout and finds out whether it can follow. The caller holds the leases of the branch and of the checkout, also
@@ -59,6 +61,7 @@ pub fn prepare<'a>(
         store,
         record,
         moving: None,
+        is_half_done: false,
     };
     prepared.moving = Some(repository.prepare_checkout_move(dir, branch, from, to)?);
     Ok(prepared)
@@ -71,7 +74,11 @@ impl PreparedMove<'_> {
     /// As [`CheckoutMove::go`].
     pub fn go(mut self) -> Result<(), ChangeError> {
         match self.moving.take() {
-            Some(moving) => Ok(moving.go(&self.record.action)?),
+            Some(moving) => {
+                let gone = moving.go(&self.record.action);
+                self.is_half_done = matches!(gone, Err(GitError::CheckoutHalfMoved { .. }));
+                Ok(gone?)
+            }
             None => Ok(()),
         }
     }
@@ -80,6 +87,9 @@ impl PreparedMove<'_> {
 impl Drop for PreparedMove<'_> {
     fn drop(&mut self) {
         self.moving = None;
+        if self.is_half_done {
+            return;
+        }
         // A record that stays leads to nothing worse than a second look at the checkout.
         if let Err(error) = self.store.remove_document(Shelf::Moves, self.record.id, None) {
             log::warn!("{error}");

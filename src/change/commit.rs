@@ -58,6 +58,7 @@ pub fn commit(
         return Err(ChangeError::EmptyMessage);
     }
     refuse_work_of_git(repository, fork)?;
+    refuse_held_twice(repository, fork)?;
     let parent_id = repository.head_of(fork.worktree.git_dir())?.commit_id();
     let Examined { changeset, adoptable } =
         examine(repository, fork, parent_id, Blobs::Write, Scope::Everything)?;
@@ -158,6 +159,22 @@ pub fn refuse_moved_under(repository: &Repository, fork: &Fork) -> Result<(), Ch
         });
     }
     refuse_gone_branch(repository, fork)
+}
+
+/// Refuses where another checkout has the branch that the fork is on: it would not follow, and its next commit would take this one back.
+fn refuse_held_twice(repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
+    let head = repository.head_of(fork.worktree.git_dir())?;
+    let Some(branch) = head.short_branch() else {
+        return Ok(());
+    };
+    match repository.other_checkout_of(branch, &fork.worktree)? {
+        Some(at) => Err(GitError::BranchCheckedOut {
+            branch: branch.to_owned(),
+            at,
+        }
+        .into()),
+        None => Ok(()),
+    }
 }
 
 /// Refuses where the branch that the fork is on was deleted under it: a commit would have no parent.

@@ -93,6 +93,12 @@ impl From<GitError> for Failure {
             )
             .cause(reason)
             .hint("commit or stash what is uncommitted there (`git status` shows it), then merge again; nothing was changed"),
+            GitError::CheckoutHalfMoved { dir, reason } => Failure::new(
+                ErrorCode::LocalChanges,
+                format!("the checkout at {} is half way to another commit", dir.display()),
+            )
+            .cause(reason)
+            .hint("commit nothing there: make room (`tine recover purge --all` lets kept work go), then merge again, which takes the files back first"),
             GitError::UntrackedInTheWay { paths, .. } => paths
                 .iter()
                 .take(MAX_PATHS_TOLD)

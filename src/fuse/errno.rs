@@ -100,6 +100,7 @@ fn of_git(error: &GitError) -> Errno {
         | GitError::TooManyFiles { .. }
         | GitError::RefMoved { .. }
         | GitError::CheckoutInTheWay { .. }
+        | GitError::CheckoutHalfMoved { .. }
         | GitError::UntrackedInTheWay { .. }
         | GitError::IndexLocked { .. }
         | GitError::RefLocked { .. }

@@ -52,6 +52,9 @@ pub enum GitError {
     /// What git says of files that would be lost, or of a branch that is not behind.
     #[error("the checkout at {dir} cannot follow: {reason}")]
     CheckoutInTheWay { dir: PathBuf, reason: String },
+    /// Some files are those of the new commit, some of the old one, and some are cut off.
+    #[error("the checkout at {dir} is half way to another commit, and cannot be taken back: {reason}")]
+    CheckoutHalfMoved { dir: PathBuf, reason: String },
     /// Ignored files, other repositories and pipes where the commit has files.
     #[error("what git does not track is in the way in the checkout at {dir}")]
     UntrackedInTheWay { dir: PathBuf, paths: Vec<RepoPath> },

@@ -179,7 +179,8 @@ impl CheckoutMove<'_> {
     /// Brings files, index and branch along, all or nothing. `action` is what the reflogs say.
     ///
     /// # Errors
-    /// As [`Repository::prepare_checkout_move`]; nothing has changed then.
+    /// As [`Repository::prepare_checkout_move`]; nothing has changed then. [`GitError::CheckoutHalfMoved`] where a failure could not be taken
+    /// back: [`Repository::finish_checkout_move`] tries again.
     pub fn go(self, action: &str) -> Result<(), GitError> {
         pause::at("before-ref");
         let refs = RefMove::prepare(&self, &message_of(action))?;
@@ -189,21 +190,27 @@ impl CheckoutMove<'_> {
             .and_then(|()| self.read_tree(&[], (self.from, self.to), Some(self.lock.file())))
             .and_then(|()| self.place.put_scratch_index());
         if let Err(error) = followed {
-            self.told(self.take_back());
-            return Err(error);
+            return Err(self.failed(error, self.take_back()));
         }
         if let Err(error) = refs.commit() {
-            self.told(self.go_back());
-            return Err(error);
+            return Err(self.failed(error, self.go_back()));
         }
         self.lock.hold_off_readers(&self.place.dir);
         Ok(())
     }
 
-    fn told(&self, taken_back: Result<(), GitError>) {
-        if let Err(error) = taken_back {
-            let dir = self.place.dir.display();
-            log::error!("files in {dir} may be those of {}: {error}", self.to);
+    /// Returns why the move failed, or that it is half done where the files could not be taken back.
+    fn failed(&self, error: GitError, taken_back: Result<(), GitError>) -> GitError {
+        match taken_back {
+            Ok(()) => error,
+            Err(stays) => {
+                let dir = &self.place.dir;
+                log::error!("files in {} may be those of {}: {stays}", dir.display(), self.to);
+                GitError::CheckoutHalfMoved {
+                    dir: dir.clone(),
+                    reason: stays.to_string(),
+                }
+            }
         }
     }
 

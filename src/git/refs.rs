@@ -22,12 +22,18 @@ use gix::refs::store::WriteReflog;
 use gix::refs::transaction::{Change, PreviousValue, RefEdit};
 use gix::refs::{FullName, Target};
 
-use super::{GitError, Repository, program};
+use super::index::{has_switch_to, locked_by_git};
+use super::worktree::Checkout;
+use super::{GitError, LinkedWorktree, Repository, program};
 use crate::sys::pause;
 
 /// How long a locked ref is waited for. git waits for 100 ms by default (`core.filesRefLockTimeout`); but another process
 /// of tine's holds the lock until the new value is on the disk, which takes a busy one longer.
 const REF_LOCK_TIMEOUT: Duration = Duration::from_millis(2000);
+
+/// How long a git command that puts a checkout on a branch is waited for.
+const SWITCH_PATIENCE: Duration = Duration::from_secs(2);
+const SWITCH_INTERVAL: Duration = Duration::from_millis(10);
 
 const REF_LOCK_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -167,6 +173,43 @@ impl Repository {
         let mut checkouts = self.checkouts()?.into_iter();
         let found = checkouts.find(|checkout| checkout.uses(full_name.as_bytes()));
         Ok(found.map(|checkout| checkout.dir))
+    }
+
+    /// A checkout besides `worktree` that has the branch `name` (short) checked out: its directory. One whose directory is gone does not
+    /// count.
+    pub fn other_checkout_of(
+        &self,
+        name: &str,
+        worktree: &LinkedWorktree,
+    ) -> Result<Option<PathBuf>, GitError> {
+        let full_name = format!("refs/heads/{}", self.branch_behind(name));
+        let mut others = self.checkouts()?.into_iter().filter(|checkout| {
+            checkout.git_dir != worktree.git_dir() && checkout.branch.as_deref() == Some(full_name.as_bytes())
+        });
+        // A locked one may be a mount of this process, which is not touched.
+        let is_there =
+            |checkout: &Checkout| checkout.git_dir.join("locked").exists() || checkout.dir.exists();
+        Ok(others.find(is_there).map(|checkout| checkout.dir))
+    }
+
+    /// Waits until no git command is putting a checkout on the branch `name` (short): it has read the branch, and HEAD says so when index
+    /// and files are there. Who moves the branch meanwhile would find it checked out nowhere. Blocks for two seconds at most.
+    ///
+    /// # Errors
+    /// [`GitError::IndexLocked`] where git is not done by then.
+    pub fn await_switch_to(&self, name: &str) -> Result<(), GitError> {
+        let deadline = Instant::now() + SWITCH_PATIENCE;
+        loop {
+            let locks = self.checkouts()?.into_iter().filter_map(|checkout| {
+                let lock = locked_by_git(&checkout.git_dir)?;
+                has_switch_to(&checkout.dir, name).then_some(lock)
+            });
+            match locks.into_iter().next() {
+                None => return Ok(()),
+                Some(lock) if Instant::now() >= deadline => return Err(GitError::IndexLocked { lock }),
+                Some(_) => thread::sleep(SWITCH_INTERVAL),
+            }
+        }
     }
 
     /// Points `refs/tine/<fork>/<label>` at `id` (a commit, tree or blob), creating or moving it.

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use super::changed::Changed;
 use super::error::FsError;
 use super::fs::{Found, Place, State, Workspace};
-use crate::attr::{FileKind, Ino, Timestamp};
+use crate::attr::{FileKind, Ino, InoMap, Timestamp};
 use crate::git::{Base, TreeEntryKind};
-use crate::layer::{Content, FrozenLayer, LayerId, Node, Op, Touched};
+use crate::layer::{Content, FrozenLayer, LayerId, Node, Touched};
 use crate::path::RepoPath;
 
 impl Workspace {
@@ -22,9 +22,9 @@ impl Workspace {
         &self,
         to: &Workspace,
         mut keeps_time: impl FnMut(&RepoPath) -> bool,
-    ) -> Result<Vec<Op>, FsError> {
+    ) -> Result<InoMap<Node>, FsError> {
         let (paths, now) = (self.differing_files(to)?, Timestamp::now());
-        let mut ops = Vec::new();
+        let mut renewed = InoMap::default();
         let (here, there) = (self.read_state(), to.read_state());
         for path in paths {
             let Some((found, node)) = to.plain_file(&there, &path)? else {
@@ -41,10 +41,10 @@ impl Workspace {
                     ctime: now,
                     ..node
                 };
-                ops.push(Op::PutNode(found.ino, node));
+                renewed.insert(found.ino, node);
             }
         }
-        Ok(ops)
+        Ok(renewed)
     }
 
     /// The regular file or symlink at `path` that is the fork's own or its base's.

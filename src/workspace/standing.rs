@@ -323,8 +323,8 @@ impl Exclusive<'_> {
     }
 
     /// Lets the fork stand on `to` from now on, which is recorded. What it stood on must just have been frozen; who wants it
-    /// back has recorded that before. `renewed` are the files whose nodes the open layer has only for their times, which go with it.
-    pub fn stand_on(&mut self, to: Standing, renewed: &InoMap<Timestamp>) {
+    /// back has recorded that before. `renewed` are nodes of files there with the times that they must have from now on.
+    pub fn stand_on(&mut self, to: Standing, renewed: InoMap<Node>) {
         let mut differing = Differing::of(&self.state.stack, &to.frozen);
         let base = Arc::new(to.base_nodes());
         if base.base.tree_id() != self.state.base.base.tree_id() || base.attrs != self.state.base.attrs {
@@ -358,13 +358,7 @@ impl Exclusive<'_> {
         for ino in &remembered {
             places.insert(*ino, self.workspace.base_path(&self.state, *ino));
             self.workspace.remember_carried_dir(&self.state, *ino);
-            let stack = &self.state.stack;
-            let is_only_renewed = renewed.contains_key(ino) && !self.state.pins.contains_key(ino);
-            let node = match is_only_renewed {
-                true => stack.frozen_node(*ino),
-                false => stack.node(*ino),
-            };
-            if let Some(found) = self.regular_file(*ino, node) {
+            if let Some(found) = self.regular_file(*ino, self.state.stack.node(*ino)) {
                 held.insert(*ino, found);
             }
         }
@@ -481,7 +475,7 @@ impl Exclusive<'_> {
         &mut self,
         held: HashMap<Ino, (Node, Held)>,
         mut names: HashMap<Ino, HashSet<(Ino, EntryName)>>,
-        renewed: &InoMap<Timestamp>,
+        mut renewed: InoMap<Node>,
     ) -> Result<Vec<(Ino, EntryName)>, FsError> {
         let mut renumbered = Vec::new();
         let mut ops = Vec::new();
@@ -490,8 +484,8 @@ impl Exclusive<'_> {
                 && let Some((mut now, _)) = self.file_beneath(ino)
             {
                 now.nlink = u32::try_from(names.len()).unwrap_or(u32::MAX);
-                if let Some(time) = renewed.get(&ino) {
-                    now.mtime = *time;
+                if let Some(renewed) = renewed.get(&ino) {
+                    now.mtime = renewed.mtime;
                 }
                 let number = self.state.stack.open_layer_mut().allocate_ino()?;
                 ops.push(Op::PutNode(number, now));
@@ -504,7 +498,9 @@ impl Exclusive<'_> {
             }
             before.nlink = 0;
             ops.push(Op::PutNode(ino, before));
+            renewed.remove(&ino);
         }
+        ops.extend(renewed.into_iter().map(|(ino, node)| Op::PutNode(ino, node)));
         self.state.stack.open_layer_mut().commit(ops)?;
         Ok(renumbered)
     }

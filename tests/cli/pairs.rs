@@ -320,6 +320,52 @@ fn a_commit_of_git_that_read_the_index_before_a_merge_does_not_put_it_back() {
     }
 }
 
+/// git reads the branch first, and puts HEAD on it when all files are there.
+#[test]
+fn a_branch_that_git_is_switching_to_is_moved_with_its_checkout() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let [hold, held] = ["hold", "held"].map(|name| repo.root().join(name));
+    repo.sh_in(
+        repo.dir(),
+        "echo '*.slow filter=slow' > .gitattributes; echo 1 > a.slow; git add .; git commit -qm slow; git branch old; echo 2 > a.slow; git commit -qam new",
+    );
+    let smudge = format!(
+        "if [ -e {0} ]; then : > {1}; while [ -e {0} ]; do sleep 0.01; done; fi; cat",
+        hold.display(),
+        held.display()
+    );
+    repo.git(&["config", "filter.slow.smudge", &smudge]);
+    let fork = tine.new_fork("source");
+    fs::write(fork.join("theirs"), "theirs\n").unwrap();
+    tine.ok(&["commit", "source", "-m", "theirs"]);
+    repo.git(&["switch", "-q", "old"]);
+    fs::write(&hold, "").unwrap();
+    let merged = std::thread::scope(|scope| {
+        let switch = scope.spawn(|| repo.git(&["switch", "-q", "main"]));
+        while !held.exists() && !switch.is_finished() {
+            std::thread::yield_now();
+        }
+        let merge = scope.spawn(|| tine.run(&["merge", "source", "--into", "main"]));
+        let deadline = Instant::now() + MEETING;
+        while !merge.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        fs::remove_file(&hold).unwrap();
+        switch.join().unwrap();
+        merge.join().unwrap()
+    });
+    assert_told("the merge", &merged);
+    assert_eq!(repo.status(repo.dir()), "");
+    assert_told(
+        "the merge again",
+        &tine.run(&["merge", "source", "--into", "main"]),
+    );
+    assert_eq!(repo.status(repo.dir()), "");
+    assert_eq!(fs::read_to_string(repo.dir().join("theirs")).unwrap(), "theirs\n");
+}
+
 /// git never breaks the lock of a branch: whoever commits on it would wait in vain.
 #[test]
 fn a_daemon_that_is_killed_while_a_branch_is_locked_leaves_no_lock() {

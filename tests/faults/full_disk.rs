@@ -361,7 +361,8 @@ fn a_way_back_that_finds_no_room_is_not_taken() {
                 1 => &["reset", "demo"],
                 _ => &["snapshot", "demo"],
             };
-            let done = tine.run(args).status.success();
+            let answer = tine.run(args);
+            let done = answer.status.success();
             taken += usize::from(done);
             let state = || {
                 let read = |name: &str| fs::read(mount.join(name)).ok();
@@ -377,14 +378,16 @@ fn a_way_back_that_finds_no_room_is_not_taken() {
             };
             assert!(
                 state() == expected,
-                "{args:?} with {blocks} blocks left, done: {done}"
+                "{args:?} with {blocks} blocks left, done: {done}: {}",
+                answer.error_text()
             );
             let mut held = vec![0; 100];
             let len = std::os::unix::fs::FileExt::read_at(&open, &mut held, 0).unwrap();
             assert_eq!(
                 held[..len],
                 is,
-                "{args:?} with {blocks} blocks left, done: {done}"
+                "{args:?} with {blocks} blocks left, done: {done}: {}",
+                answer.error_text()
             );
             drop(open);
             fs::remove_file(&filler).unwrap();

@@ -230,6 +230,12 @@ fn is_ours(git_dir: &Path) -> bool {
     lock.is_ok_and(|lock| marks.into_iter().flatten().any(|mark| mark == lock))
 }
 
+/// The lock of the index in `git_dir`, where git has it.
+pub(in crate::git) fn locked_by_git(git_dir: &Path) -> Option<PathBuf> {
+    let lock = lock_path(git_dir);
+    (lock.exists() && !is_ours(git_dir)).then_some(lock)
+}
+
 fn lock_path(git_dir: &Path) -> PathBuf {
     git_dir.join("index.lock")
 }

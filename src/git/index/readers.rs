@@ -58,14 +58,38 @@ pub(super) fn wait_for_readers(checkout_dir: &Path) {
     }
 }
 
-/// The processes of git with their current directory in `checkout_dir`. Only links in `/proc` are read: nothing in a mount is touched.
+/// Whether a git process in `checkout_dir` may be putting HEAD on `branch` (short name): its arguments name that, or what was checked out
+/// before, or it ends on the branch where it began.
+pub(in crate::git) fn has_switch_to(checkout_dir: &Path, branch: &str) -> bool {
+    let full_name = format!("refs/heads/{branch}");
+    let names_it = |word: &[u8]| {
+        let words: [&[u8]; 6] = [
+            branch.as_bytes(),
+            full_name.as_bytes(),
+            b"-",
+            b"rebase",
+            b"bisect",
+            b"pull",
+        ];
+        words.contains(&word) || word.starts_with(b"@{-")
+    };
+    !processes(checkout_dir, |line| line.split(|byte| *byte == 0).any(names_it)).is_empty()
+}
+
+/// The processes of git in `checkout_dir` that may write its index.
 fn readers(checkout_dir: &Path) -> Vec<ProcessId> {
+    processes(checkout_dir, may_write_index)
+}
+
+/// The processes of git with their current directory in `checkout_dir` and such a command line. Only links in `/proc` are read: nothing
+/// in a mount is touched.
+fn processes(checkout_dir: &Path, has_line: impl Fn(&[u8]) -> bool) -> Vec<ProcessId> {
     let dirs = [Some(checkout_dir.to_owned()), resolved(checkout_dir)];
     let is_reader = |proc_dir: &Path| {
         fs::read(proc_dir.join("comm")).is_ok_and(|name| name == b"git\n")
             && fs::read_link(proc_dir.join("cwd"))
                 .is_ok_and(|cwd| dirs.iter().flatten().any(|dir| cwd.starts_with(dir)))
-            && fs::read(proc_dir.join("cmdline")).is_ok_and(|line| may_write_index(&line))
+            && fs::read(proc_dir.join("cmdline")).is_ok_and(|line| has_line(&line))
     };
     fs::read_dir("/proc")
         .into_iter()

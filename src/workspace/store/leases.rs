@@ -99,7 +99,8 @@ impl Store {
     /// Takes the leases of `keys` for the command `by`. Blocks while others have them, and refuses when one of those does not end.
     ///
     /// # Errors
-    /// [`StoreError::LeaseHeld`] names who has it.
+    /// [`StoreError::LeaseHeld`] names who has it, [`GitError::IndexLocked`](crate::git::GitError::IndexLocked) a checkout that git is putting
+    /// on one of the branches.
     pub fn lease(&self, keys: impl IntoIterator<Item = LeaseKey>, by: &str) -> Result<Lease<'_>, StoreError> {
         pause::at("before-lease");
         // A hook must not wait for the command that runs it.
@@ -107,8 +108,14 @@ impl Store {
             true => asker::PATIENCE,
             false => PATIENCE,
         };
-        self.leases
-            .acquire(keys.into_iter().map(|key| self.behind(key)), by, patience)
+        let keys: Vec<LeaseKey> = keys.into_iter().map(|key| self.behind(key)).collect();
+        let lease = self.leases.acquire(keys.clone(), by, patience)?;
+        for key in &keys {
+            if let LeaseKey::Branch(branch) = key {
+                self.repository.await_switch_to(branch)?;
+            }
+        }
+        Ok(lease)
     }
 
     /// The key of the branch behind an alias.

@@ -188,12 +188,7 @@ impl Store {
         target.frozen_layers = standing.frozen.iter().map(|layer| layer.id().0).collect();
         let workspace = &fork.workspace;
         workspace.prepare_to_stand_on(&standing)?;
-        let ops = self.renewed(name, workspace, &standing);
-        let renewed = ops.iter().filter_map(|op| match op {
-            Op::PutNode(ino, node) => Some((*ino, node.mtime)),
-            _ => None,
-        });
-        let renewed: InoMap<Timestamp> = renewed.collect();
+        let renewed = self.renewed(name, workspace, &standing);
 
         let mut list = self.places.read_snapshots(name)?;
         let options = SnapshotOptions::because(reason);
@@ -202,8 +197,7 @@ impl Store {
         let next = self.next_open_layer(|layer| {
             // Another fork may have given out more numbers.
             layer.reserve_below(inos_below(&standing.frozen))?;
-            put_dot_git(layer, workspace, &fork.worktree)?;
-            layer.commit(ops)
+            put_dot_git(layer, workspace, &fork.worktree)
         })?;
         let record_path = self.places.record(name);
         let stood = workspace.exclusively(|exclusive| {
@@ -221,7 +215,8 @@ impl Store {
                 // It may be in its place already, and only not known to be on the disk.
                 take_back(&record_path, &frozen);
             })?;
-            exclusive.stand_on(standing, &renewed);
+            // A daemon that is killed before this leaves the files as old as they were there.
+            exclusive.stand_on(standing, renewed);
             Ok((before, had_something))
         });
         self.know_layers_of(workspace);
@@ -229,8 +224,8 @@ impl Store {
     }
 
     /// The times that files must have once the fork stands on `to`. Where they cannot be told, files are as old as they were there.
-    fn renewed(&self, name: &ForkName, workspace: &Workspace, to: &Standing) -> Vec<Op> {
-        let renewed = || -> Result<Vec<Op>, StoreError> {
+    fn renewed(&self, name: &ForkName, workspace: &Workspace, to: &Standing) -> InoMap<Node> {
+        let renewed = || -> Result<InoMap<Node>, StoreError> {
             let scratch = self.scratch_dir()?;
             let layer = Layer::create(&scratch.path().join("layer"), LayerId(0))?;
             let view = Workspace::standing_on(to, LayerStack::new(layer, to.frozen.clone()))?;
@@ -248,7 +243,7 @@ impl Store {
         };
         renewed().unwrap_or_else(|error| {
             log::warn!("{name}: files are as old as they were where it goes: {error}");
-            Vec::new()
+            InoMap::default()
         })
     }
 
