@@ -47,7 +47,7 @@ impl From<GitError> for Failure {
             GitError::NestedRepository(_) => Failure::new(ErrorCode::Usage, message)
                 .hint("a directory without git must be so with all that is in it: move the repository away"),
             GitError::BranchCheckedOut { .. } => Failure::new(ErrorCode::BranchCheckedOut, message)
-                .hint("choose another branch with `--branch NAME`"),
+                .hint("`git -C DIR switch --detach` takes that checkout off the branch; `tine new` takes another one with `--branch NAME`"),
             GitError::BranchExists(branch) => Failure::new(ErrorCode::BranchExists, message).hint(format!(
                 "`--branch {}` without `--from` goes on with it; or make another with `--branch NAME`",
                 shell_word(branch)

@@ -320,6 +320,31 @@ fn a_commit_of_git_that_read_the_index_before_a_merge_does_not_put_it_back() {
     }
 }
 
+/// The other checkout would not follow, and its next commit would take this one back.
+#[test]
+fn a_commit_is_refused_where_another_checkout_has_the_branch() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let fork = tine.new_fork("a");
+    fs::write(fork.join("mine"), "mine\n").unwrap();
+    let other = repo.root().join("other");
+    repo.git(&[
+        "worktree",
+        "add",
+        "-q",
+        "--force",
+        crate::support::path_text(&other),
+        "tine/a",
+    ]);
+    let before = repo.git(&["rev-parse", "tine/a"]);
+    let said = tine.fails(5, &["commit", "a", "-m", "mine"]);
+    assert!(said.contains(crate::support::path_text(&other)), "{said}");
+    assert_eq!(repo.git(&["rev-parse", "tine/a"]), before);
+    repo.git(&["worktree", "remove", crate::support::path_text(&other)]);
+    tine.ok(&["commit", "a", "-m", "mine"]);
+}
+
 /// git reads the branch first, and puts HEAD on it when all files are there.
 #[test]
 fn a_branch_that_git_is_switching_to_is_moved_with_its_checkout() {
