@@ -8,9 +8,10 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use gix::bstr::ByteSlice;
-use gix::index::entry::{Flags, Mode, Stage};
+use gix::index::entry::{Flags, Stage};
 
 use super::checksum::Checksum;
+use super::index::kind_of;
 use super::{GitError, ObjectId, Repository, TreeEntryKind};
 use crate::attr::Timestamp;
 use crate::path::RepoPath;
@@ -74,7 +75,7 @@ impl Repository {
         let mut racy_bytes = 0;
         let mut place = PathBuf::new();
         let unchanged = entries.iter().filter_map(|entry| {
-            let kind = kind_of(entry)?;
+            let kind = file_kind(entry)?;
             let bytes = entry.path(index);
             place.clear();
             place.push(checkout);
@@ -126,17 +127,12 @@ impl Repository {
 }
 
 /// The kind of an entry that stands for one file whose `lstat` says something.
-fn kind_of(entry: &gix::index::Entry) -> Option<TreeEntryKind> {
+fn file_kind(entry: &gix::index::Entry) -> Option<TreeEntryKind> {
     let left_alone = Flags::INTENT_TO_ADD | Flags::SKIP_WORKTREE | Flags::ASSUME_VALID;
     if entry.stage() != Stage::Unconflicted || entry.flags.intersects(left_alone) {
         return None;
     }
-    Some(match entry.mode {
-        Mode::FILE => TreeEntryKind::File,
-        Mode::FILE_EXECUTABLE => TreeEntryKind::Executable,
-        Mode::SYMLINK => TreeEntryKind::Symlink,
-        _ => return None,
-    })
+    kind_of(entry.mode).filter(|kind| *kind != TreeEntryKind::Submodule)
 }
 
 /// Whether the file is the one that git looked at. An index that has no nanoseconds, or no inode numbers, says less.

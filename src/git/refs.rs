@@ -22,7 +22,7 @@ use gix::refs::store::WriteReflog;
 use gix::refs::transaction::{Change, PreviousValue, RefEdit};
 use gix::refs::{FullName, Target};
 
-use super::index::{has_switch_to, locked_by_git};
+use super::index::has_switch_to;
 use super::worktree::Checkout;
 use super::{GitError, LinkedWorktree, Repository, program};
 use crate::sys::pause;
@@ -200,11 +200,9 @@ impl Repository {
     pub fn await_switch_to(&self, name: &str) -> Result<(), GitError> {
         let deadline = Instant::now() + SWITCH_PATIENCE;
         loop {
-            let locks = self.checkouts()?.into_iter().filter_map(|checkout| {
-                let lock = locked_by_git(&checkout.git_dir)?;
-                has_switch_to(&checkout.dir, name).then_some(lock)
-            });
-            match locks.into_iter().next() {
+            let locked = self.checkouts_locked_by_git()?;
+            let switching = locked.into_iter().find(|(_, dir)| has_switch_to(dir, name));
+            match switching.map(|(lock, _)| lock) {
                 None => return Ok(()),
                 Some(lock) if Instant::now() >= deadline => return Err(GitError::IndexLocked { lock }),
                 Some(_) => thread::sleep(SWITCH_INTERVAL),

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::index::locked_by_git;
 use super::refs::{read_if_there, sync_if_there};
 use super::{GitError, Head, ObjectId, Repository};
 use crate::path::EntryName;
@@ -572,6 +573,22 @@ impl Repository {
             names.for_each(|name| *name = self.full_branch_behind(name));
         }
         Ok(checkouts)
+    }
+
+    /// The checkouts whose index git has locked: the lock, and the checkout's directory. Costs one look at each.
+    pub(super) fn checkouts_locked_by_git(&self) -> Result<Vec<(PathBuf, PathBuf)>, GitError> {
+        let mut locked = Vec::new();
+        if let Some(lock) = locked_by_git(self.common_dir()) {
+            locked.push((lock, self.checkout_dir().to_owned()));
+        }
+        for git_dir in registered_git_dirs(self.common_dir())? {
+            if let Some(lock) = locked_by_git(&git_dir)
+                && let Ok(dir) = registered_checkout_dir(&git_dir)
+            {
+                locked.push((lock, dir));
+            }
+        }
+        Ok(locked)
     }
 }
 

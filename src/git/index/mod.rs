@@ -24,6 +24,7 @@ pub(super) use self::readers::has_switch_to;
 pub use self::removed::{RemovedPath, removed_paths};
 pub use self::staged::IndexTree;
 pub use self::stamp::{Stamp, write_stamped_index};
+pub(super) use self::update::kind_of;
 #[cfg(test)]
 use self::update::update_index;
 pub use self::update::{IndexChange, IndexTarget, KnownState, prepare_index};

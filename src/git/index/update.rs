@@ -345,7 +345,7 @@ fn flags_of(entry: &gix::index::Entry) -> EntryFlags {
     }
 }
 
-fn kind_of(mode: Mode) -> Option<TreeEntryKind> {
+pub(in crate::git) fn kind_of(mode: Mode) -> Option<TreeEntryKind> {
     Some(match mode {
         Mode::FILE => TreeEntryKind::File,
         Mode::FILE_EXECUTABLE => TreeEntryKind::Executable,
