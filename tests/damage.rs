@@ -19,10 +19,11 @@ use support::{
 const FORKS: [&str; 3] = ["one", "two", "three"];
 
 /// Codes that tell of damage, or of what follows from it.
-const KNOWN_CODES: [&str; 19] = [
+const KNOWN_CODES: [&str; 20] = [
     "store-damaged",
     "newer-format",
     "corrupt-object",
+    "ref-damaged",
     "git-failed",
     // git finds no configuration where `.git` is damaged.
     "no-identity",

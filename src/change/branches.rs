@@ -411,7 +411,7 @@ impl<'r> Origins<'r> {
             let tip = match self.tips.get(branch) {
                 Some(tip) => *tip,
                 None => {
-                    let tip = self.repository.branch(branch)?;
+                    let tip = self.repository.readable_branch(branch)?;
                     self.tips.insert(branch.clone(), tip);
                     tip
                 }
@@ -489,6 +489,8 @@ pub fn follow(store: &Store, repository: &Repository) -> Result<(), ChangeError>
                     let there = match repository.branch(name) {
                         // What an alias leads to may be called otherwise by now; the alias is not.
                         Err(GitError::AliasOfNothing { .. } | GitError::AliasLoop { .. }) => true,
+                        // It is, and nobody knows where.
+                        Err(GitError::DamagedRef { .. }) => true,
                         found => found?.is_some(),
                     };
                     is_there.insert(name.clone(), there);

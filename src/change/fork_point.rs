@@ -109,10 +109,10 @@ pub(super) fn made_in(git_dir: &Path) -> HashSet<ObjectId> {
     log.split(|&byte| byte == b'\n').filter_map(made).collect()
 }
 
-/// The tip of the branch that the fork came from, where that is known and still there.
+/// The tip of the branch that the fork came from, where that is known, still there and whole.
 pub fn upstream(repository: &Repository, record: &ForkRecord) -> Result<Option<ObjectId>, ChangeError> {
     Ok(match &record.from_branch {
-        Some(branch) => repository.branch(branch)?,
+        Some(branch) => repository.readable_branch(branch)?,
         None => None,
     })
 }

@@ -178,6 +178,9 @@ impl From<GitError> for Failure {
                         shell_word(path.as_os_str().as_bytes())
                     ))
             }
+            GitError::DamagedRef { name, reason } => {
+                Failure::new(ErrorCode::RefDamaged, format!("{name} is damaged")).cause(reason)
+            }
             GitError::UnreadableContent { reason } => {
                 Failure::new(ErrorCode::StoreDamaged, "the content of a file cannot be read")
                     .cause(reason)

@@ -113,6 +113,8 @@ error_codes! {
     InvalidBranch = "invalid-branch", Usage;
     CorruptObject = "corrupt-object", Failure;
     HostileTree = "hostile-tree", Failure;
+    /// The file of a branch holds no ref.
+    RefDamaged = "ref-damaged", Failure;
     RefMoved = "ref-moved", Conflict;
     /// Another command of tine's is at work on the branch or checkout.
     LeaseHeld = "lease-held", Conflict;
@@ -264,6 +266,9 @@ impl ErrorCode {
             ErrorCode::StoreDamaged => Some(
                 "`tine check` tells what is damaged and what can be done; what was committed is safe in git",
             ),
+            ErrorCode::RefDamaged => {
+                Some("`tine check` says where it was last, and `tine check --repair` puts it back there")
+            }
             ErrorCode::GitFailed => Some("`git fsck` checks the repository, `tine doctor` the rest"),
             _ => None,
         }

@@ -112,6 +112,7 @@ fn of_git(error: &GitError) -> Errno {
         | GitError::GitMissing(_)
         | GitError::GitFailed { .. }
         | GitError::DamagedHead { .. }
+        | GitError::DamagedRef { .. }
         | GitError::TakesLong
         | GitError::NoSuchRemote { .. }
         | GitError::NoSuchState { .. }

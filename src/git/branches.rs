@@ -30,10 +30,8 @@ impl Repository {
     /// All branches, or those of these (short) names that there are; sorted by name. One process, however many.
     pub fn branch_tips(&self, only: Option<&[String]>) -> Result<Vec<BranchTip>, GitError> {
         let mut command = program::command(self.common_dir());
-        command.args([
-            "for-each-ref",
-            "--format=%(refname)%00%(objectname)%00%(contents:subject)",
-        ]);
+        // What git is to tell of commits it must find, every one.
+        command.args(["for-each-ref", "--format=%(refname)%00%(objectname)"]);
         let wanted: Vec<Vec<u8>> = match only {
             // Without a pattern everything would be listed.
             Some([]) => return Ok(Vec::new()),
@@ -58,8 +56,8 @@ impl Repository {
             .split(|byte| *byte == b'\n')
             .filter(|line| !line.is_empty())
         {
-            let mut fields = line.splitn(3, |byte| *byte == 0);
-            let (Some(name), Some(id), Some(subject)) = (fields.next(), fields.next(), fields.next()) else {
+            let mut fields = line.splitn(2, |byte| *byte == 0);
+            let (Some(name), Some(id)) = (fields.next(), fields.next()) else {
                 continue;
             };
             let name = name.strip_prefix(b"refs/heads/").unwrap_or(name);
@@ -67,11 +65,15 @@ impl Repository {
             if only.is_some() && !wanted.iter().any(|wanted| wanted == name) {
                 continue;
             }
-            tips.push(BranchTip {
-                name: name.to_vec(),
-                commit_id: ObjectId::from_hex(id).map_err(GitError::library("list branches"))?,
-                subject: String::from_utf8_lossy(subject).into_owned(),
-            });
+            let commit_id = ObjectId::from_hex(id).map_err(GitError::library("list branches"))?;
+            // A branch whose commit is lost is its own damage, and listed by `damaged_branches`.
+            if let Ok(commit) = self.commit_info(commit_id) {
+                tips.push(BranchTip {
+                    name: name.to_vec(),
+                    commit_id,
+                    subject: commit.summary,
+                });
+            }
         }
         Ok(tips)
     }
@@ -117,11 +119,17 @@ impl Repository {
         for path in &locked {
             self.check_unlocked_for_a_while(path)?;
         }
+        // git wants a HEAD that can be read, whatever is renamed.
+        let on_it = format!("refs/heads/{old}").into_bytes();
+        let mut checkouts = self.checkouts()?.into_iter();
+        let git_dir = checkouts
+            .find(|checkout| checkout.branch.as_ref() == Some(&on_it))
+            .map_or_else(|| self.common_dir().to_owned(), |checkout| checkout.git_dir);
         let rename = |from: &str, to: &str| {
             let mut command = program::command(self.common_dir());
             command
                 .arg("--git-dir")
-                .arg(self.common_dir())
+                .arg(&git_dir)
                 .args(["branch", "-m", "--", from, to]);
             program::run(&mut command, b"").map(drop)
         };

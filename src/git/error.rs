@@ -122,6 +122,9 @@ pub enum GitError {
     /// HEAD of a worktree is no HEAD.
     #[error("{path} is damaged: {reason}")]
     DamagedHead { path: PathBuf, reason: String },
+    /// The file of a loose ref holds none, as a power cut leaves it, or what it names is not there.
+    #[error("the ref {name} is damaged: {reason}")]
+    DamagedRef { name: String, reason: String },
     /// A failure of the git library that has no kind of its own here.
     #[error("{action}: {reason}")]
     Library { action: &'static str, reason: String },

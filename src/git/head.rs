@@ -141,6 +141,34 @@ impl Repository {
         ))
     }
 
+    /// The newest commit of those that are there which HEAD of the worktree with `git_dir` was on, by its log.
+    pub fn newest_of_head(&self, git_dir: &Path) -> Result<Option<ObjectId>, GitError> {
+        self.newest_in_log(&git_dir.join("logs/HEAD"))
+    }
+
+    /// The newest commit of those that are there which the branch `name` (short) was at, by its log, or by that of a HEAD that is on it.
+    pub fn newest_of_branch(&self, name: &str) -> Result<Option<ObjectId>, GitError> {
+        let full_name = format!("refs/heads/{name}");
+        if let Some(newest) = self.newest_in_log(&self.common_dir().join("logs").join(&full_name))? {
+            return Ok(Some(newest));
+        }
+        for checkout in self.checkouts()? {
+            if checkout.branch.as_deref() == Some(full_name.as_bytes())
+                && let Some(newest) = self.newest_of_head(&checkout.git_dir)?
+            {
+                return Ok(Some(newest));
+            }
+        }
+        Ok(None)
+    }
+
+    fn newest_in_log(&self, log: &Path) -> Result<Option<ObjectId>, GitError> {
+        let log = read_if_there(log)?.unwrap_or_default();
+        let lines: Vec<_> = log_lines(&log).collect();
+        let ids = lines.into_iter().rev().flat_map(|line| [line.new, line.old]);
+        Ok(ids.into_iter().find(|id| !id.is_null() && self.has_object(*id)))
+    }
+
     /// The HEAD that was kept for the fork `fork` most recently, where the branch came to `now` without the fork: its index has nothing of
     /// what changed since. After a commit or a reset by git in the mount it has. Where `now` is a commit before the kept one, the fork may
     /// have gone back (`tine undo`), and no commit of others is missing in its files.

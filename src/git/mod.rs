@@ -57,5 +57,6 @@ pub use ignore::{IgnoreRules, MAX_IGNORE_FILE_BYTES};
 pub use merge_tree::{MergeMessage, MergeTreeSpec, MergedTree, Stage, StageSide};
 pub use objects::{CommitInfo, TreeEntry, TreeEntryKind};
 pub use patch::{PatchFile, Patched, RejectedFile};
+pub use refs::DamagedBranch;
 pub use repository::{Head, Repository};
 pub use worktree::{Checkout, LinkedWorktree};

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gix::ObjectId;
-use gix::bstr::ByteSlice;
+use gix::bstr::{BStr, ByteSlice};
 use gix::lock::acquire::Fail;
 use gix::objs::Kind;
 use gix::refs::file::Store;
@@ -62,26 +62,108 @@ pub fn is_for_layers(label: &str) -> bool {
     label == "base" || label == "head" || label.starts_with(HELD)
 }
 
+/// A branch that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DamagedBranch {
+    /// Short.
+    pub name: String,
+    pub reason: String,
+}
+
+impl DamagedBranch {
+    /// What reading it fails with.
+    pub fn into_error(self) -> GitError {
+        GitError::DamagedRef {
+            name: format!("refs/heads/{}", self.name),
+            reason: self.reason,
+        }
+    }
+}
+
 impl Repository {
     /// The commit that the branch `name` (short: `tine/demo`) stands on, if it exists.
+    ///
+    /// # Errors
+    /// [`GitError::DamagedRef`] where its file holds none, or the commit is not there.
     pub fn branch(&self, name: &str) -> Result<Option<ObjectId>, GitError> {
         let full_name = branch_ref(name)?;
         let repository = self.local();
         let found = repository
             .try_find_reference(full_name.as_ref())
-            .map_err(GitError::library("read the branch"))?;
+            .map_err(
+                |error| match damaged_ref(self.common_dir(), full_name.as_bstr()) {
+                    Some(damaged) => damaged,
+                    None => GitError::library("read the branch")(error),
+                },
+            )?;
         match found {
             Some(mut reference) => {
-                let id = reference
-                    .peel_to_id()
-                    .map_err(|error| match self.broken_alias(name) {
-                        Some(broken) => broken,
-                        None => GitError::library("read the branch")(error),
-                    })?;
+                let behind = format!("refs/heads/{}", self.branch_behind(name));
+                let broken = || {
+                    self.broken_alias(name)
+                        .or_else(|| damaged_ref(self.common_dir(), behind.as_bytes().as_bstr()))
+                        .or_else(|| self.lost_by_ref(&behind))
+                };
+                let id = reference.peel_to_id().map_err(|error| match broken() {
+                    Some(broken) => broken,
+                    None => GitError::library("read the branch")(error),
+                })?;
                 Ok(Some(id.detach()))
             }
             None => Ok(None),
         }
+    }
+
+    /// As [`Repository::branch`], for who only looks at it: a damaged one is as one that is not there. `tine check` tells of it.
+    pub fn readable_branch(&self, name: &str) -> Result<Option<ObjectId>, GitError> {
+        match self.branch(name) {
+            Err(GitError::DamagedRef { .. }) => Ok(None),
+            found => found,
+        }
+    }
+
+    /// What the branch `name` (short) names, whether that is there or not; `None` for an alias, too.
+    pub fn branch_target(&self, name: &str) -> Result<Option<ObjectId>, GitError> {
+        self.target_of(&format!("refs/heads/{name}"))
+    }
+
+    fn target_of(&self, name: &str) -> Result<Option<ObjectId>, GitError> {
+        let repository = self.local();
+        let found = repository
+            .try_find_reference(name)
+            .map_err(GitError::library("read the branch"))?;
+        Ok(found.and_then(|found| found.target().try_id().map(ToOwned::to_owned)))
+    }
+
+    /// The error that says that the ref `name` (full) names what the repository has not, where that is so.
+    fn lost_by_ref(&self, name: &str) -> Option<GitError> {
+        let id = self.target_of(name).ok()??;
+        (!self.has_object(id)).then(|| GitError::DamagedRef {
+            name: name.to_owned(),
+            reason: format!("{id}, which it names, is not in the repository"),
+        })
+    }
+
+    /// The branches that are damaged, sorted.
+    pub fn damaged_branches(&self) -> Result<Vec<DamagedBranch>, GitError> {
+        let prefix = "refs/heads/";
+        let mut names = self.broken_below(prefix)?;
+        let (refs, _) = self.refs_below(prefix)?;
+        let lost = refs
+            .into_iter()
+            .filter(|(_, id)| id.is_some_and(|id| !self.has_object(id)));
+        names.extend(lost.map(|(name, _)| name));
+        names.sort();
+        names.dedup();
+        let shorts = names.iter().filter_map(|name| name.strip_prefix(prefix));
+        let damaged = shorts.filter_map(|short| match self.branch(short) {
+            Err(GitError::DamagedRef { reason, .. }) => Some(DamagedBranch {
+                name: short.to_owned(),
+                reason,
+            }),
+            _ => None,
+        });
+        Ok(damaged.collect())
     }
 
     /// Checks that `name` can be a branch's short name (`git check-ref-format --branch`).
@@ -644,6 +726,15 @@ fn ref_error(store: &Store, name: &str, path: &Path, error: &gix::Error) -> GitE
     } else {
         library_io_error("change the ref", PathBuf::from(name), error)
     }
+}
+
+/// The error that says that the file of the ref `name` (full) holds none, where that is so.
+pub(super) fn damaged_ref(common_dir: &Path, name: &BStr) -> Option<GitError> {
+    let path = common_dir.join(name.to_path().ok()?);
+    is_broken(&path).then(|| GitError::DamagedRef {
+        name: name.to_string(),
+        reason: "its file holds no ref".to_owned(),
+    })
 }
 
 /// Whether the file of a loose ref can be read and holds none, as a power cut leaves it.

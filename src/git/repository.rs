@@ -16,6 +16,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::error::with_causes;
 use super::objects::{Protection, TreeCache};
+use super::refs::damaged_ref;
 use super::{GitError, program};
 
 /// How many packs can be known at a time. The number is fixed when a repository is opened, and packs come while it is
@@ -571,7 +572,11 @@ fn head_in(refs: &gix::refs::file::Store) -> Result<Head, GitError> {
     let branch = name.as_bstr().to_string();
     // A branch may be a symbolic ref itself; git follows five of them.
     for _ in 0..5 {
-        let Some(reference) = refs.try_find(name.as_ref().as_partial_name()).map_err(failed())? else {
+        let found = refs.try_find(name.as_ref().as_partial_name());
+        let Some(reference) = found.map_err(|error| {
+            damaged_ref(refs.common_dir_resolved(), name.as_bstr()).unwrap_or_else(|| failed()(error))
+        })?
+        else {
             return Ok(Head::Unborn { name: branch });
         };
         match reference.target.to_ref() {

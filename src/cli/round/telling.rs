@@ -69,6 +69,9 @@ fn row(agent: &str, seat: &SeatShown, budget: Option<u64>, output: &Output) -> V
 
 /// As `git diff --shortstat` words it.
 fn size(work: &WorkShown) -> String {
+    if let Some(damage) = &work.damage {
+        return format!("not whole: {}", one_line(damage));
+    }
     let mut text = match work.files_changed {
         0 => "no change".to_owned(),
         files => format!(

@@ -35,6 +35,12 @@ pub fn list(daemon: &Arc<Daemon>, all: bool) -> Response {
         )
         .cause(reason)
     }));
+    damaged.extend(
+        repository
+            .damaged_branches()?
+            .into_iter()
+            .map(|branch| branch.into_error().into()),
+    );
     let branches = listed.into_iter().map(|listed| {
         let (fork, checkout, is_main) = match listed.holder {
             None => (None, None, false),

@@ -214,6 +214,9 @@ pub struct WorkShown {
     /// Lines of texts.
     pub insertions: u64,
     pub deletions: u64,
+    /// Why it could not be looked at; nothing is told of it then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub damage: Option<String>,
 }
 
 /// An archived scratch directory.

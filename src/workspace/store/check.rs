@@ -145,6 +145,7 @@ impl Store {
         for record in &inventory.records {
             look.fork(record);
         }
+        look.branches()?;
         look.leaked_refs(&inventory)?;
         look.broken_refs();
         look.documents()?;
@@ -243,14 +244,15 @@ impl Look<'_> {
                 return;
             }
         };
-        let label_is = |label: &str| kept.iter().any(|(known, _)| known == label);
-        if let Some(base) = self.object(record, record.base_commit.as_deref(), "the base")
-            && !label_is("base")
-        {
+        let keeps = |label: &str, id: ObjectId| kept.contains(&(label.to_owned(), id));
+        let base = self.object(record, record.base_commit.as_deref(), "the base");
+        if let Some(base) = base.filter(|base| !keeps("base", *base)) {
             self.missing_ref(name, "base", base);
         }
         self.object(record, Some(&record.base_tree), "the tree of the base");
-        if record.base_commit.is_some() && !label_is("head") {
+        let keeps_head =
+            |(label, id): &(String, ObjectId)| label == "head" && self.repository().has_object(*id);
+        if record.base_commit.is_some() && !kept.iter().any(keeps_head) {
             let head = self.store.worktree_dir(record);
             let head = self
                 .repository()
@@ -261,13 +263,13 @@ impl Look<'_> {
                 self.missing_ref(name, "head", head);
             }
         }
-        let mut held: BTreeSet<ObjectId> = kept.iter().map(|(_, id)| *id).collect();
+        let mut held: BTreeSet<ObjectId> = kept.iter().map(|(_, id)| *id).chain(base).collect();
         for snapshot in &snapshots.snapshots {
             let what = format!("the snapshot {}", snapshot.name);
             let base = self.object(record, snapshot.base_commit.as_deref(), &what);
             let label = tree_label(&snapshot.name);
             if let Some(tree) = self.object(record, snapshot.tree.as_deref(), &what)
-                && !label_is(&label)
+                && !keeps(&label, tree)
             {
                 self.missing_ref(name, &label, tree);
             }
@@ -289,13 +291,16 @@ impl Look<'_> {
             }
         }
         for (label, id) in &kept {
-            if self.repository().has_object(*id) {
+            let what = format!("refs/tine/{name}/{label}");
+            // It is to keep something else.
+            let is_told = self.found.iter().any(|known| known.finding.what == what);
+            if is_told || self.repository().has_object(*id) {
                 continue;
             }
             self.found.push(Found::new(
                 FindingKind::ObjectMissing,
                 Some(name),
-                format!("refs/tine/{name}/{label}"),
+                what,
                 format!("the object {id}, which it keeps, is not in the repository"),
                 FSCK,
             ));
@@ -315,7 +320,7 @@ impl Look<'_> {
             FindingKind::RefMissing,
             Some(group),
             format!("refs/tine/{group}/{label}"),
-            format!("it is gone: `git gc` may remove {id}, which the fork needs"),
+            format!("it keeps {id} no more, which the fork needs: `git gc` may remove that"),
             format!("{REPAIRS}sets it anew"),
         );
         self.found.push(found.with(Remedy::Keep {

@@ -98,6 +98,7 @@ fn work_shown(
         files_changed: counts.len(),
         insertions: total(|lines| lines.added),
         deletions: total(|lines| lines.removed),
+        damage: None,
     })
 }
 
@@ -107,8 +108,16 @@ fn work_of(
     record: &RoundRecord,
     seat: &Seat,
 ) -> Result<WorkShown, Failure> {
-    let work = find_work(daemon, repository, record, seat)?;
-    work_shown(repository, record, seat, work.as_ref())
+    let looked = find_work(daemon, repository, record, seat)
+        .and_then(|work| work_shown(repository, record, seat, work.as_ref()));
+    match looked {
+        Ok(shown) => Ok(shown),
+        // It is one seat's damage, and the others are to be seen.
+        Err(failure) => Ok(WorkShown {
+            damage: Some(failure.to_string()),
+            ..work_shown(repository, record, seat, None)?
+        }),
+    }
 }
 
 pub fn show(daemon: &Arc<Daemon>, session: &ForkName) -> Result<SessionShown, Failure> {

@@ -25,6 +25,8 @@ pub enum FindingKind {
     IndexDamaged,
     /// The `.git` file of a fork leads nowhere.
     DotGitDamaged,
+    /// The file of a branch holds no ref.
+    RefDamaged,
     /// The ref is gone that keeps something from `git gc`.
     RefMissing,
     /// A ref is kept for a fork that is no more.
@@ -62,6 +64,7 @@ impl FindingKind {
             FindingKind::HeadDamaged => "head-damaged",
             FindingKind::IndexDamaged => "index-damaged",
             FindingKind::DotGitDamaged => "dot-git-damaged",
+            FindingKind::RefDamaged => "ref-damaged",
             FindingKind::RefMissing => "ref-missing",
             FindingKind::RefLeaked => "ref-leaked",
             FindingKind::ObjectMissing => "object-missing",
@@ -139,6 +142,8 @@ pub enum Remedy {
     RegisterWorktree(ForkName),
     /// HEAD goes back to the newest commit of its own that the repository has.
     MendHead(ForkName),
+    /// The branch (short name) goes back to the newest commit of its own that the repository has.
+    MendBranch(String),
     /// The index is made again, of HEAD.
     MendIndex(ForkName),
     MendDotGit(ForkName),
@@ -167,6 +172,7 @@ impl Remedy {
             }
             Remedy::RegisterWorktree(_) => "register the worktree again".to_owned(),
             Remedy::MendHead(_) => "take HEAD to the newest commit of its own that is there".to_owned(),
+            Remedy::MendBranch(_) => "put it back at the newest commit of its own that is there".to_owned(),
             Remedy::MendIndex(_) => "make the index again, of HEAD".to_owned(),
             Remedy::MendDotGit(_) => "write `.git` anew".to_owned(),
             Remedy::MendFormat => "write it anew, of its copy".to_owned(),

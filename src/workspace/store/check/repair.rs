@@ -54,6 +54,7 @@ impl Store {
                     .and_then(|record| self.restore_worktree(&record))
                     .map(|()| "registered again".to_owned()),
                 Remedy::MendHead(name) => self.mend_head(name),
+                Remedy::MendBranch(branch) => self.mend_branch(branch),
                 Remedy::MendIndex(name) => self.mend_index(name),
                 Remedy::MendDotGit(name) => self
                     .open_fork(name)
@@ -85,9 +86,10 @@ impl Store {
         Ok(())
     }
 
-    /// Sets a ref that was missing. Somebody may have done so meanwhile, and knows better where it leads.
+    /// Sets a ref that was missing, or kept something else. Somebody may have set a fork's `head` meanwhile, and knows better.
     fn keep_anew(&self, group: &str, label: &str, id: ObjectId) -> Result<String, StoreError> {
-        if let Some(id) = self.repository.kept_as(group, label)? {
+        let is_right = |kept: &ObjectId| *kept == id || label == "head" && self.repository.has_object(*kept);
+        if let Some(id) = self.repository.kept_as(group, label)?.filter(is_right) {
             return Ok(format!("it is there again, at {id}"));
         }
         self.repository.keep(group, label, id)?;

@@ -8,7 +8,7 @@ use super::finding::{FindingKind, Found, Remedy};
 use super::repair::{move_to, way_back};
 use super::{FSCK, Look, REPAIRS, next_aside, unreadable};
 use crate::git::index::tracked_paths;
-use crate::git::{Head, LinkedWorktree, ObjectId};
+use crate::git::{DamagedBranch, GitError, Head, LinkedWorktree, ObjectId};
 use crate::workspace::StoreError;
 use crate::workspace::fork::{ForkName, ForkRecord};
 use crate::workspace::store::beginning::Beginning;
@@ -38,6 +38,35 @@ impl Look<'_> {
             hint,
         );
         self.found.push(found.with(Remedy::MendHead(record.name.clone())));
+    }
+
+    /// Branches whose files hold no ref, but for those of which something was said with the fork that is on them.
+    pub(super) fn branches(&mut self) -> Result<(), StoreError> {
+        let told: Vec<String> = self
+            .found
+            .iter()
+            .filter(|one| one.finding.kind == FindingKind::HeadDamaged)
+            .filter_map(|one| Some(branch_of(Path::new(&one.finding.what).parent()?)?))
+            .collect();
+        for DamagedBranch { name, reason } in self.repository().damaged_branches()? {
+            if told.contains(&name) {
+                continue;
+            }
+            let what = format!("refs/heads/{name}");
+            let (hint, remedy) = match self.repository().newest_of_branch(&name)? {
+                Some(newest) => (
+                    format!("{REPAIRS}puts it back at {newest}, where its reflog says that it was"),
+                    Remedy::MendBranch(name),
+                ),
+                None => (
+                    format!("where it was is not known: `git update-ref {what} COMMIT` says it; {FSCK}"),
+                    Remedy::None,
+                ),
+            };
+            self.found
+                .push(Found::new(FindingKind::RefDamaged, None, what, reason, hint).with(remedy));
+        }
+        Ok(())
     }
 
     /// The index of the worktree in `dir`.
@@ -105,6 +134,9 @@ impl Look<'_> {
     }
 }
 
+/// What the reflog says of a branch that is put back.
+const BACK_TO_NEWEST: &str = "tine: back to the newest commit that is there";
+
 /// What is wrong with a HEAD.
 enum Trouble {
     Damaged(String),
@@ -146,20 +178,21 @@ impl Store {
 
     /// The branch (short name) that a HEAD which cannot be followed leads to, and its file, where that is there.
     fn broken_branch_of(&self, dir: &Path) -> Option<(String, PathBuf)> {
-        let head = fs::read_to_string(dir.join("HEAD")).ok()?;
-        let branch = head.strip_prefix("ref: refs/heads/")?.trim_end();
-        self.repository.check_branch_name(branch).ok()?;
-        let path = self.repository.common_dir().join("refs/heads").join(branch);
-        is_there(&path).then(|| (branch.to_owned(), path))
+        let branch = branch_of(dir)?;
+        self.repository.check_branch_name(&branch).ok()?;
+        let path = self.repository.common_dir().join("refs/heads").join(&branch);
+        is_there(&path).then_some((branch, path))
     }
 
     /// The newest commit that HEAD of the worktree in `dir` was on and that is there; else the base.
     fn newest_there(&self, record: &ForkRecord, dir: &Path) -> Option<ObjectId> {
         let base = record.base_commit.as_deref();
         let base = base.and_then(|hex| ObjectId::from_hex(hex.as_bytes()).ok());
-        logged_commits(dir)
-            .chain(base)
-            .find(|id| self.repository.has_object(*id))
+        let newest = self.repository.newest_of_head(dir).unwrap_or_else(|error| {
+            log::warn!("{}: {error}", record.name);
+            None
+        });
+        newest.or(base.filter(|id| self.repository.has_object(*id)))
     }
 
     /// Takes a HEAD that is damaged to the newest commit of its own that is there, and its branch with it; what was done.
@@ -181,7 +214,7 @@ impl Store {
             // It may keep the commit that is lost.
             repository.keep(name.as_str(), "head", newest)?;
         }
-        let reflog = "tine: back to the newest commit that is there";
+        let reflog = BACK_TO_NEWEST;
         match repository.head_of(&dir) {
             Ok(head) => match (head.short_branch(), head.commit_id(), newest) {
                 (Some(branch), Some(lost), Some(newest)) => {
@@ -198,31 +231,12 @@ impl Store {
                     self.write_head(&dir, &Head::Detached { commit_id: newest })?;
                     Ok(format!("it went from {lost}, which is lost, to {newest}"))
                 }
-                _ => Err(StoreError::Damaged {
-                    path: dir.join("HEAD"),
-                    reason: "no commit that it was on is there".to_owned(),
-                }),
+                _ => Err(none_there(dir.join("HEAD"))),
             },
-            Err(_) if let Some((branch, path)) = self.broken_branch_of(&dir) => {
-                let Some(newest) = newest else {
-                    return Err(StoreError::Damaged {
-                        path,
-                        reason: "no commit that it was on is there".to_owned(),
-                    });
-                };
-                let aside = next_aside(&self.places)?;
-                let label = Path::new("refs/heads").join(&branch);
-                move_to(&path, &aside.join(label))?;
-                // What was packed is older.
-                match repository.branch(&branch)? {
-                    Some(packed) => repository.move_branch(&branch, packed, newest, reflog)?,
-                    None => repository.create_branch(&branch, newest, reflog)?,
-                }
-                Ok(format!(
-                    "the branch {branch}, whose ref was damaged, is at {newest}; {}",
-                    way_back(&aside)
-                ))
-            }
+            Err(_) if let Some((branch, path)) = self.broken_branch_of(&dir) => match newest {
+                Some(newest) => self.put_branch(&branch, &path, newest),
+                None => Err(none_there(path)),
+            },
             Err(_) => {
                 let branch = record.head_branch.as_ref().unwrap_or(&record.branch);
                 let full_name = format!("refs/heads/{branch}");
@@ -247,6 +261,37 @@ impl Store {
                 Ok(format!("it is on {at} again; {}", was(aside)))
             }
         }
+    }
+
+    /// Puts the branch (short name), whose file holds no ref, at the newest commit that it, or a checkout that is on it, was at.
+    ///
+    /// # Errors
+    /// Where no such commit is there, or the branch cannot be written.
+    pub(super) fn mend_branch(&self, branch: &str) -> Result<String, StoreError> {
+        let path = self.repository.common_dir().join("refs/heads").join(branch);
+        if !matches!(self.repository.branch(branch), Err(GitError::DamagedRef { .. })) {
+            return Ok("it is whole".to_owned());
+        }
+        match self.repository.newest_of_branch(branch)? {
+            Some(newest) => self.put_branch(branch, &path, newest),
+            None => Err(none_there(path)),
+        }
+    }
+
+    /// Moves the damaged file of a branch (short name) aside, and has the branch at `commit_id`; what was done.
+    fn put_branch(&self, branch: &str, path: &Path, commit_id: ObjectId) -> Result<String, StoreError> {
+        let reflog = BACK_TO_NEWEST;
+        let aside = next_aside(&self.places)?;
+        move_to(path, &aside.join("refs/heads").join(branch))?;
+        // What was packed is older.
+        match self.repository.branch_target(branch)? {
+            Some(packed) => self.repository.move_branch(branch, packed, commit_id, reflog)?,
+            None => self.repository.create_branch(branch, commit_id, reflog)?,
+        }
+        Ok(format!(
+            "the branch {branch}, whose ref was damaged, is at {commit_id}; {}",
+            way_back(&aside)
+        ))
     }
 
     /// As [`Store::mend_head`], where HEAD is damaged; `None` where it is whole.
@@ -309,20 +354,16 @@ fn with_error(path: PathBuf) -> Option<(PathBuf, io::Error)> {
     unreadable(&path).map(|error| (path, error))
 }
 
-/// The commits that HEAD of a worktree was on, by its log, newest first.
-fn logged_commits(dir: &Path) -> impl Iterator<Item = ObjectId> {
-    let log = fs::read(dir.join("logs/HEAD")).unwrap_or_default();
-    let ids: Vec<ObjectId> = log
-        .split(|&byte| byte == b'\n')
-        .rev()
-        .filter_map(|line| {
-            let mut fields = line.split(|&byte| byte == b' ');
-            let (old, new) = (fields.next()?, fields.next()?);
-            Some([new, old])
-        })
-        .flatten()
-        .filter_map(|hex| ObjectId::from_hex(hex).ok())
-        .filter(|id| !id.is_null())
-        .collect();
-    ids.into_iter()
+/// The branch (short name) that HEAD of the worktree in `dir` names.
+fn branch_of(dir: &Path) -> Option<String> {
+    let head = fs::read_to_string(dir.join("HEAD")).ok()?;
+    Some(head.strip_prefix("ref: refs/heads/")?.trim_end().to_owned())
+}
+
+/// No commit is known, and there, that the ref in this file was at.
+fn none_there(path: PathBuf) -> StoreError {
+    StoreError::Damaged {
+        path,
+        reason: "no commit that it was on is there".to_owned(),
+    }
 }
