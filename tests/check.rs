@@ -742,6 +742,37 @@ fn a_head_and_an_index_that_cannot_be_read_cost_nothing_that_was_written() {
 }
 
 #[test]
+fn a_worktree_that_goes_while_its_fork_is_mounted_is_registered_again() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    fs::write(dir.join("committed.txt"), "committed\n").unwrap();
+    tine.ok(&["commit", "demo", "-m", "committed"]);
+    fs::write(dir.join("open.txt"), "open\n").unwrap();
+    fs::remove_dir_all(repo.common_dir().join("worktrees/demo")).unwrap();
+    let status = tine.ok(&["status", "demo"]);
+    assert!(
+        status.contains("open.txt") && !status.contains("committed.txt"),
+        "{status}"
+    );
+    tine.ok(&["commit", "demo", "-m", "open"]);
+    let log = repo.git_in(&dir, &["log", "--format=%s", "-2"]);
+    assert_eq!(log, "open\ncommitted");
+    assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
+    assert!(tine.ok(&["check"]).contains("all is whole"));
+    // Without a command, in the daemon's next round.
+    fs::remove_dir_all(repo.common_dir().join("worktrees/demo")).unwrap();
+    for _ in 0..100 {
+        if repo.common_dir().join("worktrees/demo/index").exists() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
+}
+
+#[test]
 fn a_dot_git_file_that_a_program_removed_or_changed_is_written_anew() {
     require_fuse!();
     let repo = TestRepo::new();

@@ -287,7 +287,7 @@ impl Daemon {
         turn.finish_outside_end();
         let fork = slot.state.lock().fork.clone();
         if let Some(fork) = fork {
-            mend_dot_git(turn.name(), &fork);
+            turn.mend(&fork);
             turn.settle_quietly(&fork);
             turn.snapshot_if_due(&fork);
             turn.sync(&fork);
@@ -447,10 +447,23 @@ impl Turn<'_> {
         let open = self.slot.state.lock().fork.clone();
         match open {
             Some(fork) => {
-                mend_dot_git(self.name(), &fork);
+                self.mend(&fork);
                 Ok(fork)
             }
             None => Ok(self.daemon.store.open_fork(self.name())?),
+        }
+    }
+
+    /// Registers the worktree again, and writes the fork's `.git` file anew, where a program removed or damaged them.
+    fn mend(&self, fork: &Fork) {
+        let name = self.name();
+        if !fork.worktree.git_dir().exists()
+            && let Err(error) = self.daemon.store.worktree_of(name)
+        {
+            log::warn!("{name}: its worktree is gone: {error}");
+        }
+        if let Err(error) = fork.mend_dot_git() {
+            log::warn!("{name}: `.git` leads nowhere: {error}");
         }
     }
 
@@ -737,13 +750,6 @@ fn ended_callback(daemon: Weak<Daemon>, slot: Arc<Slot>, ending: Arc<Ending>) ->
             log::error!("no thread for what follows an unmount, the next request does it: {error}");
         }
     })
-}
-
-/// Writes the fork's `.git` file anew where a program removed or damaged it.
-fn mend_dot_git(name: &ForkName, fork: &Fork) {
-    if let Err(error) = fork.mend_dot_git() {
-        log::warn!("{name}: `.git` leads nowhere: {error}");
-    }
 }
 
 /// A hook asks for a fork that the request which runs the hook may have.

@@ -335,8 +335,8 @@ impl Store {
     }
 
     /// Registers the worktree of a fork again where it is gone altogether (`git worktree remove --force --force`): what
-    /// is in the layers needs it to be reached. HEAD is on the fork's branch, or else on its base, and the index is the
-    /// base's, so that everything uncommitted is there and unstaged. The reflog of HEAD says where the fork left its branch.
+    /// is in the layers needs it to be reached. HEAD is on the fork's branch, or else on its base, and the index is that
+    /// of where the fork left it, so that everything uncommitted is there and unstaged. The reflog of HEAD says where the fork left its branch.
     pub(super) fn restore_worktree(&self, record: &ForkRecord) -> Result<(), StoreError> {
         let dir = self.worktree_dir(record);
         if dir.exists() {
@@ -375,8 +375,11 @@ impl Store {
             Head::Branch { commit_id, .. } => Some(self.kept_left_at(record, *commit_id)?),
             head => head.commit_id(),
         };
-        let prepared =
-            self.prepare_base(base_commit, record.base_attrs, record.conversions.as_ref(), None)?;
+        // With the base's index a `git commit` would take back what was committed since.
+        let indexed = left_at
+            .filter(|id| self.repository.has_object(*id))
+            .or(base_commit);
+        let prepared = self.prepare_base(indexed, record.base_attrs, record.conversions.as_ref(), None)?;
         let worktree = LinkedWorktree::register_again(
             &self.repository,
             record.name.as_str(),
@@ -395,7 +398,7 @@ impl Store {
                 reason: "the fork's worktree is gone and cannot be registered under its name".to_owned(),
             });
         }
-        Beginning::at(prepared, base_commit, None).fill_worktree(&worktree)?;
+        Beginning::at(prepared, indexed, None).fill_worktree(&worktree)?;
         undo.disarm();
         Ok(())
     }
