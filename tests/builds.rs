@@ -121,6 +121,58 @@ const CMAKE: Tool = Tool {
     moves: false,
 };
 
+const GO: Tool = Tool {
+    name: "go",
+    program: "go",
+    files: &[
+        ("go.mod", "module prog\n\ngo 1.19\n"),
+        (
+            "main.go",
+            "package main\n\nimport (\n\t\"prog/m0\"\n\t\"prog/m1\"\n\t\"prog/m2\"\n)\n\n\
+             func main() { print(m0.V, \" \", m1.V, \" \", m2.V, \"\\n\") }\n",
+        ),
+    ],
+    outputs: "build",
+    source: |number| format!("m{number}/m.go"),
+    content: |number, value| format!("package m{number}\n\nconst V = \"{value}\"\n"),
+    build: "export GOCACHE=$PWD/build/cache GOPATH=$PWD/build/path GOTOOLCHAIN=local GOFLAGS=-mod=mod; \
+            go build -o build/prog . >&2 && build/prog 2>&1",
+    moves: true,
+};
+
+const TSC: Tool = Tool {
+    name: "tsc",
+    program: "tsc",
+    files: &[
+        (
+            "tsconfig.json",
+            r#"{ "files": [], "references": [{ "path": "inner" }, { "path": "outer" }] }"#,
+        ),
+        (
+            "inner/tsconfig.json",
+            r#"{ "compilerOptions": { "composite": true, "module": "commonjs", "rootDir": ".", "outDir": "../build/inner" } }"#,
+        ),
+        (
+            "outer/tsconfig.json",
+            r#"{ "compilerOptions": { "composite": true, "module": "commonjs", "rootDir": ".", "outDir": "../build/outer" },
+                 "references": [{ "path": "../inner" }] }"#,
+        ),
+        (
+            "outer/main.ts",
+            "import * as m0 from \"../inner/m0\";\nimport * as m1 from \"./m1\";\nimport * as m2 from \"./m2\";\n\
+             declare const console: { log(text: string): void };\nconsole.log(`${m0.V} ${m1.V} ${m2.V}`);\n",
+        ),
+    ],
+    outputs: "build",
+    source: |number| match number {
+        0 => "inner/m0.ts".to_owned(),
+        _ => format!("outer/m{number}.ts"),
+    },
+    content: |_, value| format!("export const V: string = \"{value}\";\n"),
+    build: "tsc -b >&2 && node build/outer/main.js",
+    moves: true,
+};
+
 impl Tool {
     /// Builds in `dir`, which must give the program of the sources there.
     #[track_caller]
@@ -396,5 +448,21 @@ fn invariant_18_ninja_builds_what_a_fork_shows() {
     require_fuse!();
     if let Some((seed, _say)) = begin(&CMAKE) {
         play(&CMAKE, seed, rounds(1));
+    }
+}
+
+#[test]
+fn invariant_18_go_builds_what_a_fork_shows() {
+    require_fuse!();
+    if let Some((seed, _say)) = begin(&GO) {
+        play(&GO, seed, rounds(1));
+    }
+}
+
+#[test]
+fn invariant_18_tsc_builds_what_a_fork_shows() {
+    require_fuse!();
+    if let Some((seed, _say)) = begin(&TSC) {
+        play(&TSC, seed, rounds(1));
     }
 }
