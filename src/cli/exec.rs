@@ -68,15 +68,12 @@ pub struct Exec {
 }
 
 pub fn run(verb: &Exec, context: &Context) -> Result<Exit, Failure> {
-    let origin = verb.origin.asked(context)?;
+    verb.origin.check(context)?;
     let fork = match (verb.new, verb.name.as_deref()) {
         (true, Some(name)) => made(verb, context, ForkName::parse(name)?)?,
         _ => mounted(context, verb.name.as_deref())?,
     };
-    let origin = match origin {
-        Some(origin) => Some(origin),
-        None => verb.origin.by_default(context, &fork)?,
-    };
+    let origin = verb.origin.place(context, &fork)?;
     if verb.attempt {
         round::count_attempt(context, &fork.name)?;
     }

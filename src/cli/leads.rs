@@ -30,8 +30,8 @@ use crate::daemon::protocol::ForkInfo;
 use crate::path::text::PathText;
 use crate::path::{EntryName, RepoPath};
 use crate::sys::beneath::{self, Access};
-use crate::workspace::ForkName;
 use crate::workspace::store::default_mount_root;
+use crate::workspace::{ForkName, SeenAt};
 
 /// Directories and files that are looked at in one fork at most.
 const MAX_LOOKS: u32 = 4_000;
@@ -63,6 +63,9 @@ pub struct Lead {
     pub leads_to: PathText,
     /// It leads to the fork now.
     pub made_right: bool,
+    /// The tree is that of a fork that this one began as.
+    #[serde(skip)]
+    to_ancestor: bool,
 }
 
 /// Finds what leads out of a fork that was just made, and makes right what can be.
@@ -81,9 +84,13 @@ pub fn make_right(
         return Ok(Vec::new());
     }
     let mut roots: Vec<PathBuf> = fork.carry.iter().map(|carry| carry.from.clone()).collect();
+    let ancestors = match fork.parent.is_some() {
+        true => ancestors(connection, fork, context)?,
+        false => Vec::new(),
+    };
     if fork.parent.is_some() {
         roots.extend(context.repository()?.main_checkout().map(Path::to_owned));
-        roots.extend(ancestors(connection, fork, context)?);
+        roots.extend(ancestors.iter().cloned());
     }
     roots.sort();
     roots.dedup();
@@ -98,6 +105,7 @@ pub fn make_right(
         top,
         to: fork.mount_dir.as_os_str().as_bytes(),
         roots: &roots,
+        ancestors: &ancestors,
         looks: Cell::new(0),
         found: Vec::new(),
     };
@@ -163,6 +171,8 @@ struct Search<'a> {
     to: &'a [u8],
     /// Where things may lead.
     roots: &'a [PathBuf],
+    /// Those of them that are places of forks that it began as.
+    ancestors: &'a [PathBuf],
     looks: Cell<u32>,
     found: Vec<Lead>,
 }
@@ -267,6 +277,10 @@ impl Search<'_> {
             path: path.into(),
             kind,
             leads_to: PathText::from(root),
+            to_ancestor: self
+                .ancestors
+                .iter()
+                .any(|ancestor| ancestor.as_os_str().as_bytes() == root),
             made_right,
         });
     }
@@ -518,10 +532,17 @@ pub fn notes(fork: &ForkInfo, found: &[Lead]) -> Vec<String> {
     if let Some(first) = left.first() {
         let name = &fork.name;
         let root = quoted(&first.leads_to);
-        notes.push(match fork.settings.at_origin {
-            Some(true) => format!("{} leads to {root}, where commands that tine runs in {name} see the fork", listed(&left)),
-            _ => format!(
+        notes.push(match (fork.settings.at_origin, first.to_ancestor) {
+            (Some(SeenAt::Origin), false) | (Some(SeenAt::Parent), true) => format!(
+                "{} leads to {root}, where commands that tine runs in {name} see the fork",
+                listed(&left)
+            ),
+            (_, false) => format!(
                 "{} leads to {root}, so programs may read other sources than the fork's: `tine exec {name} --at-origin -- CMD` runs CMD there, `git config tine.atOrigin true` does so always; or build it again in the fork",
+                listed(&left)
+            ),
+            (_, true) => format!(
+                "{} leads to {root}, so programs may read other sources than the fork's: `tine exec {name} --at-parent -- CMD` runs CMD there, `tine new --at-parent` has it so always; or build it again in the fork",
                 listed(&left)
             ),
         });

@@ -16,7 +16,9 @@ use super::{Exit, SUCCESS};
 use crate::change::state;
 use crate::daemon::Failure;
 use crate::daemon::protocol::{ForkInfo, NewRequest, RemoteFork, Request};
-use crate::workspace::{CarryWish, ForkName, MountProfile, MountWishes, SnapshotEvery, UnmountPolicy};
+use crate::workspace::{
+    CarryWish, ForkName, MountProfile, MountWishes, SeenAt, SnapshotEvery, UnmountPolicy,
+};
 
 /// Make a fork, mount it and print its path
 ///
@@ -49,8 +51,12 @@ pub struct New {
     #[arg(long)]
     pub at_origin: bool,
 
+    /// Have them see it at the path of the fork that it begins as, which what it inherits was built at
+    #[arg(long, conflicts_with = "at_origin", requires = "from_fork")]
+    pub at_parent: bool,
+
     /// Have them see it at its own path
-    #[arg(long, conflicts_with = "at_origin")]
+    #[arg(long, conflicts_with_all = ["at_origin", "at_parent"])]
     pub no_at_origin: bool,
 
     #[command(flatten)]
@@ -195,7 +201,12 @@ impl NewOptions {
 
 pub fn run(verb: &New, context: &Context) -> Result<Exit, Failure> {
     let name = ForkName::parse(&verb.name)?;
-    let at_origin = (verb.at_origin || verb.no_at_origin).then_some(verb.at_origin);
+    let at_origin = match (verb.at_origin, verb.at_parent, verb.no_at_origin) {
+        (true, ..) => Some(SeenAt::Origin),
+        (_, true, _) => Some(SeenAt::Parent),
+        (.., true) => Some(SeenAt::Own),
+        (false, false, false) => None,
+    };
     let (mut connection, fork) = make(context, name, &verb.options, !verb.no_mount, at_origin)?;
     note_agent_texts(&context.output, &fork.agent_texts);
     context.check_mounted_here(&connection, &fork)?;
@@ -260,7 +271,7 @@ pub fn make(
     name: ForkName,
     options: &NewOptions,
     mount: bool,
-    at_origin: Option<bool>,
+    at_origin: Option<SeenAt>,
 ) -> Result<(Connection, ForkInfo), Failure> {
     // What is wrong with the repository is told before anything is started.
     context.repository()?;

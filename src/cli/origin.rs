@@ -29,6 +29,7 @@ use crate::daemon::protocol::ForkInfo;
 use crate::daemon::{ErrorCode, Failure};
 use crate::git::{LinkedWorktree, Repository};
 use crate::sys::{namespace, process};
+use crate::workspace::SeenAt;
 use crate::workspace::store::{BACKSTAGE_NAME, default_mount_root};
 
 /// The configuration variable that has commands see forks at the main checkout's path.
@@ -93,41 +94,114 @@ pub struct OriginFlags {
     #[arg(long)]
     pub at_origin: bool,
 
-    /// Have it at its own path
+    /// Have it at the path of the fork that it began as, which what it inherited was built at
     #[arg(long, conflicts_with = "at_origin")]
+    pub at_parent: bool,
+
+    /// Have it at its own path
+    #[arg(long, conflicts_with_all = ["at_origin", "at_parent"])]
     pub no_at_origin: bool,
 }
 
 impl OriginFlags {
-    /// The main checkout, where the caller asks for it.
-    pub fn asked(&self, context: &Context) -> Result<Option<PathBuf>, Failure> {
-        self.at_origin.then(|| check(context)).transpose()
+    /// Refuses what is known not to work, before anything is made or mounted.
+    pub fn check(&self, context: &Context) -> Result<(), Failure> {
+        match (self.at_origin, self.at_parent) {
+            (true, _) => {
+                check(context)?;
+                main_checkout(context.repository()?)?;
+            }
+            (false, true) => check(context)?,
+            (false, false) => {}
+        }
+        Ok(())
     }
 
-    /// The main checkout, where the caller says nothing and `fork`, or the configuration, asks for it.
-    pub fn by_default(&self, context: &Context, fork: &ForkInfo) -> Result<Option<PathBuf>, Failure> {
-        match self.no_at_origin {
-            true => Ok(None),
-            false => by_default(context, fork),
+    /// Where `fork` is to be seen, if not at its own place.
+    pub fn place(&self, context: &Context, fork: &ForkInfo) -> Result<Option<PathBuf>, Failure> {
+        match (self.at_origin, self.at_parent, self.no_at_origin) {
+            (true, ..) => place_of(context, fork, SeenAt::Origin),
+            (_, true, _) => place_of(context, fork, SeenAt::Parent),
+            (.., true) => Ok(None),
+            (false, false, false) => by_default(context, fork),
         }
     }
 }
 
-/// The main checkout, where commands in `fork` see that in its place: the fork was made so, or `tine.atOrigin` says so. Where no
-/// main checkout can be found, and in a command that sees a fork there already, it is as if nothing were asked for.
+/// Where commands in `fork` see it, if not at its own place, as it was made or as `tine.atOrigin` says. Where no main checkout can be
+/// found, and in a command that sees a fork elsewhere already, it is as if nothing were asked for.
 pub fn by_default(context: &Context, fork: &ForkInfo) -> Result<Option<PathBuf>, Failure> {
     let repository = context.repository()?;
-    let is_asked_for = fork
-        .settings
-        .at_origin
-        .or_else(|| repository.config_bool(CONFIG_KEY));
-    if is_asked_for != Some(true)
-        || AtOrigin::of(repository.common_dir()).is_some()
-        || main_checkout(repository).is_err()
+    let seen_at = setting(context, fork)?;
+    if AtOrigin::of(repository.common_dir()).is_some()
+        || seen_at == SeenAt::Origin && main_checkout(repository).is_err()
     {
         return Ok(None);
     }
-    check(context).map(Some)
+    let place = place_of(context, fork, seen_at)?;
+    if place.is_some() {
+        check(context)?;
+    }
+    Ok(place)
+}
+
+fn setting(context: &Context, fork: &ForkInfo) -> Result<SeenAt, Failure> {
+    Ok(match fork.settings.at_origin {
+        Some(seen_at) => seen_at,
+        None => match context.repository()?.config_bool(CONFIG_KEY) {
+            Some(true) => SeenAt::Origin,
+            _ => SeenAt::Own,
+        },
+    })
+}
+
+fn place_of(context: &Context, fork: &ForkInfo, seen_at: SeenAt) -> Result<Option<PathBuf>, Failure> {
+    match seen_at {
+        SeenAt::Own => Ok(None),
+        SeenAt::Origin => main_checkout(context.repository()?).map(Some),
+        SeenAt::Parent => parent_place(context, fork).map(Some),
+    }
+}
+
+/// Where commands see the fork that `fork` began as: of one that they see at its own parent's place, there.
+fn parent_place(context: &Context, fork: &ForkInfo) -> Result<PathBuf, Failure> {
+    let (forks, _) = context.connect()?.forks()?;
+    let mut at = fork;
+    // A name that was given again may make a circle.
+    for _ in 0..=forks.len() {
+        let Some(parent) = &at.parent else {
+            return Err(Failure::new(
+                ErrorCode::NoSuchFork,
+                format!("{} did not begin as another fork", at.name),
+            )
+            .hint("`tine new NAME --from-fork PARENT` makes one that does; `--at-origin` is for the main checkout's path"));
+        };
+        let Some(parent) = forks.iter().find(|found| found.name == parent.fork) else {
+            return Err(Failure::new(
+                ErrorCode::NoSuchFork,
+                format!("{}, which {} began as, is gone", parent.fork, at.name),
+            )
+            .hint("`--no-at-origin` runs the command at the fork's own path: build again there what leads elsewhere"));
+        };
+        match setting(context, parent)? {
+            SeenAt::Own if parent.mount_dir.is_dir() => return Ok(parent.mount_dir.clone()),
+            SeenAt::Own => {
+                let dir = parent.mount_dir.display();
+                return Err(Failure::new(
+                    ErrorCode::NotMounted,
+                    format!("there is no directory at {dir}, where {} is mounted", parent.name),
+                )
+                .hint(format!("`tine mount {}` makes it", parent.name)));
+            }
+            SeenAt::Origin => return main_checkout(context.repository()?),
+            SeenAt::Parent => at = parent,
+        }
+    }
+    Err(Failure::new(
+        ErrorCode::NoSuchFork,
+        format!("the forks that {} began as lead back to it", fork.name),
+    )
+    .hint("`--no-at-origin` runs the command at the fork's own path"))
 }
 
 /// The root of the fork as a command sees it that runs now, and the directory in which it runs. Where `origin` is given, this process
@@ -147,8 +221,8 @@ pub fn place(
     })
 }
 
-/// Refuses what is known not to work, before anything is made or mounted. The main checkout.
-pub fn check(context: &Context) -> Result<PathBuf, Failure> {
+/// Refuses what is known not to work.
+fn check(context: &Context) -> Result<(), Failure> {
     let repository = context.repository()?;
     if let Some(at_origin) = AtOrigin::of(repository.common_dir()) {
         return Err(Failure::new(
@@ -157,9 +231,7 @@ pub fn check(context: &Context) -> Result<PathBuf, Failure> {
         )
         .hint("run the command without `--at-origin` to have it in another fork, or from outside"));
     }
-    let checkout_dir = main_checkout(repository)?;
-    namespace::try_private_mounts().map_err(|error| not_permitted(&error))?;
-    Ok(checkout_dir)
+    namespace::try_private_mounts().map_err(|error| not_permitted(&error))
 }
 
 /// The main checkout of `repository`, if that is where git finds the repository from.

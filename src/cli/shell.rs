@@ -28,12 +28,9 @@ pub struct Shell {
 }
 
 pub fn run(verb: &Shell, context: &Context) -> Result<Exit, Failure> {
-    let origin = verb.origin.asked(context)?;
+    verb.origin.check(context)?;
     let fork = exec::mounted(context, verb.name.as_deref())?;
-    let origin = match origin {
-        Some(origin) => Some(origin),
-        None => verb.origin.by_default(context, &fork)?,
-    };
+    let origin = verb.origin.place(context, &fork)?;
     let shell = std::env::var_os("SHELL")
         .filter(|shell| !shell.is_empty())
         .unwrap_or_else(|| OsString::from("/bin/sh"));

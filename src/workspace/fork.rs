@@ -205,8 +205,52 @@ pub struct MountSettings {
     pub profile: MountProfile,
     /// Text that a person has in an editor and has not saved is shown in place of what is in the file.
     pub overlay_buffers: bool,
-    /// Commands that tine runs in the fork see it at the main checkout's path; `None`: as `tine.atOrigin` says.
-    pub at_origin: Option<bool>,
+    /// Where commands that tine runs in the fork see it; `None`: as `tine.atOrigin` says.
+    pub at_origin: Option<SeenAt>,
+}
+
+/// Where commands that tine runs in a fork see it. Written as `false`, `true` and `"parent"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "SeenAtText", into = "SeenAtText")]
+pub enum SeenAt {
+    Own,
+    /// The main checkout's path.
+    Origin,
+    /// Where commands see the fork that it began as.
+    Parent,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum SeenAtText {
+    IsOrigin(bool),
+    Named(SeenAtName),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum SeenAtName {
+    Parent,
+}
+
+impl From<SeenAtText> for SeenAt {
+    fn from(text: SeenAtText) -> SeenAt {
+        match text {
+            SeenAtText::IsOrigin(false) => SeenAt::Own,
+            SeenAtText::IsOrigin(true) => SeenAt::Origin,
+            SeenAtText::Named(SeenAtName::Parent) => SeenAt::Parent,
+        }
+    }
+}
+
+impl From<SeenAt> for SeenAtText {
+    fn from(seen_at: SeenAt) -> SeenAtText {
+        match seen_at {
+            SeenAt::Own => SeenAtText::IsOrigin(false),
+            SeenAt::Origin => SeenAtText::IsOrigin(true),
+            SeenAt::Parent => SeenAtText::Named(SeenAtName::Parent),
+        }
+    }
 }
 
 /// What somebody who mounts a fork asks for, beside the settings that it has.
@@ -218,7 +262,7 @@ pub struct MountWishes {
     pub dev: bool,
     pub profile: Option<MountProfile>,
     pub overlay_buffers: Option<bool>,
-    pub at_origin: Option<bool>,
+    pub at_origin: Option<SeenAt>,
 }
 
 impl MountSettings {

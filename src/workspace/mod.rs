@@ -52,8 +52,8 @@ pub use delta::{Delta, DeltaDir, DeltaEntry, DeltaNode};
 pub use error::{FsError, OperationError, StoreError};
 pub use follow::{Last, PathNode};
 pub use fork::{
-    Advancing, ForkName, ForkPoint, ForkRecord, MountProfile, MountSettings, MountWishes, Parent, Traces,
-    UnmountPolicy,
+    Advancing, ForkName, ForkPoint, ForkRecord, MountProfile, MountSettings, MountWishes, Parent, SeenAt,
+    Traces, UnmountPolicy,
 };
 pub use fs::{Announcement, Invalidation, Listener, Workspace};
 pub use operate::{MoveOptions, Moved, NewContent, PutOptions, Written};

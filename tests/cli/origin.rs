@@ -57,6 +57,49 @@ fn the_fork_stands_at_the_main_checkout_and_nobody_else_sees_it() {
 }
 
 #[test]
+fn a_fork_stands_where_the_fork_was_that_it_began_as() {
+    require_namespace!();
+    let repo = TestRepo::new();
+    let (tine, dir) = demo(&repo);
+    fs::write(dir.join("built"), format!("{}/source", dir.display())).unwrap();
+    fs::write(dir.join("source"), "the parent's\n").unwrap();
+    let child = PathBuf::from(tine.ok(&["new", "child", "--from-fork", "demo", "--at-parent"]));
+    let grandchild = PathBuf::from(tine.ok(&["new", "grandchild", "--from-fork", "child"]));
+    for (name, place) in [("child", &child), ("grandchild", &grandchild)] {
+        fs::write(place.join("source"), format!("{name}'s\n")).unwrap();
+        let script = "pwd; cat $(cat built); tine() { \"$TINE_PROGRAM\" \"$@\"; }; git add -A; git commit -qm $TINE_FORK; \
+                      git rev-parse --abbrev-ref HEAD; tine path; echo more >> source; tine commit -m 'More' >/dev/null; git status --short";
+        let mut command = tine.command(&["exec", name, "--", "sh", "-euc", script]);
+        let said = run_with_timeout(command.env("TINE_PROGRAM", Tine::program())).expect_success(name);
+        assert_eq!(
+            said.text(),
+            format!("{}\n{name}'s\ntine/{name}\n{}", dir.display(), place.display()),
+        );
+        assert_eq!(
+            repo.git(&["log", "--format=%s", "-2", &format!("tine/{name}")]),
+            format!("More\n{name}")
+        );
+        assert_eq!(tine.json(&["mount", name])["at_origin"], "parent");
+    }
+    assert_eq!(fs::read_to_string(dir.join("source")).unwrap(), "the parent's\n");
+    assert_eq!(
+        repo.git_in(&dir, &["rev-parse", "--abbrev-ref", "HEAD"]),
+        "tine/demo"
+    );
+    let own = tine.ok(&["exec", "child", "--no-at-origin", "--", "pwd"]);
+    assert_eq!(Path::new(&own), child);
+    let none = tine.run(&["exec", "demo", "--at-parent", "--", "pwd"]);
+    assert!(
+        none.error_text().contains("did not begin as another fork"),
+        "{}",
+        none.error_text()
+    );
+    tine.ok(&["delete", "demo", "--force"]);
+    let gone = tine.run(&["exec", "child", "--", "pwd"]);
+    assert!(gone.error_text().contains("is gone"), "{}", gone.error_text());
+}
+
+#[test]
 fn the_command_runs_where_its_caller_is() {
     require_namespace!();
     let repo = TestRepo::new();
