@@ -7,6 +7,8 @@ mod support;
 mod layers;
 #[path = "check/set_aside.rs"]
 mod set_aside;
+#[path = "check/specials.rs"]
+mod specials;
 
 use std::collections::BTreeMap;
 use std::fs;

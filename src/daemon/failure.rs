@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::path::RepoPath;
 use crate::path::shell::shell_word;
 use crate::path::text::PathText;
+use crate::sys::file::NotAFile;
 
 /// Exit codes; `docs/errors.md` lists them. A command run by `tine exec` gives its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -362,6 +363,12 @@ impl Failure {
             _ if error.raw_os_error() == Some(libc::EIO) => {
                 Failure::new(ErrorCode::Io, format!("could not {action} {}", path.display()))
                     .hint("the disk answers with errors (`dmesg` tells more): see that it is well, then try again")
+            }
+            _ if NotAFile::in_error(error).is_some() => {
+                Failure::new(ErrorCode::Io, format!("could not {action} {}", path.display())).hint(format!(
+                    "`ls -ld {}` says what is there; move it away, then try again",
+                    shell_word(path.as_os_str().as_bytes())
+                ))
             }
             _ if is_out_of_files(error) => out_of_files(format!("could not {action} {}", path.display())),
             _ => Failure::new(ErrorCode::Io, format!("could not {action} {}", path.display())),

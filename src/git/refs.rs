@@ -5,7 +5,7 @@
 //! it by default (`core.fsync`): a crash never leaves an empty ref behind.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -648,7 +648,7 @@ fn ref_error(store: &Store, name: &str, path: &Path, error: &gix::Error) -> GitE
 
 /// Whether the file of a loose ref can be read and holds none, as a power cut leaves it.
 fn is_broken(path: &Path) -> bool {
-    fs::read(path).is_ok_and(|content| {
+    crate::sys::file::read(path).is_ok_and(|content| {
         let content = content.trim_ascii();
         !content.starts_with(b"ref: ") && ObjectId::from_hex(content).is_err()
     })
@@ -718,7 +718,7 @@ pub(super) fn library_io_error(action: &'static str, path: PathBuf, error: &gix:
 
 /// Syncs a file or directory to disk; what is not there (any more) needs none.
 pub(super) fn sync_if_there(path: &Path) -> Result<(), GitError> {
-    match File::open(path).and_then(|file| file.sync_all()) {
+    match crate::sys::file::sync(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(GitError::io("sync", path)(error)),
         _ => Ok(()),
     }
@@ -726,7 +726,7 @@ pub(super) fn sync_if_there(path: &Path) -> Result<(), GitError> {
 
 /// Reads a small file of a git directory; `None` where there is none.
 pub(super) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, GitError> {
-    match fs::read(path) {
+    match crate::sys::file::read(path) {
         Ok(content) => Ok(Some(content)),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
         Err(error) => Err(GitError::io("read", path)(error)),

@@ -9,10 +9,11 @@ mod cut;
 mod finding;
 mod layers;
 mod repair;
+mod specials;
 mod worktree;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,7 @@ use crate::git::{GitError, ObjectId, Repository};
 use crate::layer::check::CheckedLayer;
 pub use crate::layer::check::Depth;
 use crate::path::shell::shell_word;
+use crate::sys::file::NotAFile;
 use crate::workspace::StoreError;
 use crate::workspace::fork::{ForkName, ForkRecord};
 use crate::workspace::fs::Workspace;
@@ -148,6 +150,7 @@ impl Store {
         look.leaked_refs(&inventory)?;
         look.broken_refs();
         look.documents()?;
+        look.specials(&inventory);
         Ok((look.checked, look.found))
     }
 
@@ -513,10 +516,12 @@ fn is_file(path: &Path) -> bool {
 fn unreadable(path: &Path) -> Option<io::Error> {
     let read = fs::symlink_metadata(path).and_then(|meta| match meta.is_dir() {
         true => fs::read_dir(path).map(drop),
-        false => File::open(path)?.read(&mut [0]).map(drop),
+        false => crate::sys::file::open(path)?.read(&mut [0]).map(drop),
     });
     let is_gone = |error: &io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
-    read.err().filter(|error| !is_gone(error))
+    // What is no file is none that may be whole.
+    read.err()
+        .filter(|error| !is_gone(error) && NotAFile::in_error(error).is_none())
 }
 
 /// How to make readable what may be whole.

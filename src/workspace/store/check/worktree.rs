@@ -1,6 +1,5 @@
 //! HEAD, index and `.git` file of a fork: whether they can be read, and how they are put right.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -146,7 +145,7 @@ impl Store {
 
     /// The branch (short name) that a HEAD which cannot be followed leads to, and its file, where that is there.
     fn broken_branch_of(&self, dir: &Path) -> Option<(String, PathBuf)> {
-        let head = fs::read_to_string(dir.join("HEAD")).ok()?;
+        let head = crate::sys::file::read_to_string(&dir.join("HEAD")).ok()?;
         let branch = head.strip_prefix("ref: refs/heads/")?.trim_end();
         self.repository.check_branch_name(branch).ok()?;
         let path = self.repository.common_dir().join("refs/heads").join(branch);
@@ -311,7 +310,7 @@ fn with_error(path: PathBuf) -> Option<(PathBuf, io::Error)> {
 
 /// The commits that HEAD of a worktree was on, by its log, newest first.
 fn logged_commits(dir: &Path) -> impl Iterator<Item = ObjectId> {
-    let log = fs::read(dir.join("logs/HEAD")).unwrap_or_default();
+    let log = crate::sys::file::read(&dir.join("logs/HEAD")).unwrap_or_default();
     let ids: Vec<ObjectId> = log
         .split(|&byte| byte == b'\n')
         .rev()
