@@ -295,6 +295,18 @@ pub struct Failure {
     pub hint: Option<String>,
 }
 
+/// The user to whom a mount at `path` belongs that lets this one not even look at it. Modes mean nothing to root, and this does.
+fn user_of_mount(path: &Path) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt;
+
+    let looked = std::fs::symlink_metadata(path);
+    let is_shut = looked.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
+    if !is_shut || crate::sys::process::effective_uid() != 0 {
+        return None;
+    }
+    Some(std::fs::metadata(path.parent()?).ok()?.uid())
+}
+
 impl Failure {
     /// A failure with the exit code that belongs to `code`, and the hint where one fits all that has it. Line breaks in `message`
     /// become semicolons.
@@ -347,6 +359,13 @@ impl Failure {
     pub fn io(action: &str, path: &Path, error: &io::Error) -> Failure {
         let failure = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => no_space(&path.display().to_string()),
+            ErrorKind::PermissionDenied if let Some(uid) = user_of_mount(path) => Failure::new(
+                ErrorCode::PermissionDenied,
+                format!("not permitted to {action} {}", path.display()),
+            )
+            .hint(format!(
+                "it is mounted by the daemon of user {uid}, and lets in nobody else, not even root: run the command as that user (`sudo -u '#{uid}' tine ...`)"
+            )),
             ErrorKind::PermissionDenied => Failure::new(
                 ErrorCode::PermissionDenied,
                 format!("not permitted to {action} {}", path.display()),
