@@ -9,6 +9,8 @@ mod branches;
 mod layers;
 #[path = "check/set_aside.rs"]
 mod set_aside;
+#[path = "check/specials.rs"]
+mod specials;
 
 use std::collections::BTreeMap;
 use std::fs;

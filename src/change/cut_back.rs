@@ -5,7 +5,6 @@
 //! noted before the cut as one that the fork may have gone back to; afterwards only those notes stay that tell of a path.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
 
 use super::ChangeError;
@@ -80,7 +79,7 @@ fn earlier_heads(
     git_dir: &Path,
     now: ObjectId,
 ) -> Vec<ObjectId> {
-    let log = fs::read(git_dir.join("logs/HEAD")).unwrap_or_default();
+    let log = crate::sys::file::read(&git_dir.join("logs/HEAD")).unwrap_or_default();
     let logged = log.split(|&byte| byte == b'\n').rev().flat_map(|line| {
         let mut ids = line.split(|&byte| byte == b' ');
         let (old, new) = (ids.next(), ids.next());

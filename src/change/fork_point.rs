@@ -11,7 +11,6 @@
 //! | HEAD is elsewhere, without the fork point | likewise |
 
 use std::collections::HashSet;
-use std::fs;
 use std::path::Path;
 
 use super::ChangeError;
@@ -97,7 +96,7 @@ pub fn kept_by_update(
 
 /// The commits that were made in a worktree, as its reflog has them.
 pub(super) fn made_in(git_dir: &Path) -> HashSet<ObjectId> {
-    let log = fs::read(git_dir.join("logs/HEAD")).unwrap_or_default();
+    let log = crate::sys::file::read(&git_dir.join("logs/HEAD")).unwrap_or_default();
     let made = |line: &[u8]| {
         let (ids, message) = line.split_at_checked(line.iter().position(|&byte| byte == b'\t')?)?;
         let new = ids.split(|&byte| byte == b' ').nth(1)?;

@@ -1,6 +1,7 @@
 //! `tine daemon`: the process that serves the mounts of a repository.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -9,7 +10,7 @@ use super::output::{counted, human_size};
 use super::{Exit, SUCCESS};
 use crate::daemon::ending::{self, Stopped};
 use crate::daemon::protocol::{DaemonInfo, Figures, MountFigures, PROTOCOL_VERSION};
-use crate::daemon::{Client, Failure, server};
+use crate::daemon::{Client, Failure, server, silent};
 use crate::git::{CacheFigures, Filling};
 
 /// Start, stop or look at the daemon that serves the repository's forks
@@ -82,6 +83,9 @@ pub struct Run {
 #[derive(Default, Serialize)]
 struct State {
     running: bool,
+    /// The process that starts or ends, and has no socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    silent_pid: Option<u32>,
     #[serde(flatten)]
     info: Option<DaemonInfo>,
     #[serde(flatten)]
@@ -100,7 +104,10 @@ pub fn run(verb: &Daemon, context: &Context) -> Result<Exit, Failure> {
                 true => Detail::Requests,
                 false => Detail::Figures,
             };
-            tell(context, running, detail)?;
+            match running {
+                None => tell_of_silent(context)?,
+                running => tell(context, running, detail)?,
+            }
         }
         Action::Stop(verb) => stop(verb, context)?,
         Action::Run(run) => server::run(&run.store_of)?,
@@ -112,6 +119,28 @@ pub fn run(verb: &Daemon, context: &Context) -> Result<Exit, Failure> {
 fn running(context: &Context) -> Result<Option<Connection>, Failure> {
     let client = Client::connect(context.repository()?.common_dir())?;
     Ok(client.map(Connection::over))
+}
+
+/// How long a daemon may take to get its socket, or to end after it is gone, before it is told of.
+const SILENT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Tells of a daemon that cannot be asked, or that there is none.
+fn tell_of_silent(context: &Context) -> Result<(), Failure> {
+    let common_dir = context.repository()?.common_dir();
+    let Some(pid) = silent::find(common_dir, SILENT_PATIENCE)? else {
+        // It may listen by now.
+        let running = running(context)?.map(ask).transpose()?;
+        return tell(context, running, Detail::Figures);
+    };
+    match context.output.is_json() {
+        true => context.output.json(&State {
+            silent_pid: Some(pid),
+            ..State::default()
+        }),
+        false => context.output.text(&format!(
+            "a daemon (process {pid}) starts or ends, and does not answer: `tine daemon stop --force` ends it\n"
+        )),
+    }
 }
 
 fn stop(stop: &Stop, context: &Context) -> Result<(), Failure> {
@@ -160,6 +189,7 @@ fn tell(
     if context.output.is_json() {
         return context.output.json(&State {
             running: true,
+            silent_pid: None,
             info: Some(info),
             figures,
         });

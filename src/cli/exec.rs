@@ -154,6 +154,9 @@ pub fn replace(command: &mut Command, program: &OsStr, dir: &Path, context: &Con
             )
             .hint("it is looked for in PATH; one with a slash is looked for from the fork's root"),
         ),
+        ErrorKind::PermissionDenied if dir.join(".").metadata().is_err() => {
+            (NOT_EXECUTABLE, Failure::io("enter", dir, &error))
+        }
         ErrorKind::PermissionDenied => (
             NOT_EXECUTABLE,
             Failure::new(

@@ -58,7 +58,7 @@ impl AtOrigin {
         if backstage.file_name() != Some(OsStr::new(BACKSTAGE_NAME)) {
             return None;
         }
-        AtOrigin::decode(&fs::read(backstage.join(AT_ORIGIN_NAME)).ok()?)
+        AtOrigin::decode(&crate::sys::file::read(&backstage.join(AT_ORIGIN_NAME)).ok()?)
     }
 
     /// `path` as it is called outside.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::client::Client;
 use super::failure::{ErrorCode, Failure};
 use super::protocol::Request;
-use super::{killed, socket};
+use super::{killed, silent, socket};
 use crate::fuse;
 use crate::git::Repository;
 use crate::sys::process;
@@ -36,13 +36,20 @@ pub enum Stopped {
 pub fn stop(repository: &Repository, force: bool) -> Result<Stopped, Failure> {
     if !force {
         return match Client::connect(repository.common_dir())? {
-            None => Ok(Stopped::NotRunning),
+            None => match silent::find(repository.common_dir(), ANSWER_PATIENCE)? {
+                None => Ok(Stopped::NotRunning),
+                Some(pid) => Err(Failure::new(
+                    ErrorCode::DaemonUnreachable,
+                    format!("the daemon (process {pid}) starts or ends, and does not answer"),
+                )
+                .hint("`tine daemon stop --force` ends it, whatever state it is in")),
+            },
             Some(mut client) => client.call(&Request::Stop { force }).map(|_| Stopped::Ended),
         };
     }
     // Connected before it is asked anything, so that it is known whom to kill.
     let Some(line) = socket::connect(&Store::dir_of(repository))? else {
-        return Ok(Stopped::NotRunning);
+        return end_silent(repository);
     };
     let asked = match Client::connect_within(repository.common_dir(), ANSWER_PATIENCE) {
         // It was ending already.
@@ -65,6 +72,38 @@ pub fn stop(repository: &Repository, force: bool) -> Result<Stopped, Failure> {
     }
 }
 
+/// Kills a daemon that has no socket yet, or no more, where it still is like that after a while.
+fn end_silent(repository: &Repository) -> Result<Stopped, Failure> {
+    let common_dir = repository.common_dir();
+    let Some(pid) = silent::find(common_dir, ANSWER_PATIENCE)? else {
+        // It may listen by now.
+        return match socket::connect(&Store::dir_of(repository))? {
+            Some(_) => stop(repository, true),
+            None => Ok(Stopped::NotRunning),
+        };
+    };
+    log::info!("the daemon (process {pid}) starts or ends, and does not answer");
+    if !silent::kill(common_dir)? {
+        return Err(Failure::new(
+            ErrorCode::DaemonUnreachable,
+            format!("the daemon (process {pid}) was killed and has not ended"),
+        )
+        .hint(format!(
+            "`cat /proc/{pid}/task/*/stack` as root shows what the kernel waits for"
+        )));
+    }
+    detach_mounts(repository)?;
+    Ok(Stopped::Killed)
+}
+
+/// Clears away the mounts of a daemon that is gone.
+fn detach_mounts(repository: &Repository) -> Result<(), Failure> {
+    for dir in Store::recorded_mount_dirs(&Store::dir_of(repository)) {
+        fuse::detach_stale(&dir)?;
+    }
+    Ok(())
+}
+
 /// Kills the daemon at the other end of `line` and clears its mounts away.
 fn kill(repository: &Repository, line: &UnixStream) -> Result<(), Failure> {
     let failed = |action: &str, error: &io::Error| Failure::io(action, &Store::dir_of(repository), error);
@@ -74,8 +113,5 @@ fn kill(repository: &Repository, line: &UnixStream) -> Result<(), Failure> {
     if !killed::has_ended(line).map_err(|error| failed("wait for the daemon of", &error))? {
         killed::release(&store_dir, line)?;
     }
-    for dir in Store::recorded_mount_dirs(&store_dir) {
-        fuse::detach_stale(&dir)?;
-    }
-    Ok(())
+    detach_mounts(repository)
 }

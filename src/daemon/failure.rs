@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::path::RepoPath;
 use crate::path::shell::shell_word;
 use crate::path::text::PathText;
+use crate::sys::file::NotAFile;
 
 /// Exit codes; `docs/errors.md` lists them. A command run by `tine exec` gives its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -299,6 +300,18 @@ pub struct Failure {
     pub hint: Option<String>,
 }
 
+/// The user to whom a mount at `path` belongs that lets this one not even look at it. Modes mean nothing to root, and this does.
+fn user_of_mount(path: &Path) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt;
+
+    let looked = std::fs::symlink_metadata(path);
+    let is_shut = looked.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
+    if !is_shut || crate::sys::process::effective_uid() != 0 {
+        return None;
+    }
+    Some(std::fs::metadata(path.parent()?).ok()?.uid())
+}
+
 impl Failure {
     /// A failure with the exit code that belongs to `code`, and the hint where one fits all that has it. Line breaks in `message`
     /// become semicolons.
@@ -351,6 +364,13 @@ impl Failure {
     pub fn io(action: &str, path: &Path, error: &io::Error) -> Failure {
         let failure = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => no_space(&path.display().to_string()),
+            ErrorKind::PermissionDenied if let Some(uid) = user_of_mount(path) => Failure::new(
+                ErrorCode::PermissionDenied,
+                format!("not permitted to {action} {}", path.display()),
+            )
+            .hint(format!(
+                "it is mounted by the daemon of user {uid}, and lets in nobody else, not even root: run the command as that user (`sudo -u '#{uid}' tine ...`)"
+            )),
             ErrorKind::PermissionDenied => Failure::new(
                 ErrorCode::PermissionDenied,
                 format!("not permitted to {action} {}", path.display()),
@@ -367,6 +387,12 @@ impl Failure {
             _ if error.raw_os_error() == Some(libc::EIO) => {
                 Failure::new(ErrorCode::Io, format!("could not {action} {}", path.display()))
                     .hint("the disk answers with errors (`dmesg` tells more): see that it is well, then try again")
+            }
+            _ if NotAFile::in_error(error).is_some() => {
+                Failure::new(ErrorCode::Io, format!("could not {action} {}", path.display())).hint(format!(
+                    "`ls -ld {}` says what is there; move it away, then try again",
+                    shell_word(path.as_os_str().as_bytes())
+                ))
             }
             _ if is_out_of_files(error) => out_of_files(format!("could not {action} {}", path.display())),
             _ => Failure::new(ErrorCode::Io, format!("could not {action} {}", path.display())),

@@ -40,11 +40,8 @@ pub fn open(store_dir: &Path) -> Result<(File, u64), Failure> {
         if fs::metadata(&path).is_ok_and(|log| log.len() > ROTATE_BYTES) {
             fs::rename(&path, path.with_extension("log.old"))?;
         }
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .open(&path)?;
+        let mut options = OpenOptions::new();
+        let log = crate::sys::file::open_with(&path, options.create(true).append(true).mode(0o600))?;
         let len = log.metadata()?.len();
         Ok((log, len))
     };
@@ -61,7 +58,7 @@ pub fn open(store_dir: &Path) -> Result<(File, u64), Failure> {
 
 /// The last error that was logged after the first `from` bytes; of a long one the beginning.
 pub fn last_error(store_dir: &Path, from: u64) -> Option<String> {
-    let mut log = File::open(store_dir.join(LOG_NAME)).ok()?;
+    let mut log = crate::sys::file::open(&store_dir.join(LOG_NAME)).ok()?;
     let len = log.metadata().ok()?.len();
     log.seek(SeekFrom::Start(from.max(len.saturating_sub(TAIL_BYTES))))
         .ok()?;

@@ -29,6 +29,7 @@ pub mod protocol;
 mod report;
 mod room;
 pub mod server;
+pub mod silent;
 mod slots;
 mod socket;
 mod strays;

@@ -190,6 +190,26 @@ pub fn refuse_nested_repositories(
     }
 }
 
+/// Refuses where the fork holds checkouts whose repository is elsewhere, as a worktree of another one: what was committed in them stays
+/// there, and what is in their files goes.
+pub fn refuse_nested_checkouts(name: &ForkName, fork: &Fork, changeset: &Changeset) -> Result<(), Failure> {
+    let dot_git = EntryName::dot_git();
+    let has_files = |path: &&RepoPath| {
+        let listed = fork.workspace.list_path(path).unwrap_or_default();
+        listed.iter().any(|(name, ..)| *name != dot_git)
+    };
+    match changeset.repositories.iter().find(has_files) {
+        None => Ok(()),
+        Some(path) => Err(Failure::new(
+            ErrorCode::UncommittedChanges,
+            format!("{name} has a checkout of another repository in {path}, which would go with it"),
+        )
+        .hint(format!(
+            "commit there what is not committed, and move the checkout out of the fork; `tine delete {name} --force` deletes its files"
+        ))),
+    }
+}
+
 /// Does what `tine unmount` would, after the mount has gone without it.
 pub fn after_outside_unmount(turn: &Turn<'_>) -> Result<(), Failure> {
     let record = match turn.update_record(|record| record.mounted = false) {

@@ -4,7 +4,7 @@
 //! the same there, else beside it under a name that says where they come from. Only then are they removed from the place.
 
 use std::collections::HashSet;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -190,7 +190,7 @@ impl Seen {
         }
         let found = fs::symlink_metadata(&self.path)?;
         // What is written to a file without a name goes nowhere.
-        let is_open = || File::open(&self.path).is_ok_and(|file| file::is_open_elsewhere(&file));
+        let is_open = || crate::sys::file::open(&self.path).is_ok_and(|file| file::is_open_elsewhere(&file));
         match stamp(&found) == self.stamp && !(found.is_file() && is_open()) {
             true => fs::remove_file(&self.path),
             false => Err(io::ErrorKind::ResourceBusy.into()),

@@ -328,11 +328,8 @@ impl Repository {
                 if let Some(dir) = path.parent() {
                     std::fs::create_dir_all(dir)?;
                 }
-                OpenOptions::new()
-                    .append(true)
-                    .create(true)
-                    .open(&path)?
-                    .write_all(&line)
+                let mut options = OpenOptions::new();
+                crate::sys::file::open_with(&path, options.append(true).create(true))?.write_all(&line)
             })
             .map_err(GitError::io("write", path))
     }

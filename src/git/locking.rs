@@ -72,7 +72,7 @@ impl Repository {
             if owner.is_some_and(|owner: u32| owner != std::process::id() && process::is_running(owner)) {
                 continue;
             }
-            let locks = fs::read(note.path()).map_err(GitError::io("read", note.path()))?;
+            let locks = crate::sys::file::read(&note.path()).map_err(GitError::io("read", note.path()))?;
             for lock in locks.split(|&byte| byte == b'\n').filter(|lock| !lock.is_empty()) {
                 let lock = Path::new(OsStr::from_bytes(lock));
                 if stays(lock) {

@@ -195,13 +195,23 @@ pub fn finish_reading(command: &mut Command, input: Stdio) -> Result<Finished, G
 pub fn spawn(command: &mut Command) -> Result<Child, GitError> {
     log::debug!("runs git {}", words(command));
     command.spawn().map_err(|source| match command.get_current_dir() {
-        Some(dir) if source.kind() == ErrorKind::NotFound && !dir.is_dir() => GitError::Io {
+        // A mount of another user's lets nobody else in.
+        Some(dir) if is_dirs_fault(dir, source.kind()) => GitError::Io {
             action: "enter",
             path: dir.to_owned(),
             source,
         },
         _ => GitError::GitMissing(source),
     })
+}
+
+/// Whether a program could not be started because of the directory that it was to run in.
+fn is_dirs_fault(dir: &Path, kind: ErrorKind) -> bool {
+    match kind {
+        ErrorKind::NotFound => !dir.is_dir(),
+        ErrorKind::PermissionDenied => dir.join(".").metadata().is_err(),
+        _ => false,
+    }
 }
 
 /// The command's arguments, as they are told.

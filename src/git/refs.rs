@@ -5,7 +5,7 @@
 //! it by default (`core.fsync`): a crash never leaves an empty ref behind.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,7 @@ use gix::refs::{FullName, Target};
 use super::index::has_switch_to;
 use super::worktree::Checkout;
 use super::{GitError, LinkedWorktree, Repository, program};
+use crate::sys::file::{self, NotAFile};
 use crate::sys::pause;
 
 /// How long a locked ref is waited for. git waits for 100 ms by default (`core.filesRefLockTimeout`); but another process
@@ -731,18 +732,25 @@ fn ref_error(store: &Store, name: &str, path: &Path, error: &gix::Error) -> GitE
 /// The error that says that the file of the ref `name` (full) holds none, where that is so.
 pub(super) fn damaged_ref(common_dir: &Path, name: &BStr) -> Option<GitError> {
     let path = common_dir.join(name.to_path().ok()?);
-    is_broken(&path).then(|| GitError::DamagedRef {
+    let reason = match file::read(&path) {
+        Ok(content) if holds_no_ref(&content) => "its file holds no ref".to_owned(),
+        Err(error) if NotAFile::in_error(&error).is_some() && !path.is_dir() => error.to_string(),
+        _ => return None,
+    };
+    Some(GitError::DamagedRef {
         name: name.to_string(),
-        reason: "its file holds no ref".to_owned(),
+        reason,
     })
 }
 
 /// Whether the file of a loose ref can be read and holds none, as a power cut leaves it.
 fn is_broken(path: &Path) -> bool {
-    fs::read(path).is_ok_and(|content| {
-        let content = content.trim_ascii();
-        !content.starts_with(b"ref: ") && ObjectId::from_hex(content).is_err()
-    })
+    file::read(path).is_ok_and(|content| holds_no_ref(&content))
+}
+
+fn holds_no_ref(content: &[u8]) -> bool {
+    let content = content.trim_ascii();
+    !content.starts_with(b"ref: ") && ObjectId::from_hex(content).is_err()
 }
 
 /// The paths in `dir`; none where it is missing, or not a directory.
@@ -809,7 +817,7 @@ pub(super) fn library_io_error(action: &'static str, path: PathBuf, error: &gix:
 
 /// Syncs a file or directory to disk; what is not there (any more) needs none.
 pub(super) fn sync_if_there(path: &Path) -> Result<(), GitError> {
-    match File::open(path).and_then(|file| file.sync_all()) {
+    match file::sync(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(GitError::io("sync", path)(error)),
         _ => Ok(()),
     }
@@ -817,7 +825,7 @@ pub(super) fn sync_if_there(path: &Path) -> Result<(), GitError> {
 
 /// Reads a small file of a git directory; `None` where there is none.
 pub(super) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, GitError> {
-    match fs::read(path) {
+    match file::read(path) {
         Ok(content) => Ok(Some(content)),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
         Err(error) => Err(GitError::io("read", path)(error)),

@@ -5,6 +5,7 @@
 //! trust (`safe.directory`) is refused.
 
 use std::cell::RefCell;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -555,16 +556,18 @@ fn head_in(refs: &gix::refs::file::Store) -> Result<Head, GitError> {
     use gix::refs::TargetRef;
 
     let failed = || GitError::library("read HEAD");
-    let head = refs.find_loose("HEAD").map_err(|error| {
-        let path = refs.git_dir().join("HEAD");
-        match std::fs::read(&path) {
+    let path = refs.git_dir().join("HEAD");
+    // The library would wait at a pipe.
+    crate::sys::file::check_regular(&path).map_err(GitError::io("read", &path))?;
+    let head = refs
+        .find_loose("HEAD")
+        .map_err(|error| match crate::sys::file::read(&path) {
             Ok(_) => GitError::DamagedHead {
                 path,
                 reason: with_causes(&error),
             },
             Err(error) => GitError::io("read", path)(error),
-        }
-    })?;
+        })?;
     let mut name = match head.target.to_ref() {
         TargetRef::Object(id) => return Ok(Head::Detached { commit_id: id.into() }),
         TargetRef::Symbolic(name) => name.to_owned(),
@@ -572,6 +575,15 @@ fn head_in(refs: &gix::refs::file::Store) -> Result<Head, GitError> {
     let branch = name.as_bstr().to_string();
     // A branch may be a symbolic ref itself; git follows five of them.
     for _ in 0..5 {
+        let path = refs
+            .common_dir_resolved()
+            .join(std::ffi::OsStr::from_bytes(name.as_bstr()));
+        match crate::sys::file::check_regular(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::IsADirectory => {
+                return Err(GitError::io("read", path)(error));
+            }
+            _ => {}
+        }
         let found = refs.try_find(name.as_ref().as_partial_name());
         let Some(reference) = found.map_err(|error| {
             damaged_ref(refs.common_dir_resolved(), name.as_bstr()).unwrap_or_else(|| failed()(error))

@@ -139,7 +139,7 @@ impl Checkout {
     }
 
     fn read(&self) -> Result<Vec<u8>, GitError> {
-        fs::read(self.file()).map_err(GitError::io("read", self.file()))
+        crate::sys::file::read(&self.file()).map_err(GitError::io("read", self.file()))
     }
 
     fn write(&self, text: &[u8]) -> Result<(), GitError> {

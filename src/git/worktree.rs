@@ -17,6 +17,7 @@ use super::index::locked_by_git;
 use super::refs::{read_if_there, sync_if_there};
 use super::{GitError, Head, ObjectId, Repository};
 use crate::path::EntryName;
+use crate::sys::file;
 
 /// What `commondir` of a worktree holds.
 const COMMON_DIR: &[u8] = b"../..\n";
@@ -85,7 +86,9 @@ impl LinkedWorktree {
         let git_dir = repository.common_dir().join("worktrees").join(id);
         for name in ["HEAD", "commondir", "gitdir"] {
             let path = git_dir.join(name);
-            fs::symlink_metadata(&path).map_err(GitError::io("open", &path))?;
+            fs::symlink_metadata(&path)
+                .and_then(|_| file::check_regular(&path))
+                .map_err(GitError::io("open", &path))?;
         }
         Ok(LinkedWorktree {
             id: id.to_owned(),
@@ -101,9 +104,21 @@ impl LinkedWorktree {
             ("gitdir", gitdir_content(checkout_dir)),
         ] {
             let path = git_dir.join(name);
-            let found = read_if_there(&path)?.unwrap_or_default();
-            if found.trim_ascii().is_empty() {
-                log::warn!("writing {} anew, which was missing or empty", path.display());
+            let is_lost = match file::read(&path) {
+                Ok(found) => found.trim_ascii().is_empty(),
+                // A pipe, a socket or a device keeps nothing that could be lost.
+                Err(error) if error.kind() == ErrorKind::IsADirectory => {
+                    return Err(GitError::io("read", path)(error));
+                }
+                Err(error) if file::NotAFile::in_error(&error).is_some() => true,
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => true,
+                Err(error) => return Err(GitError::io("read", path)(error)),
+            };
+            if is_lost {
+                log::warn!(
+                    "writing {} anew, which was missing, empty or no file",
+                    path.display()
+                );
                 replace_file(&path, &content)?;
             }
         }
@@ -202,7 +217,7 @@ impl LinkedWorktree {
             ("MERGE_AUTOSTASH", OwnObject::Autostash),
             ("MERGE_HEAD", OwnObject::Ref),
         ] {
-            let content = fs::read(self.git_dir.join(name)).unwrap_or_default();
+            let content = file::read(&self.git_dir.join(name)).unwrap_or_default();
             let lines = content.split(|&byte| byte == b'\n');
             let ids = lines.filter_map(|line| ObjectId::from_hex(line.trim_ascii()).ok());
             found.extend(ids.map(|id| (kind, id)));
@@ -215,7 +230,7 @@ impl LinkedWorktree {
             for path in entries.flatten().map(|entry| entry.path()) {
                 if path.is_dir() {
                     open.push(path);
-                } else if let Ok(content) = fs::read(&path)
+                } else if let Ok(content) = file::read(&path)
                     && let Ok(id) = ObjectId::from_hex(content.trim_ascii())
                 {
                     found.push((OwnObject::Ref, id));
@@ -328,7 +343,7 @@ impl LinkedWorktree {
 
     /// What the sequencer is in the middle of: between two picks no `*_HEAD` file says so.
     fn sequencer_operation(&self) -> Option<&'static str> {
-        let todo = fs::read(self.git_dir.join("sequencer/todo")).ok()?;
+        let todo = file::read(&self.git_dir.join("sequencer/todo")).ok()?;
         let command = todo.split(|byte| byte.is_ascii_whitespace()).next()?;
         match command {
             b"pick" | b"p" => Some("cherry-pick"),
@@ -464,7 +479,7 @@ pub(super) fn registered_git_dirs(common_dir: &Path) -> Result<Vec<PathBuf>, Git
 /// Where the linked worktree with the private directory `git_dir` has its checkout.
 pub(super) fn registered_checkout_dir(git_dir: &Path) -> Result<PathBuf, GitError> {
     let path = git_dir.join("gitdir");
-    let content = fs::read(&path).map_err(GitError::io("read", &path))?;
+    let content = file::read(&path).map_err(GitError::io("read", &path))?;
     // Relative to the private directory where `worktree.useRelativePaths` was on.
     let dot_git = git_dir.join(OsStr::from_bytes(content.trim_ascii_end()));
     let checkout_dir = match dot_git.file_name() {
@@ -515,7 +530,7 @@ impl Checkout {
         let git_dir = &self.git_dir;
         let read = |name: &str| read_if_there(&git_dir.join(name));
         let head_path = git_dir.join("HEAD");
-        let head = fs::read(&head_path).map_err(GitError::io("read", &head_path))?;
+        let head = file::read(&head_path).map_err(GitError::io("read", &head_path))?;
         let branch = head.strip_prefix(b"ref:").map(|name| name.trim_ascii().to_vec());
         if branch.is_none() && ObjectId::from_hex(head.trim_ascii()).is_err() {
             return Err(GitError::DamagedHead {

@@ -188,7 +188,7 @@ fn fault_of(
             short(data_len.saturating_sub(offset)).or_else(|| unreadable(reader.data(), offset, size, buffer))
         }
         // Not through the reader: it would keep every one of them open.
-        Ok(Place::File(_)) => match File::open(reader.path(content.place)) {
+        Ok(Place::File(_)) => match crate::sys::file::open(&reader.path(content.place)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Some(ContentFault::Missing),
             Err(error) => Some(ContentFault::Unreadable(error.to_string())),
             Ok(file) => match file.metadata() {

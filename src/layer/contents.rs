@@ -69,10 +69,7 @@ impl ContentReader {
 
     pub fn open(dir: &Path, id: LayerId, writable: bool) -> Result<ContentReader, LayerError> {
         let data_path = dir.join(DATA_NAME);
-        let data = OpenOptions::new()
-            .read(true)
-            .write(writable)
-            .open(&data_path)
+        let data = crate::sys::file::open_with(&data_path, OpenOptions::new().read(true).write(writable))
             .map_err(LayerError::io("open", &data_path))?;
         Ok(ContentReader {
             id,

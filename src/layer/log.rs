@@ -125,14 +125,14 @@ impl Log {
     /// A log under a temporary name, locked, with its header.
     fn start(dir: &Path, id: LayerId, boot: BootId, version: u32) -> Result<Log, LayerError> {
         let path = dir.join(NEW_LOG_NAME);
-        let file = OpenOptions::new()
+        let mut options = OpenOptions::new();
+        options
             .read(true)
             .write(true)
             .create(true)
             .truncate(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(LayerError::io("create", &path))?;
+            .mode(0o600);
+        let file = sys::file::open_with(&path, &mut options).map_err(LayerError::io("create", &path))?;
         lock(&file, &path)?;
         let mut log = Log {
             file: Arc::new(file),
@@ -263,14 +263,14 @@ impl Log {
     /// written, which it takes for a torn tail.
     pub fn look(dir: &Path) -> Result<Replay, LayerError> {
         let path = dir.join(LOG_NAME);
-        let file = File::open(&path).map_err(LayerError::io("open", &path))?;
+        let file = sys::file::open(&path).map_err(LayerError::io("open", &path))?;
         record::replay(&read_all(&file, &path)?, &path, boot_id())
     }
 
     /// Reads the sealed log in `dir`.
     pub fn read_sealed(dir: &Path) -> Result<Replay, LayerError> {
         let path = dir.join(LOG_NAME);
-        let file = File::open(&path).map_err(LayerError::io("open", &path))?;
+        let file = sys::file::open(&path).map_err(LayerError::io("open", &path))?;
         let bytes = read_all(&file, &path)?;
         let replay = record::replay(&bytes, &path, boot_id())?;
         if !replay.is_sealed {
@@ -587,7 +587,7 @@ impl Log {
     pub fn remains(dir: &Path, id: LayerId) -> Result<(Remains, u64), LayerError> {
         let path = dir.join(LOG_NAME);
         let bytes = match std::fs::symlink_metadata(&path) {
-            Ok(meta) if meta.is_file() => std::fs::read(&path).map_err(LayerError::io("read", &path))?,
+            Ok(meta) if meta.is_file() => sys::file::read(&path).map_err(LayerError::io("read", &path))?,
             Ok(_) => Vec::new(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(LayerError::io("look at", &path)(error)),
@@ -642,10 +642,7 @@ impl Log {
 /// Opens the log at `path` and takes its lock; the kernel gives it back when the process is gone.
 fn open_locked(path: &Path) -> Result<File, LayerError> {
     loop {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(path)
+        let file = sys::file::open_with(path, OpenOptions::new().read(true).write(true))
             .map_err(LayerError::io("open", path))?;
         lock(&file, path)?;
         // Between opening and locking another process may have replaced the log and gone.
@@ -679,7 +676,7 @@ fn read_all(file: &File, path: &Path) -> Result<Vec<u8>, LayerError> {
 /// Brings a directory's names to the disk.
 pub(super) fn sync_dir(dir: &Path) -> Result<(), LayerError> {
     fault::step()
-        .and_then(|()| File::open(dir)?.sync_all())
+        .and_then(|()| sys::file::sync(dir))
         .map_err(LayerError::io("sync", dir))
 }
 

@@ -88,13 +88,20 @@ impl Reserve {
     /// Opens the reserve at `path`, with spares in the directory `spares`, and allocates what it lacks, as far as the disk has
     /// room.
     pub fn open(path: &Path, spares: &Path) -> Reserve {
-        let opened = OpenOptions::new()
+        let mut options = OpenOptions::new();
+        options
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
-            .mode(0o600)
-            .open(path);
+            .mode(0o600);
+        let opened = match sys::file::open_with(path, &mut options) {
+            // Nothing is in it that could be lost.
+            Err(error) if sys::file::NotAFile::in_error(&error).is_some() => {
+                std::fs::remove_file(path).and_then(|()| sys::file::open_with(path, &mut options))
+            }
+            opened => opened,
+        };
         let parent = path.parent().unwrap_or(path);
         let (size, spare_count) = match sys::file::fs_figures(parent) {
             Ok(figures) => (

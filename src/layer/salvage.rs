@@ -96,7 +96,7 @@ pub fn copy_all(from: &Path, to: &Path) -> Result<(), LayerError> {
         return std::os::unix::fs::symlink(target, to).map_err(LayerError::io("create", to));
     }
     if kind.is_file() {
-        let source = File::open(from).map_err(LayerError::io("open", from))?;
+        let source = crate::sys::file::open(from).map_err(LayerError::io("open", from))?;
         let copy = OpenOptions::new()
             .write(true)
             .create_new(true)

@@ -1,12 +1,103 @@
 //! Files: allocation, holes, copying, figures of the file system.
 
 use std::ffi::CString;
-use std::fs::File;
-use std::io;
+use std::fs::{File, FileType, OpenOptions};
+use std::io::{self, ErrorKind, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+
+use thiserror::Error;
+
+/// Something else stands where a file must be. In an [`io::Error`] of the kind `IsADirectory` or `InvalidData`.
+#[derive(Debug, Error)]
+#[error("{kind} is in its place")]
+pub struct NotAFile {
+    kind: &'static str,
+}
+
+impl NotAFile {
+    fn of(found: FileType) -> io::Error {
+        let (kind, error_kind) = match found {
+            _ if found.is_dir() => ("a directory", ErrorKind::IsADirectory),
+            _ if found.is_fifo() => ("a named pipe", ErrorKind::InvalidData),
+            _ if found.is_socket() => ("a socket", ErrorKind::InvalidData),
+            _ => ("a device", ErrorKind::InvalidData),
+        };
+        io::Error::new(error_kind, NotAFile { kind })
+    }
+
+    /// What an error says of it, where it is one of these.
+    pub fn in_error(error: &io::Error) -> Option<&NotAFile> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
+/// Opens the regular file at `path` for reading. Never waits: opening a named pipe would, until somebody writes to it.
+///
+/// # Errors
+/// [`NotAFile`] where something else is there; what `open` says.
+pub fn open(path: &Path) -> io::Result<File> {
+    open_with(path, OpenOptions::new().read(true))
+}
+
+/// As [`open`], with `options`, whose custom flags are lost.
+pub fn open_with(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let opened = options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path);
+    let found = match &opened {
+        Ok(file) => file.metadata()?.file_type(),
+        // A socket, or a pipe without a reader.
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => std::fs::metadata(path)?.file_type(),
+        Err(error) if error.kind() == ErrorKind::IsADirectory => {
+            return Err(NotAFile::of(std::fs::metadata(path)?.file_type()));
+        }
+        // A lease is about to be given back.
+        Err(error) if error.kind() == ErrorKind::WouldBlock && std::fs::metadata(path)?.is_file() => {
+            return options.custom_flags(0).open(path);
+        }
+        Err(_) => return opened,
+    };
+    match found.is_file() {
+        true => opened,
+        false => Err(NotAFile::of(found)),
+    }
+}
+
+/// Reads the regular file at `path`, as [`open`] opens it.
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = open(path)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// As [`read`], of a file in UTF-8.
+pub fn read_to_string(path: &Path) -> io::Result<String> {
+    let mut file = open(path)?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// That nothing but a regular file is at `path`, for those who open it in another way.
+///
+/// # Errors
+/// [`NotAFile`].
+pub fn check_regular(path: &Path) -> io::Result<()> {
+    match std::fs::metadata(path) {
+        Ok(meta) if !meta.is_file() => Err(NotAFile::of(meta.file_type())),
+        _ => Ok(()),
+    }
+}
+
+/// Brings a file or directory to the disk. Never waits for somebody who opens a pipe.
+pub fn sync(path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let options = options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    options.open(path)?.sync_all()
+}
 
 /// Reserves disk space for `offset..offset + len` (bytes) without changing the file's size.
 pub fn reserve(file: &File, offset: u64, len: u64) -> io::Result<()> {
@@ -251,6 +342,49 @@ mod tests {
         let (reader, _writer) = io::pipe().unwrap();
         let pipe = File::from(std::os::fd::OwnedFd::from(reader));
         assert!(start_writeback(&pipe).is_err());
+    }
+
+    #[test]
+    fn what_is_no_file_is_named_and_never_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let pipe = CString::new(path("pipe").as_os_str().as_bytes()).unwrap();
+        // SAFETY: `pipe` ends in NUL.
+        check(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }).unwrap();
+        std::os::unix::fs::symlink("pipe", path("link")).unwrap();
+        std::fs::create_dir(path("dir")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+        std::fs::write(path("file"), "text").unwrap();
+        std::os::unix::fs::symlink("file", path("link to a file")).unwrap();
+        for (name, kind) in [
+            ("pipe", "a named pipe"),
+            ("link", "a named pipe"),
+            ("dir", "a directory"),
+            ("socket", "a socket"),
+        ] {
+            let expected = format!("{kind} is in its place");
+            let mut append = OpenOptions::new();
+            for opened in [
+                open(&path(name)),
+                open_with(&path(name), OpenOptions::new().read(true).write(true)),
+                open_with(&path(name), append.append(true).create(true)),
+            ] {
+                let error = opened.unwrap_err();
+                assert_eq!(
+                    NotAFile::in_error(&error).map(NotAFile::to_string),
+                    Some(expected.clone()),
+                    "{name}"
+                );
+            }
+            assert_eq!(check_regular(&path(name)).unwrap_err().to_string(), expected);
+        }
+        assert_eq!(
+            open(Path::new("/dev/null")).unwrap_err().to_string(),
+            "a device is in its place"
+        );
+        assert_eq!(read_to_string(&path("link to a file")).unwrap(), "text");
+        assert_eq!(read(&path("none")).unwrap_err().kind(), ErrorKind::NotFound);
+        check_regular(&path("none")).unwrap();
     }
 
     #[test]

@@ -142,19 +142,30 @@ fn refs_that_keep_something_else_are_set_anew() {
         ])
     };
     let before = refs();
-    let other = repo.git(&["rev-parse", "HEAD^{tree}"]).trim().to_owned();
     let lost = "1234567812345678123456781234567812345678";
-    // What `head` keeps may be an older commit.
-    for (wrong, labels) in [(other.as_str(), &["base"][..]), (lost, &["base", "head"])] {
-        for label in labels {
-            let path = repo.common_dir().join("refs/tine/one").join(label);
-            assert!(before.contains(&format!("refs/tine/one/{label} ")), "{before}");
-            fs::write(path, format!("{wrong}\n")).unwrap();
-        }
-        let found = tine.run(&["check"]);
-        assert!(found.text().contains("refs/tine/one/base"), "{}", found.text());
-        tine.ok(&["check", "--repair"]);
-        assert_eq!(refs(), before);
+    for label in ["base", "head"] {
+        let path = repo.common_dir().join("refs/tine/one").join(label);
+        assert!(before.contains(&format!("refs/tine/one/{label} ")), "{before}");
+        fs::write(path, format!("{lost}\n")).unwrap();
     }
+    let found = tine.run(&["check"]);
+    assert!(found.text().contains("refs/tine/one/base"), "{}", found.text());
+    tine.ok(&["check", "--repair"]);
+    assert_eq!(refs(), before);
+    // Whatever else it keeps: something must keep what the fork stands on.
+    let kept: Vec<&str> = before.lines().filter_map(|line| line.split(' ').next()).collect();
+    let tree = repo.git(&["rev-parse", "HEAD^{tree}"]);
+    for name in &kept {
+        fs::write(repo.common_dir().join(name), format!("{tree}\n")).unwrap();
+    }
+    let found = tine.run(&["check"]);
+    let base = repo.git(&["rev-parse", "HEAD"]);
+    assert!(
+        found.text().contains(&format!("no ref keeps the commit {base}")),
+        "{}",
+        found.text()
+    );
+    tine.ok(&["check", "--repair"]);
+    assert!(refs().contains(&base), "{}", refs());
     tine.ok(&["daemon", "stop"]);
 }

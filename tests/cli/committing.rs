@@ -533,6 +533,68 @@ fn a_nested_repository_counts_once_git_tracks_it() {
     tine.ok(&["delete", "demo", "--force"]);
 }
 
+/// `delete` must refuse, naming the checkout at `path` of the fork `demo`, and change nothing.
+#[track_caller]
+fn refuses_to_delete_checkout(tine: &Tine<'_>, dir: &Path, path: &str) {
+    let refused = tine.fails(3, &["delete", "demo"]);
+    let named = format!("has a checkout of another repository in {path}");
+    assert!(refused.contains(&named), "{refused}");
+    let unsaved = fs::read_to_string(dir.join(path).join("unsaved")).unwrap();
+    assert_eq!(unsaved, "work\n");
+}
+
+#[test]
+fn a_tracked_checkout_of_a_repository_elsewhere_is_not_taken_along_unasked() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let library = repo.root().join("library");
+    repo.sh_in(
+        repo.root(),
+        "git init -q library && cd library && echo one > code && git add code && git commit -qm one",
+    );
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    let add = |script: String| {
+        repo.sh_in(
+            &dir,
+            &format!("{script} && git -c advice.addEmbeddedRepo=false add lib && git commit -qm gitlink"),
+        );
+        repo.sh_in(&dir, "echo work > lib/unsaved && echo more >> lib/code");
+    };
+    let mounted_lib = dir.join("lib");
+    add(format!(
+        "git -C {} worktree add -q {}",
+        library.display(),
+        mounted_lib.display()
+    ));
+    assert!(mounted_lib.join(".git").is_file());
+    refuses_to_delete_checkout(&tine, &dir, "lib");
+    // What throws away keeps a snapshot, which has it.
+    tine.ok(&["reset", "demo"]);
+    tine.ok(&["restore", "demo", "before-reset-1"]);
+    refuses_to_delete_checkout(&tine, &dir, "lib");
+    tine.ok(&["unmount", "demo", "--discard"]);
+    tine.ok(&["mount", "demo"]);
+    tine.ok(&["restore", "demo", "before-discard-3"]);
+    refuses_to_delete_checkout(&tine, &dir, "lib");
+    tine.ok(&["delete", "demo", "--force"]);
+
+    // A repository whose git directory is elsewhere.
+    repo.git(&["branch", "-D", "tine/demo"]);
+    let dir = tine.new_fork("demo");
+    repo.sh_in(
+        &dir,
+        &format!(
+            "git clone -q --separate-git-dir={} {} lib && git -c advice.addEmbeddedRepo=false add lib && git commit -qm gitlink",
+            repo.root().join("elsewhere.git").display(),
+            library.display()
+        ),
+    );
+    repo.sh_in(&dir, "echo work > lib/unsaved");
+    refuses_to_delete_checkout(&tine, &dir, "lib");
+    tine.ok(&["delete", "demo", "--force"]);
+}
+
 #[test]
 fn git_runs_for_the_figures_of_a_commit_only() {
     require_fuse!();

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::written;
-use crate::support::{OutputExt, TestRepo, Tine, require_fuse, run_with_timeout, run_with_timeout_of};
+use crate::support::{
+    OutputExt, TestRepo, Tine, require_fuse, run_with_timeout, run_with_timeout_of, wait_until,
+};
 
 /// The commands between backquotes in `said`, without those that are patterns.
 fn named(said: &str) -> Vec<String> {
@@ -239,6 +241,48 @@ fn the_work_of_a_session_comes_back_as_the_message_says() {
     let said = tine.ok(&["round", "clean", "--force"]);
     go_back(&repo, &tine, &said);
     assert_eq!(repo.git(&["show", "brought-back:new.txt"]), "new");
+}
+
+#[test]
+fn a_cleaning_that_was_cut_off_names_what_it_had_dropped_when_it_is_done() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let started = tine.json(&["round", "start", "--agents", "a,b,c,d,e,f"]);
+    let agents = started["agents"].as_array().unwrap();
+    for agent in agents {
+        let dir = agent["seat"]["mount_dir"].as_str().unwrap();
+        fs::write(Path::new(dir).join("new.txt"), "new\n").unwrap();
+    }
+    let words = ["round", "clean", "--force"];
+    let mut cleaning = tine.command(&words).spawn().unwrap();
+    let first = repo.common_dir().join("refs/tine/+recover/1");
+    wait_until("the first seat is kept", Duration::from_secs(30), || {
+        first.exists()
+    });
+    tine.kill_daemon();
+    // It may start a daemon anew, and ask it to go on.
+    let _ = cleaning.kill();
+    cleaning.wait().unwrap();
+
+    let cleaned = tine.json(&words);
+    let seats = cleaned["seats"].as_array().unwrap();
+    assert_eq!(seats.len(), agents.len());
+    let ids = |list: &serde_json::Value| -> Vec<u64> {
+        let list = list.as_array().unwrap();
+        list.iter().filter_map(serde_json::Value::as_u64).collect()
+    };
+    assert!(
+        seats.iter().all(|seat| !ids(&seat["recover"]).is_empty()),
+        "{cleaned}"
+    );
+    let mut named: Vec<u64> = seats.iter().flat_map(|seat| ids(&seat["recover"])).collect();
+    named.sort_unstable();
+    let entries = tine.json(&["recover"]);
+    let entries = entries["entries"].as_array().unwrap();
+    let mut kept: Vec<u64> = entries.iter().filter_map(|entry| entry["id"].as_u64()).collect();
+    kept.sort_unstable();
+    assert_eq!(named, kept, "{cleaned}");
 }
 
 #[test]

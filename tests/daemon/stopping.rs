@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use super::{CONFLICT, LIMIT, User, is_mounted, processes};
 use crate::support::{
-    OutputExt, TestRepo, Tine, is_root, process, run_with_timeout, skip_optional, wait_until,
+    OutputExt, TestRepo, Tine, is_root, path_text, process, run_with_timeout, skip_optional, wait_until,
 };
 
 /// Mounts in use. Each is given some seconds by itself: one after the other they would take longer than [`LIMIT`].
@@ -97,6 +98,48 @@ fn a_daemon_that_does_not_answer_is_ended_by_force() {
     });
     assert!(!dirs.iter().any(|dir| is_mounted(dir)));
     assert_kept(&tine, &dirs);
+}
+
+#[test]
+fn a_daemon_that_hangs_while_it_starts_is_found_and_ended_by_force() {
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    assert_eq!(tine.ok(&["daemon", "status"]), "no daemon runs");
+    // It asks git for its version first.
+    let bin = repo.root().join("bin");
+    repo.sh_in(
+        repo.root(),
+        "mkdir bin && printf '#!/bin/sh\\nexec sleep 1000\\n' > bin/git && chmod +x bin/git",
+    );
+    let mut start = tine.command(&["daemon", "run", "--store-of", path_text(&repo.common_dir())]);
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let mut hanging = start.env("PATH", path).process_group(0).spawn().unwrap();
+    let pid = hanging.id();
+
+    let told = tine.ok(&["daemon", "status"]);
+    assert!(
+        told.starts_with(&format!(
+            "a daemon (process {pid}) starts or ends, and does not answer"
+        )),
+        "{told}"
+    );
+    let state = tine.json(&["daemon", "status"]);
+    assert_eq!(state["running"], false);
+    assert_eq!(state["silent_pid"], pid);
+    let refused = tine.run(&["daemon", "stop"]);
+    assert!(!refused.status.success());
+    assert!(
+        refused.error_text().contains(&format!("process {pid}")),
+        "{}",
+        refused.error_text()
+    );
+    let told = tine.ok(&["daemon", "stop", "--force"]);
+    assert_eq!(told, "the daemon did not answer and was killed");
+    assert!(!hanging.wait().unwrap().success());
+    // Its git is no daemon.
+    process::kill_group(pid);
+    assert_eq!(tine.ok(&["daemon", "stop", "--force"]), "no daemon runs");
+    assert_eq!(tine.ok(&["daemon", "status"]), "no daemon runs");
 }
 
 /// Kills a daemon that cannot end by itself then: a program has a directory locked while it waits for the daemon, whose

@@ -416,7 +416,8 @@ pub fn refuse_repositories_in(daemon: &Arc<Daemon>, name: &ForkName) -> Result<(
     let repository = daemon.repository_now()?;
     let changeset = changeset::changeset(&repository, &fork, Blobs::Hash)?;
     policy::refuse_nested_repositories(name, &fork, &changeset)?;
-    refuse_submodules(name, &fork)
+    refuse_submodules(name, &fork)?;
+    policy::refuse_nested_checkouts(name, &fork, &changeset)
 }
 
 /// git's own work in the fork would go with it: stashes of an operation, and the way back to its branch.
@@ -436,6 +437,7 @@ fn refuse_uncommitted(turn: &Turn<'_>, repository: &Repository) -> Result<(), Fa
     if changed == 0 {
         policy::refuse_nested_repositories(name, &fork, &changeset)?;
         refuse_submodules(name, &fork)?;
+        policy::refuse_nested_checkouts(name, &fork, &changeset)?;
         return refuse_snapshots(turn);
     }
     let paths = match changed {

@@ -157,8 +157,11 @@ fn find_entry<'a>(index: &'a gix::index::File, path: &[u8]) -> Option<&'a gix::i
 
 /// Reads the worktree's index; a missing one is empty. Its hash is not checked, as git does not check it either.
 fn read_index(repository: &Repository, worktree: &LinkedWorktree) -> Result<gix::index::File, GitError> {
+    let path = worktree.index_path();
+    // The library would wait at a pipe.
+    crate::sys::file::check_regular(&path).map_err(GitError::io("read", &path))?;
     gix::index::File::at_or_default(
-        worktree.index_path(),
+        path,
         repository.hash_kind(),
         true,
         gix::index::decode::Options::default(),

@@ -3,7 +3,7 @@
 //! The cached index is the same for all forks of a base but for the times of its entries. Those fields have a fixed size, so the entries
 //! are walked once, patched in place, and the hash at the end is made again: linear in the index, with no object read.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -40,7 +40,7 @@ pub fn write_stamped_index(
     stamp: &Stamp<'_>,
     to: &Path,
 ) -> Result<(), GitError> {
-    let mut index = fs::read(cached).map_err(GitError::io("read", cached))?;
+    let mut index = crate::sys::file::read(cached).map_err(GitError::io("read", cached))?;
     stamp_entries(&mut index, hash_kind, stamp).ok_or_else(|| {
         let damaged = std::io::Error::new(ErrorKind::InvalidData, "it is not an index of version 4");
         GitError::io("read", cached)(damaged)

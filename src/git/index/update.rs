@@ -67,7 +67,7 @@ pub fn prepare_index(
         let old = read_index(repository, worktree)?;
         let known_files = known_state.and_then(|state| {
             let hash_len = repository.hash_kind().len_in_bytes();
-            let known = KnownFiles::read(&std::fs::read(&index_path).ok()?, hash_len)?;
+            let known = KnownFiles::read(&crate::sys::file::read(&index_path).ok()?, hash_len)?;
             (state.is_known)(&known.token).then_some(known)
         });
         let IndexTarget { tree_id, changes } = target()?;

@@ -9,6 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::Operation;
+use crate::sys::file;
 
 /// Where a fork's operations are written down, and which is the last.
 #[derive(Debug, Default)]
@@ -26,13 +27,13 @@ impl Journal {
     pub fn open(path: PathBuf) -> io::Result<Journal> {
         let mut written = 0;
         let mut len = 0;
-        match File::open(&path) {
+        match file::open(&path) {
             Ok(file) => {
                 let mut lines = BufReader::new(file);
                 let mut line = Vec::new();
                 while lines.read_until(b'\n', &mut line)? > 0 {
                     if line.last() != Some(&b'\n') {
-                        OpenOptions::new().write(true).open(&path)?.set_len(len)?;
+                        file::open_with(&path, OpenOptions::new().write(true))?.set_len(len)?;
                         break;
                     }
                     len += line.len() as u64;
@@ -87,11 +88,8 @@ impl Journal {
         if lines.is_empty() {
             return;
         }
-        let opened = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(path);
+        let mut options = OpenOptions::new();
+        let opened = file::open_with(path, options.append(true).create(true).mode(0o600));
         match opened.and_then(|mut file| write_all_or_nothing(&mut file, &lines)) {
             Ok(()) => self.written = last,
             Err(error) => log::warn!("{}: {error}", path.display()),
@@ -116,7 +114,7 @@ fn write_all_or_nothing(file: &mut File, lines: &[u8]) -> io::Result<()> {
 }
 
 fn read(path: &Path, limit: usize) -> io::Result<Vec<Operation>> {
-    let file = match File::open(path) {
+    let file = match file::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),

@@ -310,7 +310,7 @@ impl Store {
         // The index has the sizes of converted files.
         let cached_index = self.places.bases().join(base_name(&base, &attrs));
         let _build = self.index_build.lock();
-        match File::open(&cached_index) {
+        match crate::sys::file::open(&cached_index) {
             // The time of the last use decides which cached indexes are kept.
             Ok(file) => file
                 .set_modified(SystemTime::now())
@@ -337,7 +337,7 @@ impl Store {
 /// Copies an index with its time, by which git tells which of its entries are racy: shared blocks where the disk can. A hard link would
 /// not do, as some programs write an index in place.
 pub(super) fn copy_index(from: &Path, to: &Path) -> Result<(), StoreError> {
-    let copied = File::open(from).and_then(|mut source| {
+    let copied = crate::sys::file::open(from).and_then(|mut source| {
         let modified = source.metadata()?.modified()?;
         let mut copy = File::create(to)?;
         io::copy(&mut source, &mut copy)?;

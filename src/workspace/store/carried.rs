@@ -124,7 +124,7 @@ impl Store {
             return Ok(lines);
         }
         let path = checkout.join(INCLUDE_FILE);
-        match std::fs::read(&path) {
+        match crate::sys::file::read(&path) {
             Ok(text) => lines
                 .patterns
                 .extend(text.split(|byte| *byte == b'\n').map(<[u8]>::to_vec)),
@@ -194,7 +194,7 @@ impl Store {
     /// included, also in a fork on `base`, which sees that file with the directory.
     fn ignores_itself(&self, checkout: &Path, base: &Base, path: &RepoPath) -> Result<bool, StoreError> {
         let dir = checkout.join(path.as_path());
-        let Ok(text) = std::fs::read(dir.join(GITIGNORE)) else {
+        let Ok(text) = crate::sys::file::read(&dir.join(GITIGNORE)) else {
             return Ok(false);
         };
         if base.find(path)?.is_some() {

@@ -9,10 +9,11 @@ mod cut;
 mod finding;
 mod layers;
 mod repair;
+mod specials;
 mod worktree;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,7 @@ use crate::git::{GitError, ObjectId, Repository};
 use crate::layer::check::CheckedLayer;
 pub use crate::layer::check::Depth;
 use crate::path::shell::shell_word;
+use crate::sys::file::NotAFile;
 use crate::workspace::StoreError;
 use crate::workspace::fork::{ForkName, ForkRecord};
 use crate::workspace::fs::Workspace;
@@ -149,6 +151,7 @@ impl Store {
         look.leaked_refs(&inventory)?;
         look.broken_refs();
         look.documents()?;
+        look.specials(&inventory);
         Ok((look.checked, look.found))
     }
 
@@ -246,13 +249,23 @@ impl Look<'_> {
         };
         let keeps = |label: &str, id: ObjectId| kept.contains(&(label.to_owned(), id));
         let base = self.object(record, record.base_commit.as_deref(), "the base");
-        if let Some(base) = base.filter(|base| !keeps("base", *base)) {
-            self.missing_ref(name, "base", base);
+        let is_there = |wanted: &str| {
+            let kept = kept.iter().find(|(label, _)| label == wanted);
+            kept.is_some_and(|(_, id)| self.repository().has_object(*id))
+        };
+        let (has_base, has_head) = (is_there("base"), is_there("head"));
+        let mut held: BTreeSet<ObjectId> = kept.iter().map(|(_, id)| *id).collect();
+        if let Some(base) = base {
+            if !has_base {
+                self.missing_ref(name, "base", base);
+            } else if !self.is_kept(&held, base) {
+                // Where the fork went back to a commit another ref keeps that.
+                self.unkept_commit(name, base, "the fork");
+            }
+            held.insert(base);
         }
         self.object(record, Some(&record.base_tree), "the tree of the base");
-        let keeps_head =
-            |(label, id): &(String, ObjectId)| label == "head" && self.repository().has_object(*id);
-        if record.base_commit.is_some() && !kept.iter().any(keeps_head) {
+        if record.base_commit.is_some() && !has_head {
             let head = self.store.worktree_dir(record);
             let head = self
                 .repository()
@@ -263,7 +276,6 @@ impl Look<'_> {
                 self.missing_ref(name, "head", head);
             }
         }
-        let mut held: BTreeSet<ObjectId> = kept.iter().map(|(_, id)| *id).chain(base).collect();
         for snapshot in &snapshots.snapshots {
             let what = format!("the snapshot {}", snapshot.name);
             let base = self.object(record, snapshot.base_commit.as_deref(), &what);
@@ -277,17 +289,7 @@ impl Look<'_> {
                 && !self.is_kept(&held, base)
                 && held.insert(base)
             {
-                let found = Found::new(
-                    FindingKind::RefMissing,
-                    Some(name),
-                    format!("refs/tine/{name}/"),
-                    format!("no ref keeps the commit {base}, which {what} stands on"),
-                    format!("{REPAIRS}sets one"),
-                );
-                self.found.push(found.with(Remedy::Hold {
-                    group: name.to_owned(),
-                    id: base,
-                }));
+                self.unkept_commit(name, base, &what);
             }
         }
         for (label, id) in &kept {
@@ -313,6 +315,20 @@ impl Look<'_> {
                 .iter()
                 .filter(|id| self.repository().has_object(**id))
                 .any(|id| self.repository().is_ancestor(commit, *id).unwrap_or(false))
+    }
+
+    fn unkept_commit(&mut self, group: &str, id: ObjectId, what: &str) {
+        let found = Found::new(
+            FindingKind::RefMissing,
+            Some(group),
+            format!("refs/tine/{group}/"),
+            format!("no ref keeps the commit {id}, which {what} stands on"),
+            format!("{REPAIRS}sets one"),
+        );
+        self.found.push(found.with(Remedy::Hold {
+            group: group.to_owned(),
+            id,
+        }));
     }
 
     fn missing_ref(&mut self, group: &str, label: &str, id: ObjectId) {
@@ -518,10 +534,12 @@ fn is_file(path: &Path) -> bool {
 fn unreadable(path: &Path) -> Option<io::Error> {
     let read = fs::symlink_metadata(path).and_then(|meta| match meta.is_dir() {
         true => fs::read_dir(path).map(drop),
-        false => File::open(path)?.read(&mut [0]).map(drop),
+        false => crate::sys::file::open(path)?.read(&mut [0]).map(drop),
     });
     let is_gone = |error: &io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
-    read.err().filter(|error| !is_gone(error))
+    // What is no file is none that may be whole.
+    read.err()
+        .filter(|error| !is_gone(error) && NotAFile::in_error(error).is_none())
 }
 
 /// How to make readable what may be whole.

@@ -1,6 +1,6 @@
 //! The store's small files: written whole or not at all.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::sys::file::{self, NotAFile};
 use crate::sys::parallel::disk_work;
 use crate::sys::process;
 use crate::workspace::StoreError;
@@ -179,9 +180,7 @@ pub(super) fn sync_files_in(dir: &Path) -> Result<(), StoreError> {
 
 /// Makes a file or a directory durable.
 fn sync(path: &Path) -> Result<(), StoreError> {
-    File::open(path)
-        .and_then(|file| file.sync_all())
-        .map_err(StoreError::io("sync", path))
+    file::sync(path).map_err(StoreError::io("sync", path))
 }
 
 /// A directory that goes, with all in it, when this is dropped.
@@ -227,18 +226,20 @@ fn json<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>, StoreError> {
     Ok(text)
 }
 
-/// Reads JSON; `None` where the file is missing, [`StoreError::Damaged`] where it holds something else or is a directory.
+/// Reads JSON; `None` where the file is missing, [`StoreError::Damaged`] where it holds something else or is no file.
 pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, StoreError> {
-    let text = match fs::read(path) {
+    let text = match file::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) if error.kind() == ErrorKind::IsADirectory => {
-            return Err(StoreError::Damaged {
-                path: path.to_owned(),
-                reason: "a directory is in its place".to_owned(),
+        Err(error) => {
+            return Err(match NotAFile::in_error(&error) {
+                Some(found) => StoreError::Damaged {
+                    path: path.to_owned(),
+                    reason: found.to_string(),
+                },
+                None => StoreError::io("read", path)(error),
             });
         }
-        Err(error) => return Err(StoreError::io("read", path)(error)),
     };
     match serde_json::from_slice(&text) {
         Ok(value) => Ok(Some(value)),

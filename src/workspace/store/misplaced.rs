@@ -1,4 +1,4 @@
-//! Files where the store has directories, and directories where it has files: nothing of tine's, and in the way of all that is.
+//! Files, pipes and sockets where the store has directories, and directories where it has files: nothing of tine's, and in the way of all that is.
 //!
 //! They are moved to `damaged/<n>/` when the store is opened, as a repair moves what is damaged. Then all is as if they had never been
 //! there: what can be made anew is, and a check tells what is missing. A symbolic link is left alone, which may lead to another disk.
@@ -22,20 +22,18 @@ const FILES: [&str; 5] = ["layers/next", "format", "format.copy", "home", "recov
 pub(super) fn set_aside(places: &Places) -> Result<(), StoreError> {
     let root = places.root();
     let damaged = root.join("damaged");
-    if is(&damaged, fs::Metadata::is_file) {
+    if is(&damaged, is_no_dir) {
         let beside = files::temporary_beside(&damaged);
         fs::rename(&damaged, &beside).map_err(StoreError::io("move", &damaged))?;
         move_to(&beside, &next_aside(places)?.join("damaged"))?;
     }
     let shelves = Shelf::ALL.into_iter().map(Shelf::dir_name);
     let directories = DIRECTORIES.into_iter().chain(shelves);
-    let wrong = directories
-        .filter(|name| is(&root.join(name), fs::Metadata::is_file))
-        .chain(
-            FILES
-                .into_iter()
-                .filter(|name| is(&root.join(name), fs::Metadata::is_dir)),
-        );
+    let wrong = directories.filter(|name| is(&root.join(name), is_no_dir)).chain(
+        FILES
+            .into_iter()
+            .filter(|name| is(&root.join(name), fs::Metadata::is_dir)),
+    );
     let wrong: Vec<&str> = wrong.collect();
     for name in wrong {
         let aside = next_aside(places)?;
@@ -46,6 +44,10 @@ pub(super) fn set_aside(places: &Places) -> Result<(), StoreError> {
         move_to(&root.join(name), &aside.join(name))?;
     }
     Ok(())
+}
+
+fn is_no_dir(meta: &fs::Metadata) -> bool {
+    !meta.is_dir() && !meta.is_symlink()
 }
 
 fn is(path: &std::path::Path, kind: impl FnOnce(&fs::Metadata) -> bool) -> bool {

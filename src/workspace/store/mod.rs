@@ -755,14 +755,14 @@ impl Store {
 
 fn take_lock(places: &Places) -> Result<File, StoreError> {
     let path = places.lock();
-    let file = OpenOptions::new()
+    let mut options = OpenOptions::new();
+    options
         .read(true)
         .write(true)
         .create(true)
         .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(StoreError::io("open", &path))?;
+        .mode(0o600);
+    let file = crate::sys::file::open_with(&path, &mut options).map_err(StoreError::io("open", &path))?;
     let deadline = Instant::now() + LOCK_TIMEOUT;
     while !crate::sys::file::try_lock(&file).map_err(StoreError::io("lock", &path))? {
         if Instant::now() >= deadline {

@@ -224,7 +224,7 @@ pub(super) fn forks_of_worktrees(
     let reasons = dirs
         .iter()
         .filter(is_wanted)
-        .filter_map(|dir| std::fs::read_to_string(dir.join("locked")).ok());
+        .filter_map(|dir| crate::sys::file::read_to_string(&dir.join("locked")).ok());
     Ok(reasons
         .filter_map(|reason| fork_of_lock_reason(&reason))
         .collect())
@@ -239,7 +239,7 @@ fn clean_worktrees(
         let Some(id) = dir.file_name().and_then(|id| id.to_str()) else {
             continue;
         };
-        let Ok(reason) = std::fs::read_to_string(dir.join("locked")) else {
+        let Ok(reason) = crate::sys::file::read_to_string(&dir.join("locked")) else {
             continue;
         };
         let Some(fork) = fork_of_lock_reason(&reason) else {

@@ -1,7 +1,6 @@
 //! Tables of modification times, in `<store>/times/`, named by their hash. A table lives as long as a record names it.
 
 use std::collections::HashSet;
-use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
@@ -54,7 +53,7 @@ impl Store {
             return Some(table);
         }
         let path = self.places.times(id);
-        let read = fs::read(&path).map_err(StoreError::io("read", &path));
+        let read = crate::sys::file::read(&path).map_err(StoreError::io("read", &path));
         let table = read.and_then(|bytes| {
             BaseTimes::parse(id, &bytes).ok_or_else(|| StoreError::Damaged {
                 path: path.clone(),

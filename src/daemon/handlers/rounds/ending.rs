@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{finishing, state};
 use crate::change::branches;
-use crate::change::recovery::{self, RecoverEntry, RecoverKind};
+use crate::change::recovery::{self, RecoverEntry, RecoverKind, Recoverable};
 use crate::change::round::{self, KEPT, RoundRecord, Seat, SeatState, Stage};
 use crate::daemon::failure::Failure;
 use crate::daemon::handlers::forks;
@@ -188,6 +188,9 @@ pub fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<RoundsCleane
     record.stage = Stage::Cleaning;
     record.save(&daemon.store)?;
     let command = format!("tine round clean {}", record.session);
+    // Those of a try that was cut off, too. What cannot be read is told by `tine recover`.
+    let mut earlier: Vec<Recoverable> = recovery::list(&repository)?.0;
+    earlier.retain(|known| known.entry.command == command);
     let mut seats = Vec::new();
     for Left {
         agent,
@@ -200,10 +203,15 @@ pub fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<RoundsCleane
     } in left
     {
         let of_fork = delete_fork(daemon, &seat, request.force, &command)?;
+        let of_seat = |known: &&Recoverable| known.entry.fork.as_ref() == Some(&seat.fork);
+        let earlier: Vec<&Recoverable> = earlier.iter().filter(of_seat).collect();
         let uncommitted_as = match of_fork {
             Some(id) => recovery::find(&repository, id)?.entry.uncommitted,
-            None => None,
+            None => earlier.iter().find_map(|known| known.entry.uncommitted.clone()),
         };
+        let was_uncommitted =
+            uncommitted > 0 || earlier.iter().any(|known| known.entry.uncommitted.is_some());
+        let earlier: Vec<u64> = earlier.iter().map(|known| known.id).collect();
         let of_branch = discard(daemon, &repository, &seat, (&command, !is_written))?;
         seats.push(SeatCleaned {
             agent,
@@ -211,8 +219,8 @@ pub fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<RoundsCleane
             fork: seat.fork,
             branch: seat.branch,
             commit: uncommitted_as.or(tip.map(|id| id.to_string())),
-            unmerged: unmerged || uncommitted > 0,
-            recover: of_fork.into_iter().chain(of_branch).collect(),
+            unmerged: unmerged || was_uncommitted,
+            recover: earlier.into_iter().chain(of_fork).chain(of_branch).collect(),
         });
     }
     let prefix = format!("{}-", record.id);

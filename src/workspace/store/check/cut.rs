@@ -71,9 +71,9 @@ impl Store {
             return Ok(None);
         }
         let within = Path::new("layers").join(id.to_string());
-        let log = fs::read(dir.join("log")).ok();
+        let log = crate::sys::file::read(&dir.join("log")).ok();
         for known in files::list(&self.places.root().join("damaged"))? {
-            let known_log = fs::read(known.join(&within).join("log")).ok();
+            let known_log = crate::sys::file::read(&known.join(&within).join("log")).ok();
             if log.is_some() && known_log == log {
                 return Ok(Some(known));
             }

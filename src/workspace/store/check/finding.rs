@@ -19,6 +19,8 @@ pub enum FindingKind {
     RecordUnreadable,
     /// HEAD, the index, the worktree, the refs or a layer of a fork, or the store's format, may be whole, and cannot be read.
     Unreadable,
+    /// A named pipe, a socket or a device stands in the place of a file.
+    NotAFile,
     /// HEAD of a fork holds no HEAD, or leads to a commit or branch that is gone.
     HeadDamaged,
     /// The index of a fork is no index, or is gone.
@@ -61,6 +63,7 @@ impl FindingKind {
             FindingKind::RecordDamaged => "record-damaged",
             FindingKind::RecordUnreadable => "record-unreadable",
             FindingKind::Unreadable => "unreadable",
+            FindingKind::NotAFile => "not-a-file",
             FindingKind::HeadDamaged => "head-damaged",
             FindingKind::IndexDamaged => "index-damaged",
             FindingKind::DotGitDamaged => "dot-git-damaged",
@@ -154,6 +157,8 @@ pub enum Remedy {
     SetDocumentAside(Shelf, u64),
     /// A file in the place of a directory, at this path in the store, is moved aside.
     SetFileAside(PathBuf),
+    /// What stands in the place of a file at this path is moved aside, under this name.
+    SetSpecialAside(PathBuf, PathBuf),
     /// The log of the fork's open layer is cut before the damage.
     CutLayer(ForkName, u64),
     /// What nothing names is freed.
@@ -180,7 +185,7 @@ impl Remedy {
                 "move it aside, with what only it may name, and remove its refs, which others take over"
                     .to_owned()
             }
-            Remedy::SetFileAside(_) => "move it aside".to_owned(),
+            Remedy::SetFileAside(_) | Remedy::SetSpecialAside(..) => "move it aside".to_owned(),
             Remedy::CutLayer(..) => {
                 "set a copy of the layer aside, and cut its log before the first damaged record, so that the fork shows what was before; an empty log takes the place of one that is missing"
                     .to_owned()

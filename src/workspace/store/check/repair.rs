@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::super::recover::{Inventory, release_refs};
-use super::super::{Formats, Store, files, fork_of_lock_reason, is_there};
+use super::super::{Formats, Store, files, fork_of_lock_reason, is_there, lock_reason};
 use super::finding::{Found, Remedy};
 use super::{Above, is_file, next_aside, refs_of};
 use crate::git::ObjectId;
@@ -64,6 +64,7 @@ impl Store {
                     .settle(&self.places)
                     .map(|()| "written anew".to_owned()),
                 Remedy::SetFileAside(path) => self.set_file_aside(path, &aside),
+                Remedy::SetSpecialAside(path, within) => self.set_special_aside(path, &aside.join(within)),
                 Remedy::SetDocumentAside(shelf, id) => self.set_document_aside(*shelf, *id, &aside),
             };
             note(one, done);
@@ -245,7 +246,7 @@ impl Store {
     fn move_fork(&self, name: &ForkName, aside: &Path) -> Result<(), StoreError> {
         let worktrees = self.repository.common_dir().join("worktrees");
         for dir in files::list(&worktrees)? {
-            let Ok(reason) = fs::read_to_string(dir.join("locked")) else {
+            let Ok(reason) = crate::sys::file::read_to_string(&dir.join("locked")) else {
                 continue;
             };
             if fork_of_lock_reason(&reason).as_ref() != Some(name) {
@@ -314,6 +315,25 @@ impl Store {
             files::create_private_dir(&from)?;
         }
         Ok(format!("moved to {}; {}", aside.display(), way_back(aside)))
+    }
+
+    /// Moves a pipe, a socket or a device out of the place of a file. The lock of a worktree is written anew: without it git may take the
+    /// worktree away.
+    fn set_special_aside(&self, path: &Path, to: &Path) -> Result<String, StoreError> {
+        let _admin = self.admin.lock();
+        if crate::sys::file::check_regular(path).is_ok() {
+            return Ok("it is gone".to_owned());
+        }
+        fs::metadata(path).map_err(StoreError::io("look at", path))?;
+        move_to(path, to)?;
+        let records = Inventory::of(&self.places)?.records;
+        let locked = records
+            .iter()
+            .find(|record| self.worktree_dir(record).join("locked") == path);
+        if let Some(record) = locked {
+            files::write_atomically(path, format!("{}\n", lock_reason(&record.name)).as_bytes())?;
+        }
+        Ok(format!("moved to {}", to.display()))
     }
 
     /// Has other refs keep what those of `group` do, which go when their record has gone.

@@ -1,6 +1,5 @@
 //! HEAD, index and `.git` file of a fork: whether they can be read, and how they are put right.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +8,7 @@ use super::repair::{move_to, way_back};
 use super::{FSCK, Look, REPAIRS, next_aside, unreadable};
 use crate::git::index::tracked_paths;
 use crate::git::{DamagedBranch, GitError, Head, LinkedWorktree, ObjectId};
+use crate::sys::file;
 use crate::workspace::StoreError;
 use crate::workspace::fork::{ForkName, ForkRecord};
 use crate::workspace::store::beginning::Beginning;
@@ -356,7 +356,7 @@ fn with_error(path: PathBuf) -> Option<(PathBuf, io::Error)> {
 
 /// The branch (short name) that HEAD of the worktree in `dir` names.
 fn branch_of(dir: &Path) -> Option<String> {
-    let head = fs::read_to_string(dir.join("HEAD")).ok()?;
+    let head = file::read_to_string(&dir.join("HEAD")).ok()?;
     Some(head.strip_prefix("ref: refs/heads/")?.trim_end().to_owned())
 }
 

@@ -1,0 +1,97 @@
+//! Pipes, sockets and devices in the place of files, of which nothing else was said.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::finding::{FindingKind, Found, Remedy};
+use super::{Inventory, Look, REPAIRS};
+use crate::sys::file;
+use crate::workspace::store::Shelf;
+
+/// Directories of the store that hold nothing but tine's own. What was set aside stays as it is, and sessions of rounds may have repositories.
+const DIRS: [&str; 8] = [
+    "forks",
+    "layers",
+    "bases",
+    "times",
+    "transfers",
+    "spares",
+    "locking",
+    "rounds/.records",
+];
+
+impl Look<'_> {
+    /// What is no file, in the store and in the worktrees of its forks.
+    pub(super) fn specials(&mut self, inventory: &Inventory) {
+        let root = self.places().root().to_owned();
+        let mut specials = specials_in(&root);
+        let shelves = Shelf::ALL.map(Shelf::dir_name);
+        for dir in DIRS.iter().chain(&shelves) {
+            specials.extend(specials_beneath(&root.join(dir)));
+        }
+        let mut found: Vec<_> = specials.into_iter().map(|path| (None, path)).collect();
+        for record in &inventory.records {
+            let specials = specials_beneath(&self.store.worktree_dir(record));
+            found.extend(specials.into_iter().map(|path| (Some(&record.name), path)));
+        }
+        found.sort();
+        found.dedup();
+        let common_dir = self.places().common_dir().to_owned();
+        for (fork, path) in found {
+            let is_told = |known: &Found| path.starts_with(&known.finding.what);
+            if self.found.iter().any(is_told) {
+                continue;
+            }
+            let Err(error) = file::check_regular(&path) else {
+                continue;
+            };
+            let one = Found::new(
+                FindingKind::NotAFile,
+                fork.map(|name| name.as_str()),
+                path.display(),
+                error.to_string(),
+                format!("{REPAIRS}moves it aside"),
+            );
+            let within = path
+                .strip_prefix(&root)
+                .or_else(|_| path.strip_prefix(&common_dir));
+            let within = within.unwrap_or(&path).to_owned();
+            self.found.push(one.with(Remedy::SetSpecialAside(path, within)));
+        }
+    }
+}
+
+/// What is neither a file nor a directory in `dir`, nor a link to one.
+fn specials_in(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| {
+            !entry
+                .file_type()
+                .is_ok_and(|kind| kind.is_file() || kind.is_dir())
+        })
+        .map(|entry| entry.path())
+        .filter(|path| {
+            fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
+                && !is_socket_of_a_program(path)
+        })
+        .collect()
+}
+
+fn specials_beneath(dir: &Path) -> Vec<PathBuf> {
+    let mut found = specials_in(dir);
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.extend(specials_beneath(&entry.path()));
+        }
+    }
+    found
+}
+
+/// The daemon's socket, and those of git's own daemons (`fsmonitor--daemon.ipc`).
+fn is_socket_of_a_program(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+
+    let is_socket = fs::metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
+    is_socket && path.extension().is_some_and(|end| end == "sock" || end == "ipc")
+}
