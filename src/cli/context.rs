@@ -419,6 +419,7 @@ fn doing(request: &Request) -> &'static str {
         Request::Recover(_) => "looking at what was dropped",
         Request::Reset { .. } => "resetting",
         Request::Revert(_) => "taking back",
+        Request::TakeUpTrees { .. } => "taking up dependency trees",
         Request::Collect => "freeing what nothing reaches",
         Request::Check { .. } => "checking",
         Request::SetAside { .. } => "putting back",

@@ -10,9 +10,10 @@ use super::output::{
 };
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
-use crate::daemon::protocol::{Answer, ForkInfo, Request};
+use crate::daemon::protocol::{Answer, ForkInfo, Request, TreeInfo, TreeWord};
 use crate::path::shell::shell_word;
 use crate::path::text::PathText;
+use crate::workspace::ForkName;
 
 /// List the forks of the repository
 ///
@@ -56,6 +57,10 @@ pub fn run(_: &List, context: &Context) -> Result<Exit, Failure> {
             .iter()
             .for_each(|fork| tell_what_was_done(fork, connection, output));
     }
+    for fork in &forks {
+        let trees = fork.carry.iter().flat_map(|carry| &carry.trees);
+        tell_trees(&fork.name, trees, output);
+    }
     for failure in &damaged {
         output.trouble(failure);
     }
@@ -72,6 +77,33 @@ pub fn tell_what_was_done(fork: &ForkInfo, connection: &mut Connection, output: 
         output.note(&format!("{name}: {}", one_line(note)));
     }
     tell_strays(fork, connection, output);
+}
+
+/// Tells which dependency trees are not, or not any more, as the main checkout has them, and what to do about it.
+pub fn tell_trees<'t>(fork: &ForkName, trees: impl Iterator<Item = &'t TreeInfo>, output: &Output) {
+    for tree in trees {
+        let path = quoted(&tree.path);
+        let take_up = format!("`tine update {fork} --carried`");
+        let note = match (tree.state, &tree.reason) {
+            (TreeWord::Kept, _) if !tree.moved_on => continue,
+            (TreeWord::Kept, _) => {
+                format!(
+                    "the main checkout has moved on from {path} as the fork has it: {take_up} takes up the new one"
+                )
+            }
+            (TreeWord::Keeping, _) => {
+                format!("{path} is being kept; until it is whole the fork follows the main checkout")
+            }
+            (TreeWord::Following, reason) => format!(
+                "{path} is not kept, the fork follows the main checkout: {}; {take_up} tries again",
+                reason.as_deref().unwrap_or_default()
+            ),
+            (TreeWord::Damaged, _) => format!(
+                "what was kept of {path} is damaged, the fork follows the main checkout once it is mounted again: {take_up} keeps it anew"
+            ),
+        };
+        output.note(&format!("{fork}: {note}"));
+    }
 }
 
 /// Some of these names, and how many more there are.

@@ -1,7 +1,7 @@
 //! `tine status`: what changed in a fork against its HEAD.
 
 use super::context::Context;
-use super::list::tell_strays;
+use super::list::{tell_strays, tell_trees};
 use super::output::{Output, Tone, counted, quoted, short_id};
 use super::{Exit, SUCCESS};
 use crate::daemon::Failure;
@@ -35,6 +35,7 @@ pub fn run(verb: &Status, context: &Context) -> Result<Exit, Failure> {
     }
     context.output.text(&told(&fork, &changes, &context.output))?;
     tell_strays(&fork, &mut connection, &context.output);
+    tell_trees(&name, changes.trees.iter(), &context.output);
     if let Some(operation) = changes.operation.as_deref().filter(|_| !fork.mounted) {
         let end = match operation {
             "bisect" => "`git bisect reset` ends it there".to_owned(),

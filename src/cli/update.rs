@@ -1,10 +1,11 @@
 //! `tine update`: brings a fork up to where the branch is that it came from.
 
-use super::Exit;
-use super::context::Context;
+use super::context::{Connection, Context, only};
+use super::output::{human_size, quoted};
 use super::sequencing::{ConflictArgs, carry_out, request};
-use crate::daemon::protocol::SequenceWish;
-use crate::daemon::{ErrorCode, Failure};
+use super::{Exit, SUCCESS, leads};
+use crate::daemon::protocol::{Answer, Request, SequenceWish};
+use crate::daemon::{ErrorCode, ExitCode, Failure};
 use crate::path::shell::shell_word;
 use crate::workspace::ForkName;
 
@@ -22,6 +23,7 @@ Examples:
   tine update fix-parser                    to where its branch is now
   tine update fix-parser --fetch --rebase   ask the remote first, and make its commits again
   tine update fix-parser --from v2.0        to a tag
+  tine update fix-parser --carried          take up the node_modules that the main checkout has now
   tine update fix-parser --review           keep conflicts, to be resolved one by one")]
 pub struct Update {
     /// The fork [default: the one you stand in]
@@ -44,6 +46,18 @@ pub struct Update {
     #[arg(short, long, value_name = "MSG", conflicts_with = "rebase")]
     pub message: Vec<String>,
 
+    /// Take up the dependency trees (node_modules, .venv, vendor) that the main checkout has now, and nothing else; `previous`: show
+    /// those again that were shown before
+    #[arg(
+        long,
+        value_name = "WHICH",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "present",
+        conflicts_with_all = ["from", "fetch", "rebase", "message", "dry_run", "review", "resolver"]
+    )]
+    pub carried: Option<CarriedTrees>,
+
     /// Show what would come of it, and change nothing
     #[arg(short = 'n', long, conflicts_with_all = ["review", "resolver"])]
     pub dry_run: bool,
@@ -52,8 +66,20 @@ pub struct Update {
     pub conflicts: ConflictArgs,
 }
 
+/// Which dependency trees a fork is to show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum CarriedTrees {
+    /// As the main checkout has them now
+    Present,
+    /// As the fork showed them before others were taken up
+    Previous,
+}
+
 pub fn run(verb: &Update, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to_fork(verb.name.as_deref())?;
+    if let Some(which) = verb.carried {
+        return take_up(context, &mut connection, name, which);
+    }
     let from = match verb.fetch {
         false => verb.from.clone(),
         true => {
@@ -74,6 +100,41 @@ pub fn run(verb: &Update, context: &Context) -> Result<Exit, Failure> {
     let mut request = request(context, Some(&name), wish, &verb.conflicts, verb.dry_run)?;
     request.message = (!verb.message.is_empty()).then(|| verb.message.join("\n\n"));
     carry_out(context, &mut connection, request, &verb.conflicts.resolving)
+}
+
+/// Lets the fork show other dependency trees, and makes right what leads elsewhere in them.
+fn take_up(
+    context: &Context,
+    connection: &mut Connection,
+    fork: ForkName,
+    which: CarriedTrees,
+) -> Result<Exit, Failure> {
+    let request = Request::TakeUpTrees {
+        fork: fork.clone(),
+        previous: which == CarriedTrees::Previous,
+    };
+    let taken = connection.ask(&request, only!(Answer::TreesTakenUp(taken) => taken))?;
+    leads::again(context, connection, &fork);
+    if context.output.is_json() {
+        context.output.json(&taken)?;
+    } else {
+        for tree in &taken.trees {
+            let path = quoted(&tree.path);
+            context.output.text(&match tree.changed {
+                true => format!("{path} is taken up, {} copied\n", human_size(tree.copied_bytes)),
+                false => format!("{path} is as the main checkout has it\n"),
+            })?;
+        }
+        let changed = taken.trees.iter().any(|tree| tree.changed);
+        if changed && which == CarriedTrees::Present {
+            let note = format!("`tine update {fork} --carried=previous` shows what it showed before");
+            context.output.note(&note);
+        }
+    }
+    Ok(match taken.trees.iter().any(|tree| tree.changed) {
+        true => SUCCESS,
+        false => ExitCode::Nothing.code(),
+    })
 }
 
 fn no_branch(name: &ForkName) -> Failure {

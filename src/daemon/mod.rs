@@ -14,6 +14,7 @@ mod connection;
 mod convert;
 pub mod ending;
 pub mod failure;
+mod generations;
 mod handlers;
 mod handoffs;
 mod journal;

@@ -37,7 +37,8 @@ pub use self::files::{
 };
 pub use self::forks::{
     CarryInfo, Collected, Deleted, ForkInfo, LeftInPlace, NewRequest, RestoreRequest, Restored, RestoredHow,
-    SnapshotInfo, SnapshotPolicy, Stray, UnmountAction, Unmounted,
+    SnapshotInfo, SnapshotPolicy, Stray, TreeInfo, TreeTakenUp, TreeWord, TreesTakenUp, UnmountAction,
+    Unmounted,
 };
 pub use self::handoff::{
     CreateHandoff, HandoffAnswer, HandoffDeleted, HandoffInfo, HandoffRequest, HandoffShown, ImportHandoff,
@@ -126,6 +127,12 @@ pub enum Request {
     Recover(Box<RecoverRequest>),
     /// Frees what nothing reaches. Answers [`Answer::Collected`].
     Collect,
+    /// Shows the fork's dependency trees as the main checkout has them now, or with `previous` as the fork did before that.
+    /// Answers [`Answer::TreesTakenUp`].
+    TakeUpTrees {
+        fork: ForkName,
+        previous: bool,
+    },
     /// Looks whether the store is whole, without reading the bytes of files if it is to be `brief`, and with `repair` puts right
     /// what can be. Answers [`Answer::Checked`].
     Check {
@@ -345,6 +352,7 @@ pub enum Answer {
     Restored(Restored),
     Recover(Box<RecoverAnswer>),
     Collected(Collected),
+    TreesTakenUp(TreesTakenUp),
     Checked(CheckReport),
     SetAside {
         /// What is still aside.

@@ -1,14 +1,16 @@
 //! What answers say of forks, changes and commits.
 
 use super::failure::Failure;
-use super::protocol::{AgentTexts, CarryInfo, ChangeLine, CommitLine, ForkInfo, SnapshotInfo};
+use super::protocol::{
+    AgentTexts, CarryInfo, ChangeLine, CommitLine, ForkInfo, SnapshotInfo, TreeInfo, TreeWord,
+};
 use super::slots::{Daemon, Slot};
 use super::strays::{self, Untold};
 use crate::change::fork_point::fork_point;
 use crate::change::{Change, Side};
 use crate::git::{CommitInfo, LinkedWorktree, ObjectId};
-use crate::workspace::store::disk_usage;
-use crate::workspace::{ForkName, ForkRecord, SnapshotRecord};
+use crate::workspace::store::{TreeState, disk_usage};
+use crate::workspace::{CarryRecord, DependencyTree, ForkName, ForkRecord, SnapshotRecord};
 
 /// What is known of a fork. Waits for nobody who changes it.
 pub fn fork_info(daemon: &Daemon, slot: &Slot, record: &ForkRecord) -> Result<ForkInfo, Failure> {
@@ -56,9 +58,30 @@ pub fn fork_info(daemon: &Daemon, slot: &Slot, record: &ForkRecord) -> Result<Fo
                 available: daemon.store.is_carry_there(carry),
                 paths: carry.paths(),
                 held_back: carry.held_back.clone(),
+                trees: trees(daemon, carry),
             })
         }),
     })
+}
+
+/// What is known of the dependency trees that a fork carries.
+pub fn trees(daemon: &Daemon, carry: &CarryRecord) -> Vec<TreeInfo> {
+    let info = |tree: &DependencyTree| {
+        let state = daemon.store.tree_state(carry, tree);
+        TreeInfo {
+            path: tree.path.clone(),
+            state: match state {
+                TreeState::Keeping => TreeWord::Keeping,
+                TreeState::Kept { .. } => TreeWord::Kept,
+                TreeState::Following => TreeWord::Following,
+                TreeState::Damaged => TreeWord::Damaged,
+            },
+            generation: tree.generation.as_ref().map(ToString::to_string),
+            moved_on: state == TreeState::Kept { moved_on: true },
+            reason: tree.given_up.clone(),
+        }
+    };
+    carry.trees.iter().map(info).collect()
 }
 
 pub fn change_line(change: &Change) -> ChangeLine {

@@ -13,7 +13,7 @@ use super::failure::{ErrorCode, Failure};
 use super::handlers::{self, Insistence};
 use super::launch::Reporter;
 use super::slots::Daemon;
-use super::{connection, handoffs, journal, overlay, socket, transfer};
+use super::{connection, generations, handoffs, journal, overlay, socket, transfer};
 use crate::attr::Timestamp;
 use crate::change::recovery;
 use crate::git::{Repository, program};
@@ -83,6 +83,7 @@ pub fn run_with(common_dir: &Path, options: &ServerOptions) -> Result<(), Failur
     handlers::recover(&daemon);
     handlers::buffers::recover(&daemon);
     handoffs::recover(&daemon);
+    generations::make_wanted(&daemon);
     serve(&daemon, listener)?;
     upkeep(&daemon, options);
     if daemon.store.is_in_place() {

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::failure::{ErrorCode, Failure};
+use super::generations::GenerationMaker;
 use super::handoffs::Handoffs;
 use super::overlay::{self, Overlays};
 use super::presence::Presence;
@@ -60,6 +61,8 @@ pub struct Daemon {
     pub reviews: RankedMutex<()>,
     /// Internally synchronised; what it locks is taken after any turn, and held for moments.
     pub handoffs: Handoffs,
+    /// Internally synchronised.
+    pub generations: GenerationMaker,
     /// Internally synchronised.
     pub buffers: Buffers,
     /// Internally synchronised.
@@ -170,6 +173,7 @@ impl Daemon {
             rounds: RankedMutex::new(Rank::Rounds, ()),
             reviews: RankedMutex::new(Rank::Reviews, ()),
             handoffs: Handoffs::default(),
+            generations: GenerationMaker::default(),
             buffers: Buffers::default(),
             overlays: Overlays::default(),
         }
@@ -220,6 +224,7 @@ impl Daemon {
             Ok(()) => {
                 *stopped = true;
                 self.handoffs.wake();
+                self.generations.wake();
                 self.buffers.wake();
             }
             Err(_) => self.stopping.store(false, Ordering::SeqCst),

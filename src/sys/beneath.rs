@@ -9,13 +9,15 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 use crate::attr::{FileKind, Timestamp};
 
 /// `linux/fcntl.h`, which `libc` lacks.
 const F_SETSIG: libc::c_int = 10;
 
 /// What the host says of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostStat {
     pub dev: u64,
     pub ino: u64,

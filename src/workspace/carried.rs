@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::base_nodes::BaseNodes;
+use super::carry::generation::Generation;
 use super::carry::{CarriedNode, Carry};
 use super::copy_up::Fetched;
 use super::error::FsError;
@@ -170,6 +171,14 @@ impl Workspace {
         if let Some(carry) = &self.carry {
             let changed = carry.take_changed_dirs();
             self.announce(changed.into_iter().map(Invalidation::Node));
+        }
+    }
+
+    /// Shows the dependency tree at `path` of the main checkout as `generation` has it, from now on. No lock may be held.
+    pub(super) fn show_generation(&self, path: RepoPath, generation: Arc<Generation>) {
+        if let Some(carry) = &self.carry {
+            carry.show_generation(path, generation);
+            self.announce_listings();
         }
     }
 

@@ -46,7 +46,7 @@ mod xattr;
 
 pub use apply::{Advance, ApplyOptions, FileContent, NewEntry, Replacement};
 pub use base_nodes::BaseAttrs;
-pub use carry::{CarryRecord, CarryWish};
+pub use carry::{CarryRecord, CarryWish, DependencyTree};
 pub use changed::Changed;
 pub use delta::{Delta, DeltaDir, DeltaEntry, DeltaNode};
 pub use error::{FsError, OperationError, StoreError};

@@ -406,3 +406,33 @@ fn a_way_back_that_finds_no_room_is_not_taken() {
         repo.git(&["fsck", "--strict"]);
     });
 }
+
+#[test]
+fn a_dependency_tree_for_which_there_is_no_room_follows_the_main_checkout() {
+    require_disk!();
+    in_private_mounts(|| {
+        let repo = on_small_disk(None);
+        let tine = Tine::new(&repo);
+        repo.write(".git/info/exclude", "node_modules/\n");
+        repo.write("node_modules/large/index.js", vec![b'x'; 4 << 20]);
+        let fork = tine.json(&["new", "work", "--carry", "node_modules"]);
+        let dir = PathBuf::from(fork["mount_dir"].as_str().unwrap());
+        let tree = || tine.json(&["list"])["forks"][0]["carry"]["trees"][0].clone();
+        wait_until("it is given up", Duration::from_secs(30), || {
+            tree()["state"] == "following"
+        });
+        assert!(
+            tree()["reason"].as_str().unwrap().contains("no room"),
+            "{}",
+            tree()
+        );
+        let said = tine.run(&["list"]).expect_success("tine list").error_text();
+        assert!(said.contains("tine update work --carried"), "{said}");
+        let read = fs::read(dir.join("node_modules/large/index.js")).unwrap();
+        assert_eq!(read.len(), 4 << 20);
+        let kept = repo.common_dir().join("tine/generations");
+        assert_eq!(fs::read_dir(kept).unwrap().count(), 0, "nothing is left of it");
+        let refused = tine.fails(1, &["update", "work", "--carried"]);
+        assert!(refused.contains("no room"), "{refused}");
+    });
+}

@@ -19,14 +19,15 @@ use crate::daemon::failure::{self, ErrorCode, Failure};
 use crate::daemon::protocol::{AgentTexts, Answer, Deleted, ForkInfo, NewRequest, Response};
 use crate::daemon::slots::{Daemon, Slot, Turn};
 use crate::daemon::strays::{self, Untold};
-use crate::daemon::{handoffs, monitor, place, policy, report};
+use crate::daemon::{generations, handoffs, monitor, place, policy, report};
 use crate::fuse::{self, UnmountMode};
 use crate::git::{Head, Identity, LinkedWorktree, ObjectId, Repository};
 use crate::sys::file::is_same_file;
 use crate::sys::process::PeerCredentials;
 use crate::workspace::store::{LeaseKey, own_branch};
 use crate::workspace::{
-    Fork, ForkName, ForkOptions, ForkRecord, MountSettings, ParentOptions, StoreError, TakeUp, Traces,
+    DependencyTree, Fork, ForkName, ForkOptions, ForkRecord, MountSettings, ParentOptions, StoreError,
+    TakeUp, Traces,
 };
 
 pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> Response {
@@ -152,6 +153,10 @@ pub fn make(
         None => error,
     })?;
     monitor::set_up(&turn, &repository);
+    let mut trees = record.carry.iter().flat_map(|carry| &carry.trees);
+    if trees.any(DependencyTree::is_wanted) {
+        generations::make_wanted(daemon);
+    }
     if let (Some(from), Some(take_up)) = (from_remote, &take_up)
         && let Err(error) = repository.lease(&from.remote, from.name.as_str(), take_up.commit_id)
     {

@@ -19,6 +19,7 @@ mod snapshots;
 mod stats;
 pub mod target;
 mod tools;
+mod trees;
 mod turns;
 mod work;
 
@@ -68,6 +69,7 @@ pub fn answer(
         Request::Reset { fork, command } => snapshots::reset(daemon, by(peer, &command), &fork),
         Request::Recover(request) => recovery::answer(daemon, peer, *request),
         Request::Collect => snapshots::collect(daemon),
+        Request::TakeUpTrees { fork, previous } => trees::take_up(daemon, &fork, previous),
         Request::SetAside { put_back } => lifecycle::set_aside(daemon, put_back),
         Request::Check {
             repair,

@@ -32,6 +32,7 @@ pub fn changes(daemon: &Arc<Daemon>, name: &ForkName, write: bool) -> Response {
         false => None,
     };
     let head = repository.head_of(fork.worktree.git_dir())?;
+    let carry = turn.record()?.carry;
     Ok(Answer::Changes(Changes {
         trouble: slot.trouble().or_else(|| Untold::of(&daemon.store, name).failed),
         operation: fork.worktree.operation_in_progress().map(str::to_owned),
@@ -43,6 +44,7 @@ pub fn changes(daemon: &Arc<Daemon>, name: &ForkName, write: bool) -> Response {
         changes: changeset.changes.iter().map(report::change_line).collect(),
         left_out: changeset.left_out.iter().map(Into::into).collect(),
         in_buffers: in_buffers_only(daemon, name).iter().map(Into::into).collect(),
+        trees: carry.map_or_else(Vec::new, |carry| report::trees(daemon, &carry)),
     }))
 }
 

@@ -174,6 +174,53 @@ pub struct CarryInfo {
     pub paths: Vec<PathText>,
     /// What is not carried because it looks like a secret that nobody asked for.
     pub held_back: Vec<PathText>,
+    /// The dependency trees in it.
+    #[serde(default)]
+    pub trees: Vec<TreeInfo>,
+}
+
+/// A dependency tree that a fork carries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TreeInfo {
+    pub path: PathText,
+    pub state: TreeWord,
+    /// The generation that the fork shows.
+    pub generation: Option<String>,
+    /// Whether the main checkout has another tree by now.
+    pub moved_on: bool,
+    /// Why the fork shows no generation.
+    pub reason: Option<String>,
+}
+
+/// What a fork shows of a dependency tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TreeWord {
+    /// What the main checkout has, until its generation is whole.
+    Keeping,
+    /// A generation.
+    Kept,
+    /// What the main checkout has, as no generation could be made.
+    Following,
+    /// The same, as its generation is lost or damaged.
+    Damaged,
+}
+
+/// The answer to taking up what the main checkout has of dependency trees.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TreesTakenUp {
+    pub fork: ForkName,
+    pub trees: Vec<TreeTakenUp>,
+}
+
+/// A dependency tree that was looked at.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TreeTakenUp {
+    pub path: PathText,
+    /// Whether the fork shows another generation than before.
+    pub changed: bool,
+    /// Bytes that were copied into the store.
+    pub copied_bytes: u64,
 }
 
 /// The answer to an unmount.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::AgentTexts;
+use super::{AgentTexts, TreeInfo};
 use crate::change::ChangeKind;
 use crate::daemon::failure::Failure;
 use crate::path::text::PathText;
@@ -47,6 +47,9 @@ pub struct Changes {
     /// Files whose newest text by an agent is in an open buffer only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_buffers: Vec<PathText>,
+    /// The dependency trees that it carries.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trees: Vec<TreeInfo>,
 }
 
 /// The difference between a fork's view and another point.

@@ -107,6 +107,13 @@ impl CarriedFile {
         let Some(buffer) = buffer.get_mut(..len).filter(|buffer| !buffer.is_empty()) else {
             return Ok(0);
         };
+        if let Some(frozen) = self.carry.frozen_version(&self.path, &self.version) {
+            let path = frozen.below(&self.path);
+            let read = frozen
+                .generation
+                .read_exact_at(path, &self.version, offset, buffer);
+            return read.map(|()| len).map_err(FsError::Carried);
+        }
         let open = self.open()?;
         wait_until(self.age(), TICK)?;
         let _one_at_a_time = match open.reading.try_lock() {
@@ -195,6 +202,11 @@ impl Carry {
         path: &RepoPath,
         version: &FileVersion,
     ) -> Result<Vec<u8>, FsError> {
+        if let Some(frozen) = self.frozen_version(path, version)
+            && let Some(target) = frozen.generation.read_link(frozen.below(path), version)
+        {
+            return Ok(target.to_vec());
+        }
         let link = beneath::open(&self.top, path.as_path(), Access::Look).map_err(host_error)?;
         if version_of(&beneath::stat(&link).map_err(host_error)?) != *version {
             return Err(FsError::Stale);

@@ -12,7 +12,7 @@ use super::files::{TICK, age};
 use super::{CarriedNode, Carry, found_or_none, host_error};
 use crate::attr::{FileKind, Timestamp};
 use crate::path::{EntryName, RepoPath};
-use crate::sys::beneath::{self, Access};
+use crate::sys::beneath::{self, Access, HostStat};
 use crate::workspace::FsError;
 
 /// Set in every cookie of a carried name: above those of all others, and below 2⁶³.
@@ -65,6 +65,13 @@ impl Carry {
 
     /// The names in the carried directory at `dir`, sorted by cookie: of all that is there, also what is not carried.
     pub(in crate::workspace) fn names(&self, dir: &RepoPath) -> Result<Arc<[CarriedName]>, FsError> {
+        if let Some(frozen) = self.shown_by(dir) {
+            let Some(stat) = frozen.stat(dir) else {
+                return Ok(Arc::new([]));
+            };
+            let names = || Ok(frozen.generation.names(frozen.below(dir)).cloned().collect());
+            return self.decoded(dir, &stat, names);
+        }
         let opened = beneath::open(&self.top, dir.as_path(), Access::Read);
         let Some(file) = found_or_none(opened)? else {
             return Ok(Arc::new([]));
@@ -73,6 +80,28 @@ impl Carry {
         if stat.kind != FileKind::Directory || stat.dev != self.device {
             return Ok(Arc::new([]));
         }
+        self.decoded(dir, &stat, || {
+            let listed = beneath::list(file).map_err(host_error)?.into_iter();
+            let is_carried = |kind: &Option<FileKind>| {
+                !matches!(
+                    kind,
+                    Some(FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice)
+                )
+            };
+            let carried = listed.filter(|(_, kind)| is_carried(kind));
+            Ok(carried
+                .filter_map(|(name, _)| EntryName::new(name).ok())
+                .collect())
+        })
+    }
+
+    /// The names in the directory at `dir`, which is now as `stat` says: those that are kept, or else what `list` gives.
+    fn decoded(
+        &self,
+        dir: &RepoPath,
+        stat: &HostStat,
+        list: impl FnOnce() -> Result<Vec<EntryName>, FsError>,
+    ) -> Result<Arc<[CarriedName]>, FsError> {
         let moment = Moment {
             ino: stat.ino,
             mtime: stat.mtime,
@@ -90,18 +119,7 @@ impl Carry {
             return Ok(names);
         }
         drop(kept);
-        let mut names: Vec<CarriedName> = beneath::list(file)
-            .map_err(host_error)?
-            .into_iter()
-            .filter(|(_, kind)| {
-                !matches!(
-                    kind,
-                    Some(FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice)
-                )
-            })
-            .filter_map(|(name, _)| EntryName::new(name).ok())
-            .map(|name| self.listed(name))
-            .collect();
+        let mut names: Vec<CarriedName> = list()?.into_iter().map(|name| self.listed(name)).collect();
         names.sort_unstable_by_key(|listed| listed.cookie);
         let names: Arc<[CarriedName]> = names.into();
         let mut kept = self.dirs.kept.lock();
@@ -123,6 +141,14 @@ impl Carry {
         dir: &RepoPath,
         names: &[CarriedName],
     ) -> Result<Vec<(CarriedName, CarriedNode)>, FsError> {
+        if self.shown_by(dir).is_some() {
+            let mut nodes = Vec::with_capacity(names.len());
+            for listed in names {
+                let node = self.node(&dir.join(&listed.name))?;
+                nodes.extend(node.map(|node| (listed.clone(), node)));
+            }
+            return Ok(nodes);
+        }
         let Some(file) = found_or_none(beneath::open(&self.top, dir.as_path(), Access::Look))? else {
             return Ok(Vec::new());
         };

@@ -8,24 +8,29 @@
 //! hash of its path and of what tells this version from others. When the main checkout changes it, the name leads to
 //! another number; whoever reads the old one is refused ([`FsError::Stale`]), and the kernel's cache of one number never
 //! holds bytes of two versions. A directory keeps its number and shows what it holds at the moment, but for files that are
-//! not older than the fork ([`Carry::came_later`]).
+//! not older than the fork ([`Carry::came_later`]). A dependency tree of which the store keeps a [generation](generation) is
+//! shown as that has it, whatever the main checkout does.
 //!
 //! What is changed in a fork is the fork's from then on: its node is put into the layer, with those of the carried
 //! directories above, each at the name that it has.
 
 mod files;
+pub mod generation;
 mod listing;
 pub mod record;
 mod secrets;
 mod since;
+pub mod tree;
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
+use self::generation::Generation;
 use super::error::FsError;
 use crate::attr::{Attr, FileKind, Ino, InoMap, Timestamp};
 use crate::git::InoHasher;
@@ -36,7 +41,7 @@ use crate::sys::beneath::{self, Access, HostStat};
 
 pub(super) use files::CarriedFile;
 pub(super) use listing::CarriedName;
-pub use record::{CarryRecord, CarryWish};
+pub use record::{CarryRecord, CarryWish, DependencyTree};
 pub(super) use secrets::{is_secret, named_secrets};
 pub(super) use since::moment_by;
 
@@ -75,6 +80,40 @@ struct Root {
     was_there: AtomicBool,
 }
 
+/// A dependency tree that is shown as a generation has it.
+struct KeptTree {
+    /// Where the main checkout has it.
+    path: RepoPath,
+    generation: Arc<Generation>,
+}
+
+impl KeptTree {
+    /// What it has at `path`, which is in the tree.
+    fn at(&self, path: &RepoPath) -> FrozenPlace {
+        FrozenPlace {
+            generation: self.generation.clone(),
+            start: (self.path.as_bytes().len() + 1).min(path.as_bytes().len()),
+        }
+    }
+}
+
+/// A place in a generation.
+struct FrozenPlace {
+    generation: Arc<Generation>,
+    /// Where the path from the root of the tree begins in the path from the top of the checkout.
+    start: usize,
+}
+
+impl FrozenPlace {
+    fn stat(&self, path: &RepoPath) -> Option<HostStat> {
+        self.generation.stat(self.below(path)).copied()
+    }
+
+    fn below<'p>(&self, path: &'p RepoPath) -> &'p [u8] {
+        path.as_bytes().get(self.start..).unwrap_or_default()
+    }
+}
+
 /// The carried files of one fork. All methods may be called from any thread.
 pub struct Carry {
     /// The top of the main checkout.
@@ -89,6 +128,8 @@ pub struct Carry {
     named: PatternSet,
     /// Of files beneath carried directories, those that changed at this moment or later are not there. Immutable.
     since: Option<Timestamp>,
+    /// The newest first: of one tree the first is shown, and the others are there for who has files of them open.
+    kept: RwLock<Vec<KeptTree>>,
     /// When the main checkout changed the directories that the fork has changed, too, as it was seen last.
     moments: Mutex<InoMap<Option<(Timestamp, Timestamp)>>>,
     /// Directories in which names came or went, until somebody is told.
@@ -127,11 +168,44 @@ impl Carry {
             partial,
             named: PatternSet::parse(&record.named_text()).map_err(io::Error::other)?,
             since: record.since,
+            kept: RwLock::default(),
             moments: Mutex::default(),
             changed_dirs: Mutex::default(),
             files: files::OpenFiles::default(),
             dirs: listing::Dirs::default(),
         })
+    }
+
+    /// Shows the dependency tree at `path` as `generation` has it, from now on.
+    pub(super) fn show_generation(&self, path: RepoPath, generation: Arc<Generation>) {
+        let kept = KeptTree {
+            path: path.clone(),
+            generation: generation.clone(),
+        };
+        self.kept.write().insert(0, kept);
+        // Files may be seen that came later than the fork, though the time of their directory stays.
+        let mut changed = self.changed_dirs.lock();
+        if let Some(since) = self.since {
+            let dirs = generation.changed_dirs(since);
+            let dirs = dirs.filter_map(|dir| tree::below(&path, dir).ok());
+            changed.extend(dirs.map(|dir| self.hasher.ino(&dir)));
+        }
+        changed.extend(path.split_last().map(|(parent, _)| self.hasher.ino(&parent)));
+    }
+
+    /// The generation that shows what is at `path`; `None` where the main checkout does.
+    fn shown_by(&self, path: &RepoPath) -> Option<FrozenPlace> {
+        let kept = self.kept.read();
+        let kept = kept.iter().find(|kept| path.starts_with(&kept.path))?;
+        Some(kept.at(path))
+    }
+
+    /// The generation that has this version of the file or symlink at `path`.
+    fn frozen_version(&self, path: &RepoPath, version: &FileVersion) -> Option<FrozenPlace> {
+        let kept = self.kept.read();
+        let of_path = kept.iter().filter(|kept| path.starts_with(&kept.path));
+        let mut of_path = of_path.map(|kept| kept.at(path));
+        of_path.find(|frozen| frozen.generation.has(frozen.below(path), version))
     }
 
     /// Whether the directory at this base path holds carried roots.
@@ -194,14 +268,29 @@ impl Carry {
 
     /// What is at `path`, a carried root or beneath one.
     pub(super) fn node(&self, path: &RepoPath) -> Result<Option<CarriedNode>, FsError> {
+        if let Some(frozen) = self.shown_by(path) {
+            let stat = frozen.stat(path);
+            return Ok(stat.and_then(|stat| self.carried(path.clone(), &stat)));
+        }
         let found =
             beneath::open(&self.top, path.as_path(), Access::Look).and_then(|file| beneath::stat(&file));
         Ok(found_or_none(found)?.and_then(|stat| self.shown(path.clone(), &stat)))
     }
 
-    /// The node, if it is one to be carried.
+    /// The node that the main checkout has, if it is one to be carried.
     fn shown(&self, path: RepoPath, stat: &HostStat) -> Option<CarriedNode> {
-        if stat.dev != self.device || self.hides(&path, stat.kind) {
+        // A file that package stores share gets another ctime with each link that somebody else makes to it.
+        let changed = if stat.nlink > 1 { stat.mtime } else { stat.ctime };
+        let is_later = stat.kind != FileKind::Directory && self.came_later(&path, changed);
+        match stat.dev == self.device && !is_later {
+            true => self.carried(path, stat),
+            false => None,
+        }
+    }
+
+    /// The node, unless it is hidden.
+    fn carried(&self, path: RepoPath, stat: &HostStat) -> Option<CarriedNode> {
+        if self.hides(&path, stat.kind) {
             return None;
         }
         let version = match stat.kind {
@@ -209,11 +298,6 @@ impl Carry {
             FileKind::Regular | FileKind::Symlink => Some(version_of(stat)),
             FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => return None,
         };
-        // A file that package stores share gets another ctime with each link that somebody else makes to it.
-        let changed = if stat.nlink > 1 { stat.mtime } else { stat.ctime };
-        if version.is_some() && self.came_later(&path, changed) {
-            return None;
-        }
         let ino = match &version {
             None => self.hasher.ino(&path),
             Some(version) => self.number(&path, version),

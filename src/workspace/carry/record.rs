@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::generation::GenerationId;
 use crate::attr::Timestamp;
 use crate::git::ignored::IgnoredPath;
 use crate::path::RepoPath;
@@ -47,6 +48,57 @@ pub struct CarryRecord {
     /// directories is not there. `None`: it is seen.
     #[serde(default)]
     pub since: Option<Timestamp>,
+    /// The dependency trees in it. Records of earlier versions name none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trees: Vec<DependencyTree>,
+}
+
+/// A carried directory that is shown as it was at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DependencyTree {
+    /// From the top of the checkout; it ends in a slash.
+    pub path: PathText,
+    /// What the fork shows of it; `None`: what the main checkout has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<GenerationId>,
+    /// What it showed before another one was taken up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<GenerationId>,
+    /// Why no generation is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_up: Option<String>,
+}
+
+impl DependencyTree {
+    /// Of which a generation is to be made; `path` ends in a slash.
+    pub fn wanted(path: PathText) -> DependencyTree {
+        DependencyTree {
+            path,
+            generation: None,
+            previous: None,
+            given_up: None,
+        }
+    }
+
+    /// Whether a generation is to be made.
+    pub fn is_wanted(&self) -> bool {
+        self.generation.is_none() && self.given_up.is_none()
+    }
+
+    /// `None` for what is no path.
+    pub fn path(&self) -> Option<RepoPath> {
+        path_of(&self.path).map(|dir| dir.path)
+    }
+
+    /// Shows `generation`; whether that is another than before.
+    pub fn take_up(&mut self, generation: GenerationId) -> bool {
+        self.given_up = None;
+        if self.generation.as_ref() == Some(&generation) {
+            return false;
+        }
+        self.previous = self.generation.replace(generation);
+        true
+    }
 }
 
 impl CarryRecord {
@@ -58,6 +110,12 @@ impl CarryRecord {
     /// The roots; what is no path is left out.
     pub fn roots(&self) -> impl Iterator<Item = IgnoredPath> + '_ {
         self.roots.iter().filter_map(path_of)
+    }
+
+    /// The generations that it names.
+    pub fn generations(&self) -> impl Iterator<Item = &GenerationId> {
+        let trees = self.trees.iter();
+        trees.flat_map(|tree| tree.generation.iter().chain(&tree.previous))
     }
 
     /// How many of the roots are directories at the top of the checkout.
@@ -117,6 +175,9 @@ impl CarryRecord {
             .map(|root| text_of(&root))
             .collect();
         let named: BTreeSet<PathText> = self.named.iter().chain(&other.named).cloned().collect();
+        let mut trees = self.trees.clone();
+        let is_new = |tree: &&DependencyTree| !self.trees.iter().any(|known| known.path == tree.path);
+        trees.extend(other.trees.iter().filter(is_new).cloned());
         let held_back: BTreeSet<PathText> = self.held_back.iter().chain(&other.held_back).cloned().collect();
         CarryRecord {
             from: self.from,
@@ -125,6 +186,7 @@ impl CarryRecord {
             named: named.into_iter().collect(),
             held_back: held_back.into_iter().collect(),
             since: self.since.or(other.since),
+            trees,
         }
     }
 

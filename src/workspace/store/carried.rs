@@ -14,8 +14,11 @@ use crate::git::{Base, GitError, IgnoreRules, TreeEntryKind};
 use crate::path::text::PathText;
 use crate::path::{EntryName, RepoPath};
 use crate::sys::beneath::{self, Access};
-use crate::workspace::carry::{Carry, CarryRecord, CarryWish, is_secret, moment_by, named_secrets};
-use crate::workspace::fork::ForkRecord;
+use crate::workspace::carry::tree::{DEPENDENCY_NAMES, VENV_MARK};
+use crate::workspace::carry::{
+    Carry, CarryRecord, CarryWish, DependencyTree, is_secret, moment_by, named_secrets,
+};
+use crate::workspace::fork::{ForkName, ForkRecord};
 use crate::workspace::{StoreError, Workspace};
 
 /// What the main checkout may list what to carry in, as other tools have it.
@@ -23,6 +26,9 @@ const INCLUDE_FILE: &str = ".worktreeinclude";
 
 /// The configuration variable, which may have several values.
 const CONFIG_KEY: &str = "tine.carry";
+
+/// The configuration variable that names dependency trees, which may have several values.
+const TREES_KEY: &str = "tine.dependencyTrees";
 
 /// The file that holds ignore rules.
 const GITIGNORE: &str = ".gitignore";
@@ -176,8 +182,10 @@ impl Store {
         if roots.is_empty() && held_back.is_empty() {
             return Ok(None);
         }
+        let trees = self.dependency_trees(checkout, roots.iter().chain(&only))?;
         Ok(Some(CarryRecord {
             from: checkout.to_owned(),
+            trees,
             roots,
             only,
             named: choice
@@ -188,6 +196,63 @@ impl Store {
             held_back,
             since: Some(self.carried_since()?),
         }))
+    }
+
+    /// Those of the carried paths that are dependency trees: of such a name, in a directory of such a name, or a virtual environment.
+    fn dependency_trees<'p>(
+        &self,
+        checkout: &Path,
+        carried: impl Iterator<Item = &'p PathText>,
+    ) -> Result<Vec<DependencyTree>, StoreError> {
+        let mut names: BTreeSet<Vec<u8>> = DEPENDENCY_NAMES.map(|name| name.as_bytes().to_vec()).into();
+        let configured = self.repository.config_values(TREES_KEY)?;
+        if !configured.is_empty() {
+            let words = configured
+                .iter()
+                .flat_map(|value| value.split(u8::is_ascii_whitespace));
+            names = words
+                .filter(|word| !matches!(*word, b"" | b"none"))
+                .map(<[u8]>::to_vec)
+                .collect();
+            if names.is_empty() {
+                return Ok(Vec::new());
+            }
+        }
+        let mut trees: Vec<(RepoPath, PathText)> = Vec::new();
+        for text in carried {
+            let bytes = text.to_bytes();
+            let Ok(path) = RepoPath::parse(&bytes) else {
+                continue;
+            };
+            let is_named = || path.components().any(|name| names.contains(name.as_bytes()));
+            let is_tree = bytes.ends_with(b"/")
+                && (is_named() || checkout.join(path.as_path()).join(VENV_MARK).is_file());
+            if is_tree && !trees.iter().any(|(above, _)| path.starts_with(above)) {
+                trees.push((path, text.clone()));
+            }
+        }
+        Ok(trees
+            .into_iter()
+            .map(|(_, text)| DependencyTree::wanted(text))
+            .collect())
+    }
+
+    /// Marks the dependency trees of which the fork's record tells nothing: it is of an earlier version, or of before they were there.
+    pub fn find_dependency_trees(&self, name: &ForkName) -> Result<ForkRecord, StoreError> {
+        let record = self.record(name)?;
+        let Some(carry) = &record.carry else {
+            return Ok(record);
+        };
+        let found = self.dependency_trees(&carry.from, carry.roots.iter().chain(&carry.only))?;
+        self.update_record(name, |record| {
+            if let Some(carry) = &mut record.carry {
+                for tree in found {
+                    if !carry.trees.iter().any(|known| known.path == tree.path) {
+                        carry.trees.push(tree);
+                    }
+                }
+            }
+        })
     }
 
     /// Whether the directory at `path` of the main checkout has a `.gitignore` that makes git ignore all that is in it, itself
@@ -273,7 +338,9 @@ impl Store {
             );
             return None;
         }
-        Carry::open(carry, self.hasher.clone())
+        let opened = Carry::open(carry, self.hasher.clone())
+            .inspect(|opened| self.show_generations(record, carry, opened));
+        opened
             .map_err(|error| {
                 log::warn!(
                     "{} carries nothing: {} cannot be opened: {error}",

@@ -146,6 +146,7 @@ impl Store {
         look.layers(&inventory)?;
         for record in &inventory.records {
             look.fork(record);
+            look.generations(record);
         }
         look.branches()?;
         look.leaked_refs(&inventory)?;
@@ -306,6 +307,25 @@ impl Look<'_> {
                 format!("the object {id}, which it keeps, is not in the repository"),
                 FSCK,
             ));
+        }
+    }
+
+    /// The generations of dependency trees that the fork shows.
+    fn generations(&mut self, record: &ForkRecord) {
+        let name = &record.name;
+        for tree in record.carry.iter().flat_map(|carry| &carry.trees) {
+            let (Some(id), Some(path)) = (&tree.generation, tree.path()) else {
+                continue;
+            };
+            if let Err(error) = self.store.check_generation(id) {
+                self.found.push(Found::new(
+                    FindingKind::GenerationDamaged,
+                    Some(name.as_str()),
+                    self.places().generation(id).display(),
+                    format!("what was kept of {path} is not whole: {error}"),
+                    format!("`tine update {name} --carried` keeps it anew, as the main checkout has it now"),
+                ));
+            }
         }
     }
 

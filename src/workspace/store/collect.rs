@@ -1,5 +1,6 @@
 //! Freeing what nothing reaches.
 
+use super::generations::clean_generations;
 use super::recover::named_layers;
 use super::usage::{sole_usage, usage};
 use super::{Store, files};
@@ -17,7 +18,7 @@ pub struct Collection {
     pub snapshots: u64,
     /// Bytes on the disk.
     pub freed_bytes: u64,
-    /// Bytes on the disk of the layers that are left.
+    /// Bytes on the disk of the layers and generations that are left.
     pub kept_bytes: u64,
 }
 
@@ -49,7 +50,12 @@ impl Store {
         let merged = self.merge_layers()?;
         done.layers += merged.layers;
         done.freed_bytes = done.freed_bytes.saturating_add(merged.freed_bytes);
-        done.kept_bytes = usage(&files::list(&self.places.layers())?);
+        if let Some(_making) = self.making.try_lock() {
+            done.freed_bytes = done.freed_bytes.saturating_add(clean_generations(&self.places)?);
+        }
+        let mut kept = files::list(&self.places.layers())?;
+        kept.extend(files::list(&self.places.generations())?);
+        done.kept_bytes = usage(&kept);
         Ok(done)
     }
 

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::beginning::{Beginning, IndexSource, ParentOptions};
+use super::generations::clean_generations;
 use super::recover::{clean_after_damaged, clean_unfinished, release_refs, remove_fork_dir, remove_traces};
 use super::{ForkOptions, IndexStamp, LeaseKey, Store, TRACES_NAME, files, is_there, lock_reason};
 use crate::attr::Timestamp;
@@ -315,6 +316,9 @@ impl Store {
             }
         };
         failures.extend(freed.err());
+        if let Some(_making) = self.making.try_lock() {
+            failures.extend(clean_generations(&self.places).err());
+        }
         let branch_deleted = remove_traces(&self.repository, traces.clone());
         let is_deleted = *branch_deleted.as_ref().unwrap_or(&false);
         failures.extend(branch_deleted.err());

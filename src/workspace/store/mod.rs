@@ -9,6 +9,7 @@
 //! forks/<name>/traces.json    there only while the fork is being made or removed: what it has elsewhere
 //! layers/<id>/                layers; next id in layers/next
 //! bases/                      cached indexes of bases
+//! generations/<id>/           dependency trees of the main checkout as they were, by the hash of what was in them
 //! damaged/<n>/                what a repair moved aside, under the names that it had
 //! reserve                     allocated and never written: what frees space uses it on a full disk
 //! spares/                     empty files: their inodes are for the same where the disk has none
@@ -21,7 +22,7 @@
 //! Making and removing forks is in [`create`], with what they begin with in [`beginning`]; their snapshots are in
 //! [`snapshots`]; what a dead process left is cleaned by [`recover`].
 //!
-//! Lock order: `leases`, `removal`, `admin`, then `open` or `index_build`.
+//! Lock order: `leases`, `removal`, `making`, `admin`, then `open` or `index_build`; `generations` is taken last.
 
 mod beginning;
 mod carried;
@@ -31,6 +32,7 @@ mod create;
 mod documents;
 mod files;
 mod format;
+mod generations;
 mod glance;
 mod home;
 mod leases;
@@ -61,6 +63,7 @@ use parking_lot::Mutex;
 use self::format::Formats;
 use super::base_times::{BaseTimes, TimesId};
 use super::carry::CarryWish;
+use super::carry::generation::{Generation, GenerationId};
 use super::error::StoreError;
 use super::fork::{ForkName, ForkRecord, MountSettings, UnmountPolicy};
 use super::fs::Workspace;
@@ -78,6 +81,7 @@ pub use collect::Collection;
 pub use create::assume_branches;
 pub use documents::Shelf;
 pub use files::ScratchDir;
+pub use generations::{KeepError, KeptNow, TreeState};
 pub use home::Displaced;
 pub use leases::{Lease, LeaseKey};
 pub use memo::{ConvertedAs, IndexStamp, Memo, StoredAs};
@@ -205,6 +209,10 @@ pub struct Store {
     leases: leases::Leases,
     /// Held from the look which other ref reaches a branch's commits until the branch is gone.
     removal: RankedMutex<()>,
+    /// Held while a generation is made, until records name it.
+    making: Mutex<()>,
+    /// The generations that this process has open.
+    generations: Mutex<HashMap<GenerationId, Weak<Generation>>>,
     /// What this process has open.
     open: Mutex<OpenForks>,
     /// What frees space may use of a full disk.
@@ -346,6 +354,14 @@ impl Places {
 
     fn bases(&self) -> PathBuf {
         self.root.join("bases")
+    }
+
+    fn generations(&self) -> PathBuf {
+        self.root.join("generations")
+    }
+
+    fn generation(&self, id: &GenerationId) -> PathBuf {
+        self.generations().join(id.as_str())
     }
 
     /// Where tables of times are.
@@ -548,6 +564,8 @@ impl Store {
             admin: RankedMutex::new(Rank::Admin, ()),
             leases: leases::Leases::default(),
             removal: RankedMutex::new(Rank::Removal, ()),
+            making: Mutex::new(()),
+            generations: Mutex::default(),
             open: Mutex::new(OpenForks::default()),
             reserve: reserve.clone(),
             lock,

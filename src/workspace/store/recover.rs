@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::documents::clean_shelves;
 use super::files;
+use super::generations::clean_generations;
 use super::home::displaced;
 use super::times::{clean_times, named_times};
 use super::{Places, fork_of_lock_reason, is_there};
@@ -129,6 +130,7 @@ pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), Stor
     for name in &inventory.unfinished {
         attempt(clean_unfinished_of(repository, places, name, &inventory));
     }
+    attempt(clean_generations(places).map(drop));
     if inventory.unreadable.is_empty() {
         attempt(clean_layers(places, &inventory));
         attempt(clean_times(places, &inventory.times));

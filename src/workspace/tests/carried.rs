@@ -46,6 +46,7 @@ impl Carried {
             named: Vec::new(),
             held_back: Vec::new(),
             since: None,
+            trees: Vec::new(),
         }
     }
 

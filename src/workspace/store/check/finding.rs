@@ -47,6 +47,8 @@ pub enum FindingKind {
     ContentMissing,
     /// The bytes of a file are there in part, or cannot be read.
     ContentDamaged,
+    /// A dependency tree that was kept for a fork is lost or damaged.
+    GenerationDamaged,
     /// The patches of a handoff are not as they were made.
     MailboxDamaged,
 }
@@ -77,6 +79,7 @@ impl FindingKind {
             FindingKind::LayerLeaked => "layer-leaked",
             FindingKind::ContentMissing => "content-missing",
             FindingKind::ContentDamaged => "content-damaged",
+            FindingKind::GenerationDamaged => "generation-damaged",
             FindingKind::MailboxDamaged => "mailbox-damaged",
         }
     }

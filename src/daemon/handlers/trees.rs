@@ -1,0 +1,96 @@
+//! Dependency trees of the main checkout, taken up by a fork.
+
+use std::sync::Arc;
+
+use crate::daemon::failure::{ErrorCode, Failure};
+use crate::daemon::generations;
+use crate::daemon::protocol::{Answer, Response, TreeTakenUp, TreesTakenUp};
+use crate::daemon::slots::Daemon;
+use crate::path::RepoPath;
+use crate::path::text::PathText;
+use crate::workspace::ForkName;
+use crate::workspace::store::KeepError;
+
+/// Lets the fork show its dependency trees as the main checkout has them, or with `previous` as it did before. Blocks while files are
+/// copied; programs in the fork go on meanwhile.
+pub fn take_up(daemon: &Arc<Daemon>, fork: &ForkName, previous: bool) -> Response {
+    let record = daemon.store.find_dependency_trees(fork)?;
+    let Some(carry) = record.carry.filter(|carry| !carry.trees.is_empty()) else {
+        return Err(
+            Failure::new(ErrorCode::Usage, format!("{fork} carries no dependency tree")).hint(
+                "`git config tine.dependencyTrees` says which directories are; `tine new --carry` carries them",
+            ),
+        );
+    };
+    let mut trees: Vec<TreeTakenUp> = Vec::new();
+    if previous {
+        let back = daemon.store.take_up_previous(fork)?;
+        trees.extend(back.iter().map(|path| taken_up(path, true, 0)));
+    } else {
+        for path in carry.trees.iter().filter_map(|tree| tree.path()) {
+            let goes_on = || daemon.refuse_if_stopping().is_ok();
+            let kept = daemon
+                .store
+                .keep_tree(
+                    &carry.from,
+                    &path,
+                    &|name, tree| name == fork || tree.is_wanted(),
+                    &goes_on,
+                )
+                .map_err(|error| not_kept(fork, &path, error))
+                // Those for which the fork waits are tried again.
+                .inspect_err(|_| generations::make_wanted(daemon))?;
+            trees.push(taken_up(
+                &path,
+                kept.forks.contains(fork),
+                kept.copied_bytes.unwrap_or(0),
+            ));
+        }
+    }
+    Ok(Answer::TreesTakenUp(TreesTakenUp {
+        fork: fork.clone(),
+        trees,
+    }))
+}
+
+fn taken_up(path: &RepoPath, changed: bool, copied_bytes: u64) -> TreeTakenUp {
+    TreeTakenUp {
+        path: PathText::from(path),
+        changed,
+        copied_bytes,
+    }
+}
+
+fn not_kept(fork: &ForkName, path: &RepoPath, error: KeepError) -> Failure {
+    let again =
+        format!("`tine update {fork} --carried` tries again, and {fork} shows what it did until then");
+    match error {
+        KeepError::Store(error) => error.into(),
+        KeepError::Changing => Failure::new(
+            ErrorCode::Busy,
+            format!("{path} cannot be taken up: the main checkout is changing it"),
+        )
+        .hint(format!("wait until it is installed: {again}")),
+        KeepError::Missing => Failure::new(
+            ErrorCode::NoSuchPath,
+            format!("{path} cannot be taken up: the main checkout does not have it"),
+        )
+        .hint(format!("install it there: {again}")),
+        KeepError::NoRoom { needed, available } => Failure::new(
+            ErrorCode::Io,
+            format!("the disk has no room for {path}: it takes {needed} bytes, and {available} are free"),
+        )
+        .hint(format!("free some: {again}")),
+        KeepError::Ending => Failure::new(
+            ErrorCode::DaemonUnreachable,
+            format!("the daemon ended before {path} was copied"),
+        )
+        .hint(again),
+        KeepError::Read(error) => Failure::new(
+            ErrorCode::Io,
+            format!("{path} of the main checkout cannot be read"),
+        )
+        .cause(error.to_string())
+        .hint(format!("`ls -l` there says why; {again}")),
+    }
+}

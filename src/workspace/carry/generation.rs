@@ -1,0 +1,223 @@
+//! A generation: one dependency tree of the main checkout as it was at one moment, kept in the store.
+//!
+//! It is immutable, and shared by all forks whose records name it. Its files lie one behind the other in one file, the *pack*; the
+//! *manifest* says what the main checkout told of each, inode number and ctime included. So a fork that goes over from the main checkout
+//! to a generation of the same tree sees the same versions of files, with the same inode numbers.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::tree::{ListedFile, TreeListing, split};
+use crate::layer::FileVersion;
+use crate::path::EntryName;
+use crate::sys::beneath::HostStat;
+use crate::sys::file;
+
+/// The files of a generation in its directory.
+pub const PACK: &str = "pack";
+pub const MANIFEST: &str = "manifest";
+/// What is looked at to tell whether the main checkout has another tree by now: a [`GenerationSummary`].
+pub const SUMMARY: &str = "summary";
+
+/// Names a generation by what was in it.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct GenerationId(String);
+
+impl GenerationId {
+    pub(super) fn of(hash: [u8; 20]) -> GenerationId {
+        GenerationId(hash.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for GenerationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for GenerationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<GenerationId> for String {
+    fn from(id: GenerationId) -> String {
+        id.0
+    }
+}
+
+impl TryFrom<String> for GenerationId {
+    type Error = String;
+
+    fn try_from(hex: String) -> Result<GenerationId, String> {
+        match hex.len() == 40 && hex.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            true => Ok(GenerationId(hex)),
+            false => Err(format!("{hex:?} is not the name of a generation")),
+        }
+    }
+}
+
+/// What a listing of forks must know of a generation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GenerationSummary {
+    pub files: u64,
+    /// Length of the pack.
+    pub bytes: u64,
+    pub landmarks: Vec<super::tree::Landmark>,
+}
+
+struct KeptNode {
+    name: EntryName,
+    stat: HostStat,
+    target: Option<Box<[u8]>>,
+    offset: u64,
+}
+
+/// A generation, to be looked into.
+pub struct Generation {
+    pub id: GenerationId,
+    pack: File,
+    root: HostStat,
+    /// What each directory holds, by its path from the root of the tree; sorted by name. Immutable.
+    dirs: HashMap<Box<[u8]>, Vec<KeptNode>>,
+}
+
+impl Generation {
+    /// Opens the generation in `dir`. [`io::ErrorKind::InvalidData`] where it is not whole.
+    pub fn open(dir: &Path, id: GenerationId) -> io::Result<Generation> {
+        let TreeListing { root, entries } = read_checked(&dir.join(MANIFEST))?;
+        let pack = file::open(&dir.join(PACK))?;
+        let ends = entries.iter().filter(|entry| entry.is_file());
+        let len = ends
+            .map(|entry| entry.offset.saturating_add(entry.stat.size))
+            .max();
+        if pack.metadata()?.len() < len.unwrap_or(0) {
+            return Err(damaged("its pack is cut off"));
+        }
+        let mut dirs: HashMap<Box<[u8]>, Vec<KeptNode>> = HashMap::new();
+        for entry in entries {
+            let (dir, name) = split(&entry.path);
+            let name = EntryName::new(name).map_err(|_| damaged("its manifest has a name that is none"))?;
+            let node = KeptNode {
+                name,
+                stat: entry.stat,
+                target: entry.target,
+                offset: entry.offset,
+            };
+            match dirs.get_mut(dir) {
+                Some(nodes) => nodes.push(node),
+                None => drop(dirs.insert(dir.into(), vec![node])),
+            }
+        }
+        for nodes in dirs.values_mut() {
+            nodes.sort_unstable_by(|one, other| one.name.as_bytes().cmp(other.name.as_bytes()));
+        }
+        Ok(Generation { id, pack, root, dirs })
+    }
+
+    /// What is at `path`, from the root of the tree.
+    pub fn stat(&self, path: &[u8]) -> Option<&HostStat> {
+        match path.is_empty() {
+            true => Some(&self.root),
+            false => self.node(path).map(|node| &node.stat),
+        }
+    }
+
+    fn node(&self, path: &[u8]) -> Option<&KeptNode> {
+        let (dir, name) = split(path);
+        let nodes = self.dirs.get(dir)?;
+        let at = nodes
+            .binary_search_by(|node| node.name.as_bytes().cmp(name))
+            .ok()?;
+        nodes.get(at)
+    }
+
+    /// The names in the directory at `path`.
+    pub fn names(&self, path: &[u8]) -> impl Iterator<Item = &EntryName> {
+        self.dirs.get(path).into_iter().flatten().map(|node| &node.name)
+    }
+
+    /// Whether this version of the file at `path` is here.
+    pub fn has(&self, path: &[u8], version: &FileVersion) -> bool {
+        self.version(path, version).is_some()
+    }
+
+    fn version(&self, path: &[u8], version: &FileVersion) -> Option<&KeptNode> {
+        self.node(path).filter(|node| {
+            let stat = &node.stat;
+            (stat.ino, stat.size, stat.mtime) == (version.host_ino, version.size, version.mtime)
+                // Others may have linked it since.
+                && (stat.ctime == version.ctime || stat.nlink > 1)
+        })
+    }
+
+    /// Fills `buffer` with what is at `offset` of this version of the file, which it must not reach beyond.
+    pub fn read_exact_at(
+        &self,
+        path: &[u8],
+        version: &FileVersion,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> io::Result<()> {
+        let node = self.version(path, version).ok_or(io::ErrorKind::NotFound)?;
+        self.pack
+            .read_exact_at(buffer, node.offset.saturating_add(offset))
+    }
+
+    /// The target of this version of the symlink at `path`.
+    pub fn read_link(&self, path: &[u8], version: &FileVersion) -> Option<&[u8]> {
+        self.version(path, version)?.target.as_deref()
+    }
+
+    /// The directories in which files changed at `since` or later, by their paths from the root of the tree.
+    pub fn changed_dirs(&self, since: crate::attr::Timestamp) -> impl Iterator<Item = &[u8]> {
+        let is_later = move |node: &KeptNode| node.stat.ctime >= since;
+        let changed = self
+            .dirs
+            .iter()
+            .filter(move |(_, nodes)| nodes.iter().any(is_later));
+        changed.map(|(dir, _)| &**dir)
+    }
+}
+
+impl ListedFile {
+    pub fn is_file(&self) -> bool {
+        self.stat.kind == crate::attr::FileKind::Regular
+    }
+}
+
+fn damaged(reason: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
+}
+
+/// `value` with a checksum behind it.
+pub fn with_checksum<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
+    let mut bytes = postcard::to_stdvec(value).map_err(io::Error::other)?;
+    let crc = crc32fast::hash(&bytes);
+    bytes.extend_from_slice(&crc.to_le_bytes());
+    Ok(bytes)
+}
+
+/// Reads what [`with_checksum`] made.
+pub fn read_checked<T: for<'de> Deserialize<'de>>(path: &Path) -> io::Result<T> {
+    let mut bytes = Vec::new();
+    file::open(path)?.read_to_end(&mut bytes)?;
+    let broken = || damaged("its manifest is not as it was written");
+    let (body, crc) = bytes.split_last_chunk::<4>().ok_or_else(broken)?;
+    if crc32fast::hash(body) != u32::from_le_bytes(*crc) {
+        return Err(broken());
+    }
+    postcard::from_bytes(body).map_err(|_| broken())
+}

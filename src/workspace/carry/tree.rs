@@ -1,0 +1,299 @@
+//! A dependency tree of the main checkout, looked at: all that is in it, and whether it has changed since.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use sha1::{Digest, Sha1};
+
+use super::generation::GenerationId;
+use crate::attr::{FileKind, Timestamp};
+use crate::path::RepoPath;
+use crate::sys::beneath::{self, Access, HostStat};
+
+/// Names of directories that package managers fill, where `tine.dependencyTrees` names none.
+pub const DEPENDENCY_NAMES: [&str; 2] = ["node_modules", "vendor"];
+
+/// What a virtual environment of Python holds at its root.
+pub const VENV_MARK: &str = "pyvenv.cfg";
+
+/// At the root of a tree: what tools write there while they only read the rest.
+const CACHES: [&[u8]; 3] = [b".cache", b".vite", b".vite-temp"];
+/// The same, anywhere.
+const PYCACHE: &[u8] = b"__pycache__";
+
+/// How many directories are looked at to tell whether a tree has changed, those nearest to its root.
+const MAX_LANDMARKS: usize = 512;
+
+/// A file, directory or symlink of a tree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedFile {
+    /// From the tree's root.
+    pub path: Box<[u8]>,
+    pub stat: HostStat,
+    /// Of a symlink.
+    pub target: Option<Box<[u8]>>,
+    /// Of a file: where its bytes begin in the pack.
+    pub offset: u64,
+}
+
+/// Whether the path is a cache's, or in one.
+fn is_cache(path: &[u8]) -> bool {
+    let mut names = path.split(|byte| *byte == b'/');
+    CACHES.iter().any(|cache| names.clone().next() == Some(*cache)) || names.any(|name| name == PYCACHE)
+}
+
+impl ListedFile {
+    /// Whether it is in a cache, or one.
+    pub fn is_cache(&self) -> bool {
+        is_cache(&self.path)
+    }
+
+    /// When the file changed last. Package stores share files between projects: every further link moves the ctime.
+    fn changed(&self) -> Timestamp {
+        match self.stat.kind == FileKind::Regular && self.stat.nlink > 1 {
+            true => self.stat.mtime,
+            false => self.stat.ctime,
+        }
+    }
+}
+
+/// All that is in a tree, parents before children.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TreeListing {
+    pub root: HostStat,
+    pub entries: Vec<ListedFile>,
+}
+
+impl TreeListing {
+    /// Lists the tree at `path` beneath `top`. Sockets, fifos, devices and what is mounted there are left out.
+    pub fn of(top: &File, path: &RepoPath) -> io::Result<TreeListing> {
+        let root = beneath::stat(&beneath::open(top, path.as_path(), Access::Look)?)?;
+        let mut entries = Vec::new();
+        // By path: a tree may have more directories than a process may have open.
+        let mut left = vec![Vec::new()];
+        while let Some(at) = left.pop() {
+            match listed_in(top, path, &at, root.dev) {
+                Ok(found) => {
+                    let is_dir = |entry: &&ListedFile| entry.stat.kind == FileKind::Directory;
+                    left.extend(found.iter().filter(is_dir).map(|entry| entry.path.to_vec()));
+                    entries.extend(found);
+                }
+                // Tools clear their caches at any time.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && is_cache(&at) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(TreeListing { root, entries })
+    }
+
+    /// NameSum the tree by all that tells it from another version of itself. What is in caches, and the times of directories, do not.
+    pub fn id(&self) -> GenerationId {
+        let mut hash = Sha1::new();
+        let mut entries: Vec<&ListedFile> = self.entries.iter().filter(|entry| !entry.is_cache()).collect();
+        entries.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+        for entry in entries {
+            let stat = &entry.stat;
+            hash.update((entry.path.len() as u64).to_le_bytes());
+            hash.update(&entry.path);
+            let kind = [stat.kind as u8];
+            let numbers = match stat.kind {
+                FileKind::Directory => vec![stat.perm.into(), stat.uid.into(), stat.gid.into()],
+                _ => {
+                    let changed = entry.changed();
+                    vec![
+                        stat.perm.into(),
+                        stat.uid.into(),
+                        stat.gid.into(),
+                        stat.ino,
+                        stat.size,
+                        stat.mtime.secs.cast_unsigned(),
+                        stat.mtime.nanos.into(),
+                        changed.secs.cast_unsigned(),
+                        changed.nanos.into(),
+                    ]
+                }
+            };
+            hash.update(kind);
+            for number in numbers {
+                hash.update(u64::to_le_bytes(number));
+            }
+            hash.update(entry.target.as_deref().unwrap_or_default());
+        }
+        GenerationId::of(hash.finalize().into())
+    }
+
+    /// Whether nothing in it was changed for as long as `needed`: then a change from now on shows in its times.
+    pub fn is_quiet(&self, needed: Duration) -> bool {
+        let entries = self.entries.iter().filter(|entry| !entry.is_cache());
+        // The mtime of a file with several names may be any.
+        let changed = entries.map(|entry| entry.changed().min(entry.stat.ctime));
+        let newest = changed.chain([self.root.ctime]).max();
+        let newest = newest.map_or(SystemTime::UNIX_EPOCH, SystemTime::from);
+        SystemTime::now()
+            .duration_since(newest)
+            .is_ok_and(|age| age >= needed)
+    }
+
+    /// What tells whether the tree has changed since: its root, the files there, and directories.
+    pub fn landmarks(&self) -> Vec<Landmark> {
+        let depth = |entry: &&ListedFile| entry.path.iter().filter(|byte| **byte == b'/').count();
+        let mut marks: Vec<&ListedFile> = self
+            .entries
+            .iter()
+            .filter(|entry| !entry.is_cache())
+            .filter(|entry| {
+                entry.stat.kind == FileKind::Directory
+                    || entry.stat.kind == FileKind::Regular && depth(entry) == 0
+            })
+            .collect();
+        marks.sort_by_key(depth);
+        marks.truncate(MAX_LANDMARKS);
+        let mut names: HashMap<&[u8], NameSum> = HashMap::new();
+        for entry in self.entries.iter().filter(|entry| !entry.is_cache()) {
+            let (dir, name) = split(&entry.path);
+            names.entry(dir).or_default().add(name, &entry.stat);
+        }
+        let mut mark = |path: &[u8], stat: &HostStat| Landmark {
+            path: path.into(),
+            ino: stat.ino,
+            size: stat.size,
+            mtime: stat.mtime,
+            names: names.remove(path).unwrap_or_default(),
+        };
+        let mut landmarks = vec![mark(b"", &self.root)];
+        landmarks.extend(marks.into_iter().map(|entry| mark(&entry.path, &entry.stat)));
+        landmarks
+    }
+}
+
+/// What is in the directory at `at` of the tree, by name.
+fn listed_in(top: &File, tree: &RepoPath, at: &[u8], device: u64) -> io::Result<Vec<ListedFile>> {
+    let dir = beneath::open(top, below(tree, at)?.as_path(), Access::Read)?;
+    let mut names = beneath::list(dir.try_clone()?)?;
+    names.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    let mut found = Vec::with_capacity(names.len());
+    for (name, _) in names {
+        let path = match at.is_empty() {
+            true => name.clone(),
+            false => [at, b"/", &name].concat(),
+        };
+        match listed(&dir, &name, &path) {
+            Ok(entry) => found.extend(entry.filter(|entry| entry.stat.dev == device)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && is_cache(&path) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+/// What is at `name` in the open directory, `path` from the tree's root. `None` for what is left out.
+fn listed(dir: &File, name: &[u8], path: &[u8]) -> io::Result<Option<ListedFile>> {
+    let stat = match beneath::stat_in(dir, name) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => return Ok(None),
+        stat => stat?,
+    };
+    let target = match stat.kind {
+        FileKind::Regular | FileKind::Directory => None,
+        FileKind::Symlink => {
+            let link = beneath::open(dir, Path::new(OsStr::from_bytes(name)), Access::Look)?;
+            Some(beneath::read_link(&link)?.into())
+        }
+        FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => return Ok(None),
+    };
+    Ok(Some(ListedFile {
+        path: path.into(),
+        stat,
+        target,
+        offset: 0,
+    }))
+}
+
+/// Where the main checkout has `path`, which is from the root of the tree.
+pub fn below(tree: &RepoPath, path: &[u8]) -> io::Result<RepoPath> {
+    match path.is_empty() {
+        true => Ok(tree.clone()),
+        false => RepoPath::parse([tree.as_bytes(), b"/", path].concat()).map_err(io::Error::other),
+    }
+}
+
+/// Where the name in a path begins: the directory, and the name.
+pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (b"", path),
+    }
+}
+
+/// A sum over the names in a directory and what they lead to, whatever their order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameSum(u64);
+
+impl NameSum {
+    fn add(&mut self, name: &[u8], stat: &HostStat) {
+        let mut hash = Sha1::new();
+        hash.update(stat.ino.to_le_bytes());
+        hash.update(name);
+        let digest: [u8; 20] = hash.finalize().into();
+        let (first, _) = digest.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
+        self.0 = self.0.wrapping_add(u64::from_le_bytes(*first));
+    }
+}
+
+/// A directory, or a file at the root, as it was when its tree was kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Landmark {
+    path: Box<[u8]>,
+    ino: u64,
+    size: u64,
+    mtime: Timestamp,
+    /// Of a directory.
+    names: NameSum,
+}
+
+impl Landmark {
+    /// Whether the tree at `tree` beneath `top` is as it was, as far as this tells.
+    pub fn stands(&self, top: &File, tree: &RepoPath) -> bool {
+        let stands = || -> io::Result<bool> {
+            let path = below(tree, &self.path)?;
+            let found = beneath::open(top, path.as_path(), Access::Look)?;
+            let stat = beneath::stat(&found)?;
+            if stat.ino != self.ino {
+                return Ok(false);
+            }
+            if stat.kind != FileKind::Directory {
+                return Ok((stat.size, stat.mtime) == (self.size, self.mtime));
+            }
+            // Only a cache may have come or gone.
+            Ok(stat.mtime == self.mtime || self.names_in(&path, top)? == self.names)
+        };
+        stands().unwrap_or(false)
+    }
+
+    fn names_in(&self, path: &RepoPath, top: &File) -> io::Result<NameSum> {
+        let dir = beneath::open(top, path.as_path(), Access::Read)?;
+        let mut names = NameSum::default();
+        for (name, _) in beneath::list(dir.try_clone()?)? {
+            if name == PYCACHE || self.path.is_empty() && CACHES.contains(&name.as_slice()) {
+                continue;
+            }
+            let stat = match beneath::stat_in(&dir, &name) {
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => continue,
+                stat => stat?,
+            };
+            let is_kept = matches!(
+                stat.kind,
+                FileKind::Regular | FileKind::Directory | FileKind::Symlink
+            );
+            if is_kept {
+                names.add(&name, &stat);
+            }
+        }
+        Ok(names)
+    }
+}

@@ -1,0 +1,381 @@
+//! Dependency trees of the main checkout, kept for the forks that carry them: whole whatever the main checkout does.
+
+mod support;
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+use support::{OutputExt, TestRepo, Tine, require_fuse, wait_until};
+
+/// A tree must have been left alone for a second, and the kernel remembers names for one.
+const SOON: Duration = Duration::from_secs(30);
+
+const PACKAGES: usize = 20;
+
+/// A repository that ignores `node_modules/`, with some packages of this version in it.
+fn repo() -> TestRepo {
+    let repo = TestRepo::new();
+    repo.commit_files(&[(".gitignore", b"node_modules/\n.venv/\n")], "rules");
+    install(&repo, "1");
+    repo
+}
+
+/// As `npm install` does after `rm -rf node_modules`.
+fn install(repo: &TestRepo, version: &str) {
+    let modules = repo.dir().join("node_modules");
+    let _ = fs::remove_dir_all(&modules);
+    for package in 0..PACKAGES {
+        let dir = format!("node_modules/p{package}");
+        repo.write(
+            &format!("{dir}/package.json"),
+            format!("{{\"version\":\"{version}\"}}\n"),
+        );
+        repo.write(
+            &format!("{dir}/lib/index.js"),
+            format!("// {version} of {package}\n"),
+        );
+    }
+    // Larger than what one read takes, and not of whole blocks.
+    repo.write("node_modules/p0/lib/large.bin", version.repeat(300_001));
+    repo.write(&format!("node_modules/only-in-{version}/index.js"), "// only\n");
+    repo.write(
+        "node_modules/.package-lock.json",
+        format!("{{\"lock\":\"{version}\"}}\n"),
+    );
+    fs::create_dir(modules.join(".bin")).unwrap();
+    symlink("../p1/lib/index.js", modules.join(".bin/p1")).unwrap();
+    fs::set_permissions(modules.join("p1/lib/index.js"), fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn new_fork(tine: &Tine, name: &str) -> PathBuf {
+    let fork = tine.json(&["new", name, "--carry", "node_modules"]);
+    PathBuf::from(fork["mount_dir"].as_str().unwrap())
+}
+
+fn trees(tine: &Tine, fork: &str) -> Vec<Value> {
+    let listed = tine.json(&["list"]);
+    let forks = listed["forks"].as_array().unwrap();
+    let fork = forks.iter().find(|known| known["name"] == fork).unwrap();
+    fork["carry"]["trees"].as_array().unwrap().clone()
+}
+
+fn generation(tine: &Tine, fork: &str) -> Option<String> {
+    let trees = trees(tine, fork);
+    assert_eq!(trees.len(), 1, "{trees:?}");
+    trees[0]["generation"].as_str().map(str::to_owned)
+}
+
+fn wait_until_kept(tine: &Tine, fork: &str) -> String {
+    wait_until("the tree is kept", SOON, || generation(tine, fork).is_some());
+    generation(tine, fork).unwrap()
+}
+
+/// Each path with kind, mode, time, inode number and bytes.
+fn picture(repo: &TestRepo, dir: &Path) -> String {
+    repo.sh_in(
+        &dir.join("node_modules"),
+        "find . -type d -printf '%p %m\\n' | sort; find . ! -type d -printf '%p %y %m %T@ %s %l\\n' | sort; \
+         find . -type f -exec md5sum {} + | sort",
+    )
+}
+
+fn generations_on_disk(repo: &TestRepo) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(repo.common_dir().join("tine/generations")) else {
+        return Vec::new();
+    };
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.collect()
+}
+
+#[test]
+fn a_reinstall_in_the_main_checkout_leaves_the_fork_whole() {
+    require_fuse!();
+    let repo = repo();
+    let tine = Tine::new(&repo);
+    let dir = new_fork(&tine, "work");
+    let before = picture(&repo, &dir);
+    let index = dir.join("node_modules/p3/lib/index.js");
+    let ino = fs::metadata(&index).unwrap().ino();
+    let mut open = fs::File::open(dir.join("node_modules/p4/lib/index.js")).unwrap();
+    let id = wait_until_kept(&tine, "work");
+    assert_eq!(trees(&tine, "work")[0]["state"], "kept");
+    assert_eq!(picture(&repo, &dir), before, "going over changes nothing");
+    assert_eq!(fs::metadata(&index).unwrap().ino(), ino);
+
+    install(&repo, "2");
+    // Longer than the kernel remembers anything of it.
+    wait_until("the main checkout is seen to have moved on", SOON, || {
+        trees(&tine, "work")[0]["moved_on"] == true
+    });
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(picture(&repo, &dir), before);
+    let mut text = String::new();
+    open.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "// 1 of 4\n", "what was open goes on");
+    fs::remove_dir_all(repo.dir().join("node_modules")).unwrap();
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(picture(&repo, &dir), before, "gone from the main checkout");
+    assert_eq!(repo.status(&dir), "");
+
+    // Also after a crash and a remount, and in a fork of it.
+    tine.kill_daemon();
+    tine.ok(&["mount", "work"]);
+    assert_eq!(picture(&repo, &dir), before);
+    let child = tine.json(&["new", "child", "--from-fork", "work"]);
+    let child = Path::new(child["mount_dir"].as_str().unwrap());
+    assert_eq!(picture(&repo, child), before);
+    assert_eq!(generation(&tine, "child"), Some(id));
+    assert!(tine.json(&["check"])["ok"] == true);
+}
+
+#[test]
+fn list_and_status_say_what_is_kept_and_where_the_main_checkout_has_moved_on() {
+    require_fuse!();
+    let repo = repo();
+    let tine = Tine::new(&repo);
+    new_fork(&tine, "work");
+    let said = |args: &[&str]| tine.run(args).expect_success("tine").error_text();
+    assert!(said(&["list"]).contains("node_modules/ is being kept"));
+    wait_until_kept(&tine, "work");
+    for args in [&["list"][..], &["status", "work"]] {
+        assert!(!said(args).contains("node_modules"), "{args:?}");
+    }
+    // A cache does not count, nor does another name of a file.
+    repo.write("node_modules/.cache/babel/x", "cached\n");
+    fs::hard_link(
+        repo.dir().join("node_modules/p1/package.json"),
+        repo.dir().join("elsewhere"),
+    )
+    .unwrap();
+    assert!(!said(&["list"]).contains("node_modules"));
+    repo.write("node_modules/new/index.js", "new\n");
+    for args in [&["list"][..], &["status", "work"]] {
+        let said = said(args);
+        assert!(
+            said.contains("moved on from node_modules/") && said.contains("tine update work --carried"),
+            "{said}"
+        );
+    }
+    assert_eq!(tine.json(&["status", "work"])["trees"][0]["moved_on"], true);
+}
+
+#[test]
+fn forks_of_one_tree_share_a_generation_and_the_last_takes_it_along() {
+    require_fuse!();
+    let repo = repo();
+    let tine = Tine::new(&repo);
+    new_fork(&tine, "one");
+    let id = wait_until_kept(&tine, "one");
+    let kept_at = |id: &str| fs::metadata(repo.common_dir().join("tine/generations").join(id)).unwrap();
+    let made = (kept_at(&id).ino(), kept_at(&id).mtime_nsec());
+    new_fork(&tine, "two");
+    assert_eq!(wait_until_kept(&tine, "two"), id);
+    assert_eq!(
+        made,
+        (kept_at(&id).ino(), kept_at(&id).mtime_nsec()),
+        "it is not copied again"
+    );
+    tine.ok(&["delete", "one"]);
+    assert_eq!(generations_on_disk(&repo), [id]);
+    tine.ok(&["delete", "two"]);
+    tine.ok(&["gc"]);
+    assert_eq!(generations_on_disk(&repo), [""; 0]);
+}
+
+#[test]
+fn what_a_fork_writes_stays_its_own() {
+    require_fuse!();
+    let repo = repo();
+    let tine = Tine::new(&repo);
+    let one = new_fork(&tine, "one");
+    let two = new_fork(&tine, "two");
+    wait_until_kept(&tine, "one");
+    wait_until_kept(&tine, "two");
+    let before = picture(&repo, &two);
+    repo.sh_in(
+        &one.join("node_modules"),
+        "echo own > p1/lib/index.js; echo more >> p2/lib/index.js; rm -r p3; mv p4 p5-moved; chmod 700 p6/package.json; \
+         ln p7/package.json p7/link; printf x | dd of=p0/lib/large.bin bs=1 seek=70000 conv=notrunc 2>/dev/null; touch new",
+    );
+    assert_eq!(picture(&repo, &two), before);
+    assert_eq!(picture(&repo, repo.dir()), before);
+    assert!(tine.json(&["check"])["ok"] == true);
+    let large = fs::read(one.join("node_modules/p0/lib/large.bin")).unwrap();
+    assert_eq!((large.len(), large[70000], large[70001]), (300_001, b'x', b'1'));
+    install(&repo, "2");
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(picture(&repo, &two), before);
+    assert_eq!(
+        repo.sh_in(
+            &one.join("node_modules"),
+            "cat p1/lib/index.js p2/lib/index.js; ls p5-moved/lib; test ! -e p3"
+        ),
+        "own\n// 1 of 2\nmore\nindex.js"
+    );
+}
+
+#[test]
+fn the_new_tree_is_taken_up_and_given_back() {
+    require_fuse!();
+    let repo = repo();
+    let tine = Tine::new(&repo);
+    let dir = new_fork(&tine, "work");
+    let first = wait_until_kept(&tine, "work");
+    let old = picture(&repo, &dir);
+    let own = dir.join("node_modules/p2/lib/own.js");
+    fs::write(&own, "own\n").unwrap();
+    fs::write(dir.join("node_modules/p1/lib/index.js"), "own\n").unwrap();
+    fs::read_dir(dir.join("node_modules/p2/lib")).unwrap().count();
+    tine.fails(7, &["update", "work", "--carried"]);
+
+    install(&repo, "2");
+    let refused = tine.fails(5, &["update", "work", "--carried"]);
+    assert!(refused.contains("the main checkout is changing it"), "{refused}");
+    wait_until("it is quiet", SOON, || {
+        tine.run(&["update", "work", "--carried"]).status.success()
+    });
+    let second = generation(&tine, "work").unwrap();
+    assert_ne!(first, second);
+    let reads = |path: &str, text: &str| {
+        fs::read_to_string(dir.join("node_modules").join(path)).is_ok_and(|read| read == text)
+    };
+    wait_until("the new tree is seen", SOON, || {
+        reads("p2/lib/index.js", "// 2 of 2\n")
+    });
+    wait_until("new names are listed", SOON, || {
+        let names = repo.sh_in(&dir.join("node_modules"), "ls");
+        names.contains("only-in-2") && !names.contains("only-in-1")
+    });
+    assert!(
+        reads("p1/lib/index.js", "own\n") && reads("p2/lib/own.js", "own\n"),
+        "the fork's own stays"
+    );
+    assert_eq!(trees(&tine, "work")[0]["moved_on"], false);
+
+    fs::remove_dir_all(repo.dir().join("node_modules")).unwrap();
+    tine.ok(&["gc"]);
+    tine.ok(&["update", "work", "--carried=previous"]);
+    assert_eq!(generation(&tine, "work"), Some(first));
+    fs::remove_file(own).unwrap();
+    fs::remove_file(dir.join("node_modules/p1/lib/index.js")).unwrap();
+    wait_until("the old tree is seen", SOON, || {
+        reads("p2/lib/index.js", "// 1 of 2\n")
+    });
+    wait_until("old names are listed", SOON, || {
+        repo.sh_in(&dir.join("node_modules"), "ls").contains("only-in-1")
+    });
+    let lines = |picture: &str| {
+        picture
+            .lines()
+            .filter(|line| !line.contains("/p1/lib/index.js"))
+            .count()
+    };
+    assert_eq!(lines(&picture(&repo, &dir)), lines(&old));
+    let refused = tine.fails(4, &["update", "work", "--carried"]);
+    assert!(refused.contains("does not have it"), "{refused}");
+}
+
+#[test]
+fn a_daemon_that_is_killed_leaves_nothing_half_kept() {
+    require_fuse!();
+    let repo = repo();
+    let tine = Tine::new(&repo);
+    // It waits for the tree to be quiet, or copies.
+    let dir = new_fork(&tine, "work");
+    tine.kill_daemon();
+    let half = repo.common_dir().join("tine/generations/0123.1-1.tmp");
+    fs::create_dir_all(&half).unwrap();
+    fs::write(half.join("pack"), "half").unwrap();
+    tine.ok(&["mount", "work"]);
+    assert!(!half.exists(), "what is half made goes");
+    let id = wait_until_kept(&tine, "work");
+    assert_eq!(generations_on_disk(&repo), [id]);
+    let before = picture(&repo, &dir);
+    assert_eq!(picture(&repo, repo.dir()), before);
+    install(&repo, "2");
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(picture(&repo, &dir), before);
+}
+
+#[test]
+fn a_tree_that_is_changing_is_kept_once_it_is_whole() {
+    require_fuse!();
+    let repo = repo();
+    let tine = Tine::new(&repo);
+    fs::remove_dir_all(repo.dir().join("node_modules")).unwrap();
+    repo.write("node_modules/p0/index.js", "half\n");
+    let dir = new_fork(&tine, "work");
+    for _ in 0..5 {
+        install(&repo, "3");
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(generation(&tine, "work"), None, "it changes");
+    }
+    wait_until_kept(&tine, "work");
+    wait_until("all of it is seen", SOON, || {
+        picture(&repo, &dir) == picture(&repo, repo.dir())
+    });
+}
+
+#[test]
+fn damage_hurts_only_forks_that_name_it() {
+    require_fuse!();
+    let repo = repo();
+    let tine = Tine::new(&repo);
+    let hurt = new_fork(&tine, "hurt");
+    let damaged = wait_until_kept(&tine, "hurt");
+    install(&repo, "2");
+    let well = new_fork(&tine, "well");
+    wait_until_kept(&tine, "well");
+    let before = picture(&repo, &well);
+    tine.ok(&["daemon", "stop"]);
+    let dir = repo.common_dir().join("tine/generations").join(&damaged);
+    fs::File::options()
+        .write(true)
+        .open(dir.join("pack"))
+        .unwrap()
+        .set_len(1000)
+        .unwrap();
+    let report: Value = serde_json::from_str(&tine.run(&["check", "--json"]).text()).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    assert_eq!(findings.len(), 1, "{report}");
+    assert_eq!(findings[0]["kind"], "generation-damaged");
+    assert_eq!(findings[0]["fork"], "hurt");
+    tine.ok(&["mount", "hurt"]);
+    tine.ok(&["mount", "well"]);
+    assert_eq!(picture(&repo, &well), before);
+    assert_eq!(trees(&tine, "hurt")[0]["state"], "damaged");
+    assert!(fs::read_dir(hurt.join("node_modules")).is_ok());
+    tine.ok(&["update", "hurt", "--carried"]);
+    wait_until("it is whole again", SOON, || picture(&repo, &hurt) == before);
+    assert!(tine.json(&["check"])["ok"] == true);
+}
+
+#[test]
+fn configuration_says_what_a_dependency_tree_is() {
+    require_fuse!();
+    let repo = repo();
+    let tine = Tine::new(&repo);
+    repo.write(".venv/pyvenv.cfg", "home = /usr/bin\n");
+    repo.write(".venv/lib/x.py", "x\n");
+    let named = |fork: &str, config: &[&str]| {
+        for value in config {
+            repo.git(&["config", "--add", "tine.dependencyTrees", value]);
+        }
+        let fork = tine.json(&["new", fork, "--no-mount", "--carry", "ignored"]);
+        if !config.is_empty() {
+            repo.git(&["config", "--unset-all", "tine.dependencyTrees"]);
+        }
+        let trees = fork["carry"]["trees"].as_array().unwrap().clone();
+        trees
+            .iter()
+            .map(|tree| tree["path"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(named("usual", &[]), [".venv/", "node_modules/"]);
+    assert_eq!(named("none", &["none"]), [""; 0]);
+    assert_eq!(named("others", &["deps third_party"]), [".venv/"]);
+}
