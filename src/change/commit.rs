@@ -92,6 +92,8 @@ pub fn commit(
         let _ = give_target.send(IndexTarget {
             tree_id,
             changes: index_changes(fork, &changeset.changes),
+            // All that there is has come into the tree.
+            intents: Vec::new(),
         });
         let commit_id = repository.write_commit(&CommitSpec {
             tree_id,

@@ -52,6 +52,9 @@ pub enum ChangeError {
     /// Uncommitted changes, sorted by path.
     #[error("{} would be overwritten", shown(.0))]
     LocalChanges(Vec<RepoPath>),
+    /// What is staged, and neither in the files nor in HEAD; sorted by path.
+    #[error("what is staged of {} would be lost: it is not what the file has", shown(.0))]
+    StagedInTheWay(Vec<RepoPath>),
     #[error("a tree has no history in which a merge base could be found")]
     NoMergeBase,
     #[error("{} {what} {}", "the commit", if *was_empty { "changes nothing" } else { "would change nothing any more" })]

@@ -476,6 +476,11 @@ impl From<ChangeError> for Failure {
             ChangeError::LocalChanges(paths) => Failure::new(ErrorCode::LocalChanges, message)
                 .hint("commit them (`tine commit -m MESSAGE`), or take them back (`tine revert`); nothing was changed")
                 .paths(&paths),
+            ChangeError::StagedInTheWay(paths) => Failure::new(ErrorCode::LocalChanges, message)
+                .hint(
+                    "`git add PATH` in the mount stages the file as it is, `git restore --staged PATH` unstages it; nothing was changed",
+                )
+                .paths(&paths),
             ChangeError::NoMergeBase => Failure::new(ErrorCode::NoMergeBase, message)
                 .hint("name what both sides began as: `--base REV`"),
             ChangeError::EmptyPick { .. } => Failure::new(ErrorCode::EmptyPick, message)
