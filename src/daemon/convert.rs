@@ -93,12 +93,20 @@ impl From<GitError> for Failure {
             )
             .cause(reason)
             .hint("commit or stash what is uncommitted there (`git status` shows it), then merge again; nothing was changed"),
-            GitError::CheckoutHalfMoved { dir, reason } => Failure::new(
-                ErrorCode::LocalChanges,
-                format!("the checkout at {} is half way to another commit", dir.display()),
-            )
-            .cause(reason)
-            .hint("commit nothing there: make room (`tine recover purge --all` lets kept work go), then merge again, which takes the files back first"),
+            GitError::CheckoutHalfMoved { dir, reason, cause } => {
+                let half_moved = Failure::new(
+                    ErrorCode::LocalChanges,
+                    format!("the checkout at {} is half way to another commit", dir.display()),
+                )
+                .cause(reason)
+                .hint("commit nothing there: make room (`tine recover purge --all` lets kept work go), then merge again, which takes the files back first");
+                // Nobody's changes are in the way where the disk is.
+                let Failure { code, exit, .. } = Failure::from(*cause);
+                match code {
+                    ErrorCode::NoSpace => Failure { code, exit, ..half_moved },
+                    _ => half_moved,
+                }
+            }
             GitError::UntrackedInTheWay { paths, .. } => paths
                 .iter()
                 .take(MAX_PATHS_TOLD)
@@ -161,7 +169,7 @@ impl From<GitError> for Failure {
                     .cause(source.to_string())
                     .hint("install git (on Debian: `apt install git`)")
             }
-            GitError::GitFailed { stderr, .. } if stderr.contains("No space left on device") => {
+            GitError::GitFailed { stderr, .. } if says_full(&stderr) => {
                 failure::no_space("git could not write").cause(stderr)
             }
             GitError::GitFailed { command, stderr } => {
@@ -183,6 +191,9 @@ impl From<GitError> for Failure {
                     .cause(reason)
                     .hint("`tine check` names what is damaged and what to do about it")
             }
+            GitError::Library { action, reason } if says_full(&reason) => {
+                failure::no_space(&format!("could not {action} in the repository")).cause(reason)
+            }
             GitError::Library { action, reason } => Failure::new(
                 ErrorCode::GitFailed,
                 format!("could not {action} in the repository"),
@@ -190,6 +201,13 @@ impl From<GitError> for Failure {
             .cause(reason),
         }
     }
+}
+
+/// Whether git, or its library, says that there is no room.
+fn says_full(said: &str) -> bool {
+    ["No space left on device", "Disk quota exceeded"]
+        .iter()
+        .any(|full| said.contains(full))
 }
 
 /// What to do about a lock file of git's.
@@ -703,11 +721,27 @@ mod tests {
 
     #[test]
     fn a_full_disk_that_git_tells_of_is_no_space() {
-        let failure = Failure::from(GitError::GitFailed {
-            command: "commit-tree".into(),
-            stderr: "error: unable to write file: No space left on device\n".into(),
-        });
-        assert_eq!(failure.code, ErrorCode::NoSpace, "{failure}");
+        let full = || io::Error::from_raw_os_error(libc::ENOSPC);
+        for error in [
+            GitError::GitFailed {
+                command: "commit-tree".into(),
+                stderr: "error: unable to write file: No space left on device\n".into(),
+            },
+            GitError::GitFailed {
+                command: "commit-tree".into(),
+                stderr: "error: unable to write file: Disk quota exceeded\n".into(),
+            },
+            GitError::library("write a blob")(full()),
+            GitError::CheckoutHalfMoved {
+                dir: PathBuf::from("/r"),
+                reason: "a file could not be put back".into(),
+                cause: Box::new(GitError::io("move the checkout at", "/r")(full())),
+            },
+        ] {
+            let failure = Failure::from(error);
+            assert_eq!(failure.code, ErrorCode::NoSpace, "{failure}");
+            assert_eq!(failure.exit, ExitCode::Failure);
+        }
     }
 
     #[test]
