@@ -17,12 +17,14 @@ pub enum ChangeError {
     #[error("the commit message is empty")]
     EmptyMessage,
     /// By another worktree, or by a command that knew nothing of the fork.
-    /// `free` is a name that no branch has.
+    /// `free` is the name of no branch.
     #[error("the branch {:?} moved under the fork, from {} to {}", .moved.branch, .moved.left_at, .moved.now)]
     MovedUnder {
         fork: ForkName,
         moved: Box<MovedUnder>,
         free: String,
+        /// Neither commit has the other in its history.
+        is_rewritten: bool,
     },
     /// Some fork went back past commits of others. Sorted by path.
     #[error("{what} would take back what others have committed to {}", shown(.paths))]

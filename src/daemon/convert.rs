@@ -46,10 +46,14 @@ impl From<GitError> for Failure {
                 .hint("`git log --all --oneline` lists commits, `git branch -a` branches; fetch what is missing first"),
             GitError::NestedRepository(_) => Failure::new(ErrorCode::Usage, message)
                 .hint("a directory without git must be so with all that is in it: move the repository away"),
+            GitError::BranchCheckedOut { at, .. } if !at.exists() => {
+                Failure::new(ErrorCode::BranchCheckedOut, message)
+                    .hint("its directory is gone: `git worktree prune` forgets that worktree, then try again")
+            }
             GitError::BranchCheckedOut { .. } => Failure::new(ErrorCode::BranchCheckedOut, message)
                 .hint("`git -C DIR switch --detach` takes that checkout off the branch; `tine new` takes another one with `--branch NAME`"),
             GitError::BranchExists(branch) => Failure::new(ErrorCode::BranchExists, message).hint(format!(
-                "`--branch {}` without `--from` goes on with it; or make another with `--branch NAME`",
+                "choose another name; `tine new NAME --branch {}`, without `--from`, makes a fork that goes on with it",
                 shell_word(branch)
             )),
             GitError::AliasOfNothing { alias, .. } | GitError::AliasLoop { alias } => {
@@ -438,18 +442,24 @@ impl From<ChangeError> for Failure {
                 .hint("`tine status` shows what differs; ignored files do not count"),
             ChangeError::EmptyMessage => Failure::new(ErrorCode::EmptyMessage, message)
                 .hint("say what was done: `tine commit -m MESSAGE`"),
-            ChangeError::MovedUnder { fork, moved, free } => {
+            ChangeError::MovedUnder { fork, moved, free, is_rewritten } => {
                 let failure = Failure::new(ErrorCode::MovedUnder, message);
                 let failure = match &moved.by {
                     Some(by) => failure.cause(format!("it was moved by {by}")),
                     None => failure,
                 };
-                failure.hint(format!(
-                    "`tine branch switch {fork} {} --create` puts the fork on a branch of its own, where it was; then `tine merge {} --into {fork}` joins both; \
-                     nothing was changed",
-                    shell_word(free),
-                    shell_word(&moved.branch)
-                ))
+                let (free, branch) = (shell_word(free), shell_word(&moved.branch));
+                match is_rewritten {
+                    false => failure.hint(format!(
+                        "`tine branch switch {fork} {free} --create` puts the fork on a branch of its own, where it was; then `tine merge {branch} --into {fork}` \
+                         joins both; nothing was changed"
+                    )),
+                    // What was taken out of the history would come back with the old one.
+                    true => failure.hint(format!(
+                        "`tine branch switch {fork} {free} --create` puts the fork on a branch of its own, where it was; then `tine branch switch {fork} {branch}` \
+                         goes on with the rewritten history and what is uncommitted, or `tine merge {branch} --into {fork}` joins it with the old one; nothing was changed"
+                    )),
+                }
             }
             ChangeError::TakesBack { paths, way_out, .. } => {
                 let named = paths.iter().take(MAX_NAMED_PATHS);
@@ -474,6 +484,15 @@ impl From<ChangeError> for Failure {
                 shell_word(&gone.branch),
                 gone.left_at
             )),
+            ChangeError::BranchHeldTwice { holders, .. }
+                if holders
+                    .iter()
+                    .any(|holder| matches!(holder, Holder::Worktree(dir) if !dir.exists())) =>
+            {
+                Failure::new(ErrorCode::BranchCheckedOut, message).hint(
+                    "the directory of one of them is gone: `git worktree prune` forgets that worktree; nothing was changed",
+                )
+            }
             ChangeError::BranchHeldTwice { .. } => Failure::new(ErrorCode::BranchCheckedOut, message).hint(
                 "`git -C DIR switch --detach` takes one of them off the branch; nothing was changed",
             ),
@@ -547,6 +566,11 @@ impl From<ChangeError> for Failure {
                 "`tine branch switch {fork} OTHER` puts that fork on another branch, `tine delete {fork}` removes it; a rebase or \
                  bisection of {branch} there must end first"
             )),
+            ChangeError::BranchHeld {
+                holder: Holder::Worktree(dir),
+                ..
+            } if !dir.exists() => Failure::new(ErrorCode::BranchCheckedOut, message)
+                .hint("its directory is gone: `git worktree prune` forgets that worktree, then try again"),
             ChangeError::BranchHeld { holder, .. } => {
                 let (Holder::Main(dir) | Holder::Worktree(dir) | Holder::Fork(_, dir)) = holder;
                 Failure::new(ErrorCode::BranchCheckedOut, message).hint(format!(
