@@ -85,6 +85,8 @@ mod rounds;
 mod seeing;
 #[path = "cli/snapshots.rs"]
 mod snapshots;
+#[path = "cli/staging.rs"]
+mod staging;
 #[path = "cli/switching.rs"]
 mod switching;
 #[path = "cli/updating.rs"]

@@ -187,3 +187,130 @@ fn messages_and_hints_are_written_alike() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// A command line in a hint, its places filled: `tine branch switch x x --create`.
+fn commands_in(hint: &str, program: &str) -> Vec<Vec<String>> {
+    let spans = hint.split('`').skip(1).step_by(2);
+    let of_program = spans.filter_map(|span| span.strip_prefix(program)?.strip_prefix(' '));
+    of_program
+        .map(|rest| rest.split_whitespace().map(str::to_owned).collect())
+        .collect()
+}
+
+fn hints() -> BTreeSet<String> {
+    let all = book().into_values().flat_map(BTreeMap::into_values);
+    all.flatten().collect()
+}
+
+/// The help of the deepest command that `words` name.
+fn help_of(words: &[String]) -> Option<String> {
+    let mut path: Vec<&str> = Vec::new();
+    let mut help = None;
+    for word in words.iter().take_while(|word| !word.starts_with('{')) {
+        path.push(word);
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_tine"))
+            .args(&path)
+            .arg("--help")
+            .output()
+            .expect("tine can be run");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if !output.status.success() || !text.contains(&format!("Usage: tine {}", path.join(" "))) {
+            break;
+        }
+        help = Some(text);
+    }
+    help
+}
+
+/// Whether a text names an option.
+fn names(text: &str, option: &str) -> bool {
+    text.split(|c: char| !c.is_alphanumeric() && c != '-')
+        .any(|word| word == option)
+}
+
+#[test]
+fn every_command_of_tine_s_in_a_hint_has_the_options_that_it_names() {
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for hint in hints() {
+        for words in commands_in(&hint, "tine") {
+            // What comes after is another program's.
+            let words: Vec<String> = words.into_iter().take_while(|word| word != "--").collect();
+            let first = words.iter().position(|word| !word.starts_with('-')).unwrap_or(0);
+            // `-C DIR` stands before the command.
+            let first = first + usize::from(words.first().is_some_and(|word| word == "-C"));
+            let words = words.get(first..).unwrap_or_default();
+            if words.first().is_none_or(|word| word.starts_with(['{', '…', '-'])) {
+                continue;
+            }
+            let Some(help) = help_of(words) else {
+                wrong.push(format!("no such command: {hint}"));
+                continue;
+            };
+            seen += 1;
+            for word in words
+                .iter()
+                .filter(|word| word.starts_with('-') && word.len() > 1)
+            {
+                let name = word.split(['=', '[']).next().unwrap_or(word);
+                if !names(&help, name) {
+                    wrong.push(format!("{name} is no option there: {hint}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(seen > 50, "{seen}");
+}
+
+#[test]
+fn every_command_of_git_s_in_a_hint_is_one() {
+    let listed = std::process::Command::new("git")
+        .arg("--list-cmds=main,others")
+        .output()
+        .expect("git can be run");
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let known: BTreeSet<&str> = listed.lines().collect();
+    let mut wrong = Vec::new();
+    for hint in hints() {
+        for words in commands_in(&hint, "git") {
+            let mut words = words.iter();
+            let mut command = words.next();
+            while command.is_some_and(|word| word == "-C") {
+                words.next();
+                command = words.next();
+            }
+            if command.is_none_or(|word| !word.starts_with('{') && !known.contains(word.as_str())) {
+                wrong.push(hint.clone());
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Options of programs that start containers.
+const OF_OTHERS: [&str; 2] = ["--device", "--cap-add"];
+
+#[test]
+fn an_option_that_a_hint_names_alone_is_one_of_some_command() {
+    let reference = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference.md"))
+        .expect("the reference is there");
+    // A command of several has no page of its own there.
+    let rounds = help_of(&["round".to_owned(), "start".to_owned()]).expect("there is such a command");
+    let reference = reference + &rounds;
+    let mut wrong = Vec::new();
+    for hint in hints() {
+        let spans = hint
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .filter(|span| span.starts_with("--"));
+        for span in spans {
+            let name = span.split([' ', '=', '[']).next().unwrap_or(span);
+            if !OF_OTHERS.contains(&name) && !names(&reference, name) {
+                wrong.push(format!("{name}: {hint}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

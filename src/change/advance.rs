@@ -15,6 +15,7 @@
 //! Git's lock of the index is held over all of it.
 
 mod in_the_way;
+mod index;
 
 use std::collections::BTreeSet;
 use std::sync::mpsc;
@@ -22,6 +23,7 @@ use std::thread;
 
 use self::in_the_way::{is_there_as_directory, not_followed};
 pub(super) use self::in_the_way::{refuse_in_the_way, staged};
+pub use self::index::{IndexState, IndexStep};
 use super::changeset::{self, Blobs};
 use super::commit::{index_changes, joined, keep_head, refuse_work_of_git};
 use super::compare::compare_trees;
@@ -35,6 +37,7 @@ use crate::layer::LogPosition;
 use crate::merge::{Level, MergeInput, MergeOptions, merge};
 use crate::path::RepoPath;
 use crate::sys::pause;
+use crate::workspace::store::IndexStamp;
 use crate::workspace::{
     Advance, Advancing, ApplyOptions, By, Caller, Fork, ForkName, ForkRecord, HeadMove, OperationKind,
     Replacement, Store, SwitchMove, Undoes, UpdateMove,
@@ -50,6 +53,8 @@ pub struct Step {
     pub update: Option<UpdateStep>,
     /// Default: the branch that HEAD is on moves. Else HEAD is put on another one, which is at `to`.
     pub switch: Option<SwitchMove>,
+    /// Default: what is staged stays so.
+    pub index: Option<IndexStep>,
     pub reflog: String,
     pub kind: OperationKind,
     /// What this takes back, or does again.
@@ -90,6 +95,7 @@ impl Step {
                 })
             }),
             switch: self.switch.clone().map(Box::new),
+            index: self.index.as_ref().map(|index| Box::new(index.noted())),
         }
     }
 
@@ -149,8 +155,9 @@ struct Plan {
     new_tree: ObjectId,
     /// The tree of the new commit.
     to_tree: ObjectId,
-    /// The tree that the index will be.
-    index_tree: ObjectId,
+    index: IndexStep,
+    /// Of the index, from before it was looked at.
+    index_stamp: Option<IndexStamp>,
 }
 
 /// What moving would change; fails where moving would.
@@ -190,6 +197,10 @@ pub fn advance(
 ) -> Result<Vec<Change>, ChangeError> {
     refuse_work_of_git(repository, fork)?;
     let plan = Plan::make(repository, fork, step)?;
+    let step = &Step {
+        index: plan.staged(),
+        ..step.clone()
+    };
     let last = repository.kept_as(name.as_str(), "head")?;
     // Before the layer names its blobs, and an operation its trees.
     keep_head(repository, name, step.to)?;
@@ -199,6 +210,10 @@ pub fn advance(
             name,
             [(update.view_from, plan.from_tree), (update.view_to, plan.to_tree)],
         )?;
+    }
+    if let Some(IndexStep { from, to }) = &step.index {
+        let trees = [(from.tree_id, plan.from_tree), (to.tree_id, plan.to_tree)];
+        hold_trees(repository, name, trees)?;
     }
     let begun = Advancing {
         moved: step.head_move(),
@@ -255,6 +270,7 @@ pub fn finish(
             (None, None) => OperationKind::Merge,
         },
         switch: begun.moved.switch.map(|switch| *switch),
+        index: None,
         undoes: None,
     };
     let head = repository.head_of(fork.worktree.git_dir())?;
@@ -262,6 +278,7 @@ pub fn finish(
         if let Some(switch) = &mut step.switch {
             stand_by_itself_if_taken(repository, switch, to)?;
         }
+        step.index = IndexStep::begun(repository, fork, to, begun.moved.index.as_deref())?;
         let plan = Plan::make(repository, fork, &step)?;
         let attrs = fork.workspace.base_attrs();
         let by = By {
@@ -354,6 +371,7 @@ impl Plan {
         let to_tree = repository.commit_info(step.to)?.tree_id;
         let changes = compare_trees(repository, from_tree, to_tree)?;
         let since = fork.workspace.position();
+        let index_stamp = IndexStamp::of(&fork.worktree.index_path());
         let local = changeset::changeset(repository, fork, Blobs::Write)?;
         if local.head_commit != step.from {
             return Err(GitError::RefMoved {
@@ -384,16 +402,8 @@ impl Plan {
                 (open, update.view_to)
             }
         };
-        // What is staged stays so, but not where what is uncommitted is merged along.
-        let index_tree = match step.update {
-            None => {
-                let staged = staged(repository, fork, from_tree)?;
-                not_followed(&changes, &staged)?;
-                let edits: Vec<_> = staged.iter().map(Change::edit).collect();
-                repository.edit_tree(to_tree, &edits)?
-            }
-            Some(_) => to_tree,
-        };
+        let views = step.update.map(|update| (update.view_from, update.view_to));
+        let index = IndexStep::plan(repository, fork, step, (from_tree, to_tree), &changes, views)?;
         // What a submodule stands on is its own affair.
         let open = open
             .into_iter()
@@ -406,7 +416,8 @@ impl Plan {
             from_tree,
             new_tree,
             to_tree,
-            index_tree,
+            index,
+            index_stamp,
         })
     }
 
@@ -421,7 +432,7 @@ impl Plan {
         let forth = replacements(repository, fork, &self.open, self.new_tree)?;
         // The layer is about to name its blobs, and git does not wait for those that it writes.
         repository.sync_tree(self.to_tree, self.from_tree)?;
-        repository.sync_tree(self.index_tree, self.to_tree)?;
+        repository.sync_tree(self.index.to.tree_id, self.to_tree)?;
         let uncommitted = match step.update {
             None => BTreeSet::new(),
             Some(_) => {
@@ -473,14 +484,19 @@ impl Plan {
                 return joined(index).map(drop).map_err(ChangeError::from);
             }
             pause::at("before-view");
+            // Git that had the lock before may have staged something.
+            if IndexStamp::of(&fork.worktree.index_path()) != self.index_stamp {
+                self.index.refuse_moved(repository, fork)?;
+            }
             let applied = put(&forth, step.kind, forward, Some(self.since));
             if applied.is_ok() {
                 let _ = give_target.send(IndexTarget {
-                    tree_id: self.index_tree,
+                    tree_id: self.index.to.tree_id,
                     changes: index_changes(
                         fork,
                         self.changes.iter().filter(|change| !is_uncommitted(&change.path)),
                     ),
+                    intents: self.index.to.intents.clone(),
                 });
             }
             drop(give_target);
@@ -522,6 +538,13 @@ impl Plan {
             }
             moved
         })
+    }
+
+    /// What happens to the index, unless nothing is staged in it, neither before nor after.
+    fn staged(&self) -> Option<IndexStep> {
+        let is_clean = |state: &IndexState, tree_id| *state == IndexState::clean(tree_id);
+        let is_clean = is_clean(&self.index.from, self.from_tree) && is_clean(&self.index.to, self.to_tree);
+        (!is_clean).then(|| self.index.clone())
     }
 
     /// What leads from the new view to the old one.

@@ -92,6 +92,8 @@ pub fn commit(
         let _ = give_target.send(IndexTarget {
             tree_id,
             changes: index_changes(fork, &changeset.changes),
+            // All that there is has come into the tree.
+            intents: Vec::new(),
         });
         let commit_id = repository.write_commit(&CommitSpec {
             tree_id,
@@ -152,10 +154,13 @@ pub fn refuse_moved_under(repository: &Repository, fork: &Fork) -> Result<(), Ch
                 break name;
             }
         };
+        let (left_at, now) = (moved.left_at, moved.now);
+        let is_rewritten = !repository.is_ancestor(left_at, now)? && !repository.is_ancestor(now, left_at)?;
         return Err(ChangeError::MovedUnder {
             fork: fork.name().clone(),
             moved: Box::new(moved),
             free,
+            is_rewritten,
         });
     }
     refuse_gone_branch(repository, fork)
@@ -192,6 +197,14 @@ pub(super) fn refuse_work_of_git(repository: &Repository, fork: &Fork) -> Result
     }
     refuse_moved_under(repository, fork)?;
     Ok(repository.check_unlocked(&fork.worktree)?)
+}
+
+/// Refuses where HEAD is not at the fork's own commits: amid a rebase or bisection, or where its branch is gone.
+pub fn refuse_head_elsewhere(repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
+    match fork.worktree.operation_in_progress() {
+        Some(operation @ ("rebase" | "bisect")) => Err(ChangeError::OperationInProgress(operation)),
+        _ => refuse_gone_branch(repository, fork),
+    }
 }
 
 /// What a thread found; a panic goes on where it would have without the thread.

@@ -17,12 +17,14 @@ pub enum ChangeError {
     #[error("the commit message is empty")]
     EmptyMessage,
     /// By another worktree, or by a command that knew nothing of the fork.
-    /// `free` is a name that no branch has.
+    /// `free` is the name of no branch.
     #[error("the branch {:?} moved under the fork, from {} to {}", .moved.branch, .moved.left_at, .moved.now)]
     MovedUnder {
         fork: ForkName,
         moved: Box<MovedUnder>,
         free: String,
+        /// Neither commit has the other in its history.
+        is_rewritten: bool,
     },
     /// Some fork went back past commits of others. Sorted by path.
     #[error("{what} would take back what others have committed to {}", shown(.paths))]
@@ -52,6 +54,9 @@ pub enum ChangeError {
     /// Uncommitted changes, sorted by path.
     #[error("{} would be overwritten", shown(.0))]
     LocalChanges(Vec<RepoPath>),
+    /// What is staged, and neither in the files nor in HEAD; sorted by path.
+    #[error("what is staged of {} would be lost: it is not what the file has", shown(.0))]
+    StagedInTheWay(Vec<RepoPath>),
     #[error("a tree has no history in which a merge base could be found")]
     NoMergeBase,
     #[error("{} {what} {}", "the commit", if *was_empty { "changes nothing" } else { "would change nothing any more" })]

@@ -49,6 +49,7 @@ pub fn plan(
             to: Some(wish.branch.to_owned()),
             begins: wish.begins.as_ref().map(|(_, reflog)| reflog.clone()),
         }),
+        index: None,
         reflog: by.command.to_owned(),
         kind: OperationKind::Switch,
         undoes: None,

@@ -177,6 +177,7 @@ impl Hooks {
             .env("GIT_AUTHOR_NAME", &self.author.name)
             .env("GIT_AUTHOR_EMAIL", &self.author.email)
             .stdin(Stdio::null());
+        program::speak_as_user(&mut command);
         if let Some(CommitTime { secs, offset_secs }) = self.author.time {
             let minutes = offset_secs.abs() / 60;
             let sign = if offset_secs < 0 { '-' } else { '+' };
@@ -253,6 +254,7 @@ pub fn post_checkout(
         .args(["hook", "run", "--ignore-missing", "post-checkout", "--"])
         .args([old.unwrap_or(&zeros), new, "1"])
         .stdin(Stdio::null());
+    program::speak_as_user(&mut command);
     let (status, said) = match output {
         HookOutput::Shown => (wait(&mut command)?, Vec::new()),
         HookOutput::Kept => {

@@ -46,10 +46,14 @@ impl From<GitError> for Failure {
                 .hint("`git log --all --oneline` lists commits, `git branch -a` branches; fetch what is missing first"),
             GitError::NestedRepository(_) => Failure::new(ErrorCode::Usage, message)
                 .hint("a directory without git must be so with all that is in it: move the repository away"),
+            GitError::BranchCheckedOut { at, .. } if !at.exists() => {
+                Failure::new(ErrorCode::BranchCheckedOut, message)
+                    .hint("its directory is gone: `git worktree prune` forgets that worktree, then try again")
+            }
             GitError::BranchCheckedOut { .. } => Failure::new(ErrorCode::BranchCheckedOut, message)
                 .hint("`git -C DIR switch --detach` takes that checkout off the branch; `tine new` takes another one with `--branch NAME`"),
             GitError::BranchExists(branch) => Failure::new(ErrorCode::BranchExists, message).hint(format!(
-                "`--branch {}` without `--from` goes on with it; or make another with `--branch NAME`",
+                "choose another name; `tine new NAME --branch {}`, without `--from`, makes a fork that goes on with it",
                 shell_word(branch)
             )),
             GitError::AliasOfNothing { alias, .. } | GitError::AliasLoop { alias } => {
@@ -93,12 +97,20 @@ impl From<GitError> for Failure {
             )
             .cause(reason)
             .hint("commit or stash what is uncommitted there (`git status` shows it), then merge again; nothing was changed"),
-            GitError::CheckoutHalfMoved { dir, reason } => Failure::new(
-                ErrorCode::LocalChanges,
-                format!("the checkout at {} is half way to another commit", dir.display()),
-            )
-            .cause(reason)
-            .hint("commit nothing there: make room (`tine recover purge --all` lets kept work go), then merge again, which takes the files back first"),
+            GitError::CheckoutHalfMoved { dir, reason, cause } => {
+                let half_moved = Failure::new(
+                    ErrorCode::LocalChanges,
+                    format!("the checkout at {} is half way to another commit", dir.display()),
+                )
+                .cause(reason)
+                .hint("commit nothing there: make room (`tine recover purge --all` lets kept work go), then merge again, which takes the files back first");
+                // Nobody's changes are in the way where the disk is.
+                let Failure { code, exit, .. } = Failure::from(*cause);
+                match code {
+                    ErrorCode::NoSpace => Failure { code, exit, ..half_moved },
+                    _ => half_moved,
+                }
+            }
             GitError::UntrackedInTheWay { paths, .. } => paths
                 .iter()
                 .take(MAX_PATHS_TOLD)
@@ -161,7 +173,7 @@ impl From<GitError> for Failure {
                     .cause(source.to_string())
                     .hint("install git (on Debian: `apt install git`)")
             }
-            GitError::GitFailed { stderr, .. } if stderr.contains("No space left on device") => {
+            GitError::GitFailed { stderr, .. } if says_full(&stderr) => {
                 failure::no_space("git could not write").cause(stderr)
             }
             GitError::GitFailed { command, stderr } => {
@@ -186,6 +198,9 @@ impl From<GitError> for Failure {
                     .cause(reason)
                     .hint("`tine check` names what is damaged and what to do about it")
             }
+            GitError::Library { action, reason } if says_full(&reason) => {
+                failure::no_space(&format!("could not {action} in the repository")).cause(reason)
+            }
             GitError::Library { action, reason } => Failure::new(
                 ErrorCode::GitFailed,
                 format!("could not {action} in the repository"),
@@ -193,6 +208,13 @@ impl From<GitError> for Failure {
             .cause(reason),
         }
     }
+}
+
+/// Whether git, or its library, says that there is no room.
+fn says_full(said: &str) -> bool {
+    ["No space left on device", "Disk quota exceeded"]
+        .iter()
+        .any(|full| said.contains(full))
 }
 
 /// What to do about a lock file of git's.
@@ -423,18 +445,24 @@ impl From<ChangeError> for Failure {
                 .hint("`tine status` shows what differs; ignored files do not count"),
             ChangeError::EmptyMessage => Failure::new(ErrorCode::EmptyMessage, message)
                 .hint("say what was done: `tine commit -m MESSAGE`"),
-            ChangeError::MovedUnder { fork, moved, free } => {
+            ChangeError::MovedUnder { fork, moved, free, is_rewritten } => {
                 let failure = Failure::new(ErrorCode::MovedUnder, message);
                 let failure = match &moved.by {
                     Some(by) => failure.cause(format!("it was moved by {by}")),
                     None => failure,
                 };
-                failure.hint(format!(
-                    "`tine branch switch {fork} {} --create` puts the fork on a branch of its own, where it was; then `tine merge {} --into {fork}` joins both; \
-                     nothing was changed",
-                    shell_word(free),
-                    shell_word(&moved.branch)
-                ))
+                let (free, branch) = (shell_word(free), shell_word(&moved.branch));
+                match is_rewritten {
+                    false => failure.hint(format!(
+                        "`tine branch switch {fork} {free} --create` puts the fork on a branch of its own, where it was; then `tine merge {branch} --into {fork}` \
+                         joins both; nothing was changed"
+                    )),
+                    // What was taken out of the history would come back with the old one.
+                    true => failure.hint(format!(
+                        "`tine branch switch {fork} {free} --create` puts the fork on a branch of its own, where it was; then `tine branch switch {fork} {branch}` \
+                         goes on with the rewritten history and what is uncommitted, or `tine merge {branch} --into {fork}` joins it with the old one; nothing was changed"
+                    )),
+                }
             }
             ChangeError::TakesBack { paths, way_out, .. } => {
                 let named = paths.iter().take(MAX_NAMED_PATHS);
@@ -459,6 +487,15 @@ impl From<ChangeError> for Failure {
                 shell_word(&gone.branch),
                 gone.left_at
             )),
+            ChangeError::BranchHeldTwice { holders, .. }
+                if holders
+                    .iter()
+                    .any(|holder| matches!(holder, Holder::Worktree(dir) if !dir.exists())) =>
+            {
+                Failure::new(ErrorCode::BranchCheckedOut, message).hint(
+                    "the directory of one of them is gone: `git worktree prune` forgets that worktree; nothing was changed",
+                )
+            }
             ChangeError::BranchHeldTwice { .. } => Failure::new(ErrorCode::BranchCheckedOut, message).hint(
                 "`git -C DIR switch --detach` takes one of them off the branch; nothing was changed",
             ),
@@ -478,6 +515,11 @@ impl From<ChangeError> for Failure {
                 .cause("HEAD did not move and the fork is as it was"),
             ChangeError::LocalChanges(paths) => Failure::new(ErrorCode::LocalChanges, message)
                 .hint("commit them (`tine commit -m MESSAGE`), or take them back (`tine revert`); nothing was changed")
+                .paths(&paths),
+            ChangeError::StagedInTheWay(paths) => Failure::new(ErrorCode::LocalChanges, message)
+                .hint(
+                    "`git add PATH` in the mount stages the file as it is, `git restore --staged PATH` unstages it; nothing was changed",
+                )
                 .paths(&paths),
             ChangeError::NoMergeBase => Failure::new(ErrorCode::NoMergeBase, message)
                 .hint("name what both sides began as: `--base REV`"),
@@ -527,6 +569,11 @@ impl From<ChangeError> for Failure {
                 "`tine branch switch {fork} OTHER` puts that fork on another branch, `tine delete {fork}` removes it; a rebase or \
                  bisection of {branch} there must end first"
             )),
+            ChangeError::BranchHeld {
+                holder: Holder::Worktree(dir),
+                ..
+            } if !dir.exists() => Failure::new(ErrorCode::BranchCheckedOut, message)
+                .hint("its directory is gone: `git worktree prune` forgets that worktree, then try again"),
             ChangeError::BranchHeld { holder, .. } => {
                 let (Holder::Main(dir) | Holder::Worktree(dir) | Holder::Fork(_, dir)) = holder;
                 Failure::new(ErrorCode::BranchCheckedOut, message).hint(format!(
@@ -701,11 +748,27 @@ mod tests {
 
     #[test]
     fn a_full_disk_that_git_tells_of_is_no_space() {
-        let failure = Failure::from(GitError::GitFailed {
-            command: "commit-tree".into(),
-            stderr: "error: unable to write file: No space left on device\n".into(),
-        });
-        assert_eq!(failure.code, ErrorCode::NoSpace, "{failure}");
+        let full = || io::Error::from_raw_os_error(libc::ENOSPC);
+        for error in [
+            GitError::GitFailed {
+                command: "commit-tree".into(),
+                stderr: "error: unable to write file: No space left on device\n".into(),
+            },
+            GitError::GitFailed {
+                command: "commit-tree".into(),
+                stderr: "error: unable to write file: Disk quota exceeded\n".into(),
+            },
+            GitError::library("write a blob")(full()),
+            GitError::CheckoutHalfMoved {
+                dir: PathBuf::from("/r"),
+                reason: "a file could not be put back".into(),
+                cause: Box::new(GitError::io("move the checkout at", "/r")(full())),
+            },
+        ] {
+            let failure = Failure::from(error);
+            assert_eq!(failure.code, ErrorCode::NoSpace, "{failure}");
+            assert_eq!(failure.exit, ExitCode::Failure);
+        }
     }
 
     #[test]

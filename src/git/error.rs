@@ -54,7 +54,12 @@ pub enum GitError {
     CheckoutInTheWay { dir: PathBuf, reason: String },
     /// Some files are those of the new commit, some of the old one, and some are cut off.
     #[error("the checkout at {dir} is half way to another commit, and cannot be taken back: {reason}")]
-    CheckoutHalfMoved { dir: PathBuf, reason: String },
+    CheckoutHalfMoved {
+        dir: PathBuf,
+        reason: String,
+        /// Why it did not come to its end.
+        cause: Box<GitError>,
+    },
     /// Ignored files, other repositories and pipes where the commit has files.
     #[error("what git does not track is in the way in the checkout at {dir}")]
     UntrackedInTheWay { dir: PathBuf, paths: Vec<RepoPath> },

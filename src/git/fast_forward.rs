@@ -131,6 +131,7 @@ impl Repository {
         ];
         for args in commands {
             let mut command = program::command(checkout_dir);
+            program::speak_as_user(&mut command);
             if let Err(error) = program::run(command.args(args), b"") {
                 log::info!("after the merge in {}: {error}", checkout_dir.display());
             }
@@ -209,6 +210,7 @@ impl CheckoutMove<'_> {
                 GitError::CheckoutHalfMoved {
                     dir: dir.clone(),
                     reason: stays.to_string(),
+                    cause: Box::new(error),
                 }
             }
         }
@@ -501,6 +503,10 @@ impl RefMove {
         if let Some(mut errors) = self.child.stderr.take() {
             // What cannot be read is told by its absence.
             let _ = std::io::Read::read_to_string(&mut errors, &mut said);
+        }
+        if let Some(error) = program::told_io_error(&said) {
+            let path = self.lock.with_extension("");
+            return GitError::io("move the branch at", path)(error);
         }
         if said.contains("but expected") || said.contains("unable to resolve reference") {
             return moved(&self.branch);

@@ -55,15 +55,27 @@ fn parse_version(version: &str) -> Option<(u32, u32)> {
 
 /// A git command that runs in `dir`, free of the caller's `GIT_*` variables that would lead it elsewhere (`GIT_DIR`,
 /// `GIT_WORK_TREE`, `GIT_INDEX_FILE`, `GIT_CONFIG_COUNT` …); identities and the places of configuration files
-/// (`GIT_CONFIG_GLOBAL` …) stay. It never asks for a password on a terminal.
+/// (`GIT_CONFIG_GLOBAL` …) stay. It never asks for a password on a terminal, and its messages come untranslated.
 pub fn command(dir: &Path) -> Command {
     let mut command = Command::new("git");
-    command.current_dir(dir).env("GIT_TERMINAL_PROMPT", "0");
+    // What it says of a failure is looked into.
+    command
+        .current_dir(dir)
+        .env("GIT_TERMINAL_PROMPT", "0")
+        .env("LANGUAGE", "en");
     for variable in SETTING_VARIABLES {
         command.env_remove(variable);
     }
     without_places(&mut command);
     command
+}
+
+/// Has a command speak the user's language again, where a person reads all that it says.
+pub fn speak_as_user(command: &mut Command) {
+    match std::env::var_os("LANGUAGE") {
+        Some(language) => command.env("LANGUAGE", language),
+        None => command.env_remove("LANGUAGE"),
+    };
 }
 
 fn without_places(command: &mut Command) {
@@ -220,6 +232,35 @@ fn words(command: &Command) -> String {
     arguments.join(" ")
 }
 
+/// The failing system call that git tells of in `said`, with git's words; `None` where it tells of none.
+pub fn told_io_error(said: &str) -> Option<std::io::Error> {
+    const TOLD: [i32; 8] = [
+        libc::ENOSPC,
+        libc::EDQUOT,
+        libc::EROFS,
+        libc::EIO,
+        libc::EACCES,
+        libc::EPERM,
+        libc::EMFILE,
+        libc::ENFILE,
+    ];
+    let lines = || {
+        let lines = said.lines().map(str::trim_end);
+        lines.filter(|line| line.starts_with("error: ") || line.starts_with("fatal: "))
+    };
+    TOLD.into_iter().find_map(|number| {
+        let error = std::io::Error::from_raw_os_error(number);
+        let text = error.to_string();
+        let (text, _) = text.split_once(" (os error")?;
+        let line = lines().find(|line| line.ends_with(&format!(": {text}")))?;
+        Some(match error.kind() {
+            // Known by their numbers.
+            _ if matches!(number, libc::EIO | libc::EMFILE | libc::ENFILE) => error,
+            kind => std::io::Error::new(kind, line.to_owned()),
+        })
+    })
+}
+
 /// The error of a command that ended with a failing status.
 pub fn failed(command: &Command, finished: &Finished) -> GitError {
     let stderr = String::from_utf8_lossy(&finished.stderr).trim().to_owned();
@@ -242,6 +283,29 @@ mod tests {
     #[test]
     fn the_installed_git_is_new_enough() {
         assert!(check_version().unwrap().starts_with("2."));
+    }
+
+    #[test]
+    fn a_system_call_that_git_tells_of_is_found_in_what_it_says() {
+        use std::io;
+
+        let kind = |said: &str| told_io_error(said).map(|error| error.kind());
+        let full = "error: unable to write file big: No space left on device\nfatal: could not finish\n";
+        assert_eq!(kind(full), Some(io::ErrorKind::StorageFull));
+        assert!(told_io_error(full).unwrap().to_string().contains("file big"));
+        let said = "fatal: unable to create 'x/index.lock': Disk quota exceeded";
+        assert_eq!(kind(said), Some(io::ErrorKind::QuotaExceeded));
+        let said = "error: unable to create file x: Permission denied";
+        assert_eq!(kind(said), Some(io::ErrorKind::PermissionDenied));
+        let said = "error: unable to write file x: Input/output error";
+        assert_eq!(told_io_error(said).unwrap().raw_os_error(), Some(libc::EIO));
+        for said in [
+            "",
+            "error: Your local changes to the following files would be overwritten by merge:\n\tNo space left on device",
+            "warning: unable to unlink 'x': Permission denied",
+        ] {
+            assert_eq!(kind(said), None, "{said}");
+        }
     }
 
     #[test]

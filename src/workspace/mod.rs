@@ -58,8 +58,8 @@ pub use fork::{
 pub use fs::{Announcement, Invalidation, Listener, Workspace};
 pub use operate::{MoveOptions, Moved, NewContent, PutOptions, Written};
 pub use operations::{
-    By, Change, Direction, HeadMove, Note, NoteKind, Operation, OperationKind, OperationState, Reachable,
-    SwitchMove, TakenBack, Undoes, UpdateMove,
+    By, Change, Direction, HeadMove, IndexContent, IndexMove, Note, NoteKind, Operation, OperationKind,
+    OperationState, Reachable, SwitchMove, TakenBack, Undoes, UpdateMove,
 };
 pub use ops::{Caller, DirEntry, FallocateMode, RenameMode, SetAttr, SetTime, StatFs, XattrMode};
 pub use shown::is_text_node;

@@ -491,3 +491,68 @@ fn a_fork_that_is_deleted_says_where_it_stood() {
         "deleted c, and its branch, which had no commit of its own"
     );
 }
+
+#[test]
+fn the_branch_before_is_none_where_there_was_none() {
+    require_fuse!();
+    let repo = TestRepo::new().without_maintenance();
+    let tine = Tine::new(&repo);
+    tine.new_fork("work");
+    let output = tine.fails(4, &["branch", "switch", "work", "-"]);
+    assert!(output.contains("work was on no other branch before"), "{output}");
+    assert!(output.contains("tine branch list"), "{output}");
+}
+
+#[test]
+fn a_fork_whose_history_was_rewritten_goes_on_without_the_old_one() {
+    require_fuse!();
+    let repo = TestRepo::new().without_maintenance();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("work");
+    repo.sh_in(
+        &dir,
+        "echo secret > key; git add key; git commit -qm key; echo on > on; git add on; git commit -qm on",
+    );
+    repo.sh_in(&dir, "echo mine > mine");
+    // As `git filter-branch` and `git filter-repo` do, outside of the fork.
+    repo.sh_in(
+        repo.dir(),
+        "FILTER_BRANCH_SQUELCH_WARNING=1 git filter-branch --index-filter 'git rm -q --cached --ignore-unmatch key' main..tine/work",
+    );
+    let rewritten = repo.git(&["rev-parse", "tine/work"]);
+    let refused = tine.fails(3, &["commit", "work", "-m", "on"]);
+    assert!(
+        refused.contains("goes on with the rewritten history"),
+        "{refused}"
+    );
+    assert_eq!(repo.git(&["rev-parse", "tine/work"]), rewritten);
+    // As the hint says.
+    tine.ok(&["branch", "switch", "work", "tine/work-2", "--create"]);
+    tine.ok(&["branch", "switch", "work", "tine/work"]);
+    assert!(!dir.join("key").exists());
+    assert_eq!(repo.status(&dir), "?? mine");
+    tine.ok(&["commit", "work", "-m", "mine"]);
+    assert_eq!(repo.git(&["log", "--format=%s", "tine/work", "--", "key"]), "");
+    assert_eq!(repo.git(&["rev-parse", "tine/work^"]), rewritten);
+}
+
+#[test]
+fn a_worktree_whose_directory_is_gone_is_told_from_one_that_is_there() {
+    require_fuse!();
+    let repo = TestRepo::new().without_maintenance();
+    let tine = Tine::new(&repo);
+    tine.new_fork("work");
+    repo.git(&["worktree", "add", "-q", "-b", "held", "../linked"]);
+    std::fs::remove_dir_all(repo.root().join("linked")).unwrap();
+    let commands: [&[&str]; 3] = [
+        &["branch", "switch", "work", "held"],
+        &["new", "other", "--branch", "held"],
+        &["branch", "delete", "held"],
+    ];
+    for args in commands {
+        let refused = tine.fails(5, args);
+        assert!(refused.contains("git worktree prune"), "{args:?}: {refused}");
+    }
+    repo.git(&["worktree", "prune"]);
+    tine.ok(commands[0]);
+}

@@ -436,3 +436,36 @@ fn a_dependency_tree_for_which_there_is_no_room_follows_the_main_checkout() {
         assert!(refused.contains("no room"), "{refused}");
     });
 }
+
+/// The files of the main checkout find no room, and git's words for that are no word of what the user did there.
+#[test]
+fn a_merge_whose_checkout_finds_no_room_says_that_the_disk_is_full() {
+    require_disk!();
+    in_private_mounts(|| {
+        let repo = on_small_disk(None).without_maintenance();
+        let tine = Tine::new(&repo);
+        let mount = tine.new_fork("demo");
+        // Its blob is small.
+        fs::write(mount.join("large"), vec![b'l'; 6 << 20]).unwrap();
+        tine.ok(&["commit", "demo", "-m", "Large"]);
+        let filler = repo.root().join("disk/filler");
+        let filled = fill(&filler);
+        let cut = OpenOptions::new().write(true).open(&filler).unwrap();
+        cut.set_len(filled.saturating_sub(2 << 20)).unwrap();
+        let (head, status) = (repo.head(), repo.status(repo.dir()));
+        let answer = tine.run(&["merge", "demo", "--into", "main", "--json"]);
+        assert_eq!(answer.status.code(), Some(1), "{}", answer.text());
+        let answer: serde_json::Value = serde_json::from_str(&answer.text()).unwrap();
+        let failure = &answer["error"];
+        assert_eq!(failure["code"], "no-space", "{failure}");
+        assert!(
+            failure["hint"].as_str().unwrap().contains("free some space"),
+            "{failure}"
+        );
+        assert_eq!((repo.head(), repo.status(repo.dir())), (head, status));
+        drop(cut);
+        fs::remove_file(&filler).unwrap();
+        tine.ok(&["merge", "demo", "--into", "main"]);
+        assert_eq!(fs::metadata(repo.dir().join("large")).unwrap().len(), 6 << 20);
+    });
+}

@@ -226,7 +226,9 @@ pub fn switch(daemon: &Arc<Daemon>, by: By<'_>, request: &SwitchRequest) -> Resp
     let git_dir = open.worktree.git_dir();
     let head = repository.head_of(git_dir)?;
     let branch = match request.branch.as_str() {
-        "-" if !request.create => repository.branch_before(git_dir)?,
+        "-" if !request.create => repository
+            .branch_before(git_dir)
+            .map_err(|error| no_branch_before(fork, error))?,
         branch => branch.to_owned(),
     };
     let branch = match request.create {
@@ -446,6 +448,20 @@ fn taken(repository: &Repository, error: GitError) -> Failure {
         _ => "choose another name".to_owned(),
     };
     Failure::from(error).hint(hint)
+}
+
+/// Where `-` is the branch before, and HEAD has no such branch in its reflog.
+fn no_branch_before(fork: &ForkName, error: GitError) -> Failure {
+    match error {
+        GitError::UnknownRevision(_) => Failure::new(
+            ErrorCode::NoSuchBranch,
+            format!("{fork} was on no other branch before"),
+        )
+        .hint(format!(
+            "`tine branch list` shows the branches, `tine branch switch {fork} BRANCH` goes to one"
+        )),
+        error => error.into(),
+    }
 }
 
 /// Where a branch of that name is somewhere else only, what makes one here.

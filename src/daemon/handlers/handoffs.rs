@@ -102,7 +102,8 @@ pub fn commit_uncommitted(
 /// Hands over the commits that the fork has now: those after `base`, or after its fork point.
 ///
 /// # Errors
-/// [`ChangeError::TakesBack`], without `allow_revert`, where they take commits of others back.
+/// [`ChangeError::TakesBack`], without `allow_revert`, where they take commits of others back; [`ChangeError::OperationInProgress`] and
+/// [`ChangeError::BranchGone`] where HEAD is not at the fork's commits.
 fn begin(
     turn: &Turn<'_>,
     record: &ForkRecord,
@@ -114,6 +115,7 @@ fn begin(
     let repository = daemon.repository_now()?;
     let fork = turn.open_existing()?;
     turn.settle(&repository, &fork)?;
+    commit::refuse_head_elsewhere(&repository, &fork)?;
     let uncommitted = changeset::changeset(&repository, &fork, Blobs::Hash)?;
     let head = repository.head_of(fork.worktree.git_dir())?;
     // Settling may have moved it.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::paths::{looking, parse};
 use super::{branches, snapshots};
 use crate::attr::Timestamp;
-use crate::change::advance::{self, Step, UpdateStep};
+use crate::change::advance::{self, IndexStep, Step, UpdateStep};
 use crate::change::branches::Known;
 use crate::change::going_back::Then;
 use crate::change::recovery::{self, RecoverEntry, RecoverKind};
@@ -272,11 +272,16 @@ fn move_back(
             ),
         )?),
     };
+    let index = match &moved.index {
+        None => None,
+        Some(index) => Some(IndexStep::back(&repository, &open, &IndexStep::read(index)?)?),
+    };
     let step = Step {
         from: Some(stands_on),
         to: back_to,
         update,
         switch: moved.switch.as_ref().map(|switch| switch.reversed()),
+        index,
         reflog: by.command.to_owned(),
         kind: match direction {
             Direction::Undo => OperationKind::Undo,

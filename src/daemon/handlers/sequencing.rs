@@ -365,6 +365,7 @@ fn go(target: &Target<'_>, asked: &Asked, now: &Standing, ran: &Ran) -> Result<O
         to,
         update,
         switch: None,
+        index: None,
         reflog: target.by.command.to_owned(),
         kind,
         undoes: None,

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,6 +15,9 @@ use crate::git::refs::lock_of;
 use crate::git::{GitError, Repository};
 use crate::path::RepoPath;
 use crate::sys::file;
+
+/// A disk with less room than this counts as full where git could not write a file.
+const FULL_BELOW_BYTES: u64 = 1 << 20;
 
 /// A checkout, and where its index is.
 #[derive(Debug)]
@@ -154,16 +157,49 @@ impl Place {
         Ok(())
     }
 
+    /// Why git did not move the checkout: what is in the way, or what failed.
     pub(super) fn refusal(&self, command: &Command, finished: &Finished) -> Result<(), GitError> {
+        let said = String::from_utf8_lossy(&finished.stderr);
         match finished.status.code() {
             Some(0) => Ok(()),
-            Some(1 | 128) => Err(GitError::CheckoutInTheWay {
-                dir: self.dir.clone(),
-                reason: String::from_utf8_lossy(&finished.stderr).trim().to_owned(),
+            Some(1 | 128) => Err(match self.io_error(&said) {
+                Some(error) => GitError::io("move the checkout at", &self.dir)(error),
+                None if could_not_write(&said) => program::failed(command, finished),
+                None => GitError::CheckoutInTheWay {
+                    dir: self.dir.clone(),
+                    reason: said.trim().to_owned(),
+                },
             }),
             _ => Err(program::failed(command, finished)),
         }
     }
+
+    /// The failing system call that git tells of. Of a file that it could not write to its end it does not say why: then the disk is
+    /// looked at, which that file still fills.
+    fn io_error(&self, said: &str) -> Option<io::Error> {
+        let told = program::told_io_error(said);
+        if told.is_some() || !could_not_write(said) {
+            return told;
+        }
+        let figures = file::fs_figures(&self.dir).ok()?;
+        let bytes = figures.blocks_available.saturating_mul(figures.block_size);
+        let is_full = bytes < FULL_BELOW_BYTES || figures.files > 0 && figures.files_free == 0;
+        is_full.then(|| io::Error::new(ErrorKind::StorageFull, said.trim().to_owned()))
+    }
+}
+
+/// Whether git says that it could not write a file, or make one.
+fn could_not_write(said: &str) -> bool {
+    const FAILURES: [&str; 4] = [
+        "unable to write ",
+        "unable to create ",
+        "cannot create directory ",
+        "could not write ",
+    ];
+    said.lines().any(|line| {
+        let said = line.strip_prefix("error: ").or(line.strip_prefix("fatal: "));
+        said.is_some_and(|said| FAILURES.iter().any(|failure| said.starts_with(failure)))
+    })
 }
 
 fn copy_with_time(from: &Path, to: &Path) -> std::io::Result<()> {

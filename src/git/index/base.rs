@@ -125,6 +125,7 @@ fn collect(
         name,
         id: tree_id,
         entry_count: u32::try_from(files.len() - count_before)
+            .map(Some)
             .map_err(GitError::library("count the files"))?,
         children,
     })

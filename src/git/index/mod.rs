@@ -131,6 +131,19 @@ pub fn tracked_beneath(
     })
 }
 
+/// The paths that are intended to be added (`git add -N`), sorted: no tree that is made of the index has them.
+pub fn intents_to_add(repository: &Repository, worktree: &LinkedWorktree) -> Result<Vec<RepoPath>, GitError> {
+    on_deep_stack(&worktree.index_path(), || {
+        let index = read_index(repository, worktree)?;
+        let intents = index
+            .entries()
+            .iter()
+            .filter(|entry| entry.flags.contains(Flags::INTENT_TO_ADD));
+        let paths = intents.filter_map(|entry| RepoPath::parse(entry.path(&index).as_bytes()).ok());
+        Ok(paths.collect())
+    })
+}
+
 fn tracking(index: &gix::index::File, path: &[u8]) -> Tracking {
     match find_entry(index, path) {
         Some(entry) if entry.flags.contains(Flags::SKIP_WORKTREE) => Tracking::Skipped,

@@ -1,6 +1,6 @@
 //! Bringing a worktree's index to a tree after a commit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Bound, Range};
 
 use gix::index::entry::{Flags, Mode, Stage};
@@ -9,7 +9,7 @@ use gix::index::extension::Tree;
 use super::lock::{IndexLock, PreparedIndex};
 use super::untracked::KnownFiles;
 use super::writer::{CachedTree, Encoder, EntryFlags, EntryStat, index_time};
-use super::{check_depth, is_beneath_skipped_directory, on_deep_stack, read_index};
+use super::{check_depth, find_entry, is_beneath_skipped_directory, on_deep_stack, read_index};
 use crate::attr::{Attr, Timestamp};
 use crate::git::{GitError, LinkedWorktree, ObjectId, Repository, TreeEntryKind};
 use crate::path::RepoPath;
@@ -39,11 +39,13 @@ pub struct KnownState<'a> {
 pub struct IndexTarget {
     pub tree_id: ObjectId,
     pub changes: Vec<IndexChange>,
+    /// Paths that are intended to be added; what the tree has, or cannot have beside its own paths, is passed over.
+    pub intents: Vec<RepoPath>,
 }
 
 /// Prepares the worktree's index for a tree, as `git add -A && git commit` would leave it: entries of its changes are set
 /// with their stat, entries that differ from the tree otherwise are set without one (git reads those files again),
-/// all others keep theirs, with their flags. Conflicts are resolved. Takes git's own `index.lock`,
+/// all others keep theirs, with their flags. Conflicts are resolved, and of intentions to add those of the target stay. Takes git's own `index.lock`,
 /// which is held as long as the answer, and what comes of that.
 ///
 /// With `known_state` git looks afterwards at those files only that changed since then. What git knew of untracked files
@@ -70,8 +72,14 @@ pub fn prepare_index(
             let known = KnownFiles::read(&crate::sys::file::read(&index_path).ok()?, hash_len)?;
             (state.is_known)(&known.token).then_some(known)
         });
-        let IndexTarget { tree_id, changes } = target()?;
-        Update::new(repository, &old, &changes, known_state, known_files).run(tree_id)
+        let IndexTarget {
+            tree_id,
+            changes,
+            intents,
+        } = target()?;
+        let mut update = Update::new(repository, &old, &changes, known_state, known_files);
+        update.intents = intents_beside(repository, tree_id, intents)?.into();
+        update.run(tree_id)
     })?;
     lock.write(&updated)
 }
@@ -87,7 +95,11 @@ pub(super) fn update_index(
 ) -> Result<super::UpdatedIndex, GitError> {
     let changes = changes.to_vec();
     prepare_index(repository, worktree, known_state, || {
-        Ok(IndexTarget { tree_id, changes })
+        Ok(IndexTarget {
+            tree_id,
+            changes,
+            intents: Vec::new(),
+        })
     })?
     .put_in_place()
 }
@@ -99,6 +111,8 @@ struct Update<'a> {
     /// Seconds since 1970. Files changed at this time or later may have changed after the old index saw them.
     old_index_secs: i64,
     changes: BTreeMap<&'a [u8], &'a IndexChange>,
+    /// Paths that are intended to be added and not written yet, sorted.
+    intents: VecDeque<RepoPath>,
     known_state: Option<&'a KnownState<'a>>,
     /// What the old index knows, where that is to be kept.
     known_files: Option<KnownFiles>,
@@ -123,6 +137,7 @@ impl<'a> Update<'a> {
                 .iter()
                 .map(|change| (change.path.as_bytes(), change))
                 .collect(),
+            intents: VecDeque::new(),
             known_state,
             known_files,
             is_kept: vec![false; old.entries().len()],
@@ -162,7 +177,14 @@ impl<'a> Update<'a> {
         range: Range<usize>,
         cached: Option<&Tree>,
     ) -> Result<CachedTree, GitError> {
-        if let Some(kept) = self.keep_directory(prefix, tree_id, range.clone(), cached) {
+        self.push_intents(|path| path < prefix);
+        // What is left sorts behind the prefix.
+        let is_beneath = |path: &[u8]| path.starts_with(prefix);
+        let has_intents = self
+            .intents
+            .front()
+            .is_some_and(|path| is_beneath(path.as_bytes()));
+        if !has_intents && let Some(kept) = self.keep_directory(prefix, tree_id, range.clone(), cached) {
             return Ok(kept);
         }
         check_depth(prefix.iter().filter(|&&byte| byte == b'/').count(), tree_id)?;
@@ -184,12 +206,35 @@ impl<'a> Update<'a> {
                 self.file(&path, entry.kind, entry.id, next, range.end);
             }
         }
+        self.push_intents(is_beneath);
         Ok(CachedTree {
             name,
             id: tree_id,
-            entry_count: self.encoder.count() - count_before,
+            entry_count: (!has_intents).then(|| self.encoder.count() - count_before),
             children,
         })
+    }
+
+    /// Writes the entries of intentions to add, as long as the next one `is_next`.
+    fn push_intents(&mut self, is_next: impl Fn(&[u8]) -> bool) {
+        while self.intents.front().is_some_and(|path| is_next(path.as_bytes()))
+            && let Some(path) = self.intents.pop_front()
+        {
+            let path = path.as_bytes();
+            let mode = find_entry(self.old, path).and_then(|entry| kind_of(entry.mode));
+            let flags = EntryFlags {
+                is_intent_to_add: true,
+                ..EntryFlags::default()
+            };
+            self.encoder.push(
+                path,
+                mode.unwrap_or(TreeEntryKind::File),
+                ObjectId::empty_blob(self.repository.hash_kind()),
+                &EntryStat::default(),
+                flags,
+            );
+            self.encoder.mark_dirty();
+        }
     }
 
     /// Where the old index knows the directory to be `tree_id` and nothing beneath it changes, writes its entries again
@@ -279,6 +324,7 @@ impl<'a> Update<'a> {
         flags: EntryFlags,
         kept: Option<usize>,
     ) {
+        self.push_intents(|intent| intent < path);
         self.encoder.push(path, kind, id, stat, flags);
         if let Some(known) = &self.known_files {
             if kept.is_none_or(|at| known.is_dirty(at)) {
@@ -333,6 +379,32 @@ impl<'a> Update<'a> {
     }
 }
 
+/// Those of `intents` that an index may have beside the files of the tree, sorted.
+fn intents_beside(
+    repository: &Repository,
+    tree_id: ObjectId,
+    mut intents: Vec<RepoPath>,
+) -> Result<Vec<RepoPath>, GitError> {
+    intents.sort();
+    intents.dedup();
+    let all: BTreeSet<RepoPath> = intents.iter().cloned().collect();
+    let mut beside = Vec::new();
+    for path in intents {
+        let is_file = |above: RepoPath| match repository.tree_entry(tree_id, &above)? {
+            Some(entry) => Ok::<_, GitError>(entry.kind != TreeEntryKind::Directory),
+            None => Ok(all.contains(&above)),
+        };
+        let mut is_taken = repository.tree_entry(tree_id, &path)?.is_some();
+        for above in path.directories_above() {
+            is_taken = is_taken || is_file(above)?;
+        }
+        if !is_taken {
+            beside.push(path);
+        }
+    }
+    Ok(beside)
+}
+
 /// Whether an entry is the only one of its path and stands for a content.
 fn is_plain(entry: &gix::index::Entry) -> bool {
     entry.stage() == Stage::Unconflicted && !entry.flags.contains(Flags::INTENT_TO_ADD)
@@ -342,6 +414,7 @@ fn flags_of(entry: &gix::index::Entry) -> EntryFlags {
     EntryFlags {
         is_assumed_valid: entry.flags.contains(Flags::ASSUME_VALID),
         is_skip_worktree: entry.flags.contains(Flags::SKIP_WORKTREE),
+        is_intent_to_add: false,
     }
 }
 
@@ -360,7 +433,7 @@ fn cached_tree(tree: &Tree) -> Option<CachedTree> {
     Some(CachedTree {
         name: tree.name.to_vec(),
         id: tree.id,
-        entry_count: tree.num_entries?,
+        entry_count: Some(tree.num_entries?),
         children: tree.children.iter().map(cached_tree).collect::<Option<_>>()?,
     })
 }

@@ -17,6 +17,9 @@ use crate::git::{GitError, TreeEntryKind};
 
 /// Set in an entry's flags where a second pair of flag bytes follows.
 pub(super) const EXTENDED: u16 = 0x4000;
+/// In the second pair.
+const SKIP_WORKTREE: u16 = 0x4000;
+const INTENT_TO_ADD: u16 = 0x2000;
 /// The bits of an entry's flags that hold the path's length, or that it is longer.
 const PATH_LEN_MASK: u16 = 0x0fff;
 
@@ -67,6 +70,8 @@ pub(super) fn index_size(size: u64) -> u32 {
 pub(super) struct EntryFlags {
     pub is_assumed_valid: bool,
     pub is_skip_worktree: bool,
+    /// The entry stands for no content: its path is to be added (`git add -N`).
+    pub is_intent_to_add: bool,
 }
 
 /// A node of the TREE extension: a directory of the index and the tree object that it is.
@@ -75,8 +80,8 @@ pub(super) struct CachedTree {
     /// The last component; empty for the root.
     pub name: Vec<u8>,
     pub id: ObjectId,
-    /// Entries beneath it, at any depth.
-    pub entry_count: u32,
+    /// Entries beneath it, at any depth. `None` where some of them are no part of a tree: git then makes the tree anew.
+    pub entry_count: Option<u32>,
     pub children: Vec<CachedTree>,
 }
 
@@ -139,10 +144,17 @@ impl Encoder {
         self.encoded.extend_from_slice(id.as_slice());
         let mut low_flags = u16::try_from(path.len()).map_or(PATH_LEN_MASK, |len| len.min(PATH_LEN_MASK));
         low_flags |= u16::from(flags.is_assumed_valid) << 15;
+        let mut high_flags = 0;
         if flags.is_skip_worktree {
+            high_flags |= SKIP_WORKTREE;
+        }
+        if flags.is_intent_to_add {
+            high_flags |= INTENT_TO_ADD;
+        }
+        if high_flags != 0 {
             self.encoded
                 .extend_from_slice(&(low_flags | EXTENDED).to_be_bytes());
-            self.encoded.extend_from_slice(&0x4000u16.to_be_bytes());
+            self.encoded.extend_from_slice(&high_flags.to_be_bytes());
         } else {
             self.encoded.extend_from_slice(&low_flags.to_be_bytes());
         }
@@ -260,8 +272,13 @@ pub(super) fn push_varint(to: &mut Vec<u8>, mut value: usize) {
 
 fn encode_tree(tree: &CachedTree, to: &mut Vec<u8>) {
     to.extend_from_slice(&tree.name);
-    to.extend_from_slice(format!("\0{} {}\n", tree.entry_count, tree.children.len()).as_bytes());
-    to.extend_from_slice(tree.id.as_slice());
+    match tree.entry_count {
+        Some(count) => {
+            to.extend_from_slice(format!("\0{count} {}\n", tree.children.len()).as_bytes());
+            to.extend_from_slice(tree.id.as_slice());
+        }
+        None => to.extend_from_slice(format!("\0-1 {}\n", tree.children.len()).as_bytes()),
+    }
     // git keeps children by length first (`subtree_name_cmp`), and reads them fastest in that order.
     let mut children: Vec<&CachedTree> = tree.children.iter().collect();
     children.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use super::ops::Caller;
 use crate::attr::{Ino, Timestamp};
 use crate::path::RepoPath;
-use crate::path::text::repo_path;
+use crate::path::text::{PathText, repo_path};
 
 pub use undo::{Direction, Note, NoteKind, TakenBack};
 
@@ -148,6 +148,9 @@ pub struct HeadMove {
     /// Where HEAD is put on another branch, and no branch moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<Box<SwitchMove>>,
+    /// Where something is staged before or after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<Box<IndexMove>>,
 }
 
 /// The branches (short names) that HEAD is on before and after; `None` where it is detached.
@@ -186,6 +189,12 @@ impl HeadMove {
                 })
             }),
             switch: self.switch.map(|switch| Box::new(switch.reversed())),
+            index: self.index.map(|index| {
+                Box::new(IndexMove {
+                    from: index.to,
+                    to: index.from,
+                })
+            }),
         }
     }
 }
@@ -199,6 +208,23 @@ pub struct UpdateMove {
     /// Where the fork's own commits begin, before and after.
     pub point_from: Option<String>,
     pub point_to: Option<String>,
+}
+
+/// The index before and after.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexMove {
+    pub from: IndexContent,
+    pub to: IndexContent,
+}
+
+/// What is in an index.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexContent {
+    /// What a commit would be made of, in hex.
+    pub tree: String,
+    /// Paths that are intended to be added, sorted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub intents: Vec<PathText>,
 }
 
 impl Change {

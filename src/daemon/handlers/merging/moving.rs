@@ -63,6 +63,7 @@ impl Merging<'_> {
             to,
             update: None,
             switch: None,
+            index: None,
             reflog: self.request.command.clone(),
             kind: OperationKind::Merge,
             undoes: None,
