@@ -46,7 +46,7 @@ impl Look<'_> {
             .found
             .iter()
             .filter(|one| one.finding.kind == FindingKind::HeadDamaged)
-            .filter_map(|one| Some(branch_of(Path::new(&one.finding.what).parent()?)?))
+            .filter_map(|one| branch_of(Path::new(&one.finding.what).parent()?))
             .collect();
         for DamagedBranch { name, reason } in self.repository().damaged_branches()? {
             if told.contains(&name) {
