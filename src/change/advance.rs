@@ -278,7 +278,7 @@ pub fn finish(
         if let Some(switch) = &mut step.switch {
             stand_by_itself_if_taken(repository, switch, to)?;
         }
-        step.index = IndexStep::begun(repository, fork, to, begun.moved.index.as_deref())?;
+        step.index = IndexStep::begun(repository, fork, (step.from, to), begun.moved.index.as_deref())?;
         let plan = Plan::make(repository, fork, &step)?;
         let attrs = fork.workspace.base_attrs();
         let by = By {

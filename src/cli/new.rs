@@ -51,7 +51,7 @@ pub struct New {
     #[arg(long)]
     pub at_origin: bool,
 
-    /// Have them see it at the path of the fork that it begins as, which what it inherits was built at
+    /// Have them see it at the path of the fork that it begins as, where what it inherits was built
     #[arg(long, conflicts_with = "at_origin", requires = "from_fork")]
     pub at_parent: bool,
 

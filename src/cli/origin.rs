@@ -94,7 +94,7 @@ pub struct OriginFlags {
     #[arg(long)]
     pub at_origin: bool,
 
-    /// Have it at the path of the fork that it began as, which what it inherited was built at
+    /// Have it at the path of the fork that it began as, where what it inherited was built
     #[arg(long, conflicts_with = "at_origin")]
     pub at_parent: bool,
 

@@ -1,6 +1,7 @@
 //! What is staged in a fork whose HEAD tine moves: it stays staged, and comes back when the move is taken back.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -345,4 +346,32 @@ fn a_daemon_that_is_killed_in_a_move_leaves_staged_what_was() {
         tine.ok(&["undo", "work"]);
         assert_eq!(index_of(&repo, &dir), before, "{point}");
     }
+}
+
+#[test]
+fn what_is_uncommitted_and_comes_as_well_is_uncommitted_again_after_an_undo() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let (source, target) = (tine.new_fork("source"), tine.new_fork("target"));
+    for dir in [&source, &target] {
+        fs::write(dir.join("README.md"), "the same\n").unwrap();
+    }
+    fs::write(source.join("other.txt"), "other\n").unwrap();
+    tine.ok(&["commit", "source", "-m", "Both"]);
+    let status = || repo.git_in(&target, &["status", "--porcelain"]);
+    let before = status();
+    assert_eq!(before.trim(), "M README.md");
+    tine.ok(&["merge", "source", "--into", "target"]);
+    assert_eq!(status(), "");
+    tine.ok(&["undo", "target"]);
+    assert_eq!(status(), before);
+    assert_eq!(
+        fs::read_to_string(target.join("README.md")).unwrap(),
+        "the same\n"
+    );
+    assert!(!target.join("other.txt").exists());
+    tine.ok(&["redo", "target"]);
+    assert_eq!(status(), "");
+    assert_eq!(fs::read_to_string(target.join("other.txt")).unwrap(), "other\n");
 }

@@ -87,26 +87,30 @@ impl IndexStep {
         })
     }
 
-    /// The rest of a step to the commit `to` that a process which died had begun, as far as the index shows it.
+    /// The step between the trees of these commits that a process which died had begun; `None` where the index is neither as before
+    /// nor as after.
     pub(super) fn begun(
         repository: &Repository,
         fork: &Fork,
-        to: ObjectId,
+        (from, to): (Option<ObjectId>, ObjectId),
         noted: Option<&IndexMove>,
     ) -> Result<Option<IndexStep>, ChangeError> {
-        let now = IndexState::of(repository, fork)?;
-        let to = match noted {
-            Some(noted) => {
-                let noted = IndexStep::read(noted)?;
-                if now == noted.from {
-                    return Ok(Some(noted));
+        let begun = match noted {
+            Some(noted) => IndexStep::read(noted)?,
+            // Nothing was staged.
+            None => {
+                let from_tree = match from {
+                    Some(commit_id) => repository.commit_info(commit_id)?.tree_id,
+                    None => repository.empty_tree_id(),
+                };
+                IndexStep {
+                    from: IndexState::clean(from_tree),
+                    to: IndexState::clean(repository.commit_info(to)?.tree_id),
                 }
-                noted.to
             }
-            None => IndexState::clean(repository.commit_info(to)?.tree_id),
         };
-        let is_there = now.tree_id == to.tree_id;
-        Ok(is_there.then_some(IndexStep { from: now, to }))
+        let now = IndexState::of(repository, fork)?;
+        Ok((now == begun.from || now.tree_id == begun.to.tree_id).then_some(begun))
     }
 
     pub(super) fn noted(&self) -> IndexMove {
@@ -164,13 +168,11 @@ impl IndexStep {
     ) -> Result<IndexStep, ChangeError> {
         let from = IndexState::of(repository, fork)?;
         if let Some(known) = &step.index {
-            if from != known.from && from.tree_id != known.to.tree_id {
-                return Err(moved());
-            }
-            return Ok(IndexStep {
-                from,
-                to: known.to.clone(),
-            });
+            // A process that died may have come as far as the index.
+            return match from == known.from || from.tree_id == known.to.tree_id {
+                true => Ok(known.clone()),
+                false => Err(moved()),
+            };
         }
         let staged = compare_trees(repository, trees.0, from.tree_id)?;
         let tree_id = match view {
@@ -190,7 +192,8 @@ impl IndexStep {
 
     /// Refuses where the index has become another one than the step begins with.
     pub(super) fn refuse_moved(&self, repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
-        match IndexState::of(repository, fork)? == self.from {
+        let now = IndexState::of(repository, fork)?;
+        match now == self.from || now.tree_id == self.to.tree_id {
             true => Ok(()),
             false => Err(moved()),
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::daemon::failure::{ErrorCode, Failure};
+use crate::daemon::failure::{self, ErrorCode, Failure};
 use crate::daemon::generations;
 use crate::daemon::protocol::{Answer, Response, TreeTakenUp, TreesTakenUp};
 use crate::daemon::slots::Daemon;
@@ -18,7 +18,7 @@ pub fn take_up(daemon: &Arc<Daemon>, fork: &ForkName, previous: bool) -> Respons
     let Some(carry) = record.carry.filter(|carry| !carry.trees.is_empty()) else {
         return Err(
             Failure::new(ErrorCode::Usage, format!("{fork} carries no dependency tree")).hint(
-                "`git config tine.dependencyTrees` says which directories are; `tine new --carry` carries them",
+                "`git config tine.dependencyTrees` says which directories are; `tine new --carry PATTERN` carries them",
             ),
         );
     };
@@ -76,11 +76,8 @@ fn not_kept(fork: &ForkName, path: &RepoPath, error: KeepError) -> Failure {
             format!("{path} cannot be taken up: the main checkout does not have it"),
         )
         .hint(format!("install it there: {again}")),
-        KeepError::NoRoom { needed, available } => Failure::new(
-            ErrorCode::Io,
-            format!("the disk has no room for {path}: it takes {needed} bytes, and {available} are free"),
-        )
-        .hint(format!("free some: {again}")),
+        KeepError::NoRoom { needed, available } => failure::no_space(&format!("there is no room for {path}"))
+            .cause(format!("it takes {needed} bytes, and {available} are free")),
         KeepError::Ending => Failure::new(
             ErrorCode::DaemonUnreachable,
             format!("the daemon ended before {path} was copied"),
