@@ -763,6 +763,14 @@ fn a_worktree_that_goes_while_its_fork_is_mounted_is_registered_again() {
     assert_eq!(log, "open\ncommitted");
     assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
     assert!(tine.ok(&["check"]).contains("all is whole"));
+    // Of a commit that git made in the mount, and that tine has not seen yet.
+    fs::write(dir.join("by git.txt"), "by git\n").unwrap();
+    repo.sh_in(&dir, "git add -A && git commit -qm 'by git'");
+    fs::remove_dir_all(repo.common_dir().join("worktrees/demo")).unwrap();
+    tine.ok(&["status", "demo"]);
+    assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
+    fs::write(dir.join("next.txt"), "next\n").unwrap();
+    tine.ok(&["commit", "demo", "-m", "next"]);
     // Without a command, in the daemon's next round.
     fs::remove_dir_all(repo.common_dir().join("worktrees/demo")).unwrap();
     for _ in 0..100 {

@@ -155,6 +155,8 @@ struct Plan {
     new_tree: ObjectId,
     /// The tree of the new commit.
     to_tree: ObjectId,
+    /// The tree of the view before, where something that comes is uncommitted there already: to go back brings that back.
+    followed: Option<ObjectId>,
     index: IndexStep,
     /// Of the index, from before it was looked at.
     index_stamp: Option<IndexStamp>,
@@ -199,6 +201,18 @@ pub fn advance(
     let plan = Plan::make(repository, fork, step)?;
     let step = &Step {
         index: plan.staged(),
+        update: match (step.update, plan.followed) {
+            (None, Some(view_from)) => {
+                let point = fork_point::fork_point(repository, &store.record(name)?, step.from)?;
+                Some(UpdateStep {
+                    view_from,
+                    view_to: plan.new_tree,
+                    point_from: point,
+                    point_to: point,
+                })
+            }
+            (update, _) => update,
+        },
         ..step.clone()
     };
     let last = repository.kept_as(name.as_str(), "head")?;
@@ -227,7 +241,8 @@ pub fn advance(
         log::warn!("{name}: {error}");
     }
     moved?;
-    if (step.update.is_none() || step.switch.is_some())
+    let is_update = step.update.is_some() && plan.followed.is_none();
+    if (!is_update || step.switch.is_some())
         && let Err(error) = fork_point::follow(store, repository, name, last.or(step.from), step.to)
     {
         log::warn!("{name}: the fork point is not brought along: {error}");
@@ -299,6 +314,20 @@ pub fn finish(
     }
     store.update_record(name, |record| step.note_done(record, is_done))?;
     Ok(())
+}
+
+/// Whether the newest operation is this step: a process that died came as far as the view.
+fn is_noted(fork: &Fork, step: &Step) -> Result<bool, ChangeError> {
+    let newest = fork.workspace.operations(1)?.into_iter().next();
+    let moved = step.head_move();
+    Ok(newest.is_some_and(|(operation, _)| {
+        operation.changes.iter().any(|change| match change {
+            crate::workspace::Change::Advanced(noted) => {
+                (&noted.from, &noted.to, &noted.switch) == (&moved.from, &moved.to, &moved.switch)
+            }
+            _ => false,
+        })
+    }))
 }
 
 /// A branch that somebody moved or checked out since is not HEAD's to be on any more: the commit is.
@@ -380,12 +409,13 @@ impl Plan {
             .into());
         }
         let view_tree = changeset::write_tree(repository, &local)?;
-        let (open, new_tree) = match step.update {
+        let (open, new_tree, followed) = match step.update {
             None => {
                 let open = not_followed(&changes, &local.changes)?;
                 let edits: Vec<_> = open.iter().map(Change::edit).collect();
                 let new_tree = repository.edit_tree(view_tree, &edits)?;
-                (open, new_tree)
+                let is_followed = open.len() < changes.len();
+                (open, new_tree, is_followed.then_some(view_tree))
             }
             Some(update) => {
                 let mut open = compare_trees(repository, view_tree, update.view_to)?;
@@ -399,7 +429,7 @@ impl Plan {
                         .into());
                     }
                 }
-                (open, update.view_to)
+                (open, update.view_to, None)
             }
         };
         let views = step.update.map(|update| (update.view_from, update.view_to));
@@ -416,6 +446,7 @@ impl Plan {
             from_tree,
             new_tree,
             to_tree,
+            followed,
             index,
             index_stamp,
         })
@@ -470,6 +501,7 @@ impl Plan {
             moved: step.head_move(),
             undoes: step.undoes.clone(),
         };
+        let is_noted = forth.is_empty() && is_noted(fork, step)?;
         thread::scope(|scope| {
             let (locked, is_locked) = mpsc::sync_channel(1);
             let (give_target, target) = mpsc::sync_channel(1);
@@ -488,7 +520,10 @@ impl Plan {
             if IndexStamp::of(&fork.worktree.index_path()) != self.index_stamp {
                 self.index.refuse_moved(repository, fork)?;
             }
-            let applied = put(&forth, step.kind, forward, Some(self.since));
+            let applied = match is_noted {
+                true => Ok(()),
+                false => put(&forth, step.kind, forward, Some(self.since)).map(drop),
+            };
             if applied.is_ok() {
                 let _ = give_target.send(IndexTarget {
                     tree_id: self.index.to.tree_id,

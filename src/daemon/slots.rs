@@ -181,6 +181,7 @@ impl Daemon {
 
     /// The repository with the configuration that it has now: somebody may have followed a hint and set `user.name`.
     pub fn repository_now(&self) -> Result<Repository, Failure> {
+        self.repository.refuse_pipes()?;
         Ok(self.repository.reopened()?)
     }
 

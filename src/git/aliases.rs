@@ -40,6 +40,7 @@ impl Repository {
     /// The ref (full name) to which the branch `name` (short) is a symbolic ref, if it is one.
     pub fn alias_of(&self, name: &str) -> Option<String> {
         let full_name = branch_ref(name).ok()?;
+        self.refuse_pipe_at(full_name.as_bstr()).ok()?;
         let repository = self.local();
         let found = repository.try_find_reference(full_name.as_ref()).ok()??;
         let target = found.target().try_name()?.as_bstr().to_string();

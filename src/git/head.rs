@@ -141,6 +141,27 @@ impl Repository {
         ))
     }
 
+    /// Whether the branch `name` (short) came from `from` to `to` by nothing but what git does in a checkout that is on it, as its log says.
+    pub fn was_moved_in_checkout(&self, name: &str, from: ObjectId, to: ObjectId) -> Result<bool, GitError> {
+        const BY_A_CHECKOUT: [&str; 7] = ["commit", "merge", "pull", "rebase", "cherry-pick", "revert", "am"];
+        let log = self.common_dir().join("logs/refs/heads").join(name);
+        let log = read_if_there(&log)?.unwrap_or_default();
+        let lines: Vec<_> = log_lines(&log).collect();
+        let mut at = to;
+        for line in lines.iter().rev() {
+            if at == from {
+                return Ok(true);
+            }
+            let said = line.by.split_once(": ").map_or("", |(_, message)| message);
+            let word = said.split([':', ' ']).next().unwrap_or_default();
+            if line.new != at || !BY_A_CHECKOUT.contains(&word) {
+                return Ok(false);
+            }
+            at = line.old;
+        }
+        Ok(at == from)
+    }
+
     /// The newest commit of those that are there which HEAD of the worktree with `git_dir` was on, by its log.
     pub fn newest_of_head(&self, git_dir: &Path) -> Result<Option<ObjectId>, GitError> {
         self.newest_in_log(&git_dir.join("logs/HEAD"))

@@ -5,9 +5,11 @@
 //! it by default (`core.fsync`): a crash never leaves an empty ref behind.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -88,6 +90,7 @@ impl Repository {
     /// [`GitError::DamagedRef`] where its file holds none, or the commit is not there.
     pub fn branch(&self, name: &str) -> Result<Option<ObjectId>, GitError> {
         let full_name = branch_ref(name)?;
+        self.refuse_pipe_at(full_name.as_bstr())?;
         let repository = self.local();
         let found = repository
             .try_find_reference(full_name.as_ref())
@@ -115,6 +118,15 @@ impl Repository {
         }
     }
 
+    /// The library would wait for ever at a named pipe in the place of a ref.
+    pub(super) fn refuse_pipe_at(&self, full_name: &BStr) -> Result<(), GitError> {
+        let path = self.common_dir().join(OsStr::from_bytes(full_name));
+        match file::check_regular(&path) {
+            Err(_) => damaged_ref(self.common_dir(), full_name).map_or(Ok(()), Err),
+            Ok(()) => Ok(()),
+        }
+    }
+
     /// As [`Repository::branch`], for who only looks at it: a damaged one is as one that is not there. `tine check` tells of it.
     pub fn readable_branch(&self, name: &str) -> Result<Option<ObjectId>, GitError> {
         match self.branch(name) {
@@ -129,6 +141,7 @@ impl Repository {
     }
 
     fn target_of(&self, name: &str) -> Result<Option<ObjectId>, GitError> {
+        self.refuse_pipe_at(name.as_bytes().as_bstr())?;
         let repository = self.local();
         let found = repository
             .try_find_reference(name)
@@ -361,6 +374,41 @@ impl Repository {
         names.flatten().filter_map(split).collect()
     }
 
+    /// Refuses where a named pipe is in the place of a ref, or of the packed ones: git, and the library, would wait there for ever.
+    ///
+    /// # Errors
+    /// [`GitError::DamagedRef`].
+    pub fn refuse_pipes(&self) -> Result<(), GitError> {
+        self.refuse_pipes_below("refs")
+    }
+
+    fn refuse_pipes_below(&self, prefix: &str) -> Result<(), GitError> {
+        let mut dirs = vec![self.common_dir().join(prefix)];
+        let packed = self.common_dir().join("packed-refs");
+        let is_pipe = |path: &Path| fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_fifo());
+        let mut found = is_pipe(&packed).then_some(packed);
+        while let (Some(dir), None) = (dirs.pop(), &found) {
+            for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() => dirs.push(entry.path()),
+                    Ok(kind) if kind.is_fifo() => found = Some(entry.path()),
+                    _ => {}
+                }
+            }
+        }
+        match found {
+            None => Ok(()),
+            Some(path) => Err(GitError::DamagedRef {
+                name: path
+                    .strip_prefix(self.common_dir())
+                    .unwrap_or(&path)
+                    .display()
+                    .to_string(),
+                reason: "a named pipe is in its place".to_owned(),
+            }),
+        }
+    }
+
     /// The full names of loose refs below `prefix`, a directory's, whose files do not hold a ref.
     fn broken_below(&self, prefix: &str) -> Result<Vec<String>, GitError> {
         let mut dirs = vec![self.common_dir().join(prefix)];
@@ -370,8 +418,8 @@ impl Repository {
                 if path.is_dir() {
                     dirs.push(path);
                 } else if path.extension().is_none_or(|extension| extension != "lock")
-                    && is_broken(&path)
                     && let Ok(name) = path.strip_prefix(self.common_dir())
+                    && damaged_ref(self.common_dir(), name.as_os_str().as_bytes().as_bstr()).is_some()
                 {
                     broken.push(name.to_string_lossy().into_owned());
                 }
@@ -390,6 +438,9 @@ impl Repository {
         &self,
         prefix: &str,
     ) -> Result<(Vec<(String, Option<ObjectId>)>, Option<GitError>), GitError> {
+        if let Err(damaged) = self.refuse_pipes_below(prefix) {
+            return Ok((Vec::new(), Some(damaged)));
+        }
         let list = || -> Result<_, GitError> {
             let repository = self.local();
             let platform = repository.references().map_err(GitError::library("list refs"))?;
@@ -442,6 +493,10 @@ impl Repository {
     /// Changes a ref beneath `refs/tine/`, whose loose file is `path`. A damaged file, which says nothing, is removed first.
     fn change_kept(&self, edit: RefEdit, path: &Path) -> Result<(), GitError> {
         let store = self.keeping_store();
+        if file::check_regular(path).is_err() && !path.is_dir() {
+            log::warn!("removing {}, which is no file", path.display());
+            fs::remove_file(path).map_err(GitError::io("remove", path))?;
+        }
         match self.apply_ref_edit(&store, edit.clone(), path) {
             Err(_) if is_broken(path) => {
                 log::warn!("removing the ref {}, which is damaged", path.display());

@@ -1,6 +1,7 @@
 //! Branches whose files hold no ref, or name what is lost, and refs that keep something else than they should.
 
 use std::fs;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use super::support::{OutputExt, TestRepo, Tine, require_fuse};
@@ -102,6 +103,41 @@ fn a_damaged_branch_of_a_fork_holds_up_no_other() {
         goes_on(&tine, "one");
         is_put_back(&repo, &tine, "refs/heads/tine/two", &was);
         assert!(tine.ok(&["log", "two"]).contains("two"));
+    }
+}
+
+#[test]
+fn nobody_waits_at_a_pipe_or_socket_in_the_place_of_a_branch() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = two_forks(&repo);
+    for branch in [repo.git(&["symbolic-ref", "HEAD"]).trim(), "refs/heads/tine/two"] {
+        let was = repo.git(&["rev-parse", branch]).trim().to_owned();
+        let path = repo.common_dir().join(branch);
+        for kind in ["pipe", "socket"] {
+            fs::remove_file(&path).unwrap();
+            let _listening = match kind {
+                "pipe" => {
+                    repo.sh_in(repo.root(), &format!("mkfifo {}", path.display()));
+                    None
+                }
+                _ => Some(UnixListener::bind(&path).unwrap()),
+            };
+            // They end, well or not.
+            for args in [
+                &["list"][..],
+                &["branch", "list", "--all"],
+                &["status", "one"],
+                &["snapshot", "one"],
+                &["update", "one"],
+                &["commit", "one", "-m", "nothing"],
+            ] {
+                tine.run(args);
+            }
+            is_put_back(&repo, &tine, branch, &was);
+            tine.ok(&["status", "one"]);
+            tine.ok(&["daemon", "stop"]);
+        }
     }
 }
 

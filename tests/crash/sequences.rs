@@ -24,6 +24,11 @@ fn is_moving(repo: &TestRepo) -> bool {
     value["advancing"].is_object()
 }
 
+/// How many operations are known of.
+fn operations(tine: &Tine) -> usize {
+    tine.ok(&["op", "log", "work", "-n", "500"]).lines().count()
+}
+
 /// Has a command killed again and again, half of the time amid the moving: each time it happened or not. What it leads to is what
 /// it leads to undisturbed.
 fn happens_or_not(repo: &TestRepo, tine: &Tine, args: &[&str], uncommitted: [&str; 2]) {
@@ -41,6 +46,7 @@ fn happens_or_not(repo: &TestRepo, tine: &Tine, args: &[&str], uncommitted: [&st
             tine.ok(&["unmount", "work"]);
         }
         let moving = || is_moving(repo);
+        let count = operations(tine);
         let moment = match random.below(3) {
             0 => Moment::Within(Duration::from_millis(400)),
             _ => Moment::After(&moving, Duration::from_millis(60)),
@@ -53,6 +59,11 @@ fn happens_or_not(repo: &TestRepo, tine: &Tine, args: &[&str], uncommitted: [&st
         if now == after {
             done += 1;
             assert_agreement(repo, tine, "work", uncommitted[1]);
+            assert_eq!(
+                operations(tine),
+                count + 1,
+                "one command is one operation: {what}"
+            );
             tine.ok(&["undo", "work"]);
         } else {
             undone += 1;

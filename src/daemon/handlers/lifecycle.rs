@@ -49,7 +49,8 @@ pub fn check(daemon: &Arc<Daemon>, options: CheckOptions) -> Response {
     daemon.refuse_if_stopping()?;
     let _rounds = options.repair.then(|| daemon.rounds.lock());
     let _reviews = options.repair.then(|| daemon.reviews.lock());
-    let report = change::check::check(&daemon.store, &daemon.repository_now()?, options)?;
+    // A pipe in the place of a ref is found here.
+    let report = change::check::check(&daemon.store, &daemon.repository.reopened()?, options)?;
     for finding in &report.findings {
         log::warn!("{} {}: {}", finding.kind.word(), finding.what, finding.detail);
     }

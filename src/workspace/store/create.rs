@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::beginning::{Beginning, IndexSource, ParentOptions};
+use super::check::{move_to, next_aside};
 use super::generations::clean_generations;
 use super::recover::{clean_after_damaged, clean_unfinished, release_refs, remove_fork_dir, remove_traces};
 use super::{ForkOptions, IndexStamp, LeaseKey, Store, TRACES_NAME, files, is_there, lock_reason};
@@ -343,16 +344,21 @@ impl Store {
     /// of where the fork left it, so that everything uncommitted is there and unstaged. The reflog of HEAD says where the fork left its branch.
     pub(super) fn restore_worktree(&self, record: &ForkRecord) -> Result<(), StoreError> {
         let dir = self.worktree_dir(record);
-        if dir.exists() {
+        if dir.is_dir() {
             return Ok(LinkedWorktree::mend(&dir, &record.mount_dir)?);
         }
         let name = record.head_branch.as_ref().unwrap_or(&record.branch);
         let by = format!("tine mount {}", record.name);
         let _lease = self.lease_now(LeaseKey::Branch(name.clone()), &by)?;
         let _admin = self.admin.lock();
-        if dir.exists() {
+        if dir.is_dir() {
             // Another thread was faster.
             return Ok(());
+        }
+        if is_there(&dir) {
+            let aside = next_aside(&self.places)?;
+            let id = dir.file_name().unwrap_or_default();
+            move_to(&dir, &aside.join("worktrees").join(id))?;
         }
         log::warn!(
             "the worktree of the fork {} is gone, registering it again",
@@ -407,8 +413,8 @@ impl Store {
         Ok(())
     }
 
-    /// Where the fork left its branch, which is at `tip`, by what is kept for it: there, if it ever had that commit, or else where it was
-    /// seen last.
+    /// Where the fork left its branch, which is at `tip`, by what is kept for it: there, if it ever had that commit, or if what git did in a
+    /// checkout led there, which can only have been the fork's; or else where it was seen last.
     fn kept_left_at(&self, record: &ForkRecord, tip: ObjectId) -> Result<ObjectId, StoreError> {
         let mut head = None;
         for (label, id) in self.repository.kept(record.name.as_str())? {
@@ -422,7 +428,11 @@ impl Store {
                 head = Some(id);
             }
         }
-        Ok(head.unwrap_or(tip))
+        let branch = record.head_branch.as_ref().unwrap_or(&record.branch);
+        Ok(match head {
+            Some(head) if !self.repository.was_moved_in_checkout(branch, head, tip)? => head,
+            _ => tip,
+        })
     }
 
     fn check_is_free(&self, name: &ForkName) -> Result<(), StoreError> {

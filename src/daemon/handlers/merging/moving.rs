@@ -1,21 +1,19 @@
 //! What a merge does, once it is planned: commits in sources, the move of the target, and what is removed after it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::sides::Source;
 use super::{Merging, PlannedSource, Stand, turn_of};
 use crate::change::advance::{Step, UpdateStep};
-use crate::change::compare::compare_trees;
 use crate::change::fork_point::fork_point;
 use crate::change::going_back::KnownGoneBack;
-use crate::change::{Change, ChangeError, CommitOptions, Point, branches, commit};
+use crate::change::{ChangeError, CommitOptions, Point, branches, commit};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::handlers::target::Holder;
 use crate::daemon::policy::{stays_committed, work_message};
 use crate::daemon::protocol::{Merge, MergeStatus, MergedSource};
 use crate::daemon::slots::Turn;
 use crate::git::{GitError, ObjectId};
-use crate::path::RepoPath;
 use crate::workspace::store::LeaseKey;
 use crate::workspace::{ForkName, OperationKind, SnapshotReason};
 
@@ -70,19 +68,20 @@ impl Merging<'_> {
             kind: OperationKind::Merge,
             undoes: None,
         };
-        if let (Some(view_from), Some(view_to)) = (before.view, after.view)
-            && self.shares_paths(&step, view_from)?
-        {
-            let point = self.recorded_fork_point(turns, before)?;
-            step.update = Some(UpdateStep {
-                view_from,
-                view_to,
-                point_from: point,
-                point_to: point,
-            });
-        }
         let target = self.target(turns)?;
-        let ready = target.check(&step)?;
+        let ready = match (target.check(&step), before.view, after.view) {
+            (Err(failure), Some(view_from), Some(view_to)) if failure.code == ErrorCode::LocalChanges => {
+                let point = self.recorded_fork_point(turns, before)?;
+                step.update = Some(UpdateStep {
+                    view_from,
+                    view_to,
+                    point_from: point,
+                    point_to: point,
+                });
+                target.check(&step)?
+            }
+            (checked, ..) => checked?,
+        };
         if self.request.dry_run {
             return Ok(None);
         }
@@ -102,31 +101,6 @@ impl Merging<'_> {
                 failure.cause(stays_committed(fork.as_str(), &commit_id.to_string()))
             })
         })
-    }
-
-    /// Whether something is uncommitted in the view `view` where the step brings something, be it the same: to go back brings that back.
-    fn shares_paths(&self, step: &Step, view: ObjectId) -> Result<bool, Failure> {
-        let from_tree = match step.from {
-            Some(commit_id) => self.repository.commit_info(commit_id)?.tree_id,
-            None => self.repository.empty_tree_id(),
-        };
-        if view == from_tree {
-            return Ok(false);
-        }
-        let to_tree = self.repository.commit_info(step.to)?.tree_id;
-        let coming = compare_trees(&self.repository, from_tree, to_tree)?;
-        let own = compare_trees(&self.repository, from_tree, view)?;
-        // A file and a directory in each other's place share one, too.
-        let paths: BTreeSet<&RepoPath> = coming.iter().map(|change| &change.path).collect();
-        let above: BTreeSet<RepoPath> = coming
-            .iter()
-            .flat_map(|change| change.path.directories_above())
-            .collect();
-        Ok(own.iter().any(|Change { path, .. }| {
-            paths.contains(path)
-                || above.contains(path)
-                || path.directories_above().any(|above| paths.contains(&above))
-        }))
     }
 
     /// Where the target fork's own commits begin, as its record has it: a merge moves nothing there.
