@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use super::base_nodes::BaseNodes;
+use super::carry::difference::TreeDifference;
 use super::carry::generation::Generation;
-use super::carry::{CarriedNode, Carry};
+use super::carry::tree::below;
+use super::carry::{CarriedNode, Carry, version_of};
 use super::copy_up::Fetched;
 use super::error::FsError;
 use super::fs::{Found, Invalidation, Place, State, Workspace};
@@ -174,12 +176,79 @@ impl Workspace {
         }
     }
 
-    /// Shows the dependency tree at `path` of the main checkout as `generation` has it, from now on. No lock may be held.
+    /// Shows the dependency tree at `path` of the main checkout as `generation` has it, from now on. When this returns the kernel has
+    /// forgotten what is otherwise than before. No lock may be held.
     pub(super) fn show_generation(&self, path: RepoPath, generation: Arc<Generation>) {
-        if let Some(carry) = &self.carry {
-            carry.show_generation(path, generation);
-            self.announce_listings();
+        let Some(carry) = &self.carry else {
+            return;
+        };
+        let before = carry.show_generation(path.clone(), generation.clone());
+        let difference = match before {
+            Some(before) => TreeDifference::between(&before, &generation),
+            None => self.difference_from_followed(carry, &path, &generation),
+        };
+        self.announce_tree(carry, &path, &difference);
+        self.announce_listings();
+    }
+
+    /// What `generation` has otherwise than the kernel remembers of the main checkout's tree. Nothing in that has changed for longer than
+    /// the kernel remembers that a name leads nowhere.
+    fn difference_from_followed(
+        &self,
+        carry: &Carry,
+        path: &RepoPath,
+        generation: &Generation,
+    ) -> TreeDifference {
+        let late = carry.late_files(generation);
+        let mut difference = TreeDifference {
+            names: late.collect(),
+            ..TreeDifference::default()
+        };
+        for node in self.inodes.carried_below(path) {
+            let in_tree = node.path.as_bytes().get(path.as_bytes().len() + 1..);
+            let in_tree = in_tree.unwrap_or_default();
+            match (generation.stat(in_tree), &node.version) {
+                (Some(stat), Some(version)) if version_of(stat) == *version => {}
+                (Some(stat), None) if stat.kind == FileKind::Directory => {
+                    if (stat.mtime, stat.ctime) != (node.attr.mtime, node.attr.ctime) {
+                        difference.dirs.push(in_tree.into());
+                    }
+                }
+                _ => difference.names.push(in_tree.into()),
+            }
         }
+        difference.add_parents();
+        difference
+    }
+
+    /// Lets the kernel forget what it remembers of a tree that is another by now.
+    fn announce_tree(&self, carry: &Carry, tree: &RepoPath, difference: &TreeDifference) {
+        let hasher = self.base().hasher().clone();
+        let mut changes = Vec::new();
+        for path in &difference.names {
+            let Ok(path) = below(tree, path) else {
+                continue;
+            };
+            let Some((parent, name)) = path.split_last() else {
+                continue;
+            };
+            let parent = hasher.ino(&parent);
+            if parent == Ino::ROOT || self.inodes.is_remembered(parent) {
+                changes.push(Invalidation::Entry { parent, name });
+            }
+            // It shows another time than when it was there before.
+            if let Ok(Some(CarriedNode { attr, .. })) = carry.node(&path)
+                && self.inodes.is_remembered(attr.ino)
+            {
+                changes.push(Invalidation::Attributes(attr.ino));
+            }
+        }
+        let dirs = difference.dirs.iter().filter_map(|dir| below(tree, dir).ok());
+        let dirs = dirs.chain(tree.split_last().map(|(parent, _)| parent));
+        let dirs = dirs.map(|dir| hasher.ino(&dir));
+        let dirs = dirs.filter(|ino| *ino == Ino::ROOT || self.inodes.is_remembered(*ino));
+        changes.extend(dirs.map(Invalidation::Node));
+        self.announce(changes);
     }
 
     /// The path at which the main checkout has the directory, if it is a carried one.

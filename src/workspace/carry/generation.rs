@@ -14,6 +14,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::tree::{ListedFile, TreeListing, split};
+use crate::attr::{FileKind, Timestamp};
 use crate::layer::FileVersion;
 use crate::path::EntryName;
 use crate::sys::beneath::HostStat;
@@ -78,9 +79,10 @@ pub struct GenerationSummary {
     pub landmarks: Vec<super::tree::Landmark>,
 }
 
-struct KeptNode {
+/// A file, directory or symlink of a generation.
+pub(super) struct KeptNode {
     name: EntryName,
-    stat: HostStat,
+    pub stat: HostStat,
     target: Option<Box<[u8]>>,
     offset: u64,
 }
@@ -155,11 +157,16 @@ impl Generation {
     }
 
     fn version(&self, path: &[u8], version: &FileVersion) -> Option<&KeptNode> {
-        self.node(path).filter(|node| {
-            let stat = &node.stat;
-            (stat.ino, stat.size, stat.mtime) == (version.host_ino, version.size, version.mtime)
-                // Others may have linked it since.
-                && (stat.ctime == version.ctime || stat.nlink > 1)
+        self.node(path).filter(|node| node.is_version(version))
+    }
+
+    /// All that is in the tree, by path from its root.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = (Box<[u8]>, &KeptNode)> {
+        self.dirs.iter().flat_map(|(dir, nodes)| {
+            nodes.iter().map(move |node| match dir.is_empty() {
+                true => (node.name.as_bytes().into(), node),
+                false => ([dir, &b"/"[..], node.name.as_bytes()].concat().into(), node),
+            })
         })
     }
 
@@ -181,20 +188,27 @@ impl Generation {
         self.version(path, version)?.target.as_deref()
     }
 
-    /// The directories in which files changed at `since` or later, by their paths from the root of the tree.
-    pub fn changed_dirs(&self, since: crate::attr::Timestamp) -> impl Iterator<Item = &[u8]> {
-        let is_later = move |node: &KeptNode| node.stat.ctime >= since;
-        let changed = self
-            .dirs
-            .iter()
-            .filter(move |(_, nodes)| nodes.iter().any(is_later));
-        changed.map(|(dir, _)| &**dir)
+    /// Files that changed at `since` or later, by their paths from the root of the tree.
+    pub fn changed_since(&self, since: Timestamp) -> impl Iterator<Item = Box<[u8]>> {
+        let is_later = move |node: &KeptNode| node.stat.kind != FileKind::Directory && node.stat.ctime >= since;
+        let changed = self.nodes().filter(move |(_, node)| is_later(node));
+        changed.map(|(path, _)| path)
+    }
+}
+
+impl KeptNode {
+    /// Whether it has the bytes of this version of the file.
+    pub fn is_version(&self, version: &FileVersion) -> bool {
+        let stat = &self.stat;
+        (stat.ino, stat.size, stat.mtime) == (version.host_ino, version.size, version.mtime)
+            // Others may have linked it since.
+            && (stat.ctime == version.ctime || stat.nlink > 1)
     }
 }
 
 impl ListedFile {
     pub fn is_file(&self) -> bool {
-        self.stat.kind == crate::attr::FileKind::Regular
+        self.stat.kind == FileKind::Regular
     }
 }
 

@@ -14,6 +14,7 @@
 //! What is changed in a fork is the fork's from then on: its node is put into the layer, with those of the carried
 //! directories above, each at the name that it has.
 
+pub mod difference;
 mod files;
 pub mod generation;
 mod listing;
@@ -176,21 +177,24 @@ impl Carry {
         })
     }
 
-    /// Shows the dependency tree at `path` as `generation` has it, from now on.
-    pub(super) fn show_generation(&self, path: RepoPath, generation: Arc<Generation>) {
-        let kept = KeptTree {
-            path: path.clone(),
-            generation: generation.clone(),
-        };
-        self.kept.write().insert(0, kept);
-        // Files may be seen that came later than the fork, though the time of their directory stays.
-        let mut changed = self.changed_dirs.lock();
-        if let Some(since) = self.since {
-            let dirs = generation.changed_dirs(since);
-            let dirs = dirs.filter_map(|dir| tree::below(&path, dir).ok());
-            changed.extend(dirs.map(|dir| self.hasher.ino(&dir)));
-        }
-        changed.extend(path.split_last().map(|(parent, _)| self.hasher.ino(&parent)));
+    /// Shows the dependency tree at `path` as `generation` has it, from now on; the generation that was shown before.
+    pub(super) fn show_generation(
+        &self,
+        path: RepoPath,
+        generation: Arc<Generation>,
+    ) -> Option<Arc<Generation>> {
+        let mut kept = self.kept.write();
+        let before = kept.iter().find(|kept| kept.path == path);
+        let before = before.map(|before| before.generation.clone());
+        kept.insert(0, KeptTree { path, generation });
+        before
+    }
+
+    /// Files of the generation that are seen now, and were not while the tree was shown as the main checkout has it: they came later
+    /// than the fork.
+    pub(super) fn late_files<'g>(&self, generation: &'g Generation) -> impl Iterator<Item = Box<[u8]>> + use<'g> {
+        let since = self.since;
+        since.into_iter().flat_map(|since| generation.changed_since(since))
     }
 
     /// The generation that shows what is at `path`; `None` where the main checkout does.
@@ -396,7 +400,7 @@ impl Carry {
     }
 }
 
-fn version_of(stat: &HostStat) -> FileVersion {
+pub(super) fn version_of(stat: &HostStat) -> FileVersion {
     FileVersion {
         host_ino: stat.ino,
         size: stat.size,

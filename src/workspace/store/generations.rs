@@ -350,7 +350,7 @@ impl Store {
                 continue;
             };
             match self.open_generation(id) {
-                Ok(generation) => carry.show_generation(path, generation),
+                Ok(generation) => drop(carry.show_generation(path, generation)),
                 Err(error) => log::warn!("{} follows {path} of the main checkout: {error}", record.name),
             }
         }
