@@ -6,6 +6,7 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -315,11 +316,15 @@ fn what_was_read_before_is_forgotten_when_a_tree_is_taken_up() {
         let now = read("p3/lib/index.js").unwrap();
         assert_eq!(now, if change { "// 2 of 3\n" } else { "changed\n" });
         let after = contents(&repo, &dir);
+        let times = picture(&repo, &dir);
+        assert_ne!(times, picture(&repo, repo.dir()), "what came is new");
         assert_eq!(after, contents(&repo, repo.dir()));
         tine.ok(&["update", "work", "--carried=previous"]);
         assert_eq!(contents(&repo, &dir), before);
         tine.ok(&["update", "work", "--carried=previous"]);
         assert_eq!(contents(&repo, &dir), after);
+        let later = picture(&repo, &dir);
+        assert_ne!(later, times);
         tine.ok(&["update", "work", "--carried=previous"]);
         assert_eq!(contents(&repo, &dir), before);
         assert_eq!(before, first);
@@ -327,6 +332,11 @@ fn what_was_read_before_is_forgotten_when_a_tree_is_taken_up() {
     let mut text = String::new();
     open.read_to_string(&mut text).unwrap();
     assert_eq!(text, "// 1 of 4\n", "what was open goes on");
+    drop(open);
+    let times = picture(&repo, &dir);
+    tine.ok(&["unmount", "work"]);
+    tine.ok(&["mount", "work"]);
+    assert_eq!(picture(&repo, &dir), times, "times stay");
 }
 
 #[test]
@@ -366,8 +376,101 @@ fn a_tree_that_is_changing_is_kept_once_it_is_whole() {
     }
     wait_until_kept(&tine, "work");
     wait_until("all of it is seen", SOON, || {
-        picture(&repo, &dir) == picture(&repo, repo.dir())
+        contents(&repo, &dir) == contents(&repo, repo.dir())
     });
+}
+
+#[test]
+fn make_builds_what_was_taken_up() {
+    require_fuse!();
+    if Command::new("make").arg("--version").output().is_err()
+        || Command::new("cc").arg("--version").output().is_err()
+    {
+        println!("SKIP: make or cc is not here");
+        return;
+    }
+    let repo = TestRepo::new();
+    repo.commit_files(
+        &[
+            (".gitignore", b"vendor/\n/app\n"),
+            ("a.c", b"#include <stdio.h>\n#include \"vendor/h.h\"\nint main(void) { printf(\"%d%d\\n\", H, U); }\n"),
+            ("Makefile", b"app: a.c vendor/h.h vendor/u.h\n\tcc -include vendor/u.h -o app a.c\n"),
+        ],
+        "rules",
+    );
+    repo.write("vendor/u.h", "#define U 1\n");
+    repo.write("vendor/h.h", "#define H 1\n");
+    let tine = Tine::new(&repo);
+    let new = tine.json(&["new", "work", "--carry", "vendor"]);
+    let dir = PathBuf::from(new["mount_dir"].as_str().unwrap());
+    wait_until_kept(&tine, "work");
+    let built = |dir: &Path| repo.sh_in(dir, "make >/dev/null && ./app");
+    let time = |dir: &Path, path: &str| {
+        let meta = fs::metadata(dir.join("vendor").join(path)).unwrap();
+        (meta.mtime(), meta.mtime_nsec())
+    };
+    let first = time(&dir, "h.h");
+    assert_eq!(first, time(repo.dir(), "h.h"));
+    assert_eq!(built(&dir), "11");
+
+    repo.write("vendor/h.h", "#define H 2\n");
+    std::thread::sleep(Duration::from_millis(1200));
+    fs::write(
+        dir.join("a.c"),
+        fs::read_to_string(dir.join("a.c")).unwrap() + "//\n",
+    )
+    .unwrap();
+    assert_eq!(built(&dir), "11");
+    let unchanged = time(&dir, "u.h");
+    tine.ok(&["update", "work", "--carried"]);
+    assert_eq!(time(&dir, "u.h"), unchanged);
+    assert_eq!(built(&dir), "21");
+    let up_to_date = |dir: &Path| repo.sh_in(dir, "make -q && echo yes || echo no") == "yes";
+    assert!(up_to_date(&dir), "what is built stays built");
+    tine.ok(&["update", "work", "--carried=previous"]);
+    assert!(time(&dir, "h.h") > first);
+    assert_eq!(built(&dir), "11");
+    tine.ok(&["update", "work", "--carried=previous"]);
+
+    // It was taken up before another one, and has not been built since.
+    let second = time(&dir, "h.h");
+    repo.write("vendor/u.h", "#define U 2\n");
+    tine.ok(&["update", "work", "--carried"]);
+    assert_eq!(time(&dir, "h.h"), second);
+    let third = time(&dir, "u.h");
+    assert!(third > unchanged);
+    let listed = repo.sh_in(
+        &dir,
+        "ls -l --time-style=full-iso vendor; find vendor -printf '%p %T@ %C@\\n' | sort",
+    );
+
+    // The same is seen after a crash, and by a fork of it.
+    tine.kill_daemon();
+    tine.ok(&["mount", "work"]);
+    let child = tine.json(&["new", "child", "--from-fork", "work"]);
+    let child = PathBuf::from(child["mount_dir"].as_str().unwrap());
+    for dir in [&dir, &child] {
+        assert_eq!(
+            repo.sh_in(
+                dir,
+                "ls -l --time-style=full-iso vendor; find vendor -printf '%p %T@ %C@\\n' | sort"
+            ),
+            listed
+        );
+        assert_eq!((time(dir, "h.h"), time(dir, "u.h")), (second, third));
+        assert_eq!(built(dir), "22");
+    }
+    assert!(tine.json(&["check"])["ok"] == true);
+
+    // Written to and removed.
+    fs::write(dir.join("vendor/h.h"), "#define H 3\n").unwrap();
+    assert_eq!(built(&dir), "32");
+    tine.ok(&["delete", "work", "--force"]);
+    tine.ok(&["gc"]);
+    assert_eq!(built(&child), "22");
+    tine.ok(&["delete", "child", "--force"]);
+    tine.ok(&["gc"]);
+    assert_eq!(generations_on_disk(&repo), [""; 0]);
 }
 
 #[test]
@@ -400,7 +503,7 @@ fn damage_hurts_only_forks_that_name_it() {
     assert_eq!(trees(&tine, "hurt")[0]["state"], "damaged");
     assert!(fs::read_dir(hurt.join("node_modules")).is_ok());
     tine.ok(&["update", "hurt", "--carried"]);
-    wait_until("it is whole again", SOON, || picture(&repo, &hurt) == before);
+    assert_eq!(contents(&repo, &hurt), contents(&repo, &well));
     assert!(tine.json(&["check"])["ok"] == true);
 }
 

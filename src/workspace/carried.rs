@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::base_nodes::BaseNodes;
+use super::carry::arrivals::Arrivals;
 use super::carry::difference::TreeDifference;
 use super::carry::generation::Generation;
 use super::carry::tree::below;
@@ -178,16 +179,22 @@ impl Workspace {
 
     /// Shows the dependency tree at `path` of the main checkout as `generation` has it, from now on. When this returns the kernel has
     /// forgotten what is otherwise than before. No lock may be held.
-    pub(super) fn show_generation(&self, path: RepoPath, generation: Arc<Generation>) {
+    pub(super) fn show_generation(
+        &self,
+        path: RepoPath,
+        generation: Arc<Generation>,
+        arrivals: Arc<Arrivals>,
+    ) {
         let Some(carry) = &self.carry else {
             return;
         };
-        let before = carry.show_generation(path.clone(), generation.clone());
+        let before = carry.show_generation(path.clone(), generation.clone(), arrivals);
         let difference = match before {
             Some(before) => TreeDifference::between(&before, &generation),
             None => self.difference_from_followed(carry, &path, &generation),
         };
-        self.announce_tree(carry, &path, &difference);
+        self.announce_tree(&path, &difference);
+        self.announce_times(carry, &path);
         self.announce_listings();
     }
 
@@ -222,7 +229,7 @@ impl Workspace {
     }
 
     /// Lets the kernel forget what it remembers of a tree that is another by now.
-    fn announce_tree(&self, carry: &Carry, tree: &RepoPath, difference: &TreeDifference) {
+    fn announce_tree(&self, tree: &RepoPath, difference: &TreeDifference) {
         let hasher = self.base().hasher().clone();
         let mut changes = Vec::new();
         for path in &difference.names {
@@ -236,18 +243,29 @@ impl Workspace {
             if parent == Ino::ROOT || self.inodes.is_remembered(parent) {
                 changes.push(Invalidation::Entry { parent, name });
             }
-            // It shows another time than when it was there before.
-            if let Ok(Some(CarriedNode { attr, .. })) = carry.node(&path)
-                && self.inodes.is_remembered(attr.ino)
-            {
-                changes.push(Invalidation::Attributes(attr.ino));
-            }
         }
         let dirs = difference.dirs.iter().filter_map(|dir| below(tree, dir).ok());
         let dirs = dirs.chain(tree.split_last().map(|(parent, _)| parent));
         let dirs = dirs.map(|dir| hasher.ino(&dir));
         let dirs = dirs.filter(|ino| *ino == Ino::ROOT || self.inodes.is_remembered(*ino));
         changes.extend(dirs.map(Invalidation::Node));
+        self.announce(changes);
+    }
+
+    /// Lets the kernel forget the times of files in the tree that the fork shows as of another moment than when they were found. Their
+    /// numbers are those of their versions.
+    fn announce_times(&self, carry: &Carry, tree: &RepoPath) {
+        let mut changes = Vec::new();
+        for node in self.inodes.carried_below(tree) {
+            let Ok(Some(mut now)) = carry.node(&node.path) else {
+                continue;
+            };
+            now.attr.ino = node.ino();
+            if !node.is_dir() && now.version == node.version && now.attr != node.attr {
+                changes.push(Invalidation::Attributes(now.ino()));
+                self.inodes.set_carried(now.ino(), Arc::new(now));
+            }
+        }
         self.announce(changes);
     }
 

@@ -13,6 +13,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::changed;
 use super::tree::{ListedFile, TreeListing, split};
 use crate::attr::{FileKind, Timestamp};
 use crate::layer::FileVersion;
@@ -26,7 +27,7 @@ pub const MANIFEST: &str = "manifest";
 /// What is looked at to tell whether the main checkout has another tree by now: a [`GenerationSummary`].
 pub const SUMMARY: &str = "summary";
 
-/// Names a generation by what was in it.
+/// Names a generation, or [arrivals](super::arrivals), by what is in it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct GenerationId(String);
@@ -188,9 +189,11 @@ impl Generation {
         self.version(path, version)?.target.as_deref()
     }
 
-    /// Files that changed at `since` or later, by their paths from the root of the tree.
+    /// Files that a fork which was made at `since` does not see while it follows the main checkout: they changed then or later. By their
+    /// paths from the root of the tree.
     pub fn changed_since(&self, since: Timestamp) -> impl Iterator<Item = Box<[u8]>> {
-        let is_later = move |node: &KeptNode| node.stat.kind != FileKind::Directory && node.stat.ctime >= since;
+        let is_later =
+            move |node: &KeptNode| node.stat.kind != FileKind::Directory && changed(&node.stat) >= since;
         let changed = self.nodes().filter(move |(_, node)| is_later(node));
         changed.map(|(path, _)| path)
     }
