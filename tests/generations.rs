@@ -508,6 +508,35 @@ fn damage_hurts_only_forks_that_name_it() {
 }
 
 #[test]
+fn damage_in_a_file_is_found_and_mended() {
+    require_fuse!();
+    let repo = repo();
+    let tine = Tine::new(&repo);
+    let dir = new_fork(&tine, "work");
+    let id = wait_until_kept(&tine, "work");
+    let before = picture(&repo, &dir);
+    assert!(tine.json(&["check"])["ok"] == true);
+    let pack = repo.common_dir().join("tine/generations").join(&id).join("pack");
+    let mut bytes = fs::read(&pack).unwrap();
+    let at = bytes.windows(4).position(|window| window == b"1111").unwrap();
+    bytes[at + 100_000] ^= 1;
+    fs::write(&pack, bytes).unwrap();
+    tine.kill_daemon();
+    tine.ok(&["mount", "work"]);
+    assert_ne!(picture(&repo, &dir), before);
+    let report: Value = serde_json::from_str(&tine.run(&["check", "--json"]).text()).unwrap();
+    assert_eq!(report["findings"][0]["kind"], "generation-damaged", "{report}");
+    let said = report["findings"][0].to_string();
+    assert!(
+        said.contains("p0/lib/large.bin is not as it was copied"),
+        "{said}"
+    );
+    tine.ok(&["update", "work", "--carried"]);
+    assert_eq!(picture(&repo, &dir), before);
+    assert!(tine.json(&["check"])["ok"] == true);
+}
+
+#[test]
 fn configuration_says_what_a_dependency_tree_is() {
     require_fuse!();
     let repo = repo();

@@ -189,6 +189,11 @@ impl Workspace {
             return;
         };
         let before = carry.show_generation(path.clone(), generation.clone(), arrivals);
+        if before.as_ref().is_some_and(|before| before.id == generation.id) {
+            // It was damaged, and is made anew: numbers are those of versions.
+            let nodes = self.inodes.carried_below(&path);
+            self.announce(nodes.iter().map(|node| Invalidation::Node(node.ino())));
+        }
         let difference = match before {
             Some(before) => TreeDifference::between(&before, &generation),
             None => self.difference_from_followed(carry, &path, &generation),

@@ -11,7 +11,7 @@ use crate::daemon::protocol::{Answer, Response, TreeTakenUp, TreesTakenUp};
 use crate::daemon::slots::Daemon;
 use crate::path::RepoPath;
 use crate::path::text::PathText;
-use crate::workspace::store::{KeepError, KeptNow};
+use crate::workspace::store::{Depth, KeepError, KeptNow};
 use crate::workspace::{DependencyTree, ForkName};
 
 /// How long a tree may take to come to rest: whoever takes it up has often just installed it.
@@ -64,7 +64,10 @@ fn keep_at_rest(
     let goes_on = || daemon.refuse_if_stopping().is_ok();
     let takes_it = |name: &ForkName, tree: &DependencyTree| name == fork || tree.is_wanted();
     loop {
-        match daemon.store.keep_tree(from, path, &takes_it, &goes_on) {
+        match daemon
+            .store
+            .keep_tree(from, path, Depth::Bytes, &takes_it, &goes_on)
+        {
             Err(KeepError::Changing) if began.elapsed() < PATIENCE && goes_on() => thread::sleep(PAUSE),
             kept => return kept,
         }

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -24,8 +24,13 @@ use crate::sys::file;
 /// The files of a generation in its directory.
 pub const PACK: &str = "pack";
 pub const MANIFEST: &str = "manifest";
+/// Checksums of the files, in the order in which the manifest has them. Generations of earlier versions have none.
+pub const SUMS: &str = "sums";
 /// What is looked at to tell whether the main checkout has another tree by now: a [`GenerationSummary`].
 pub const SUMMARY: &str = "summary";
+
+/// How many bytes are read at once for a checksum.
+const BUFFER: usize = 64 << 10;
 
 /// Names a generation, or [arrivals](super::arrivals), by what is in it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -130,6 +135,31 @@ impl Generation {
         Ok(Generation { id, pack, root, dirs })
     }
 
+    /// Reads all of the generation in `dir`. [`io::ErrorKind::InvalidData`] where a file is not as it was copied. Blocks.
+    pub fn verify(dir: &Path) -> io::Result<()> {
+        let sums: Vec<u32> = match read_checked(&dir.join(SUMS)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            sums => sums?,
+        };
+        let TreeListing { entries, .. } = read_checked(&dir.join(MANIFEST))?;
+        let mut pack = file::open(&dir.join(PACK))?;
+        let mut files = entries.iter().filter(|entry| entry.is_file());
+        for sum in sums {
+            let Some(entry) = files.next() else {
+                return Err(damaged("it has checksums of other files"));
+            };
+            pack.seek(SeekFrom::Start(entry.offset))?;
+            if checksum((&pack).take(entry.stat.size))? != (sum, entry.stat.size) {
+                let path = String::from_utf8_lossy(&entry.path);
+                return Err(damaged(&format!("{path} is not as it was copied")));
+            }
+        }
+        match files.next() {
+            None => Ok(()),
+            Some(_) => Err(damaged("it lacks checksums")),
+        }
+    }
+
     /// What is at `path`, from the root of the tree.
     pub fn stat(&self, path: &[u8]) -> Option<&HostStat> {
         match path.is_empty() {
@@ -217,6 +247,24 @@ impl ListedFile {
 
 fn damaged(reason: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason)
+}
+
+/// The CRC-32 of all that is read, and how many bytes that is.
+pub fn checksum(mut from: impl Read) -> io::Result<(u32, u64)> {
+    let mut hasher = crc32fast::Hasher::new();
+    let mut buffer = vec![0; BUFFER];
+    let mut len = 0_u64;
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return Ok((hasher.finalize(), len)),
+            Ok(read) => {
+                hasher.update(buffer.get(..read).unwrap_or_default());
+                len = len.saturating_add(read as u64);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// `value` with a checksum behind it.

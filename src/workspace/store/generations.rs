@@ -17,6 +17,7 @@ use thiserror::Error;
 use super::files::TEMPORARY_SUFFIX;
 use super::{Places, Store, files};
 use crate::attr::Timestamp;
+use crate::layer::check::Depth;
 use crate::path::RepoPath;
 use crate::sys::beneath::{self, Access};
 use crate::sys::file::fs_figures;
@@ -24,7 +25,8 @@ use crate::workspace::StoreError;
 use crate::workspace::carry::arrivals::{ARRIVALS, Arrivals, ArrivalsRef};
 use crate::workspace::carry::difference::TreeDifference;
 use crate::workspace::carry::generation::{
-    Generation, GenerationId, GenerationSummary, MANIFEST, PACK, SUMMARY, read_checked, with_checksum,
+    Generation, GenerationId, GenerationSummary, MANIFEST, PACK, SUMMARY, SUMS, checksum, read_checked,
+    with_checksum,
 };
 use crate::workspace::carry::tree::{TreeListing, below};
 use crate::workspace::carry::{Carry, CarryRecord, DependencyTree};
@@ -85,11 +87,12 @@ pub enum TreeState {
 
 impl Store {
     /// Keeps the tree at `path` of the main checkout `from` as it is now, and lets each fork show it that carries the tree and for which
-    /// `takes_it` holds. Blocks while files are copied, for as long as `goes_on` holds.
+    /// `takes_it` holds. A generation that is there is checked to `depth`. Blocks while files are copied, for as long as `goes_on` holds.
     pub fn keep_tree(
         &self,
         from: &Path,
         path: &RepoPath,
+        depth: Depth,
         takes_it: &dyn Fn(&ForkName, &DependencyTree) -> bool,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<KeptNow, KeepError> {
@@ -105,7 +108,7 @@ impl Store {
         }
         let id = listing.id();
         let files = listing.entries.iter().filter(|entry| entry.is_file()).count() as u64;
-        let copied_bytes = match self.check_generation(&id) {
+        let copied_bytes = match self.check_generation(&id, depth) {
             Ok(()) => None,
             Err(_) => {
                 let bytes = self.make_generation(&top, path, listing, &id, goes_on)?;
@@ -120,7 +123,10 @@ impl Store {
         for record in self.records().0 {
             let carried = record.carry.as_ref().filter(|carry| carry.from == from);
             let mut trees = carried.into_iter().flat_map(|carry| &carry.trees);
-            if trees.any(|tree| tree.path().as_ref() == Some(path) && takes_it(&record.name, tree))
+            // Who shows one that is damaged needs the new one.
+            let shows_it = |tree: &DependencyTree| is_made && tree.generation.as_ref() == Some(&id);
+            let takes_it = |tree: &DependencyTree| takes_it(&record.name, tree) || shows_it(tree);
+            if trees.any(|tree| tree.path().as_ref() == Some(path) && takes_it(tree))
                 && self.show_generation(&record.name, path, &generation, is_made)?
             {
                 forks.push(record.name);
@@ -336,6 +342,8 @@ impl Store {
         let in_pack = |action| StoreError::io(action, &pack_path);
         let mut end = 0_u64;
         let mut gone = BTreeSet::new();
+        // Where blocks are shared nothing else reads the bytes.
+        let mut sums = Vec::new();
         for (index, entry) in listing.entries.iter_mut().enumerate() {
             if !entry.is_file() {
                 continue;
@@ -366,7 +374,11 @@ impl Store {
                 Ok(source) if is_as_listed(&source)? => {
                     let copied = io::copy(&mut (&source).take(entry.stat.size), &mut &pack)
                         .map_err(|error| no_room(in_pack("write")(error)))?;
-                    copied == entry.stat.size && is_as_listed(&source)?
+                    (&source).rewind().map_err(could_not_read)?;
+                    let (sum, read) = checksum((&source).take(entry.stat.size)).map_err(could_not_read)?;
+                    let is_whole = copied == entry.stat.size && read == copied && is_as_listed(&source)?;
+                    sums.extend(is_whole.then_some(sum));
+                    is_whole
                 }
                 Ok(_) => false,
                 Err(error) => match could_not_read(error) {
@@ -395,6 +407,7 @@ impl Store {
         for (name, bytes) in [
             (MANIFEST, with_checksum(&listing)),
             (SUMMARY, with_checksum(&summary)),
+            (SUMS, with_checksum(&sums)),
         ] {
             let path = dir.join(name);
             let bytes = bytes.map_err(StoreError::io("encode", &path))?;
@@ -463,11 +476,14 @@ impl Store {
     }
 
     /// Looks whether the generation is whole.
-    pub(super) fn check_generation(&self, id: &GenerationId) -> Result<(), StoreError> {
+    pub(super) fn check_generation(&self, id: &GenerationId, depth: Depth) -> Result<(), StoreError> {
         self.summary(id)?;
         let dir = self.places.generation(id);
         Generation::open(&dir, id.clone()).map_err(|error| damaged(&dir, error))?;
-        Ok(())
+        match depth {
+            Depth::Places => Ok(()),
+            Depth::Bytes => Generation::verify(&dir).map_err(|error| damaged(&dir, error)),
+        }
     }
 }
 
