@@ -30,7 +30,7 @@ pub const SUMS: &str = "sums";
 pub const SUMMARY: &str = "summary";
 
 /// How many bytes are read at once for a checksum.
-const BUFFER: usize = 64 << 10;
+pub const SUM_BUFFER: usize = 64 << 10;
 
 /// Names a generation, or [arrivals](super::arrivals), by what is in it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -144,12 +144,13 @@ impl Generation {
         let TreeListing { entries, .. } = read_checked(&dir.join(MANIFEST))?;
         let mut pack = file::open(&dir.join(PACK))?;
         let mut files = entries.iter().filter(|entry| entry.is_file());
+        let mut buffer = vec![0; SUM_BUFFER];
         for sum in sums {
             let Some(entry) = files.next() else {
                 return Err(damaged("it has checksums of other files"));
             };
             pack.seek(SeekFrom::Start(entry.offset))?;
-            if checksum((&pack).take(entry.stat.size))? != (sum, entry.stat.size) {
+            if checksum((&pack).take(entry.stat.size), &mut buffer)? != (sum, entry.stat.size) {
                 let path = String::from_utf8_lossy(&entry.path);
                 return Err(damaged(&format!("{path} is not as it was copied")));
             }
@@ -249,13 +250,12 @@ fn damaged(reason: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
-/// The CRC-32 of all that is read, and how many bytes that is.
-pub fn checksum(mut from: impl Read) -> io::Result<(u32, u64)> {
+/// The CRC-32 of all that is read, through `buffer`, and how many bytes that is.
+pub fn checksum(mut from: impl Read, buffer: &mut [u8]) -> io::Result<(u32, u64)> {
     let mut hasher = crc32fast::Hasher::new();
-    let mut buffer = vec![0; BUFFER];
     let mut len = 0_u64;
     loop {
-        match from.read(&mut buffer) {
+        match from.read(buffer) {
             Ok(0) => return Ok((hasher.finalize(), len)),
             Ok(read) => {
                 hasher.update(buffer.get(..read).unwrap_or_default());

@@ -25,8 +25,8 @@ use crate::workspace::StoreError;
 use crate::workspace::carry::arrivals::{ARRIVALS, Arrivals, ArrivalsRef};
 use crate::workspace::carry::difference::TreeDifference;
 use crate::workspace::carry::generation::{
-    Generation, GenerationId, GenerationSummary, MANIFEST, PACK, SUMMARY, SUMS, checksum, read_checked,
-    with_checksum,
+    Generation, GenerationId, GenerationSummary, MANIFEST, PACK, SUM_BUFFER, SUMMARY, SUMS, checksum,
+    read_checked, with_checksum,
 };
 use crate::workspace::carry::tree::{TreeListing, below};
 use crate::workspace::carry::{Carry, CarryRecord, DependencyTree};
@@ -344,6 +344,7 @@ impl Store {
         let mut gone = BTreeSet::new();
         // Where blocks are shared nothing else reads the bytes.
         let mut sums = Vec::new();
+        let mut buffer = vec![0; SUM_BUFFER];
         for (index, entry) in listing.entries.iter_mut().enumerate() {
             if !entry.is_file() {
                 continue;
@@ -375,7 +376,8 @@ impl Store {
                     let copied = io::copy(&mut (&source).take(entry.stat.size), &mut &pack)
                         .map_err(|error| no_room(in_pack("write")(error)))?;
                     (&source).rewind().map_err(could_not_read)?;
-                    let (sum, read) = checksum((&source).take(entry.stat.size)).map_err(could_not_read)?;
+                    let (sum, read) =
+                        checksum((&source).take(entry.stat.size), &mut buffer).map_err(could_not_read)?;
                     let is_whole = copied == entry.stat.size && read == copied && is_as_listed(&source)?;
                     sums.extend(is_whole.then_some(sum));
                     is_whole
