@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::context::{Connection, Context};
+use super::origin::SeenPlaces;
 use super::output::{counted, quoted};
 use crate::attr::FileKind;
 use crate::daemon::Failure;
@@ -63,9 +64,6 @@ pub struct Lead {
     pub leads_to: PathText,
     /// It leads to the fork now.
     pub made_right: bool,
-    /// The tree is that of a fork that this one began as.
-    #[serde(skip)]
-    to_ancestor: bool,
 }
 
 /// Finds what leads out of a fork that was just made, and makes right what can be.
@@ -90,7 +88,7 @@ pub fn make_right(
     };
     if fork.parent.is_some() {
         roots.extend(context.repository()?.main_checkout().map(Path::to_owned));
-        roots.extend(ancestors.iter().cloned());
+        roots.extend(ancestors);
     }
     roots.sort();
     roots.dedup();
@@ -105,7 +103,6 @@ pub fn make_right(
         top,
         to: fork.mount_dir.as_os_str().as_bytes(),
         roots: &roots,
-        ancestors: &ancestors,
         looks: Cell::new(0),
         found: Vec::new(),
     };
@@ -132,7 +129,7 @@ pub fn again(context: &Context, connection: &mut Connection, fork: &ForkName) {
             true => make_right(context, connection, &fork)?,
             false => Vec::new(),
         };
-        Ok(notes(&fork, &found))
+        notes(context, &fork, &found)
     });
     match found {
         Ok(notes) => notes.iter().for_each(|note| context.output.note(note)),
@@ -171,8 +168,6 @@ struct Search<'a> {
     to: &'a [u8],
     /// Where things may lead.
     roots: &'a [PathBuf],
-    /// Those of them that are places of forks that it began as.
-    ancestors: &'a [PathBuf],
     looks: Cell<u32>,
     found: Vec<Lead>,
 }
@@ -277,10 +272,6 @@ impl Search<'_> {
             path: path.into(),
             kind,
             leads_to: PathText::from(root),
-            to_ancestor: self
-                .ancestors
-                .iter()
-                .any(|ancestor| ancestor.as_os_str().as_bytes() == root),
             made_right,
         });
     }
@@ -517,37 +508,63 @@ fn replaced(text: &[u8], root: &[u8], to: &[u8]) -> Option<(Vec<u8>, Vec<Vec<u8>
 }
 
 /// Notes that say what was found, and what to do about it.
-pub fn notes(fork: &ForkInfo, found: &[Lead]) -> Vec<String> {
+pub fn notes(context: &Context, fork: &ForkInfo, found: &[Lead]) -> Result<Vec<String>, Failure> {
+    match found.is_empty() {
+        true => Ok(Vec::new()),
+        false => Ok(notes_at(&SeenPlaces::of(context, fork)?, &fork.name, found)),
+    }
+}
+
+/// One for each tree to which something leads or led.
+fn notes_at(places: &SeenPlaces, name: &ForkName, found: &[Lead]) -> Vec<String> {
     let mut notes = Vec::new();
-    let right: Vec<&Lead> = found.iter().filter(|lead| lead.made_right).collect();
-    if let Some(first) = right.first() {
+    for (root, right) in by_root(found.iter().filter(|lead| lead.made_right)) {
         notes.push(format!(
             "{} led to {}: made to lead to the fork ({})",
             listed(&right),
-            quoted(&first.leads_to),
+            quoted(root),
             counted(right.len(), "place"),
         ));
     }
-    let left: Vec<&Lead> = found.iter().filter(|lead| !lead.made_right).collect();
-    if let Some(first) = left.first() {
-        let name = &fork.name;
-        let root = quoted(&first.leads_to);
-        notes.push(match (fork.settings.at_origin, first.to_ancestor) {
-            (Some(SeenAt::Origin), false) | (Some(SeenAt::Parent), true) => format!(
-                "{} leads to {root}, where commands that tine runs in {name} see the fork",
-                listed(&left)
-            ),
-            (_, false) => format!(
-                "{} leads to {root}, so programs may read other sources than the fork's: `tine exec {name} --at-origin -- CMD` runs CMD there, `git config tine.atOrigin true` does so always; or build it again in the fork",
-                listed(&left)
-            ),
-            (_, true) => format!(
-                "{} leads to {root}, so programs may read other sources than the fork's: `tine exec {name} --at-parent -- CMD` runs CMD there, `tine new --at-parent` has it so always; or build it again in the fork",
-                listed(&left)
-            ),
-        });
+    for (root, left) in by_root(found.iter().filter(|lead| !lead.made_right)) {
+        let is_at = |place: &Option<PathBuf>| {
+            place
+                .as_ref()
+                .is_some_and(|place| place.as_os_str().as_bytes() == root.to_bytes())
+        };
+        let (is_origin, is_parent) = (is_at(&places.origin), is_at(&places.parent));
+        let leads = format!("{} leads to {}", listed(&left), quoted(root));
+        let wrong = "so programs may read other sources than the fork's";
+        let by_default = places.by_default;
+        notes.push(
+            if by_default == SeenAt::Origin && is_origin || by_default == SeenAt::Parent && is_parent {
+                format!("{leads}, where commands that tine runs in {name} see the fork")
+            } else if is_origin {
+                format!(
+                    "{leads}, {wrong}: `tine exec {name} --at-origin -- CMD` runs CMD there, `git config tine.atOrigin true` does so always; or build it again in the fork"
+                )
+            } else if is_parent {
+                format!(
+                    "{leads}, {wrong}: `tine exec {name} --at-parent -- CMD` runs CMD there, `tine new --at-parent` has it so always; or build it again in the fork"
+                )
+            } else {
+                format!("{leads}, {wrong}: build it again in the fork")
+            },
+        );
     }
     notes
+}
+
+/// By the trees to which they lead, in the order in which these are found.
+fn by_root<'f>(found: impl Iterator<Item = &'f Lead>) -> Vec<(&'f PathText, Vec<&'f Lead>)> {
+    let mut roots: Vec<(&PathText, Vec<&Lead>)> = Vec::new();
+    for lead in found {
+        match roots.iter_mut().find(|(root, _)| **root == lead.leads_to) {
+            Some((_, leads)) => leads.push(lead),
+            None => roots.push((&lead.leads_to, vec![lead])),
+        }
+    }
+    roots
 }
 
 /// The first few paths.
@@ -563,6 +580,40 @@ fn listed(found: &[&Lead]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_tree_has_a_note_with_the_advice_that_fits() {
+        let lead = |path: &str, root: &str| Lead {
+            path: PathText::from(path.as_bytes()),
+            kind: LeadKind::CmakeCache,
+            leads_to: PathText::from(root.as_bytes()),
+            made_right: false,
+        };
+        let found = [
+            lead("a", "/x/repo"),
+            lead("b", "/x/repo.forks/parent"),
+            lead("c", "/x/repo"),
+            lead("d", "/x/repo.forks/other"),
+        ];
+        let name = ForkName::parse("work").unwrap();
+        let said = |by_default| {
+            let places = SeenPlaces {
+                by_default,
+                origin: Some("/x/repo".into()),
+                parent: Some("/x/repo.forks/parent".into()),
+            };
+            notes_at(&places, &name, &found)
+        };
+        let own = said(SeenAt::Own);
+        assert_eq!(own.len(), 3, "{own:?}");
+        assert!(own[0].starts_with("a, c leads to /x/repo,") && own[0].contains("--at-origin"));
+        assert!(own[1].starts_with("b leads to /x/repo.forks/parent,") && own[1].contains("--at-parent"));
+        assert!(own[2].starts_with("d leads to") && !own[2].contains("--at-"));
+        let is_seen = |note: &String| note.contains("see the fork");
+        let seen = |notes: Vec<String>| notes.iter().map(is_seen).collect::<Vec<_>>();
+        assert_eq!(seen(said(SeenAt::Origin)), [true, false, false]);
+        assert_eq!(seen(said(SeenAt::Parent)), [false, true, false]);
+    }
 
     #[test]
     fn a_root_is_replaced_where_it_is_a_path() {

@@ -253,8 +253,9 @@ struct Made<'a> {
 
 /// Says which trees of the fork lead elsewhere, and what to do about it.
 pub fn note_leads(context: &Context, fork: &ForkInfo, found: &[Lead]) {
-    for note in leads::notes(fork, found) {
-        context.output.note(&note);
+    match leads::notes(context, fork, found) {
+        Ok(notes) => notes.iter().for_each(|note| context.output.note(note)),
+        Err(failure) => log::warn!("{}: {failure}", fork.name),
     }
 }
 

@@ -163,7 +163,32 @@ fn place_of(context: &Context, fork: &ForkInfo, seen_at: SeenAt) -> Result<Optio
     }
 }
 
-/// Where commands see the fork that `fork` began as: of one that they see at its own parent's place, there.
+/// Where a fork can be seen, and where commands see it that say nothing of that.
+pub struct SeenPlaces {
+    pub by_default: SeenAt,
+    /// The main checkout's path: `--at-origin`.
+    pub origin: Option<PathBuf>,
+    /// `--at-parent`.
+    pub parent: Option<PathBuf>,
+}
+
+impl SeenPlaces {
+    /// Those of `fork`.
+    pub fn of(context: &Context, fork: &ForkInfo) -> Result<SeenPlaces, Failure> {
+        let parent = fork
+            .parent
+            .as_ref()
+            .and_then(|_| parent_place(context, fork).ok());
+        Ok(SeenPlaces {
+            by_default: setting(context, fork)?,
+            origin: main_checkout(context.repository()?).ok(),
+            parent,
+        })
+    }
+}
+
+/// The place of the fork that `fork` began as: of one that was made to be seen at its own parent's place, that. What is configured for
+/// all forks does not count: what was built there names the place itself.
 fn parent_place(context: &Context, fork: &ForkInfo) -> Result<PathBuf, Failure> {
     let (forks, _) = context.connect()?.forks()?;
     let mut at = fork;
@@ -183,19 +208,22 @@ fn parent_place(context: &Context, fork: &ForkInfo) -> Result<PathBuf, Failure> 
             )
             .hint("`--no-at-origin` runs the command at the fork's own path: build again there what leads elsewhere"));
         };
-        match setting(context, parent)? {
-            SeenAt::Own if parent.mount_dir.is_dir() => return Ok(parent.mount_dir.clone()),
-            SeenAt::Own => {
-                let dir = parent.mount_dir.display();
-                return Err(Failure::new(
-                    ErrorCode::NotMounted,
-                    format!("there is no directory at {dir}, where {} is mounted", parent.name),
-                )
-                .hint(format!("`tine mount {}` makes it", parent.name)));
-            }
-            SeenAt::Origin => return main_checkout(context.repository()?),
-            SeenAt::Parent => at = parent,
+        if parent.settings.at_origin == Some(SeenAt::Parent) {
+            at = parent;
+            continue;
         }
+        return match parent.mount_dir.is_dir() {
+            true => Ok(parent.mount_dir.clone()),
+            false => Err(Failure::new(
+                ErrorCode::NotMounted,
+                format!(
+                    "there is no directory at {}, where {} is mounted",
+                    parent.mount_dir.display(),
+                    parent.name
+                ),
+            )
+            .hint(format!("`tine mount {}` makes it", parent.name))),
+        };
     }
     Err(Failure::new(
         ErrorCode::NoSuchFork,

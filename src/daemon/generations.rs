@@ -16,7 +16,7 @@ use super::slots::Daemon;
 use crate::path::RepoPath;
 use crate::sys::cpu::let_others_go_first;
 use crate::workspace::DependencyTree;
-use crate::workspace::store::KeepError;
+use crate::workspace::store::{Depth, KeepError};
 
 /// The pause before a tree is tried again, which doubles, and how often that is done: for about five minutes.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -106,9 +106,13 @@ fn attempt(daemon: &Daemon, tree: &Tree, tried: &mut BTreeMap<Tree, Tries>) {
     let (from, path) = tree;
     let began = Instant::now();
     let goes_on = || daemon.refuse_if_stopping().is_ok();
-    let kept = daemon
-        .store
-        .keep_tree(from, path, &|_, tree: &DependencyTree| tree.is_wanted(), &goes_on);
+    let kept = daemon.store.keep_tree(
+        from,
+        path,
+        Depth::Places,
+        &|_, tree: &DependencyTree| tree.is_wanted(),
+        &goes_on,
+    );
     let failed = match kept {
         Ok(kept) => {
             log::info!(

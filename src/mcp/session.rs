@@ -223,7 +223,8 @@ impl Session {
         let context = self.context();
         let after =
             self.with(|connection| Ok(after_new(&context, connection, &info, true, HookOutput::Kept)))?;
-        let mut notes = leads::notes(&info, &after.leads);
+        let notes = leads::notes(&context, &info, &after.leads);
+        let mut notes = notes.unwrap_or_else(|failure| vec![told(&failure)]);
         notes.extend(after.failed.iter().map(told));
         Ok(MadeFork { info, notes })
     }

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use super::base_nodes::BaseNodes;
+use super::carry::arrivals::Arrivals;
+use super::carry::difference::TreeDifference;
 use super::carry::generation::Generation;
-use super::carry::{CarriedNode, Carry};
+use super::carry::tree::below;
+use super::carry::{CarriedNode, Carry, version_of};
 use super::copy_up::Fetched;
 use super::error::FsError;
 use super::fs::{Found, Invalidation, Place, State, Workspace};
@@ -174,12 +177,101 @@ impl Workspace {
         }
     }
 
-    /// Shows the dependency tree at `path` of the main checkout as `generation` has it, from now on. No lock may be held.
-    pub(super) fn show_generation(&self, path: RepoPath, generation: Arc<Generation>) {
-        if let Some(carry) = &self.carry {
-            carry.show_generation(path, generation);
-            self.announce_listings();
+    /// Shows the dependency tree at `path` of the main checkout as `generation` has it, from now on. When this returns the kernel has
+    /// forgotten what is otherwise than before. No lock may be held.
+    pub(super) fn show_generation(
+        &self,
+        path: RepoPath,
+        generation: Arc<Generation>,
+        arrivals: Arc<Arrivals>,
+    ) {
+        let Some(carry) = &self.carry else {
+            return;
+        };
+        let before = carry.show_generation(path.clone(), generation.clone(), arrivals);
+        if before.as_ref().is_some_and(|before| before.id == generation.id) {
+            // It was damaged, and is made anew: numbers are those of versions.
+            let nodes = self.inodes.carried_below(&path);
+            self.announce(nodes.iter().map(|node| Invalidation::Node(node.ino())));
         }
+        let difference = match before {
+            Some(before) => TreeDifference::between(&before, &generation),
+            None => self.difference_from_followed(carry, &path, &generation),
+        };
+        self.announce_tree(&path, &difference);
+        self.announce_times(carry, &path);
+        self.announce_listings();
+    }
+
+    /// What `generation` has otherwise than the kernel remembers of the main checkout's tree. Nothing in that has changed for longer than
+    /// the kernel remembers that a name leads nowhere.
+    fn difference_from_followed(
+        &self,
+        carry: &Carry,
+        path: &RepoPath,
+        generation: &Generation,
+    ) -> TreeDifference {
+        let late = carry.late_files(generation);
+        let mut difference = TreeDifference {
+            names: late.collect(),
+            ..TreeDifference::default()
+        };
+        for node in self.inodes.carried_below(path) {
+            let in_tree = node.path.as_bytes().get(path.as_bytes().len() + 1..);
+            let in_tree = in_tree.unwrap_or_default();
+            match (generation.stat(in_tree), &node.version) {
+                (Some(stat), Some(version)) if version_of(stat) == *version => {}
+                (Some(stat), None) if stat.kind == FileKind::Directory => {
+                    if (stat.mtime, stat.ctime) != (node.attr.mtime, node.attr.ctime) {
+                        difference.dirs.push(in_tree.into());
+                    }
+                }
+                _ => difference.names.push(in_tree.into()),
+            }
+        }
+        difference.add_parents();
+        difference
+    }
+
+    /// Lets the kernel forget what it remembers of a tree that is another by now.
+    fn announce_tree(&self, tree: &RepoPath, difference: &TreeDifference) {
+        let hasher = self.base().hasher().clone();
+        let mut changes = Vec::new();
+        for path in &difference.names {
+            let Ok(path) = below(tree, path) else {
+                continue;
+            };
+            let Some((parent, name)) = path.split_last() else {
+                continue;
+            };
+            let parent = hasher.ino(&parent);
+            if parent == Ino::ROOT || self.inodes.is_remembered(parent) {
+                changes.push(Invalidation::Entry { parent, name });
+            }
+        }
+        let dirs = difference.dirs.iter().filter_map(|dir| below(tree, dir).ok());
+        let dirs = dirs.chain(tree.split_last().map(|(parent, _)| parent));
+        let dirs = dirs.map(|dir| hasher.ino(&dir));
+        let dirs = dirs.filter(|ino| *ino == Ino::ROOT || self.inodes.is_remembered(*ino));
+        changes.extend(dirs.map(Invalidation::Node));
+        self.announce(changes);
+    }
+
+    /// Lets the kernel forget the times of files in the tree that the fork shows as of another moment than when they were found. Their
+    /// numbers are those of their versions.
+    fn announce_times(&self, carry: &Carry, tree: &RepoPath) {
+        let mut changes = Vec::new();
+        for node in self.inodes.carried_below(tree) {
+            let Ok(Some(mut now)) = carry.node(&node.path) else {
+                continue;
+            };
+            now.attr.ino = node.ino();
+            if !node.is_dir() && now.version == node.version && now.attr != node.attr {
+                changes.push(Invalidation::Attributes(now.ino()));
+                self.inodes.set_carried(now.ino(), Arc::new(now));
+            }
+        }
+        self.announce(changes);
     }
 
     /// The path at which the main checkout has the directory, if it is a carried one.

@@ -216,7 +216,7 @@ pub enum SeenAt {
     Own,
     /// The main checkout's path.
     Origin,
-    /// Where commands see the fork that it began as.
+    /// The place of the fork that it began as.
     Parent,
 }
 

@@ -163,6 +163,16 @@ impl InodeTable {
         self.remembered.iter().map(|entry| *entry.key()).collect()
     }
 
+    /// The carried nodes at or below `dir` that the kernel remembers.
+    pub fn carried_below(&self, dir: &RepoPath) -> Vec<Arc<CarriedNode>> {
+        let carried = |known: &Remembered| match &known.lower {
+            Some(LowerRef::Carried(node)) if node.path.starts_with(dir) => Some(node.clone()),
+            _ => None,
+        };
+        let entries = self.remembered.iter();
+        entries.filter_map(|entry| carried(entry.value())).collect()
+    }
+
     /// A base node that no layer names stands elsewhere now, or nowhere. What is carried stays where it is.
     pub fn set_base(&self, ino: Ino, base: Option<BaseRef>) {
         if let Some(mut known) = self.remembered.get_mut(&ino)

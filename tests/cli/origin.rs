@@ -88,6 +88,13 @@ fn a_fork_stands_where_the_fork_was_that_it_began_as() {
     );
     let own = tine.ok(&["exec", "child", "--no-at-origin", "--", "pwd"]);
     assert_eq!(Path::new(&own), child);
+    // What is configured for all says nothing of where the parent was built.
+    repo.git(&["config", "tine.atOrigin", "true"]);
+    for name in ["child", "grandchild"] {
+        let seen = tine.ok(&["exec", name, "--at-parent", "--", "pwd"]);
+        assert_eq!(Path::new(&seen), dir);
+    }
+    repo.git(&["config", "--unset", "tine.atOrigin"]);
     let none = tine.run(&["exec", "demo", "--at-parent", "--", "pwd"]);
     assert!(
         none.error_text().contains("did not begin as another fork"),

@@ -1,6 +1,9 @@
 //! Dependency trees of the main checkout, taken up by a fork.
 
+use std::path::Path;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::daemon::failure::{self, ErrorCode, Failure};
 use crate::daemon::generations;
@@ -8,11 +11,16 @@ use crate::daemon::protocol::{Answer, Response, TreeTakenUp, TreesTakenUp};
 use crate::daemon::slots::Daemon;
 use crate::path::RepoPath;
 use crate::path::text::PathText;
-use crate::workspace::ForkName;
-use crate::workspace::store::KeepError;
+use crate::workspace::store::{Depth, KeepError, KeptNow};
+use crate::workspace::{DependencyTree, ForkName};
 
-/// Lets the fork show its dependency trees as the main checkout has them, or with `previous` as it did before. Blocks while files are
-/// copied; programs in the fork go on meanwhile.
+/// How long a tree may take to come to rest: whoever takes it up has often just installed it.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The pause before it is looked at again.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Lets the fork show its dependency trees as the main checkout has them, or with `previous` as it did before. Blocks until the trees
+/// have come to rest and their files are copied; programs in the fork go on meanwhile.
 pub fn take_up(daemon: &Arc<Daemon>, fork: &ForkName, previous: bool) -> Response {
     let record = daemon.store.find_dependency_trees(fork)?;
     let Some(carry) = record.carry.filter(|carry| !carry.trees.is_empty()) else {
@@ -28,15 +36,7 @@ pub fn take_up(daemon: &Arc<Daemon>, fork: &ForkName, previous: bool) -> Respons
         trees.extend(back.iter().map(|path| taken_up(path, true, 0)));
     } else {
         for path in carry.trees.iter().filter_map(|tree| tree.path()) {
-            let goes_on = || daemon.refuse_if_stopping().is_ok();
-            let kept = daemon
-                .store
-                .keep_tree(
-                    &carry.from,
-                    &path,
-                    &|name, tree| name == fork || tree.is_wanted(),
-                    &goes_on,
-                )
+            let kept = keep_at_rest(daemon, fork, &carry.from, &path)
                 .map_err(|error| not_kept(fork, &path, error))
                 // Those for which the fork waits are tried again.
                 .inspect_err(|_| generations::make_wanted(daemon))?;
@@ -51,6 +51,27 @@ pub fn take_up(daemon: &Arc<Daemon>, fork: &ForkName, previous: bool) -> Respons
         fork: fork.clone(),
         trees,
     }))
+}
+
+/// Keeps the tree once the main checkout leaves it alone, for which it waits.
+fn keep_at_rest(
+    daemon: &Daemon,
+    fork: &ForkName,
+    from: &Path,
+    path: &RepoPath,
+) -> Result<KeptNow, KeepError> {
+    let began = Instant::now();
+    let goes_on = || daemon.refuse_if_stopping().is_ok();
+    let takes_it = |name: &ForkName, tree: &DependencyTree| name == fork || tree.is_wanted();
+    loop {
+        match daemon
+            .store
+            .keep_tree(from, path, Depth::Bytes, &takes_it, &goes_on)
+        {
+            Err(KeepError::Changing) if began.elapsed() < PATIENCE && goes_on() => thread::sleep(PAUSE),
+            kept => return kept,
+        }
+    }
 }
 
 fn taken_up(path: &RepoPath, changed: bool, copied_bytes: u64) -> TreeTakenUp {

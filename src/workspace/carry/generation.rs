@@ -7,13 +7,15 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::changed;
 use super::tree::{ListedFile, TreeListing, split};
+use crate::attr::{FileKind, Timestamp};
 use crate::layer::FileVersion;
 use crate::path::EntryName;
 use crate::sys::beneath::HostStat;
@@ -22,10 +24,15 @@ use crate::sys::file;
 /// The files of a generation in its directory.
 pub const PACK: &str = "pack";
 pub const MANIFEST: &str = "manifest";
+/// Checksums of the files, in the order in which the manifest has them. Generations of earlier versions have none.
+pub const SUMS: &str = "sums";
 /// What is looked at to tell whether the main checkout has another tree by now: a [`GenerationSummary`].
 pub const SUMMARY: &str = "summary";
 
-/// Names a generation by what was in it.
+/// How many bytes are read at once for a checksum.
+pub const SUM_BUFFER: usize = 64 << 10;
+
+/// Names a generation, or [arrivals](super::arrivals), by what is in it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct GenerationId(String);
@@ -78,9 +85,10 @@ pub struct GenerationSummary {
     pub landmarks: Vec<super::tree::Landmark>,
 }
 
-struct KeptNode {
+/// A file, directory or symlink of a generation.
+pub(super) struct KeptNode {
     name: EntryName,
-    stat: HostStat,
+    pub stat: HostStat,
     target: Option<Box<[u8]>>,
     offset: u64,
 }
@@ -127,6 +135,32 @@ impl Generation {
         Ok(Generation { id, pack, root, dirs })
     }
 
+    /// Reads all of the generation in `dir`. [`io::ErrorKind::InvalidData`] where a file is not as it was copied. Blocks.
+    pub fn verify(dir: &Path) -> io::Result<()> {
+        let sums: Vec<u32> = match read_checked(&dir.join(SUMS)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            sums => sums?,
+        };
+        let TreeListing { entries, .. } = read_checked(&dir.join(MANIFEST))?;
+        let mut pack = file::open(&dir.join(PACK))?;
+        let mut files = entries.iter().filter(|entry| entry.is_file());
+        let mut buffer = vec![0; SUM_BUFFER];
+        for sum in sums {
+            let Some(entry) = files.next() else {
+                return Err(damaged("it has checksums of other files"));
+            };
+            pack.seek(SeekFrom::Start(entry.offset))?;
+            if checksum((&pack).take(entry.stat.size), &mut buffer)? != (sum, entry.stat.size) {
+                let path = String::from_utf8_lossy(&entry.path);
+                return Err(damaged(&format!("{path} is not as it was copied")));
+            }
+        }
+        match files.next() {
+            None => Ok(()),
+            Some(_) => Err(damaged("it lacks checksums")),
+        }
+    }
+
     /// What is at `path`, from the root of the tree.
     pub fn stat(&self, path: &[u8]) -> Option<&HostStat> {
         match path.is_empty() {
@@ -155,11 +189,16 @@ impl Generation {
     }
 
     fn version(&self, path: &[u8], version: &FileVersion) -> Option<&KeptNode> {
-        self.node(path).filter(|node| {
-            let stat = &node.stat;
-            (stat.ino, stat.size, stat.mtime) == (version.host_ino, version.size, version.mtime)
-                // Others may have linked it since.
-                && (stat.ctime == version.ctime || stat.nlink > 1)
+        self.node(path).filter(|node| node.is_version(version))
+    }
+
+    /// All that is in the tree, by path from its root.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = (Box<[u8]>, &KeptNode)> {
+        self.dirs.iter().flat_map(|(dir, nodes)| {
+            nodes.iter().map(move |node| match dir.is_empty() {
+                true => (node.name.as_bytes().into(), node),
+                false => ([dir, &b"/"[..], node.name.as_bytes()].concat().into(), node),
+            })
         })
     }
 
@@ -181,25 +220,51 @@ impl Generation {
         self.version(path, version)?.target.as_deref()
     }
 
-    /// The directories in which files changed at `since` or later, by their paths from the root of the tree.
-    pub fn changed_dirs(&self, since: crate::attr::Timestamp) -> impl Iterator<Item = &[u8]> {
-        let is_later = move |node: &KeptNode| node.stat.ctime >= since;
-        let changed = self
-            .dirs
-            .iter()
-            .filter(move |(_, nodes)| nodes.iter().any(is_later));
-        changed.map(|(dir, _)| &**dir)
+    /// Files that a fork which was made at `since` does not see while it follows the main checkout: they changed then or later. By their
+    /// paths from the root of the tree.
+    pub fn changed_since(&self, since: Timestamp) -> impl Iterator<Item = Box<[u8]>> {
+        let is_later =
+            move |node: &KeptNode| node.stat.kind != FileKind::Directory && changed(&node.stat) >= since;
+        let changed = self.nodes().filter(move |(_, node)| is_later(node));
+        changed.map(|(path, _)| path)
+    }
+}
+
+impl KeptNode {
+    /// Whether it has the bytes of this version of the file.
+    pub fn is_version(&self, version: &FileVersion) -> bool {
+        let stat = &self.stat;
+        (stat.ino, stat.size, stat.mtime) == (version.host_ino, version.size, version.mtime)
+            // Others may have linked it since.
+            && (stat.ctime == version.ctime || stat.nlink > 1)
     }
 }
 
 impl ListedFile {
     pub fn is_file(&self) -> bool {
-        self.stat.kind == crate::attr::FileKind::Regular
+        self.stat.kind == FileKind::Regular
     }
 }
 
 fn damaged(reason: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason)
+}
+
+/// The CRC-32 of all that is read, through `buffer`, and how many bytes that is.
+pub fn checksum(mut from: impl Read, buffer: &mut [u8]) -> io::Result<(u32, u64)> {
+    let mut hasher = crc32fast::Hasher::new();
+    let mut len = 0_u64;
+    loop {
+        match from.read(buffer) {
+            Ok(0) => return Ok((hasher.finalize(), len)),
+            Ok(read) => {
+                hasher.update(buffer.get(..read).unwrap_or_default());
+                len = len.saturating_add(read as u64);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// `value` with a checksum behind it.

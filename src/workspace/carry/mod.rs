@@ -9,11 +9,13 @@
 //! another number; whoever reads the old one is refused ([`FsError::Stale`]), and the kernel's cache of one number never
 //! holds bytes of two versions. A directory keeps its number and shows what it holds at the moment, but for files that are
 //! not older than the fork ([`Carry::came_later`]). A dependency tree of which the store keeps a [generation](generation) is
-//! shown as that has it, whatever the main checkout does.
+//! shown as that has it, whatever the main checkout does; what was taken up later has the time of [that](arrivals).
 //!
 //! What is changed in a fork is the fork's from then on: its node is put into the layer, with those of the carried
 //! directories above, each at the name that it has.
 
+pub mod arrivals;
+pub mod difference;
 mod files;
 pub mod generation;
 mod listing;
@@ -30,6 +32,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
+use self::arrivals::Arrivals;
 use self::generation::Generation;
 use super::error::FsError;
 use crate::attr::{Attr, FileKind, Ino, InoMap, Timestamp};
@@ -85,6 +88,7 @@ struct KeptTree {
     /// Where the main checkout has it.
     path: RepoPath,
     generation: Arc<Generation>,
+    arrivals: Arc<Arrivals>,
 }
 
 impl KeptTree {
@@ -92,6 +96,7 @@ impl KeptTree {
     fn at(&self, path: &RepoPath) -> FrozenPlace {
         FrozenPlace {
             generation: self.generation.clone(),
+            arrivals: self.arrivals.clone(),
             start: (self.path.as_bytes().len() + 1).min(path.as_bytes().len()),
         }
     }
@@ -100,6 +105,7 @@ impl KeptTree {
 /// A place in a generation.
 struct FrozenPlace {
     generation: Arc<Generation>,
+    arrivals: Arc<Arrivals>,
     /// Where the path from the root of the tree begins in the path from the top of the checkout.
     start: usize,
 }
@@ -176,21 +182,35 @@ impl Carry {
         })
     }
 
-    /// Shows the dependency tree at `path` as `generation` has it, from now on.
-    pub(super) fn show_generation(&self, path: RepoPath, generation: Arc<Generation>) {
-        let kept = KeptTree {
-            path: path.clone(),
-            generation: generation.clone(),
+    /// Shows the dependency tree at `path` as `generation` has it, with files as of their arrivals, from now on; the generation that was shown before.
+    pub(super) fn show_generation(
+        &self,
+        path: RepoPath,
+        generation: Arc<Generation>,
+        arrivals: Arc<Arrivals>,
+    ) -> Option<Arc<Generation>> {
+        let mut kept = self.kept.write();
+        let before = kept.iter().find(|kept| kept.path == path);
+        let before = before.map(|before| before.generation.clone());
+        let shown = KeptTree {
+            path,
+            generation,
+            arrivals,
         };
-        self.kept.write().insert(0, kept);
-        // Files may be seen that came later than the fork, though the time of their directory stays.
-        let mut changed = self.changed_dirs.lock();
-        if let Some(since) = self.since {
-            let dirs = generation.changed_dirs(since);
-            let dirs = dirs.filter_map(|dir| tree::below(&path, dir).ok());
-            changed.extend(dirs.map(|dir| self.hasher.ino(&dir)));
-        }
-        changed.extend(path.split_last().map(|(parent, _)| self.hasher.ino(&parent)));
+        kept.insert(0, shown);
+        before
+    }
+
+    /// Files of the generation that are seen now, and were not while the tree was shown as the main checkout has it: they came later
+    /// than the fork.
+    pub(super) fn late_files<'g>(
+        &self,
+        generation: &'g Generation,
+    ) -> impl Iterator<Item = Box<[u8]>> + use<'g> {
+        let since = self.since;
+        since
+            .into_iter()
+            .flat_map(|since| generation.changed_since(since))
     }
 
     /// The generation that shows what is at `path`; `None` where the main checkout does.
@@ -270,7 +290,11 @@ impl Carry {
     pub(super) fn node(&self, path: &RepoPath) -> Result<Option<CarriedNode>, FsError> {
         if let Some(frozen) = self.shown_by(path) {
             let stat = frozen.stat(path);
-            return Ok(stat.and_then(|stat| self.carried(path.clone(), &stat)));
+            let node = stat.and_then(|stat| self.carried(path.clone(), &stat));
+            return Ok(node.map(|node| CarriedNode {
+                attr: frozen.arrivals.shown(frozen.below(path), node.attr),
+                ..node
+            }));
         }
         let found =
             beneath::open(&self.top, path.as_path(), Access::Look).and_then(|file| beneath::stat(&file));
@@ -279,9 +303,7 @@ impl Carry {
 
     /// The node that the main checkout has, if it is one to be carried.
     fn shown(&self, path: RepoPath, stat: &HostStat) -> Option<CarriedNode> {
-        // A file that package stores share gets another ctime with each link that somebody else makes to it.
-        let changed = if stat.nlink > 1 { stat.mtime } else { stat.ctime };
-        let is_later = stat.kind != FileKind::Directory && self.came_later(&path, changed);
+        let is_later = stat.kind != FileKind::Directory && self.came_later(&path, changed(stat));
         match stat.dev == self.device && !is_later {
             true => self.carried(path, stat),
             false => None,
@@ -396,7 +418,12 @@ impl Carry {
     }
 }
 
-fn version_of(stat: &HostStat) -> FileVersion {
+/// When a file changed last. One that package stores share gets another ctime with each link that somebody else makes to it.
+fn changed(stat: &HostStat) -> Timestamp {
+    if stat.nlink > 1 { stat.mtime } else { stat.ctime }
+}
+
+pub(super) fn version_of(stat: &HostStat) -> FileVersion {
     FileVersion {
         host_ino: stat.ino,
         size: stat.size,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::arrivals::ArrivalsRef;
 use super::generation::GenerationId;
 use crate::attr::Timestamp;
 use crate::git::ignored::IgnoredPath;
@@ -64,6 +65,9 @@ pub struct DependencyTree {
     /// What it showed before another one was taken up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<GenerationId>,
+    /// When the fork got what it shows; `None`: with the first generation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrivals: Option<ArrivalsRef>,
     /// Why no generation is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<String>,
@@ -76,6 +80,7 @@ impl DependencyTree {
             path,
             generation: None,
             previous: None,
+            arrivals: None,
             given_up: None,
         }
     }
@@ -90,13 +95,14 @@ impl DependencyTree {
         path_of(&self.path).map(|dir| dir.path)
     }
 
-    /// Shows `generation`; whether that is another than before.
-    pub fn take_up(&mut self, generation: GenerationId) -> bool {
+    /// Shows `generation`, with files as of `arrivals` if it is another than before; whether it is.
+    pub fn take_up(&mut self, generation: GenerationId, arrivals: Option<ArrivalsRef>) -> bool {
         self.given_up = None;
         if self.generation.as_ref() == Some(&generation) {
             return false;
         }
         self.previous = self.generation.replace(generation);
+        self.arrivals = arrivals;
         true
     }
 }
@@ -116,6 +122,11 @@ impl CarryRecord {
     pub fn generations(&self) -> impl Iterator<Item = &GenerationId> {
         let trees = self.trees.iter();
         trees.flat_map(|tree| tree.generation.iter().chain(&tree.previous))
+    }
+
+    /// The arrivals that it names.
+    pub fn arrivals(&self) -> impl Iterator<Item = &ArrivalsRef> {
+        self.trees.iter().filter_map(|tree| tree.arrivals.as_ref())
     }
 
     /// How many of the roots are directories at the top of the checkout.

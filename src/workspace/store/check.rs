@@ -35,6 +35,7 @@ pub use crate::layer::check::Depth;
 use crate::path::shell::shell_word;
 use crate::sys::file::NotAFile;
 use crate::workspace::StoreError;
+use crate::workspace::carry::generation::GenerationId;
 use crate::workspace::fork::{ForkName, ForkRecord};
 use crate::workspace::fs::Workspace;
 
@@ -67,6 +68,8 @@ struct Look<'a> {
     checked: Checked,
     found: Vec<Found>,
     layers: BTreeMap<u64, Option<CheckedLayer>>,
+    /// What is wrong with those that were looked at.
+    generations: BTreeMap<GenerationId, Result<(), String>>,
 }
 
 impl Store {
@@ -139,6 +142,7 @@ impl Store {
             checked: Checked::default(),
             found: Vec::new(),
             layers: BTreeMap::new(),
+            generations: BTreeMap::new(),
         };
         let inventory = Inventory::of(&self.places)?;
         look.format();
@@ -317,7 +321,16 @@ impl Look<'_> {
             let (Some(id), Some(path)) = (&tree.generation, tree.path()) else {
                 continue;
             };
-            if let Err(error) = self.store.check_generation(id) {
+            let checked = match self.generations.get(id) {
+                Some(checked) => checked.clone(),
+                None => {
+                    let checked = self.store.check_generation(id, self.depth);
+                    let checked = checked.map_err(|error| error.to_string());
+                    self.generations.insert(id.clone(), checked.clone());
+                    checked
+                }
+            };
+            if let Err(error) = checked {
                 self.found.push(Found::new(
                     FindingKind::GenerationDamaged,
                     Some(name.as_str()),

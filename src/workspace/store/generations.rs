@@ -1,7 +1,8 @@
 //! Generations: dependency trees of the main checkout, kept in `<store>/generations/` for the forks that carry them.
 //!
 //! A generation is made beside its place and renamed there once it is whole and on the disk; then the records of forks name it. What
-//! dies in between leaves a directory that no record names, which goes when the store is opened next.
+//! dies in between leaves a directory that no record names, which goes when the store is opened next. The arrivals of what was taken up
+//! are there as well.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,12 +16,17 @@ use thiserror::Error;
 
 use super::files::TEMPORARY_SUFFIX;
 use super::{Places, Store, files};
+use crate::attr::Timestamp;
+use crate::layer::check::Depth;
 use crate::path::RepoPath;
 use crate::sys::beneath::{self, Access};
 use crate::sys::file::fs_figures;
 use crate::workspace::StoreError;
+use crate::workspace::carry::arrivals::{ARRIVALS, Arrivals, ArrivalsRef};
+use crate::workspace::carry::difference::TreeDifference;
 use crate::workspace::carry::generation::{
-    Generation, GenerationId, GenerationSummary, MANIFEST, PACK, SUMMARY, read_checked, with_checksum,
+    Generation, GenerationId, GenerationSummary, MANIFEST, PACK, SUM_BUFFER, SUMMARY, SUMS, checksum,
+    read_checked, with_checksum,
 };
 use crate::workspace::carry::tree::{TreeListing, below};
 use crate::workspace::carry::{Carry, CarryRecord, DependencyTree};
@@ -81,11 +87,12 @@ pub enum TreeState {
 
 impl Store {
     /// Keeps the tree at `path` of the main checkout `from` as it is now, and lets each fork show it that carries the tree and for which
-    /// `takes_it` holds. Blocks while files are copied, for as long as `goes_on` holds.
+    /// `takes_it` holds. A generation that is there is checked to `depth`. Blocks while files are copied, for as long as `goes_on` holds.
     pub fn keep_tree(
         &self,
         from: &Path,
         path: &RepoPath,
+        depth: Depth,
         takes_it: &dyn Fn(&ForkName, &DependencyTree) -> bool,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<KeptNow, KeepError> {
@@ -101,7 +108,7 @@ impl Store {
         }
         let id = listing.id();
         let files = listing.entries.iter().filter(|entry| entry.is_file()).count() as u64;
-        let copied_bytes = match self.check_generation(&id) {
+        let copied_bytes = match self.check_generation(&id, depth) {
             Ok(()) => None,
             Err(_) => {
                 let bytes = self.make_generation(&top, path, listing, &id, goes_on)?;
@@ -116,7 +123,10 @@ impl Store {
         for record in self.records().0 {
             let carried = record.carry.as_ref().filter(|carry| carry.from == from);
             let mut trees = carried.into_iter().flat_map(|carry| &carry.trees);
-            if trees.any(|tree| tree.path().as_ref() == Some(path) && takes_it(&record.name, tree))
+            // Who shows one that is damaged needs the new one.
+            let shows_it = |tree: &DependencyTree| is_made && tree.generation.as_ref() == Some(&id);
+            let takes_it = |tree: &DependencyTree| takes_it(&record.name, tree) || shows_it(tree);
+            if trees.any(|tree| tree.path().as_ref() == Some(path) && takes_it(tree))
                 && self.show_generation(&record.name, path, &generation, is_made)?
             {
                 forks.push(record.name);
@@ -161,6 +171,7 @@ impl Store {
     }
 
     /// Writes the generation into the record, and shows it where the fork is open; whether that is another than before, or `is_made` anew.
+    /// The caller holds [`Store::making`].
     fn show_generation(
         &self,
         name: &ForkName,
@@ -168,19 +179,92 @@ impl Store {
         generation: &Arc<Generation>,
         is_made: bool,
     ) -> Result<bool, StoreError> {
+        let record = match self.record(name) {
+            Err(StoreError::NoSuchFork(_)) => return Ok(false),
+            record => record?,
+        };
+        let Some(carry) = &record.carry else {
+            return Ok(false);
+        };
+        let Some(tree) = carry.trees.iter().find(|tree| tree.path().as_ref() == Some(path)) else {
+            return Ok(false);
+        };
+        let arrivals = self.arrivals_after(carry, tree, generation)?;
+        let stored = self.keep_arrivals(&arrivals)?;
         let mut is_new = false;
         self.change_trees(name, |carry| {
             let mut trees = carry.trees.iter_mut();
             if let Some(tree) = trees.find(|tree| tree.path().as_ref() == Some(path)) {
-                is_new = tree.take_up(generation.id.clone()) || is_made;
+                is_new = tree.take_up(generation.id.clone(), stored) || is_made;
             }
         })?;
         let known = self.open.lock().forks.get(name).cloned();
         let workspace = known.and_then(|(_, workspace)| workspace.upgrade());
         if let Some(workspace) = workspace.filter(|_| is_new) {
-            workspace.show_generation(path.clone(), generation.clone());
+            workspace.show_generation(path.clone(), generation.clone(), arrivals.into());
         }
         Ok(is_new)
+    }
+
+    /// When the fork that carries `tree` got what `now` has, if it shows that from this moment on.
+    fn arrivals_after(
+        &self,
+        carry: &CarryRecord,
+        tree: &DependencyTree,
+        now: &Generation,
+    ) -> Result<Arrivals, StoreError> {
+        let before = self.arrivals(tree);
+        let difference = match &tree.generation {
+            Some(id) if *id == now.id => return Ok(before),
+            Some(id) => match self.open_generation(id) {
+                Ok(shown) => TreeDifference::between(&shown, now),
+                Err(StoreError::Damaged { .. }) => return Ok(Arrivals::all_at(Timestamp::now())),
+                Err(error) => return Err(error),
+            },
+            // What came later than the fork was not seen.
+            None => TreeDifference {
+                arrived: carry
+                    .since
+                    .map_or_else(Vec::new, |since| now.changed_since(since).collect()),
+                ..TreeDifference::default()
+            },
+        };
+        Ok(before.after(&difference, now, Timestamp::now()))
+    }
+
+    /// When the fork got what it shows of the tree. Where that is lost, all files may be as new as the newest.
+    fn arrivals(&self, tree: &DependencyTree) -> Arrivals {
+        let Some(known) = &tree.arrivals else {
+            return Arrivals::default();
+        };
+        let dir = self.places.generation(&known.id);
+        Arrivals::open(&dir).unwrap_or_else(|error| {
+            log::warn!("{}: {error}", dir.display());
+            Arrivals::all_at(known.latest)
+        })
+    }
+
+    /// Stores arrivals, unless they are there.
+    fn keep_arrivals(&self, arrivals: &Arrivals) -> Result<Option<ArrivalsRef>, StoreError> {
+        let place = self.places.generations();
+        let Some((stored, bytes)) = arrivals.encode().map_err(StoreError::io("encode", &place))? else {
+            return Ok(None);
+        };
+        let place = self.places.generation(&stored.id);
+        if Arrivals::open(&place).is_ok() {
+            return Ok(Some(stored));
+        }
+        let dir = files::temporary_beside(&place);
+        files::create_private_dir(&dir)?;
+        let path = dir.join(ARRIVALS);
+        create(&path)?
+            .write_all(&bytes)
+            .map_err(StoreError::io("write", &path))?;
+        files::sync_files_in(&dir)?;
+        files::remove_dir(&place)?;
+        fs::rename(&dir, &place).map_err(StoreError::io("replace", &place))?;
+        files::sync_parent(&place)?;
+        Ok(Some(stored))
     }
 
     /// Changes what the fork's record says of dependency trees, if the fork is there still.
@@ -258,6 +342,9 @@ impl Store {
         let in_pack = |action| StoreError::io(action, &pack_path);
         let mut end = 0_u64;
         let mut gone = BTreeSet::new();
+        // Where blocks are shared nothing else reads the bytes.
+        let mut sums = Vec::new();
+        let mut buffer = vec![0; SUM_BUFFER];
         for (index, entry) in listing.entries.iter_mut().enumerate() {
             if !entry.is_file() {
                 continue;
@@ -288,7 +375,12 @@ impl Store {
                 Ok(source) if is_as_listed(&source)? => {
                     let copied = io::copy(&mut (&source).take(entry.stat.size), &mut &pack)
                         .map_err(|error| no_room(in_pack("write")(error)))?;
-                    copied == entry.stat.size && is_as_listed(&source)?
+                    (&source).rewind().map_err(could_not_read)?;
+                    let (sum, read) =
+                        checksum((&source).take(entry.stat.size), &mut buffer).map_err(could_not_read)?;
+                    let is_whole = copied == entry.stat.size && read == copied && is_as_listed(&source)?;
+                    sums.extend(is_whole.then_some(sum));
+                    is_whole
                 }
                 Ok(_) => false,
                 Err(error) => match could_not_read(error) {
@@ -317,6 +409,7 @@ impl Store {
         for (name, bytes) in [
             (MANIFEST, with_checksum(&listing)),
             (SUMMARY, with_checksum(&summary)),
+            (SUMS, with_checksum(&sums)),
         ] {
             let path = dir.join(name);
             let bytes = bytes.map_err(StoreError::io("encode", &path))?;
@@ -350,7 +443,7 @@ impl Store {
                 continue;
             };
             match self.open_generation(id) {
-                Ok(generation) => carry.show_generation(path, generation),
+                Ok(generation) => drop(carry.show_generation(path, generation, self.arrivals(tree).into())),
                 Err(error) => log::warn!("{} follows {path} of the main checkout: {error}", record.name),
             }
         }
@@ -385,11 +478,14 @@ impl Store {
     }
 
     /// Looks whether the generation is whole.
-    pub(super) fn check_generation(&self, id: &GenerationId) -> Result<(), StoreError> {
+    pub(super) fn check_generation(&self, id: &GenerationId, depth: Depth) -> Result<(), StoreError> {
         self.summary(id)?;
         let dir = self.places.generation(id);
         Generation::open(&dir, id.clone()).map_err(|error| damaged(&dir, error))?;
-        Ok(())
+        match depth {
+            Depth::Places => Ok(()),
+            Depth::Bytes => Generation::verify(&dir).map_err(|error| damaged(&dir, error)),
+        }
     }
 }
 
@@ -440,7 +536,9 @@ pub(super) fn clean_generations(places: &Places) -> Result<u64, StoreError> {
     });
     let mut note = |record: &ForkRecord| {
         let carried = record.carry.iter().flat_map(CarryRecord::generations);
-        named.extend(carried.map(|id| id.as_str().to_owned()));
+        let arrivals = record.carry.iter().flat_map(CarryRecord::arrivals);
+        let ids = carried.chain(arrivals.map(|arrivals| &arrivals.id));
+        named.extend(ids.map(|id| id.as_str().to_owned()));
     };
     aside.for_each(|record| note(&record));
     for (_, read) in places.read_records()? {
