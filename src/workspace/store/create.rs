@@ -1,5 +1,6 @@
 //! Making and removing forks.
 
+use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -355,7 +356,8 @@ impl Store {
             // Another thread was faster.
             return Ok(());
         }
-        if is_there(&dir) {
+        // A link that cannot be followed now may lead to all that there was.
+        if fs::symlink_metadata(&dir).is_ok_and(|found| !found.is_symlink()) {
             let aside = next_aside(&self.places)?;
             let id = dir.file_name().unwrap_or_default();
             move_to(&dir, &aside.join("worktrees").join(id))?;
