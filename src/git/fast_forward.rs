@@ -37,6 +37,9 @@ const INDEX_LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a git that outlived its daemon may go on writing files.
 const ORPHAN_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// How long git waits for a ref that another process has locked.
+const REF_LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// How long a ref may stay locked before the lock counts as left behind.
 const REF_LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -437,6 +440,11 @@ impl RefMove {
     fn prepare(moving: &CheckoutMove<'_>, message: &str) -> Result<RefMove, GitError> {
         let mut command = program::command(&moving.place.dir);
         command
+            // A tenth of a second, which git waits by itself, is little where much goes on.
+            .args([
+                "-c",
+                &format!("core.filesRefLockTimeout={}", REF_LOCK_TIMEOUT.as_millis()),
+            ])
             .args(["update-ref", "-m", message, "--stdin"])
             // What it says is looked into.
             .env("LC_ALL", "C")
@@ -511,10 +519,14 @@ impl RefMove {
         if said.contains("but expected") || said.contains("unable to resolve reference") {
             return moved(&self.branch);
         }
-        if is_locked && said.contains(".lock") {
+        // It locks HEAD and `ORIG_HEAD`, too.
+        let named = said.split_once("Unable to create '").map_or("", |(_, rest)| rest);
+        let named = named.split('\'').next().filter(|path| path.ends_with(".lock"));
+        let lock = named.map(PathBuf::from).or(is_locked.then(|| self.lock.clone()));
+        if let Some(lock) = lock.filter(|_| said.contains(".lock")) {
             return GitError::RefLocked {
                 name: self.branch.clone(),
-                lock: self.lock.clone(),
+                lock,
             };
         }
         GitError::GitFailed {

@@ -267,8 +267,11 @@ impl<'r> World<'r> {
         let code = value["error"]["code"].as_str().unwrap_or_default().to_owned();
         // A child of the daemon's is killed with it, and may be the first: then the daemon can still say so.
         let is_killed = self.daemon_may_end && output.text().contains("(SIGKILL)");
+        // What was asked for is done; the hook that runs in the mount after it lost that with the daemon.
+        let is_hook_cut = self.daemon_may_end && value["failed"][0]["code"] == "hook-failed";
         let done = match (output.status.code(), code.as_str()) {
             (Some(0), _) => Done::Yes,
+            _ if is_hook_cut => Done::Yes,
             (_, "daemon-unreachable") if self.daemon_may_end => Done::Perhaps,
             (_, "git-failed") if is_killed => Done::Perhaps,
             _ => Done::No,
@@ -276,7 +279,7 @@ impl<'r> World<'r> {
         let is_strange = match output.status.code() {
             None | Some(101) => true,
             Some(0) => false,
-            Some(_) if is_killed => false,
+            Some(_) if is_killed || is_hook_cut => false,
             // What a killed command left, `tine gc` frees.
             Some(1) if args[1] == "check" && code.is_empty() => {
                 let mut findings = value["findings"].as_array().into_iter().flatten();
