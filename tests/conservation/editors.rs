@@ -333,9 +333,7 @@ impl<'w> Editor<'w> {
         };
         // An editor asks before it writes over a file that somebody else has changed: here it reads again, and goes on.
         let on_disk = fs::read_to_string(root.path().join(&path)).unwrap_or_default();
-        let foreign = crate::marks::words_in(on_disk.as_bytes());
-        let own = crate::marks::words_in(text.as_bytes());
-        if !foreign.is_subset(&own) {
+        if has_foreign(&on_disk, &text) {
             self.world
                 .say(self.number, "the file has changed: it is read again");
             let mut text = on_disk.clone();
@@ -362,14 +360,23 @@ impl<'w> Editor<'w> {
         self.ask(save);
     }
 
-    /// Saves until it works: an editor that cannot write says so, and its person, who has the text, does not leave the file cut off. Nobody
-    /// else has written to it since.
+    /// Saves until it works: an editor that cannot write says so, and its person, who has the text, does not leave the file cut off. What
+    /// the next daemon has brought into the file of an agent's it does not write over.
     fn save_again(&self, text: &str) -> bool {
-        (0..20).any(|_| {
+        for _ in 0..20 {
             self.tine(&["mount", &self.fork()]);
-            let root = self.world.entered(&self.fork());
-            root.is_ok_and(|root| fs::write(root.path().join(self.path()), text).is_ok())
-        })
+            let Ok(root) = self.world.entered(&self.fork()) else {
+                continue;
+            };
+            let place = root.path().join(self.path());
+            if has_foreign(&fs::read_to_string(&place).unwrap_or_default(), text) {
+                return false;
+            }
+            if fs::write(&place, text).is_ok() {
+                return true;
+            }
+        }
+        false
     }
 
     fn agent_writes(&mut self, rereads: bool) {
@@ -452,4 +459,10 @@ fn patched(text: &str, patch: &Value) -> String {
     let end = (first + number("lines")).min(lines.len());
     let new = patch["text"].as_str().unwrap_or_default();
     [&lines[..first].concat(), new, &lines[end..].concat()].concat()
+}
+
+/// Whether the file holds what the editor's text does not.
+fn has_foreign(on_disk: &str, text: &str) -> bool {
+    let own = crate::marks::words_in(text.as_bytes());
+    !crate::marks::words_in(on_disk.as_bytes()).is_subset(&own)
 }
