@@ -155,10 +155,10 @@ struct Plan {
     new_tree: ObjectId,
     /// The tree of the new commit.
     to_tree: ObjectId,
-    /// The tree of the view before, where something that comes is uncommitted there already: to go back brings that back.
+    /// The tree of the view before the move, where uncommitted changes are the same as changes that come: undo restores them.
     followed: Option<ObjectId>,
     index: IndexStep,
-    /// Of the index, from before it was looked at.
+    /// The stamp of the index before it was read.
     index_stamp: Option<IndexStamp>,
 }
 
@@ -316,7 +316,7 @@ pub fn finish(
     Ok(())
 }
 
-/// Whether the newest operation is this step: a process that died came as far as the view.
+/// Whether the newest operation in the journal is this step: a process that was killed had changed the view already.
 fn is_noted(fork: &Fork, step: &Step) -> Result<bool, ChangeError> {
     let newest = fork.workspace.operations(1)?.into_iter().next();
     let moved = step.head_move();
@@ -367,36 +367,47 @@ impl UpdateStep {
     ) -> Result<UpdateStep, ChangeError> {
         let local = changeset::changeset(repository, fork, Blobs::Write)?;
         let now = changeset::write_tree(repository, &local)?;
-        let input = MergeInput {
-            base: Some(view_to),
-            ours: now,
-            theirs: view_from,
-            allow_unrelated: false,
-        };
-        let options = MergeOptions {
-            level: Level::Path,
-            ..MergeOptions::default()
-        };
-        let merged = merge(repository, &input, &options)?;
-        if !merged.conflicts.is_empty() {
-            let paths = merged.conflicts.into_iter().map(|conflict| conflict.path);
-            return Err(ChangeError::LocalChanges(paths.collect()));
-        }
+        let then = taken_back(repository, now, (view_from, view_to))?.map_err(ChangeError::LocalChanges)?;
         Ok(UpdateStep {
             view_from: now,
-            view_to: merged.tree_id,
+            view_to: then,
             point_from: point_to,
             point_to: point_from,
         })
     }
 }
 
+/// What the tree `now` comes to where the step between these trees is taken back and what came since stays; else the paths in which
+/// that is in the way.
+fn taken_back(
+    repository: &Repository,
+    now: ObjectId,
+    (from, to): (ObjectId, ObjectId),
+) -> Result<Result<ObjectId, Vec<RepoPath>>, ChangeError> {
+    let input = MergeInput {
+        base: Some(to),
+        ours: now,
+        theirs: from,
+        allow_unrelated: false,
+    };
+    let options = MergeOptions {
+        level: Level::Path,
+        ..MergeOptions::default()
+    };
+    let merged = merge(repository, &input, &options)?;
+    Ok(match merged.conflicts.is_empty() {
+        true => Ok(merged.tree_id),
+        false => Err(merged
+            .conflicts
+            .into_iter()
+            .map(|conflict| conflict.path)
+            .collect()),
+    })
+}
+
 impl Plan {
     fn make(repository: &Repository, fork: &Fork, step: &Step) -> Result<Plan, ChangeError> {
-        let from_tree = match step.from {
-            Some(commit_id) => repository.commit_info(commit_id)?.tree_id,
-            None => repository.empty_tree_id(),
-        };
+        let from_tree = repository.tree_of(step.from)?;
         let to_tree = repository.commit_info(step.to)?.tree_id;
         let changes = compare_trees(repository, from_tree, to_tree)?;
         let since = fork.workspace.position();
@@ -575,7 +586,7 @@ impl Plan {
         })
     }
 
-    /// What happens to the index, unless nothing is staged in it, neither before nor after.
+    /// The change of the index; `None` where nothing is staged before or after it.
     fn staged(&self) -> Option<IndexStep> {
         let is_clean = |state: &IndexState, tree_id| *state == IndexState::clean(tree_id);
         let is_clean = is_clean(&self.index.from, self.from_tree) && is_clean(&self.index.to, self.to_tree);

@@ -150,10 +150,7 @@ pub(super) fn examine(
     blobs: Blobs,
     scope: Scope,
 ) -> Result<Examined, ChangeError> {
-    let head_tree = match head_commit {
-        Some(commit_id) => repository.commit_info(commit_id)?.tree_id,
-        None => repository.empty_tree_id(),
-    };
+    let head_tree = repository.tree_of(head_commit)?;
     let examiner = Examiner {
         repository,
         fork,

@@ -77,10 +77,7 @@ impl Then {
             true => Some(then),
             false => repository.merge_bases(then, now)?.first().copied(),
         };
-        let base_tree = match base {
-            Some(base) => repository.commit_info(base)?.tree_id,
-            None => repository.empty_tree_id(),
-        };
+        let base_tree = repository.tree_of(base)?;
         Ok(Some(Since {
             then,
             base_tree,

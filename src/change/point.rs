@@ -213,10 +213,7 @@ impl Point {
                 let worktree = store.worktree_of(&record.name)?;
                 let head = repository.head_of(worktree.git_dir())?.commit_id();
                 let commit_id = fork_point(repository, record, head)?;
-                let tree_id = match commit_id {
-                    Some(commit_id) => repository.commit_info(commit_id)?.tree_id,
-                    None => repository.empty_tree_id(),
-                };
+                let tree_id = repository.tree_of(commit_id)?;
                 Ok(PointTree::Known { tree_id, commit_id })
             }
             Point::Revision(revision) => {

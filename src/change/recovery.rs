@@ -588,10 +588,7 @@ pub fn kept_snapshot(
 ) -> Result<Option<KeptSnapshot>, ChangeError> {
     let head = head_commit(name, snapshot)?;
     let tree_id = view_tree(store, repository, name, snapshot)?;
-    let head_tree = match head {
-        Some(head) => repository.commit_info(head)?.tree_id,
-        None => repository.empty_tree_id(),
-    };
+    let head_tree = repository.tree_of(head)?;
     let is_reached = match head {
         Some(head) => repository.reached_otherwise(head, &[])?.is_some(),
         None => true,

@@ -460,10 +460,7 @@ impl ReviewRecord {
     pub fn trees(&self, store: &Store, repository: &Repository) -> Result<(ObjectId, ObjectId), ChangeError> {
         let id = |hex: &String| ObjectId::from_hex(hex.as_bytes()).map_err(|error| damaged(&error));
         let ours = self.ours_commit.as_ref().map(id).transpose()?;
-        let ours_tree = match ours {
-            Some(ours) => repository.commit_info(ours)?.tree_id,
-            None => repository.empty_tree_id(),
-        };
+        let ours_tree = repository.tree_of(ours)?;
         let options = self.merge.options();
         if let Some(work) = &self.work {
             let view = work.view.as_ref().map(id).transpose()?;
@@ -509,10 +506,7 @@ impl ReviewRecord {
         let commit_id = self.ours_commit.as_ref().map(id).transpose()?;
         let tip = Tip {
             commit_id,
-            tree_id: match commit_id {
-                Some(commit_id) => repository.commit_info(commit_id)?.tree_id,
-                None => repository.empty_tree_id(),
-            },
+            tree_id: repository.tree_of(commit_id)?,
         };
         let view = work.view.as_ref().map(id).transpose()?;
         let options = RunOptions {

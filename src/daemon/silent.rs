@@ -72,16 +72,9 @@ fn daemons(common_dir: &Path) -> Vec<ProcessId> {
                 store_of(&line).is_some_and(|dir| is_same_file(&proc_dir.join("cwd").join(dir), common_dir))
             })
     };
-    fs::read_dir("/proc")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| {
-            let pid = entry.file_name().to_str()?.parse().ok()?;
-            ProcessId::of(pid).filter(|_| pid != std::process::id() && is_daemon(&entry.path()))
-        })
-        .filter(ProcessId::is_running)
-        .collect()
+    let mut daemons = ProcessId::all_where(is_daemon);
+    daemons.retain(|process| process.pid() != std::process::id() && process.is_running());
+    daemons
 }
 
 /// What `daemon run` in this command line serves: the arguments as `/proc` has them.

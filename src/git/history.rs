@@ -152,10 +152,7 @@ impl Repository {
 
     fn changes_nothing(&self, commit_id: ObjectId) -> Result<bool, GitError> {
         let info = self.commit_info(commit_id)?;
-        let before = match info.parent_ids.first() {
-            Some(parent_id) => self.commit_info(*parent_id)?.tree_id,
-            None => self.empty_tree_id(),
-        };
+        let before = self.tree_of(info.parent_ids.first().copied())?;
         Ok(info.tree_id == before)
     }
 

@@ -156,6 +156,14 @@ impl Repository {
         Ok(commit.message.to_string())
     }
 
+    /// The commit's tree; without a commit the empty one.
+    pub fn tree_of(&self, commit_id: Option<ObjectId>) -> Result<ObjectId, GitError> {
+        match commit_id {
+            Some(commit_id) => Ok(self.commit_info(commit_id)?.tree_id),
+            None => Ok(self.empty_tree_id()),
+        }
+    }
+
     /// Reads a commit.
     pub fn commit_info(&self, commit_id: ObjectId) -> Result<CommitInfo, GitError> {
         let data = self.read_object(commit_id, Kind::Commit)?;

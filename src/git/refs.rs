@@ -4,18 +4,18 @@
 //! namespace (`refs/worktree/*` would not protect it). A ref's new value is on disk before the ref has it, as git has
 //! it by default (`core.fsync`): a crash never leaves an empty ref behind.
 
+mod damage;
+
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use gix::ObjectId;
-use gix::bstr::{BStr, ByteSlice};
+use gix::bstr::ByteSlice;
 use gix::lock::acquire::Fail;
 use gix::objs::Kind;
 use gix::refs::file::Store;
@@ -24,10 +24,13 @@ use gix::refs::store::WriteReflog;
 use gix::refs::transaction::{Change, PreviousValue, RefEdit};
 use gix::refs::{FullName, Target};
 
+pub use self::damage::DamagedBranch;
+pub(super) use self::damage::damaged_ref;
+use self::damage::is_broken;
 use super::index::has_switch_to;
 use super::worktree::Checkout;
 use super::{GitError, LinkedWorktree, Repository, program};
-use crate::sys::file::{self, NotAFile};
+use crate::sys::file;
 use crate::sys::pause;
 
 /// How long a locked ref is waited for. git waits for 100 ms by default (`core.filesRefLockTimeout`); but another process
@@ -65,24 +68,6 @@ pub fn is_for_layers(label: &str) -> bool {
     label == "base" || label == "head" || label.starts_with(HELD)
 }
 
-/// A branch that cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DamagedBranch {
-    /// Short.
-    pub name: String,
-    pub reason: String,
-}
-
-impl DamagedBranch {
-    /// What reading it fails with.
-    pub fn into_error(self) -> GitError {
-        GitError::DamagedRef {
-            name: format!("refs/heads/{}", self.name),
-            reason: self.reason,
-        }
-    }
-}
-
 impl Repository {
     /// The commit that the branch `name` (short: `tine/demo`) stands on, if it exists.
     ///
@@ -118,23 +103,6 @@ impl Repository {
         }
     }
 
-    /// The library would wait for ever at a named pipe in the place of a ref.
-    pub(super) fn refuse_pipe_at(&self, full_name: &BStr) -> Result<(), GitError> {
-        let path = self.common_dir().join(OsStr::from_bytes(full_name));
-        match file::check_regular(&path) {
-            Err(_) => damaged_ref(self.common_dir(), full_name).map_or(Ok(()), Err),
-            Ok(()) => Ok(()),
-        }
-    }
-
-    /// As [`Repository::branch`], for who only looks at it: a damaged one is as one that is not there. `tine check` tells of it.
-    pub fn readable_branch(&self, name: &str) -> Result<Option<ObjectId>, GitError> {
-        match self.branch(name) {
-            Err(GitError::DamagedRef { .. }) => Ok(None),
-            found => found,
-        }
-    }
-
     /// What the branch `name` (short) names, whether that is there or not; `None` for an alias, too.
     pub fn branch_target(&self, name: &str) -> Result<Option<ObjectId>, GitError> {
         self.target_of(&format!("refs/heads/{name}"))
@@ -147,37 +115,6 @@ impl Repository {
             .try_find_reference(name)
             .map_err(GitError::library("read the branch"))?;
         Ok(found.and_then(|found| found.target().try_id().map(ToOwned::to_owned)))
-    }
-
-    /// The error that says that the ref `name` (full) names what the repository has not, where that is so.
-    fn lost_by_ref(&self, name: &str) -> Option<GitError> {
-        let id = self.target_of(name).ok()??;
-        (!self.has_object(id)).then(|| GitError::DamagedRef {
-            name: name.to_owned(),
-            reason: format!("{id}, which it names, is not in the repository"),
-        })
-    }
-
-    /// The branches that are damaged, sorted.
-    pub fn damaged_branches(&self) -> Result<Vec<DamagedBranch>, GitError> {
-        let prefix = "refs/heads/";
-        let mut names = self.broken_below(prefix)?;
-        let (refs, _) = self.refs_below(prefix)?;
-        let lost = refs
-            .into_iter()
-            .filter(|(_, id)| id.is_some_and(|id| !self.has_object(id)));
-        names.extend(lost.map(|(name, _)| name));
-        names.sort();
-        names.dedup();
-        let shorts = names.iter().filter_map(|name| name.strip_prefix(prefix));
-        let damaged = shorts.filter_map(|short| match self.branch(short) {
-            Err(GitError::DamagedRef { reason, .. }) => Some(DamagedBranch {
-                name: short.to_owned(),
-                reason,
-            }),
-            _ => None,
-        });
-        Ok(damaged.collect())
     }
 
     /// Checks that `name` can be a branch's short name (`git check-ref-format --branch`).
@@ -356,76 +293,6 @@ impl Repository {
         let (refs, _) = self.refs_below(KEEPING)?;
         let groups = refs.into_iter().filter_map(|(name, _)| group(&name));
         Ok(groups.filter(|group| !group.starts_with('+')).collect())
-    }
-
-    /// The refs beneath `refs/tine/` that are damaged: group and label. What cannot be read is left out.
-    pub fn broken_kept(&self) -> Vec<(String, String)> {
-        let groups = fs::read_dir(self.common_dir().join(KEEPING))
-            .into_iter()
-            .flatten();
-        let names = groups.flatten().filter_map(|group| {
-            let group = group.file_name().into_string().ok()?;
-            self.broken_below(&format!("{KEEPING}{group}/")).ok()
-        });
-        let split = |name: String| {
-            let (group, label) = name.strip_prefix(KEEPING)?.split_once('/')?;
-            Some((group.to_owned(), label.to_owned()))
-        };
-        names.flatten().filter_map(split).collect()
-    }
-
-    /// Refuses where a named pipe is in the place of a ref, or of the packed ones: git, and the library, would wait there for ever.
-    ///
-    /// # Errors
-    /// [`GitError::DamagedRef`].
-    pub fn refuse_pipes(&self) -> Result<(), GitError> {
-        self.refuse_pipes_below("refs")
-    }
-
-    fn refuse_pipes_below(&self, prefix: &str) -> Result<(), GitError> {
-        let mut dirs = vec![self.common_dir().join(prefix)];
-        let packed = self.common_dir().join("packed-refs");
-        let is_pipe = |path: &Path| fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_fifo());
-        let mut found = is_pipe(&packed).then_some(packed);
-        while let (Some(dir), None) = (dirs.pop(), &found) {
-            for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
-                match entry.file_type() {
-                    Ok(kind) if kind.is_dir() => dirs.push(entry.path()),
-                    Ok(kind) if kind.is_fifo() => found = Some(entry.path()),
-                    _ => {}
-                }
-            }
-        }
-        match found {
-            None => Ok(()),
-            Some(path) => Err(GitError::DamagedRef {
-                name: path
-                    .strip_prefix(self.common_dir())
-                    .unwrap_or(&path)
-                    .display()
-                    .to_string(),
-                reason: "a named pipe is in its place".to_owned(),
-            }),
-        }
-    }
-
-    /// The full names of loose refs below `prefix`, a directory's, whose files do not hold a ref.
-    fn broken_below(&self, prefix: &str) -> Result<Vec<String>, GitError> {
-        let mut dirs = vec![self.common_dir().join(prefix)];
-        let mut broken = Vec::new();
-        while let Some(dir) = dirs.pop() {
-            for path in list_dir(&dir)? {
-                if path.is_dir() {
-                    dirs.push(path);
-                } else if path.extension().is_none_or(|extension| extension != "lock")
-                    && let Ok(name) = path.strip_prefix(self.common_dir())
-                    && damaged_ref(self.common_dir(), name.as_os_str().as_bytes().as_bstr()).is_some()
-                {
-                    broken.push(name.to_string_lossy().into_owned());
-                }
-            }
-        }
-        Ok(broken)
     }
 
     /// The refs whose full names begin with `prefix`, with what they point to, unless that is another ref; and the first
@@ -782,30 +649,6 @@ fn ref_error(store: &Store, name: &str, path: &Path, error: &gix::Error) -> GitE
     } else {
         library_io_error("change the ref", PathBuf::from(name), error)
     }
-}
-
-/// The error that says that the file of the ref `name` (full) holds none, where that is so.
-pub(super) fn damaged_ref(common_dir: &Path, name: &BStr) -> Option<GitError> {
-    let path = common_dir.join(name.to_path().ok()?);
-    let reason = match file::read(&path) {
-        Ok(content) if holds_no_ref(&content) => "its file holds no ref".to_owned(),
-        Err(error) if NotAFile::in_error(&error).is_some() && !path.is_dir() => error.to_string(),
-        _ => return None,
-    };
-    Some(GitError::DamagedRef {
-        name: name.to_string(),
-        reason,
-    })
-}
-
-/// Whether the file of a loose ref can be read and holds none, as a power cut leaves it.
-fn is_broken(path: &Path) -> bool {
-    file::read(path).is_ok_and(|content| holds_no_ref(&content))
-}
-
-fn holds_no_ref(content: &[u8]) -> bool {
-    let content = content.trim_ascii();
-    !content.starts_with(b"ref: ") && ObjectId::from_hex(content).is_err()
 }
 
 /// The paths in `dir`; none where it is missing, or not a directory.

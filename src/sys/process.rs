@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -163,6 +164,16 @@ impl ProcessId {
             pid,
             start: stat.start,
         })
+    }
+
+    /// The processes of this machine whose directories in `/proc` are as wanted.
+    pub fn all_where(is_wanted: impl Fn(&Path) -> bool) -> Vec<ProcessId> {
+        let dirs = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        dirs.filter_map(|dir| {
+            let pid = dir.file_name().to_str()?.parse().ok()?;
+            ProcessId::of(pid).filter(|_| is_wanted(&dir.path()))
+        })
+        .collect()
     }
 
     pub fn pid(&self) -> u32 {

@@ -1,4 +1,4 @@
-//! What becomes of a fork's index where HEAD moves: what is staged stays staged.
+//! The index of a fork when HEAD moves: staged changes stay staged.
 //!
 //! | a staged path | its entry afterwards |
 //! |---|---|
@@ -12,18 +12,18 @@
 use std::collections::BTreeSet;
 
 use super::in_the_way::not_followed;
-use super::{Step, followed};
+use super::{Step, followed, taken_back};
 use crate::change::compare::compare_trees;
 use crate::change::{Change, ChangeError};
 use crate::git::commit::TreeChange;
 use crate::git::index::{IndexTree, intents_to_add};
 use crate::git::{GitError, ObjectId, Repository, TreeEntry, TreeEntryKind};
-use crate::merge::{Level, MergeInput, MergeOptions, merge};
+use crate::merge::{MergeInput, MergeOptions, merge};
 use crate::path::RepoPath;
 use crate::path::text::PathText;
 use crate::workspace::{Fork, IndexContent, IndexMove};
 
-/// What is in an index.
+/// The content of an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexState {
     /// What a commit would be made of.
@@ -99,10 +99,7 @@ impl IndexStep {
             Some(noted) => IndexStep::read(noted)?,
             // Nothing was staged.
             None => {
-                let from_tree = match from {
-                    Some(commit_id) => repository.commit_info(commit_id)?.tree_id,
-                    None => repository.empty_tree_id(),
-                };
+                let from_tree = repository.tree_of(from)?;
                 IndexStep {
                     from: IndexState::clean(from_tree),
                     to: IndexState::clean(repository.commit_info(to)?.tree_id),
@@ -126,29 +123,13 @@ impl IndexStep {
     /// [`ChangeError::StagedInTheWay`] where that is in the way.
     pub fn back(repository: &Repository, fork: &Fork, done: &IndexStep) -> Result<IndexStep, ChangeError> {
         let now = IndexState::of(repository, fork)?;
-        let input = MergeInput {
-            base: Some(done.to.tree_id),
-            ours: now.tree_id,
-            theirs: done.from.tree_id,
-            allow_unrelated: false,
-        };
-        let options = MergeOptions {
-            level: Level::Path,
-            ..MergeOptions::default()
-        };
-        let merged = merge(repository, &input, &options)?;
-        if !merged.conflicts.is_empty() {
-            let paths = merged.conflicts.into_iter().map(|conflict| conflict.path);
-            return Err(ChangeError::StagedInTheWay(paths.collect()));
-        }
+        let trees = (done.from.tree_id, done.to.tree_id);
+        let tree_id = taken_back(repository, now.tree_id, trees)?.map_err(ChangeError::StagedInTheWay)?;
         let intents: BTreeSet<&RepoPath> = now.intents.iter().chain(&done.from.intents).collect();
         let intents = intents.into_iter().cloned().collect();
         Ok(IndexStep {
             from: now,
-            to: IndexState {
-                tree_id: merged.tree_id,
-                intents,
-            },
+            to: IndexState { tree_id, intents },
         })
     }
 

@@ -273,10 +273,7 @@ fn show(daemon: &Daemon, id: u64) -> Result<HandoffShown, Failure> {
         .rev()
         .map(|id| Ok(report::commit_line(id, &repository.commit_info(id)?).into()))
         .collect::<Result<_, Failure>>()?;
-    let old_tree = match range.base {
-        Some(base) => repository.commit_info(base)?.tree_id,
-        None => repository.empty_tree_id(),
-    };
+    let old_tree = repository.tree_of(range.base)?;
     let new_tree = repository.commit_info(range.head)?.tree_id;
     let changes = compare_trees(&repository, old_tree, new_tree)?;
     Ok(HandoffShown {

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use super::sequencing::{Asked, carry_out};
 use super::snapshots::{record_switch, restore_in};
-use super::target::tree_of;
 use crate::change::fork_point::fork_point;
 use crate::change::going_back::{GoneBack, Since, Then, at_paths};
 use crate::change::revert::without_nested;
@@ -360,7 +359,7 @@ pub fn revert(daemon: &Arc<Daemon>, by: By<'_>, request: &RevertRequest) -> Resp
     let to = match since(&turn, &repository, git_dir, &point.point)? {
         Some(since) if !request.exact => {
             let head = repository.head_of(git_dir)?.commit_id();
-            let head_tree = tree_of(&repository, head)?;
+            let head_tree = repository.tree_of(head)?;
             RevertTo {
                 tree_id: tree_on_head(&repository, &point, &since, head_tree, &paths)?,
                 commit_id: None,

@@ -141,7 +141,7 @@ impl Target<'_> {
         };
         Ok(Tip {
             commit_id,
-            tree_id: tree_of(self.repository, commit_id)?,
+            tree_id: self.repository.tree_of(commit_id)?,
         })
     }
 
@@ -282,14 +282,6 @@ impl Target<'_> {
         log::info!("{name}: HEAD is {}; what it was is {before}", step.to);
         Ok(before)
     }
-}
-
-/// The commit's tree; without a commit the empty one.
-pub fn tree_of(repository: &Repository, commit_id: Option<ObjectId>) -> Result<ObjectId, Failure> {
-    Ok(match commit_id {
-        Some(commit_id) => repository.commit_info(commit_id)?.tree_id,
-        None => repository.empty_tree_id(),
-    })
 }
 
 /// A move of a target that was written down when it was made; commits in hex.

@@ -91,15 +91,7 @@ fn processes(checkout_dir: &Path, has_line: impl Fn(&[u8]) -> bool) -> Vec<Proce
                 .is_ok_and(|cwd| dirs.iter().flatten().any(|dir| cwd.starts_with(dir)))
             && fs::read(proc_dir.join("cmdline")).is_ok_and(|line| has_line(&line))
     };
-    fs::read_dir("/proc")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| {
-            let pid = entry.file_name().to_str()?.parse().ok()?;
-            ProcessId::of(pid).filter(|_| is_reader(&entry.path()))
-        })
-        .collect()
+    ProcessId::all_where(is_reader)
 }
 
 /// The directory with symbolic links above it resolved. The directory itself may be a mount, and is not looked at.

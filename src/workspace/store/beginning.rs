@@ -260,10 +260,7 @@ impl Store {
         take_up: &TakeUp,
         carry: Option<CarryRecord>,
     ) -> Result<Beginning, StoreError> {
-        let head_tree = match take_up.head {
-            Some(commit_id) => self.repository.commit_info(commit_id)?.tree_id,
-            None => self.repository.empty_tree_id(),
-        };
+        let head_tree = self.repository.tree_of(take_up.head)?;
         let is_committed = head_tree == prepared.base.tree_id();
         let head_base = prepared.clone();
         let mut beginning = Beginning::at(prepared, take_up.base, carry);
@@ -278,10 +275,7 @@ impl Store {
 
     /// The base of `commit_id`, with the settings of now.
     pub(super) fn base_at(&self, commit_id: Option<ObjectId>) -> Result<Arc<Base>, StoreError> {
-        let tree_id = match commit_id {
-            Some(commit_id) => self.repository.commit_info(commit_id)?.tree_id,
-            None => self.repository.empty_tree_id(),
-        };
+        let tree_id = self.repository.tree_of(commit_id)?;
         self.shared_base(&mut self.open.lock(), tree_id, None)
     }
 
@@ -295,10 +289,7 @@ impl Store {
         settings: Option<&ConversionSettings>,
         carried_from: Option<&Path>,
     ) -> Result<PreparedBase, StoreError> {
-        let tree_id = match commit_id {
-            Some(commit_id) => self.repository.commit_info(commit_id)?.tree_id,
-            None => self.repository.empty_tree_id(),
-        };
+        let tree_id = self.repository.tree_of(commit_id)?;
         let base = self.shared_base(&mut self.open.lock(), tree_id, settings)?;
         let times = match carried_from {
             Some(checkout) => self.make_times(&base, checkout)?,

@@ -9,7 +9,7 @@ use crate::change::commit::refuse_moved_under;
 use crate::change::merge::Tip;
 use crate::change::{ChangeError, Changeset, FoundPoint, Point, PointTree, snapshots};
 use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::handlers::target::{Holder, Target, fork_called, holder_of, tree_of};
+use crate::daemon::handlers::target::{Holder, Target, fork_called, holder_of};
 use crate::daemon::policy::work_message;
 use crate::daemon::protocol::{MergeRequest, MergeTarget};
 use crate::daemon::slots::{Daemon, Turn};
@@ -161,7 +161,7 @@ impl Merging<'_> {
                 let record = store.snapshot(fork, snapshot)?;
                 let tree_id = snapshots::snapshot_tree(store, &self.repository, fork, &record)?;
                 let head = snapshots::head_commit(fork, &record)?;
-                if tree_of(&self.repository, head)? == tree_id {
+                if self.repository.tree_of(head)? == tree_id {
                     let tip = Tip {
                         commit_id: head,
                         tree_id,

@@ -1,0 +1,176 @@
+//! Refs that are damaged: told apart, listed, and never waited for.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use gix::ObjectId;
+use gix::bstr::{BStr, ByteSlice};
+
+use super::{KEEPING, list_dir};
+use crate::git::{GitError, Repository};
+use crate::sys::file::{self, NotAFile};
+
+/// A branch that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DamagedBranch {
+    /// Short.
+    pub name: String,
+    pub reason: String,
+}
+
+impl DamagedBranch {
+    /// What reading it fails with.
+    pub fn into_error(self) -> GitError {
+        GitError::DamagedRef {
+            name: format!("refs/heads/{}", self.name),
+            reason: self.reason,
+        }
+    }
+}
+
+impl Repository {
+    /// The library would wait for ever at a named pipe in the place of a ref.
+    pub(in crate::git) fn refuse_pipe_at(&self, full_name: &BStr) -> Result<(), GitError> {
+        let path = self.common_dir().join(OsStr::from_bytes(full_name));
+        match file::check_regular(&path) {
+            Err(_) => damaged_ref(self.common_dir(), full_name).map_or(Ok(()), Err),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// As [`Repository::branch`], for who only looks at it: a damaged one is as one that is not there. `tine check` tells of it.
+    pub fn readable_branch(&self, name: &str) -> Result<Option<ObjectId>, GitError> {
+        match self.branch(name) {
+            Err(GitError::DamagedRef { .. }) => Ok(None),
+            found => found,
+        }
+    }
+
+    /// The error that says that the ref `name` (full) names what the repository has not, where that is so.
+    pub(super) fn lost_by_ref(&self, name: &str) -> Option<GitError> {
+        let id = self.target_of(name).ok()??;
+        (!self.has_object(id)).then(|| GitError::DamagedRef {
+            name: name.to_owned(),
+            reason: format!("{id}, which it names, is not in the repository"),
+        })
+    }
+
+    /// The branches that are damaged, sorted.
+    pub fn damaged_branches(&self) -> Result<Vec<DamagedBranch>, GitError> {
+        let prefix = "refs/heads/";
+        let mut names = self.broken_below(prefix)?;
+        let (refs, _) = self.refs_below(prefix)?;
+        let lost = refs
+            .into_iter()
+            .filter(|(_, id)| id.is_some_and(|id| !self.has_object(id)));
+        names.extend(lost.map(|(name, _)| name));
+        names.sort();
+        names.dedup();
+        let shorts = names.iter().filter_map(|name| name.strip_prefix(prefix));
+        let damaged = shorts.filter_map(|short| match self.branch(short) {
+            Err(GitError::DamagedRef { reason, .. }) => Some(DamagedBranch {
+                name: short.to_owned(),
+                reason,
+            }),
+            _ => None,
+        });
+        Ok(damaged.collect())
+    }
+
+    /// The refs beneath `refs/tine/` that are damaged: group and label. What cannot be read is left out.
+    pub fn broken_kept(&self) -> Vec<(String, String)> {
+        let groups = fs::read_dir(self.common_dir().join(KEEPING))
+            .into_iter()
+            .flatten();
+        let names = groups.flatten().filter_map(|group| {
+            let group = group.file_name().into_string().ok()?;
+            self.broken_below(&format!("{KEEPING}{group}/")).ok()
+        });
+        let split = |name: String| {
+            let (group, label) = name.strip_prefix(KEEPING)?.split_once('/')?;
+            Some((group.to_owned(), label.to_owned()))
+        };
+        names.flatten().filter_map(split).collect()
+    }
+
+    /// Refuses where a named pipe is in the place of a ref, or of the packed ones: git, and the library, would wait there for ever.
+    ///
+    /// # Errors
+    /// [`GitError::DamagedRef`].
+    pub fn refuse_pipes(&self) -> Result<(), GitError> {
+        self.refuse_pipes_below("refs")
+    }
+
+    pub(super) fn refuse_pipes_below(&self, prefix: &str) -> Result<(), GitError> {
+        let mut dirs = vec![self.common_dir().join(prefix)];
+        let packed = self.common_dir().join("packed-refs");
+        let is_pipe = |path: &Path| fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_fifo());
+        let mut found = is_pipe(&packed).then_some(packed);
+        while let (Some(dir), None) = (dirs.pop(), &found) {
+            for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() => dirs.push(entry.path()),
+                    Ok(kind) if kind.is_fifo() => found = Some(entry.path()),
+                    _ => {}
+                }
+            }
+        }
+        match found {
+            None => Ok(()),
+            Some(path) => Err(GitError::DamagedRef {
+                name: path
+                    .strip_prefix(self.common_dir())
+                    .unwrap_or(&path)
+                    .display()
+                    .to_string(),
+                reason: "a named pipe is in its place".to_owned(),
+            }),
+        }
+    }
+
+    /// The full names of loose refs below `prefix`, a directory's, whose files do not hold a ref.
+    pub(super) fn broken_below(&self, prefix: &str) -> Result<Vec<String>, GitError> {
+        let mut dirs = vec![self.common_dir().join(prefix)];
+        let mut broken = Vec::new();
+        while let Some(dir) = dirs.pop() {
+            for path in list_dir(&dir)? {
+                if path.is_dir() {
+                    dirs.push(path);
+                } else if path.extension().is_none_or(|extension| extension != "lock")
+                    && let Ok(name) = path.strip_prefix(self.common_dir())
+                    && damaged_ref(self.common_dir(), name.as_os_str().as_bytes().as_bstr()).is_some()
+                {
+                    broken.push(name.to_string_lossy().into_owned());
+                }
+            }
+        }
+        Ok(broken)
+    }
+}
+
+/// The error that says that the file of the ref `name` (full) holds none, where that is so.
+pub(in crate::git) fn damaged_ref(common_dir: &Path, name: &BStr) -> Option<GitError> {
+    let path = common_dir.join(name.to_path().ok()?);
+    let reason = match file::read(&path) {
+        Ok(content) if holds_no_ref(&content) => "its file holds no ref".to_owned(),
+        Err(error) if NotAFile::in_error(&error).is_some() && !path.is_dir() => error.to_string(),
+        _ => return None,
+    };
+    Some(GitError::DamagedRef {
+        name: name.to_string(),
+        reason,
+    })
+}
+
+/// Whether the file of a loose ref can be read and holds none, as a power cut leaves it.
+pub(super) fn is_broken(path: &Path) -> bool {
+    file::read(path).is_ok_and(|content| holds_no_ref(&content))
+}
+
+fn holds_no_ref(content: &[u8]) -> bool {
+    let content = content.trim_ascii();
+    !content.starts_with(b"ref: ") && ObjectId::from_hex(content).is_err()
+}
