@@ -27,7 +27,7 @@ use gix::refs::{FullName, Target};
 pub use self::damage::DamagedBranch;
 pub(super) use self::damage::damaged_ref;
 use self::damage::is_broken;
-use super::index::has_switch_to;
+use super::index::{has_switch_to, resolved, switches_to};
 use super::worktree::Checkout;
 use super::{GitError, LinkedWorktree, Repository, program};
 use crate::sys::file;
@@ -229,18 +229,38 @@ impl Repository {
     /// and files are there. Who moves the branch meanwhile would find it checked out nowhere. Blocks for two seconds at most.
     ///
     /// # Errors
-    /// [`GitError::IndexLocked`] where git is not done by then.
+    /// [`GitError::IndexLocked`] where git has the index locked still.
     pub fn await_switch_to(&self, name: &str) -> Result<(), GitError> {
         let deadline = Instant::now() + SWITCH_PATIENCE;
         loop {
             let locked = self.checkouts_locked_by_git()?;
             let switching = locked.into_iter().find(|(_, dir)| has_switch_to(dir, name));
+            let is_late = Instant::now() >= deadline;
             match switching.map(|(lock, _)| lock) {
-                None => return Ok(()),
-                Some(lock) if Instant::now() >= deadline => return Err(GitError::IndexLocked { lock }),
-                Some(_) => thread::sleep(SWITCH_INTERVAL),
+                Some(lock) if is_late => return Err(GitError::IndexLocked { lock }),
+                None if is_late || !self.is_being_checked_out(name)? => return Ok(()),
+                _ => thread::sleep(SWITCH_INTERVAL),
             }
         }
+    }
+
+    /// Whether a `git switch` or `checkout` is about to put a checkout on the branch `name` (short). It has the index locked only between
+    /// its reading the branch and its moving HEAD, and not right up to either.
+    fn is_being_checked_out(&self, name: &str) -> Result<bool, GitError> {
+        let dirs = switches_to(name);
+        if dirs.is_empty() {
+            return Ok(false);
+        }
+        let full_name = format!("refs/heads/{}", self.branch_behind(name));
+        let is_about = |checkout: Checkout| {
+            let roots = [resolved(&checkout.dir), Some(checkout.dir)];
+            checkout.branch.as_deref() != Some(full_name.as_bytes())
+                && roots
+                    .iter()
+                    .flatten()
+                    .any(|root| dirs.iter().any(|dir| dir.starts_with(root)))
+        };
+        Ok(self.checkouts()?.into_iter().any(is_about))
     }
 
     /// Points `refs/tine/<fork>/<label>` at `id` (a commit, tree or blob), creating or moving it.

@@ -9,14 +9,6 @@ use serde_json::json;
 use crate::refused;
 use crate::support::{OutputExt, TestRepo, Tine, require_fuse, run_with_timeout};
 
-/// Installs a hook of the repository.
-fn hook(repo: &TestRepo, name: &str, script: &str) {
-    let file = repo.common_dir().join("hooks").join(name);
-    fs::create_dir_all(file.parent().unwrap()).unwrap();
-    fs::write(&file, format!("#!/bin/sh\nset -eu\n{script}\n")).unwrap();
-    fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
-}
-
 #[test]
 fn a_commit_is_what_git_add_and_commit_would_make() {
     require_fuse!();
@@ -260,8 +252,7 @@ fn times_are_those_that_the_callers_environment_sets() {
         "Ada Author 2001-02-03T04:05:06+05:30 2001-02-03T00:35:06-03:30"
     );
 
-    hook(
-        &repo,
+    repo.hook(
         "pre-commit",
         "echo \"$GIT_AUTHOR_NAME $GIT_AUTHOR_DATE\" > \"$HOME/told\"",
     );
@@ -297,23 +288,19 @@ fn hooks_see_what_is_committed_and_may_change_the_message() {
     let dir = tine.new_fork("demo");
     let trace = repo.root().join("trace");
     let trace = trace.display();
-    hook(
-        &repo,
+    repo.hook(
         "pre-commit",
         &format!("echo \"pre $PWD\" >> {trace}; git diff --cached --name-only >> {trace}; echo to stdout"),
     );
-    hook(
-        &repo,
+    repo.hook(
         "prepare-commit-msg",
         &format!("echo \"prepare $2\" >> {trace}; printf '\\nPrepared: yes\\n' >> \"$1\""),
     );
-    hook(
-        &repo,
+    repo.hook(
         "commit-msg",
         &format!("echo msg >> {trace}; echo 'Checked: yes' >> \"$1\""),
     );
-    hook(
-        &repo,
+    repo.hook(
         "post-commit",
         &format!("echo \"post $(git log -1 --format=%s)\" >> {trace}; exit 1"),
     );
@@ -354,7 +341,7 @@ fn a_hook_that_refuses_changes_nothing_and_can_be_skipped() {
         let repo = TestRepo::new();
         let tine = Tine::new(&repo);
         let dir = tine.new_fork("demo");
-        hook(&repo, name, "exit 3");
+        repo.hook(name, "exit 3");
         fs::write(dir.join("new.txt"), "new\n").unwrap();
         let failure = refused(&repo, &tine, &["commit", "demo", "-m", "m"], "hook-refused", 3);
         assert!(failure["message"].as_str().unwrap().contains(name), "{failure}");
@@ -387,9 +374,9 @@ fn what_an_unmount_or_a_handoff_commits_goes_through_the_hooks() {
     for (number, (policy, way)) in ways.into_iter().enumerate() {
         let log = repo.root().join("hooks.log");
         for name in ["pre-commit", "commit-msg", "post-commit"] {
-            hook(&repo, name, &format!("echo {name} >> {}", log.display()));
+            repo.hook(name, &format!("echo {name} >> {}", log.display()));
         }
-        hook(&repo, "pre-commit", "echo 'not like this' >&2; exit 1");
+        repo.hook("pre-commit", "echo 'not like this' >&2; exit 1");
         let dir = PathBuf::from(tine.ok(&[&["new", "demo"], policy].concat()));
         fs::write(dir.join("README.md"), format!("{number}\n")).unwrap();
         let before = repo.git(&["for-each-ref"]);
@@ -402,11 +389,7 @@ fn what_an_unmount_or_a_handoff_commits_goes_through_the_hooks() {
         );
         assert!(!log.exists(), "{way:?}");
 
-        hook(
-            &repo,
-            "pre-commit",
-            &format!("echo pre-commit >> {}", log.display()),
-        );
+        repo.hook("pre-commit", &format!("echo pre-commit >> {}", log.display()));
         tine.ok(way);
         assert_eq!(
             fs::read_to_string(&log).unwrap(),
@@ -432,7 +415,7 @@ fn without_a_mount_the_hooks_are_skipped_and_a_note_says_so() {
     let dir = tine.new_fork("demo");
     fs::write(dir.join("new.txt"), "new\n").unwrap();
     tine.ok(&["unmount", "demo"]);
-    hook(&repo, "pre-commit", "exit 1");
+    repo.hook("pre-commit", "exit 1");
     let output = tine.run(&["commit", "demo", "-m", "m"]).expect_success("commit");
     assert_eq!(
         output.error_text(),

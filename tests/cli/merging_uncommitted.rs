@@ -66,18 +66,12 @@ fn what_is_uncommitted_goes_into_a_branch_only_when_that_is_said() {
 
 /// A hook that notes what it was given and sees.
 fn hook(repo: &TestRepo, name: &str, script: &str) {
-    let path = repo.git_dir().join("hooks").join(name);
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     let log = repo.root().join("hooks.log");
-    std::fs::write(
-        &path,
-        format!(
-            "#!/bin/sh\nprintf '%s %s\\n' {name} \"$(basename \"$PWD\")\" >> '{}'\n{script}\n",
-            log.display()
-        ),
-    )
-    .unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let note = format!(
+        "printf '%s %s\\n' {name} \"$(basename \"$PWD\")\" >> '{}'",
+        log.display()
+    );
+    repo.hook(name, &format!("{note}\n{script}"));
 }
 
 fn noted(repo: &TestRepo) -> Vec<String> {

@@ -350,23 +350,41 @@ fn a_commit_is_refused_where_another_checkout_has_the_branch() {
 fn a_branch_that_git_is_switching_to_is_moved_with_its_checkout() {
     require_fuse!();
     let repo = TestRepo::new();
-    let tine = Tine::new(&repo);
     let [hold, held] = ["hold", "held"].map(|name| repo.root().join(name));
+    let smudge = format!("{}; cat", waiting(&hold, &held));
+    repo.git(&["config", "filter.slow.smudge", &smudge]);
+    merge_into_a_branch_being_switched_to(&repo, &hold, &held);
+}
+
+/// Its index is not locked any more then. A git before 2.46 runs no such hook, and is met at any moment.
+#[test]
+fn a_branch_that_git_is_about_to_put_head_on_is_moved_with_its_checkout() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let [hold, held] = ["hold", "held"].map(|name| repo.root().join(name));
+    let wait = waiting(&hold, &held);
+    let hook = format!("if [ \"$1\" = prepared ] && grep -q 'ref:refs/heads/main HEAD'; then {wait}; fi");
+    repo.hook("reference-transaction", &hook);
+    merge_into_a_branch_being_switched_to(&repo, &hold, &held);
+}
+
+/// A line of shell that says that it is reached, and waits for as long as there is a file `hold`.
+fn waiting(hold: &Path, held: &Path) -> String {
+    let [hold, held] = [hold, held].map(Path::display);
+    format!("if [ -e {hold} ]; then : > {held}; while [ -e {hold} ]; do sleep 0.01; done; fi")
+}
+
+fn merge_into_a_branch_being_switched_to(repo: &TestRepo, hold: &Path, held: &Path) {
+    let tine = Tine::new(repo);
     repo.sh_in(
         repo.dir(),
         "echo '*.slow filter=slow' > .gitattributes; echo 1 > a.slow; git add .; git commit -qm slow; git branch old; echo 2 > a.slow; git commit -qam new",
     );
-    let smudge = format!(
-        "if [ -e {0} ]; then : > {1}; while [ -e {0} ]; do sleep 0.01; done; fi; cat",
-        hold.display(),
-        held.display()
-    );
-    repo.git(&["config", "filter.slow.smudge", &smudge]);
     let fork = tine.new_fork("source");
     fs::write(fork.join("theirs"), "theirs\n").unwrap();
     tine.ok(&["commit", "source", "-m", "theirs"]);
     repo.git(&["switch", "-q", "old"]);
-    fs::write(&hold, "").unwrap();
+    fs::write(hold, "").unwrap();
     let merged = std::thread::scope(|scope| {
         let switch = scope.spawn(|| repo.git(&["switch", "-q", "main"]));
         while !held.exists() && !switch.is_finished() {
@@ -377,7 +395,7 @@ fn a_branch_that_git_is_switching_to_is_moved_with_its_checkout() {
         while !merge.is_finished() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(2));
         }
-        fs::remove_file(&hold).unwrap();
+        fs::remove_file(hold).unwrap();
         switch.join().unwrap();
         merge.join().unwrap()
     });

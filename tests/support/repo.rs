@@ -259,6 +259,14 @@ impl TestRepo {
         run_with_timeout(self.command("sh", dir).args(["-euc", script]))
     }
 
+    /// Installs a hook of the repository, a shell script that stops at the first failing step.
+    pub fn hook(&self, name: &str, script: &str) {
+        let file = self.common_dir().join("hooks").join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, format!("#!/bin/sh\nset -eu\n{script}\n")).unwrap();
+        fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
     /// Keeps git from leaving a program behind after a commit, for tests that unmount soon.
     pub fn without_maintenance(self) -> TestRepo {
         self.git(&["config", "maintenance.auto", "false"]);

@@ -58,22 +58,40 @@ pub(super) fn wait_for_readers(checkout_dir: &Path) {
     }
 }
 
-/// Whether a git process in `checkout_dir` may be putting HEAD on `branch` (short name): its arguments name that, or what was checked out
-/// before, or it ends on the branch where it began.
+/// Whether a git process in `checkout_dir`, whose index git has locked, may be putting HEAD on `branch` (short name): its arguments name
+/// that, or what was checked out before, or it ends on the branch where it began.
 pub(in crate::git) fn has_switch_to(checkout_dir: &Path, branch: &str) -> bool {
+    let ends_there: [&[u8]; 3] = [b"rebase", b"bisect", b"pull"];
+    let is_switch = |line: &[u8]| names(line, branch) || has_word(line, &ends_there);
+    !processes(checkout_dir, is_switch).is_empty()
+}
+
+/// The directories where a `git switch` or `checkout` that names `branch` (short name) or what was checked out before runs. Costs one look
+/// at each process of the machine.
+pub(in crate::git) fn switches_to(branch: &str) -> Vec<PathBuf> {
+    let verbs: [&[u8]; 2] = [b"switch", b"checkout"];
+    let is_switch = |proc_dir: &Path| is_git(proc_dir, |line| has_word(line, &verbs) && names(line, branch));
+    let current_dir = |process: ProcessId| fs::read_link(format!("/proc/{}/cwd", process.pid())).ok();
+    ProcessId::all_where(is_switch)
+        .into_iter()
+        .filter_map(current_dir)
+        .collect()
+}
+
+/// Whether a command line names `branch` (short name), or a branch by when it was checked out.
+fn names(command_line: &[u8], branch: &str) -> bool {
     let full_name = format!("refs/heads/{branch}");
-    let names_it = |word: &[u8]| {
-        let words: [&[u8]; 6] = [
-            branch.as_bytes(),
-            full_name.as_bytes(),
-            b"-",
-            b"rebase",
-            b"bisect",
-            b"pull",
-        ];
-        words.contains(&word) || word.starts_with(b"@{-")
-    };
-    !processes(checkout_dir, |line| line.split(|byte| *byte == 0).any(names_it)).is_empty()
+    let is_earlier = |word: &[u8]| word.starts_with(b"@{-");
+    has_word(command_line, &[branch.as_bytes(), full_name.as_bytes(), b"-"])
+        || words(command_line).any(is_earlier)
+}
+
+fn has_word(command_line: &[u8], wanted: &[&[u8]]) -> bool {
+    words(command_line).any(|word| wanted.contains(&word))
+}
+
+fn words(command_line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    command_line.split(|byte| *byte == 0)
 }
 
 /// The processes of git in `checkout_dir` that may write its index.
@@ -85,23 +103,25 @@ fn readers(checkout_dir: &Path) -> Vec<ProcessId> {
 /// in a mount is touched.
 fn processes(checkout_dir: &Path, has_line: impl Fn(&[u8]) -> bool) -> Vec<ProcessId> {
     let dirs = [Some(checkout_dir.to_owned()), resolved(checkout_dir)];
-    let is_reader = |proc_dir: &Path| {
-        fs::read(proc_dir.join("comm")).is_ok_and(|name| name == b"git\n")
-            && fs::read_link(proc_dir.join("cwd"))
-                .is_ok_and(|cwd| dirs.iter().flatten().any(|dir| cwd.starts_with(dir)))
-            && fs::read(proc_dir.join("cmdline")).is_ok_and(|line| has_line(&line))
+    let is_in_there = |proc_dir: &Path| {
+        fs::read_link(proc_dir.join("cwd"))
+            .is_ok_and(|cwd| dirs.iter().flatten().any(|dir| cwd.starts_with(dir)))
     };
-    ProcessId::all_where(is_reader)
+    ProcessId::all_where(|proc_dir| is_git(proc_dir, &has_line) && is_in_there(proc_dir))
+}
+
+/// Whether the process beneath `/proc` is git with such a command line.
+fn is_git(proc_dir: &Path, has_line: impl Fn(&[u8]) -> bool) -> bool {
+    fs::read(proc_dir.join("comm")).is_ok_and(|name| name == b"git\n")
+        && fs::read(proc_dir.join("cmdline")).is_ok_and(|line| has_line(&line))
 }
 
 /// The directory with symbolic links above it resolved. The directory itself may be a mount, and is not looked at.
-fn resolved(dir: &Path) -> Option<PathBuf> {
+pub(in crate::git) fn resolved(dir: &Path) -> Option<PathBuf> {
     let parent = dir.parent()?.canonicalize().ok()?;
     Some(parent.join(dir.file_name()?))
 }
 
 fn may_write_index(command_line: &[u8]) -> bool {
-    !command_line
-        .split(|byte| *byte == 0)
-        .any(|word| LEAVE_THE_INDEX.contains(&word))
+    !has_word(command_line, &LEAVE_THE_INDEX)
 }
