@@ -8,12 +8,14 @@
 //! something else reaches; should that change later, [`tend`] takes more commits into the entry.
 
 mod rules;
+mod staged;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 pub use self::rules::{AGE_KEY, RecoverRules, SIZE_KEY, parse_age};
+pub use self::staged::staged_only;
 use super::ChangeError;
 use super::changeset::{Blobs, Examined, Scope, examine, write_tree};
 use super::commit::check_landed;

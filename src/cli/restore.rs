@@ -111,7 +111,18 @@ pub fn told(restored: &Restored, what: &str) -> String {
         None => format!("{fork} {what}\n"),
     };
     text.push_str(&lacking(&restored.left_out));
+    text.push_str(&staged(restored.staged));
     text
+}
+
+/// The way back to what was staged and in no file.
+pub fn staged(entry: Option<u64>) -> String {
+    match entry {
+        Some(id) => format!(
+            "  what was staged and in no file is kept (`tine recover {id} NAME` brings it back as a fork)\n"
+        ),
+        None => String::new(),
+    }
 }
 
 /// The commits of others whose work files lack that went back past them.

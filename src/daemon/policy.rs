@@ -23,6 +23,8 @@ pub struct Outcome {
     pub commit: Option<String>,
     /// The snapshot that keeps what was discarded.
     pub snapshot: Option<ForkName>,
+    /// The entry of `tine recover` with what was staged and in no file.
+    pub staged: Option<u64>,
 }
 
 /// Who is named in a commit; where nobody is, git's configuration decides.
@@ -135,7 +137,7 @@ fn act(turn: &Turn<'_>, action: &UnmountAction, signers: &Signers) -> Result<Out
             let commit_id = handlers::commit_uncommitted(turn, message.clone(), signers, *allow_revert)?;
             Ok(Outcome {
                 commit: commit_id.map(|id| id.to_string()),
-                snapshot: None,
+                ..Outcome::default()
             })
         }
         UnmountAction::Commit { message } => {
@@ -152,17 +154,22 @@ fn act(turn: &Turn<'_>, action: &UnmountAction, signers: &Signers) -> Result<Out
                     turn.note_settled(&made);
                     Ok(Outcome {
                         commit: Some(made.commit_id.to_string()),
-                        snapshot: None,
+                        ..Outcome::default()
                     })
                 }
                 Err(ChangeError::NothingToCommit) => Ok(Outcome::default()),
                 Err(error) => Err(error.into()),
             }
         }
-        UnmountAction::Discard => Ok(Outcome {
-            commit: None,
-            snapshot: reset_to_head(turn, SnapshotReason::BeforeDiscard)?,
-        }),
+        UnmountAction::Discard => {
+            let command = format!("tine unmount --discard {}", turn.name());
+            let dropped = reset_to_head(turn, SnapshotReason::BeforeDiscard, &command)?;
+            Ok(Outcome {
+                commit: None,
+                snapshot: dropped.snapshot,
+                staged: dropped.staged,
+            })
+        }
     }
 }
 

@@ -401,3 +401,74 @@ fn what_is_uncommitted_and_comes_as_well_is_uncommitted_again_after_an_undo() {
         }
     }
 }
+
+/// Only a commit of git's, or an entry, keeps it: no snapshot has it.
+#[test]
+fn what_is_staged_and_in_no_file_comes_back_whatever_drops_it() {
+    require_fuse!();
+    for drop in [
+        &["reset", "work"][..],
+        &["unmount", "work", "--discard"],
+        &["delete", "work", "--force"],
+        &["delete", "work"],
+    ] {
+        let repo = TestRepo::new();
+        let tine = Tine::new(&repo);
+        let dir = tine.new_fork("work");
+        let status = || repo.git_in(&dir, &["status", "--porcelain"]);
+        fs::write(dir.join("README.md"), "staged\n").unwrap();
+        fs::write(dir.join("new.txt"), "staged, too\n").unwrap();
+        repo.git_in(&dir, &["add", "README.md", "new.txt"]);
+        let head = repo.git_in(&dir, &["show", "HEAD:README.md"]);
+        fs::write(dir.join("README.md"), format!("{head}\n")).unwrap();
+        fs::remove_file(dir.join("new.txt")).unwrap();
+        assert_eq!(status(), "MM README.md\nAD new.txt");
+        let said = tine.ok(drop);
+        let entries = tine.json(&["recover"])["entries"].clone();
+        assert_eq!(entries.as_array().unwrap().len(), 1, "{drop:?}: {entries:#}");
+        let id = entries[0]["id"].to_string();
+        assert!(said.contains("tine recover"), "{drop:?}: {said}");
+        repo.git(&["gc", "-q", "--prune=now"]);
+        match drop[0] {
+            "delete" => tine.ok(&["recover", &id, "back", "--snapshot", "staged"]),
+            _ => tine.ok(&["recover", &id, "back"]),
+        };
+        let back = dir.with_file_name("back");
+        assert_eq!(
+            fs::read_to_string(back.join("README.md")).unwrap(),
+            "staged\n",
+            "{drop:?}"
+        );
+        assert_eq!(fs::read_to_string(back.join("new.txt")).unwrap(), "staged, too\n");
+        assert_eq!(repo.git_in(&back, &["status", "--porcelain"]).lines().count(), 2);
+    }
+}
+
+#[test]
+fn what_is_staged_beside_a_conflict_comes_back_after_a_reset_and_what_is_in_files_makes_no_entry() {
+    require_fuse!();
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("work");
+    set_line(&repo, &dir, 8, "two");
+    tine.ok(&["commit", "work", "-m", "Two"]);
+    main_goes_on(&repo, "zwei");
+    repo.try_sh_in(&dir, "git merge main");
+    fs::write(dir.join("new.txt"), "staged\n").unwrap();
+    repo.git_in(&dir, &["add", "new.txt"]);
+    fs::write(dir.join("new.txt"), "gone on\n").unwrap();
+    let staged = tine.json(&["reset", "work"])["staged"].to_string();
+    assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
+    tine.ok(&["recover", &staged, "back"]);
+    let back = dir.with_file_name("back");
+    // With what the merge brought.
+    assert_eq!(
+        repo.git_in(&back, &["status", "--porcelain"]),
+        "?? main.txt\n?? new.txt"
+    );
+    assert_eq!(fs::read_to_string(back.join("new.txt")).unwrap(), "staged\n");
+    // Of what is staged as it is in the file nothing is lost with the index.
+    fs::write(dir.join("README.md"), "mine\n").unwrap();
+    repo.git_in(&dir, &["add", "README.md"]);
+    assert_eq!(tine.json(&["reset", "work"])["staged"], json!(null));
+}

@@ -13,7 +13,7 @@ use crate::change::branches;
 use crate::change::changeset::{self, Blobs};
 use crate::change::commit::refuse_gone_branch;
 use crate::change::fork_point::fork_point;
-use crate::change::recovery::{self, RecoverEntry, RecoverKind};
+use crate::change::recovery::{self, KeptSnapshot, RecoverEntry, RecoverKind};
 use crate::change::superseded::superseded;
 use crate::daemon::failure::{self, ErrorCode, Failure};
 use crate::daemon::protocol::{AgentTexts, Answer, Deleted, ForkInfo, NewRequest, Response};
@@ -26,8 +26,8 @@ use crate::sys::file::is_same_file;
 use crate::sys::process::PeerCredentials;
 use crate::workspace::store::{LeaseKey, own_branch};
 use crate::workspace::{
-    DependencyTree, Fork, ForkName, ForkOptions, ForkRecord, MountSettings, ParentOptions, StoreError,
-    TakeUp, Traces,
+    DependencyTree, Fork, ForkName, ForkOptions, ForkRecord, MountSettings, ParentOptions, SnapshotReason,
+    StoreError, TakeUp, Traces,
 };
 
 pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> Response {
@@ -543,6 +543,15 @@ impl Kept {
     }
 }
 
+/// What is staged and in no file, as a snapshot. Of a fork that cannot be opened none is known.
+fn keep_staged(turn: &Turn<'_>, repository: &Repository) -> Result<Option<KeptSnapshot>, Failure> {
+    let Ok(open) = turn.open() else {
+        return Ok(None);
+    };
+    let reason = SnapshotReason::BeforeDiscard;
+    Ok(recovery::staged_only(repository, turn.name(), &open, reason)?)
+}
+
 /// What became of what is uncommitted.
 enum Uncommitted {
     /// The commit that keeps it.
@@ -634,7 +643,23 @@ fn keep(
         }
         found => found?,
     };
-    if uncommitted_id.is_none() && !is_only_here && snapshots.is_empty() && superseded.is_empty() {
+    let staged = match keep_staged(turn, repository) {
+        Err(failure) if failure.code == ErrorCode::NoSpace => {
+            log::error!("{name}: what is staged is not kept: {failure}");
+            None
+        }
+        Err(failure) if force => {
+            kept.lose("what is staged", &failure);
+            None
+        }
+        staged => staged?,
+    };
+    if uncommitted_id.is_none()
+        && !is_only_here
+        && snapshots.is_empty()
+        && superseded.is_empty()
+        && staged.is_none()
+    {
         return Ok(kept);
     }
     let superseded_count = superseded.len();
@@ -649,7 +674,7 @@ fn keep(
         uncommitted: uncommitted_id.map(|id| id.to_string()),
         fork_point: fork_point.map(|id| id.to_string()),
         from_branch: record.from_branch.clone(),
-        snapshots: superseded.into_iter().chain(snapshots).collect(),
+        snapshots: superseded.into_iter().chain(staged).chain(snapshots).collect(),
         ..RecoverEntry::new(RecoverKind::Fork, command)
     };
     match recovery::keep(&turn.daemon.store, repository, entry, &[]).map_err(Failure::from) {

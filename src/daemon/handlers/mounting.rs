@@ -335,6 +335,7 @@ pub fn unmount(
         policy,
         commit: outcome.commit,
         snapshot: outcome.snapshot,
+        staged: outcome.staged,
         merge,
         handoff,
         trouble,

@@ -251,6 +251,7 @@ fn bring_onto_head(
         before: done.snapshot,
         how: RestoredHow::OntoHead,
         left_out: Vec::new(),
+        staged: None,
     }))
 }
 
@@ -291,6 +292,7 @@ fn exactly(
         before: Some(before),
         how: RestoredHow::Exact,
         left_out: left_out(repository, since)?,
+        staged: None,
     })
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::buffers::with_agent_texts;
 use crate::attr::Timestamp;
-use crate::change::recovery::{self, RecoverEntry, RecoverKind};
+use crate::change::recovery::{self, KeptSnapshot, RecoverEntry, RecoverKind};
 use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::protocol::{Answer, Collected, Response, Restored, RestoredHow, SnapshotInfo};
 use crate::daemon::report;
@@ -80,26 +80,44 @@ fn keep(
         }
         kept => kept?,
     };
-    let Some(kept) = kept else {
-        return Ok(None);
-    };
+    let command = format!("tine snapshot {fork} {} --delete", snapshot.name);
+    kept.map(|kept| {
+        keep_as_entry(
+            daemon,
+            fork,
+            kept,
+            snapshot.branch.clone(),
+            snapshot.fork_point.as_ref(),
+            &command,
+        )
+    })
+    .transpose()
+}
+
+/// Makes an entry of a snapshot of the fork; its number.
+fn keep_as_entry(
+    daemon: &Daemon,
+    fork: &ForkName,
+    kept: KeptSnapshot,
+    branch: Option<String>,
+    fork_point: Option<&ForkPoint>,
+    command: &str,
+) -> Result<u64, Failure> {
     let entry = RecoverEntry {
         fork: Some(fork.clone()),
-        branch: snapshot.branch.clone(),
+        branch,
         head: kept.head.clone(),
-        fork_point: snapshot
-            .fork_point
-            .as_ref()
-            .and_then(ForkPoint::commit)
-            .map(str::to_owned),
+        fork_point: fork_point.and_then(ForkPoint::commit).map(str::to_owned),
         from_branch: daemon.store.record(fork)?.from_branch,
         snapshots: vec![kept],
-        ..RecoverEntry::new(
-            RecoverKind::Snapshot,
-            format!("tine snapshot {fork} {} --delete", snapshot.name),
-        )
+        ..RecoverEntry::new(RecoverKind::Snapshot, command)
     };
-    Ok(Some(recovery::keep(&daemon.store, &repository, entry, &[])?))
+    Ok(recovery::keep(
+        &daemon.store,
+        &daemon.repository_now()?,
+        entry,
+        &[],
+    )?)
 }
 
 /// Lets the fork be as it was at the snapshot; the snapshot of what it was.
@@ -138,32 +156,78 @@ pub fn record_switch(
 pub fn reset(daemon: &Arc<Daemon>, by: By<'_>, fork: &ForkName) -> Response {
     let slot = daemon.slot(fork);
     let turn = daemon.turn(&slot)?;
-    let before = reset_to_head(&turn, SnapshotReason::BeforeReset)?;
-    if let Some(before) = &before {
+    let dropped = reset_to_head(&turn, SnapshotReason::BeforeReset, by.command)?;
+    if let Some(before) = &dropped.snapshot {
         record_switch(&turn, by, before, OperationKind::Switch, None);
     }
     Ok(Answer::Restored(Restored {
         fork: fork.clone(),
         to: None,
-        before,
+        before: dropped.snapshot,
         how: RestoredHow::Exact,
         left_out: Vec::new(),
+        staged: dropped.staged,
     }))
 }
 
-/// Takes the fork back to HEAD; the snapshot of what it was, if that was anything.
-pub fn reset_to_head(turn: &Turn<'_>, reason: SnapshotReason) -> Result<Option<ForkName>, Failure> {
+/// The ways back of a fork that was taken back to HEAD.
+pub struct Dropped {
+    /// The snapshot of what it was, if that was anything.
+    pub snapshot: Option<ForkName>,
+    /// The entry of `tine recover` with what was staged and in no file.
+    pub staged: Option<u64>,
+}
+
+/// Takes the fork back to HEAD.
+pub fn reset_to_head(turn: &Turn<'_>, reason: SnapshotReason, command: &str) -> Result<Dropped, Failure> {
     let open = turn.open_existing()?;
     // There is no other state to go to where HEAD is lost.
-    let store = &turn.daemon.store;
-    if let Some(done) = store.mend_lost_head(turn.name())? {
-        turn.daemon
-            .slot(turn.name())
+    let (daemon, name) = (turn.daemon, turn.name());
+    let store = &daemon.store;
+    if let Some(done) = store.mend_lost_head(name)? {
+        daemon
+            .slot(name)
             .set_note(format!("its HEAD was damaged: {done}"));
     }
-    let before = store.reset_fork(turn.name(), &open, reason)?;
+    // A full disk, or an index that cannot be read, must not keep the fork from it.
+    let staged = keep_staged(turn, &open, reason, command).unwrap_or_else(|failure| {
+        log::warn!("{name}: {failure}");
+        daemon
+            .slot(name)
+            .set_note(format!("what was staged was not kept: {}", failure.message));
+        None
+    });
+    let before = match store.reset_fork(name, &open, reason) {
+        Ok(before) => before,
+        Err(error) => {
+            if let Some(id) = staged {
+                recovery::purge(store, &daemon.repository_now()?, &[id])?;
+            }
+            return Err(error.into());
+        }
+    };
     turn.forget_settled();
-    Ok(before.map(|snapshot| snapshot.name))
+    Ok(Dropped {
+        snapshot: before.map(|snapshot| snapshot.name),
+        staged,
+    })
+}
+
+fn keep_staged(
+    turn: &Turn<'_>,
+    open: &Fork,
+    reason: SnapshotReason,
+    command: &str,
+) -> Result<Option<u64>, Failure> {
+    let (daemon, name) = (turn.daemon, turn.name());
+    let repository = daemon.repository_now()?;
+    let Some(kept) = recovery::staged_only(&repository, name, open, reason)? else {
+        return Ok(None);
+    };
+    let head = repository.head_of(open.worktree.git_dir())?;
+    let branch = head.short_branch().map(str::to_owned);
+    let record = turn.record()?;
+    keep_as_entry(daemon, name, kept, branch, record.fork_point.as_ref(), command).map(Some)
 }
 
 pub fn collect(daemon: &Arc<Daemon>) -> Response {

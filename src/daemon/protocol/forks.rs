@@ -232,6 +232,9 @@ pub struct Unmounted {
     pub commit: Option<String>,
     /// The snapshot that keeps what was discarded, if there was something.
     pub snapshot: Option<ForkName>,
+    /// The entry of `tine recover` with what was staged and in no file, where it was discarded.
+    #[serde(default)]
+    pub staged: Option<u64>,
     /// What came of merging it.
     #[serde(default)]
     pub merge: Option<Box<Merge>>,
@@ -274,6 +277,9 @@ pub struct Restored {
     pub how: RestoredHow,
     /// The commits of others whose work the fork's files lack now; HEAD has them.
     pub left_out: Vec<CommitLine>,
+    /// The entry of `tine recover` with what was staged and in no file, of a reset.
+    #[serde(default)]
+    pub staged: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::process::Command;
 
 use super::lock::remove_if_there;
 use crate::git::refs::lock_of;
@@ -22,23 +23,12 @@ impl Repository {
     /// it holds the fork's turn.
     pub fn index_tree(&self, worktree: &LinkedWorktree) -> Result<IndexTree, GitError> {
         let index = ReadIndex::of(worktree)?;
-        let command = |args: &[&str]| {
-            let mut command = program::command(self.common_dir());
-            command.env("GIT_INDEX_FILE", index.path());
-            // Who asks for a tree of the index does not care for what differs from it.
-            command.args(["-c", "core.fsmonitor=false", "--git-dir"]);
-            command.arg(worktree.git_dir()).args(args);
-            command
-        };
-        let mut write = command(&["write-tree"]);
+        let mut write = index.command(self, &["write-tree"]);
         let finished = program::finish(&mut write, b"")?;
         if finished.status.success() {
-            let id = ObjectId::from_hex(finished.stdout.trim_ascii());
-            return Ok(IndexTree::Whole(
-                id.map_err(GitError::library("write the index as a tree"))?,
-            ));
+            return Ok(IndexTree::Whole(written(&finished.stdout)?));
         }
-        let listed = program::run(&mut command(&["ls-files", "--unmerged", "-z"]), b"")?;
+        let listed = program::run(&mut index.command(self, &["ls-files", "--unmerged", "-z"]), b"")?;
         // `<mode> <id> <stage>`, a tab, and the path; once for each stage.
         let paths = listed.split(|byte| *byte == 0).filter_map(|line| {
             let tab = line.iter().position(|byte| *byte == b'\t')?;
@@ -51,6 +41,31 @@ impl Repository {
             false => Ok(IndexTree::Unmerged(paths)),
         }
     }
+
+    /// As [`Repository::index_tree`], without the paths in conflict, and these.
+    pub fn merged_index_tree(
+        &self,
+        worktree: &LinkedWorktree,
+    ) -> Result<(ObjectId, Vec<RepoPath>), GitError> {
+        let unmerged = match self.index_tree(worktree)? {
+            IndexTree::Whole(tree_id) => return Ok((tree_id, Vec::new())),
+            IndexTree::Unmerged(paths) => paths,
+        };
+        let index = ReadIndex::of(worktree)?;
+        let names: Vec<u8> = unmerged
+            .iter()
+            .flat_map(|path| [path.as_bytes(), b"\0"].concat())
+            .collect();
+        // git writes another file and gives it the name: the index itself stays as it is.
+        let remove = ["update-index", "--force-remove", "-z", "--stdin"];
+        program::run(&mut index.command(self, &remove), &names)?;
+        let output = program::run(&mut index.command(self, &["write-tree"]), b"")?;
+        Ok((written(&output)?, unmerged))
+    }
+}
+
+fn written(output: &[u8]) -> Result<ObjectId, GitError> {
+    ObjectId::from_hex(output.trim_ascii()).map_err(GitError::library("write the index as a tree"))
 }
 
 /// Another name of the index, for a git command that only reads and would lock it nevertheless: killed together with the
@@ -83,8 +98,13 @@ impl ReadIndex<'_> {
         }
     }
 
-    fn path(&self) -> &Path {
-        &self.path
+    fn command(&self, repository: &Repository, args: &[&str]) -> Command {
+        let mut command = program::command(repository.common_dir());
+        command.env("GIT_INDEX_FILE", &self.path);
+        // Who asks for a tree of the index does not care for what differs from it.
+        command.args(["-c", "core.fsmonitor=false", "--git-dir"]);
+        command.arg(self.worktree.git_dir()).args(args);
+        command
     }
 }
 
