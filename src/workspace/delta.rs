@@ -81,8 +81,8 @@ impl DeltaNode {
     }
 }
 
-/// What the layers say of names, all layers taken together: one answer for each name.
-type Names = InoMap<BTreeMap<EntryName, Dentry>>;
+/// The indexes of a fork's layers, the oldest first.
+type Layers<'a> = [&'a LayerIndex];
 
 /// Base names, by directory, at which no layer has a dentry but at or beneath which some layer has a node.
 type Touched = InoMap<BTreeSet<EntryName>>;
@@ -95,6 +95,12 @@ struct Unfinished {
     /// Whether it is a carried directory that the fork moved: git does not ignore it there for sure, so all that it holds
     /// is told.
     is_moved: bool,
+}
+
+/// What the layers say of the names in a directory, all layers taken together: one answer for each name.
+fn names_in<'a>(layers: &Layers<'a>, dir: Ino) -> BTreeMap<&'a EntryName, Dentry> {
+    let deltas = layers.iter().filter_map(|index| index.dir(dir));
+    deltas.flat_map(|delta| delta.iter()).collect()
 }
 
 /// Marks the way from the root down to a base place.
@@ -114,13 +120,6 @@ impl Workspace {
         let state = self.read_state();
         let stack = &state.stack;
         let layers: Vec<&LayerIndex> = stack.indexes().rev().collect();
-        let mut names = Names::default();
-        for index in &layers {
-            for (parent, delta) in index.dirs() {
-                let merged = names.entry(parent).or_default();
-                merged.extend(delta.iter().map(|(name, dentry)| (name.clone(), dentry)));
-            }
-        }
         let mut touched = Touched::default();
         for (ino, _) in layers.iter().flat_map(|index| index.nodes()) {
             if let Some(node) = stack.node(ino)
@@ -131,7 +130,7 @@ impl Workspace {
             }
         }
         let root = self.find(&state, Ino::ROOT)?;
-        let mut root = self.delta_beneath(&state, &names, &touched, &root)?;
+        let mut root = self.delta_beneath(&state, &layers, &touched, &root)?;
         root.entries.remove(DOT_GIT);
         Ok(Delta { root })
     }
@@ -140,17 +139,17 @@ impl Workspace {
     fn delta_beneath(
         &self,
         state: &State,
-        names: &Names,
+        layers: &Layers<'_>,
         touched: &Touched,
         root: &Found,
     ) -> Result<DeltaDir, FsError> {
         let mut above: Vec<(Unfinished, EntryName)> = Vec::new();
-        let mut current = self.delta_dir(state, names, touched, root, false)?;
+        let mut current = self.delta_dir(state, layers, touched, root, false)?;
         loop {
             match current.rest.pop() {
                 Some((name, found)) if self.kind(state, &found)? == FileKind::Directory => {
                     let is_moved = current.is_moved || self.is_moved(state, current.dir.ino, &name, &found);
-                    let child = self.delta_dir(state, names, touched, &found, is_moved)?;
+                    let child = self.delta_dir(state, layers, touched, &found, is_moved)?;
                     above.push((std::mem::replace(&mut current, child), name));
                 }
                 Some((name, found)) => {
@@ -175,7 +174,7 @@ impl Workspace {
     fn delta_dir(
         &self,
         state: &State,
-        names: &Names,
+        layers: &Layers<'_>,
         touched: &Touched,
         dir: &Found,
         is_moved: bool,
@@ -191,23 +190,20 @@ impl Workspace {
         };
         let mut entries = BTreeMap::new();
         let mut rest = Vec::new();
-        let dentries = names.get(&dir.ino);
-        for (name, dentry) in dentries.into_iter().flatten() {
-            match dentry {
+        let dentries = names_in(layers, dir.ino);
+        for (name, dentry) in &dentries {
+            match *dentry {
                 Dentry::Whiteout => {
-                    entries.insert(name.clone(), DeltaEntry::Absent);
+                    entries.insert((*name).clone(), DeltaEntry::Absent);
                 }
                 Dentry::Entry(ino) => {
-                    let found = Found {
-                        ino: *ino,
-                        place: Place::Layer,
-                    };
-                    rest.push((name.clone(), found));
+                    let place = Place::Layer;
+                    rest.push(((*name).clone(), Found { ino, place }));
                 }
             }
         }
         for name in touched.get(&dir.ino).into_iter().flatten() {
-            if dentries.is_some_and(|dentries| dentries.contains_key(name)) {
+            if dentries.contains_key(name) {
                 continue;
             }
             if let Some(base_dir) = &base_dir
@@ -219,7 +215,7 @@ impl Workspace {
         }
         if is_moved {
             for (name, found) in self.carried_children(state, dir)? {
-                if dentries.is_none_or(|dentries| !dentries.contains_key(&name)) {
+                if !dentries.contains_key(&name) {
                     rest.push((name, found));
                 }
             }
