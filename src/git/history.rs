@@ -138,6 +138,8 @@ impl Repository {
         list.arg("--git-dir").arg(self.common_dir());
         list.args([
             "rev-list".to_owned(),
+            // git stumbles over a branch that somebody deletes meanwhile.
+            "--ignore-missing".to_owned(),
             tip.to_string(),
             format!("^{hidden}"),
             "--not".to_owned(),
