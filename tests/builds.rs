@@ -466,3 +466,77 @@ fn invariant_18_tsc_builds_what_a_fork_shows() {
         play(&TSC, seed, rounds(1));
     }
 }
+
+/// Each tree that builds into the directory of another takes what that built last for its own. A fork has a directory of its own where
+/// the setting says so.
+#[test]
+fn invariant_18_cargo_builds_what_a_fork_shows_where_all_share_a_target_directory() {
+    require_fuse!();
+    let Some((seed, _say)) = begin(&CARGO) else {
+        return;
+    };
+    let mut random = Random::new(seed);
+    let mut number = 0;
+    let repo = CARGO.repository();
+    let shared = repo.root().join("shared");
+    fs::create_dir(repo.root().join(".cargo")).expect("a directory");
+    fs::write(
+        repo.root().join(".cargo/config.toml"),
+        format!("[build]\ntarget-dir = \"{}\"\n", shared.display()),
+    )
+    .expect("a file");
+    repo.git(&["config", "tine.cargoTargetDir", "own"]);
+    let tine = Tine::new(&repo);
+    let main = repo.dir().to_owned();
+    let fork = tine.new_fork("f");
+    let build = |target: &str| format!("\"$CARGO\" build -q --offline >&2 && \"{target}/debug/prog\"");
+    let in_main = build(support::path_text(&shared));
+    let in_fork = build("$CARGO_TARGET_DIR");
+    let built = |mut command: std::process::Command, dir: &Path, what: &str| {
+        for (name, value) in repo.cargo(dir).get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.env("CARGO", repo.cargo(dir).get_program());
+        command.env_remove("CARGO_TARGET_DIR");
+        let built = run_with_timeout_of(&mut command, LIMIT, b"").expect_success(what);
+        assert_eq!(built.text(), CARGO.values(dir), "{what}, {SEED}={seed}");
+        tick(&repo);
+    };
+    for step in 0..rounds(6) {
+        let (dir, who) = if random.below(2) == 0 {
+            (&main, "main")
+        } else {
+            (&fork, "the fork")
+        };
+        let what = match random.below(3) {
+            0 => "a write",
+            // There may be nothing to take back.
+            1 if tine.run(&["undo", "f"]).status.success() => "tine undo",
+            _ => {
+                let from = repo.root().join("new");
+                let source = random.below(SOURCES as u64) as usize;
+                fs::write(&from, (CARGO.content)(source, &value(&mut number))).expect("a file");
+                tine.ok(&[
+                    "write",
+                    "f",
+                    &(CARGO.source)(source),
+                    "--file",
+                    support::path_text(&from),
+                ]);
+                "tine write"
+            }
+        };
+        if what == "a write" {
+            CARGO.write(dir, random.below(SOURCES as u64) as usize, &value(&mut number));
+        }
+        let mut command = repo.command("sh", &main);
+        command.args(["-c", &in_main]);
+        built(command, &main, &format!("step {step}, {what} in {who}: main"));
+        let command = tine.command(&["exec", "f", "--", "sh", "-c", &in_fork]);
+        built(command, &fork, &format!("step {step}, {what} in {who}: the fork"));
+    }
+    assert!(!fork.join("shared").exists() && fork.join("target/debug/prog").exists());
+}

@@ -161,23 +161,45 @@ fn a_review_whose_target_is_deleted_waits_for_it_or_is_aborted() {
 #[test]
 fn a_review_into_a_fork_that_is_deleted_has_a_way_back() {
     require_fuse!();
-    for is_dirty in [false, true] {
+    let work = [
+        "true",
+        "echo mine > mine.txt",
+        "git commit -q --allow-empty -m own",
+    ];
+    // What becomes of its branch afterwards.
+    let branch = [
+        "true",
+        "git branch -f tine/target HEAD",
+        "git branch -D tine/target",
+    ];
+    for (work, branch) in work
+        .iter()
+        .flat_map(|work| branch.iter().map(move |then| (work, then)))
+    {
+        let what = format!("{work}, {branch}");
         let repo = repo_with_list();
         let tine = Tine::new(&repo);
         conflicting(&repo, &tine);
         let target = tine.new_fork("target");
-        if is_dirty {
-            repo.sh_in(&target, "echo mine > mine.txt");
-        }
+        tine.ok(&["snapshot", "target", "before"]);
+        repo.sh_in(&target, work);
         let review = review_of(&tine, &["--into", "target"]);
         tine.ok(&["resolve", &review, "list.txt", "--theirs"]);
         tine.ok(&["delete", "target", "--force"]);
+        repo.try_sh_in(repo.dir(), branch);
         let failure = merge_refused(&repo, &tine, &["review", "commit", &review], "no-such-fork", 4);
         let hint = text(&failure["hint"]).split(';').next().unwrap().to_owned();
-        assert_eq!(run_commands(&repo, &tine, &hint), 1, "{hint}");
-        told(&tine, 0, &["review", "commit", &review]);
-        assert_eq!(target.join("mine.txt").exists(), is_dirty);
-        assert!(target.join("work.txt").exists());
+        assert_eq!(run_commands(&repo, &tine, &hint), 1, "{what}: {hint}");
+        // Its branch is another one by now, which is planned anew.
+        if tine.run(&["review", "commit", &review]).status.code() != Some(0) {
+            told(&tine, 0, &["review", "refresh", &review]);
+            told(&tine, 0, &["review", "commit", &review]);
+        }
+        // What was uncommitted is over the commit that it was over, or it is not brought back here.
+        if branch == &"true" {
+            assert_eq!(target.join("mine.txt").exists(), work.contains("mine"), "{what}");
+        }
+        assert!(target.join("work.txt").exists(), "{what}");
     }
 }
 

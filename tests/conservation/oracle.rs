@@ -336,7 +336,14 @@ impl Judge<'_> {
     /// Marks in what an entry of `tine recover` brings back, by the command that it tells.
     fn brought_back(&mut self, entry: &Value) -> BTreeSet<MarkId> {
         let tine = self.world.tine;
-        let way_back = entry["way_back"].as_str().unwrap_or_default();
+        let mut way_back = entry["way_back"].as_str().unwrap_or_default();
+        // The fork that a review is into comes back first.
+        if let Some((first, rest)) = way_back.split_once(" && ") {
+            let args: Vec<&str> = first.split(' ').skip(1).collect();
+            let answer = tine.run(&args);
+            self.looked_at(entry, answer.status.success(), &answer, BTreeSet::new());
+            way_back = rest;
+        }
         let name = format!("look-back-{}", entry["id"]);
         let mut args: Vec<&str> = way_back.split(' ').skip(1).collect();
         match args.iter().position(|word| *word == "NAME") {

@@ -130,6 +130,10 @@ impl Agent<'_> {
             return;
         };
         let way_back = entry["way_back"].as_str().unwrap_or_default();
+        // Of two commands the first brings back a fork that may be another actor's.
+        if way_back.contains(" && ") {
+            return;
+        }
         self.recoveries += 1;
         let name = format!("back{}-{}", self.number, self.recoveries);
         let words: Vec<&str> = way_back.split(' ').skip(1).collect();

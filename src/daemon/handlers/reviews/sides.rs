@@ -16,6 +16,7 @@ use crate::daemon::slots::Daemon;
 use crate::git::{GitError, ObjectId, Repository};
 use crate::merge::MergeSide;
 use crate::path::shell::shell_word;
+use crate::workspace::store::own_branch;
 use crate::workspace::{ForkName, StoreError};
 
 /// Has the record name what its branches are called now; the sides that are gone. Whether it names others can be seen by comparing it.
@@ -81,19 +82,21 @@ fn target_back(repository: &Repository, record: &ReviewRecord) -> Option<String>
         let branch = shell_word(branch_of(&record.merge.into));
         return is_kept.then(|| format!("git branch {branch} {commit_id}"));
     };
+    let branch = own_branch(&ForkName::parse(fork).ok()?);
+    let tip = repository.branch(&branch).ok()?;
     let (found, _) = recovery::list(repository).ok()?;
-    let is_it = |entry: &&Recoverable| {
-        let of_fork = entry
-            .entry
-            .fork
-            .as_ref()
-            .is_some_and(|name| name.as_str() == fork);
-        entry.entry.kind == RecoverKind::Fork && of_fork
+    // What was uncommitted is brought back over the HEAD that it was over.
+    let has_work = |found: &&Recoverable| {
+        let entry = &found.entry;
+        let of_fork = entry.fork.as_ref().is_some_and(|name| name.as_str() == fork);
+        let is_in_place = tip.is_none_or(|tip| entry.head == Some(tip.to_string()));
+        entry.kind == RecoverKind::Fork && of_fork && entry.uncommitted.is_some() && is_in_place
     };
-    match found.iter().rfind(is_it) {
-        Some(entry) => Some(entry_way_back(entry.id, &entry.entry)),
+    match (found.iter().rfind(has_work), tip) {
+        (Some(found), _) => Some(entry_way_back(found.id, &found.entry)),
+        (None, Some(_)) => Some(format!("tine new {fork} --branch {}", shell_word(&branch))),
         // Nothing but its commits was in it.
-        None => is_kept.then(|| format!("tine new {fork} --from {commit_id}")),
+        (None, None) => is_kept.then(|| format!("tine new {fork} --from {commit_id}")),
     }
 }
 
