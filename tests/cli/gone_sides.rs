@@ -189,7 +189,7 @@ fn a_review_into_a_fork_that_is_deleted_has_a_way_back() {
         repo.try_sh_in(repo.dir(), branch);
         let failure = merge_refused(&repo, &tine, &["review", "commit", &review], "no-such-fork", 4);
         let hint = text(&failure["hint"]).split(';').next().unwrap().to_owned();
-        assert_eq!(run_commands(&repo, &tine, &hint), 1, "{what}: {hint}");
+        assert!(run_commands(&repo, &tine, &hint) > 0, "{what}: {hint}");
         // Its branch is another one by now, which is planned anew.
         if tine.run(&["review", "commit", &review]).status.code() != Some(0) {
             told(&tine, 0, &["review", "refresh", &review]);
@@ -314,4 +314,35 @@ fn a_review_of_an_update_goes_on_without_the_branch_that_it_came_from() {
     tine.ok(&["review", "abort", "2"]);
     told(&tine, 0, &["review", "commit", "1"]);
     assert_eq!(parents(&repo, "tine/work")[1], side);
+}
+
+#[test]
+fn a_review_of_an_update_goes_on_when_its_fork_was_made_again() {
+    require_fuse!();
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("work");
+    repo.sh_in(
+        &dir,
+        "sed -i '2s/.*/two/' list.txt; echo own > own.txt; git add .; git commit -qm two",
+    );
+    let two = repo.git(&["rev-parse", "tine/work"]);
+    repo.sh_in(repo.dir(), "sed -i '2s/.*/zwei/' list.txt; git commit -qam zwei");
+    let main = repo.git(&["rev-parse", "main"]);
+    told(&tine, 3, &["update", "work", "--review"]);
+    tine.ok(&["resolve", "1", "list.txt", "--theirs"]);
+    tine.ok(&["review", "abort", "1"]);
+    tine.ok(&["delete", "work", "--force"]);
+    repo.git(&["branch", "-D", "tine/work"]);
+    let entries = tine.json(&["recover", "list"])["entries"].clone();
+    let of_review = entries
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|entry| entry["kind"] == "review");
+    let back = text(&of_review.unwrap()["way_back"]).to_owned();
+    assert_eq!(run_commands(&repo, &tine, &back), 3, "{back}");
+    told(&tine, 0, &["review", "commit", "1"]);
+    assert_eq!(parents(&repo, "tine/work"), [two, main]);
+    assert!(dir.join("own.txt").exists());
 }

@@ -338,9 +338,11 @@ impl Judge<'_> {
         let tine = self.world.tine;
         let mut way_back = entry["way_back"].as_str().unwrap_or_default();
         // The fork that a review is into comes back first.
-        if let Some((first, rest)) = way_back.split_once(" && ") {
-            let args: Vec<&str> = first.split(' ').skip(1).collect();
-            let answer = tine.run(&args);
+        while let Some((first, rest)) = way_back.split_once(" && ") {
+            let answer = match first.strip_prefix("tine ") {
+                Some(args) => tine.run(&args.split(' ').collect::<Vec<_>>()),
+                None => self.world.repo.try_sh_in(self.world.repo.dir(), first),
+            };
             self.looked_at(entry, answer.status.success(), &answer, BTreeSet::new());
             way_back = rest;
         }

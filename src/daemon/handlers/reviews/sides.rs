@@ -95,8 +95,11 @@ fn target_back(repository: &Repository, record: &ReviewRecord) -> Option<String>
     match (found.iter().rfind(has_work), tip) {
         (Some(found), _) => Some(entry_way_back(found.id, &found.entry)),
         (None, Some(_)) => Some(format!("tine new {fork} --branch {}", shell_word(&branch))),
-        // Nothing but its commits was in it.
-        (None, None) => is_kept.then(|| format!("tine new {fork} --from {commit_id}")),
+        // Nothing but its commits was in it. They are its own only on a branch that is there before it.
+        (None, None) => is_kept.then(|| {
+            let branch = shell_word(&branch);
+            format!("git branch {branch} {commit_id} && tine new {fork} --branch {branch}")
+        }),
     }
 }
 
