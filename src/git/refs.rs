@@ -43,6 +43,9 @@ const SWITCH_INTERVAL: Duration = Duration::from_millis(10);
 
 const REF_LOCK_INTERVAL: Duration = Duration::from_millis(20);
 
+/// How often a ref is deleted that could not be for want of packed refs.
+const DELETE_ATTEMPTS: usize = 8;
+
 /// How long, and how often, the lock of the packed refs is looked at before it counts as left behind: git holds it for
 /// moments, and for longer only while it writes a large file beside it.
 const PACKED_REFS_PATIENCE: Duration = Duration::from_secs(2);
@@ -518,6 +521,21 @@ impl Repository {
         edit: RefEdit,
         path: &Path,
     ) -> Result<Option<Target>, GitError> {
+        let is_deletion = matches!(edit.change, Change::Delete { .. });
+        for _ in 1..DELETE_ATTEMPTS {
+            match self.try_ref_edit(store, edit.clone(), path) {
+                // Nothing is changed yet: the library takes the packed refs for there where somebody has them locked, and looks for
+                // their file in vain.
+                Err(GitError::Io { source, .. }) if is_deletion && source.kind() == ErrorKind::NotFound => {
+                    log::debug!("{} is to be deleted once more", path.display());
+                }
+                done => return done,
+            }
+        }
+        self.try_ref_edit(store, edit, path)
+    }
+
+    fn try_ref_edit(&self, store: &Store, edit: RefEdit, path: &Path) -> Result<Option<Target>, GitError> {
         let name = edit.name.as_bstr().to_string();
         let is_kept = name.starts_with(KEEPING);
         match is_kept {

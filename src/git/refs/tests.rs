@@ -340,3 +340,31 @@ fn a_lock_of_the_packed_refs_goes_unless_git_is_at_work() {
     repository.release_stale_packed_refs_lock().unwrap();
     assert!(!packed("packed-refs.lock").exists());
 }
+
+#[test]
+fn a_ref_is_deleted_while_git_locks_packed_refs_that_are_not_there() {
+    let (test, repository) = sample();
+    let id = test.id_of("HEAD");
+    let packed = test.dir().join(".git/packed-refs");
+    let _ = fs::remove_file(&packed);
+    let lock = packed.with_extension("lock");
+    for kept in [false, true] {
+        match kept {
+            true => repository.keep("demo", "label", id).unwrap(),
+            false => repository.create_branch("tine/demo", id, "made").unwrap(),
+        }
+        fs::write(&lock, "").unwrap();
+        std::thread::scope(|scope| {
+            let deleted = scope.spawn(|| match kept {
+                true => repository.release("demo", "label"),
+                false => repository.delete_branch("tine/demo", id),
+            });
+            std::thread::sleep(std::time::Duration::from_millis(60));
+            fs::remove_file(&lock).unwrap();
+            deleted.join().unwrap().unwrap();
+        });
+        assert_eq!(repository.branch("tine/demo").unwrap(), None);
+        assert_eq!(repository.kept_as("demo", "label").unwrap(), None);
+        assert!(!lock.exists() && !packed.exists());
+    }
+}
