@@ -111,18 +111,24 @@ pub fn told(restored: &Restored, what: &str) -> String {
         None => format!("{fork} {what}\n"),
     };
     text.push_str(&lacking(&restored.left_out));
-    text.push_str(&staged(restored.staged));
+    text.push_str(&index_kept(restored.staged, restored.set_aside));
     text
 }
 
-/// The way back to what was staged and in no file.
-pub fn staged(entry: Option<u64>) -> String {
-    match entry {
-        Some(id) => format!(
+/// The ways back to what was staged and in no file, and to an index that could not be read.
+pub fn index_kept(entry: Option<u64>, aside: Option<u64>) -> String {
+    let mut text = String::new();
+    if let Some(id) = entry {
+        text.push_str(&format!(
             "  what was staged and in no file is kept (`tine recover {id} NAME` brings it back as a fork)\n"
-        ),
-        None => String::new(),
+        ));
     }
+    if let Some(number) = aside {
+        text.push_str(&format!(
+            "  its index could not be read, and is set aside (`tine check --put-back {number}` brings it back)\n"
+        ));
+    }
+    text
 }
 
 /// The commits of others whose work files lack that went back past them.

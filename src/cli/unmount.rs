@@ -4,7 +4,7 @@ use super::commit::{self, CommitWish, HookOutput};
 use super::context::{Connection, Context};
 use super::handoff::told_line;
 use super::output::short_id;
-use super::restore::staged;
+use super::restore::index_kept;
 use super::{Exit, SUCCESS, identity};
 use crate::daemon::protocol::{Merge, MergeStatus, Request, UnmountAction, Unmounted};
 use crate::daemon::{ExitCode, Failure, stays_committed, work_message};
@@ -208,7 +208,10 @@ fn told(unmounted: &Unmounted) -> String {
         (UnmountPolicy::Merge { .. }, ..) => told_of_merge(unmounted),
         (UnmountPolicy::Discard, _, None) => "there was nothing to discard".to_owned(),
     };
-    format!("unmounted {fork}: {then}\n{}", staged(unmounted.staged))
+    format!(
+        "unmounted {fork}: {then}\n{}",
+        index_kept(unmounted.staged, unmounted.set_aside)
+    )
 }
 
 /// What came of merging it.

@@ -25,6 +25,8 @@ pub struct Outcome {
     pub snapshot: Option<ForkName>,
     /// The entry of `tine recover` with what was staged and in no file.
     pub staged: Option<u64>,
+    /// The number under which an index that could not be read is set aside.
+    pub set_aside: Option<u64>,
 }
 
 /// Who is named in a commit; where nobody is, git's configuration decides.
@@ -168,6 +170,7 @@ fn act(turn: &Turn<'_>, action: &UnmountAction, signers: &Signers) -> Result<Out
                 commit: None,
                 snapshot: dropped.snapshot,
                 staged: dropped.staged,
+                set_aside: dropped.set_aside,
             })
         }
     }

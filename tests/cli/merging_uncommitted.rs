@@ -99,7 +99,7 @@ fn a_merge_goes_through_the_hooks_of_its_sources_and_of_its_target() {
         "git cat-file -e :work.txt && test ! -e forbidden-merge",
     );
     hook(&repo, "prepare-commit-msg", "");
-    hook(&repo, "commit-msg", "echo \"Seen-by: $2 hook\" >> \"$1\"");
+    hook(&repo, "commit-msg", "echo \"Seen-by: ${2-} hook\" >> \"$1\"");
     hook(&repo, "post-commit", "");
     let main = base_name(repo.dir()).to_owned();
     noted(&repo);

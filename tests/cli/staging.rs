@@ -472,3 +472,48 @@ fn what_is_staged_beside_a_conflict_comes_back_after_a_reset_and_what_is_in_file
     repo.git_in(&dir, &["add", "README.md"]);
     assert_eq!(tine.json(&["reset", "work"])["staged"], json!(null));
 }
+
+#[test]
+fn an_index_that_cannot_be_read_is_set_aside_by_what_drops_it() {
+    require_fuse!();
+    for drop in [&["reset", "work"][..], &["unmount", "work", "--discard"]] {
+        let repo = TestRepo::new();
+        let tine = Tine::new(&repo);
+        let dir = tine.new_fork("work");
+        fs::write(dir.join("new.txt"), "staged\n").unwrap();
+        repo.git_in(&dir, &["add", "new.txt"]);
+        fs::remove_file(dir.join("new.txt")).unwrap();
+        let index = PathBuf::from(repo.git_in(&dir, &["rev-parse", "--git-path", "index"]));
+        let whole = fs::read(&index).unwrap();
+        let half = &whole[..whole.len() / 2];
+        fs::write(&index, half).unwrap();
+        // What is locked stays as it is.
+        let lock = index.with_extension("lock");
+        fs::write(&lock, "").unwrap();
+        tine.fails(5, drop);
+        assert_eq!(fs::read(&index).unwrap(), half, "{drop:?}");
+        fs::remove_file(lock).unwrap();
+
+        let said = tine.ok(drop);
+        assert!(
+            said.contains("`tine check --put-back 1` brings it back"),
+            "{said}"
+        );
+        tine.ok(&["mount", "work"]);
+        assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
+        let listed = tine.json(&["recover"])["elsewhere"].clone();
+        let aside = listed
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|one| one["what"] == "damaged");
+        assert_eq!(
+            aside.unwrap()["way_back"],
+            "tine check --put-back 1",
+            "{listed:#}"
+        );
+        fs::remove_file(&index).unwrap();
+        tine.ok(&["check", "--put-back", "1"]);
+        assert_eq!(fs::read(&index).unwrap(), half, "{drop:?}");
+    }
+}

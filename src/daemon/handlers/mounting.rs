@@ -336,6 +336,7 @@ pub fn unmount(
         commit: outcome.commit,
         snapshot: outcome.snapshot,
         staged: outcome.staged,
+        set_aside: outcome.set_aside,
         merge,
         handoff,
         trouble,

@@ -252,6 +252,7 @@ fn bring_onto_head(
         how: RestoredHow::OntoHead,
         left_out: Vec::new(),
         staged: None,
+        set_aside: None,
     }))
 }
 
@@ -293,6 +294,7 @@ fn exactly(
         how: RestoredHow::Exact,
         left_out: left_out(repository, since)?,
         staged: None,
+        set_aside: None,
     })
 }
 

@@ -167,6 +167,7 @@ pub fn reset(daemon: &Arc<Daemon>, by: By<'_>, fork: &ForkName) -> Response {
         how: RestoredHow::Exact,
         left_out: Vec::new(),
         staged: dropped.staged,
+        set_aside: dropped.set_aside,
     }))
 }
 
@@ -176,6 +177,8 @@ pub struct Dropped {
     pub snapshot: Option<ForkName>,
     /// The entry of `tine recover` with what was staged and in no file.
     pub staged: Option<u64>,
+    /// The number under which an index that cannot be read is set aside.
+    pub set_aside: Option<u64>,
 }
 
 /// Takes the fork back to HEAD.
@@ -189,28 +192,38 @@ pub fn reset_to_head(turn: &Turn<'_>, reason: SnapshotReason, command: &str) -> 
             .slot(name)
             .set_note(format!("its HEAD was damaged: {done}"));
     }
-    // A full disk, or an index that cannot be read, must not keep the fork from it.
-    let staged = keep_staged(turn, &open, reason, command).unwrap_or_else(|failure| {
-        log::warn!("{name}: {failure}");
-        daemon
-            .slot(name)
-            .set_note(format!("what was staged was not kept: {}", failure.message));
-        None
-    });
-    let before = match store.reset_fork(name, &open, reason) {
-        Ok(before) => before,
+    daemon.repository_now()?.check_unlocked(&open.worktree)?;
+    let (mut staged, mut set_aside) = (None, None);
+    match keep_staged(turn, &open, reason, command) {
+        Ok(kept) => staged = kept,
+        // What is to make room must not fail for want of it.
+        Err(failure) if failure.code == ErrorCode::NoSpace => {
+            log::error!("{name}: what is staged is not kept: {failure}");
+        }
+        Err(failure) => {
+            log::warn!("{name}: its index is set aside: {failure}");
+            set_aside = store.set_index_aside(name)?;
+        }
+    }
+    match store.reset_fork(name, &open, reason) {
+        Ok(before) => {
+            turn.forget_settled();
+            Ok(Dropped {
+                snapshot: before.map(|snapshot| snapshot.name),
+                staged,
+                set_aside,
+            })
+        }
         Err(error) => {
             if let Some(id) = staged {
                 recovery::purge(store, &daemon.repository_now()?, &[id])?;
             }
-            return Err(error.into());
+            if let Some(number) = set_aside {
+                store.put_back(number)?;
+            }
+            Err(error.into())
         }
-    };
-    turn.forget_settled();
-    Ok(Dropped {
-        snapshot: before.map(|snapshot| snapshot.name),
-        staged,
-    })
+    }
 }
 
 fn keep_staged(

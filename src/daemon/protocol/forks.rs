@@ -235,6 +235,9 @@ pub struct Unmounted {
     /// The entry of `tine recover` with what was staged and in no file, where it was discarded.
     #[serde(default)]
     pub staged: Option<u64>,
+    /// The number under which an index that could not be read is set aside.
+    #[serde(default)]
+    pub set_aside: Option<u64>,
     /// What came of merging it.
     #[serde(default)]
     pub merge: Option<Box<Merge>>,
@@ -280,6 +283,9 @@ pub struct Restored {
     /// The entry of `tine recover` with what was staged and in no file, of a reset.
     #[serde(default)]
     pub staged: Option<u64>,
+    /// The number under which an index that could not be read is set aside.
+    #[serde(default)]
+    pub set_aside: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -328,6 +328,14 @@ impl Store {
         Ok(format!("made again; {}", was(aside)))
     }
 
+    /// Moves the index of a fork aside, which cannot be read; the number that [`Store::put_back`] takes. The fork has none then.
+    pub fn set_index_aside(&self, name: &ForkName) -> Result<Option<u64>, StoreError> {
+        let _admin = self.admin.lock();
+        let dir = self.worktree_dir(&self.places.read_record(name)?);
+        let aside = self.worktree_file_aside(&dir, "index")?;
+        Ok(aside.and_then(|aside| aside.file_name()?.to_str()?.parse().ok()))
+    }
+
     /// Moves a file of a worktree aside, if it is there; where to.
     fn worktree_file_aside(&self, dir: &Path, file: &str) -> Result<Option<PathBuf>, StoreError> {
         if !is_there(&dir.join(file)) {
