@@ -339,10 +339,17 @@ impl Judge<'_> {
         let mut way_back = entry["way_back"].as_str().unwrap_or_default();
         // The fork that a review is into comes back first.
         while let Some((first, rest)) = way_back.split_once(" && ") {
-            let answer = match first.strip_prefix("tine ") {
+            let mut answer = match first.strip_prefix("tine ") {
                 Some(args) => tine.run(&args.split(' ').collect::<Vec<_>>()),
                 None => self.world.repo.try_sh_in(self.world.repo.dir(), first),
             };
+            // Somebody's files are at its place, and the refusal says what then.
+            if answer.error_text().contains("another place with `--at DIR`") {
+                let place = self.world.repo.root().join(format!("at-{}", entry["id"]));
+                let args = first.split(' ').skip(1).chain(["--at"]);
+                let args = args.chain(place.to_str()).collect::<Vec<_>>();
+                answer = tine.run(&args);
+            }
             self.looked_at(entry, answer.status.success(), &answer, BTreeSet::new());
             way_back = rest;
         }
