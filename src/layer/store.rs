@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::content_file::{ContentFile, ContentFlush};
 use super::content_store::{ContentStore, lost_contents};
@@ -46,6 +47,13 @@ const RESERVE_STEP: u64 = 256 << 10;
 const FREED_AT_ONCE: u64 = 1 << 20;
 /// How often a log tries to for one record.
 const EXTEND_ATTEMPTS: u32 = 4;
+
+/// How long to wait for what was freed, after each look in vain.
+const EXTEND_WAITS: [Duration; 3] = [
+    Duration::from_millis(1),
+    Duration::from_millis(4),
+    Duration::from_millis(16),
+];
 
 /// There while what the kernel holds of the layer in memory may be all there is of it: a sync failed.
 const FAILED_NAME: &str = "failed";
@@ -435,10 +443,15 @@ impl Layer {
         }
         // Another program may be the first to have what was freed.
         for _ in 0..EXTEND_ATTEMPTS {
-            match reserve.take(RESERVE_STEP) {
-                Some(_loan) if self.log.extend(RESERVE_STEP).is_ok() => return true,
-                Some(_) => {}
-                None => return false,
+            let Some(_loan) = reserve.take(RESERVE_STEP) else {
+                return false;
+            };
+            // ext4 wakes who syncs before it gives the blocks of that commit out again.
+            for wait in EXTEND_WAITS {
+                if self.log.extend(RESERVE_STEP).is_ok() {
+                    return true;
+                }
+                std::thread::sleep(wait);
             }
         }
         false
