@@ -316,7 +316,7 @@ pub fn finish(
     Ok(())
 }
 
-/// Whether the newest operation in the journal is this step: a process that was killed had changed the view already.
+/// Whether the newest operation in the journal is this step. That is so where a process was killed after it had changed the view.
 fn is_noted(fork: &Fork, step: &Step) -> Result<bool, ChangeError> {
     let newest = fork.workspace.operations(1)?.into_iter().next();
     let moved = step.head_move();
@@ -377,8 +377,7 @@ impl UpdateStep {
     }
 }
 
-/// What the tree `now` comes to where the step between these trees is taken back and what came since stays; else the paths in which
-/// that is in the way.
+/// The tree `now` without the step from `from` to `to`, and with what changed since; `Err` has the paths in which the two conflict.
 fn taken_back(
     repository: &Repository,
     now: ObjectId,

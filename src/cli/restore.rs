@@ -8,7 +8,9 @@ use super::leads;
 use super::output::short_id;
 use super::sequencing::{ConflictArgs, go_on};
 use super::{Exit, SUCCESS};
-use crate::daemon::protocol::{Answer, CommitLine, Request, RestoreRequest, Restored, RestoredHow};
+use crate::daemon::protocol::{
+    Answer, CommitLine, IndexKept, Request, RestoreRequest, Restored, RestoredHow,
+};
 use crate::daemon::{ErrorCode, Failure};
 
 /// Let a fork, or paths of it, be as they were at a point
@@ -111,19 +113,19 @@ pub fn told(restored: &Restored, what: &str) -> String {
         None => format!("{fork} {what}\n"),
     };
     text.push_str(&lacking(&restored.left_out));
-    text.push_str(&index_kept(restored.staged, restored.set_aside));
+    text.push_str(&index_kept(&restored.index));
     text
 }
 
 /// The ways back to what was staged and in no file, and to an index that could not be read.
-pub fn index_kept(entry: Option<u64>, aside: Option<u64>) -> String {
+pub fn index_kept(index: &IndexKept) -> String {
     let mut text = String::new();
-    if let Some(id) = entry {
+    if let Some(id) = index.staged {
         text.push_str(&format!(
             "  what was staged and in no file is kept (`tine recover {id} NAME` brings it back as a fork)\n"
         ));
     }
-    if let Some(number) = aside {
+    if let Some(number) = index.set_aside {
         text.push_str(&format!(
             "  its index could not be read, and is set aside (`tine check --put-back {number}` brings it back)\n"
         ));

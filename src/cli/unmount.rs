@@ -208,10 +208,7 @@ fn told(unmounted: &Unmounted) -> String {
         (UnmountPolicy::Merge { .. }, ..) => told_of_merge(unmounted),
         (UnmountPolicy::Discard, _, None) => "there was nothing to discard".to_owned(),
     };
-    format!(
-        "unmounted {fork}: {then}\n{}",
-        index_kept(unmounted.staged, unmounted.set_aside)
-    )
+    format!("unmounted {fork}: {then}\n{}", index_kept(&unmounted.index))
 }
 
 /// What came of merging it.

@@ -6,7 +6,7 @@ use std::thread;
 
 use super::failure::{ErrorCode, Failure};
 use super::handlers::{self, reset_to_head};
-use super::protocol::{Answer, Merge, MergeRequest, ReviewWish, UnmountAction};
+use super::protocol::{Answer, IndexKept, Merge, MergeRequest, ReviewWish, UnmountAction};
 use super::slots::{Daemon, Turn};
 use crate::attr::FileKind;
 use crate::change::going_back::KnownGoneBack;
@@ -23,10 +23,7 @@ pub struct Outcome {
     pub commit: Option<String>,
     /// The snapshot that keeps what was discarded.
     pub snapshot: Option<ForkName>,
-    /// The entry of `tine recover` with what was staged and in no file.
-    pub staged: Option<u64>,
-    /// The number under which an index that could not be read is set aside.
-    pub set_aside: Option<u64>,
+    pub index: IndexKept,
 }
 
 /// Who is named in a commit; where nobody is, git's configuration decides.
@@ -169,8 +166,7 @@ fn act(turn: &Turn<'_>, action: &UnmountAction, signers: &Signers) -> Result<Out
             Ok(Outcome {
                 commit: None,
                 snapshot: dropped.snapshot,
-                staged: dropped.staged,
-                set_aside: dropped.set_aside,
+                index: dropped.index,
             })
         }
     }

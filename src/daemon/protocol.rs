@@ -36,9 +36,9 @@ pub use self::files::{
     WrittenLine,
 };
 pub use self::forks::{
-    CarryInfo, Collected, Deleted, ForkInfo, LeftInPlace, NewRequest, RestoreRequest, Restored, RestoredHow,
-    SnapshotInfo, SnapshotPolicy, Stray, TreeInfo, TreeTakenUp, TreeWord, TreesTakenUp, UnmountAction,
-    Unmounted,
+    CarryInfo, Collected, Deleted, ForkInfo, IndexKept, LeftInPlace, NewRequest, RestoreRequest, Restored,
+    RestoredHow, SnapshotInfo, SnapshotPolicy, Stray, TreeInfo, TreeTakenUp, TreeWord, TreesTakenUp,
+    UnmountAction, Unmounted,
 };
 pub use self::handoff::{
     CreateHandoff, HandoffAnswer, HandoffDeleted, HandoffInfo, HandoffRequest, HandoffShown, ImportHandoff,

@@ -37,7 +37,7 @@ const INDEX_LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a git that outlived its daemon may go on writing files.
 const ORPHAN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long git waits for a ref that another process has locked.
+/// The time that git waits for a ref that another process has locked.
 const REF_LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a ref may stay locked before the lock counts as left behind.

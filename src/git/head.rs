@@ -141,7 +141,7 @@ impl Repository {
         ))
     }
 
-    /// Whether the branch `name` (short) came from `from` to `to` by nothing but what git does in a checkout that is on it, as its log says.
+    /// Whether the log of the branch `name` (short) says that only git commands in its own checkout moved it from `from` to `to`.
     pub fn was_moved_in_checkout(&self, name: &str, from: ObjectId, to: ObjectId) -> Result<bool, GitError> {
         const BY_A_CHECKOUT: [&str; 7] = ["commit", "merge", "pull", "rebase", "cherry-pick", "revert", "am"];
         let log = self.common_dir().join("logs/refs/heads").join(name);

@@ -27,7 +27,7 @@ use gix::refs::{FullName, Target};
 pub use self::damage::DamagedBranch;
 pub(super) use self::damage::damaged_ref;
 use self::damage::is_broken;
-use super::index::{has_switch_to, resolved, switches_to};
+use super::index::{has_switch_to, is_within, switches_to};
 use super::worktree::Checkout;
 use super::{GitError, LinkedWorktree, Repository, program};
 use crate::sys::file;
@@ -256,12 +256,8 @@ impl Repository {
         }
         let full_name = format!("refs/heads/{}", self.branch_behind(name));
         let is_about = |checkout: Checkout| {
-            let roots = [resolved(&checkout.dir), Some(checkout.dir)];
             checkout.branch.as_deref() != Some(full_name.as_bytes())
-                && roots
-                    .iter()
-                    .flatten()
-                    .any(|root| dirs.iter().any(|dir| dir.starts_with(root)))
+                && dirs.iter().any(|dir| is_within(dir, &checkout.dir))
         };
         Ok(self.checkouts()?.into_iter().any(is_about))
     }

@@ -171,7 +171,12 @@ impl ProcessId {
         let dirs = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         dirs.filter_map(|dir| {
             let pid = dir.file_name().to_str()?.parse().ok()?;
-            ProcessId::of(pid).filter(|_| is_wanted(&dir.path()))
+            let dir = dir.path();
+            // Looked at again once it is known which process it is: another may have its number by then.
+            is_wanted(&dir)
+                .then(|| ProcessId::of(pid))
+                .flatten()
+                .filter(|_| is_wanted(&dir))
         })
         .collect()
     }

@@ -1,4 +1,4 @@
-//! What is staged and in no file: the one thing of a fork that no snapshot has.
+//! Staged text that no file of the fork has. A snapshot holds files, so it does not hold that.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::git::{Identity, ObjectId, Repository, TreeEntryKind};
 use crate::path::RepoPath;
 use crate::workspace::{Fork, ForkName, SnapshotReason};
 
-/// What the snapshot is called.
+/// The name of the snapshot.
 const NAME: &str = "staged";
 
 /// The fork's index as a snapshot in an entry, where something in it is in no file of the fork and not in HEAD; without the paths in

@@ -543,7 +543,7 @@ impl Kept {
     }
 }
 
-/// What is staged and in no file, as a snapshot. Of a fork that cannot be opened none is known.
+/// The staged text that no file has, as a snapshot; `None` where the fork cannot be opened.
 fn keep_staged(turn: &Turn<'_>, repository: &Repository) -> Result<Option<KeptSnapshot>, Failure> {
     let Ok(open) = turn.open() else {
         return Ok(None);

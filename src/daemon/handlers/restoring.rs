@@ -17,7 +17,8 @@ use crate::daemon::failure::{ErrorCode, Failure};
 use crate::daemon::points::{self, ResolvedPoint};
 use crate::daemon::policy::Signers;
 use crate::daemon::protocol::{
-    Answer, CommitLine, MergeStatus, Response, RestoreRequest, Restored, RestoredHow, RevertRequest, Reverted,
+    Answer, CommitLine, IndexKept, MergeStatus, Response, RestoreRequest, Restored, RestoredHow,
+    RevertRequest, Reverted,
 };
 use crate::daemon::report;
 use crate::daemon::slots::{Daemon, Turn};
@@ -251,8 +252,7 @@ fn bring_onto_head(
         before: done.snapshot,
         how: RestoredHow::OntoHead,
         left_out: Vec::new(),
-        staged: None,
-        set_aside: None,
+        index: IndexKept::default(),
     }))
 }
 
@@ -293,8 +293,7 @@ fn exactly(
         before: Some(before),
         how: RestoredHow::Exact,
         left_out: left_out(repository, since)?,
-        staged: None,
-        set_aside: None,
+        index: IndexKept::default(),
     })
 }
 

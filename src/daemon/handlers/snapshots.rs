@@ -6,7 +6,7 @@ use super::buffers::with_agent_texts;
 use crate::attr::Timestamp;
 use crate::change::recovery::{self, KeptSnapshot, RecoverEntry, RecoverKind};
 use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::protocol::{Answer, Collected, Response, Restored, RestoredHow, SnapshotInfo};
+use crate::daemon::protocol::{Answer, Collected, IndexKept, Response, Restored, RestoredHow, SnapshotInfo};
 use crate::daemon::report;
 use crate::daemon::slots::{Daemon, Turn};
 use crate::workspace::{
@@ -166,8 +166,7 @@ pub fn reset(daemon: &Arc<Daemon>, by: By<'_>, fork: &ForkName) -> Response {
         before: dropped.snapshot,
         how: RestoredHow::Exact,
         left_out: Vec::new(),
-        staged: dropped.staged,
-        set_aside: dropped.set_aside,
+        index: dropped.index,
     }))
 }
 
@@ -175,10 +174,7 @@ pub fn reset(daemon: &Arc<Daemon>, by: By<'_>, fork: &ForkName) -> Response {
 pub struct Dropped {
     /// The snapshot of what it was, if that was anything.
     pub snapshot: Option<ForkName>,
-    /// The entry of `tine recover` with what was staged and in no file.
-    pub staged: Option<u64>,
-    /// The number under which an index that cannot be read is set aside.
-    pub set_aside: Option<u64>,
+    pub index: IndexKept,
 }
 
 /// Takes the fork back to HEAD.
@@ -193,16 +189,16 @@ pub fn reset_to_head(turn: &Turn<'_>, reason: SnapshotReason, command: &str) -> 
             .set_note(format!("its HEAD was damaged: {done}"));
     }
     daemon.repository_now()?.check_unlocked(&open.worktree)?;
-    let (mut staged, mut set_aside) = (None, None);
+    let mut index = IndexKept::default();
     match keep_staged(turn, &open, reason, command) {
-        Ok(kept) => staged = kept,
+        Ok(kept) => index.staged = kept,
         // What is to make room must not fail for want of it.
         Err(failure) if failure.code == ErrorCode::NoSpace => {
             log::error!("{name}: what is staged is not kept: {failure}");
         }
         Err(failure) => {
             log::warn!("{name}: its index is set aside: {failure}");
-            set_aside = store.set_index_aside(name)?;
+            index.set_aside = store.set_index_aside(name)?;
         }
     }
     match store.reset_fork(name, &open, reason) {
@@ -210,15 +206,14 @@ pub fn reset_to_head(turn: &Turn<'_>, reason: SnapshotReason, command: &str) -> 
             turn.forget_settled();
             Ok(Dropped {
                 snapshot: before.map(|snapshot| snapshot.name),
-                staged,
-                set_aside,
+                index,
             })
         }
         Err(error) => {
-            if let Some(id) = staged {
+            if let Some(id) = index.staged {
                 recovery::purge(store, &daemon.repository_now()?, &[id])?;
             }
-            if let Some(number) = set_aside {
+            if let Some(number) = index.set_aside {
                 store.put_back(number)?;
             }
             Err(error.into())

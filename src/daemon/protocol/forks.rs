@@ -223,6 +223,17 @@ pub struct TreeTakenUp {
     pub copied_bytes: u64,
 }
 
+/// What is kept of an index where a fork went back to HEAD by a reset or a discard.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct IndexKept {
+    /// The entry of `tine recover` with what was staged and in no file.
+    #[serde(default)]
+    pub staged: Option<u64>,
+    /// The number under which an index that could not be read is set aside.
+    #[serde(default)]
+    pub set_aside: Option<u64>,
+}
+
 /// The answer to an unmount.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Unmounted {
@@ -232,12 +243,8 @@ pub struct Unmounted {
     pub commit: Option<String>,
     /// The snapshot that keeps what was discarded, if there was something.
     pub snapshot: Option<ForkName>,
-    /// The entry of `tine recover` with what was staged and in no file, where it was discarded.
-    #[serde(default)]
-    pub staged: Option<u64>,
-    /// The number under which an index that could not be read is set aside.
-    #[serde(default)]
-    pub set_aside: Option<u64>,
+    #[serde(flatten)]
+    pub index: IndexKept,
     /// What came of merging it.
     #[serde(default)]
     pub merge: Option<Box<Merge>>,
@@ -280,12 +287,8 @@ pub struct Restored {
     pub how: RestoredHow,
     /// The commits of others whose work the fork's files lack now; HEAD has them.
     pub left_out: Vec<CommitLine>,
-    /// The entry of `tine recover` with what was staged and in no file, of a reset.
-    #[serde(default)]
-    pub staged: Option<u64>,
-    /// The number under which an index that could not be read is set aside.
-    #[serde(default)]
-    pub set_aside: Option<u64>,
+    #[serde(flatten)]
+    pub index: IndexKept,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -20,7 +20,7 @@ mod tests;
 pub use self::base::{BaseStat, write_base_index};
 pub(super) use self::lock::{IndexLock, locked_by_git, release_stale_at};
 pub use self::lock::{PreparedIndex, UpdatedIndex, release_stale_lock};
-pub(super) use self::readers::{has_switch_to, resolved, switches_to};
+pub(super) use self::readers::{has_switch_to, is_within, switches_to};
 pub use self::removed::{RemovedPath, removed_paths};
 pub use self::staged::IndexTree;
 pub use self::stamp::{Stamp, write_stamped_index};

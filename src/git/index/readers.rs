@@ -102,11 +102,8 @@ fn readers(checkout_dir: &Path) -> Vec<ProcessId> {
 /// The processes of git with their current directory in `checkout_dir` and such a command line. Only links in `/proc` are read: nothing
 /// in a mount is touched.
 fn processes(checkout_dir: &Path, has_line: impl Fn(&[u8]) -> bool) -> Vec<ProcessId> {
-    let dirs = [Some(checkout_dir.to_owned()), resolved(checkout_dir)];
-    let is_in_there = |proc_dir: &Path| {
-        fs::read_link(proc_dir.join("cwd"))
-            .is_ok_and(|cwd| dirs.iter().flatten().any(|dir| cwd.starts_with(dir)))
-    };
+    let is_in_there =
+        |proc_dir: &Path| fs::read_link(proc_dir.join("cwd")).is_ok_and(|cwd| is_within(&cwd, checkout_dir));
     ProcessId::all_where(|proc_dir| is_git(proc_dir, &has_line) && is_in_there(proc_dir))
 }
 
@@ -116,8 +113,13 @@ fn is_git(proc_dir: &Path, has_line: impl Fn(&[u8]) -> bool) -> bool {
         && fs::read(proc_dir.join("cmdline")).is_ok_and(|line| has_line(&line))
 }
 
+/// Whether `dir`, the resolved current directory of a process, is in the checkout.
+pub(in crate::git) fn is_within(dir: &Path, checkout_dir: &Path) -> bool {
+    dir.starts_with(checkout_dir) || resolved(checkout_dir).is_some_and(|root| dir.starts_with(root))
+}
+
 /// The directory with symbolic links above it resolved. The directory itself may be a mount, and is not looked at.
-pub(in crate::git) fn resolved(dir: &Path) -> Option<PathBuf> {
+fn resolved(dir: &Path) -> Option<PathBuf> {
     let parent = dir.parent()?.canonicalize().ok()?;
     Some(parent.join(dir.file_name()?))
 }
