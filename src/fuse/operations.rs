@@ -163,21 +163,21 @@ impl Operations {
         }
     }
 
-    /// The answer to a request of the thread that replays changes, which is not counted; `None` to anybody else's.
+    /// The answer to a request of a thread that replays changes, which is not counted; `None` to anybody else's.
     fn replayed<T>(
         &self,
         caller: Caller,
         (operation, ino): (Operation, Ino),
-        answer: impl FnOnce(&Replay) -> Result<T, Refusal>,
+        answer: impl FnOnce(&Replay, usize) -> Result<T, Refusal>,
     ) -> Option<Answer<T>> {
-        let is_replayed = self.replay.is_replayed_by(caller);
-        is_replayed.then(|| self.guarded(operation, ino, || answer(&self.replay)))
+        let worker = self.replay.replayed_by(caller)?;
+        Some(self.guarded(operation, ino, || answer(&self.replay, worker)))
     }
 
     /// Acknowledges an act of that thread.
     fn acknowledged(&self, caller: Caller, request: (Operation, Ino), act: Act<'_>) -> Option<Answer<()>> {
-        self.replayed(caller, request, |replay| {
-            Ok(replay.acknowledge(&self.workspace, act)?)
+        self.replayed(caller, request, |replay, worker| {
+            Ok(replay.acknowledge(&self.workspace, worker, act)?)
         })
     }
 
@@ -188,9 +188,9 @@ impl Operations {
         operation: Operation,
         (parent, name): (Ino, &[u8]),
     ) -> Option<Answer<Entry>> {
-        self.replayed(caller, (operation, parent), |replay| {
+        self.replayed(caller, (operation, parent), |replay, worker| {
             let entry = self.entry_as_it_is(parent, name)?;
-            let acknowledged = replay.acknowledge(&self.workspace, Act::Make(parent, name));
+            let acknowledged = replay.acknowledge(&self.workspace, worker, Act::Make(parent, name));
             if let (Err(_), Some(attr)) = (&acknowledged, entry.attr) {
                 self.workspace.forget(attr.ino, 1);
             }
@@ -303,7 +303,7 @@ impl Operations {
                 generation: 0,
             });
         }
-        let replayed = self.replayed(caller, (Operation::Lookup, parent), |replay| {
+        let replayed = self.replayed(caller, (Operation::Lookup, parent), |replay, _| {
             match replay.lookup(&self.workspace, parent, name) {
                 Former::AsItIs => self.entry_as_it_is(parent, name),
                 Former::Nothing => Err(Errno::ENOENT.into()),
@@ -358,7 +358,7 @@ impl Operations {
         if ino == PrimingFile::INO {
             return Ok((self.priming.attr(), REMEMBER));
         }
-        let replayed = self.replayed(caller, (Operation::GetAttr, ino), |replay| {
+        let replayed = self.replayed(caller, (Operation::GetAttr, ino), |replay, _| {
             let attr = match self.workspace.getattr(ino) {
                 Ok(attr) => self.with_time(attr),
                 Err(error) => replay.former_node(ino).ok_or(error)?,
@@ -379,8 +379,8 @@ impl Operations {
     }
 
     pub(super) fn setattr(&self, caller: Caller, ino: Ino, set: &SetAttr) -> Answer<(Attr, Duration)> {
-        let replayed = self.replayed(caller, (Operation::SetAttr, ino), |replay| {
-            replay.acknowledge(&self.workspace, Act::SetAttributes(ino))?;
+        let replayed = self.replayed(caller, (Operation::SetAttr, ino), |replay, worker| {
+            replay.acknowledge(&self.workspace, worker, Act::SetAttributes(ino))?;
             Ok((self.with_time(self.workspace.getattr(ino)?), REMEMBER))
         });
         if let Some(answer) = replayed {
@@ -509,7 +509,7 @@ impl Operations {
     }
 
     pub(super) fn link(&self, caller: Caller, ino: Ino, new_parent: Ino, new_name: &[u8]) -> Answer<Entry> {
-        if self.replay.is_replayed_by(caller) {
+        if self.replay.replayed_by(caller).is_some() {
             return Err(Errno::EPERM);
         }
         self.call(Operation::Link, ino, |workspace| {
@@ -550,7 +550,7 @@ impl Operations {
         data: &[u8],
         kill_privileges: bool,
     ) -> Answer<u32> {
-        if self.replay.is_replayed_by(caller) {
+        if self.replay.replayed_by(caller).is_some() {
             return Err(Errno::EPERM);
         }
         let answer = self.call(Operation::Write, ino, |workspace| {
@@ -652,7 +652,7 @@ impl Operations {
         flags: i32,
     ) -> Answer<()> {
         // The kernel takes privileges from a file before it changes: the change has taken them.
-        if self.replay.is_replayed_by(caller) {
+        if self.replay.replayed_by(caller).is_some() {
             return Ok(());
         }
         self.call(Operation::SetXattr, ino, |workspace| {
@@ -683,7 +683,7 @@ impl Operations {
 
     pub(super) fn removexattr(&self, caller: Caller, ino: Ino, name: &[u8]) -> Answer<()> {
         // The kernel takes privileges from a file before it changes: the change has taken them.
-        if self.replay.is_replayed_by(caller) {
+        if self.replay.replayed_by(caller).is_some() {
             return Ok(());
         }
         self.call(Operation::RemoveXattr, ino, |workspace| {
@@ -693,7 +693,7 @@ impl Operations {
 
     /// `mode` is that of fallocate(2).
     pub(super) fn fallocate(&self, caller: Caller, ino: Ino, offset: u64, len: u64, mode: i32) -> Answer<()> {
-        if self.replay.is_replayed_by(caller) {
+        if self.replay.replayed_by(caller).is_some() {
             return Err(Errno::EPERM);
         }
         self.call(Operation::Fallocate, ino, |workspace| {
@@ -725,7 +725,7 @@ impl Operations {
         len: u64,
         flags: u64,
     ) -> Answer<u32> {
-        if self.replay.is_replayed_by(caller) {
+        if self.replay.replayed_by(caller).is_some() {
             return Err(Errno::EPERM);
         }
         let answer = self.call(Operation::CopyFileRange, to, |workspace| {
@@ -750,7 +750,7 @@ impl Operations {
 
     /// Answers what the program's structure shall hold.
     pub(super) fn ioctl(&self, caller: Caller, ino: Ino, command: u32, data: &[u8]) -> Answer<Vec<u8>> {
-        if self.replay.is_replayed_by(caller) {
+        if self.replay.replayed_by(caller).is_some() {
             return Err(Errno::EPERM);
         }
         self.call(Operation::Ioctl, ino, |workspace| {

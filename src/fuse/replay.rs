@@ -1,4 +1,4 @@
-//! The answers to the thread that replays changes ([`super::replayer`]): it sees names as they were, and each of its calls is
+//! The answers to the threads that replay changes ([`super::replayer`]): they see names as they were, and each of their calls is
 //! acknowledged as done and never carried out.
 //!
 //! ```text
@@ -8,7 +8,8 @@
 //! anything else that would change something        ─► refused
 //! ```
 //!
-//! The kernel names the thread in each request. A name is seen as it is once its step is taken.
+//! The kernel names the thread in each request. A name is seen as it is once its step is taken. Threads that replay one change
+//! together never take steps in the same directory.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -51,11 +52,14 @@ impl From<FsError> for Unacknowledged {
     }
 }
 
+/// How many threads replay one change at most.
+pub(super) const REPLAYERS: usize = 2;
+
 /// What a mount knows of the replay that is under way.
 #[derive(Default)]
 pub(super) struct Replay {
-    /// The replaying thread; 0 where there is none. Written by that thread alone.
-    thread: AtomicU32,
+    /// The replaying threads; 0 where there is none. Each is written by that thread alone.
+    threads: [AtomicU32; REPLAYERS],
     script: Mutex<Script>,
 }
 
@@ -65,7 +69,8 @@ struct Script {
     names: HashMap<Ino, HashMap<EntryName, Option<Attr>>>,
     /// Nodes that were there.
     nodes: HashMap<Ino, Attr>,
-    step: Option<ViewStep>,
+    /// What each thread is about.
+    steps: [Option<ViewStep>; REPLAYERS],
     /// A name that is only looked up to find out whether the kernel names the thread, and whether it did.
     greeting: Option<(Vec<u8>, bool)>,
 }
@@ -91,8 +96,19 @@ pub(super) struct Begun<'a>(&'a Replay);
 
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
-        self.0.thread.store(0, Ordering::Release);
+        for thread in &self.0.threads {
+            thread.store(0, Ordering::Release);
+        }
         *self.0.script.lock() = Script::default();
+    }
+}
+
+/// A thread that helps with a replay until this is dropped.
+pub(super) struct Helping<'a>(&'a AtomicU32);
+
+impl Drop for Helping<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
     }
 }
 
@@ -120,8 +136,16 @@ impl Replay {
             }
         }
         *self.script.lock() = script;
-        self.thread.store(thread, Ordering::Release);
+        let [first, ..] = &self.threads;
+        first.store(thread, Ordering::Release);
         Begun(self)
+    }
+
+    /// Joins a replay that another thread began, as its thread number `worker`, on the thread that joins.
+    pub(super) fn help(&self, thread: u32, worker: usize) -> Option<Helping<'_>> {
+        let place = self.threads.get(worker)?;
+        place.store(thread, Ordering::Release);
+        Some(Helping(place))
     }
 
     /// Whether the greeting came from the replaying thread.
@@ -130,22 +154,29 @@ impl Replay {
         script.greeting.as_ref().is_some_and(|(_, came)| *came)
     }
 
-    /// The step that is taken from now on.
-    pub(super) fn take(&self, step: &ViewStep) {
-        self.script.lock().step = Some(step.clone());
-    }
-
-    /// The node of a directory that the step removes.
-    pub(super) fn removed_dir(&self) -> Option<Ino> {
-        match &self.script.lock().step {
-            Some(ViewStep::Remove { node, .. }) if node.kind == FileKind::Directory => Some(node.ino),
-            _ => None,
+    /// The step that the thread takes from now on.
+    pub(super) fn take(&self, worker: usize, step: &ViewStep) {
+        if let Some(place) = self.script.lock().steps.get_mut(worker) {
+            *place = Some(step.clone());
         }
     }
 
-    pub(super) fn is_replayed_by(&self, caller: Caller) -> bool {
-        let thread = self.thread.load(Ordering::Acquire);
-        thread != 0 && thread == caller.thread
+    /// The node of a directory that a step removes.
+    pub(super) fn removed_dir(&self) -> Option<Ino> {
+        let script = self.script.lock();
+        script.steps.iter().flatten().find_map(|step| match step {
+            ViewStep::Remove { node, .. } if node.kind == FileKind::Directory => Some(node.ino),
+            _ => None,
+        })
+    }
+
+    /// Which of the replaying threads the caller is.
+    pub(super) fn replayed_by(&self, caller: Caller) -> Option<usize> {
+        let is_caller = |thread: &AtomicU32| match thread.load(Ordering::Acquire) {
+            0 => false,
+            thread => thread == caller.thread,
+        };
+        self.threads.iter().position(is_caller)
     }
 
     /// What the name led to. Counts one lookup of a node.
@@ -175,10 +206,16 @@ impl Replay {
     }
 
     /// Acknowledges an act, if it is what the step says, and the view is as it says.
-    pub(super) fn acknowledge(&self, workspace: &Workspace, act: Act<'_>) -> Result<(), Unacknowledged> {
+    pub(super) fn acknowledge(
+        &self,
+        workspace: &Workspace,
+        worker: usize,
+        act: Act<'_>,
+    ) -> Result<(), Unacknowledged> {
         let mut script = self.script.lock();
+        let step = script.steps.get(worker).cloned().flatten();
         let is_at = |at: &NamePlace, dir: Ino, name: &[u8]| at.dir == dir && at.name.as_bytes() == name;
-        match (act, script.step.clone()) {
+        match (act, step) {
             (Act::Remove(dir, name), Some(ViewStep::Remove { at, then, .. })) if is_at(&at, dir, name) => {
                 let is_as_said = match (then, workspace.number_at(dir, name)?) {
                     (NameThen::WithItsDirectory, _) | (_, None) => true,

@@ -3,15 +3,16 @@
 //!
 //! ```text
 //! the view has changed ─► contents and attributes invalidated ─► a thread makes each step's calls in the mount
+//!                                        (two, each in other directories, where there are many steps in several)
 //!     ─► the server acknowledges them as done (`replay`) ─► names whose steps could not be taken invalidated ─► the command returns
 //! ```
 //!
-//! The thread lives for one change, holds no lock, and has a table of descriptors to itself: one that waits for the mount of a
+//! A thread lives for one change, holds no lock, and shares no table of descriptors with the daemon: one that waits for the mount of a
 //! daemon that is killed must not keep the connection alive. It acts below the root of that very mount only, whatever others
 //! do to names meanwhile. Who waits for it gives up when no call has ended for a while; no change fails because of it.
 
-use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::hash::BuildHasher;
 use std::io;
@@ -232,34 +233,127 @@ impl Work {
     }
 
     fn take_each(&self, root: File, steps: &[ViewStep]) -> HashSet<Name> {
-        let mut dirs = OpenDirs { root, last: None };
-        let mut taken = HashSet::new();
-        let mut failed = HashSet::new();
-        for step in steps {
-            if self.given_up.load(Ordering::Acquire) {
-                break;
+        let mut first = Worker::new(self, 0, root);
+        for together in steps.chunk_by(|a, b| is_in_one_directory(a) == is_in_one_directory(b)) {
+            match together.first() {
+                Some(step) if is_in_one_directory(step) && together.len() > UNASKED => {
+                    self.take_with_help(&mut first, together);
+                }
+                _ => first.take_all(together),
             }
-            self.replay.take(step);
-            let names = names_of(step);
-            let mut done = take(&mut dirs, step);
-            if done.as_ref().is_err_and(is_of_a_stale_name) {
-                // The kernel knows the name as it is now.
-                dirs.last = None;
-                let stale = names.iter().map(|(parent, name)| Invalidation::Entry {
-                    parent: *parent,
-                    name: name.clone(),
-                });
-                (self.invalidate)(stale.collect());
-                done = take(&mut dirs, step);
-            }
-            match done {
-                Ok(()) => taken.extend(names),
-                Err(_) => failed.extend(names),
-            }
-            self.progress.fetch_add(1, Ordering::Relaxed);
         }
+        let Worker {
+            mut taken, failed, ..
+        } = first;
         taken.retain(|name| !failed.contains(name));
         taken
+    }
+
+    /// Takes steps of which those in one directory have nothing to do with those in others, with another thread where there is
+    /// one to be had.
+    fn take_with_help(&self, first: &mut Worker<'_>, steps: &[ViewStep]) {
+        let mut by_dir: HashMap<Ino, Vec<&ViewStep>> = HashMap::new();
+        for step in steps {
+            by_dir.entry(dir_of(step)).or_default().push(step);
+        }
+        if by_dir.len() < 2 {
+            return first.take_all(steps);
+        }
+        let rest = Mutex::new(by_dir.into_values());
+        let next = || rest.lock().next();
+        let root = first.dirs.root.try_clone();
+        thread::scope(|scope| {
+            let help = || {
+                let mut second = Worker::new(self, 1, root.ok()?);
+                let _helping = self.replay.help(calls::thread_number(), second.number)?;
+                while let Some(steps) = next() {
+                    second.take_all(steps);
+                }
+                Some((second.taken, second.failed))
+            };
+            let builder = thread::Builder::new().name("tine-replay".into());
+            let helper = builder.spawn_scoped(scope, help);
+            while let Some(steps) = next() {
+                first.take_all(steps);
+            }
+            if let Some((taken, failed)) = helper.ok().and_then(|helper| helper.join().ok().flatten()) {
+                first.taken.extend(taken);
+                first.failed.extend(failed);
+            }
+        });
+    }
+}
+
+/// A thread that takes steps, one after the other.
+struct Worker<'a> {
+    work: &'a Work,
+    /// Among those that replay the change.
+    number: usize,
+    dirs: OpenDirs,
+    /// Names of which a step was taken, and of which one failed.
+    taken: HashSet<Name>,
+    failed: HashSet<Name>,
+}
+
+impl Worker<'_> {
+    fn new(work: &Work, number: usize, root: File) -> Worker<'_> {
+        Worker {
+            work,
+            number,
+            dirs: OpenDirs { root, last: None },
+            taken: HashSet::new(),
+            failed: HashSet::new(),
+        }
+    }
+
+    fn take_all<'s>(&mut self, steps: impl IntoIterator<Item = &'s ViewStep>) {
+        for step in steps {
+            if self.work.given_up.load(Ordering::Acquire) {
+                break;
+            }
+            self.take(step);
+            self.work.progress.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn take(&mut self, step: &ViewStep) {
+        self.work.replay.take(self.number, step);
+        let names = names_of(step);
+        let mut done = take(&mut self.dirs, step);
+        if done.as_ref().is_err_and(is_of_a_stale_name) {
+            // The kernel knows the name as it is now.
+            self.dirs.last = None;
+            let stale = names.iter().map(|(parent, name)| Invalidation::Entry {
+                parent: *parent,
+                name: name.clone(),
+            });
+            (self.work.invalidate)(stale.collect());
+            done = take(&mut self.dirs, step);
+        }
+        match done {
+            Ok(()) => self.taken.extend(names),
+            Err(_) => self.failed.extend(names),
+        }
+    }
+}
+
+/// The directory in which the step is taken; of a move, from which it goes.
+fn dir_of(step: &ViewStep) -> Ino {
+    match step {
+        ViewStep::Remove { at, .. }
+        | ViewStep::Make { at, .. }
+        | ViewStep::Write { at, .. }
+        | ViewStep::SetMode { at, .. }
+        | ViewStep::Move { from: at, .. } => at.dir,
+    }
+}
+
+/// Whether the step is about one name in one directory, and no directory comes or goes by it.
+fn is_in_one_directory(step: &ViewStep) -> bool {
+    match step {
+        ViewStep::Remove { node, .. } | ViewStep::Make { node, .. } => node.kind != FileKind::Directory,
+        ViewStep::Write { .. } | ViewStep::SetMode { .. } => true,
+        ViewStep::Move { .. } => false,
     }
 }
 

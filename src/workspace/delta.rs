@@ -121,8 +121,10 @@ impl Workspace {
         let stack = &state.stack;
         let layers: Vec<&LayerIndex> = stack.indexes().rev().collect();
         let mut touched = Touched::default();
-        for (ino, _) in layers.iter().flat_map(|index| index.nodes()) {
-            if let Some(node) = stack.node(ino)
+        for (ino, node) in layers.iter().flat_map(|index| index.nodes()) {
+            // What was made here was never a node of the base; most of what the attic keeps is of that kind.
+            if node.origin.is_some()
+                && let Some(node) = stack.node(ino)
                 && node.nlink > 0
                 && let Some(origin) = &node.origin
             {

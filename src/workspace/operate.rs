@@ -402,7 +402,8 @@ impl Workspace {
             true => self.reachable_in(&state).ok(),
             false => None,
         };
-        if let Err(error) = self.bound_attic(&mut state) {
+        journal.weights.add(&operation);
+        if let Err(error) = self.bound_attic(&mut state, &mut journal.weights) {
             log::warn!("the attic keeps more than it should: {error}");
         }
         drop(state);

@@ -1,5 +1,6 @@
 //! The attic of a fork: what is in it, and how much it may keep.
 
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 
 use super::super::edit::Edit;
@@ -7,7 +8,7 @@ use super::super::error::FsError;
 use super::super::flags::check_may_remove;
 use super::super::fs::{Found, Place, State, Workspace};
 use super::journal::Journal;
-use super::{Operation, OperationState, Reachable};
+use super::{Operation, OperationState, Reachable, Undoes};
 use crate::attr::{FileKind, Ino};
 use crate::layer::Node;
 use crate::path::EntryName;
@@ -21,6 +22,88 @@ const BYTES_MAX: u64 = 256 << 20;
 /// The name of what a change took away, in its operation's part of the attic.
 pub(super) fn slot(index: usize) -> Result<EntryName, FsError> {
     Ok(EntryName::new(index.to_string().as_bytes())?)
+}
+
+/// What is to be known of an operation to bound the attic.
+#[derive(Debug)]
+struct Weight {
+    kept_bytes: u64,
+    changes: usize,
+    undoes: Option<Undoes>,
+}
+
+/// The operations of the attic, by number: read once each, as an operation never changes and a number is given once.
+#[derive(Debug, Default)]
+pub(in crate::workspace) struct Weights {
+    by_id: BTreeMap<u64, Weight>,
+    /// How many changes of each were taken back.
+    undone: HashMap<u64, HashSet<u32>>,
+}
+
+impl Weights {
+    /// Reads the operation from its part of the attic; whether that can be read.
+    fn weigh(&mut self, id: u64, part: &Node) -> bool {
+        if self.by_id.contains_key(&id) {
+            return true;
+        }
+        let told = part.operation();
+        match told.and_then(|told| serde_json::from_slice::<Operation>(told).ok()) {
+            Some(operation) => {
+                self.add(&operation);
+                true
+            }
+            None => {
+                log::warn!("the operation {id} in the attic cannot be read");
+                false
+            }
+        }
+    }
+
+    pub fn add(&mut self, operation: &Operation) {
+        let Operation { id, kept_bytes, .. } = *operation;
+        let undoes = operation.undoes.clone();
+        if let Some(Undoes { operation, changes }) = &undoes {
+            self.undone.entry(*operation).or_default().extend(changes);
+        }
+        let changes = operation.changes.len();
+        self.by_id.insert(
+            id,
+            Weight {
+                kept_bytes,
+                changes,
+                undoes,
+            },
+        );
+    }
+
+    /// Forgets the others. What they took back is done again for all that is known.
+    fn retain(&mut self, is_kept: impl Fn(u64) -> bool) {
+        if self.by_id.keys().all(|id| is_kept(*id)) {
+            return;
+        }
+        self.by_id.retain(|id, _| is_kept(*id));
+        self.undone.clear();
+        for Undoes { operation, changes } in self.by_id.values().filter_map(|weight| weight.undoes.as_ref()) {
+            self.undone.entry(*operation).or_default().extend(changes);
+        }
+    }
+
+    /// Bytes that the operation still keeps, at most.
+    fn bytes_of(&self, id: u64) -> u64 {
+        let Some(weight) = self.by_id.get(&id) else {
+            return 0;
+        };
+        let undone = self.undone.get(&id).map_or(0, HashSet::len);
+        match undone > 0 && undone >= weight.changes {
+            true => 0,
+            false => weight.kept_bytes,
+        }
+    }
+
+    fn all_bytes(&self) -> u64 {
+        let bytes = self.by_id.keys().map(|id| self.bytes_of(*id));
+        bytes.fold(0, u64::saturating_add)
+    }
 }
 
 /// The bytes of a content that a layer holds for this node alone.
@@ -147,27 +230,36 @@ impl Workspace {
     }
 
     /// Lets go of the oldest operations that are too many or keep too much.
-    pub(in crate::workspace) fn bound_attic(&self, state: &mut State) -> Result<(), FsError> {
-        let parts = self.parts(state)?;
-        let reachable = Reachable::new(parts.iter().map(|(operation, _)| operation.clone()));
+    pub(in crate::workspace) fn bound_attic(
+        &self,
+        state: &mut State,
+        weights: &mut Weights,
+    ) -> Result<(), FsError> {
+        let mut parts = BTreeMap::new();
+        for (name, _, ino) in self.entries(state, &Found::in_layer(Ino::ATTIC))? {
+            let id = std::str::from_utf8(name.as_bytes()).ok();
+            if let Some(id) = id.and_then(|id| id.parse().ok())
+                && weights.weigh(id, self.layer_node(state, ino)?)
+            {
+                parts.insert(id, Found::in_layer(ino));
+            }
+        }
+        weights.retain(|id| parts.contains_key(&id));
         let mut count = parts.len();
-        let mut bytes = parts
-            .iter()
-            .map(|(operation, _)| reachable.kept_bytes(operation))
-            .fold(0, u64::saturating_add);
-        for (operation, part) in &parts {
+        let mut bytes = weights.all_bytes();
+        for (id, part) in parts {
             if count <= OPERATIONS_MAX && (bytes <= BYTES_MAX || count <= 1) {
                 break;
             }
-            self.let_go(state, operation, part)?;
+            self.let_go(state, id, &part)?;
             count -= 1;
-            bytes = bytes.saturating_sub(reachable.kept_bytes(operation));
+            bytes = bytes.saturating_sub(weights.bytes_of(id));
         }
         Ok(())
     }
 
-    fn let_go(&self, state: &mut State, operation: &Operation, part: &Found) -> Result<(), FsError> {
-        let name = EntryName::new(operation.id.to_string().as_bytes())?;
+    fn let_go(&self, state: &mut State, id: u64, part: &Found) -> Result<(), FsError> {
+        let name = EntryName::new(id.to_string().as_bytes())?;
         let attic = Found::in_layer(Ino::ATTIC);
         let mut edit = Edit::new(self, state);
         edit.drop_name(&attic, &name)?;

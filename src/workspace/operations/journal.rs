@@ -9,6 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::Operation;
+use super::attic::Weights;
 use crate::sys::file;
 
 /// Where a fork's operations are written down, and which is the last.
@@ -20,6 +21,8 @@ pub struct Journal {
     written: u64,
     /// The last one that was given a number.
     last: u64,
+    /// Those of the attic.
+    pub(in crate::workspace) weights: Weights,
 }
 
 impl Journal {
@@ -51,6 +54,7 @@ impl Journal {
             path: Some(path),
             written,
             last: written,
+            weights: Weights::default(),
         })
     }
 

@@ -306,14 +306,6 @@ impl Reachable {
         }
     }
 
-    /// Bytes that the operation still keeps, at most.
-    fn kept_bytes(&self, operation: &Operation) -> u64 {
-        match self.state_of(operation.id) {
-            OperationState::Undone => 0,
-            _ => operation.kept_bytes,
-        }
-    }
-
     /// The command that began it: what is taken back, or done again, by way of others.
     pub fn beginning_of<'o>(&'o self, operation: &'o Operation) -> &'o Operation {
         let mut first = operation;
