@@ -337,6 +337,14 @@ impl ForkRecord {
     }
 }
 
+/// Times that the first record in a fork's open layer gives to files, by which it can be told whether it is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Renewed {
+    /// The snapshot of what the fork was before.
+    pub before: ForkName,
+    pub open_layer: u64,
+}
+
 /// What the store remembers of a fork: one atomically replaced file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkRecord {
@@ -401,4 +409,7 @@ pub struct ForkRecord {
     /// A list of snapshots was written, so that one that is not there is lost.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_snapshots: bool,
+    /// The fork went to another state in which files have other times than they had there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renewed: Option<Renewed>,
 }

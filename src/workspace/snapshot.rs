@@ -175,6 +175,7 @@ impl SnapshotRecord {
             stands_since: self.stands_since,
             frozen_layers: self.frozen_layers.clone(),
             open_layer: 0,
+            renewed: None,
             ..fork.clone()
         }
     }

@@ -181,6 +181,7 @@ impl Store {
             open_layer: layer_id,
             frozen_layers: beginning.frozen.iter().map(|layer| layer.id().0).collect(),
             has_snapshots: false,
+            renewed: None,
         };
         let staged = OnceLock::new();
         let stage = || {

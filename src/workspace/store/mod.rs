@@ -42,6 +42,7 @@ mod merge;
 mod misplaced;
 mod recover;
 mod recoverable;
+mod renewing;
 mod reset;
 mod snapshots;
 #[cfg(test)]
@@ -684,6 +685,7 @@ impl Store {
         let mut layer = wait_while_locked(|| Layer::open(&dir))?;
         layer.draw_on(self.reserve.clone());
         check_identity(&dir, record.open_layer, layer.id())?;
+        self.renew_again(open, record, &mut layer, &standing)?;
         let stack = LayerStack::new(layer, standing.frozen.clone());
         let workspace = Workspace::standing_on(&standing, stack)?;
         let workspace = self.with_carried(workspace, record);

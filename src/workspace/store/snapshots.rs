@@ -9,6 +9,7 @@
 //! | the fork's record: the open layer is frozen, the next one is open | the same view, one layer more |
 //! | the list of snapshots, or another fork's record | the same view, and a snapshot or fork of it |
 //! | the fork's record: it stands elsewhere | the other view |
+//! | the times of what came back ([`renewing`](super::renewing)) | the same, with the times that opening it gives them |
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,13 +19,13 @@ use parking_lot::Mutex;
 use super::files;
 use super::merge::exchange;
 use super::{Fork, Memo, OpenForks, Store};
-use crate::attr::{FileKind, Ino, InoMap, Timestamp};
-use crate::git::{GitError, IgnoreRules, LinkedWorktree, MAX_IGNORE_FILE_BYTES, ObjectId};
+use crate::attr::{FileKind, Ino, Timestamp};
+use crate::git::{LinkedWorktree, ObjectId};
 use crate::layer::{
     Content, Dentry, FrozenLayer, Layer, LayerError, LayerId, LayerStack, Node, Op, inos_below,
 };
 use crate::path::{EntryName, RepoPath};
-use crate::workspace::fork::{ForkName, ForkRecord};
+use crate::workspace::fork::{ForkName, ForkRecord, Renewed};
 use crate::workspace::snapshot::{SnapshotList, SnapshotReason, SnapshotRecord};
 use crate::workspace::standing::Standing;
 use crate::workspace::{Exclusive, StoreError, Workspace};
@@ -209,42 +210,22 @@ impl Store {
             files::write_json(&self.places.snapshots(name), &list)?;
             let target = ForkRecord {
                 open_layer: frozen.open_layer,
+                renewed: (!renewed.is_empty()).then(|| Renewed {
+                    before: before.name.clone(),
+                    open_layer: frozen.open_layer,
+                }),
                 ..target
             };
             files::write_json(&record_path, &target).inspect_err(|_| {
                 // It may be in its place already, and only not known to be on the disk.
                 take_back(&record_path, &frozen);
             })?;
-            // A daemon that is killed before this leaves the files as old as they were there.
+            // Where the process dies before this, it is done when the fork is opened next.
             exclusive.stand_on(standing, renewed);
             Ok((before, had_something))
         });
         self.know_layers_of(workspace);
         stood
-    }
-
-    /// The times that files must have once the fork stands on `to`. Where they cannot be told, files are as old as they were there.
-    fn renewed(&self, name: &ForkName, workspace: &Workspace, to: &Standing) -> InoMap<Node> {
-        let renewed = || -> Result<InoMap<Node>, StoreError> {
-            let scratch = self.scratch_dir()?;
-            let layer = Layer::create(&scratch.path().join("layer"), LayerId(0))?;
-            let view = Workspace::standing_on(to, LayerStack::new(layer, to.frozen.clone()))?;
-            let mut rules = IgnoreRules::new(&self.repository, |dir: &RepoPath| {
-                let path = dir.join(&EntryName::new(b".gitignore").map_err(GitError::library("read rules"))?);
-                let read = view.read_regular(&path, MAX_IGNORE_FILE_BYTES);
-                read.map_err(GitError::library("read rules"))
-            })?;
-            let is_ignored = |path: &RepoPath| {
-                let is_tracked = to.base.find(path).is_ok_and(|found| found.is_some());
-                // A file for which the rules cannot be read is taken for a source.
-                !is_tracked && rules.is_ignored(path, false).unwrap_or(false)
-            };
-            Ok(workspace.renewed_in(&view, is_ignored)?)
-        };
-        renewed().unwrap_or_else(|error| {
-            log::warn!("{name}: files are as old as they were where it goes: {error}");
-            InoMap::default()
-        })
     }
 
     /// Freezes what was written since the last time, if anything was; the fork's record then, whose frozen layers are all of

@@ -12,6 +12,7 @@ use crate::workspace::SnapshotReason;
 use crate::workspace::{Caller, MountSettings, Traces};
 
 mod merging;
+mod renewing;
 
 const ME: Caller = Caller::new(1000, 1000);
 

@@ -1,0 +1,42 @@
+//! Times of what a restore brings back, where the process dies in the midst of it.
+
+use super::*;
+use crate::layer::{Layer, LayerId};
+use crate::workspace::SnapshotOptions;
+
+#[test]
+fn what_a_restore_brought_back_is_new_though_the_process_died_before_it_said_so() {
+    let (repository, store) = sample();
+    store.create_fork(&options(&repository, "demo")).unwrap();
+    let demo = name("demo");
+    let fork = store.open_fork(&demo).unwrap();
+    let write = |file: &str, bytes: &[u8]| fork.workspace.write_path(ME, &path(file), bytes).unwrap();
+    write("a.txt", b"one");
+    write("same.txt", b"same");
+    let because = SnapshotOptions::because(SnapshotReason::Asked);
+    let snapshot = store.take_snapshot(&demo, &fork, &because).unwrap();
+    write("a.txt", b"two");
+    let time = |fork: &Fork, file: &str| fork.workspace.resolve(&path(file)).unwrap().mtime;
+    let (built, same) = (time(&fork, "a.txt"), time(&fork, "same.txt"));
+    store
+        .restore(&demo, &fork, &snapshot, SnapshotReason::BeforeRestore)
+        .unwrap();
+    drop((fork, store));
+
+    // Only the last record of the open layer, which gives the times, is missing then.
+    let store = Store::open(&repository.open()).unwrap();
+    let id = store.record(&demo).unwrap().open_layer;
+    let dir = store.places.layer(id);
+    files::remove_dir(&dir).unwrap();
+    drop(Layer::create(&dir, LayerId(id)).unwrap());
+
+    let fork = store.open_fork(&demo).unwrap();
+    assert_eq!(fork.workspace.read_path(&path("a.txt")).unwrap(), b"one");
+    let back = time(&fork, "a.txt");
+    assert!(back > built, "{back:?} is older than what was built: {built:?}");
+    assert_eq!(time(&fork, "same.txt"), same);
+    drop((fork, store));
+    let store = Store::open(&repository.open()).unwrap();
+    let fork = store.open_fork(&demo).unwrap();
+    assert_eq!(time(&fork, "a.txt"), back, "it comes back once");
+}
