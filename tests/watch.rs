@@ -660,6 +660,37 @@ fn commit_many(repo: &TestRepo, count: usize, text: &str) {
 }
 
 #[test]
+fn many_files_in_several_directories_are_told_each_directory_in_its_order() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    commit_many(&repo, 1000, "first");
+    let tine = Tine::new(&repo);
+    let fork = tine.new_fork("one");
+    commit_many(&repo, 1000, "second");
+    let watch = Watch::all(&fork, false);
+    tine.ok(&["update", "one"]);
+    let events = watch.events();
+    for hundred in 0..10 {
+        let mut names: Vec<String> = (0..100)
+            .map(|number| (hundred * 100 + number).to_string())
+            .collect();
+        names.sort();
+        let dir = format!("many/{hundred}");
+        let expected: Vec<String> = names
+            .iter()
+            .flat_map(|name| {
+                ["DELETE", "CREATE", "MODIFY", "CLOSE_WRITE"].map(|event| format!("{dir} {event} {name}"))
+            })
+            .collect();
+        let is_there = |event: &&String| event.starts_with(&format!("{dir} "));
+        let told: Vec<String> = events.iter().filter(is_there).cloned().collect();
+        assert_eq!(told, expected, "{dir}");
+    }
+    assert_eq!(events.len(), 4000);
+    assert_eq!(repo.status(&fork), "");
+}
+
+#[test]
 fn a_queue_that_nobody_reads_overflows_and_holds_up_nothing() {
     require_fuse!();
     let repo = TestRepo::new();
