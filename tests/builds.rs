@@ -247,7 +247,7 @@ fn value(number: &mut usize) -> String {
 }
 
 /// What happens in the main checkout before a fork is made of it.
-const IN_MAIN: [&str; 6] = [
+const IN_MAIN: [&str; 7] = [
     "true",
     // A commit comes that nobody builds.
     "git switch -q topic && git switch -q main && git merge -q --no-edit topic",
@@ -256,6 +256,8 @@ const IN_MAIN: [&str; 6] = [
     "git switch -q topic",
     "git reset -q --hard HEAD~1",
     "git checkout -q HEAD~1 -- .",
+    // Another source was built meanwhile than the one that comes back, as old as it was.
+    "mv ../kept \"$(cat ../which)\" && git status -s",
 ];
 
 /// Plays histories of the main checkout, and of the forks that are made after each.
@@ -277,6 +279,18 @@ fn play(tool: &Tool, seed: u64, rounds: usize) {
         if in_main.contains("stash") {
             tool.write(&main, random.below(SOURCES as u64) as usize, &value(&mut number));
             tool.check(&repo, &main, "what is stashed");
+        }
+        if in_main.contains("kept") {
+            let source = random.below(SOURCES as u64) as usize;
+            let (path, kept) = ((tool.source)(source), repo.root().join("kept"));
+            fs::write(repo.root().join("which"), &path).expect("a file");
+            repo.sh_in(
+                &main,
+                &format!("cp -p {path} ../kept && touch -d '1 hour ago' ../kept"),
+            );
+            assert!(kept.exists());
+            tool.write(&main, source, &value(&mut number));
+            tool.check(&repo, &main, "what is moved away");
         }
         repo.sh_in(
             &main,
@@ -306,7 +320,7 @@ fn play(tool: &Tool, seed: u64, rounds: usize) {
             let path = (tool.source)(source);
             let content = (tool.content)(source, &new);
             let write = || fs::write(fork.join(&path), &content).expect("a source");
-            let did = match random.below(if tool.moves { 12 } else { 11 }) {
+            let did = match random.below(if tool.moves { 14 } else { 13 }) {
                 0 => {
                     write();
                     tool.check(&repo, fork, &history("a program's write"));
@@ -365,7 +379,7 @@ fn play(tool: &Tool, seed: u64, rounds: usize) {
                     let _ = tine.run(&["update", name, "--strategy", "theirs"]);
                     "tine update"
                 }
-                11 => {
+                13 => {
                     let child = format!("{name}c");
                     write();
                     let dir = tine.ok(&["new", &child, "--from-fork", name]);
@@ -392,6 +406,19 @@ fn play(tool: &Tool, seed: u64, rounds: usize) {
                     tine.ok(&["unmount", name]);
                     tine.ok(&["mount", name]);
                     "a remount"
+                }
+                11 => {
+                    // What was built comes back, and is older than the source.
+                    tine.ok(&["rm", name, "-r", tool.outputs]);
+                    write();
+                    tine.ok(&["undo", name, tool.outputs]);
+                    "tine rm of the outputs, a write and undo"
+                }
+                12 => {
+                    tine.ok(&["mv", name, tool.outputs, "aside"]);
+                    write();
+                    tine.ok(&["undo", name, tool.outputs]);
+                    "tine mv of the outputs, a write and undo"
                 }
                 _ => {
                     write();
@@ -465,6 +492,60 @@ fn invariant_18_tsc_builds_what_a_fork_shows() {
     if let Some((seed, _say)) = begin(&TSC) {
         play(&TSC, seed, rounds(1));
     }
+}
+
+/// What the main checkout built since the parent was made is of sources that the parent has not.
+#[test]
+fn invariant_18_a_fork_of_a_fork_that_carries_more_builds_what_it_shows() {
+    require_fuse!();
+    for tool in [&MAKE, &CARGO] {
+        let repo = tool.repository();
+        let tine = Tine::new(&repo);
+        let (main, mut number) = (repo.dir().to_owned(), 0);
+        let parent = tine.new_fork("a");
+        tool.write(&parent, 0, &value(&mut number));
+        tick(&repo);
+        tine.ok(&["snapshot", "a", "s"]);
+        for source in 0..SOURCES {
+            tool.write(&main, source, &value(&mut number));
+        }
+        tool.check(&repo, &main, "the main checkout");
+        let carried = format!("/{}/", tool.outputs);
+        for (name, of, option) in [
+            ("b", "a", "--carry"),
+            ("c", "a@s", "--carry"),
+            ("d", "a", "--carry-only"),
+        ] {
+            let fork = PathBuf::from(tine.ok(&["new", name, "--from-fork", of, option, &carried]));
+            tool.check(&repo, &fork, &format!("{of} {option}"));
+        }
+    }
+}
+
+/// Where git ignores no outputs, what is restored is in the order in which it was written.
+#[test]
+fn invariant_18_outputs_that_git_does_not_ignore_are_built_again_after_a_restore() {
+    require_fuse!();
+    let repo = MAKE.repository();
+    let tine = Tine::new(&repo);
+    repo.write(".gitignore", "");
+    repo.commit_all("nothing is ignored");
+    let fork = tine.new_fork("f");
+    MAKE.check(&repo, &fork, "the fork");
+    let mut number = 0;
+    MAKE.write(&fork, 1, &value(&mut number));
+    tick(&repo);
+    // The outputs are out of date in it.
+    tine.ok(&["snapshot", "f", "s"]);
+    MAKE.check(&repo, &fork, "a write");
+    for what in ["a restore", "a second one"] {
+        tine.ok(&["restore", "f", "s"]);
+        MAKE.check(&repo, &fork, what);
+    }
+    tine.ok(&["undo", "f"]);
+    MAKE.check(&repo, &fork, "undo of a restore");
+    MAKE.write(&fork, 2, &value(&mut number));
+    MAKE.check(&repo, &fork, "a write after all");
 }
 
 /// Each tree that builds into the directory of another takes what that built last for its own. A fork has a directory of its own where

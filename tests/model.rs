@@ -525,6 +525,46 @@ fn regression_a_file_that_is_open_and_goes_back_to_its_old_name_stays_what_it_is
 }
 
 #[test]
+fn regression_a_file_that_is_written_while_it_is_open_is_not_the_one_that_comes_back() {
+    use mounted::MountOp;
+    require_fuse!();
+    set_umask();
+    let repo = TestRepo::new();
+    let ops = [
+        MountOp::Open(32),
+        MountOp::Snapshot,
+        MountOp::On(Op::Create(Pick::In(0, 3), 0)),
+        MountOp::Snapshot,
+        MountOp::Snapshot,
+        MountOp::On(Op::Write(Pick::Existing(0), 0, 1, 0)),
+        MountOp::On(Op::Create(Pick::In(0, 4), 0)),
+        MountOp::On(Op::Rename(Pick::Existing(89), Pick::In(141, 0), 104)),
+        MountOp::WriteOpen(0, 0, 0),
+        MountOp::Restore(0),
+    ];
+    mounted::case(&repo, &ops);
+}
+
+#[test]
+fn regression_what_is_restored_is_as_new_when_it_is_opened_again() {
+    use mounted::MountOp;
+    require_fuse!();
+    set_umask();
+    let repo = TestRepo::new();
+    let ops = [
+        MountOp::On(Op::Write(Pick::Existing(0), 0, 1, 0)),
+        MountOp::On(Op::Create(Pick::In(155, 0), 0)),
+        MountOp::Snapshot,
+        MountOp::On(Op::Rename(Pick::Existing(42), Pick::In(3, 0), 4)),
+        MountOp::Restore(0),
+        MountOp::On(Op::Truncate(Pick::Existing(114), 4092)),
+        MountOp::Snapshot,
+        MountOp::Restore(118),
+    ];
+    mounted::case(&repo, &ops);
+}
+
+#[test]
 fn regression_an_open_base_file_that_was_deleted_while_it_was_open_is_deleted_again() {
     require_fuse!();
     set_umask();

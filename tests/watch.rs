@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -323,6 +324,21 @@ fn what_is_moved_is_moved_from_and_to() {
     );
     let args = ["mv", "-f", "one", "README.md", "run.sh"];
     pair.agree("mv over a file", run(&args), rename("README.md", "run.sh"));
+    pair.agree("undo of that", run(&["undo", "one"]), |plain| {
+        rename("run.sh", "README.md")(plain);
+        let mut options = fs::OpenOptions::new();
+        let made = options
+            .write(true)
+            .create_new(true)
+            .mode(0o755)
+            .open(plain.join("run.sh"));
+        made.unwrap().write_all(b"#!/bin/sh\necho ran\n").unwrap();
+    });
+    pair.agree(
+        "redo of that",
+        run(&["redo", "one"]),
+        rename("README.md", "run.sh"),
+    );
     pair.agree(
         "mv a directory",
         run(&["mv", "one", "src", "lib"]),

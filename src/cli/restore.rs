@@ -15,7 +15,7 @@ use crate::daemon::{ErrorCode, Failure};
 
 /// Let a fork, or paths of it, be as they were at a point
 ///
-/// Of a snapshot, and of its fork point, a fork gets everything back as it was, ignored files and times included. Of another fork or
+/// Of a snapshot, and of its fork point, a fork gets everything back as it was, ignored files included. What changes by it is new, but for ignored files, which are as old as they were. Of another fork or
 /// a revision it gets what git takes; ignored files stay. Programs in the mount see it at once, and what they have open stays
 /// as they opened it. HEAD and the index are left alone. What the fork was becomes a snapshot first, which is named.
 ///

@@ -307,10 +307,11 @@ impl Operations {
             match replay.lookup(&self.workspace, parent, name) {
                 Former::AsItIs => self.entry_as_it_is(parent, name),
                 Former::Nothing => Err(Errno::ENOENT.into()),
+                // The node may have other attributes by now.
                 Former::Node(attr) => Ok(self.of_its_generation(Entry {
                     attr: Some(attr),
                     name_ttl: Duration::ZERO,
-                    attr_ttl: REMEMBER,
+                    attr_ttl: Duration::ZERO,
                     generation: 0,
                 })),
             }

@@ -82,12 +82,30 @@ impl Script {
         self.nodes.extend(node.map(|node| (node.ino, node)));
     }
 
+    /// The name has lost its node.
+    fn leave(&mut self, at: &NamePlace, then: NameThen) {
+        match then {
+            NameThen::Nowhere => self.set(at, None),
+            // The new node is not seen before its step.
+            NameThen::WithItsDirectory | NameThen::To(_) => self.set(at, Some(None)),
+        }
+    }
+
     fn set(&mut self, at: &NamePlace, node: Option<Option<Attr>>) {
         let names = self.names.entry(at.dir).or_default();
         match node {
             Some(node) => names.insert(at.name.clone(), node),
             None => names.remove(&at.name),
         };
+    }
+}
+
+/// Whether a name that lost its node leads where it was said to, or nowhere.
+fn leads(then: NameThen, now: Option<Ino>) -> bool {
+    match (then, now) {
+        (NameThen::WithItsDirectory, _) | (_, None) => true,
+        (NameThen::To(then), Some(now)) => now == then,
+        (NameThen::Nowhere, Some(_)) => false,
     }
 }
 
@@ -128,6 +146,7 @@ impl Replay {
                     to,
                     node,
                     replaced,
+                    ..
                 } => {
                     script.put(from, Some(*node));
                     script.put(to, *replaced);
@@ -217,19 +236,10 @@ impl Replay {
         let is_at = |at: &NamePlace, dir: Ino, name: &[u8]| at.dir == dir && at.name.as_bytes() == name;
         match (act, step) {
             (Act::Remove(dir, name), Some(ViewStep::Remove { at, then, .. })) if is_at(&at, dir, name) => {
-                let is_as_said = match (then, workspace.number_at(dir, name)?) {
-                    (NameThen::WithItsDirectory, _) | (_, None) => true,
-                    (NameThen::To(then), Some(now)) => now == then,
-                    (NameThen::Nowhere, Some(_)) => false,
-                };
-                if !is_as_said {
+                if !leads(then, workspace.number_at(dir, name)?) {
                     return Err(Unacknowledged::Errno(Errno::EPERM));
                 }
-                match then {
-                    NameThen::Nowhere => script.set(&at, None),
-                    // The new node is not seen before its step.
-                    NameThen::WithItsDirectory | NameThen::To(_) => script.set(&at, Some(None)),
-                }
+                script.leave(&at, then);
                 Ok(())
             }
             (Act::Make(dir, name), Some(ViewStep::Make { at, node })) if is_at(&at, dir, name) => {
@@ -239,15 +249,18 @@ impl Replay {
                 script.set(&at, None);
                 Ok(())
             }
-            (Act::Rename((dir, name), (new_dir, new_name)), Some(ViewStep::Move { from, to, node, .. }))
-                if is_at(&from, dir, name) && is_at(&to, new_dir, new_name) =>
-            {
+            (
+                Act::Rename((dir, name), (new_dir, new_name)),
+                Some(ViewStep::Move {
+                    from, to, node, then, ..
+                }),
+            ) if is_at(&from, dir, name) && is_at(&to, new_dir, new_name) => {
                 if workspace.number_at(new_dir, new_name)? != Some(node.ino)
-                    || workspace.number_at(dir, name)?.is_some()
+                    || !leads(then, workspace.number_at(dir, name)?)
                 {
                     return Err(Unacknowledged::Errno(Errno::EPERM));
                 }
-                script.set(&from, None);
+                script.leave(&from, then);
                 script.set(&to, None);
                 Ok(())
             }

@@ -198,6 +198,7 @@ fn is_watched(step: &ViewStep, inodes: &HashSet<u64>) -> bool {
             to,
             node,
             replaced,
+            ..
         } => has(from.dir) || has(to.dir) || has(node.ino) || replaced.is_some_and(|node| has(node.ino)),
         ViewStep::Write { at, ino } | ViewStep::SetMode { at, ino, .. } => has(at.dir) || has(*ino),
     }

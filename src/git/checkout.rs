@@ -22,8 +22,25 @@ pub struct UnchangedFile {
     pub path: RepoPath,
     pub kind: TreeEntryKind,
     pub id: ObjectId,
+    /// When it got its content, as far as can be told.
     pub modified: Timestamp,
+    /// Its ctime.
+    changed: Timestamp,
 }
+
+impl UnchangedFile {
+    /// Whether it has an older mtime than a file that is written: it was moved here, or copied or unpacked with its times, and what was
+    /// built before is of the bytes that were here then.
+    fn came_with_its_time(&self) -> bool {
+        self.changed.secs.saturating_sub(self.modified.secs) > SETTLED_SECS
+    }
+}
+
+/// Whoever writes a file is done with its mode and its name soon after.
+const SETTLED_SECS: i64 = 2;
+
+/// Of so many files and more, most of which came with their times, all were copied, with what was built of them.
+const MIN_COPIED: usize = 16;
 
 /// Below this many files a second thread costs more than it saves.
 const MIN_FILES_TO_SHARE: usize = 2048;
@@ -40,6 +57,8 @@ impl Repository {
     /// the entry says, and the entry is not racy, or else the bytes are those of the blob. Costs an `lstat` a file, and reads no
     /// content but that of racy entries.
     ///
+    /// A file that came with an older mtime counts as modified when it came, except in a checkout that was copied or unpacked as a whole.
+    ///
     /// # Errors
     /// [`GitError::Library`] where the index cannot be read.
     pub fn unchanged_files(&self, checkout: &Path) -> Result<Vec<UnchangedFile>, GitError> {
@@ -52,17 +71,26 @@ impl Repository {
         .map_err(GitError::library("read the main checkout's index"))?;
         let look = |entries: &[gix::index::Entry]| self.look_at(checkout, &index, entries);
         let entries = index.entries();
-        if entries.len() < MIN_FILES_TO_SHARE {
-            return Ok(look(entries));
+        let mut unchanged = match entries.len() < MIN_FILES_TO_SHARE {
+            true => look(entries),
+            false => thread::scope(|scope| {
+                let (first, second) = entries.split_at(entries.len() / 2);
+                let second = scope.spawn(|| look(second));
+                let mut unchanged = look(first);
+                // Without it files count as changed, and are built again.
+                unchanged.append(&mut second.join().unwrap_or_default());
+                unchanged
+            }),
+        };
+        let came = unchanged.iter().filter(|file| file.came_with_its_time()).count();
+        if came < MIN_COPIED || came <= unchanged.len() / 2 {
+            for file in &mut unchanged {
+                if file.came_with_its_time() {
+                    file.modified = file.changed;
+                }
+            }
         }
-        let (first, second) = entries.split_at(entries.len() / 2);
-        Ok(thread::scope(|scope| {
-            let second = scope.spawn(|| look(second));
-            let mut unchanged = look(first);
-            // Without it files count as changed, and are built again.
-            unchanged.append(&mut second.join().unwrap_or_default());
-            unchanged
-        }))
+        Ok(unchanged)
     }
 
     fn look_at(
@@ -94,7 +122,8 @@ impl Repository {
                 path: RepoPath::parse(bytes).ok()?,
                 kind,
                 id: entry.id,
-                modified: modified(&found),
+                modified: timestamp(found.mtime(), found.mtime_nsec()),
+                changed: timestamp(found.ctime(), found.ctime_nsec()),
             })
         });
         unchanged.collect()
@@ -153,9 +182,9 @@ fn is_as_entry(found: &Metadata, entry: &gix::index::Entry, kind: TreeEntryKind)
         && is_time(stat.ctime, found.ctime(), found.ctime_nsec())
 }
 
-fn modified(found: &Metadata) -> Timestamp {
+fn timestamp(secs: i64, nanos: i64) -> Timestamp {
     Timestamp {
-        secs: found.mtime(),
-        nanos: u32::try_from(found.mtime_nsec()).unwrap_or(0),
+        secs,
+        nanos: u32::try_from(nanos).unwrap_or(0),
     }
 }

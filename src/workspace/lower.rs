@@ -7,7 +7,7 @@ use super::carry::CarriedFile;
 use super::error::FsError;
 use super::fs::{Found, Place, State, Workspace};
 use crate::git::{Base, BlobContent, ObjectId, TreeEntryKind};
-use crate::layer::{CarriedContent, Content, LayerError};
+use crate::layer::{CarriedContent, Content, LayerError, Node};
 use crate::path::RepoPath;
 
 /// Where a node's bytes are, free of locks.
@@ -77,19 +77,36 @@ impl Workspace {
                 Some(_) => self.carried_bytes(&node.content())?,
                 None => Bytes::Layer,
             },
-            Place::Layer => {
-                let node = self.layer_node(state, found.ino)?;
-                match (&node.content, &node.origin) {
-                    (Content::Base, Some(origin)) => {
-                        Bytes::Base(state.base.base.clone(), origin.path.clone(), origin.id)
-                    }
-                    (Content::Base, None) => return Err(FsError::Stale),
-                    (Content::Blob(id), _) => Bytes::Blob(state.base.base.clone(), *id),
-                    (Content::Carried(carried), _) => self.carried_bytes(carried)?,
-                    (Content::Empty | Content::Link(_) | Content::Own(_), _) => Bytes::Layer,
-                }
-            }
+            Place::Layer => self.bytes_beneath(state, self.layer_node(state, found.ino)?)?,
         })
+    }
+
+    /// The bytes of a layer's node.
+    fn bytes_beneath(&self, state: &State, node: &Node) -> Result<Bytes, FsError> {
+        Ok(match (&node.content, &node.origin) {
+            (Content::Base, Some(origin)) => {
+                Bytes::Base(state.base.base.clone(), origin.path.clone(), origin.id)
+            }
+            (Content::Base, None) => return Err(FsError::Stale),
+            (Content::Blob(id), _) => Bytes::Blob(state.base.base.clone(), *id),
+            (Content::Carried(carried), _) => self.carried_bytes(carried)?,
+            (Content::Empty | Content::Link(_) | Content::Own(_), _) => Bytes::Layer,
+        })
+    }
+
+    /// All bytes of a regular file, for who has the state: a short one, as others wait.
+    pub(super) fn whole(&self, state: &State, node: &Node) -> Result<Vec<u8>, FsError> {
+        let len = usize::try_from(node.size).map_err(|_| FsError::TooLarge)?;
+        if let Content::Own(content) = node.content {
+            let mut bytes = vec![0; len];
+            let read = state.stack.read_content(content, node.size, 0, &mut bytes)?;
+            bytes.truncate(read);
+            return Ok(bytes);
+        }
+        match self.fetch(self.bytes_beneath(state, node)?)? {
+            Some(lower) => lower.read(0, len),
+            None => Ok(Vec::new()),
+        }
     }
 
     pub(super) fn carried_bytes(&self, carried: &CarriedContent) -> Result<Bytes, FsError> {

@@ -3,6 +3,9 @@
 //! A build tool must see each source that a restore or a reset replaces as git shows it after a checkout: changed now. So files whose
 //! content differs from what the fork shows get the time of now; those that have the same content keep the time that they show. What
 //! git ignores keeps the time that it had in that state: an output that was out of date there must not seem newer than its sources.
+//!
+//! A file that git neither tracks nor ignores may be either, a new source or an output in a project that ignores none. It gets the time
+//! of now, and whatever was newer than it in that state, and is not ignored, becomes newer than it again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,40 +14,166 @@ use super::changed::Changed;
 use super::error::FsError;
 use super::fs::{Found, Place, State, Workspace};
 use crate::attr::{FileKind, Ino, InoMap, Timestamp};
-use crate::git::{Base, TreeEntryKind};
+use crate::git::{Base, GitError, IgnoreRules, MAX_IGNORE_FILE_BYTES, TreeEntryKind};
 use crate::layer::{Content, FrozenLayer, LayerId, Node, Touched};
-use crate::path::RepoPath;
+use crate::path::{EntryName, RepoPath};
+
+/// A file of more bytes that two states hold differently counts as changed: nobody waits for it to be compared.
+const MAX_COMPARED: u64 = 1 << 20;
+
+/// Times for files that come at one moment: in the order of those that they had, a nanosecond apart.
+pub(super) struct InOrder {
+    time: Timestamp,
+    before: Option<Timestamp>,
+}
+
+impl InOrder {
+    pub fn from(time: Timestamp) -> InOrder {
+        InOrder { time, before: None }
+    }
+
+    /// The time for a file that had `time`, which none before it had a later one than.
+    pub fn time_for(&mut self, time: Timestamp) -> Timestamp {
+        if self.before.is_some_and(|before| before < time) {
+            self.time = self.time.next();
+        }
+        self.before = Some(time);
+        self.time
+    }
+}
+
+/// Which files of a view git ignores: what builds put out.
+pub(super) struct Outputs<'a> {
+    base: &'a Base,
+    /// `None` where they cannot be read: then each file counts as a source.
+    rules: Option<IgnoreRules<'a>>,
+}
+
+impl<'a> Outputs<'a> {
+    /// `read` gives the content of the regular file of the view at a path, if there is one.
+    pub fn new(
+        base: &'a Base,
+        read: impl Fn(&RepoPath) -> Result<Option<Vec<u8>>, FsError> + 'a,
+    ) -> Outputs<'a> {
+        let rules = IgnoreRules::new(base.repository(), move |dir: &RepoPath| {
+            let name = EntryName::new(b".gitignore").map_err(GitError::library("read rules"))?;
+            read(&dir.join(&name)).map_err(GitError::library("read rules"))
+        });
+        Outputs {
+            base,
+            rules: rules
+                .inspect_err(|error| log::warn!("what git ignores is taken for sources: {error}"))
+                .ok(),
+        }
+    }
+
+    pub fn is_tracked(&self, path: &RepoPath) -> bool {
+        self.base.find(path).is_ok_and(|found| found.is_some())
+    }
+
+    pub fn has(&mut self, path: &RepoPath) -> bool {
+        let is_ignored = |rules: &mut IgnoreRules<'a>| rules.is_ignored(path, false).unwrap_or(false);
+        self.rules.as_mut().is_some_and(is_ignored) && !self.is_tracked(path)
+    }
+}
+
+/// A file whose time is to be told.
+struct ComingBack {
+    /// What it had there.
+    time: Timestamp,
+    ino: Ino,
+    node: Node,
+}
 
 impl Workspace {
     /// Returns the nodes that give the files of `to`, a state that this fork is about to go to, the times that they must have there.
-    /// Files for which `keeps_time` holds are left out. Costs O(what one of the two states has in a layer that the other has not).
-    pub(super) fn renewed_in(
-        &self,
-        to: &Workspace,
-        mut keeps_time: impl FnMut(&RepoPath) -> bool,
-    ) -> Result<InoMap<Node>, FsError> {
+    /// Costs O(what one of the two states has in a layer that the other has not), and O(what the layers of `to` have) where a file
+    /// comes back that git neither tracks nor ignores.
+    pub(super) fn renewed_in(&self, to: &Workspace) -> Result<InoMap<Node>, FsError> {
         let (paths, now) = (self.differing_files(to)?, Timestamp::now());
-        let mut renewed = InoMap::default();
-        let (here, there) = (self.read_state(), to.read_state());
+        let base = to.base();
+        let mut outputs = Outputs::new(&base, |path| to.read_regular(path, MAX_IGNORE_FILE_BYTES));
+        let (mut same, mut back) = (InoMap::default(), InoMap::default());
+        let mut oldest: Option<Timestamp> = None;
         for path in paths {
-            let Some((found, node)) = to.plain_file(&there, &path)? else {
+            let Some((found, node)) = to.plain_file(&to.read_state(), &path)? else {
                 continue;
             };
-            let before = self.plain_file(&here, &path)?;
-            let time = match before {
-                Some((_, before)) if is_same(&before, &node) => before.mtime,
-                _ => now,
-            };
-            if time != node.mtime && !keeps_time(&path) {
-                let node = Node {
-                    mtime: time,
-                    ctime: now,
-                    ..node
-                };
-                renewed.insert(found.ino, node);
+            let before = self.plain_file(&self.read_state(), &path)?;
+            if outputs.has(&path) {
+                continue;
+            }
+            let (time, ino) = (node.mtime, found.ino);
+            match before {
+                Some((_, before)) if self.is_same(&before, to, &node)? => {
+                    same.insert(ino, (before.mtime, node));
+                }
+                _ => {
+                    if !outputs.is_tracked(&path) {
+                        oldest = Some(oldest.map_or(time, |oldest| oldest.min(time)));
+                    }
+                    back.insert(ino, ComingBack { time, ino, node });
+                }
             }
         }
+        if let Some(oldest) = oldest {
+            for path in to.files_of_layers()? {
+                if let Some((found, node)) = to.plain_file(&to.read_state(), &path)?
+                    && node.mtime > oldest
+                    && !outputs.has(&path)
+                {
+                    let (time, ino) = (node.mtime, found.ino);
+                    back.entry(ino).or_insert(ComingBack { time, ino, node });
+                }
+            }
+        }
+        let mut back: Vec<ComingBack> = back.into_values().collect();
+        back.sort_by_key(|file| (file.time, file.ino));
+        let mut renewed = InoMap::default();
+        for (ino, (mtime, node)) in same {
+            if mtime != node.mtime {
+                let ctime = now;
+                renewed.insert(ino, Node { mtime, ctime, ..node });
+            }
+        }
+        let mut order = InOrder::from(now);
+        for ComingBack { time, ino, node } in back {
+            let (mtime, ctime) = (order.time_for(time), now);
+            renewed.insert(ino, Node { mtime, ctime, ..node });
+        }
         Ok(renewed)
+    }
+
+    /// The paths of regular files and symlinks that a layer speaks of, and of others.
+    fn files_of_layers(&self) -> Result<BTreeSet<RepoPath>, FsError> {
+        let mut touched = Touched::default();
+        for index in self.read_state().stack.indexes() {
+            touched.add_layer(index, |_| true);
+        }
+        let mut files = BTreeSet::new();
+        self.add_touched(touched, self, &mut files)?;
+        Ok(files)
+    }
+
+    /// Whether the file of this view has the bytes of the one of `to`: told without reading where it can be.
+    fn is_same(&self, before: &Node, to: &Workspace, node: &Node) -> Result<bool, FsError> {
+        if before.kind != node.kind || before.size != node.size {
+            return Ok(false);
+        }
+        let blob = |node: &Node| match (&node.content, &node.origin) {
+            (Content::Base, Some(origin)) => Some(origin.id),
+            (Content::Blob(id), _) => Some(*id),
+            _ => None,
+        };
+        match (blob(before), blob(node)) {
+            (Some(before), Some(now)) => return Ok(before == now),
+            (None, None) if before.content == node.content => return Ok(true),
+            _ => {}
+        }
+        if node.kind != FileKind::Regular || node.size > MAX_COMPARED {
+            return Ok(false);
+        }
+        Ok(self.whole(&self.read_state(), before)? == to.whole(&to.read_state(), node)?)
     }
 
     /// The regular file or symlink at `path` that is the fork's own or its base's.
@@ -102,23 +231,7 @@ impl Workspace {
         }
         // A file of the base in a directory that was renamed is found by its name in the view that has a node for it.
         for view in [self, to] {
-            let Changed::Paths(paths) = view.paths_touched(touched.clone())? else {
-                to.add_files_beneath(&RepoPath::root(), &mut files)?;
-                break;
-            };
-            for path in paths {
-                let (path, is_dir) = match path.strip_suffix(b"/") {
-                    Some(dir) => (dir.to_vec(), true),
-                    None => (path, false),
-                };
-                let Ok(path) = RepoPath::parse(path) else {
-                    continue;
-                };
-                match is_dir {
-                    true => to.add_files_beneath(&path, &mut files)?,
-                    false => drop(files.insert(path)),
-                }
-            }
+            view.add_touched(touched.clone(), to, &mut files)?;
         }
         let (here, there) = (self.base(), to.base());
         if here.tree_id() != there.tree_id() {
@@ -126,6 +239,32 @@ impl Workspace {
         }
         files.retain(|path| !path.is_in_dot_git());
         Ok(files)
+    }
+
+    /// Adds where this view has what was touched, and what `of` has beneath directories among that.
+    fn add_touched(
+        &self,
+        touched: Touched,
+        of: &Workspace,
+        files: &mut BTreeSet<RepoPath>,
+    ) -> Result<(), FsError> {
+        let Changed::Paths(paths) = self.paths_touched(touched)? else {
+            return of.add_files_beneath(&RepoPath::root(), files);
+        };
+        for path in paths {
+            let (path, is_dir) = match path.strip_suffix(b"/") {
+                Some(dir) => (dir.to_vec(), true),
+                None => (path, false),
+            };
+            let Ok(path) = RepoPath::parse(path) else {
+                continue;
+            };
+            match is_dir {
+                true => of.add_files_beneath(&path, files)?,
+                false => drop(files.insert(path)),
+            }
+        }
+        Ok(())
     }
 
     fn add_files_beneath(&self, dir: &RepoPath, files: &mut BTreeSet<RepoPath>) -> Result<(), FsError> {
@@ -149,17 +288,6 @@ impl Workspace {
 
 fn ids(layers: &[Arc<FrozenLayer>]) -> BTreeSet<LayerId> {
     layers.iter().map(|layer| layer.id()).collect()
-}
-
-/// Whether two nodes of one path certainly have the same bytes.
-fn is_same(a: &Node, b: &Node) -> bool {
-    let blob = |node: &Node| match (&node.content, &node.origin) {
-        (Content::Base, Some(origin)) => Some(origin.id),
-        (Content::Blob(id), _) => Some(*id),
-        _ => None,
-    };
-    let is_same_blob = blob(a).is_some_and(|id| blob(b) == Some(id));
-    a.kind == b.kind && a.size == b.size && (is_same_blob || a.content == b.content && blob(a).is_none())
 }
 
 /// Adds the files that `to` has and `from` has not, or has otherwise.

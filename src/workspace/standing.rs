@@ -363,6 +363,8 @@ impl Exclusive<'_> {
             }
         }
 
+        let of_other_times = renewed.keys().map(|ino| Invalidation::Attributes(*ino));
+        self.changes.extend(of_other_times);
         let paths = self.watchable_paths(&differing);
         let before = self.workspace.view_before(&self.state, paths, Vec::new());
         self.state.base = base;

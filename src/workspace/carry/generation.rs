@@ -13,7 +13,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::changed;
+use super::changed_in_tree;
 use super::tree::{ListedFile, TreeListing, split};
 use crate::attr::{FileKind, Timestamp};
 use crate::layer::FileVersion;
@@ -223,8 +223,9 @@ impl Generation {
     /// Files that a fork which was made at `since` does not see while it follows the main checkout: they changed then or later. By their
     /// paths from the root of the tree.
     pub fn changed_since(&self, since: Timestamp) -> impl Iterator<Item = Box<[u8]>> {
-        let is_later =
-            move |node: &KeptNode| node.stat.kind != FileKind::Directory && changed(&node.stat) >= since;
+        let is_later = move |node: &KeptNode| {
+            node.stat.kind != FileKind::Directory && changed_in_tree(&node.stat) >= since
+        };
         let changed = self.nodes().filter(move |(_, node)| is_later(node));
         changed.map(|(path, _)| path)
     }

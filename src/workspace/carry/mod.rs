@@ -132,6 +132,8 @@ pub struct Carry {
     partial: HashMap<RepoPath, Vec<RepoPath>>,
     /// Secrets that somebody asked for by name.
     named: PatternSet,
+    /// Where dependency trees are. Immutable.
+    trees: Vec<RepoPath>,
     /// Of files beneath carried directories, those that changed at this moment or later are not there. Immutable.
     since: Option<Timestamp>,
     /// The newest first: of one tree the first is shown, and the others are there for who has files of them open.
@@ -173,6 +175,7 @@ impl Carry {
             roots,
             partial,
             named: PatternSet::parse(&record.named_text()).map_err(io::Error::other)?,
+            trees: record.tree_paths().collect(),
             since: record.since,
             kept: RwLock::default(),
             moments: Mutex::default(),
@@ -303,7 +306,13 @@ impl Carry {
 
     /// The node that the main checkout has, if it is one to be carried.
     fn shown(&self, path: RepoPath, stat: &HostStat) -> Option<CarriedNode> {
-        let is_later = stat.kind != FileKind::Directory && self.came_later(&path, changed(stat));
+        let is_in_tree = self.trees.iter().any(|tree| path.starts_with(tree));
+        let changed = if is_in_tree {
+            changed_in_tree(stat)
+        } else {
+            stat.ctime
+        };
+        let is_later = stat.kind != FileKind::Directory && self.came_later(&path, changed);
         match stat.dev == self.device && !is_later {
             true => self.carried(path, stat),
             false => None,
@@ -418,8 +427,9 @@ impl Carry {
     }
 }
 
-/// When a file changed last. One that package stores share gets another ctime with each link that somebody else makes to it.
-fn changed(stat: &HostStat) -> Timestamp {
+/// When a file of a dependency tree changed last. One that package stores share gets another ctime with each link that somebody else
+/// makes to it.
+fn changed_in_tree(stat: &HostStat) -> Timestamp {
     if stat.nlink > 1 { stat.mtime } else { stat.ctime }
 }
 

@@ -118,6 +118,12 @@ impl CarryRecord {
         self.roots.iter().filter_map(path_of)
     }
 
+    /// Where the dependency trees are.
+    pub fn tree_paths(&self) -> impl Iterator<Item = RepoPath> {
+        let paths = self.trees.iter().filter_map(|tree| path_of(&tree.path));
+        paths.map(|tree| tree.path)
+    }
+
     /// The generations that it names.
     pub fn generations(&self) -> impl Iterator<Item = &GenerationId> {
         let trees = self.trees.iter();

@@ -12,11 +12,13 @@ use super::super::fs::{Found, Invalidation, Place, State, Workspace};
 use super::super::inodes::BaseRef;
 use super::super::mutate::NewNode;
 use super::super::ops::Caller;
+use super::super::renewing::{InOrder, Outputs};
 use super::super::view_steps::ViewBefore;
 use super::super::xattr::set_perm;
 use super::attic::{own_bytes, slot};
 use super::{Change, Operation, OperationKind, Undoes};
 use crate::attr::{FileKind, Ino};
+use crate::git::MAX_IGNORE_FILE_BYTES;
 use crate::layer::{Content, ContentRef, LogPosition, Node, Touched, Xattrs};
 use crate::path::{EntryName, RepoPath};
 
@@ -44,6 +46,8 @@ pub(in crate::workspace) struct Doing<'a> {
     paths: BTreeSet<RepoPath>,
     /// From where to where.
     moved: Vec<(RepoPath, RepoPath)>,
+    /// What was given its place or its content again, as old as it was.
+    came_back: Vec<(RepoPath, Found)>,
 }
 
 /// What is left to do when an operation is in the layer.
@@ -99,6 +103,7 @@ impl<'a> Doing<'a> {
             dirs: BTreeSet::new(),
             paths: BTreeSet::new(),
             moved: Vec::new(),
+            came_back: Vec::new(),
         })
     }
 
@@ -365,15 +370,16 @@ impl<'a> Doing<'a> {
         (part, slot): (&Found, &EntryName),
     ) -> Result<(), OperationError> {
         let back = self.try_put_back(named, part, slot);
-        let ino = back.map_err(OperationError::at(path))?;
+        let found = back.map_err(OperationError::at(path))?;
         self.note(Change::PutBack {
             path: path.clone(),
-            ino,
+            ino: found.ino,
         });
+        self.came_back(path, found);
         Ok(())
     }
 
-    fn try_put_back(&mut self, named: &Named, part: &Found, slot: &EntryName) -> Result<Ino, FsError> {
+    fn try_put_back(&mut self, named: &Named, part: &Found, slot: &EntryName) -> Result<Found, FsError> {
         let found = self.edit.child(part, slot)?.ok_or(FsError::Stale)?;
         let is_dir = self.edit.kind(&found)? == FileKind::Directory;
         check_may_add(self.edit.state, &named.dir)?;
@@ -385,16 +391,21 @@ impl<'a> Doing<'a> {
         self.edit.node_mut(&found)?.ctime = now;
         self.name_changed(named);
         self.changed.push(Invalidation::Attributes(found.ino));
-        self.renew(&found)?;
-        Ok(found.ino)
+        Ok(found)
     }
 
-    /// Gives what comes back the modification time of this step, as git does with what it brings back: what was made meanwhile was
-    /// made of other bytes. All files beneath a directory keep their order in time, a nanosecond apart.
-    pub fn renew(&mut self, found: &Found) -> Result<(), FsError> {
+    /// Notes that this is at `path` again, for [`Doing::renew`].
+    pub fn came_back(&mut self, path: &RepoPath, found: Found) {
+        self.came_back.push((path.clone(), found));
+    }
+
+    /// Gives what came back the modification time of this step, as git does with what it brings back: what was made meanwhile was
+    /// made of other bytes. All files keep their order in time, a nanosecond apart. What git ignores stays as old as it was: an output
+    /// must not seem newer than a source that was changed meanwhile.
+    pub fn renew(&mut self) -> Result<(), FsError> {
         let mut files = Vec::new();
-        let mut rest = vec![found.clone()];
-        while let Some(found) = rest.pop() {
+        let mut rest = std::mem::take(&mut self.came_back);
+        while let Some((path, found)) = rest.pop() {
             let node = match &found.place {
                 // It is the main checkout's.
                 Place::Carried(_) => continue,
@@ -403,26 +414,44 @@ impl<'a> Doing<'a> {
             match node.kind {
                 FileKind::Directory => {
                     for (name, ..) in self.workspace.entries(self.edit.state, &found)? {
-                        rest.extend(self.edit.child(&found, &name)?);
+                        let child = self.edit.child(&found, &name)?;
+                        rest.extend(child.map(|child| (path.join(&name), child)));
                     }
                 }
-                FileKind::Regular | FileKind::Symlink => files.push((node.mtime, found)),
+                FileKind::Regular | FileKind::Symlink => files.push((node.mtime, path, found)),
                 FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {}
             }
         }
-        files.sort_by_key(|(mtime, _)| *mtime);
-        let (mut now, mut before) = (self.edit.now, None);
-        for (mtime, found) in files {
-            if before.is_some_and(|before| before < mtime) {
-                now = now.next();
-            }
-            before = Some(mtime);
+        if files.is_empty() {
+            return Ok(());
+        }
+        let mut outputs = Outputs::new(&self.edit.state.base.base, |path| self.read_regular(path));
+        files.retain(|(_, path, _)| !outputs.has(path));
+        drop(outputs);
+        files.sort_by_key(|(mtime, ..)| *mtime);
+        let mut order = InOrder::from(self.edit.now);
+        for (mtime, _, found) in files {
             let ctime = self.edit.now;
             let node = self.edit.node_mut(&found)?;
-            (node.mtime, node.ctime) = (now, ctime);
+            (node.mtime, node.ctime) = (order.time_for(mtime), ctime);
             self.changed.push(Invalidation::Attributes(found.ino));
         }
         Ok(())
+    }
+
+    /// The bytes of the regular file at `path` as it is after this step, if there is one of a size that git reads rules from.
+    fn read_regular(&self, path: &RepoPath) -> Result<Option<Vec<u8>>, FsError> {
+        let found = match self.find(path) {
+            Ok(named) => named.and_then(|named| named.found),
+            Err(OperationError::Fs { source, .. }) => return Err(*source),
+            Err(_) => None,
+        };
+        let Some(found) = found else { return Ok(None) };
+        let node = self.edit.node(&found)?;
+        if node.kind != FileKind::Regular || node.size > MAX_IGNORE_FILE_BYTES {
+            return Ok(None);
+        }
+        self.workspace.whole(self.edit.state, &node).map(Some)
     }
 
     /// Moves what is at one name to another, which is free.
@@ -500,6 +529,7 @@ impl<'a> Doing<'a> {
     ) -> Result<(), OperationError> {
         let exchanged = self.try_exchange(found, part, slot_before);
         exchanged.map_err(OperationError::at(path))?;
+        self.came_back(path, found.clone());
         self.note(Change::Written {
             path: path.clone(),
             ino: found.ino,
@@ -517,7 +547,6 @@ impl<'a> Doing<'a> {
         let back = Node {
             nlink: links,
             origin,
-            mtime: self.edit.now,
             ctime: self.edit.now,
             ..then
         };

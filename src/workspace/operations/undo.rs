@@ -120,6 +120,7 @@ impl Workspace {
             }
         }
         let Back { mut doing, notes, .. } = back;
+        doing.renew().map_err(at())?;
         doing.undoes(Some(Undoes {
             operation: of.id,
             changes,
@@ -242,7 +243,8 @@ impl Back<'_> {
             return Err(OperationError::IntoItself(to.clone()));
         }
         self.doing.rename((to, &source, &found), (from, &target))?;
-        self.doing.renew(&found).map_err(OperationError::at(from))
+        self.doing.came_back(from, found);
+        Ok(())
     }
 
     fn mode_back(&mut self, path: &RepoPath, ino: Ino, perm: u16) -> Result<(), OperationError> {

@@ -238,7 +238,7 @@ impl Store {
             _ => IndexSource::File(parent.fork.worktree.index_path()),
         };
         Ok(Beginning {
-            carry: self.inherit_carried(carry, &standing.base, record.carry)?,
+            carry: self.inherit_carried(carry, &standing.base, record.carry, standing.attrs.time)?,
             base: standing.base,
             attrs: standing.attrs,
             times: standing.times,

@@ -290,33 +290,31 @@ impl Store {
         moment_by(&scratch).map_err(StoreError::io("tell the time by", &scratch))
     }
 
-    /// What a new fork carries that begins as another: the same, and what is asked for besides, as of the same moment: its
-    /// base files are as old as the other's.
+    /// What a new fork carries that begins as another: the same, and what is asked for besides, as of the same moment, or of `made`, when
+    /// the base files of the other are from: those of the new one are as old. What the main checkout built later was built of others.
     pub(super) fn inherit_carried(
         &self,
         wish: &CarryWish,
         base: &Base,
         inherited: Option<CarryRecord>,
+        made: Timestamp,
     ) -> Result<Option<CarryRecord>, StoreError> {
-        match wish {
-            CarryWish::AsConfigured => Ok(inherited),
-            CarryWish::Nothing => Ok(None),
-            CarryWish::Only(_) => {
-                let chosen = self.choose_carried(wish, base)?;
-                let since = inherited.and_then(|inherited| inherited.since);
-                Ok(chosen.map(|chosen| CarryRecord {
-                    since: since.or(chosen.since),
-                    ..chosen
-                }))
-            }
-            CarryWish::Also(patterns) => {
-                let chosen = self.choose_carried(&CarryWish::Only(patterns.clone()), base)?;
-                Ok(match (inherited, chosen) {
-                    (Some(inherited), Some(chosen)) => Some(inherited.with(chosen)),
-                    (inherited, chosen) => inherited.or(chosen),
-                })
-            }
-        }
+        let since = inherited.as_ref().and_then(|inherited| inherited.since);
+        let chosen = match wish {
+            CarryWish::AsConfigured => return Ok(inherited),
+            CarryWish::Nothing => return Ok(None),
+            CarryWish::Only(_) => self.choose_carried(wish, base)?,
+            CarryWish::Also(patterns) => self.choose_carried(&CarryWish::Only(patterns.clone()), base)?,
+        };
+        let chosen = chosen.map(|chosen| CarryRecord {
+            since: since.or(Some(made)),
+            ..chosen
+        });
+        Ok(match (wish, inherited, chosen) {
+            (CarryWish::Also(_), Some(inherited), Some(chosen)) => Some(inherited.with(chosen)),
+            (CarryWish::Also(_), inherited, None) => inherited,
+            (_, _, chosen) => chosen,
+        })
     }
 
     /// The workspace of an open fork with what that carries.

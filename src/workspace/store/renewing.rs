@@ -3,9 +3,8 @@
 
 use super::{OpenForks, ScratchDir, Store};
 use crate::attr::{Ino, InoMap};
-use crate::git::{GitError, IgnoreRules, MAX_IGNORE_FILE_BYTES};
 use crate::layer::{Dentry, Layer, LayerId, LayerIndex, LayerStack, Node, Op};
-use crate::path::{DOT_GIT, EntryName, RepoPath};
+use crate::path::DOT_GIT;
 use crate::workspace::fork::{ForkName, ForkRecord};
 use crate::workspace::standing::Standing;
 use crate::workspace::{StoreError, Workspace};
@@ -15,17 +14,7 @@ impl Store {
     pub(super) fn renewed(&self, name: &ForkName, workspace: &Workspace, to: &Standing) -> InoMap<Node> {
         let renewed = || -> Result<InoMap<Node>, StoreError> {
             let (view, _scratch) = self.looking_at(to)?;
-            let mut rules = IgnoreRules::new(&self.repository, |dir: &RepoPath| {
-                let path = dir.join(&EntryName::new(b".gitignore").map_err(GitError::library("read rules"))?);
-                let read = view.read_regular(&path, MAX_IGNORE_FILE_BYTES);
-                read.map_err(GitError::library("read rules"))
-            })?;
-            let is_ignored = |path: &RepoPath| {
-                let is_tracked = to.base.find(path).is_ok_and(|found| found.is_some());
-                // A file for which the rules cannot be read is taken for a source.
-                !is_tracked && rules.is_ignored(path, false).unwrap_or(false)
-            };
-            Ok(workspace.renewed_in(&view, is_ignored)?)
+            Ok(workspace.renewed_in(&view)?)
         };
         renewed().unwrap_or_else(|error| {
             log::warn!("{name}: files are as old as they were where it goes: {error}");

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use super::{Fixture, ME, path, set};
 use crate::attr::{FileKind, Ino};
 use crate::path::text::PathText;
-use crate::workspace::carry::{Carry, moment_by};
+use crate::workspace::carry::{Carry, DependencyTree, moment_by};
 use crate::workspace::{CarryRecord, FsError, RenameMode, SetAttr, Workspace};
 
 /// A fork, and beside it the main checkout with `target/` (`a`, `deps/b`, `deps/link`), `dir/cache` and `.local`.
@@ -299,7 +299,7 @@ fn files_in_carried_directories_are_those_of_the_moment_when_the_fork_was_made()
 }
 
 #[test]
-fn a_file_that_a_package_store_shares_stays_when_others_link_it() {
+fn a_file_that_a_package_store_shares_stays_in_a_dependency_tree_when_others_link_it() {
     let carried = Carried::new();
     let main = &carried.main;
     for name in ["target/shared", "target/rebuilt"] {
@@ -310,6 +310,17 @@ fn a_file_that_a_package_store_shares_stays_when_others_link_it() {
     record.since = Some(moment_by(&main.join("moment")).unwrap());
     fs::hard_link(main.join("target/shared"), main.join("elsewhere")).unwrap();
     fs::write(main.join("target/rebuilt"), "after\n").unwrap();
+    // Elsewhere it may be an output, as old as it was, that came here by a link.
+    let workspace = carried.open_with(&record);
+    assert!(workspace.resolve(&path("target/shared")).is_err());
+    drop(workspace);
+    record.trees.push(DependencyTree {
+        path: PathText::Text("target/".to_owned()),
+        generation: None,
+        previous: None,
+        arrivals: None,
+        given_up: None,
+    });
     let workspace = carried.open_with(&record);
     assert_eq!(workspace.text("target/shared"), "before\n");
     assert!(workspace.resolve(&path("target/rebuilt")).is_err());
