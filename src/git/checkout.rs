@@ -45,9 +45,9 @@ const MIN_COPIED: usize = 16;
 /// Below this many files a second thread costs more than it saves.
 const MIN_FILES_TO_SHARE: usize = 2048;
 
-/// Racy entries are compared by content up to this many bytes in all, so that a fresh clone, whose last second of files is racy, counts
-/// as unchanged.
-const MAX_RACY_BYTES: u64 = 64 << 20;
+/// Files whose entries are racy, or that were touched since git looked at them, are compared by content up to this many bytes in all, so
+/// that a fresh clone, whose last second of files is racy, counts as unchanged.
+const MAX_READ_BYTES: u64 = 64 << 20;
 
 /// A file that changed less than this ago may change again without another time.
 const TICK: Duration = Duration::from_millis(20);
@@ -55,7 +55,7 @@ const TICK: Duration = Duration::from_millis(20);
 impl Repository {
     /// Finds the tracked files of `checkout` (the main one) whose content is certain to be that of their index entries: `lstat` says what
     /// the entry says, and the entry is not racy, or else the bytes are those of the blob. Costs an `lstat` a file, and reads no
-    /// content but that of racy entries.
+    /// content but that of racy entries and of files that were touched.
     ///
     /// A file that came with an older mtime counts as modified when it came, except in a checkout that was copied or unpacked as a whole.
     ///
@@ -100,7 +100,7 @@ impl Repository {
         entries: &[gix::index::Entry],
     ) -> Vec<UnchangedFile> {
         let index_secs = index.timestamp().unix_seconds();
-        let mut racy_bytes = 0;
+        let mut read_bytes = 0;
         let mut place = PathBuf::new();
         let unchanged = entries.iter().filter_map(|entry| {
             let kind = file_kind(entry)?;
@@ -109,12 +109,12 @@ impl Repository {
             place.push(checkout);
             place.push(bytes.to_path().ok()?);
             let found = fs::symlink_metadata(&place).ok()?;
-            if !is_as_entry(&found, entry, kind) {
+            if !is_alike(&found, entry, kind) {
                 return None;
             }
-            if i64::from(entry.stat.mtime.secs) >= index_secs {
-                racy_bytes += found.len();
-                if racy_bytes > MAX_RACY_BYTES || !self.holds_blob(&place, &found, kind, entry.id) {
+            if !is_as_looked_at(&found, entry) || i64::from(entry.stat.mtime.secs) >= index_secs {
+                read_bytes += found.len();
+                if read_bytes > MAX_READ_BYTES || !self.holds_blob(&place, &found, kind, entry.id) {
                     return None;
                 }
             }
@@ -164,20 +164,23 @@ fn file_kind(entry: &gix::index::Entry) -> Option<TreeEntryKind> {
     kind_of(entry.mode).filter(|kind| *kind != TreeEntryKind::Submodule)
 }
 
-/// Whether the file is the one that git looked at. An index that has no nanoseconds, or no inode numbers, says less.
-fn is_as_entry(found: &Metadata, entry: &gix::index::Entry, kind: TreeEntryKind) -> bool {
-    let stat = &entry.stat;
+/// Whether the file may have the content of the entry.
+fn is_alike(found: &Metadata, entry: &gix::index::Entry, kind: TreeEntryKind) -> bool {
     let is_kind = match kind {
         TreeEntryKind::Symlink => found.file_type().is_symlink(),
         TreeEntryKind::Executable => found.file_type().is_file() && found.mode() & 0o100 != 0,
         _ => found.file_type().is_file() && found.mode() & 0o100 == 0,
     };
+    is_kind && entry.stat.size == found.len() as u32
+}
+
+/// Whether the file is the one that git looked at. An index that has no nanoseconds, or no inode numbers, says less.
+fn is_as_looked_at(found: &Metadata, entry: &gix::index::Entry) -> bool {
+    let stat = &entry.stat;
     let is_time = |known: gix::index::entry::stat::Time, secs: i64, nanos: i64| {
         known.secs == secs as u32 && (known.nsecs == 0 || i64::from(known.nsecs) == nanos)
     };
-    is_kind
-        && stat.size == found.len() as u32
-        && (stat.ino == 0 || stat.ino == found.ino() as u32)
+    (stat.ino == 0 || stat.ino == found.ino() as u32)
         && is_time(stat.mtime, found.mtime(), found.mtime_nsec())
         && is_time(stat.ctime, found.ctime(), found.ctime_nsec())
 }
@@ -186,5 +189,54 @@ fn timestamp(secs: i64, nanos: i64) -> Timestamp {
     Timestamp {
         secs,
         nanos: u32::try_from(nanos).unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::git::testing::TestRepository;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// How many seconds ago each unchanged file got its content.
+    fn ages(repository: &TestRepository) -> BTreeMap<String, i64> {
+        // What was written just now may change again.
+        thread::sleep(2 * TICK);
+        let now = Timestamp::now().secs;
+        let unchanged = repository.open().unchanged_files(repository.dir()).unwrap();
+        let age = |file: UnchangedFile| (file.path.to_string(), now - file.modified.secs);
+        unchanged.into_iter().map(age).collect()
+    }
+
+    fn make_old(repository: &TestRepository, path: &str) {
+        let file = fs::File::open(repository.dir().join(path)).unwrap();
+        file.set_modified(SystemTime::now() - HOUR).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_came_with_an_old_time_is_as_new_as_it_came_but_in_a_copied_checkout() {
+        let repository = TestRepository::new();
+        let names: Vec<String> = (0..MIN_COPIED + 4).map(|number| format!("{number}.txt")).collect();
+        names.iter().for_each(|name| repository.write(name, name));
+        repository.commit("files");
+        make_old(&repository, "3.txt");
+        assert!(ages(&repository)["3.txt"] < 60);
+        names.iter().for_each(|name| make_old(&repository, name));
+        assert!(ages(&repository).values().all(|age| *age >= 3600));
+    }
+
+    #[test]
+    fn a_file_that_was_touched_counts_by_its_bytes() {
+        let repository = TestRepository::new();
+        repository.write("same", "bytes\n");
+        repository.write("other", "bytes\n");
+        repository.commit("files");
+        repository.write("same", "bytes\n");
+        repository.write("other", "BYTES\n");
+        let unchanged: Vec<String> = ages(&repository).into_keys().collect();
+        assert_eq!(unchanged, ["same"]);
     }
 }
