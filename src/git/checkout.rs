@@ -1,9 +1,11 @@
-//! The files of the main checkout that are as its index has them.
+//! What the main checkout has as a base has it, and since when.
 
+use std::collections::HashMap;
 use std::fs::{self, Metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -12,26 +14,37 @@ use gix::index::entry::{Flags, Stage};
 
 use super::checksum::Checksum;
 use super::index::kind_of;
-use super::{GitError, ObjectId, Repository, TreeEntryKind};
-use crate::attr::Timestamp;
-use crate::path::RepoPath;
+use super::{Base, BaseDir, GitError, ObjectId, Repository, TreeEntryKind};
+use crate::attr::{Ino, Timestamp};
+use crate::path::{DOT_GIT, RepoPath};
 
 /// A tracked file of the main checkout, whose content is that of a blob.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnchangedFile {
-    pub path: RepoPath,
-    pub kind: TreeEntryKind,
-    pub id: ObjectId,
-    /// When it got its content, as far as can be told.
-    pub modified: Timestamp,
-    /// Its ctime.
+struct UnchangedFile {
+    path: RepoPath,
+    kind: TreeEntryKind,
+    id: ObjectId,
+    times: Times,
+}
+
+#[derive(Clone, Copy)]
+struct Times {
+    /// mtime.
+    modified: Timestamp,
+    /// ctime.
     changed: Timestamp,
 }
 
-impl UnchangedFile {
-    /// Whether it has an older mtime than a file that is written: it was moved here, or copied or unpacked with its times, and what was
-    /// built before is of the bytes that were here then.
-    fn came_with_its_time(&self) -> bool {
+impl Times {
+    fn of(found: &Metadata) -> Times {
+        Times {
+            modified: timestamp(found.mtime(), found.mtime_nsec()),
+            changed: timestamp(found.ctime(), found.ctime_nsec()),
+        }
+    }
+
+    /// Whether what has them has an older mtime than what is written: it was moved here, or copied or unpacked with its times, and what
+    /// was built before is of what was here then.
+    fn came_with_it(&self) -> bool {
         self.changed.secs.saturating_sub(self.modified.secs) > SETTLED_SECS
     }
 }
@@ -53,15 +66,62 @@ const MAX_READ_BYTES: u64 = 64 << 20;
 const TICK: Duration = Duration::from_millis(20);
 
 impl Repository {
-    /// Finds the tracked files of `checkout` (the main one) whose content is certain to be that of their index entries: `lstat` says what
-    /// the entry says, and the entry is not racy, or else the bytes are those of the blob. Costs an `lstat` a file, and reads no
-    /// content but that of racy entries and of files that were touched.
+    /// Finds what of `base` is the same in `checkout` (the main one), and when it got to be so there: by the number of the node.
     ///
-    /// A file that came with an older mtime counts as modified when it came, except in a checkout that was copied or unpacked as a whole.
+    /// A file is the same where the index has the base's blob, and `lstat` says what the entry says, which is not racy, or else the
+    /// bytes are those of the blob; a directory where it has the same names and no others, of files or directories that are the same.
+    /// What came with an older mtime counts from when it came, except in a checkout that was copied or unpacked as a whole.
+    ///
+    /// Costs an `lstat` a file and a listing a directory, and reads no content but that of racy entries and of files that were touched.
     ///
     /// # Errors
-    /// [`GitError::Library`] where the index cannot be read.
-    pub fn unchanged_files(&self, checkout: &Path) -> Result<Vec<UnchangedFile>, GitError> {
+    /// [`GitError::Library`] where the index cannot be read, others where a tree of the base cannot.
+    pub fn same_since(&self, base: &Base, checkout: &Path) -> Result<Vec<(Ino, Timestamp)>, GitError> {
+        let files = self.unchanged_files(checkout)?;
+        let came = files.iter().filter(|file| file.times.came_with_it()).count();
+        let is_copied = came >= MIN_COPIED && came > files.len() / 2;
+        let since = |times: Times| match times.came_with_it() && !is_copied {
+            true => times.changed,
+            false => times.modified,
+        };
+        let mut same = Vec::with_capacity(files.len());
+        let mut dirs: HashMap<RepoPath, Arc<BaseDir>> = HashMap::new();
+        for file in files {
+            let Some((dir, index)) = base.find(&file.path)? else {
+                continue;
+            };
+            let entry = &dir.entries[index];
+            if (entry.id, entry.kind) == (file.id, file.kind) {
+                same.push((entry.ino, since(file.times)));
+                if !dirs.contains_key(&dir.path) {
+                    dirs.insert(dir.path.clone(), dir);
+                }
+            }
+        }
+        let paths: Vec<RepoPath> = dirs.keys().cloned().collect();
+        for path in paths {
+            let mut above = path.split_last();
+            while let Some((path, _)) = above {
+                above = path.split_last();
+                if dirs.contains_key(&path) {
+                    break;
+                }
+                let dir = match base.find(&path)? {
+                    Some((parent, index)) => base.dir(&path, parent.entries[index].id)?,
+                    None => base.root()?,
+                };
+                dirs.insert(path, dir);
+            }
+        }
+        for dir in dirs.values() {
+            if let Some(times) = same_names(checkout, dir) {
+                same.push((base.hasher().ino(&dir.path), since(times)));
+            }
+        }
+        Ok(same)
+    }
+
+    fn unchanged_files(&self, checkout: &Path) -> Result<Vec<UnchangedFile>, GitError> {
         let index = gix::index::File::at_or_default(
             self.common_dir().join("index"),
             self.hash_kind(),
@@ -71,26 +131,17 @@ impl Repository {
         .map_err(GitError::library("read the main checkout's index"))?;
         let look = |entries: &[gix::index::Entry]| self.look_at(checkout, &index, entries);
         let entries = index.entries();
-        let mut unchanged = match entries.len() < MIN_FILES_TO_SHARE {
-            true => look(entries),
-            false => thread::scope(|scope| {
-                let (first, second) = entries.split_at(entries.len() / 2);
-                let second = scope.spawn(|| look(second));
-                let mut unchanged = look(first);
-                // Without it files count as changed, and are built again.
-                unchanged.append(&mut second.join().unwrap_or_default());
-                unchanged
-            }),
-        };
-        let came = unchanged.iter().filter(|file| file.came_with_its_time()).count();
-        if came < MIN_COPIED || came <= unchanged.len() / 2 {
-            for file in &mut unchanged {
-                if file.came_with_its_time() {
-                    file.modified = file.changed;
-                }
-            }
+        if entries.len() < MIN_FILES_TO_SHARE {
+            return Ok(look(entries));
         }
-        Ok(unchanged)
+        let (first, second) = entries.split_at(entries.len() / 2);
+        Ok(thread::scope(|scope| {
+            let second = scope.spawn(|| look(second));
+            let mut unchanged = look(first);
+            // Without it files count as changed, and are built again.
+            unchanged.append(&mut second.join().unwrap_or_default());
+            unchanged
+        }))
     }
 
     fn look_at(
@@ -122,8 +173,7 @@ impl Repository {
                 path: RepoPath::parse(bytes).ok()?,
                 kind,
                 id: entry.id,
-                modified: timestamp(found.mtime(), found.mtime_nsec()),
-                changed: timestamp(found.ctime(), found.ctime_nsec()),
+                times: Times::of(&found),
             })
         });
         unchanged.collect()
@@ -153,6 +203,24 @@ impl Repository {
                     == (found.ctime(), found.ctime_nsec(), found.ino())
             })
     }
+}
+
+/// The times of the directory in the checkout, if it has the names of this one and no others.
+fn same_names(checkout: &Path, dir: &BaseDir) -> Option<Times> {
+    let place = checkout.join(dir.path.as_path());
+    let found = fs::symlink_metadata(&place).ok().filter(Metadata::is_dir)?;
+    let mut count = 0;
+    for entry in fs::read_dir(&place).ok()? {
+        let name = entry.ok()?.file_name();
+        let name = name.as_bytes();
+        if name == DOT_GIT && dir.path.is_root() {
+            continue;
+        }
+        dir.find(name)?;
+        count += 1;
+    }
+    let is_settled = fs::symlink_metadata(&place).is_ok_and(|after| after.ctime() == found.ctime());
+    (count == dir.entries.len() && is_settled).then(|| Times::of(&found))
 }
 
 /// The kind of an entry that stands for one file whose `lstat` says something.
@@ -198,17 +266,31 @@ mod tests {
 
     use super::*;
     use crate::git::testing::TestRepository;
+    use crate::git::{BaseCache, InoHasher};
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// How many seconds ago each unchanged file got its content.
+    /// How many seconds ago each of these got to be what it is.
     fn ages(repository: &TestRepository) -> BTreeMap<String, i64> {
         // What was written just now may change again.
         thread::sleep(2 * TICK);
+        let open = repository.open();
+        let spool = tempfile::tempdir().unwrap();
+        let cache = BaseCache::new(spool.path(), 1 << 20).unwrap();
+        let tree_id = repository.id_of("HEAD^{tree}");
+        let base = Base::open(&open, tree_id, &cache, InoHasher::new([7; 16])).unwrap();
         let now = Timestamp::now().secs;
-        let unchanged = repository.open().unchanged_files(repository.dir()).unwrap();
-        let age = |file: UnchangedFile| (file.path.to_string(), now - file.modified.secs);
-        unchanged.into_iter().map(age).collect()
+        let same: HashMap<Ino, Timestamp> = open
+            .same_since(&base, repository.dir())
+            .unwrap()
+            .into_iter()
+            .collect();
+        let listed = repository.git(&["ls-tree", "-rt", "--name-only", "HEAD"]);
+        let age = |path: &str| {
+            let time = same.get(&base.hasher().ino(&RepoPath::parse(path).unwrap()))?;
+            Some((path.to_owned(), now - time.secs))
+        };
+        listed.lines().filter_map(age).collect()
     }
 
     fn make_old(repository: &TestRepository, path: &str) {
@@ -219,7 +301,9 @@ mod tests {
     #[test]
     fn a_file_that_came_with_an_old_time_is_as_new_as_it_came_but_in_a_copied_checkout() {
         let repository = TestRepository::new();
-        let names: Vec<String> = (0..MIN_COPIED + 4).map(|number| format!("{number}.txt")).collect();
+        let names: Vec<String> = (0..MIN_COPIED + 4)
+            .map(|number| format!("{number}.txt"))
+            .collect();
         names.iter().for_each(|name| repository.write(name, name));
         repository.commit("files");
         make_old(&repository, "3.txt");
@@ -238,5 +322,27 @@ mod tests {
         repository.write("other", "BYTES\n");
         let unchanged: Vec<String> = ages(&repository).into_keys().collect();
         assert_eq!(unchanged, ["same"]);
+    }
+
+    #[test]
+    fn a_directory_is_the_same_as_long_as_it_has_the_same_names() {
+        let repository = TestRepository::new();
+        for path in ["changed/a", "more/a", "fewer/a", "fewer/b", "above/below/a"] {
+            repository.write(path, path);
+        }
+        repository.commit("files");
+        repository.write("changed/a", "other");
+        repository.write("more/b", "b");
+        fs::remove_file(repository.dir().join("fewer/b")).unwrap();
+        make_old(&repository, "above");
+        let dirs: Vec<(String, bool)> = ages(&repository)
+            .into_iter()
+            .map(|(path, age)| (path, age < 60))
+            .collect();
+        let same = |path: &str| (path.to_owned(), true);
+        assert_eq!(
+            dirs,
+            ["above", "above/below", "above/below/a", "fewer/a", "more/a"].map(same)
+        );
     }
 }

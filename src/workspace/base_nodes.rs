@@ -24,7 +24,7 @@ pub struct BaseAttrs {
     /// Change time of every base node; `None` in records of earlier versions, where it is `time`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<Timestamp>,
-    /// The table of files that are older than `time`.
+    /// The table of nodes that are older than `time`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<TimesId>,
 }
@@ -140,8 +140,8 @@ impl BaseNodes {
             rdev: 0,
             size: 0,
             blocks: 0,
-            atime: self.attrs.time,
-            mtime: self.attrs.time,
+            atime: self.modification_time(ino),
+            mtime: self.modification_time(ino),
             ctime: self.attrs.change_time(),
         }
     }

@@ -1,8 +1,8 @@
 //! Modification times of base files that are as old as in the main checkout.
 //!
 //! Where build outputs are carried, a build tool compares their times, or remembers the exact times of what they were made from. A
-//! file whose content the main checkout has, too, bears the time that it has there; every other base file bears the time at
-//! which the fork was made, and is newer than all outputs. A table holds the former. It is immutable, named by its hash, and shared by
+//! file whose content the main checkout has, too, bears the time that it has there, and so does a directory with the same names; everything
+//! else in the base bears the time at which the fork was made, and is newer than all outputs. A table holds the former. It is immutable, named by its hash, and shared by
 //! all forks that were made of the same base and the same state of the main checkout.
 
 use std::fmt;
@@ -110,7 +110,7 @@ impl BaseTimes {
         self.id
     }
 
-    /// Returns the time of a file's last modification in the main checkout, if that has the base's content.
+    /// Returns the time since when the main checkout has the node as the base has it.
     pub fn get(&self, ino: Ino) -> Option<Timestamp> {
         self.times.get(&ino).copied()
     }

@@ -6,6 +6,8 @@
 //!
 //! A file that git neither tracks nor ignores may be either, a new source or an output in a project that ignores none. It gets the time
 //! of now, and whatever was newer than it in that state, and is not ignored, becomes newer than it again.
+//!
+//! A directory in which a name comes or goes gets the time of now, too.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use super::changed::Changed;
 use super::error::FsError;
 use super::fs::{Found, Place, State, Workspace};
 use crate::attr::{FileKind, Ino, InoMap, Timestamp};
-use crate::git::{Base, GitError, IgnoreRules, MAX_IGNORE_FILE_BYTES, TreeEntryKind};
+use crate::git::{Base, BaseDir, GitError, IgnoreRules, MAX_IGNORE_FILE_BYTES, TreeEntryKind};
 use crate::layer::{Content, FrozenLayer, LayerId, Node, Touched};
 use crate::path::{EntryName, RepoPath};
 
@@ -95,14 +97,19 @@ impl Workspace {
         let mut outputs = Outputs::new(&base, |path| to.read_regular(path, MAX_IGNORE_FILE_BYTES));
         let (mut same, mut back) = (InoMap::default(), InoMap::default());
         let mut oldest: Option<Timestamp> = None;
+        let mut dirs = InoMap::default();
         for path in paths {
-            let Some((found, node)) = to.plain_file(&to.read_state(), &path)? else {
-                continue;
-            };
+            let there = to.plain_file(&to.read_state(), &path)?;
             let before = self.plain_file(&self.read_state(), &path)?;
-            if outputs.has(&path) {
+            if there.is_none() && before.is_none() || outputs.has(&path) {
                 continue;
             }
+            if there.is_some() != before.is_some() {
+                self.add_dirs_of(&path, to, &mut dirs)?;
+            }
+            let Some((found, node)) = there else {
+                continue;
+            };
             let (time, ino) = (node.mtime, found.ino);
             match before {
                 Some((_, before)) if self.is_same(&before, to, &node)? => {
@@ -136,12 +143,44 @@ impl Workspace {
                 renewed.insert(ino, Node { mtime, ctime, ..node });
             }
         }
+        for (ino, node) in dirs {
+            let (mtime, ctime) = (now, now);
+            renewed.insert(ino, Node { mtime, ctime, ..node });
+        }
         let mut order = InOrder::from(now);
         for ComingBack { time, ino, node } in back {
             let (mtime, ctime) = (order.time_for(time), now);
             renewed.insert(ino, Node { mtime, ctime, ..node });
         }
         Ok(renewed)
+    }
+
+    /// Adds the directories of `to` in which a name comes or goes because `path` does.
+    fn add_dirs_of(&self, path: &RepoPath, to: &Workspace, dirs: &mut InoMap<Node>) -> Result<(), FsError> {
+        let dir_in = |view: &Workspace, path: &RepoPath| {
+            let state = view.read_state();
+            match view.walk_dir(&state, path) {
+                Ok(found) if matches!(found.place, Place::Carried(_)) => Ok(None),
+                Ok(found) => Ok(Some((found.ino, view.node(&state, &found)?))),
+                Err(FsError::NotFound | FsError::NotADirectory) => Ok(None),
+                Err(error) => Err(error),
+            }
+        };
+        let mut below = path.clone();
+        while let Some((dir, _)) = below.split_last() {
+            let (before, there) = (dir_in(self, &dir)?, dir_in(to, &dir)?);
+            let is_in_both = before.is_some() && there.is_some();
+            if let Some((ino, node)) = there
+                && dirs.insert(ino, node).is_some()
+            {
+                break;
+            }
+            if is_in_both {
+                break;
+            }
+            below = dir;
+        }
+        Ok(())
     }
 
     /// The paths of regular files and symlinks that a layer speaks of, and of others.
@@ -290,30 +329,40 @@ fn ids(layers: &[Arc<FrozenLayer>]) -> BTreeSet<LayerId> {
     layers.iter().map(|layer| layer.id()).collect()
 }
 
-/// Adds the files that `to` has and `from` has not, or has otherwise.
+/// Adds the files that one of the two has and the other has not, or has otherwise.
 fn add_differing(from: &Base, to: &Base, files: &mut BTreeSet<RepoPath>) -> Result<(), FsError> {
-    let mut pairs = vec![(Some(from.root()?), to.root()?)];
-    while let Some((from_dir, to_dir)) = pairs.pop() {
-        if from_dir.as_ref().is_some_and(|dir| dir.tree_id == to_dir.tree_id) {
+    let mut pairs = vec![(Some(from.root()?), Some(to.root()?))];
+    while let Some((before, now)) = pairs.pop() {
+        let of = |dir: &Option<Arc<BaseDir>>| {
+            let entries = dir.iter().flat_map(|dir| dir.entries.iter());
+            entries.map(|entry| entry.name.clone()).collect::<BTreeSet<_>>()
+        };
+        let Some(path) = before.as_ref().or(now.as_ref()).map(|dir| dir.path.clone()) else {
             continue;
-        }
-        for entry in &to_dir.entries {
-            let path = to_dir.path.join(&entry.name);
-            let before = from_dir
-                .as_ref()
-                .and_then(|dir| dir.entries.get(dir.find(entry.name.as_bytes())?));
-            if before.is_some_and(|before| (before.id, before.kind) == (entry.id, entry.kind)) {
+        };
+        for name in &of(&before) | &of(&now) {
+            let entry_in = |dir: &Option<Arc<BaseDir>>| {
+                let dir = dir.as_ref()?;
+                let entry = &dir.entries[dir.find(name.as_bytes())?];
+                Some((entry.kind, entry.id))
+            };
+            let (before, now) = (entry_in(&before), entry_in(&now));
+            if before == now {
                 continue;
             }
-            match entry.kind {
-                TreeEntryKind::Directory => {
-                    let before = before.filter(|before| before.kind == TreeEntryKind::Directory);
-                    let before = before.map(|before| from.dir(&path, before.id)).transpose()?;
-                    pairs.push((before, to.dir(&path, entry.id)?));
-                }
-                TreeEntryKind::Submodule => {}
-                _ => drop(files.insert(path)),
+            let path = path.join(&name);
+            let is_file = |entry: Option<(TreeEntryKind, _)>| {
+                let kind = entry.map(|(kind, _)| kind);
+                kind.is_some_and(|kind| !matches!(kind, TreeEntryKind::Directory | TreeEntryKind::Submodule))
+            };
+            let dir_of = |base: &Base, entry| match entry {
+                Some((TreeEntryKind::Directory, id)) => base.dir(&path, id).map(Some),
+                _ => Ok(None),
+            };
+            if is_file(before) || is_file(now) {
+                files.insert(path.clone());
             }
+            pairs.push((dir_of(from, before)?, dir_of(to, now)?));
         }
     }
     Ok(())

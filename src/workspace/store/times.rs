@@ -13,7 +13,7 @@ use crate::workspace::fork::ForkRecord;
 use crate::workspace::snapshot::SnapshotList;
 
 impl Store {
-    /// Makes the table of the files of `base` whose content the main checkout has, too; `None` where there are none. It is on the disk
+    /// Makes the table of what of `base` the main checkout has, too; `None` where there is nothing. It is on the disk
     /// when this returns.
     ///
     /// What the main checkout builds from now on is not seen by the fork that is made: the caller has fixed the moment of that before.
@@ -22,16 +22,7 @@ impl Store {
         base: &Base,
         checkout: &Path,
     ) -> Result<Option<Arc<BaseTimes>>, StoreError> {
-        let mut times = Vec::new();
-        for file in self.repository.unchanged_files(checkout)? {
-            let Some((dir, index)) = base.find(&file.path)? else {
-                continue;
-            };
-            let entry = dir.entries.get(index);
-            if let Some(entry) = entry.filter(|entry| (entry.id, entry.kind) == (file.id, file.kind)) {
-                times.push((entry.ino, file.modified));
-            }
-        }
+        let times = self.repository.same_since(base, checkout)?;
         if times.is_empty() {
             return Ok(None);
         }

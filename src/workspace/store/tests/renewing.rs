@@ -40,3 +40,37 @@ fn what_a_restore_brought_back_is_new_though_the_process_died_before_it_said_so(
     let fork = store.open_fork(&demo).unwrap();
     assert_eq!(time(&fork, "a.txt"), back, "it comes back once");
 }
+
+#[test]
+fn a_directory_in_which_a_name_comes_or_goes_by_a_restore_is_new_and_others_are_not() {
+    let (repository, store) = sample();
+    store.create_fork(&options(&repository, "demo")).unwrap();
+    let demo = name("demo");
+    let fork = store.open_fork(&demo).unwrap();
+    let make = |dir: &str| {
+        let (parent, name) = path(dir).split_last().unwrap();
+        let parent = fork.workspace.resolve(&parent).unwrap().ino;
+        fork.workspace.mkdir(ME, parent, name.as_bytes(), 0o777).unwrap();
+    };
+    let write = |file: &str, bytes: &[u8]| fork.workspace.write_path(ME, &path(file), bytes).unwrap();
+    ["same", "fewer", "gone"].iter().for_each(|dir| make(dir));
+    write("same/a", b"one");
+    write("fewer/a", b"one");
+    let because = SnapshotOptions::because(SnapshotReason::Asked);
+    let before = store.take_snapshot(&demo, &fork, &because).unwrap();
+    write("same/a", b"two");
+    write("fewer/b", b"b");
+    fork.workspace.remove_path(ME, &path("dir/b.txt")).unwrap();
+    write("gone/deep", b"x");
+    let time = |dir: &str| fork.workspace.resolve(&path(dir)).unwrap().mtime;
+    let dirs = ["same", "fewer", "gone", "dir", ""];
+    let times = || dirs.map(time);
+    let then = times();
+    let restore = |to| store.restore(&demo, &fork, to, SnapshotReason::BeforeRestore).unwrap();
+    let after = restore(&before);
+    let is_new = |then: [Timestamp; 5], now: [Timestamp; 5]| [0, 1, 2, 3, 4].map(|index| now[index] > then[index]);
+    let now = times();
+    assert_eq!(is_new(then, now), [false, true, true, true, false]);
+    restore(&after);
+    assert_eq!(is_new(now, times()), [false, true, true, true, false]);
+}
