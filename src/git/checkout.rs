@@ -55,8 +55,8 @@ const SETTLED_SECS: i64 = 2;
 /// Of so many files and more, most of which came with their times, all were copied, with what was built of them.
 const MIN_COPIED: usize = 16;
 
-/// Below this many files a second thread costs more than it saves.
-const MIN_FILES_TO_SHARE: usize = 2048;
+/// Below this many files or directories a second thread costs more than it saves.
+const MIN_TO_SHARE: usize = 1024;
 
 /// Files whose entries are racy, or that were touched since git looked at them, are compared by content up to this many bytes in all, so
 /// that a fresh clone, whose last second of files is racy, counts as unchanged.
@@ -113,11 +113,13 @@ impl Repository {
                 dirs.insert(path, dir);
             }
         }
-        for dir in dirs.values() {
-            if let Some(times) = same_names(checkout, dir) {
-                same.push((base.hasher().ino(&dir.path), since(times)));
-            }
-        }
+        let dirs: Vec<Arc<BaseDir>> = dirs.into_values().collect();
+        let look = |dirs: &[Arc<BaseDir>]| -> Vec<(Ino, Timestamp)> {
+            let times = dirs.iter().map(|dir| (dir, same_names(checkout, dir)));
+            let same = times.filter_map(|(dir, times)| Some((base.hasher().ino(&dir.path), since(times?))));
+            same.collect()
+        };
+        same.append(&mut shared(&dirs, look));
         Ok(same)
     }
 
@@ -130,18 +132,7 @@ impl Repository {
         )
         .map_err(GitError::library("read the main checkout's index"))?;
         let look = |entries: &[gix::index::Entry]| self.look_at(checkout, &index, entries);
-        let entries = index.entries();
-        if entries.len() < MIN_FILES_TO_SHARE {
-            return Ok(look(entries));
-        }
-        let (first, second) = entries.split_at(entries.len() / 2);
-        Ok(thread::scope(|scope| {
-            let second = scope.spawn(|| look(second));
-            let mut unchanged = look(first);
-            // Without it files count as changed, and are built again.
-            unchanged.append(&mut second.join().unwrap_or_default());
-            unchanged
-        }))
+        Ok(shared(index.entries(), look))
     }
 
     fn look_at(
@@ -203,6 +194,21 @@ impl Repository {
                     == (found.ctime(), found.ctime_nsec(), found.ino())
             })
     }
+}
+
+/// What `look` finds of `all`, by two threads where that is worth it.
+fn shared<T: Sync, Found: Send>(all: &[T], look: impl Fn(&[T]) -> Vec<Found> + Sync) -> Vec<Found> {
+    if all.len() < MIN_TO_SHARE {
+        return look(all);
+    }
+    let (first, second) = all.split_at(all.len() / 2);
+    thread::scope(|scope| {
+        let second = scope.spawn(|| look(second));
+        let mut found = look(first);
+        // Without it files count as changed, and are built again.
+        found.append(&mut second.join().unwrap_or_default());
+        found
+    })
 }
 
 /// The times of the directory in the checkout, if it has the names of this one and no others.
