@@ -8,17 +8,17 @@
 //!
 //! The library never prints, prompts or ends the process; only [`cli`] does.
 
-pub mod attr;
+pub use tine_attr as attr;
 pub mod change;
 pub mod cli;
 pub mod daemon;
 pub mod fuse;
-pub mod git;
-pub mod layer;
+pub use tine_git as git;
+pub use tine_layer as layer;
 pub mod mcp;
-pub mod merge;
-pub mod path;
-pub mod sys;
+pub use tine_merge as merge;
+pub use tine_path as path;
+pub use tine_sys as sys;
 pub mod tools;
 pub mod ui;
 pub mod workspace;

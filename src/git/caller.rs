@@ -116,8 +116,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::git::program;
-    use crate::git::testing::TestRepository;
+    use crate::program;
+    use crate::testing::TestRepository;
 
     type Pair<'a> = (&'a str, &'a str);
 

@@ -15,8 +15,8 @@ use gix::index::entry::{Flags, Stage};
 use super::checksum::Checksum;
 use super::index::kind_of;
 use super::{Base, BaseDir, GitError, ObjectId, Repository, TreeEntryKind};
-use crate::attr::{Ino, Timestamp};
-use crate::path::{DOT_GIT, RepoPath};
+use tine_attr::{Ino, Timestamp};
+use tine_path::{DOT_GIT, RepoPath};
 
 /// A tracked file of the main checkout, whose content is that of a blob.
 struct UnchangedFile {
@@ -271,8 +271,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::git::testing::TestRepository;
-    use crate::git::{BaseCache, InoHasher};
+    use crate::testing::TestRepository;
+    use crate::{BaseCache, InoHasher};
 
     const HOUR: Duration = Duration::from_secs(3600);
 

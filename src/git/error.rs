@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use gix::ObjectId;
 use thiserror::Error;
 
-use crate::path::{PathError, RepoPath};
+use tine_path::{PathError, RepoPath};
 
 /// A failure of the repository or of the git program.
 #[derive(Debug, Error)]

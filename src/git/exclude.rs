@@ -106,7 +106,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::git::testing::TestRepository;
+    use crate::testing::TestRepository;
 
     #[test]
     fn what_others_wrote_stays_byte_for_byte() {

@@ -28,8 +28,8 @@ use super::index::{IndexLock, release_stale_at};
 use super::program;
 use super::refs::{lock_of, reflog_message, remove_stale_lock};
 use super::{GitError, ObjectId, Repository, TreeEntryKind};
-use crate::path::RepoPath;
-use crate::sys::{file, pause};
+use tine_path::RepoPath;
+use tine_sys::{file, pause};
 
 /// How long the index of a checkout that git has locked is waited for.
 const INDEX_LOCK_TIMEOUT: Duration = Duration::from_secs(2);

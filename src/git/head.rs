@@ -11,7 +11,7 @@ use gix::refs::{FullName, Target};
 
 use super::refs::{branch_ref, read_if_there, reflog_message};
 use super::{GitError, Head, LinkedWorktree, ObjectId, Repository, program};
-use crate::sys::pause;
+use tine_sys::pause;
 
 /// A branch that is not where the worktree that is on it left it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -350,7 +350,7 @@ impl Repository {
                     std::fs::create_dir_all(dir)?;
                 }
                 let mut options = OpenOptions::new();
-                crate::sys::file::open_with(&path, options.append(true).create(true))?.write_all(&line)
+                tine_sys::file::open_with(&path, options.append(true).create(true))?.write_all(&line)
             })
             .map_err(GitError::io("write", path))
     }

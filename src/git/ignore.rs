@@ -15,7 +15,7 @@ use gix::ignore::Search;
 use gix::ignore::search::Ignore;
 
 use super::{GitError, Repository, rule_files};
-use crate::path::RepoPath;
+use tine_path::RepoPath;
 
 /// git ignores larger files (dir.c, `PATTERN_MAX_FILE_SIZE`).
 pub const MAX_IGNORE_FILE_BYTES: u64 = 100 << 20;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{GitError, Repository, program};
-use crate::path::RepoPath;
+use tine_path::RepoPath;
 
 /// A path that git ignores.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

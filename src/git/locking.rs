@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use super::refs::remove_stale_lock;
 use super::{GitError, Repository};
-use crate::sys::process;
+use tine_sys::process;
 
 /// How long, and how often, a lock is looked at before it counts as left behind: git holds one for moments.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -72,7 +72,7 @@ impl Repository {
             if owner.is_some_and(|owner: u32| owner != std::process::id() && process::is_running(owner)) {
                 continue;
             }
-            let locks = crate::sys::file::read(&note.path()).map_err(GitError::io("read", note.path()))?;
+            let locks = tine_sys::file::read(&note.path()).map_err(GitError::io("read", note.path()))?;
             for lock in locks.split(|&byte| byte == b'\n').filter(|lock| !lock.is_empty()) {
                 let lock = Path::new(OsStr::from_bytes(lock));
                 if stays(lock) {

@@ -371,7 +371,7 @@ pub fn copy_mailbox(input: &mut dyn Read, path: &Path) -> Result<MailboxFigures,
 
 /// What the mailbox at `path` holds now.
 pub fn mailbox_figures(path: &Path) -> Result<MailboxFigures, GitError> {
-    let mut file = crate::sys::file::open(path).map_err(GitError::io("open", path))?;
+    let mut file = tine_sys::file::open(path).map_err(GitError::io("open", path))?;
     let mut hash = Checksum::new(Kind::Sha256);
     let mut count = 0;
     each_chunk(&mut file, path, |bytes| {

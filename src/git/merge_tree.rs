@@ -8,7 +8,7 @@ use gix::objs::Kind;
 
 use super::commit::check_path;
 use super::{GitError, Repository, TreeChange, TreeEntry, TreeEntryKind, program};
-use crate::path::{PathError, RepoPath};
+use tine_path::{PathError, RepoPath};
 
 /// What is to be merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

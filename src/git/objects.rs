@@ -14,8 +14,8 @@ use quick_cache::sync::Cache;
 use super::checksum::Checksum;
 use super::error::with_causes;
 use super::{GitError, Repository, haste, program};
-use crate::path::{DOT_GIT, EntryName, PathError};
-use crate::sys::mapping;
+use tine_path::{DOT_GIT, EntryName, PathError};
+use tine_sys::mapping;
 
 /// What tine needs to know of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use std::process::Command;
 use gix::ObjectId;
 
 use super::{GitError, Repository, TreeChange, TreeEntry, TreeEntryKind, program};
-use crate::path::RepoPath;
+use tine_path::RepoPath;
 
 /// A patch, and how it is to be read.
 #[derive(Debug, Clone, Copy)]

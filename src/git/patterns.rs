@@ -9,7 +9,7 @@ use gix::ignore::Search;
 use gix::ignore::search::Ignore;
 
 use super::GitError;
-use crate::path::RepoPath;
+use tine_path::RepoPath;
 
 /// `$` means nothing, as in git.
 const PARSE: Ignore = Ignore {

@@ -19,7 +19,7 @@ use gix::refs::Target;
 use gix::refs::transaction::{PreviousValue, RefEdit};
 
 use super::{GitError, ObjectId, Repository, TreeChange, TreeEntryKind, program};
-use crate::path::RepoPath;
+use tine_path::RepoPath;
 
 /// Beneath `refs/tine/`; no fork can have this name.
 pub const RECOVER: &str = "+recover";

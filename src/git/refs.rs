@@ -30,8 +30,8 @@ use self::damage::is_broken;
 use super::index::{has_switch_to, is_within, switches_to};
 use super::worktree::Checkout;
 use super::{GitError, LinkedWorktree, Repository, program};
-use crate::sys::file;
-use crate::sys::pause;
+use tine_sys::file;
+use tine_sys::pause;
 
 /// How long a locked ref is waited for. git waits for 100 ms by default (`core.filesRefLockTimeout`); but another process
 /// of tine's holds the lock until the new value is on the disk, which takes a busy one longer.
@@ -646,7 +646,7 @@ pub(super) fn branch_ref(name: &str) -> Result<FullName, GitError> {
         return Err(invalid());
     }
     // A ref is a file, and has another beside it while it is written.
-    let is_too_long = |part: &str| part.len() + ".lock".len() > crate::path::NAME_MAX;
+    let is_too_long = |part: &str| part.len() + ".lock".len() > tine_path::NAME_MAX;
     if name.split('/').any(is_too_long) {
         return Err(invalid());
     }

@@ -558,10 +558,10 @@ fn head_in(refs: &gix::refs::file::Store) -> Result<Head, GitError> {
     let failed = || GitError::library("read HEAD");
     let path = refs.git_dir().join("HEAD");
     // The library would wait at a pipe.
-    crate::sys::file::check_regular(&path).map_err(GitError::io("read", &path))?;
+    tine_sys::file::check_regular(&path).map_err(GitError::io("read", &path))?;
     let head = refs
         .find_loose("HEAD")
-        .map_err(|error| match crate::sys::file::read(&path) {
+        .map_err(|error| match tine_sys::file::read(&path) {
             Ok(_) => GitError::DamagedHead {
                 path,
                 reason: with_causes(&error),
@@ -578,7 +578,7 @@ fn head_in(refs: &gix::refs::file::Store) -> Result<Head, GitError> {
         let path = refs
             .common_dir_resolved()
             .join(std::ffi::OsStr::from_bytes(name.as_bstr()));
-        match crate::sys::file::check_regular(&path) {
+        match tine_sys::file::check_regular(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::IsADirectory => {
                 return Err(GitError::io("read", path)(error));
             }

@@ -11,7 +11,7 @@ use std::process::Command;
 
 use super::program;
 use super::{GitError, ObjectId, Repository, TreeEntryKind};
-use crate::path::RepoPath;
+use tine_path::RepoPath;
 
 /// A conflict in a text, as an index has it.
 #[derive(Debug, Clone)]
@@ -139,7 +139,7 @@ impl Checkout {
     }
 
     fn read(&self) -> Result<Vec<u8>, GitError> {
-        crate::sys::file::read(&self.file()).map_err(GitError::io("read", self.file()))
+        tine_sys::file::read(&self.file()).map_err(GitError::io("read", self.file()))
     }
 
     fn write(&self, text: &[u8]) -> Result<(), GitError> {
@@ -150,7 +150,7 @@ impl Checkout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::git::testing::TestRepository;
+    use crate::testing::TestRepository;
 
     const MARKED: &[u8] = b"a\n<<<<<<< ours\nb\n=======\nc\n>>>>>>> theirs\n";
 

@@ -14,7 +14,7 @@ static TOLD: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 /// Reads a file of rules; `None` where there is none. As with git, one that this user may not read has no rules, and a
 /// warning says so.
 pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, GitError> {
-    match crate::sys::file::read(path) {
+    match tine_sys::file::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) => match error.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory => Ok(None),

@@ -7,7 +7,7 @@ use std::process::Command;
 use super::{ObjectId, Repository, program};
 
 /// A repository in a temporary directory, with room for others beside it (`dir().join("../other")`).
-pub(crate) struct TestRepository {
+pub struct TestRepository {
     _place: tempfile::TempDir,
     dir: PathBuf,
     /// Every commit is a second younger than the one before.

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use super::index::locked_by_git;
 use super::refs::{read_if_there, sync_if_there};
 use super::{GitError, Head, ObjectId, Repository};
-use crate::path::EntryName;
-use crate::sys::file;
+use tine_path::EntryName;
+use tine_sys::file;
 
 /// What `commondir` of a worktree holds.
 const COMMON_DIR: &[u8] = b"../..\n";

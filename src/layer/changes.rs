@@ -8,8 +8,8 @@ use std::collections::HashSet;
 
 use super::position::{LogTail, READ_MAX};
 use super::{Dentry, LayerIndex, Node, Op};
-use crate::attr::{FileKind, Ino};
-use crate::path::EntryName;
+use tine_attr::{FileKind, Ino};
+use tine_path::EntryName;
 
 /// Nodes and names that changed, or may have.
 #[derive(Debug, Clone, Default)]
@@ -36,7 +36,7 @@ impl ChangesSince {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 impl ChangesSince {
     /// How many steps it were.
     pub fn steps(&self) -> usize {
@@ -86,8 +86,8 @@ impl Touched {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attr::Timestamp;
-    use crate::layer::{Content, Layer, LayerId, LogPosition, Xattrs};
+    use crate::{Content, Layer, LayerId, LogPosition, Xattrs};
+    use tine_attr::Timestamp;
 
     fn node(kind: FileKind) -> Node {
         Node {

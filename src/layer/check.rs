@@ -14,9 +14,8 @@ use super::log::Log;
 use super::merge::part_dir;
 use super::slots::SlotMap;
 use super::{Content, ContentRef, LayerError, LayerId, LayerIndex, Place};
-use crate::attr::Ino;
-use crate::git::ObjectId;
-use crate::sys;
+use tine_attr::Ino;
+use tine_git::ObjectId;
 
 /// Bytes that are read at once.
 const CHUNK: usize = 1 << 20;
@@ -188,7 +187,7 @@ fn fault_of(
             short(data_len.saturating_sub(offset)).or_else(|| unreadable(reader.data(), offset, size, buffer))
         }
         // Not through the reader: it would keep every one of them open.
-        Ok(Place::File(_)) => match crate::sys::file::open(&reader.path(content.place)) {
+        Ok(Place::File(_)) => match tine_sys::file::open(&reader.path(content.place)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Some(ContentFault::Missing),
             Err(error) => Some(ContentFault::Unreadable(error.to_string())),
             Ok(file) => match file.metadata() {
@@ -207,7 +206,7 @@ fn unreadable(file: &File, start: u64, len: u64, buffer: &mut [u8]) -> Option<Co
     let mut at = start;
     let end = start.saturating_add(len);
     loop {
-        match sys::file::seek_data(file, at) {
+        match tine_sys::file::seek_data(file, at) {
             Ok(Some(data)) if data < end => at = data,
             Ok(_) => return None,
             Err(error) => return Some(ContentFault::Unreadable(error.to_string())),

@@ -16,7 +16,6 @@ use super::fault;
 use super::ranges::{clear_beyond, clone_or_copy, cut, zero_range};
 use super::slots::SlotMap;
 use super::{ContentRef, FrozenLayer, LayerError, LayerId, LayerIndex, Place};
-use crate::sys;
 
 pub(super) use lost::lost_contents;
 use sync::punch;
@@ -465,12 +464,13 @@ impl ContentStore {
         let reserved = match place {
             Place::Slot { offset: start, .. } => {
                 self.is_data_dirty = true;
-                fault::step().and_then(|()| sys::file::reserve(self.reader.data(), start + offset, count))
+                fault::step()
+                    .and_then(|()| tine_sys::file::reserve(self.reader.data(), start + offset, count))
             }
             Place::File(number) => {
                 let file = self.reader.file(number)?;
                 self.dirty_files.insert(number);
-                let reserved = fault::step().and_then(|()| sys::file::reserve(&file, offset, count));
+                let reserved = fault::step().and_then(|()| tine_sys::file::reserve(&file, offset, count));
                 self.count_file(number, &file);
                 reserved
             }

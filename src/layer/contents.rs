@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 use super::descriptors::Descriptors;
 use super::store::SeekWhence;
 use super::{LayerError, LayerId, LayerIndex};
-use crate::sys;
 
 /// Contents past this many bytes are files of their own.
 pub const SLOT_MAX: u64 = 64 * 1024;
@@ -69,7 +68,7 @@ impl ContentReader {
 
     pub fn open(dir: &Path, id: LayerId, writable: bool) -> Result<ContentReader, LayerError> {
         let data_path = dir.join(DATA_NAME);
-        let data = crate::sys::file::open_with(&data_path, OpenOptions::new().read(true).write(writable))
+        let data = tine_sys::file::open_with(&data_path, OpenOptions::new().read(true).write(writable))
             .map_err(LayerError::io("open", &data_path))?;
         Ok(ContentReader {
             id,
@@ -208,8 +207,8 @@ impl ContentReader {
 /// copies the content must try to read it.
 fn seek_in_file(file: &File, len: u64, offset: u64, whence: SeekWhence) -> io::Result<Option<u64>> {
     let found = match whence {
-        SeekWhence::Data => sys::file::seek_data(file, offset)?,
-        SeekWhence::Hole => sys::file::seek_hole(file, offset)?,
+        SeekWhence::Data => tine_sys::file::seek_data(file, offset)?,
+        SeekWhence::Hole => tine_sys::file::seek_hole(file, offset)?,
     };
     let there = match (found, whence) {
         (Some(found), SeekWhence::Data) if found < len => return Ok(Some(found)),

@@ -98,11 +98,11 @@ impl Descriptors {
 
     fn keep(&self, number: u64, options: &mut OpenOptions) -> io::Result<Arc<File>> {
         let path = self.path(number);
-        let file = match crate::sys::file::open_with(&path, options) {
+        let file = match tine_sys::file::open_with(&path, options) {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
                 let closed = std::mem::take(&mut POOL.lock().files);
                 drop(closed);
-                crate::sys::file::open_with(&path, options)?
+                tine_sys::file::open_with(&path, options)?
             }
             file => file?,
         };

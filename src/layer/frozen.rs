@@ -14,7 +14,7 @@ use super::merged::Run;
 use super::slots::SlotMap;
 use super::store::SeekWhence;
 use super::{ContentRef, Layer, LayerError, LayerId, LayerIndex, Place};
-use crate::attr::Ino;
+use tine_attr::Ino;
 
 /// A layer that takes no more changes, shared by every fork and snapshot that stands on it.
 ///

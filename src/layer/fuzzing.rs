@@ -12,9 +12,9 @@ use super::{
     CarriedContent, Content, ContentRef, Dentry, FileVersion, LayerError, LayerId, LayerIndex, Node, Op,
     Origin, Place, Xattrs,
 };
-use crate::attr::{FileKind, Ino, Timestamp};
-use crate::git::{ObjectId, TreeEntryKind};
-use crate::path::{EntryName, RepoPath};
+use tine_attr::{FileKind, Ino, Timestamp};
+use tine_git::{ObjectId, TreeEntryKind};
+use tine_path::{EntryName, RepoPath};
 
 const ID: LayerId = LayerId(7);
 

@@ -7,8 +7,8 @@ use std::num::NonZeroU64;
 use hashbrown::HashTable;
 
 use super::{Content, ContentRef, Dentry, Node, Op};
-use crate::attr::{FileKind, Ino, InoMap};
-use crate::path::EntryName;
+use tine_attr::{FileKind, Ino, InoMap};
+use tine_path::EntryName;
 
 /// Fewer names than these arrive in one layer while a process has it open.
 pub const ARRIVALS: u64 = 1 << 40;

@@ -11,7 +11,6 @@ use super::fault;
 use super::position::{LogPosition, LogTail, PrefixHash, draw_instance};
 use super::record::{self, BodyRef, BootId, Remains, Replay, UNKNOWN_BOOT};
 use super::{LayerError, LayerId, LayerIndex, Op};
-use crate::sys;
 
 /// Changes that go into one record of a checkpoint.
 const CHECKPOINT_RECORD_OPS: usize = 512;
@@ -83,7 +82,7 @@ pub(super) struct Log {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        if let Err(error) = sys::file::unlock(&self.file) {
+        if let Err(error) = tine_sys::file::unlock(&self.file) {
             log::warn!(
                 "{} stays locked until the process ends: {error}",
                 self.path.display()
@@ -132,7 +131,7 @@ impl Log {
             .create(true)
             .truncate(true)
             .mode(0o600);
-        let file = sys::file::open_with(&path, &mut options).map_err(LayerError::io("create", &path))?;
+        let file = tine_sys::file::open_with(&path, &mut options).map_err(LayerError::io("create", &path))?;
         lock(&file, &path)?;
         let mut log = Log {
             file: Arc::new(file),
@@ -263,14 +262,14 @@ impl Log {
     /// written, which it takes for a torn tail.
     pub fn look(dir: &Path) -> Result<Replay, LayerError> {
         let path = dir.join(LOG_NAME);
-        let file = sys::file::open(&path).map_err(LayerError::io("open", &path))?;
+        let file = tine_sys::file::open(&path).map_err(LayerError::io("open", &path))?;
         record::replay(&read_all(&file, &path)?, &path, boot_id())
     }
 
     /// Reads the sealed log in `dir`.
     pub fn read_sealed(dir: &Path) -> Result<Replay, LayerError> {
         let path = dir.join(LOG_NAME);
-        let file = sys::file::open(&path).map_err(LayerError::io("open", &path))?;
+        let file = tine_sys::file::open(&path).map_err(LayerError::io("open", &path))?;
         let bytes = read_all(&file, &path)?;
         let replay = record::replay(&bytes, &path, boot_id())?;
         if !replay.is_sealed {
@@ -404,7 +403,7 @@ impl Log {
 
     /// Keeps room on the disk for a log of `len` bytes, where the disk can be told to.
     fn reserve(&mut self, len: u64) -> Result<(), LayerError> {
-        match fault::step().and_then(|()| sys::file::reserve(&self.file, self.len, len - self.len)) {
+        match fault::step().and_then(|()| tine_sys::file::reserve(&self.file, self.len, len - self.len)) {
             Ok(()) => self.reserved_len = len,
             Err(error)
                 if matches!(
@@ -500,7 +499,7 @@ impl Log {
     /// Brings everything on the log's file system to the disk.
     pub fn sync_fs(&self) -> Result<(), LayerError> {
         fault::step()
-            .and_then(|()| sys::file::sync_fs(&self.file))
+            .and_then(|()| tine_sys::file::sync_fs(&self.file))
             .map_err(LayerError::io("sync the file system of", &self.path))
     }
 
@@ -587,7 +586,9 @@ impl Log {
     pub fn remains(dir: &Path, id: LayerId) -> Result<(Remains, u64), LayerError> {
         let path = dir.join(LOG_NAME);
         let bytes = match std::fs::symlink_metadata(&path) {
-            Ok(meta) if meta.is_file() => sys::file::read(&path).map_err(LayerError::io("read", &path))?,
+            Ok(meta) if meta.is_file() => {
+                tine_sys::file::read(&path).map_err(LayerError::io("read", &path))?
+            }
             Ok(_) => Vec::new(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(LayerError::io("look at", &path)(error)),
@@ -642,7 +643,7 @@ impl Log {
 /// Opens the log at `path` and takes its lock; the kernel gives it back when the process is gone.
 fn open_locked(path: &Path) -> Result<File, LayerError> {
     loop {
-        let file = sys::file::open_with(path, OpenOptions::new().read(true).write(true))
+        let file = tine_sys::file::open_with(path, OpenOptions::new().read(true).write(true))
             .map_err(LayerError::io("open", path))?;
         lock(&file, path)?;
         // Between opening and locking another process may have replaced the log and gone.
@@ -655,7 +656,7 @@ fn open_locked(path: &Path) -> Result<File, LayerError> {
 }
 
 fn lock(file: &File, path: &Path) -> Result<(), LayerError> {
-    match sys::file::try_lock(file) {
+    match tine_sys::file::try_lock(file) {
         Ok(true) => Ok(()),
         Ok(false) => Err(LayerError::Locked {
             path: path.to_owned(),
@@ -676,7 +677,7 @@ fn read_all(file: &File, path: &Path) -> Result<Vec<u8>, LayerError> {
 /// Brings a directory's names to the disk.
 pub(super) fn sync_dir(dir: &Path) -> Result<(), LayerError> {
     fault::step()
-        .and_then(|()| sys::file::sync(dir))
+        .and_then(|()| tine_sys::file::sync(dir))
         .map_err(LayerError::io("sync", dir))
 }
 

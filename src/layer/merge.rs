@@ -94,7 +94,7 @@ impl FrozenLayer {
     pub fn free_replaced(&self) {
         for (part, contents) in self.content_layers().zip(self.parts()) {
             let path = contents.data_path();
-            let data = match crate::sys::file::open_with(path, std::fs::OpenOptions::new().write(true)) {
+            let data = match tine_sys::file::open_with(path, std::fs::OpenOptions::new().write(true)) {
                 Ok(data) => data,
                 Err(error) => {
                     log::warn!("open {}: {error}", path.display());

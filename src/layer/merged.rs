@@ -108,10 +108,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::attr::{FileKind, Ino, Timestamp};
-    use crate::layer::index::{ARRIVALS, Effects};
-    use crate::layer::{Content, Dentry, Node, Op, Xattrs};
-    use crate::path::EntryName;
+    use crate::index::{ARRIVALS, Effects};
+    use crate::{Content, Dentry, Node, Op, Xattrs};
+    use tine_attr::{FileKind, Ino, Timestamp};
+    use tine_path::EntryName;
 
     fn node(kind: FileKind, uid: u32) -> Node {
         let time = Timestamp::from_secs(1);

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::contents::ContentRef;
-use crate::attr::{FileKind, Ino, InodeFlags, Timestamp};
-use crate::git::{ObjectId, TreeEntryKind};
-use crate::path::{EntryName, RepoPath};
+use tine_attr::{FileKind, Ino, InodeFlags, Timestamp};
+use tine_git::{ObjectId, TreeEntryKind};
+use tine_path::{EntryName, RepoPath};
 
 /// Names a layer; unique in its store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -167,7 +167,7 @@ pub enum Op {
 pub(crate) mod object_id {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use crate::git::ObjectId;
+    use tine_git::ObjectId;
 
     pub fn serialize<S: Serializer>(id: &ObjectId, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bytes(id.as_bytes())

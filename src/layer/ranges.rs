@@ -4,8 +4,6 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use crate::sys;
-
 /// Bytes copied at once where the kernel cannot copy by itself.
 const COPY_CHUNK: usize = 1 << 20;
 
@@ -29,7 +27,7 @@ pub(super) fn cut(file: &File, len: u64) -> io::Result<()> {
 
 /// Makes a range a hole, or zeroes where there are no holes.
 pub(super) fn zero_range(file: &File, offset: u64, count: u64) -> io::Result<()> {
-    match sys::file::punch_hole(file, offset, count) {
+    match tine_sys::file::punch_hole(file, offset, count) {
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
         result => return result,
     }
@@ -51,10 +49,10 @@ pub(super) fn write_onto_itself(file: &File, start: u64, end: u64) -> io::Result
     let mut buffer = vec![0; COPY_CHUNK.min(end.saturating_sub(start) as usize)];
     let mut at = start;
     while at < end {
-        let Some(data) = sys::file::seek_data(file, at)?.filter(|data| *data < end) else {
+        let Some(data) = tine_sys::file::seek_data(file, at)?.filter(|data| *data < end) else {
             break;
         };
-        let data_end = sys::file::seek_hole(file, data)?.map_or(end, |hole| hole.min(end));
+        let data_end = tine_sys::file::seek_hole(file, data)?.map_or(end, |hole| hole.min(end));
         at = data;
         while at < data_end {
             let chunk = buffer.len().min((data_end - at) as usize);
@@ -73,16 +71,16 @@ pub(super) fn write_onto_itself(file: &File, start: u64, end: u64) -> io::Result
 /// Makes the empty file `to` hold the first `len` bytes of `from`: shared where the disk can, otherwise copied without
 /// its holes.
 pub(super) fn clone_or_copy(from: &File, to: &File, len: u64) -> io::Result<()> {
-    if sys::file::clone_file(from, to).is_ok() {
+    if tine_sys::file::clone_file(from, to).is_ok() {
         return to.set_len(len);
     }
     to.set_len(len)?;
     let mut at = 0;
     while at < len {
-        let Some(start) = sys::file::seek_data(from, at)?.filter(|start| *start < len) else {
+        let Some(start) = tine_sys::file::seek_data(from, at)?.filter(|start| *start < len) else {
             break;
         };
-        let end = sys::file::seek_hole(from, start)?.map_or(len, |end| end.min(len));
+        let end = tine_sys::file::seek_hole(from, start)?.map_or(len, |end| end.min(len));
         copy(from, to, start, end)?;
         at = end.max(start + 1);
     }
@@ -96,7 +94,7 @@ fn copy(from: &File, to: &File, start: u64, end: u64) -> io::Result<()> {
     while at < end {
         let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(1 << 30);
         if buffer.is_empty() {
-            match sys::file::copy_range(from, at, to, at, want) {
+            match tine_sys::file::copy_range(from, at, to, at, want) {
                 Ok(0) => return Ok(()),
                 Ok(count) => {
                     at += count as u64;

@@ -451,7 +451,7 @@ fn damage_at(bytes: &[u8], at: usize, version: u32, id: LayerId, same_boot: bool
 /// Ways into the format for tests and fuzzers of damaged logs.
 #[cfg(any(test, fuzzing))]
 pub(super) mod testing {
-    pub(in crate::layer) use super::HEADER_LEN;
+    pub(crate) use super::HEADER_LEN;
     use super::*;
 
     pub const BOOT: BootId = [1; 16];

@@ -22,8 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use super::fault;
-use crate::sys;
-use crate::sys::file::FsFigures;
+use tine_sys::file::FsFigures;
 
 /// What a store keeps, in bytes, but no more than this part of the file system.
 const SIZE: u64 = 8 << 20;
@@ -95,15 +94,15 @@ impl Reserve {
             .create(true)
             .truncate(false)
             .mode(0o600);
-        let opened = match sys::file::open_with(path, &mut options) {
+        let opened = match tine_sys::file::open_with(path, &mut options) {
             // Nothing is in it that could be lost.
-            Err(error) if sys::file::NotAFile::in_error(&error).is_some() => {
-                std::fs::remove_file(path).and_then(|()| sys::file::open_with(path, &mut options))
+            Err(error) if tine_sys::file::NotAFile::in_error(&error).is_some() => {
+                std::fs::remove_file(path).and_then(|()| tine_sys::file::open_with(path, &mut options))
             }
             opened => opened,
         };
         let parent = path.parent().unwrap_or(path);
-        let (size, spare_count) = match sys::file::fs_figures(parent) {
+        let (size, spare_count) = match tine_sys::file::fs_figures(parent) {
             Ok(figures) => (
                 (figures.blocks.saturating_mul(figures.block_size) / PART_OF_DISK).min(SIZE),
                 (figures.files / PART_OF_DISK).min(SPARES),
@@ -119,7 +118,7 @@ impl Reserve {
         };
         match opened {
             // What was copied may have holes.
-            Ok(file) => match sys::file::reserve(&file, 0, state.held.max(1)) {
+            Ok(file) => match tine_sys::file::reserve(&file, 0, state.held.max(1)) {
                 Ok(()) => state.file = Some(file),
                 Err(error) if is_full(&error) => {
                     let _ = file.set_len(0);
@@ -190,7 +189,7 @@ impl Reserve {
     /// Removes the spares where the disk has fewer inodes than there should be spares.
     fn give_spares(&self, state: &mut State) {
         let is_scarce =
-            || sys::file::fs_figures(&self.spares).is_ok_and(|it| it.files_free < self.spare_count);
+            || tine_sys::file::fs_figures(&self.spares).is_ok_and(|it| it.files_free < self.spare_count);
         if self.spare_count == 0 || state.loans > 0 || !is_scarce() {
             return;
         }
@@ -265,7 +264,7 @@ impl Reserve {
         {
             let end = state.held.saturating_add(PIECE).min(self.size);
             let grown = fault::step()
-                .and_then(|()| sys::file::reserve(file, state.held, end - state.held))
+                .and_then(|()| tine_sys::file::reserve(file, state.held, end - state.held))
                 .and_then(|()| file.set_len(end));
             match grown {
                 Ok(()) => state.held = end,
@@ -304,7 +303,7 @@ impl Reserve {
 
     /// Bytes that may be free for this process: root has some that others have not, and the file system may keep back others.
     fn free(&self) -> u64 {
-        match sys::process::effective_uid() {
+        match tine_sys::process::effective_uid() {
             0 => self.figure(|figures| figures.blocks_free),
             _ => self.available(),
         }
@@ -317,7 +316,8 @@ impl Reserve {
 
     fn figure(&self, blocks: impl FnOnce(&FsFigures) -> u64) -> u64 {
         let parent = self.path.parent().unwrap_or(&self.path);
-        sys::file::fs_figures(parent).map_or(0, |figures| blocks(&figures).saturating_mul(figures.block_size))
+        tine_sys::file::fs_figures(parent)
+            .map_or(0, |figures| blocks(&figures).saturating_mul(figures.block_size))
     }
 }
 

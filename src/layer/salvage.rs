@@ -17,8 +17,7 @@ use super::log::{Log, sync_dir};
 use super::ranges::clone_or_copy;
 use super::store::make_dir;
 use super::{Content, ContentRef, LayerError, LayerId, LayerIndex, Node, Op, Place};
-use crate::attr::Ino;
-use crate::sys;
+use tine_attr::Ino;
 
 /// What making a layer whole cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -96,7 +95,7 @@ pub fn copy_all(from: &Path, to: &Path) -> Result<(), LayerError> {
         return std::os::unix::fs::symlink(target, to).map_err(LayerError::io("create", to));
     }
     if kind.is_file() {
-        let source = crate::sys::file::open(from).map_err(LayerError::io("open", from))?;
+        let source = tine_sys::file::open(from).map_err(LayerError::io("open", from))?;
         let copy = OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -305,7 +304,8 @@ fn is_filled(data: &File, files: &Path, place: Place, size: u64) -> Result<bool,
         Place::File(number) => is_there(&files.join(number.to_string())),
         Place::Slot { .. } if size == 0 => Ok(true),
         Place::Slot { offset, .. } => {
-            let found = sys::file::seek_data(data, offset).map_err(LayerError::io("look into", DATA_NAME))?;
+            let found =
+                tine_sys::file::seek_data(data, offset).map_err(LayerError::io("look into", DATA_NAME))?;
             Ok(found.is_some_and(|found| found < offset.saturating_add(size)))
         }
     }

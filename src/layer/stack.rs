@@ -8,7 +8,7 @@ use super::store::SeekWhence;
 use super::{
     ContentFile, ContentRef, Dentry, FrozenLayer, Layer, LayerError, LayerId, LayerIndex, MergedIndexes, Node,
 };
-use crate::attr::Ino;
+use tine_attr::Ino;
 
 /// One open layer over frozen ones: the only answer to what the layers say of a node or a name. What they do not
 /// speak of is as it is in the base.

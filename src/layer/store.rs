@@ -20,8 +20,8 @@ use super::{
     ChangesSince, ContentRef, Dentry, FrozenLayer, LayerError, LayerId, LayerIndex, LogPosition, Node, Op,
     Place, Reserve, Touched,
 };
-use crate::attr::Ino;
 use parking_lot::Mutex;
+use tine_attr::Ino;
 
 pub use sync::SyncJob;
 

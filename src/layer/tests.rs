@@ -7,8 +7,8 @@ use tempfile::TempDir;
 
 use super::fault::{self, Fault};
 use super::*;
-use crate::attr::{FileKind, Ino, Timestamp};
-use crate::path::{EntryName, RepoPath};
+use tine_attr::{FileKind, Ino, Timestamp};
+use tine_path::{EntryName, RepoPath};
 
 mod contents;
 mod crashes;
@@ -315,8 +315,8 @@ fn compaction_keeps_everything_and_the_order_of_names() {
     let mut odd = node(Content::Base, 12);
     odd.origin = Some(Box::new(Origin {
         path: RepoPath::parse("a/b").unwrap(),
-        kind: crate::git::TreeEntryKind::Executable,
-        id: crate::git::ObjectId::null(gix::hash::Kind::Sha1),
+        kind: tine_git::TreeEntryKind::Executable,
+        id: tine_git::ObjectId::null(gix::hash::Kind::Sha1),
     }));
     odd.xattrs = BTreeMap::from([(b"user.x"[..].into(), b"\xff\0"[..].into())]);
     layer

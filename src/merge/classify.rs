@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Conflict, ConflictKind, Version};
-use crate::git::{MergeMessage, Stage, StageSide, TreeEntryKind};
-use crate::path::RepoPath;
+use tine_git::{MergeMessage, Stage, StageSide, TreeEntryKind};
+use tine_path::RepoPath;
 
 /// The conflicts of a merge.
 #[derive(Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::git::{ObjectId, TreeChange, TreeEntryKind};
-use crate::path::RepoPath;
+use tine_git::{ObjectId, TreeChange, TreeEntryKind};
+use tine_path::RepoPath;
 
 /// One of the three trees of a merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -6,8 +6,8 @@ use super::text::{Favor, TextMerge, is_binary, merge_text};
 use super::{
     Conflict, ConflictKind, Level, MergeOptions, MergeOutcome, MergeSide, Resolution, Strategy, Version,
 };
-use crate::git::{GitError, ObjectId, Repository, TreeChange, TreeEntryKind};
-use crate::path::RepoPath;
+use tine_git::{GitError, ObjectId, Repository, TreeChange, TreeEntryKind};
+use tine_path::RepoPath;
 
 /// The largest text that is merged line by line here, in bytes.
 pub(super) const MAX_TEXT_BYTES: u64 = 32 << 20;

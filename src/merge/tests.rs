@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
-use crate::git::testing::TestRepository;
-use crate::git::{GitError, ObjectId, Repository, TreeEntryKind};
-use crate::path::RepoPath;
+use tine_git::testing::TestRepository;
+use tine_git::{GitError, ObjectId, Repository, TreeEntryKind};
+use tine_path::RepoPath;
 
 /// Two branches of a repository that begin at one commit.
 struct Sides {

@@ -7,7 +7,7 @@ use super::classify::classify;
 use super::settle::{MAX_TEXT_BYTES, settle};
 use super::text::is_binary;
 use super::walk::{Trees, walk};
-use crate::git::{GitError, MergeTreeSpec, ObjectId, Repository, TreeChange, TreeEntry, TreeEntryKind};
+use tine_git::{GitError, MergeTreeSpec, ObjectId, Repository, TreeChange, TreeEntry, TreeEntryKind};
 
 /// What is merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use super::classify::{by_versions, is_regular};
 use super::{Conflict, ConflictKind, Version};
-use crate::git::{GitError, ObjectId, TreeChange, TreeEntry, TreeEntryKind};
-use crate::path::{EntryName, RepoPath};
+use tine_git::{GitError, ObjectId, TreeChange, TreeEntry, TreeEntryKind};
+use tine_path::{EntryName, RepoPath};
 
 /// Where trees are read.
 pub(super) trait Trees {

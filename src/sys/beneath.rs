@@ -11,7 +11,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::attr::{FileKind, Timestamp};
+use tine_attr::{FileKind, Timestamp};
 
 /// `linux/fcntl.h`, which `libc` lacks.
 const F_SETSIG: libc::c_int = 10;

@@ -17,9 +17,9 @@ use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
 
 use super::BaseDir;
-use crate::git::checksum::Checksum;
-use crate::git::{GitError, ObjectId, Repository, haste, program};
-use crate::path::RepoPath;
+use crate::checksum::Checksum;
+use crate::{GitError, ObjectId, Repository, haste, program};
+use tine_path::RepoPath;
 
 /// Contents above this many bytes are spooled to a file instead of being held in memory; fewer where the cache is small.
 pub const SPOOL_THRESHOLD: u64 = 4 << 20;

@@ -4,8 +4,8 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-use crate::attr::Ino;
-use crate::path::{EntryName, RepoPath};
+use tine_attr::Ino;
+use tine_path::{EntryName, RepoPath};
 
 /// Gives base nodes their inode numbers: a keyed hash of the base path, the same in every fork of a store and after
 /// every remount. The key is the store's own, so that no repository can be made to collide on purpose.

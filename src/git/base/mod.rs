@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{GitError, ObjectId, Repository, TreeEntryKind};
-use crate::attr::Ino;
-use crate::path::{EntryName, RepoPath};
+use tine_attr::Ino;
+use tine_path::{EntryName, RepoPath};
 
 pub mod blobs;
 mod convert;

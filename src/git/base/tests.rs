@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::git::testing::TestRepository;
+use crate::testing::TestRepository;
 
 const KEY: [u8; 16] = [7; 16];
 

@@ -4,7 +4,7 @@ use gix::actor::{Signature, SignatureRef};
 use gix::date::Time;
 use serde::{Deserialize, Serialize};
 
-use crate::git::{GitError, Repository, program};
+use crate::{GitError, Repository, program};
 
 /// Who made a commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,7 +142,7 @@ impl Repository {
     }
 
     /// The committer for reflogs: never an error, because git does not refuse to log for want of an identity.
-    pub(in crate::git) fn reflog_signature(&self) -> Signature {
+    pub(crate) fn reflog_signature(&self) -> Signature {
         let local = self.local();
         self.signature(&local, Role::Committer, None)
             .unwrap_or_else(|_| Signature {
@@ -180,7 +180,7 @@ fn reason(stderr: &str) -> String {
 
 /// Removes what git removes from names and addresses (`strbuf_addstr_without_crud`): control characters, spaces and
 /// punctuation at both ends, and within them the characters that end a field.
-pub(in crate::git) fn strip_crud(text: &str) -> String {
+pub(crate) fn strip_crud(text: &str) -> String {
     let is_crud = |c: char| c <= ' ' || matches!(c, '.' | ',' | ':' | ';' | '<' | '>' | '"' | '\\' | '\'');
     text.trim_matches(is_crud)
         .chars()

@@ -25,7 +25,7 @@ pub use self::identity::{CommitTime, Identity, Role};
 pub use self::message::{Message, clean_message};
 use super::refs::{lock_of, read_if_there, reflog_message};
 use super::{GitError, LinkedWorktree, Repository, TreeEntryKind, program};
-use crate::path::RepoPath;
+use tine_path::RepoPath;
 
 /// One path of a tree edit: set to an entry, or removed (a whole directory too).
 #[derive(Debug, Clone, PartialEq, Eq)]

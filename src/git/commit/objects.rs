@@ -10,9 +10,9 @@ use gix::ObjectId;
 use gix::objs::{Kind, TreeRefIter, Write};
 use parking_lot::Mutex;
 
-use crate::git::refs::{library_io_error, sync_if_there};
-use crate::git::{GitError, Repository, TreeEntryKind};
-use crate::sys::parallel::disk_work;
+use crate::refs::{library_io_error, sync_if_there};
+use crate::{GitError, Repository, TreeEntryKind};
+use tine_sys::parallel::disk_work;
 
 /// Blobs up to this many bytes are hashed in memory, and written only if they are new.
 pub(super) const MAX_BYTES_IN_MEMORY: u64 = 4 << 20;
@@ -55,7 +55,7 @@ impl Repository {
     }
 
     /// Writes an object unless it exists, whole.
-    pub(in crate::git) fn write_object(&self, kind: Kind, bytes: &[u8]) -> Result<ObjectId, GitError> {
+    pub(crate) fn write_object(&self, kind: Kind, bytes: &[u8]) -> Result<ObjectId, GitError> {
         let id = gix::objs::compute_hash(self.hash_kind(), kind, bytes)
             .map_err(GitError::library("hash an object"))?;
         if !self.is_written(id) || self.is_loose_and_broken(id, bytes) {
@@ -110,13 +110,13 @@ impl Repository {
 
     /// Remembers that `id` must be synced before a ref may name it. Objects that were there already count: another
     /// thread, or git, may have written them a moment ago without syncing, and syncing again costs next to nothing.
-    pub(in crate::git) fn note_unsynced(&self, id: ObjectId) {
+    pub(crate) fn note_unsynced(&self, id: ObjectId) {
         UNSYNCED.lock().entry(self.objects_dir()).or_default().insert(id);
     }
 
     /// What the next sync will take care of.
     #[cfg(test)]
-    pub(in crate::git) fn unsynced(&self) -> HashSet<ObjectId> {
+    pub(crate) fn unsynced(&self) -> HashSet<ObjectId> {
         UNSYNCED
             .lock()
             .get(&self.objects_dir())
@@ -140,7 +140,7 @@ impl Repository {
 
     /// Remembers the tree, with all beneath it that none of the `known` trees has at the same place, as
     /// [`Repository::note_unsynced`] does.
-    pub(in crate::git) fn note_tree<const N: usize>(
+    pub(crate) fn note_tree<const N: usize>(
         &self,
         tree_id: ObjectId,
         known: [ObjectId; N],
@@ -189,7 +189,7 @@ impl Repository {
 
     /// Removes what a merge by git left that went wrong: loose trees in `tree_id` with an entry at which nothing is, and
     /// those above them. Nobody can read them, and `git fsck` would report them ever after.
-    pub(in crate::git) fn remove_faulty_trees(&self, tree_id: Option<ObjectId>) -> Result<(), GitError> {
+    pub(crate) fn remove_faulty_trees(&self, tree_id: Option<ObjectId>) -> Result<(), GitError> {
         let objects_dir = self.objects_dir();
         let loose = gix::odb::loose::Store::at(&objects_dir, self.hash_kind());
         let mut seen: HashSet<ObjectId> = HashSet::new();
@@ -225,7 +225,7 @@ impl Repository {
     }
 
     /// Syncs what was written to this repository since the last time, and the directories that name it.
-    pub(in crate::git) fn sync_objects(&self) -> Result<(), GitError> {
+    pub(crate) fn sync_objects(&self) -> Result<(), GitError> {
         let objects_dir = self.objects_dir();
         let _syncing = SYNCING.lock();
         let ids: Vec<ObjectId> = match UNSYNCED.lock().remove(&objects_dir) {

@@ -16,9 +16,9 @@ use gix::objs::{CommitRef, Exists, FindHeader, Kind, TreeRefIter};
 use parking_lot::Mutex;
 
 use super::objects::{MAX_BYTES_IN_MEMORY, loose_path};
-use crate::git::refs::read_if_there;
-use crate::git::{GitError, Repository};
-use crate::sys::process;
+use crate::refs::read_if_there;
+use crate::{GitError, Repository};
+use tine_sys::process;
 
 /// Bytes that are held of one repository's objects; the oldest go first.
 const MAX_RECENT_BYTES: usize = 32 << 20;
@@ -176,7 +176,7 @@ impl Repository {
     }
 
     /// A ref names `id` now. Writes again what a gc removed of the objects that were written for it.
-    pub(in crate::git) fn confirm_named(&self, id: ObjectId) {
+    pub(crate) fn confirm_named(&self, id: ObjectId) {
         if self.recent(id).is_none() {
             return;
         }
@@ -305,7 +305,7 @@ impl Repository {
     }
 
     /// Writes an object again that a gc removed between its writing and its reading; whether it was held.
-    pub(in crate::git) fn write_recent_again(&self, id: ObjectId) -> Result<bool, GitError> {
+    pub(crate) fn write_recent_again(&self, id: ObjectId) -> Result<bool, GitError> {
         match self.recent(id) {
             Some((kind, Some(bytes))) => {
                 self.write_loose(kind, &bytes, id)?;
@@ -317,7 +317,7 @@ impl Repository {
     }
 
     /// Whether the object is in the object database now, whatever is mapped of it.
-    pub(in crate::git) fn is_on_disk(&self, id: ObjectId) -> bool {
+    pub(crate) fn is_on_disk(&self, id: ObjectId) -> bool {
         OnDisk::new(self).has(id).unwrap_or(false)
     }
 }

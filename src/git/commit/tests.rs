@@ -1,10 +1,10 @@
 use std::fs;
 
-use crate::git::testing::TestRepository;
-use crate::git::{
+use crate::testing::TestRepository;
+use crate::{
     CommitSpec, GitError, Head, Identity, LinkedWorktree, ObjectId, Repository, TreeChange, TreeEntryKind,
 };
-use crate::path::RepoPath;
+use tine_path::RepoPath;
 
 fn path(text: &str) -> RepoPath {
     RepoPath::parse(text).unwrap()

@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 
 use super::{CheckoutMove, paths};
-use crate::git::{GitError, ObjectId, TreeEntryKind};
-use crate::path::{EntryName, RepoPath};
+use crate::{GitError, ObjectId, TreeEntryKind};
+use tine_path::{EntryName, RepoPath};
 
 impl CheckoutMove<'_> {
     /// Refuses where the move brings a file to a place at which, above which or below which is something that git does not track: an

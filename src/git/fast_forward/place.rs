@@ -10,11 +10,11 @@ use std::thread;
 use std::time::Instant;
 
 use super::{INTERVAL, ORPHAN_TIMEOUT};
-use crate::git::program::{self, Finished};
-use crate::git::refs::lock_of;
-use crate::git::{GitError, Repository};
-use crate::path::RepoPath;
-use crate::sys::file;
+use crate::program::{self, Finished};
+use crate::refs::lock_of;
+use crate::{GitError, Repository};
+use tine_path::RepoPath;
+use tine_sys::file;
 
 /// A disk with less room than this counts as full where git could not write a file.
 const FULL_BELOW_BYTES: u64 = 1 << 20;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::git::testing::TestRepository;
+use crate::testing::TestRepository;
 
 /// Rules that read `.gitignore` files from the checkout.
 fn rules<'a>(repository: &'a TestRepository) -> IgnoreRules<'a> {

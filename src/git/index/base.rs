@@ -6,9 +6,9 @@ use std::thread;
 
 use super::writer::{CachedTree, Encoder, EntryFlags, EntryStat, index_size, index_time, replace_file};
 use super::{check_depth, on_deep_stack};
-use crate::attr::Timestamp;
-use crate::git::{Base, BaseDir, GitError, ObjectId, TreeEntryKind};
-use crate::path::RepoPath;
+use crate::{Base, BaseDir, GitError, ObjectId, TreeEntryKind};
+use tine_attr::Timestamp;
+use tine_path::RepoPath;
 
 /// What `stat(2)` says of every base node, where it does not depend on the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +83,7 @@ struct FileEntry {
 }
 
 impl FileEntry {
-    fn get(&self) -> &crate::git::BaseEntry {
+    fn get(&self) -> &crate::BaseEntry {
         &self.dir.entries[self.index]
     }
 }

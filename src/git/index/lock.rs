@@ -13,9 +13,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{readers, staged};
-use crate::git::refs::{lock_of, remove_stale_lock};
-use crate::git::{GitError, LinkedWorktree, Repository};
-use crate::sys::pause;
+use crate::refs::{lock_of, remove_stale_lock};
+use crate::{GitError, LinkedWorktree, Repository};
+use tine_sys::pause;
 
 /// How long an index that git has locked is waited for: an editor's `git status` is over by then, a rebase is not.
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// The lock, held. Dropping it gives it back and leaves the index as it is.
 #[derive(Debug)]
-pub(in crate::git) struct IndexLock {
+pub(crate) struct IndexLock {
     file: File,
     index_path: PathBuf,
     lock_path: PathBuf,
@@ -100,7 +100,7 @@ impl IndexLock {
     }
 
     /// As [`IndexLock::acquire`], of any worktree, and waiting no longer than `patience`.
-    pub(in crate::git) fn acquire_at(git_dir: &Path, patience: Duration) -> Result<IndexLock, GitError> {
+    pub(crate) fn acquire_at(git_dir: &Path, patience: Duration) -> Result<IndexLock, GitError> {
         let index_path = git_dir.join("index");
         let (lock_path, mark_path) = (lock_path(git_dir), mark_path(git_dir));
         let deadline = Instant::now() + patience;
@@ -128,12 +128,12 @@ impl IndexLock {
     }
 
     /// The open file that both of the lock's names lead to.
-    pub(in crate::git) fn file(&self) -> &File {
+    pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
     /// Waits for git processes in the checkout that may have read the index before it was replaced; blocks for two seconds at most.
-    pub(in crate::git) fn hold_off_readers(&self, checkout_dir: &Path) {
+    pub(crate) fn hold_off_readers(&self, checkout_dir: &Path) {
         // Without hard links the lock is gone already.
         if self.lock_path.exists() {
             readers::wait_for_readers(checkout_dir);
@@ -212,7 +212,7 @@ pub fn release_stale_lock(repository: &Repository, worktree: &LinkedWorktree) ->
 }
 
 /// Gives back the lock of an index where a process of tine's died with it; whether it had it.
-pub(in crate::git) fn release_stale_at(git_dir: &Path) -> Result<bool, GitError> {
+pub(crate) fn release_stale_at(git_dir: &Path) -> Result<bool, GitError> {
     let is_ours = is_ours(git_dir);
     if is_ours {
         remove_stale_lock(&lock_path(git_dir))?;
@@ -231,7 +231,7 @@ fn is_ours(git_dir: &Path) -> bool {
 }
 
 /// The lock of the index in `git_dir`, where git has it.
-pub(in crate::git) fn locked_by_git(git_dir: &Path) -> Option<PathBuf> {
+pub(crate) fn locked_by_git(git_dir: &Path) -> Option<PathBuf> {
     let lock = lock_path(git_dir);
     (lock.exists() && !is_ours(git_dir)).then_some(lock)
 }

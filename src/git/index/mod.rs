@@ -38,7 +38,7 @@ use gix::bstr::ByteSlice;
 use gix::index::entry::Flags;
 
 use super::{GitError, LinkedWorktree, ObjectId, Repository};
-use crate::path::RepoPath;
+use tine_path::RepoPath;
 
 /// git refuses trees that are deeper (`core.maxTreeDepth`'s default).
 const MAX_TREE_DEPTH: usize = 2048;
@@ -172,7 +172,7 @@ fn find_entry<'a>(index: &'a gix::index::File, path: &[u8]) -> Option<&'a gix::i
 fn read_index(repository: &Repository, worktree: &LinkedWorktree) -> Result<gix::index::File, GitError> {
     let path = worktree.index_path();
     // The library would wait at a pipe.
-    crate::sys::file::check_regular(&path).map_err(GitError::io("read", &path))?;
+    tine_sys::file::check_regular(&path).map_err(GitError::io("read", &path))?;
     gix::index::File::at_or_default(
         path,
         repository.hash_kind(),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::sys::process::{ProcessId, is_waiting_for_child};
+use tine_sys::process::{ProcessId, is_waiting_for_child};
 
 /// How long to hold the lock at most. Between reading and locking git only compares the files with the index.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -60,7 +60,7 @@ pub(super) fn wait_for_readers(checkout_dir: &Path) {
 
 /// Whether a git process in `checkout_dir`, whose index git has locked, may be putting HEAD on `branch` (short name): its arguments name
 /// that, or what was checked out before, or it ends on the branch where it began.
-pub(in crate::git) fn has_switch_to(checkout_dir: &Path, branch: &str) -> bool {
+pub(crate) fn has_switch_to(checkout_dir: &Path, branch: &str) -> bool {
     let ends_there: [&[u8]; 3] = [b"rebase", b"bisect", b"pull"];
     let is_switch = |line: &[u8]| names(line, branch) || has_word(line, &ends_there);
     !processes(checkout_dir, is_switch).is_empty()
@@ -68,7 +68,7 @@ pub(in crate::git) fn has_switch_to(checkout_dir: &Path, branch: &str) -> bool {
 
 /// The directories where a `git switch` or `checkout` that names `branch` (short name) or what was checked out before runs. Costs one look
 /// at each process of the machine.
-pub(in crate::git) fn switches_to(branch: &str) -> Vec<PathBuf> {
+pub(crate) fn switches_to(branch: &str) -> Vec<PathBuf> {
     let verbs: [&[u8]; 2] = [b"switch", b"checkout"];
     let is_switch = |proc_dir: &Path| is_git(proc_dir, |line| has_word(line, &verbs) && names(line, branch));
     let current_dir = |process: ProcessId| fs::read_link(format!("/proc/{}/cwd", process.pid())).ok();
@@ -114,7 +114,7 @@ fn is_git(proc_dir: &Path, has_line: impl Fn(&[u8]) -> bool) -> bool {
 }
 
 /// Whether `dir`, the resolved current directory of a process, is in the checkout.
-pub(in crate::git) fn is_within(dir: &Path, checkout_dir: &Path) -> bool {
+pub(crate) fn is_within(dir: &Path, checkout_dir: &Path) -> bool {
     dir.starts_with(checkout_dir) || resolved(checkout_dir).is_some_and(|root| dir.starts_with(root))
 }
 

@@ -6,8 +6,8 @@ use gix::bstr::ByteSlice;
 use gix::index::extension::Tree;
 
 use super::{check_depth, on_deep_stack, read_index};
-use crate::git::{GitError, LinkedWorktree, ObjectId, Repository, TreeEntry, TreeEntryKind};
-use crate::path::RepoPath;
+use crate::{GitError, LinkedWorktree, ObjectId, Repository, TreeEntry, TreeEntryKind};
+use tine_path::RepoPath;
 
 /// A path that the index lacks, and what the tree has there.
 #[derive(Debug, Clone, PartialEq, Eq)]

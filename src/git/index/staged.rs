@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use super::lock::remove_if_there;
-use crate::git::refs::lock_of;
-use crate::git::{GitError, LinkedWorktree, ObjectId, Repository, program};
-use crate::path::RepoPath;
+use crate::refs::lock_of;
+use crate::{GitError, LinkedWorktree, ObjectId, Repository, program};
+use tine_path::RepoPath;
 
 /// What there is to be committed.
 #[derive(Debug, Clone, PartialEq, Eq)]

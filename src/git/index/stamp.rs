@@ -9,9 +9,9 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::writer::{EXTENDED, index_time};
-use crate::attr::Timestamp;
-use crate::git::checksum::Checksum;
-use crate::git::{GitError, TreeEntryKind};
+use crate::checksum::Checksum;
+use crate::{GitError, TreeEntryKind};
+use tine_attr::Timestamp;
 
 /// Bytes before the first entry, and of an entry before its object id.
 const HEADER_LEN: usize = 12;
@@ -40,7 +40,7 @@ pub fn write_stamped_index(
     stamp: &Stamp<'_>,
     to: &Path,
 ) -> Result<(), GitError> {
-    let mut index = crate::sys::file::read(cached).map_err(GitError::io("read", cached))?;
+    let mut index = tine_sys::file::read(cached).map_err(GitError::io("read", cached))?;
     stamp_entries(&mut index, hash_kind, stamp).ok_or_else(|| {
         let damaged = std::io::Error::new(ErrorKind::InvalidData, "it is not an index of version 4");
         GitError::io("read", cached)(damaged)

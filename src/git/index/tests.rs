@@ -9,10 +9,10 @@ use proptest::prelude::*;
 
 use super::lock::IndexLock;
 use super::*;
-use crate::attr::{Attr, FileKind, Ino, Timestamp};
-use crate::git::TreeEntryKind::{Executable, File, Symlink};
-use crate::git::testing::TestRepository;
-use crate::git::{CommitSpec, Head, ObjectId, TreeChange, TreeEntryKind, program};
+use crate::TreeEntryKind::{Executable, File, Symlink};
+use crate::testing::TestRepository;
+use crate::{CommitSpec, Head, ObjectId, TreeChange, TreeEntryKind, program};
+use tine_attr::{Attr, FileKind, Ino, Timestamp};
 
 /// A fork-like worktree: registered by us, checked out by git, all files an hour old.
 struct Fork {

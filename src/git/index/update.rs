@@ -10,9 +10,9 @@ use super::lock::{IndexLock, PreparedIndex};
 use super::untracked::KnownFiles;
 use super::writer::{CachedTree, Encoder, EntryFlags, EntryStat, index_time};
 use super::{check_depth, find_entry, is_beneath_skipped_directory, on_deep_stack, read_index};
-use crate::attr::{Attr, Timestamp};
-use crate::git::{GitError, LinkedWorktree, ObjectId, Repository, TreeEntryKind};
-use crate::path::RepoPath;
+use crate::{GitError, LinkedWorktree, ObjectId, Repository, TreeEntryKind};
+use tine_attr::{Attr, Timestamp};
+use tine_path::RepoPath;
 
 /// One path whose index entry changes: to an entry with its stat, or removed.
 #[derive(Debug, Clone)]
@@ -69,7 +69,7 @@ pub fn prepare_index(
         let old = read_index(repository, worktree)?;
         let known_files = known_state.and_then(|state| {
             let hash_len = repository.hash_kind().len_in_bytes();
-            let known = KnownFiles::read(&crate::sys::file::read(&index_path).ok()?, hash_len)?;
+            let known = KnownFiles::read(&tine_sys::file::read(&index_path).ok()?, hash_len)?;
             (state.is_known)(&known.token).then_some(known)
         });
         let IndexTarget {
@@ -418,7 +418,7 @@ fn flags_of(entry: &gix::index::Entry) -> EntryFlags {
     }
 }
 
-pub(in crate::git) fn kind_of(mode: Mode) -> Option<TreeEntryKind> {
+pub(crate) fn kind_of(mode: Mode) -> Option<TreeEntryKind> {
     Some(match mode {
         Mode::FILE => TreeEntryKind::File,
         Mode::FILE_EXECUTABLE => TreeEntryKind::Executable,

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gix::ObjectId;
 
-use crate::attr::{Attr, Timestamp};
-use crate::git::checksum::Checksum;
-use crate::git::{GitError, TreeEntryKind};
+use crate::checksum::Checksum;
+use crate::{GitError, TreeEntryKind};
+use tine_attr::{Attr, Timestamp};
 
 /// Set in an entry's flags where a second pair of flag bytes follows.
 pub(super) const EXTENDED: u16 = 0x4000;

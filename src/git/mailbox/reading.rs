@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use crate::git::commit::clean_message;
-use crate::git::{GitError, Identity, ObjectId, Repository, Role, program};
+use crate::commit::clean_message;
+use crate::{GitError, Identity, ObjectId, Repository, Role, program};
 
 /// The line that begins a mail is shorter.
 const MAX_BEGINNING_BYTES: u64 = 256;

@@ -1,6 +1,6 @@
 use super::quoting::quoted;
 use super::*;
-use crate::git::testing::TestRepository;
+use crate::testing::TestRepository;
 
 #[test]
 fn lines_are_encoded_so_that_nothing_is_lost_and_nothing_begins_a_mail() {

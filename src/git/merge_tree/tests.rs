@@ -1,5 +1,5 @@
 use super::*;
-use crate::git::testing::TestRepository;
+use crate::testing::TestRepository;
 
 fn spec(ours: ObjectId, theirs: ObjectId) -> MergeTreeSpec {
     MergeTreeSpec {

@@ -1,8 +1,8 @@
 use std::fs;
 
 use super::*;
-use crate::git::Head;
-use crate::git::testing::TestRepository;
+use crate::Head;
+use crate::testing::TestRepository;
 
 /// A repository and a worktree of it, whose checkout has nothing but its `.git`.
 fn sample(name: &str) -> (TestRepository, Repository, LinkedWorktree, String) {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::git::testing::TestRepository;
+use crate::testing::TestRepository;
 
 #[test]
 fn commits_are_read_whatever_their_encoding() {

@@ -10,8 +10,8 @@ use gix::ObjectId;
 use gix::bstr::{BStr, ByteSlice};
 
 use super::{KEEPING, list_dir};
-use crate::git::{GitError, Repository};
-use crate::sys::file::{self, NotAFile};
+use crate::{GitError, Repository};
+use tine_sys::file::{self, NotAFile};
 
 /// A branch that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl DamagedBranch {
 
 impl Repository {
     /// The library would wait for ever at a named pipe in the place of a ref.
-    pub(in crate::git) fn refuse_pipe_at(&self, full_name: &BStr) -> Result<(), GitError> {
+    pub(crate) fn refuse_pipe_at(&self, full_name: &BStr) -> Result<(), GitError> {
         let path = self.common_dir().join(OsStr::from_bytes(full_name));
         match file::check_regular(&path) {
             Err(_) => damaged_ref(self.common_dir(), full_name).map_or(Ok(()), Err),
@@ -152,7 +152,7 @@ impl Repository {
 }
 
 /// The error that says that the file of the ref `name` (full) holds none, where that is so.
-pub(in crate::git) fn damaged_ref(common_dir: &Path, name: &BStr) -> Option<GitError> {
+pub(crate) fn damaged_ref(common_dir: &Path, name: &BStr) -> Option<GitError> {
     let path = common_dir.join(name.to_path().ok()?);
     let reason = match file::read(&path) {
         Ok(content) if holds_no_ref(&content) => "its file holds no ref".to_owned(),

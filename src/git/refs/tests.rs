@@ -1,7 +1,7 @@
 use std::fs;
 
-use crate::git::testing::TestRepository;
-use crate::git::{GitError, Repository};
+use crate::testing::TestRepository;
+use crate::{GitError, Repository};
 
 fn sample() -> (TestRepository, Repository) {
     let test = TestRepository::new();

@@ -1,7 +1,7 @@
 //! What a branch follows on a remote, and fetching that.
 
 use super::{Listener, converse, not_reached, progress};
-use crate::git::{GitError, Repository, program};
+use crate::{GitError, Repository, program};
 
 /// A branch that follows one of a remote, or that one itself as it was last seen. All are full names.
 #[derive(Debug, Clone, PartialEq, Eq)]

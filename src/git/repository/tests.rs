@@ -1,7 +1,7 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
-use crate::git::testing::TestRepository;
+use crate::testing::TestRepository;
 
 fn same_place(found: &Repository, repository: &TestRepository) {
     let dir = repository.dir().canonicalize().unwrap();

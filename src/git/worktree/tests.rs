@@ -2,7 +2,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::*;
-use crate::git::testing::TestRepository;
+use crate::testing::TestRepository;
 
 fn sample(options: &[&str]) -> (TestRepository, Repository) {
     let test = TestRepository::with_options(options);

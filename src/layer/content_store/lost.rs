@@ -8,20 +8,16 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use crate::layer::contents::ContentReader;
-use crate::layer::fault;
-use crate::layer::{Content, ContentRef, LayerError, LayerId, LayerIndex, Node, Op, Place};
+use crate::contents::ContentReader;
+use crate::fault;
+use crate::{Content, ContentRef, LayerError, LayerId, LayerIndex, Node, Op, Place};
 
 /// What to change in the layer `id` in `dir` so that contents that `data` lacks stay lost. What is left of one is copied to
 /// its file.
 ///
 /// # Errors
 /// [`LayerError::Io`], and [`LayerError::Corrupt`] where `index` names a place that cannot be.
-pub(in crate::layer) fn lost_contents(
-    dir: &Path,
-    id: LayerId,
-    index: &LayerIndex,
-) -> Result<Vec<Op>, LayerError> {
+pub(crate) fn lost_contents(dir: &Path, id: LayerId, index: &LayerIndex) -> Result<Vec<Op>, LayerError> {
     let reader = ContentReader::open(dir, id, false)?;
     let (data, path) = (reader.data(), reader.data_path());
     let data_len = data.metadata().map_err(LayerError::io("stat", path))?.len();

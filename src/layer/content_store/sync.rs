@@ -7,21 +7,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::ContentStore;
-use crate::layer::contents::named_places;
-use crate::layer::descriptors::Descriptors;
-use crate::layer::fault;
-use crate::layer::log::sync_dir;
-use crate::layer::ranges::write_onto_itself;
-use crate::layer::slots::{SLOT_MIN, runs};
-use crate::layer::{LayerError, LayerIndex, Place};
-use crate::sys;
+use crate::contents::named_places;
+use crate::descriptors::Descriptors;
+use crate::fault;
+use crate::log::sync_dir;
+use crate::ranges::write_onto_itself;
+use crate::slots::{SLOT_MIN, runs};
+use crate::{LayerError, LayerIndex, Place};
 
 /// Content files that are synced one by one at most; past that, syncing the whole file system takes less time.
 const SYNC_FILES_MAX: usize = 32;
 
 /// Contents that wait for the disk, and places to be freed after the log got there. Taken from the store with
 /// [`ContentStore::begin_sync`] and handed back with [`ContentStore::end_sync`].
-pub(in crate::layer) struct ContentSync {
+pub(crate) struct ContentSync {
     files: Arc<Descriptors>,
     data: Arc<File>,
     data_path: PathBuf,
@@ -39,13 +38,13 @@ impl ContentSync {
     pub fn write_out(&self) -> Result<(), LayerError> {
         if self.is_all_dirty || self.dirty_files.len() > SYNC_FILES_MAX {
             return fault::step()
-                .and_then(|()| sys::file::sync_fs(&self.data))
+                .and_then(|()| tine_sys::file::sync_fs(&self.data))
                 .map_err(LayerError::io("sync the file system of", &self.data_path));
         }
         // All of them at once, so that one commit of the file system's journal may serve for all.
         for number in &self.dirty_files {
             if let Ok(file) = self.files.open(*number) {
-                let _ = sys::file::start_writeback(&file);
+                let _ = tine_sys::file::start_writeback(&file);
             }
         }
         if self.is_data_dirty {
@@ -122,7 +121,7 @@ impl ContentStore {
 
     /// Lets the kernel tell of what it failed to write before; it does so once.
     pub fn forget_errors(&self) {
-        let _ = fault::step().and_then(|()| sys::file::sync_fs(self.reader.data()));
+        let _ = fault::step().and_then(|()| tine_sys::file::sync_fs(self.reader.data()));
     }
 
     /// Writes all contents that `index` names onto themselves, so that the kernel takes them for unwritten. What cannot be
@@ -147,7 +146,7 @@ impl ContentStore {
 }
 
 /// Makes all of a data file holes that `slots` (offset, capacity) do not cover. That it fails only costs space.
-pub(in crate::layer) fn punch_all_but(data: &File, path: &Path, slots: &BTreeSet<(u64, u32)>) {
+pub(crate) fn punch_all_but(data: &File, path: &Path, slots: &BTreeSet<(u64, u32)>) {
     let len = data.metadata().map_or(0, |meta| meta.len());
     let len = len.next_multiple_of(u64::from(SLOT_MIN));
     let mut gaps = Vec::new();
@@ -167,7 +166,7 @@ pub(in crate::layer) fn punch_all_but(data: &File, path: &Path, slots: &BTreeSet
 /// Makes ranges of the data file holes. That it fails only costs space.
 pub(super) fn punch(data: &File, path: &Path, ranges: Vec<(u64, u64)>) {
     for (offset, len) in ranges {
-        if let Err(error) = fault::step().and_then(|()| sys::file::punch_hole(data, offset, len)) {
+        if let Err(error) = fault::step().and_then(|()| tine_sys::file::punch_hole(data, offset, len)) {
             if error.raw_os_error() != Some(libc::EOPNOTSUPP) {
                 log::warn!("punch a hole into {}: {error}", path.display());
             }

@@ -5,10 +5,10 @@ use std::io;
 use std::sync::Arc;
 
 use super::{FAILED_NAME, Layer, is_disk_full};
-use crate::attr::Ino;
-use crate::layer::content_store::ContentSync;
-use crate::layer::log::LogPoint;
-use crate::layer::{FrozenLayer, LayerError, LayerId, Place};
+use crate::content_store::ContentSync;
+use crate::log::LogPoint;
+use crate::{FrozenLayer, LayerError, LayerId, Place};
+use tine_attr::Ino;
 
 impl Layer {
     /// Brings everything to the disk: contents, then the log; then frees what waited for it, and compacts the log when
@@ -22,7 +22,7 @@ impl Layer {
         result
     }
 
-    pub(in crate::layer) fn run_sync(&mut self, job: &mut SyncJob) -> Result<(), LayerError> {
+    pub(crate) fn run_sync(&mut self, job: &mut SyncJob) -> Result<(), LayerError> {
         job.sync_contents()?;
         self.complete_sync(job)?;
         job.sync_log()
@@ -56,7 +56,7 @@ impl Layer {
     }
 
     /// Lets syncs of this layer bring those of `beneath` to the disk first that may not be there yet.
-    pub(in crate::layer) fn stand_above<'a>(&mut self, beneath: impl Iterator<Item = &'a Arc<FrozenLayer>>) {
+    pub(crate) fn stand_above<'a>(&mut self, beneath: impl Iterator<Item = &'a Arc<FrozenLayer>>) {
         self.beneath = beneath.filter(|layer| !layer.is_sealed()).cloned().collect();
     }
 
@@ -162,7 +162,7 @@ impl Layer {
     }
 
     /// Brings all of a frozen layer to the disk and says in the log that nothing follows.
-    pub(in crate::layer) fn seal(&mut self) -> Result<(), LayerError> {
+    pub(crate) fn seal(&mut self) -> Result<(), LayerError> {
         if !self.log.is_sealed() {
             self.sync()?;
         }

@@ -72,7 +72,7 @@ fn no_file_shows_the_bytes_of_another_one_that_got_its_place() {
         layer.commit(vec![entry(Ino::ROOT, "one", one)]).unwrap();
         layer.sync().unwrap();
         let at = layer.stats().log_bytes;
-        let blob = Content::Blob(crate::git::ObjectId::null(gix::hash::Kind::Sha1));
+        let blob = Content::Blob(tine_git::ObjectId::null(gix::hash::Kind::Sha1));
         if has_later {
             // What is damaged is another record.
             layer.commit(vec![entry(Ino::ROOT, "other", one)]).unwrap();

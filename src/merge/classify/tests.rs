@@ -1,5 +1,5 @@
 use super::*;
-use crate::git::ObjectId;
+use tine_git::ObjectId;
 
 fn path(path: &str) -> RepoPath {
     RepoPath::parse(path).unwrap()

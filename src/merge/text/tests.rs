@@ -3,7 +3,7 @@ use std::fs;
 use proptest::prelude::*;
 
 use super::*;
-use crate::git::program;
+use tine_git::program;
 
 /// Three files that `git merge-file` reads.
 struct GitMergeFile {

@@ -16,9 +16,9 @@ use gix::glob::pattern::Case;
 use parking_lot::Mutex;
 use siphasher::sip::SipHasher13;
 
-use crate::git::base::Base;
-use crate::git::{GitError, Repository, TreeEntryKind, rule_files};
-use crate::path::RepoPath;
+use crate::base::Base;
+use crate::{GitError, Repository, TreeEntryKind, rule_files};
+use tine_path::RepoPath;
 
 /// The attributes that matter to a checkout, in the order of the fields below.
 const NAMES: [&str; 6] = ["text", "crlf", "eol", "ident", "filter", "working-tree-encoding"];

@@ -17,12 +17,12 @@ use parking_lot::Mutex;
 
 use super::blobs::Sink;
 use super::{Base, BaseDir};
-use crate::git::error::with_causes;
-use crate::git::{GitError, ObjectId, Repository, TreeEntryKind};
-use crate::path::{EntryName, RepoPath};
+use crate::error::with_causes;
+use crate::{GitError, ObjectId, Repository, TreeEntryKind};
 use attributes::{Attributes, FileAttributes, TextKind};
 pub use settings::ConversionSettings;
 use smudge::Smudge;
+use tine_path::{EntryName, RepoPath};
 
 /// Which ways a file is converted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -14,8 +14,8 @@ use gix::filter::plumbing::{self, pipeline};
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 
-use crate::git::{GitError, Repository};
-use crate::path::text::PathText;
+use crate::{GitError, Repository};
+use tine_path::text::PathText;
 
 /// Line ends and filter drivers, as configured at one time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

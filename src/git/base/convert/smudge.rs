@@ -15,9 +15,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::{ConversionSettings, filter_failed};
-use crate::git::base::blobs::{STREAM_THRESHOLD, Sink};
-use crate::git::{GitError, ObjectId, Repository, program};
-use crate::path::RepoPath;
+use crate::base::blobs::{STREAM_THRESHOLD, Sink};
+use crate::{GitError, ObjectId, Repository, program};
+use tine_path::RepoPath;
 
 /// Bytes of a filter's complaints that are kept for the error.
 const MAX_COMPLAINT: usize = 4096;

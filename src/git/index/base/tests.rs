@@ -7,9 +7,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use super::super::tests::check_index_file;
 use super::super::{IndexChange, KnownState, update_index};
 use super::*;
-use crate::attr::{Attr, FileKind, Ino};
-use crate::git::testing::TestRepository;
-use crate::git::{BaseCache, Head, InoHasher, LinkedWorktree, Repository, TreeChange};
+use crate::testing::TestRepository;
+use crate::{BaseCache, Head, InoHasher, LinkedWorktree, Repository, TreeChange};
+use tine_attr::{Attr, FileKind, Ino};
 
 const STAT: BaseStat = BaseStat {
     uid: 1234,
@@ -28,11 +28,11 @@ fn open_base(test: &TestRepository, repository: &Repository, tree_id: ObjectId) 
 
 /// What `git ls-files --debug` tells of an index: for each path (quoted) its lines of stat.
 fn debug_stats(test: &TestRepository, index: &Path) -> BTreeMap<String, Vec<String>> {
-    let mut command = crate::git::program::command(test.dir());
+    let mut command = crate::program::command(test.dir());
     command
         .env("GIT_INDEX_FILE", index)
         .args(["-c", "core.quotePath=true", "ls-files", "--debug"]);
-    let output = crate::git::program::run(&mut command, b"").unwrap();
+    let output = crate::program::run(&mut command, b"").unwrap();
     let mut stats: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut path = String::new();
     for line in String::from_utf8(output).unwrap().lines() {

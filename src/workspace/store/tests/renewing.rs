@@ -66,9 +66,14 @@ fn a_directory_in_which_a_name_comes_or_goes_by_a_restore_is_new_and_others_are_
     let dirs = ["same", "fewer", "gone", "dir", ""];
     let times = || dirs.map(time);
     let then = times();
-    let restore = |to| store.restore(&demo, &fork, to, SnapshotReason::BeforeRestore).unwrap();
+    let restore = |to| {
+        store
+            .restore(&demo, &fork, to, SnapshotReason::BeforeRestore)
+            .unwrap()
+    };
     let after = restore(&before);
-    let is_new = |then: [Timestamp; 5], now: [Timestamp; 5]| [0, 1, 2, 3, 4].map(|index| now[index] > then[index]);
+    let is_new =
+        |then: [Timestamp; 5], now: [Timestamp; 5]| [0, 1, 2, 3, 4].map(|index| now[index] > then[index]);
     let now = times();
     assert_eq!(is_new(then, now), [false, true, true, true, false]);
     restore(&after);

@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::git::base::{BaseCache, InoHasher};
-use crate::git::testing::TestRepository;
+use crate::base::{BaseCache, InoHasher};
+use crate::testing::TestRepository;
 
 /// One line of an attribute file over the few names that the tree below has.
 fn line() -> impl Strategy<Value = String> {

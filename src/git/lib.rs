@@ -36,8 +36,8 @@ pub mod remotes;
 pub mod repository;
 pub mod rerere;
 mod rule_files;
-#[cfg(test)]
-pub(crate) mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod traces;
 pub mod worktree;
 
