@@ -21,4 +21,4 @@ pub use tine_path as path;
 pub use tine_sys as sys;
 pub mod tools;
 pub mod ui;
-pub mod workspace;
+pub use tine_workspace as workspace;

@@ -201,23 +201,3 @@ fn made_again(
     handoff.finish(Ok(made));
     handoff.save(store)
 }
-
-impl Finding {
-    /// With what a repair would do, in a dry run of one.
-    fn planned(mut self, is_wanted: bool, plan: &str) -> Finding {
-        self.planned = is_wanted.then(|| plan.to_owned());
-        self
-    }
-
-    /// With what came of putting it right, if that was tried.
-    fn told(mut self, done: Option<Result<(), ChangeError>>, word: &str) -> Finding {
-        match done {
-            Some(Ok(())) => self.repaired = Some(word.to_owned()),
-            Some(Err(error)) => {
-                self.detail = format!("{}; it could not be put right: {error}", self.detail);
-            }
-            None => {}
-        }
-        self
-    }
-}

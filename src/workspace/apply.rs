@@ -17,10 +17,10 @@ use super::mutate::NewNode;
 use super::operations::doing::{DIRECTORY, Doing, Named};
 use super::operations::{By, Change, HeadMove, OperationKind, Undoes};
 use super::ops::Caller;
-use crate::attr::{FileKind, Ino};
-use crate::git::{BlobContent, ObjectId, TreeEntryKind};
-use crate::layer::{Content, ContentRef, LogPosition, Touched};
-use crate::path::{EntryName, RepoPath};
+use tine_attr::{FileKind, Ino};
+use tine_git::{BlobContent, ObjectId, TreeEntryKind};
+use tine_layer::{Content, ContentRef, LogPosition, Touched};
+use tine_path::{EntryName, RepoPath};
 
 /// What shall be at a path.
 #[derive(Debug, Clone)]

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use super::error::FsError;
 use super::fs::{Invalidation, State, Workspace};
-use crate::attr::{Ino, Timestamp};
-use crate::layer::{Content, Layer, LayerError, Node};
+use tine_attr::{Ino, Timestamp};
+use tine_layer::{Content, Layer, LayerError, Node};
 
 /// Has the file of a pinned content end where the content ends. The content lock must be held.
 pub(super) fn cut_pinned(state: &mut State, ino: Ino) -> Result<(), FsError> {

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::base_times::{BaseTimes, TimesId};
 use super::error::FsError;
 use super::inodes::BaseRef;
-use crate::attr::{Attr, FileKind, Ino, Timestamp};
-use crate::git::{Base, BaseDir, GitError, TreeEntryKind};
-use crate::layer::{Content, Node, Origin, Xattrs};
+use tine_attr::{Attr, FileKind, Ino, Timestamp};
+use tine_git::{Base, BaseDir, GitError, TreeEntryKind};
+use tine_layer::{Content, Node, Origin, Xattrs};
 
 /// Attributes that all base nodes of a fork share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use sha1::{Digest, Sha1};
 
-use crate::attr::{Ino, InoMap, Timestamp};
+use tine_attr::{Ino, InoMap, Timestamp};
 
 /// Begins each table; the number is the format's.
 const MAGIC: &[u8; 8] = b"tinetim1";

@@ -12,10 +12,10 @@ use super::copy_up::Fetched;
 use super::error::FsError;
 use super::fs::{Found, Invalidation, Place, State, Workspace};
 use super::inodes::{BaseRef, LowerRef};
-use crate::attr::{Attr, FileKind, Ino};
-use crate::git::TreeEntryKind;
-use crate::layer::{Content, Dentry, Node, Op, Xattrs};
-use crate::path::{EntryName, RepoPath};
+use tine_attr::{Attr, FileKind, Ino};
+use tine_git::TreeEntryKind;
+use tine_layer::{Content, Dentry, Node, Op, Xattrs};
+use tine_path::{EntryName, RepoPath};
 
 /// Larger files, in bytes, keep the main checkout's bytes until they are written.
 const OWN_MAX: u64 = 256 << 20;

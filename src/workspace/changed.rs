@@ -20,10 +20,10 @@ use super::base_nodes::BaseAttrs;
 use super::dir_places::DirPlaces;
 use super::error::FsError;
 use super::fs::{Found, Invalidation, State, Workspace};
-use crate::attr::{FileKind, Ino};
-use crate::git::Base;
-use crate::layer::{Dentry, LayerIndex, LogPosition, Node, Touched};
-use crate::path::{DOT_GIT, EntryName, RepoPath};
+use tine_attr::{FileKind, Ino};
+use tine_git::Base;
+use tine_layer::{Dentry, LayerIndex, LogPosition, Node, Touched};
+use tine_path::{DOT_GIT, EntryName, RepoPath};
 
 /// More paths than these are told as everything.
 const PATHS_MAX: usize = 200_000;

@@ -3,8 +3,8 @@
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::error::FsError;
-use crate::attr::Ino;
-use crate::git::haste;
+use tine_attr::Ino;
+use tine_git::haste;
 
 /// Nodes share locks, this many for a fork: a large file keeps few others waiting.
 const LOCKS: usize = 256;

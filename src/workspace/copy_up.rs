@@ -7,10 +7,10 @@
 use super::error::FsError;
 use super::fs::{State, Workspace};
 use super::lower::{Bytes, Lower};
-use crate::attr::Ino;
-use crate::git::haste;
-use crate::layer::contents::SLOT_MAX;
-use crate::layer::{CarriedContent, Content, ContentRef, Node};
+use tine_attr::Ino;
+use tine_git::haste;
+use tine_layer::contents::SLOT_MAX;
+use tine_layer::{CarriedContent, Content, ContentRef, Node};
 
 /// Contents are copied in pieces of this many bytes.
 const COPY_CHUNK: u64 = 1 << 20;

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::FsError;
 use super::fs::{Found, Place, State, Workspace};
-use crate::attr::{Attr, FileKind, Ino, InoMap};
-use crate::git::{InoHasher, ObjectId, TreeEntryKind};
-use crate::layer::{Content, Dentry, LayerIndex, Origin};
-use crate::path::{DOT_GIT, EntryName};
+use tine_attr::{Attr, FileKind, Ino, InoMap};
+use tine_git::{InoHasher, ObjectId, TreeEntryKind};
+use tine_layer::{Content, Dentry, LayerIndex, Origin};
+use tine_path::{DOT_GIT, EntryName};
 
 /// The changes of a fork against its base.
 #[derive(Debug, Clone)]

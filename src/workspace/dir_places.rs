@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use super::fs::State;
-use crate::attr::Ino;
-use crate::layer::Dentry;
-use crate::path::{EntryName, RepoPath};
+use tine_attr::Ino;
+use tine_layer::Dentry;
+use tine_path::{EntryName, RepoPath};
 
 /// Finds the paths of directories, and remembers what it found.
 pub(super) struct DirPlaces<'a> {

@@ -11,10 +11,10 @@ use super::flags::{check_may_add, check_may_remove};
 use super::fs::{Found, Place, State, Workspace};
 use super::mutate::NewNode;
 use super::ops::Caller;
-use crate::attr::{FileKind, Ino, Timestamp};
-use crate::git::TreeEntryKind;
-use crate::layer::{Dentry, Node, Op};
-use crate::path::EntryName;
+use tine_attr::{FileKind, Ino, Timestamp};
+use tine_git::TreeEntryKind;
+use tine_layer::{Dentry, Node, Op};
+use tine_path::EntryName;
 
 /// Collects changes of nodes and names; nothing happens before [`Edit::commit`].
 pub(super) struct Edit<'a> {

@@ -7,9 +7,9 @@ use thiserror::Error;
 use super::fork::ForkName;
 use super::operations::{Direction, HeadMove, Undoes};
 use super::store::LeaseKey;
-use crate::git::GitError;
-use crate::layer::LayerError;
-use crate::path::{PathError, RepoPath};
+use tine_git::GitError;
+use tine_layer::LayerError;
+use tine_path::{PathError, RepoPath};
 
 /// Why a file system operation failed. Each variant is one errno; `fuse` maps them.
 #[derive(Debug, Error)]

@@ -6,8 +6,8 @@
 use super::error::FsError;
 use super::fs::{Found, Invalidation, State, Workspace};
 use super::ops::{Caller, FallocateMode, SetAttr, SetTime};
-use crate::attr::{FileKind, Ino, InodeFlags, Timestamp};
-use crate::layer::Node;
+use tine_attr::{FileKind, Ino, InodeFlags, Timestamp};
+use tine_layer::Node;
 
 /// What only root changes.
 const PROTECTION: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);

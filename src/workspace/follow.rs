@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 
 use super::error::{FsError, OperationError};
 use super::fs::{Place, Workspace};
-use crate::attr::{Attr, FileKind};
-use crate::path::{EntryName, RepoPath};
+use tine_attr::{Attr, FileKind};
+use tine_path::{EntryName, RepoPath};
 
 /// Symlinks on one way, as many as Linux follows.
 const SYMLINKS_MAX: u32 = 40;
@@ -206,7 +206,7 @@ impl Workspace {
     fn read_held<E: From<OperationError>>(
         &self,
         path: &RepoPath,
-        ino: crate::attr::Ino,
+        ino: tine_attr::Ino,
         take: &mut dyn FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<u64, E> {
         match self.getattr(ino).map_err(OperationError::at(path))?.kind {

@@ -11,9 +11,9 @@ use super::carry::CarryRecord;
 use super::error::StoreError;
 use super::operations::HeadMove;
 use super::snapshot::SnapshotEvery;
-use crate::attr::Timestamp;
-use crate::git::{ConversionSettings, ObjectId};
-use crate::path::text::{host_path, optional_host_path};
+use tine_attr::Timestamp;
+use tine_git::{ConversionSettings, ObjectId};
+use tine_path::text::{host_path, optional_host_path};
 
 /// A fork's name: 1 to 64 ASCII letters, digits, `.`, `_` and `-`, beginning with a letter or digit, without `..`, and
 /// not ending in `.` or `.lock`, so that it can be a directory, a ref component and a branch part.

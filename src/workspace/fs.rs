@@ -26,13 +26,11 @@ use super::ops::StatFs;
 use super::shown::Shown;
 use super::standing::Standing;
 use super::view_steps::ViewStep;
-use crate::attr::{Attr, FileKind, Ino, InoMap, Timestamp};
-use crate::git::{Base, BaseDir, TreeEntryKind};
-use crate::layer::{
-    Content, Dentry, Layer, LayerError, LayerId, LayerStack, LayerStats, Node, Op, inos_below,
-};
-use crate::path::{EntryName, NAME_MAX, PathError, RepoPath};
-use crate::sys::file::fs_figures;
+use tine_attr::{Attr, FileKind, Ino, InoMap, Timestamp};
+use tine_git::{Base, BaseDir, TreeEntryKind};
+use tine_layer::{Content, Dentry, Layer, LayerError, LayerId, LayerStack, LayerStats, Node, Op, inos_below};
+use tine_path::{EntryName, NAME_MAX, PathError, RepoPath};
+use tine_sys::file::fs_figures;
 
 /// What a mount must tell the kernel after a change that did not come through it.
 #[derive(Debug, Clone, PartialEq, Eq)]

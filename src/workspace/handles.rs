@@ -6,8 +6,8 @@
 
 use super::error::FsError;
 use super::fs::{Found, Place, State, Workspace};
-use crate::attr::{Attr, FileKind, Ino};
-use crate::git::haste;
+use tine_attr::{Attr, FileKind, Ino};
+use tine_git::haste;
 
 impl Workspace {
     /// The attributes of the node `ino`, which counts as looked up once; [`FsError::Stale`] where no name leads to it.

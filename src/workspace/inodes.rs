@@ -10,10 +10,10 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 
 use super::carry::CarriedNode;
-use crate::attr::{Ino, InoHash};
-use crate::git::{BaseDir, BaseEntry};
-use crate::layer::Origin;
-use crate::path::RepoPath;
+use tine_attr::{Ino, InoHash};
+use tine_git::{BaseDir, BaseEntry};
+use tine_layer::Origin;
+use tine_path::RepoPath;
 
 /// An entry of a decoded base directory.
 #[derive(Clone)]

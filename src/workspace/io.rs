@@ -12,10 +12,10 @@ use super::fs::{Invalidation, State, Workspace, shown_ctime};
 use super::lower::Bytes;
 use super::ops::{Caller, FallocateMode};
 use super::privileges::{loses_privileges, take_privileges};
-use crate::attr::{FileKind, Ino, Timestamp};
-use crate::git::ObjectId;
-use crate::layer::store::SeekWhence;
-use crate::layer::{Content, ContentFile, ContentRef, LayerError, Node, Op};
+use tine_attr::{FileKind, Ino, Timestamp};
+use tine_git::ObjectId;
+use tine_layer::store::SeekWhence;
+use tine_layer::{Content, ContentFile, ContentRef, LayerError, Node, Op};
 
 /// Contents are copied in pieces of this many bytes.
 const COPY_CHUNK: usize = 1 << 20;
@@ -256,7 +256,7 @@ impl Workspace {
         state: &mut State,
         node: &Node,
         content: ContentRef,
-        change: impl FnOnce(&mut crate::layer::Layer, ContentRef) -> Result<ContentRef, LayerError>,
+        change: impl FnOnce(&mut tine_layer::Layer, ContentRef) -> Result<ContentRef, LayerError>,
     ) -> Result<ContentRef, FsError> {
         let is_fresh = node.content != Content::Own(content);
         let layer = state.stack.open_layer_mut();

@@ -23,10 +23,10 @@ use super::carry::CarriedName;
 use super::error::FsError;
 use super::fs::{Found, Place, State, Workspace};
 use super::ops::DirEntry;
-use crate::attr::{Attr, FileKind, Ino};
-use crate::layer::index::ARRIVALS;
-use crate::layer::{Dentry, DirDelta};
-use crate::path::EntryName;
+use tine_attr::{Attr, FileKind, Ino};
+use tine_layer::index::ARRIVALS;
+use tine_layer::{Dentry, DirDelta};
+use tine_path::EntryName;
 
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;

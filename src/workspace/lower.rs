@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::carry::CarriedFile;
 use super::error::FsError;
 use super::fs::{Found, Place, State, Workspace};
-use crate::git::{Base, BlobContent, ObjectId, TreeEntryKind};
-use crate::layer::{CarriedContent, Content, LayerError, Node};
-use crate::path::RepoPath;
+use tine_git::{Base, BlobContent, ObjectId, TreeEntryKind};
+use tine_layer::{CarriedContent, Content, LayerError, Node};
+use tine_path::RepoPath;
 
 /// Where a node's bytes are, free of locks.
 pub(super) enum Bytes {

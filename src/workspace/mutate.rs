@@ -12,9 +12,9 @@ use super::fs::{Found, Place, State, Workspace};
 use super::ops::{Caller, RenameMode, SetAttr, SetTime};
 use super::privileges::{S_ISGID, take_privileges};
 use super::xattr::{inherit_acl, set_perm};
-use crate::attr::{Attr, FileKind, Ino, Timestamp};
-use crate::layer::{Content, Node, Xattrs};
-use crate::path::EntryName;
+use tine_attr::{Attr, FileKind, Ino, Timestamp};
+use tine_layer::{Content, Node, Xattrs};
+use tine_path::EntryName;
 
 /// What a new node is.
 pub(super) struct NewNode {

@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 use super::fs::{State, Workspace};
-use crate::attr::Ino;
-use crate::layer::Dentry;
-use crate::path::{EntryName, RepoPath};
+use tine_attr::Ino;
+use tine_layer::Dentry;
+use tine_path::{EntryName, RepoPath};
 
 /// Deeper than any path: what leads in a circle ends.
 const DEEP: usize = 4096;

@@ -17,10 +17,10 @@ use super::operations::journal::Journal;
 use super::operations::{By, Change, OperationKind, Undoes};
 use super::privileges::take_privileges;
 use super::xattr::set_perm;
-use crate::attr::{FileKind, Ino};
-use crate::layer::contents::SLOT_MAX;
-use crate::layer::{Content, ContentFile, ContentRef};
-use crate::path::{EntryName, RepoPath};
+use tine_attr::{FileKind, Ino};
+use tine_layer::contents::SLOT_MAX;
+use tine_layer::{Content, ContentFile, ContentRef};
+use tine_path::{EntryName, RepoPath};
 
 /// Contents are copied in pieces of this many bytes.
 const COPY_CHUNK: usize = 1 << 20;

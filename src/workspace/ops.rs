@@ -1,8 +1,8 @@
 //! Arguments and answers of file system operations.
 
-use crate::attr::{FileKind, Ino, Timestamp};
-use crate::path::EntryName;
-use crate::sys::process::supplementary_groups;
+use tine_attr::{FileKind, Ino, Timestamp};
+use tine_path::EntryName;
+use tine_sys::process::supplementary_groups;
 
 /// Who asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,9 +9,9 @@ use super::fs::{Found, Invalidation, State, Workspace};
 use super::mutate::NewNode;
 use super::ops::Caller;
 use super::privileges::take_privileges;
-use crate::attr::{Attr, FileKind, Ino};
-use crate::layer::{Content, ContentRef};
-use crate::path::{EntryName, RepoPath};
+use tine_attr::{Attr, FileKind, Ino};
+use tine_layer::{Content, ContentRef};
+use tine_path::{EntryName, RepoPath};
 
 impl Workspace {
     /// The node at `path`; symlinks are not followed. Counts no lookup.

@@ -5,8 +5,8 @@
 //! itself, removing the attribute.
 
 use super::ops::Caller;
-use crate::attr::FileKind;
-use crate::layer::Node;
+use tine_attr::FileKind;
+use tine_layer::Node;
 
 const S_ISUID: u16 = 0o4000;
 pub(super) const S_ISGID: u16 = 0o2000;

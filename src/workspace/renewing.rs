@@ -15,10 +15,10 @@ use std::sync::Arc;
 use super::changed::Changed;
 use super::error::FsError;
 use super::fs::{Found, Place, State, Workspace};
-use crate::attr::{FileKind, Ino, InoMap, Timestamp};
-use crate::git::{Base, BaseDir, GitError, IgnoreRules, MAX_IGNORE_FILE_BYTES, TreeEntryKind};
-use crate::layer::{Content, FrozenLayer, LayerId, Node, Touched};
-use crate::path::{EntryName, RepoPath};
+use tine_attr::{FileKind, Ino, InoMap, Timestamp};
+use tine_git::{Base, BaseDir, GitError, IgnoreRules, MAX_IGNORE_FILE_BYTES, TreeEntryKind};
+use tine_layer::{Content, FrozenLayer, LayerId, Node, Touched};
+use tine_path::{EntryName, RepoPath};
 
 /// A file of more bytes that two states hold differently counts as changed: nobody waits for it to be compared.
 const MAX_COMPARED: u64 = 1 << 20;

@@ -22,8 +22,8 @@ use parking_lot::Mutex;
 use super::base_nodes::blocks_of;
 use super::error::FsError;
 use super::fs::{Invalidation, Workspace};
-use crate::attr::{Attr, FileKind, Ino, InoMap, Timestamp};
-use crate::path::RepoPath;
+use tine_attr::{Attr, FileKind, Ino, InoMap, Timestamp};
+use tine_path::RepoPath;
 
 /// Numbers of text nodes are counted down from here. Those of a fork's new nodes are counted up from the top bit and come
 /// nowhere near.

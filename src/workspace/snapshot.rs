@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::base_nodes::BaseAttrs;
 use super::error::StoreError;
 use super::fork::{ForkName, ForkPoint, ForkRecord};
-use crate::attr::Timestamp;
-use crate::git::ConversionSettings;
+use tine_attr::Timestamp;
+use tine_git::ConversionSettings;
 
 /// Why a snapshot was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

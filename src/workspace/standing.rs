@@ -23,13 +23,13 @@ use super::error::FsError;
 use super::fs::{Found, Invalidation, State, Workspace};
 use super::inodes::BaseRef;
 use super::view_steps::{Held, ViewStep};
-use crate::attr::{FileKind, Ino, InoMap, Timestamp};
-use crate::git::{Base, BaseDir, ObjectId, TreeEntryKind};
-use crate::layer::{
+use tine_attr::{FileKind, Ino, InoMap, Timestamp};
+use tine_git::{Base, BaseDir, ObjectId, TreeEntryKind};
+use tine_layer::{
     Dentry, DirDelta, FrozenLayer, Layer, LayerId, LayerIndex, LayerStack, MergedIndexes, Node, Op,
     inos_below,
 };
-use crate::path::{DOT_GIT, EntryName, RepoPath};
+use tine_path::{DOT_GIT, EntryName, RepoPath};
 
 /// How long the kernel may take to forget what it was told to forget …
 const FORGETTING: Duration = Duration::from_millis(50);

@@ -14,11 +14,11 @@ use super::base_nodes::BaseAttrs;
 use super::fs::Workspace;
 use super::ops::{Caller, FallocateMode, RenameMode, SetAttr, XattrMode};
 use super::{DeltaDir, DeltaEntry, FsError};
-use crate::attr::{Attr, FileKind, Ino, Timestamp};
-use crate::git::testing::TestRepository;
-use crate::git::{Base, BaseCache, InoHasher};
-use crate::layer::{Layer, LayerId, LayerStack};
-use crate::path::RepoPath;
+use tine_attr::{Attr, FileKind, Ino, Timestamp};
+use tine_git::testing::TestRepository;
+use tine_git::{Base, BaseCache, InoHasher};
+use tine_layer::{Layer, LayerId, LayerStack};
+use tine_path::RepoPath;
 
 const ME: Caller = Caller::new(1000, 1000);
 const BASE_TIME: Timestamp = Timestamp {

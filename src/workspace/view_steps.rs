@@ -15,10 +15,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::error::FsError;
 use super::fs::{Found, Place, State, Workspace};
-use crate::attr::{Attr, FileKind, Ino};
-use crate::git::ObjectId;
-use crate::layer::{Content, Node};
-use crate::path::{EntryName, RepoPath};
+use tine_attr::{Attr, FileKind, Ino};
+use tine_git::ObjectId;
+use tine_layer::{Content, Node};
+use tine_path::{EntryName, RepoPath};
 
 /// A name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use super::flags::check_may_change;
 use super::fs::{Invalidation, Workspace};
 use super::ops::{Caller, XattrMode};
 use super::privileges::S_ISGID;
-use crate::attr::{FileKind, Ino, Timestamp};
-use crate::layer::Node;
+use tine_attr::{FileKind, Ino, Timestamp};
+use tine_layer::Node;
 
 /// Longest attribute name in bytes (`XATTR_NAME_MAX`).
 const NAME_MAX: usize = 255;

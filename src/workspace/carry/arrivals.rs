@@ -14,7 +14,7 @@ use sha1::{Digest, Sha1};
 
 use super::difference::TreeDifference;
 use super::generation::{Generation, GenerationId, read_checked, with_checksum};
-use crate::attr::{Attr, Timestamp};
+use tine_attr::{Attr, Timestamp};
 
 /// The file in the directory of stored arrivals.
 pub const ARRIVALS: &str = "arrivals";

@@ -3,8 +3,8 @@
 use super::generation::{Generation, KeptNode};
 use super::tree::split;
 use super::version_of;
-use crate::attr::FileKind;
-use crate::sys::beneath::HostStat;
+use tine_attr::FileKind;
+use tine_sys::beneath::HostStat;
 
 /// All paths are from the root of the tree.
 #[derive(Debug, Default, PartialEq, Eq)]

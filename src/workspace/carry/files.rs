@@ -15,12 +15,12 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 
 use super::{Carry, host_error, version_of};
-use crate::attr::{Ino, Timestamp};
-use crate::git::haste;
-use crate::layer::FileVersion;
-use crate::path::RepoPath;
-use crate::sys::beneath::{self, Access, ReadLease};
-use crate::workspace::FsError;
+use crate::FsError;
+use tine_attr::{Ino, Timestamp};
+use tine_git::haste;
+use tine_layer::FileVersion;
+use tine_path::RepoPath;
+use tine_sys::beneath::{self, Access, ReadLease};
 
 /// Files that are kept open.
 const MAX_OPEN: usize = 64;
@@ -76,7 +76,7 @@ impl OpenFiles {
 
 /// One version of a carried file, to be read.
 #[derive(Clone)]
-pub(in crate::workspace) struct CarriedFile {
+pub(crate) struct CarriedFile {
     pub carry: Arc<Carry>,
     pub path: RepoPath,
     pub version: FileVersion,
@@ -197,11 +197,7 @@ fn wait_until(age: Option<Duration>, needed: Duration) -> Result<(), FsError> {
 
 impl Carry {
     /// The target of the symlink at `path`, if it is that version still.
-    pub(in crate::workspace) fn read_link(
-        &self,
-        path: &RepoPath,
-        version: &FileVersion,
-    ) -> Result<Vec<u8>, FsError> {
+    pub(crate) fn read_link(&self, path: &RepoPath, version: &FileVersion) -> Result<Vec<u8>, FsError> {
         if let Some(frozen) = self.frozen_version(path, version)
             && let Some(target) = frozen.generation.read_link(frozen.below(path), version)
         {

@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use super::changed_in_tree;
 use super::tree::{ListedFile, TreeListing, split};
-use crate::attr::{FileKind, Timestamp};
-use crate::layer::FileVersion;
-use crate::path::EntryName;
-use crate::sys::beneath::HostStat;
-use crate::sys::file;
+use tine_attr::{FileKind, Timestamp};
+use tine_layer::FileVersion;
+use tine_path::EntryName;
+use tine_sys::beneath::HostStat;
+use tine_sys::file;
 
 /// The files of a generation in its directory.
 pub const PACK: &str = "pack";

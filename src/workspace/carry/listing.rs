@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 
 use super::files::{TICK, age};
 use super::{CarriedNode, Carry, found_or_none, host_error};
-use crate::attr::{FileKind, Timestamp};
-use crate::path::{EntryName, RepoPath};
-use crate::sys::beneath::{self, Access, HostStat};
-use crate::workspace::FsError;
+use crate::FsError;
+use tine_attr::{FileKind, Timestamp};
+use tine_path::{EntryName, RepoPath};
+use tine_sys::beneath::{self, Access, HostStat};
 
 /// Set in every cookie of a carried name: above those of all others, and below 2⁶³.
 const COOKIE_BITS: u64 = 3 << 61;
@@ -25,7 +25,7 @@ const MAX_NAMES: usize = 200_000;
 
 /// A name in a carried directory.
 #[derive(Clone, Debug)]
-pub(in crate::workspace) struct CarriedName {
+pub(crate) struct CarriedName {
     pub cookie: u64,
     pub name: EntryName,
 }
@@ -53,7 +53,7 @@ pub(super) struct Dirs {
 
 impl Carry {
     /// The names of carried roots in the directory at this base path, sorted by cookie. Not all need be there.
-    pub(in crate::workspace) fn root_names(&self, dir: &RepoPath) -> Vec<CarriedName> {
+    pub(crate) fn root_names(&self, dir: &RepoPath) -> Vec<CarriedName> {
         let roots = self.roots.get(dir).into_iter().flatten();
         let mut names: Vec<CarriedName> = roots
             .into_iter()
@@ -64,7 +64,7 @@ impl Carry {
     }
 
     /// The names in the carried directory at `dir`, sorted by cookie: of all that is there, also what is not carried.
-    pub(in crate::workspace) fn names(&self, dir: &RepoPath) -> Result<Arc<[CarriedName]>, FsError> {
+    pub(crate) fn names(&self, dir: &RepoPath) -> Result<Arc<[CarriedName]>, FsError> {
         if let Some(frozen) = self.shown_by(dir) {
             let Some(stat) = frozen.stat(dir) else {
                 return Ok(Arc::new([]));
@@ -136,7 +136,7 @@ impl Carry {
     }
 
     /// Names in the carried directory at `dir` with the nodes that they lead to, for as many as `take` wants.
-    pub(in crate::workspace) fn nodes_in(
+    pub(crate) fn nodes_in(
         &self,
         dir: &RepoPath,
         names: &[CarriedName],
@@ -170,7 +170,7 @@ impl Carry {
     }
 
     /// The place of a name in the listing of any carried directory.
-    pub(in crate::workspace) fn cookie(&self, name: &EntryName) -> u64 {
+    pub(crate) fn cookie(&self, name: &EntryName) -> u64 {
         let path = RepoPath::root().join(name);
         COOKIE_BITS | self.hasher.ino(&path).0 >> 2
     }

@@ -35,12 +35,12 @@ use parking_lot::{Mutex, RwLock};
 use self::arrivals::Arrivals;
 use self::generation::Generation;
 use super::error::FsError;
-use crate::attr::{Attr, FileKind, Ino, InoMap, Timestamp};
-use crate::git::InoHasher;
-use crate::git::patterns::PatternSet;
-use crate::layer::{CarriedContent, FileVersion};
-use crate::path::{EntryName, RepoPath};
-use crate::sys::beneath::{self, Access, HostStat};
+use tine_attr::{Attr, FileKind, Ino, InoMap, Timestamp};
+use tine_git::InoHasher;
+use tine_git::patterns::PatternSet;
+use tine_layer::{CarriedContent, FileVersion};
+use tine_path::{EntryName, RepoPath};
+use tine_sys::beneath::{self, Access, HostStat};
 
 pub(super) use files::CarriedFile;
 pub(super) use listing::CarriedName;

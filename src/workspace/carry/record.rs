@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::arrivals::ArrivalsRef;
 use super::generation::GenerationId;
-use crate::attr::Timestamp;
-use crate::git::ignored::IgnoredPath;
-use crate::path::RepoPath;
-use crate::path::text::{PathText, host_path};
+use tine_attr::Timestamp;
+use tine_git::ignored::IgnoredPath;
+use tine_path::RepoPath;
+use tine_path::text::{PathText, host_path};
 
 /// What somebody who makes a fork wants carried.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

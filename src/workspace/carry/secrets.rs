@@ -1,7 +1,7 @@
 //! What is likely to be a secret is carried only if somebody asks for it by its name.
 
-use crate::git::patterns::is_match;
-use crate::path::RepoPath;
+use tine_git::patterns::is_match;
+use tine_path::RepoPath;
 
 /// Names that are held back, in a checkout and in any directory that is carried.
 const SECRETS: [&[u8]; 24] = [

@@ -7,9 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::Carry;
-use crate::attr::Timestamp;
-use crate::path::RepoPath;
-use crate::sys::beneath;
+use tine_attr::Timestamp;
+use tine_path::RepoPath;
+use tine_sys::beneath;
 
 /// How long to wait for the clock to go on. It ticks 100 times a second or more; where times of files are coarser than that,
 /// what changed at the same time counts as changed later.

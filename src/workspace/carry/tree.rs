@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use sha1::{Digest, Sha1};
 
 use super::generation::GenerationId;
-use crate::attr::{FileKind, Timestamp};
-use crate::path::RepoPath;
-use crate::sys::beneath::{self, Access, HostStat};
+use tine_attr::{FileKind, Timestamp};
+use tine_path::RepoPath;
+use tine_sys::beneath::{self, Access, HostStat};
 
 /// Names of directories that package managers fill, where `tine.dependencyTrees` names none.
 pub const DEPENDENCY_NAMES: [&str; 2] = ["node_modules", "vendor"];

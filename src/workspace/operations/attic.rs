@@ -9,9 +9,9 @@ use super::super::flags::check_may_remove;
 use super::super::fs::{Found, Place, State, Workspace};
 use super::journal::Journal;
 use super::{Operation, OperationState, Reachable, Undoes};
-use crate::attr::{FileKind, Ino};
-use crate::layer::Node;
-use crate::path::EntryName;
+use tine_attr::{FileKind, Ino};
+use tine_layer::Node;
+use tine_path::EntryName;
 
 /// So many operations can be taken back …
 const OPERATIONS_MAX: usize = 500;
@@ -34,7 +34,7 @@ struct Weight {
 
 /// The operations of the attic, by number: read once each, as an operation never changes and a number is given once.
 #[derive(Debug, Default)]
-pub(in crate::workspace) struct Weights {
+pub(crate) struct Weights {
     by_id: BTreeMap<u64, Weight>,
     /// How many changes of each were taken back.
     undone: HashMap<u64, HashSet<u32>>,
@@ -122,7 +122,7 @@ impl Workspace {
         self.reachable_in(&self.read_state())
     }
 
-    pub(in crate::workspace) fn reachable_in(&self, state: &State) -> Result<Reachable, FsError> {
+    pub(crate) fn reachable_in(&self, state: &State) -> Result<Reachable, FsError> {
         let parts = self.parts(state)?;
         Ok(Reachable::new(parts.into_iter().map(|(operation, _)| operation)))
     }
@@ -169,7 +169,7 @@ impl Workspace {
     }
 
     /// The number of the next operation.
-    pub(in crate::workspace) fn next_id(&self, journal: &Journal, state: &State) -> Result<u64, FsError> {
+    pub(crate) fn next_id(&self, journal: &Journal, state: &State) -> Result<u64, FsError> {
         let mut next = journal.next_id();
         if state.stack.node(Ino::ATTIC).is_some() {
             for (name, _, _) in self.entries(state, &Found::in_layer(Ino::ATTIC))? {
@@ -230,11 +230,7 @@ impl Workspace {
     }
 
     /// Lets go of the oldest operations that are too many or keep too much.
-    pub(in crate::workspace) fn bound_attic(
-        &self,
-        state: &mut State,
-        weights: &mut Weights,
-    ) -> Result<(), FsError> {
+    pub(crate) fn bound_attic(&self, state: &mut State, weights: &mut Weights) -> Result<(), FsError> {
         let mut parts = BTreeMap::new();
         for (name, _, ino) in self.entries(state, &Found::in_layer(Ino::ATTIC))? {
             let id = std::str::from_utf8(name.as_bytes()).ok();

@@ -17,13 +17,13 @@ use super::super::view_steps::ViewBefore;
 use super::super::xattr::set_perm;
 use super::attic::{own_bytes, slot};
 use super::{Change, Operation, OperationKind, Undoes};
-use crate::attr::{FileKind, Ino};
-use crate::git::MAX_IGNORE_FILE_BYTES;
-use crate::layer::{Content, ContentRef, LogPosition, Node, Touched, Xattrs};
-use crate::path::{EntryName, RepoPath};
+use tine_attr::{FileKind, Ino};
+use tine_git::MAX_IGNORE_FILE_BYTES;
+use tine_layer::{Content, ContentRef, LogPosition, Node, Touched, Xattrs};
+use tine_path::{EntryName, RepoPath};
 
 /// A directory that is missing on the way to something.
-pub(in crate::workspace) const DIRECTORY: NewNode = NewNode {
+pub(crate) const DIRECTORY: NewNode = NewNode {
     kind: FileKind::Directory,
     perm: 0o777,
     rdev: 0,
@@ -31,7 +31,7 @@ pub(in crate::workspace) const DIRECTORY: NewNode = NewNode {
     content: Content::Empty,
 };
 
-pub(in crate::workspace) struct Doing<'a> {
+pub(crate) struct Doing<'a> {
     workspace: &'a Workspace,
     edit: Edit<'a>,
     /// Its part of the attic.
@@ -51,7 +51,7 @@ pub(in crate::workspace) struct Doing<'a> {
 }
 
 /// What is left to do when an operation is in the layer.
-pub(in crate::workspace) struct Done {
+pub(crate) struct Done {
     pub operation: Operation,
     pub changed: Vec<Invalidation>,
     pub dirs: Vec<Ino>,
@@ -60,7 +60,7 @@ pub(in crate::workspace) struct Done {
 }
 
 /// A name in a directory, and what it leads to.
-pub(in crate::workspace) struct Named {
+pub(crate) struct Named {
     pub dir: Found,
     pub name: EntryName,
     pub found: Option<Found>,

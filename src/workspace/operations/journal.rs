@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::Operation;
 use super::attic::Weights;
-use crate::sys::file;
+use tine_sys::file;
 
 /// Where a fork's operations are written down, and which is the last.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub struct Journal {
     /// The last one that was given a number.
     last: u64,
     /// Those of the attic.
-    pub(in crate::workspace) weights: Weights,
+    pub(crate) weights: Weights,
 }
 
 impl Journal {

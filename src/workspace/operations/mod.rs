@@ -26,9 +26,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::ops::Caller;
-use crate::attr::{Ino, Timestamp};
-use crate::path::RepoPath;
-use crate::path::text::{PathText, repo_path};
+use tine_attr::{Ino, Timestamp};
+use tine_path::RepoPath;
+use tine_path::text::{PathText, repo_path};
 
 pub use undo::{Direction, Note, NoteKind, TakenBack};
 

@@ -13,8 +13,8 @@ use super::super::fs::{Found, Workspace};
 use super::attic::slot;
 use super::doing::{Doing, Named};
 use super::{By, Change, Operation, OperationKind, Reachable, Undoes};
-use crate::attr::{FileKind, Ino, Timestamp};
-use crate::path::RepoPath;
+use tine_attr::{FileKind, Ino, Timestamp};
+use tine_path::RepoPath;
 
 /// Back, or forth again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

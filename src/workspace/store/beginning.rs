@@ -8,18 +8,18 @@ use std::time::SystemTime;
 
 use super::snapshots::dot_git_with;
 use super::{Fork, Store, files};
-use crate::attr::{FileKind, Ino, Timestamp};
-use crate::git::index::{BaseStat, Stamp, write_base_index, write_stamped_index};
-use crate::git::{Base, ConversionSettings, LinkedWorktree, ObjectId, program};
-use crate::layer::{Dentry, FrozenLayer, Layer, LayerId, Node, Op, inos_below};
-use crate::path::{DOT_GIT, RepoPath};
-use crate::workspace::StoreError;
-use crate::workspace::base_nodes::{BaseAttrs, BaseNodes, base_node};
-use crate::workspace::base_times::BaseTimes;
-use crate::workspace::carry::{CarryRecord, CarryWish};
-use crate::workspace::changed::{base_name, beginning};
-use crate::workspace::fork::{ForkName, Parent};
-use crate::workspace::snapshot::SnapshotRecord;
+use crate::StoreError;
+use crate::base_nodes::{BaseAttrs, BaseNodes, base_node};
+use crate::base_times::BaseTimes;
+use crate::carry::{CarryRecord, CarryWish};
+use crate::changed::{base_name, beginning};
+use crate::fork::{ForkName, Parent};
+use crate::snapshot::SnapshotRecord;
+use tine_attr::{FileKind, Ino, Timestamp};
+use tine_git::index::{BaseStat, Stamp, write_base_index, write_stamped_index};
+use tine_git::{Base, ConversionSettings, LinkedWorktree, ObjectId, program};
+use tine_layer::{Dentry, FrozenLayer, Layer, LayerId, Node, Op, inos_below};
+use tine_path::{DOT_GIT, RepoPath};
 
 /// The times in a cached index, which every fork replaces. git takes 0 for "unknown".
 const CACHED_TIME: Timestamp = Timestamp::from_secs(1);
@@ -91,7 +91,7 @@ pub(super) struct Beginning {
     pub base_commit: Option<String>,
     /// Newest first.
     pub frozen: Vec<Arc<FrozenLayer>>,
-    /// As [`Standing::since`](crate::workspace::standing::Standing::since).
+    /// As [`Standing::since`](crate::standing::Standing::since).
     pub stands_since: Option<Timestamp>,
     pub index: IndexSource,
     pub parent: Option<Parent>,
@@ -301,7 +301,7 @@ impl Store {
         // The index has the sizes of converted files.
         let cached_index = self.places.bases().join(base_name(&base, &attrs));
         let _build = self.index_build.lock();
-        match crate::sys::file::open(&cached_index) {
+        match tine_sys::file::open(&cached_index) {
             // The time of the last use decides which cached indexes are kept.
             Ok(file) => file
                 .set_modified(SystemTime::now())
@@ -328,7 +328,7 @@ impl Store {
 /// Copies an index with its time, by which git tells which of its entries are racy: shared blocks where the disk can. A hard link would
 /// not do, as some programs write an index in place.
 pub(super) fn copy_index(from: &Path, to: &Path) -> Result<(), StoreError> {
-    let copied = crate::sys::file::open(from).and_then(|mut source| {
+    let copied = tine_sys::file::open(from).and_then(|mut source| {
         let modified = source.metadata()?.modified()?;
         let mut copy = File::create(to)?;
         io::copy(&mut source, &mut copy)?;

@@ -7,19 +7,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::{Store, files};
-use crate::attr::{FileKind, Timestamp};
-use crate::git::ignored::IgnoredPath;
-use crate::git::patterns::PatternSet;
-use crate::git::{Base, GitError, IgnoreRules, TreeEntryKind};
-use crate::path::text::PathText;
-use crate::path::{EntryName, RepoPath};
-use crate::sys::beneath::{self, Access};
-use crate::workspace::carry::tree::{DEPENDENCY_NAMES, VENV_MARK};
-use crate::workspace::carry::{
-    Carry, CarryRecord, CarryWish, DependencyTree, is_secret, moment_by, named_secrets,
-};
-use crate::workspace::fork::{ForkName, ForkRecord};
-use crate::workspace::{StoreError, Workspace};
+use crate::carry::tree::{DEPENDENCY_NAMES, VENV_MARK};
+use crate::carry::{Carry, CarryRecord, CarryWish, DependencyTree, is_secret, moment_by, named_secrets};
+use crate::fork::{ForkName, ForkRecord};
+use crate::{StoreError, Workspace};
+use tine_attr::{FileKind, Timestamp};
+use tine_git::ignored::IgnoredPath;
+use tine_git::patterns::PatternSet;
+use tine_git::{Base, GitError, IgnoreRules, TreeEntryKind};
+use tine_path::text::PathText;
+use tine_path::{EntryName, RepoPath};
+use tine_sys::beneath::{self, Access};
 
 /// What the main checkout may list what to carry in, as other tools have it.
 const INCLUDE_FILE: &str = ".worktreeinclude";
@@ -130,7 +128,7 @@ impl Store {
             return Ok(lines);
         }
         let path = checkout.join(INCLUDE_FILE);
-        match crate::sys::file::read(&path) {
+        match tine_sys::file::read(&path) {
             Ok(text) => lines
                 .patterns
                 .extend(text.split(|byte| *byte == b'\n').map(<[u8]>::to_vec)),
@@ -259,7 +257,7 @@ impl Store {
     /// included, also in a fork on `base`, which sees that file with the directory.
     fn ignores_itself(&self, checkout: &Path, base: &Base, path: &RepoPath) -> Result<bool, StoreError> {
         let dir = checkout.join(path.as_path());
-        let Ok(text) = crate::sys::file::read(&dir.join(GITIGNORE)) else {
+        let Ok(text) = tine_sys::file::read(&dir.join(GITIGNORE)) else {
             return Ok(false);
         };
         if base.find(path)?.is_some() {

@@ -28,16 +28,16 @@ pub(super) use self::repair::move_to;
 use super::recover::Inventory;
 use super::snapshots::tree_label;
 use super::{Formats, Places, Shelf, Store, files, is_there};
-use crate::git::refs::{STATE, is_for_layers};
-use crate::git::{GitError, ObjectId, Repository};
-use crate::layer::check::CheckedLayer;
-pub use crate::layer::check::Depth;
-use crate::path::shell::shell_word;
-use crate::sys::file::NotAFile;
-use crate::workspace::StoreError;
-use crate::workspace::carry::generation::GenerationId;
-use crate::workspace::fork::{ForkName, ForkRecord};
-use crate::workspace::fs::Workspace;
+use crate::StoreError;
+use crate::carry::generation::GenerationId;
+use crate::fork::{ForkName, ForkRecord};
+use crate::fs::Workspace;
+use tine_git::refs::{STATE, is_for_layers};
+use tine_git::{GitError, ObjectId, Repository};
+use tine_layer::check::CheckedLayer;
+pub use tine_layer::check::Depth;
+use tine_path::shell::shell_word;
+use tine_sys::file::NotAFile;
 
 const REPAIRS: &str = "`tine check --repair` ";
 /// How often a store is looked at again after a repair, which may show more.
@@ -567,7 +567,7 @@ fn is_file(path: &Path) -> bool {
 fn unreadable(path: &Path) -> Option<io::Error> {
     let read = fs::symlink_metadata(path).and_then(|meta| match meta.is_dir() {
         true => fs::read_dir(path).map(drop),
-        false => crate::sys::file::open(path)?.read(&mut [0]).map(drop),
+        false => tine_sys::file::open(path)?.read(&mut [0]).map(drop),
     });
     let is_gone = |error: &io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
     // What is no file is none that may be whole.
@@ -583,7 +583,7 @@ fn unreadable_hint(path: &Path, error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::PermissionDenied => format!(
             "give it back to its user: `sudo chown -R {} {}`, or correct the modes with `chmod -R u+rwX` there",
-            crate::sys::process::effective_uid(),
+            tine_sys::process::effective_uid(),
             shell_word(dir.as_os_str().as_bytes())
         ),
         _ => format!(

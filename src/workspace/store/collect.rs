@@ -4,10 +4,10 @@ use super::generations::clean_generations;
 use super::recover::named_layers;
 use super::usage::{sole_usage, usage};
 use super::{Store, files};
-use crate::attr::Timestamp;
-use crate::workspace::StoreError;
-use crate::workspace::fork::ForkName;
-use crate::workspace::snapshot::outdated;
+use crate::StoreError;
+use crate::fork::ForkName;
+use crate::snapshot::outdated;
+use tine_attr::Timestamp;
 
 /// What a collection did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -11,14 +11,14 @@ use super::check::{move_to, next_aside};
 use super::generations::clean_generations;
 use super::recover::{clean_after_damaged, clean_unfinished, release_refs, remove_fork_dir, remove_traces};
 use super::{ForkOptions, IndexStamp, LeaseKey, Store, TRACES_NAME, files, is_there, lock_reason};
-use crate::attr::Timestamp;
-use crate::git::refs::is_for_layers;
-use crate::git::{Checkout, GitError, Head, LinkedWorktree, ObjectId};
-use crate::sys::parallel::disk_work;
-use crate::workspace::StoreError;
-use crate::workspace::base_nodes::BaseAttrs;
-use crate::workspace::carry::CarryRecord;
-use crate::workspace::fork::{ForkName, ForkRecord, Traces};
+use crate::StoreError;
+use crate::base_nodes::BaseAttrs;
+use crate::carry::CarryRecord;
+use crate::fork::{ForkName, ForkRecord, Traces};
+use tine_attr::Timestamp;
+use tine_git::refs::is_for_layers;
+use tine_git::{Checkout, GitError, Head, LinkedWorktree, ObjectId};
+use tine_sys::parallel::disk_work;
 
 /// Steps to be undone, last first, unless the whole succeeds.
 #[derive(Default)]

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Places, Store, files};
-use crate::workspace::StoreError;
+use crate::StoreError;
 
 /// A kind of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::sys::file::{self, NotAFile};
-use crate::sys::parallel::disk_work;
-use crate::sys::process;
-use crate::workspace::StoreError;
+use crate::StoreError;
+use tine_sys::file::{self, NotAFile};
+use tine_sys::parallel::disk_work;
+use tine_sys::process;
 
 /// How a file that is being written ends. What bears it in a store that is not open is garbage.
 pub(super) const TEMPORARY_SUFFIX: &str = ".tmp";

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::{FORMAT, Places, files, missing, recover};
-use crate::workspace::StoreError;
+use crate::StoreError;
 
 /// What either file holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

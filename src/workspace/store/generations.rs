@@ -16,21 +16,21 @@ use thiserror::Error;
 
 use super::files::TEMPORARY_SUFFIX;
 use super::{Places, Store, files};
-use crate::attr::Timestamp;
-use crate::layer::check::Depth;
-use crate::path::RepoPath;
-use crate::sys::beneath::{self, Access};
-use crate::sys::file::fs_figures;
-use crate::workspace::StoreError;
-use crate::workspace::carry::arrivals::{ARRIVALS, Arrivals, ArrivalsRef};
-use crate::workspace::carry::difference::TreeDifference;
-use crate::workspace::carry::generation::{
+use crate::StoreError;
+use crate::carry::arrivals::{ARRIVALS, Arrivals, ArrivalsRef};
+use crate::carry::difference::TreeDifference;
+use crate::carry::generation::{
     Generation, GenerationId, GenerationSummary, MANIFEST, PACK, SUM_BUFFER, SUMMARY, SUMS, checksum,
     read_checked, with_checksum,
 };
-use crate::workspace::carry::tree::{TreeListing, below};
-use crate::workspace::carry::{Carry, CarryRecord, DependencyTree};
-use crate::workspace::fork::{ForkName, ForkRecord};
+use crate::carry::tree::{TreeListing, below};
+use crate::carry::{Carry, CarryRecord, DependencyTree};
+use crate::fork::{ForkName, ForkRecord};
+use tine_attr::Timestamp;
+use tine_layer::check::Depth;
+use tine_path::RepoPath;
+use tine_sys::beneath::{self, Access};
+use tine_sys::file::fs_figures;
 
 /// A tree that was changed less long ago may be changing still.
 const QUIET: Duration = Duration::from_secs(1);

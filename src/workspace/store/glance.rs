@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 
 use super::{Places, Shelf, Store, files};
-use crate::workspace::fork::{ForkName, ForkRecord};
-use crate::workspace::snapshot::SnapshotRecord;
+use crate::fork::{ForkName, ForkRecord};
+use crate::snapshot::SnapshotRecord;
 
 impl Store {
     /// The forks of the store in `store_dir`, by name.

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::{Formats, Places, Store, default_mount_root, files};
-use crate::git::Repository;
-use crate::path::text::host_path;
-use crate::sys::file::is_same_file;
-use crate::workspace::StoreError;
+use crate::StoreError;
+use tine_git::Repository;
+use tine_path::text::host_path;
+use tine_sys::file::is_same_file;
 
 /// How a store came to another place than it knows.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::Store;
-use crate::sys::ranked::{Held, Rank, RankedGuard};
-use crate::sys::{asker, pause};
-use crate::workspace::StoreError;
+use crate::StoreError;
+use tine_sys::ranked::{Held, Rank, RankedGuard};
+use tine_sys::{asker, pause};
 
 /// How long a request waits for one other request. A queue that moves is waited for longer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -99,7 +99,7 @@ impl Store {
     /// Takes the leases of `keys` for the command `by`. Blocks while others have them, and refuses when one of those does not end.
     ///
     /// # Errors
-    /// [`StoreError::LeaseHeld`] names who has it, [`GitError::IndexLocked`](crate::git::GitError::IndexLocked) a checkout that git is putting
+    /// [`StoreError::LeaseHeld`] names who has it, [`GitError::IndexLocked`](tine_git::GitError::IndexLocked) a checkout that git is putting
     /// on one of the branches.
     pub fn lease(&self, keys: impl IntoIterator<Item = LeaseKey>, by: &str) -> Result<Lease<'_>, StoreError> {
         pause::at("before-lease");

@@ -9,10 +9,10 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 
-use crate::attr::{Attr, Ino, Timestamp};
-use crate::git::ObjectId;
-use crate::git::index::{RemovedPath, Tracking};
-use crate::path::RepoPath;
+use tine_attr::{Attr, Ino, Timestamp};
+use tine_git::ObjectId;
+use tine_git::index::{RemovedPath, Tracking};
+use tine_path::RepoPath;
 
 /// Entries that each part holds at most.
 const MAX_ENTRIES: usize = 1 << 17;

@@ -8,14 +8,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::Fork;
-use crate::attr::FileKind;
-use crate::git::LinkedWorktree;
-use crate::layer::LayerError;
-use crate::path::{EntryName, RepoPath};
-use crate::workspace::StoreError;
-use crate::workspace::error::FsError;
-use crate::workspace::fs::Workspace;
-use crate::workspace::ops::Caller;
+use crate::StoreError;
+use crate::error::FsError;
+use crate::fs::Workspace;
+use crate::ops::Caller;
+use tine_attr::FileKind;
+use tine_git::LinkedWorktree;
+use tine_layer::LayerError;
+use tine_path::{EntryName, RepoPath};
 
 /// The state of a fork's `.git` file.
 #[derive(Debug, Clone, PartialEq, Eq)]

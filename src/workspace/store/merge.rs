@@ -18,9 +18,9 @@ use std::sync::Arc;
 use super::recover::Inventory;
 use super::usage::usage;
 use super::{Store, files};
-use crate::layer::{FrozenLayer, LayerId, runs_by_size};
-use crate::workspace::StoreError;
-use crate::workspace::fork::ForkName;
+use crate::StoreError;
+use crate::fork::ForkName;
+use tine_layer::{FrozenLayer, LayerId, runs_by_size};
 
 /// Layers are always merged whose logs have fewer bytes together than the first, and never if more than the last: past that
 /// it costs more than many layers do.

@@ -8,7 +8,7 @@ use std::fs;
 use super::check::{move_to, next_aside};
 use super::documents::Shelf;
 use super::{Places, files};
-use crate::workspace::StoreError;
+use crate::StoreError;
 
 /// Directories of the store.
 const DIRECTORIES: [&str; 7] = ["forks", "layers", "bases", "spool", "scratch", "spares", "rounds"];

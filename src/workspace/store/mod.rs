@@ -69,12 +69,12 @@ use super::error::StoreError;
 use super::fork::{ForkName, ForkRecord, MountSettings, UnmountPolicy};
 use super::fs::Workspace;
 use super::snapshot::{SnapshotEvery, SnapshotList};
-use crate::git::{
+use tine_git::{
     Base, BaseCache, CacheFigures, CacheUses, ConversionSettings, GitError, InoHasher, LinkedWorktree,
     ObjectId, Repository,
 };
-use crate::layer::{FrozenLayer, Layer, LayerError, LayerId, LayerStack, Loan, Reserve};
-use crate::sys::ranked::{Rank, RankedMutex};
+use tine_layer::{FrozenLayer, Layer, LayerError, LayerId, LayerStack, Loan, Reserve};
+use tine_sys::ranked::{Rank, RankedMutex};
 
 pub use beginning::{ParentOptions, TakeUp};
 pub use check::{Above, CheckOptions, CheckReport, Checked, Depth, FSCK, Finding, FindingKind, SetAside};
@@ -224,7 +224,7 @@ pub struct Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        if let Err(error) = crate::sys::file::unlock(&self.lock) {
+        if let Err(error) = tine_sys::file::unlock(&self.lock) {
             log::warn!(
                 "{} stays locked until the process ends: {error}",
                 self.places.root().display()
@@ -512,7 +512,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::NotRoots`].
     pub fn refuse_as_root(repository: &Repository) -> Result<(), StoreError> {
-        if crate::sys::process::effective_uid() != 0 {
+        if tine_sys::process::effective_uid() != 0 {
             return Ok(());
         }
         let dir = Store::dir_of(repository);
@@ -782,9 +782,9 @@ fn take_lock(places: &Places) -> Result<File, StoreError> {
         .create(true)
         .truncate(false)
         .mode(0o600);
-    let file = crate::sys::file::open_with(&path, &mut options).map_err(StoreError::io("open", &path))?;
+    let file = tine_sys::file::open_with(&path, &mut options).map_err(StoreError::io("open", &path))?;
     let deadline = Instant::now() + LOCK_TIMEOUT;
-    while !crate::sys::file::try_lock(&file).map_err(StoreError::io("lock", &path))? {
+    while !tine_sys::file::try_lock(&file).map_err(StoreError::io("lock", &path))? {
         if Instant::now() >= deadline {
             return Err(StoreError::Locked {
                 path: places.root().to_owned(),

@@ -16,13 +16,13 @@ use super::generations::clean_generations;
 use super::home::displaced;
 use super::times::{clean_times, named_times};
 use super::{Places, fork_of_lock_reason, is_there};
-use crate::git::index::release_stale_lock;
-use crate::git::refs::{STATE, is_for_layers};
-use crate::git::worktree::remove_unfinished;
-use crate::git::{LinkedWorktree, ObjectId, Repository};
-use crate::workspace::StoreError;
-use crate::workspace::base_times::TimesId;
-use crate::workspace::fork::{ForkName, ForkRecord, Traces};
+use crate::StoreError;
+use crate::base_times::TimesId;
+use crate::fork::{ForkName, ForkRecord, Traces};
+use tine_git::index::release_stale_lock;
+use tine_git::refs::{STATE, is_for_layers};
+use tine_git::worktree::remove_unfinished;
+use tine_git::{LinkedWorktree, ObjectId, Repository};
 
 /// Cached base indexes that are kept: the most recently used ones.
 const MAX_CACHED_INDEXES: usize = 16;
@@ -226,7 +226,7 @@ pub(super) fn forks_of_worktrees(
     let reasons = dirs
         .iter()
         .filter(is_wanted)
-        .filter_map(|dir| crate::sys::file::read_to_string(&dir.join("locked")).ok());
+        .filter_map(|dir| tine_sys::file::read_to_string(&dir.join("locked")).ok());
     Ok(reasons
         .filter_map(|reason| fork_of_lock_reason(&reason))
         .collect())
@@ -241,7 +241,7 @@ fn clean_worktrees(
         let Some(id) = dir.file_name().and_then(|id| id.to_str()) else {
             continue;
         };
-        let Ok(reason) = crate::sys::file::read_to_string(&dir.join("locked")) else {
+        let Ok(reason) = tine_sys::file::read_to_string(&dir.join("locked")) else {
             continue;
         };
         let Some(fork) = fork_of_lock_reason(&reason) else {

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use super::{SetAside, Store, files};
-use crate::workspace::StoreError;
+use crate::StoreError;
 
 impl Store {
     /// What repairs moved aside, each with its time in seconds since 1970.

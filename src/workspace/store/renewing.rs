@@ -2,12 +2,12 @@
 //! given when the fork is opened next where the process died between.
 
 use super::{OpenForks, ScratchDir, Store};
-use crate::attr::{Ino, InoMap};
-use crate::layer::{Dentry, Layer, LayerId, LayerIndex, LayerStack, Node, Op};
-use crate::path::DOT_GIT;
-use crate::workspace::fork::{ForkName, ForkRecord};
-use crate::workspace::standing::Standing;
-use crate::workspace::{StoreError, Workspace};
+use crate::fork::{ForkName, ForkRecord};
+use crate::standing::Standing;
+use crate::{StoreError, Workspace};
+use tine_attr::{Ino, InoMap};
+use tine_layer::{Dentry, Layer, LayerId, LayerIndex, LayerStack, Node, Op};
+use tine_path::DOT_GIT;
 
 impl Store {
     /// The times that files must have once the fork stands on `to`. Where they cannot be told, files are as old as they were there.

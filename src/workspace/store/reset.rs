@@ -4,11 +4,11 @@ use std::collections::HashSet;
 
 use super::beginning::PreparedBase;
 use super::{Fork, Store, files};
-use crate::git::ObjectId;
-use crate::git::refs::{HELD, is_for_layers};
-use crate::workspace::StoreError;
-use crate::workspace::fork::{ForkName, ForkRecord};
-use crate::workspace::snapshot::{SnapshotReason, SnapshotRecord};
+use crate::StoreError;
+use crate::fork::{ForkName, ForkRecord};
+use crate::snapshot::{SnapshotReason, SnapshotRecord};
+use tine_git::ObjectId;
+use tine_git::refs::{HELD, is_for_layers};
 
 /// What of a git operation under way lies beside HEAD, and goes when the work tree is reset (`git reset --hard`).
 const OPERATION_FILES: [&str; 8] = [

@@ -19,16 +19,16 @@ use parking_lot::Mutex;
 use super::files;
 use super::merge::exchange;
 use super::{Fork, Memo, OpenForks, Store};
-use crate::attr::{FileKind, Ino, Timestamp};
-use crate::git::{LinkedWorktree, ObjectId};
-use crate::layer::{
+use crate::fork::{ForkName, ForkRecord, Renewed};
+use crate::snapshot::{SnapshotList, SnapshotReason, SnapshotRecord};
+use crate::standing::Standing;
+use crate::{Exclusive, StoreError, Workspace};
+use tine_attr::{FileKind, Ino, Timestamp};
+use tine_git::{LinkedWorktree, ObjectId};
+use tine_layer::{
     Content, Dentry, FrozenLayer, Layer, LayerError, LayerId, LayerStack, Node, Op, inos_below,
 };
-use crate::path::{EntryName, RepoPath};
-use crate::workspace::fork::{ForkName, ForkRecord, Renewed};
-use crate::workspace::snapshot::{SnapshotList, SnapshotReason, SnapshotRecord};
-use crate::workspace::standing::Standing;
-use crate::workspace::{Exclusive, StoreError, Workspace};
+use tine_path::{EntryName, RepoPath};
 
 /// How a snapshot is taken.
 #[derive(Debug, Clone)]

@@ -4,12 +4,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::attr::{FileKind, Ino, InodeFlags, Timestamp};
-use crate::git::testing::TestRepository;
-use crate::git::{GitError, Head};
-use crate::path::RepoPath;
-use crate::workspace::SnapshotReason;
-use crate::workspace::{Caller, MountSettings, Traces};
+use crate::SnapshotReason;
+use crate::{Caller, MountSettings, Traces};
+use tine_attr::{FileKind, Ino, InodeFlags, Timestamp};
+use tine_git::testing::TestRepository;
+use tine_git::{GitError, Head};
+use tine_path::RepoPath;
 
 mod merging;
 mod renewing;
@@ -268,7 +268,7 @@ fn branches_are_made_taken_or_refused() {
         let record = store.create_fork(&options)?;
         Ok::<_, StoreError>((record.base_commit.unwrap(), record.branch))
     };
-    let is = |id: crate::git::ObjectId, branch: &str| (id.to_string(), branch.to_owned());
+    let is = |id: tine_git::ObjectId, branch: &str| (id.to_string(), branch.to_owned());
 
     assert_eq!(create("a", Some("HEAD~1"), None).unwrap(), is(first, "tine/a"));
     assert_eq!(create("b", None, Some("fresh")).unwrap(), is(second, "fresh"));

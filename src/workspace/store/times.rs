@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use super::{OpenForks, Places, Store, files};
-use crate::git::Base;
-use crate::workspace::StoreError;
-use crate::workspace::base_nodes::BaseAttrs;
-use crate::workspace::base_times::{BaseTimes, TimesId};
-use crate::workspace::fork::ForkRecord;
-use crate::workspace::snapshot::SnapshotList;
+use crate::StoreError;
+use crate::base_nodes::BaseAttrs;
+use crate::base_times::{BaseTimes, TimesId};
+use crate::fork::ForkRecord;
+use crate::snapshot::SnapshotList;
+use tine_git::Base;
 
 impl Store {
     /// Makes the table of what of `base` the main checkout has, too; `None` where there is nothing. It is on the disk
@@ -44,7 +44,7 @@ impl Store {
             return Some(table);
         }
         let path = self.places.times(id);
-        let read = crate::sys::file::read(&path).map_err(StoreError::io("read", &path));
+        let read = tine_sys::file::read(&path).map_err(StoreError::io("read", &path));
         let table = read.and_then(|bytes| {
             BaseTimes::parse(id, &bytes).ok_or_else(|| StoreError::Damaged {
                 path: path.clone(),

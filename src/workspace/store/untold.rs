@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Store, StoreError, files};
-use crate::workspace::ForkName;
+use crate::ForkName;
 
 impl Store {
     /// What is still to be told of the fork.

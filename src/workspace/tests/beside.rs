@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use super::{Fixture, ME, path};
-use crate::attr::Ino;
-use crate::workspace::{FallocateMode, SetAttr, Workspace};
+use crate::{FallocateMode, SetAttr, Workspace};
+use tine_attr::Ino;
 
 const LARGE: usize = 300_000;
 

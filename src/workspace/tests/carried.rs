@@ -7,10 +7,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 
 use super::{Fixture, ME, path, set};
-use crate::attr::{FileKind, Ino};
-use crate::path::text::PathText;
-use crate::workspace::carry::{Carry, DependencyTree, moment_by};
-use crate::workspace::{CarryRecord, FsError, RenameMode, SetAttr, Workspace};
+use crate::carry::{Carry, DependencyTree, moment_by};
+use crate::{CarryRecord, FsError, RenameMode, SetAttr, Workspace};
+use tine_attr::{FileKind, Ino};
+use tine_path::text::PathText;
 
 /// A fork, and beside it the main checkout with `target/` (`a`, `deps/b`, `deps/link`), `dir/cache` and `.local`.
 struct Carried {

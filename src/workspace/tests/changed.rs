@@ -1,7 +1,7 @@
 //! What git is told of changes.
 
 use super::*;
-use crate::workspace::Changed;
+use crate::Changed;
 
 /// What changed since `token`, and the token that goes with it. `*` is everything.
 fn told(workspace: &Workspace, token: &str) -> (String, Vec<String>) {
@@ -131,7 +131,7 @@ fn a_repository_in_the_fork_is_told_as_the_directory_it_makes_one() {
 /// The kernel may not have had the answer yet to the request that made a change, and shows files as they were.
 #[test]
 fn the_kernel_is_up_to_date_before_a_change_is_told() {
-    use crate::workspace::Invalidation;
+    use crate::Invalidation;
     use std::sync::Mutex;
 
     let fixture = Fixture::new();

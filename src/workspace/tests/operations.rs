@@ -7,8 +7,8 @@ use super::super::{
     PutOptions, Workspace,
 };
 use super::*;
-use crate::layer::FrozenLayer;
-use crate::layer::contents::SLOT_MAX;
+use tine_layer::FrozenLayer;
+use tine_layer::contents::SLOT_MAX;
 
 const BY: By<'static> = By {
     caller: ME,
@@ -221,7 +221,7 @@ fn what_nobody_sees_is_no_change() {
     // What the attic has is told by the name that it lost, and makes git look at nothing else.
     for token in [token.as_str(), &workspace.beginning()] {
         let (_, changed) = workspace.changed_since(token).unwrap();
-        let crate::workspace::Changed::Paths(paths) = changed else {
+        let crate::Changed::Paths(paths) = changed else {
             panic!("everything");
         };
         let paths: Vec<String> = paths
@@ -239,7 +239,7 @@ fn what_nobody_sees_is_no_change() {
     let (token, _) = workspace.changed_since(&workspace.beginning()).unwrap();
     workspace.back();
     let (_, changed) = workspace.changed_since(&token).unwrap();
-    let crate::workspace::Changed::Paths(paths) = changed else {
+    let crate::Changed::Paths(paths) = changed else {
         panic!("everything");
     };
     assert!(paths.contains(&b"dir/sub/"[..]) || paths.contains(&b"dir/"[..]));

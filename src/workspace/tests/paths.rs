@@ -9,7 +9,7 @@ use super::super::{
     Workspace,
 };
 use super::*;
-use crate::layer::contents::SLOT_MAX;
+use tine_layer::contents::SLOT_MAX;
 
 const FORCE: MoveOptions = MoveOptions {
     force: true,
@@ -312,7 +312,7 @@ fn a_mount_is_told_of_every_change() {
     let taken = || std::mem::take(&mut *told.lock());
     let entry = |parent: Ino, name: &str| Invalidation::Entry {
         parent,
-        name: crate::path::EntryName::new(name).unwrap(),
+        name: tine_path::EntryName::new(name).unwrap(),
     };
     let (file, empty) = (
         workspace.resolve(&path("a.txt")).unwrap().ino,

@@ -1,10 +1,10 @@
 //! Access control lists and the mode beside them, and flags.
 
 use super::{Fixture, ME, path};
-use crate::attr::{Ino, InodeFlags};
-use crate::workspace::acl::tests::{extended, minimal};
-use crate::workspace::acl::{ACCESS, DEFAULT};
-use crate::workspace::{Caller, FsError, RenameMode, SetAttr, XattrMode};
+use crate::acl::tests::{extended, minimal};
+use crate::acl::{ACCESS, DEFAULT};
+use crate::{Caller, FsError, RenameMode, SetAttr, XattrMode};
+use tine_attr::{Ino, InodeFlags};
 
 fn chmod(perm: u16) -> SetAttr {
     SetAttr {

@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::repair::{REFS, move_to};
 use super::{next_aside, refs_of};
-use crate::layer::FILES_NAME;
-use crate::workspace::StoreError;
-use crate::workspace::fork::{ForkName, ForkRecord};
-use crate::workspace::snapshot::SnapshotList;
-use crate::workspace::store::{Places, Shelf, Store, files, is_there};
+use crate::StoreError;
+use crate::fork::{ForkName, ForkRecord};
+use crate::snapshot::SnapshotList;
+use crate::store::{Places, Shelf, Store, files, is_there};
+use tine_layer::FILES_NAME;
 
 /// What one repair moved aside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -201,7 +201,7 @@ impl Store {
 }
 
 /// Layers that records of forks name which were set aside: they have not moved, and are there when a fork comes back.
-pub(in crate::workspace::store) fn layers_of_aside(places: &Places) -> Result<HashSet<u64>, StoreError> {
+pub(in crate::store) fn layers_of_aside(places: &Places) -> Result<HashSet<u64>, StoreError> {
     let mut layers = HashSet::new();
     for aside in files::list(&places.root().join("damaged"))? {
         let forks = aside.join("forks");

@@ -1,10 +1,10 @@
 //! Contents that are not whole, told by the paths of their files.
 
 use super::finding::{FindingKind, Found};
-use crate::attr::Ino;
-use crate::layer::Dentry;
-use crate::layer::check::{BrokenContent, CheckedLayer, ContentFault};
-use crate::path::RepoPath;
+use tine_attr::Ino;
+use tine_layer::Dentry;
+use tine_layer::check::{BrokenContent, CheckedLayer, ContentFault};
+use tine_path::RepoPath;
 
 pub(super) fn broken_content(fork: &str, layers: &[&CheckedLayer], broken: &BrokenContent) -> Found {
     let path = shown(layers, broken.ino);

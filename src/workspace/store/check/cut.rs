@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 
 use super::repair::way_back;
 use super::{Above, next_aside};
-use crate::layer::LayerId;
-use crate::layer::salvage::{Salvaged, copy_all, salvage};
-use crate::workspace::StoreError;
-use crate::workspace::fork::{ForkName, ForkRecord};
-use crate::workspace::store::recover::Inventory;
-use crate::workspace::store::{Store, files, is_there};
+use crate::StoreError;
+use crate::fork::{ForkName, ForkRecord};
+use crate::store::recover::Inventory;
+use crate::store::{Store, files, is_there};
+use tine_layer::LayerId;
+use tine_layer::salvage::{Salvaged, copy_all, salvage};
 
 /// How a directory below `damaged/` ends that is not whole yet.
 pub(super) const UNFINISHED: &str = ".tmp";
@@ -71,9 +71,9 @@ impl Store {
             return Ok(None);
         }
         let within = Path::new("layers").join(id.to_string());
-        let log = crate::sys::file::read(&dir.join("log")).ok();
+        let log = tine_sys::file::read(&dir.join("log")).ok();
         for known in files::list(&self.places.root().join("damaged"))? {
-            let known_log = crate::sys::file::read(&known.join(&within).join("log")).ok();
+            let known_log = tine_sys::file::read(&known.join(&within).join("log")).ok();
             if log.is_some() && known_log == log {
                 return Ok(Some(known));
             }
@@ -96,7 +96,7 @@ impl Store {
 }
 
 /// Removes copies that a process that died has not finished.
-pub(in crate::workspace::store) fn clean_unfinished(root: &Path) -> Result<(), StoreError> {
+pub(in crate::store) fn clean_unfinished(root: &Path) -> Result<(), StoreError> {
     for dir in files::list(&root.join("damaged"))? {
         let name = dir.file_name().and_then(|name| name.to_str());
         let number = name.and_then(|name| name.strip_suffix(UNFINISHED));

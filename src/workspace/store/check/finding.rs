@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::git::ObjectId;
-use crate::layer::check::Depth;
-use crate::workspace::fork::ForkName;
-use crate::workspace::store::Shelf;
+use crate::fork::ForkName;
+use crate::store::Shelf;
+use tine_git::ObjectId;
+use tine_layer::check::Depth;
 
 /// What is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -102,6 +102,28 @@ pub struct Finding {
     /// What a repair would do about it, in a dry run of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planned: Option<String>,
+}
+
+impl Finding {
+    /// With what a repair would do, in a dry run of one.
+    #[must_use]
+    pub fn planned(mut self, is_wanted: bool, plan: &str) -> Finding {
+        self.planned = is_wanted.then(|| plan.to_owned());
+        self
+    }
+
+    /// With what came of putting it right, if that was tried.
+    #[must_use]
+    pub fn told<E: std::fmt::Display>(mut self, done: Option<Result<(), E>>, word: &str) -> Finding {
+        match done {
+            Some(Ok(())) => self.repaired = Some(word.to_owned()),
+            Some(Err(error)) => {
+                self.detail = format!("{}; it could not be put right: {error}", self.detail);
+            }
+            None => {}
+        }
+        self
+    }
 }
 
 /// How much was looked at.

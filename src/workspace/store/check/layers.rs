@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use super::contents::{broken_content, shown};
 use super::finding::{FindingKind, Found, Remedy};
 use super::{FSCK, Look, REPAIRS, is_file};
-use crate::layer::check::{CheckedLayer, check};
-use crate::layer::{FILES_NAME, LayerError};
-use crate::workspace::StoreError;
-use crate::workspace::fork::{ForkName, ForkRecord};
-use crate::workspace::store::recover::Inventory;
-use crate::workspace::store::usage::sole_usage;
+use crate::StoreError;
+use crate::fork::{ForkName, ForkRecord};
+use crate::store::recover::Inventory;
+use crate::store::usage::sole_usage;
+use tine_layer::check::{CheckedLayer, check};
+use tine_layer::{FILES_NAME, LayerError};
 
 /// Why a layer cannot be read.
 enum Trouble {

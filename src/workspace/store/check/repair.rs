@@ -11,11 +11,11 @@ use super::super::recover::{Inventory, release_refs};
 use super::super::{Formats, Store, files, fork_of_lock_reason, is_there, lock_reason};
 use super::finding::{Found, Remedy};
 use super::{Above, is_file, next_aside, refs_of};
-use crate::git::ObjectId;
-use crate::layer::FILES_NAME;
-use crate::workspace::StoreError;
-use crate::workspace::fork::ForkName;
-use crate::workspace::store::Shelf;
+use crate::StoreError;
+use crate::fork::ForkName;
+use crate::store::Shelf;
+use tine_git::ObjectId;
+use tine_layer::FILES_NAME;
 
 /// Beneath `refs/tine/`; no fork can be called so.
 pub(super) const REFS: &str = "+damaged";
@@ -246,7 +246,7 @@ impl Store {
     fn move_fork(&self, name: &ForkName, aside: &Path) -> Result<(), StoreError> {
         let worktrees = self.repository.common_dir().join("worktrees");
         for dir in files::list(&worktrees)? {
-            let Ok(reason) = crate::sys::file::read_to_string(&dir.join("locked")) else {
+            let Ok(reason) = tine_sys::file::read_to_string(&dir.join("locked")) else {
                 continue;
             };
             if fork_of_lock_reason(&reason).as_ref() != Some(name) {
@@ -321,7 +321,7 @@ impl Store {
     /// worktree away.
     fn set_special_aside(&self, path: &Path, to: &Path) -> Result<String, StoreError> {
         let _admin = self.admin.lock();
-        if crate::sys::file::check_regular(path).is_ok() {
+        if tine_sys::file::check_regular(path).is_ok() {
             return Ok("it is gone".to_owned());
         }
         fs::metadata(path).map_err(StoreError::io("look at", path))?;
@@ -383,7 +383,7 @@ fn note(one: &mut Found, done: Result<String, StoreError>) {
 }
 
 /// Moves a file or directory of the store, durably. A missing one is fine.
-pub(in crate::workspace::store) fn move_to(from: &Path, to: &Path) -> Result<(), StoreError> {
+pub(in crate::store) fn move_to(from: &Path, to: &Path) -> Result<(), StoreError> {
     if !is_there(from) {
         return Ok(());
     }

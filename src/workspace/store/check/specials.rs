@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::finding::{FindingKind, Found, Remedy};
 use super::{Inventory, Look, REPAIRS};
-use crate::sys::file;
-use crate::workspace::store::Shelf;
+use crate::store::Shelf;
+use tine_sys::file;
 
 /// Directories of the store that hold nothing but tine's own. What was set aside stays as it is, and sessions of rounds may have repositories.
 const DIRS: [&str; 8] = [

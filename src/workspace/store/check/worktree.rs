@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use super::finding::{FindingKind, Found, Remedy};
 use super::repair::{move_to, way_back};
 use super::{FSCK, Look, REPAIRS, next_aside, unreadable};
-use crate::git::index::tracked_paths;
-use crate::git::{DamagedBranch, GitError, Head, LinkedWorktree, ObjectId};
-use crate::sys::file;
-use crate::workspace::StoreError;
-use crate::workspace::fork::{ForkName, ForkRecord};
-use crate::workspace::store::beginning::Beginning;
-use crate::workspace::store::mend::dot_git_path;
-use crate::workspace::store::{DotGit, Store, is_there};
+use crate::StoreError;
+use crate::fork::{ForkName, ForkRecord};
+use crate::store::beginning::Beginning;
+use crate::store::mend::dot_git_path;
+use crate::store::{DotGit, Store, is_there};
+use tine_git::index::tracked_paths;
+use tine_git::{DamagedBranch, GitError, Head, LinkedWorktree, ObjectId};
+use tine_sys::file;
 
 impl Look<'_> {
     /// HEAD of the worktree in `dir`.

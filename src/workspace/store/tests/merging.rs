@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use super::*;
-use crate::workspace::snapshot::SnapshotRecord;
-use crate::workspace::store::SnapshotOptions;
-use crate::workspace::{Changed, Delta, RenameMode};
+use crate::snapshot::SnapshotRecord;
+use crate::store::SnapshotOptions;
+use crate::{Changed, Delta, RenameMode};
 
 /// Paths, with what is there: kind, mode, links, and bytes.
 type View = BTreeMap<String, (FileKind, u16, u32, Vec<u8>)>;
@@ -227,7 +227,7 @@ fn a_listing_goes_on_while_layers_are_merged() {
     let (fork, taken) = with_snapshots(&store, &repository, 9);
     let root = |cookie: u64, count: usize| {
         let mut listed = Vec::new();
-        let mut add = |entry: crate::workspace::DirEntry| {
+        let mut add = |entry: crate::DirEntry| {
             listed.push((entry.name.to_string(), entry.cookie));
             listed.len() < count
         };

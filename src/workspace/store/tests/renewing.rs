@@ -1,8 +1,8 @@
 //! Times of what a restore brings back, where the process dies in the midst of it.
 
 use super::*;
-use crate::layer::{Layer, LayerId};
-use crate::workspace::SnapshotOptions;
+use crate::SnapshotOptions;
+use tine_layer::{Layer, LayerId};
 
 #[test]
 fn what_a_restore_brought_back_is_new_though_the_process_died_before_it_said_so() {

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::super::{ME, path};
 use super::Carried;
-use crate::attr::{FileKind, Ino};
-use crate::workspace::{FsError, RenameMode, SetAttr, Workspace};
+use crate::{FsError, RenameMode, SetAttr, Workspace};
+use tine_attr::{FileKind, Ino};
 
 /// Where everything happens: in the carried directory, and one place outside.
 const PATHS: [&str; 14] = [
