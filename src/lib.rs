@@ -9,10 +9,10 @@
 //! The library never prints, prompts or ends the process; only [`cli`] does.
 
 pub use tine_attr as attr;
-pub mod change;
+pub use tine_change as change;
 pub mod cli;
 pub mod daemon;
-pub mod fuse;
+pub use tine_fuse as fuse;
 pub use tine_git as git;
 pub use tine_layer as layer;
 pub mod mcp;

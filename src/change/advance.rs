@@ -31,14 +31,14 @@ use super::point::damaged;
 use super::revert::{hold_blobs, hold_trees, is_repository, replacements};
 use super::view::unless_the_view_moved;
 use super::{Change, ChangeError, fork_point};
-use crate::git::index::{IndexTarget, KnownState, prepare_index};
-use crate::git::{GitError, Head, ObjectId, Repository};
-use crate::layer::LogPosition;
-use crate::merge::{Level, MergeInput, MergeOptions, merge};
-use crate::path::RepoPath;
-use crate::sys::pause;
-use crate::workspace::store::IndexStamp;
-use crate::workspace::{
+use tine_git::index::{IndexTarget, KnownState, prepare_index};
+use tine_git::{GitError, Head, ObjectId, Repository};
+use tine_layer::LogPosition;
+use tine_merge::{Level, MergeInput, MergeOptions, merge};
+use tine_path::RepoPath;
+use tine_sys::pause;
+use tine_workspace::store::IndexStamp;
+use tine_workspace::{
     Advance, Advancing, ApplyOptions, By, Caller, Fork, ForkName, ForkRecord, HeadMove, OperationKind,
     Replacement, Store, SwitchMove, Undoes, UpdateMove,
 };
@@ -322,7 +322,7 @@ fn is_noted(fork: &Fork, step: &Step) -> Result<bool, ChangeError> {
     let moved = step.head_move();
     Ok(newest.is_some_and(|(operation, _)| {
         operation.changes.iter().any(|change| match change {
-            crate::workspace::Change::Advanced(noted) => {
+            tine_workspace::Change::Advanced(noted) => {
                 (&noted.from, &noted.to, &noted.switch) == (&moved.from, &moved.to, &moved.switch)
             }
             _ => false,

@@ -12,9 +12,9 @@ use super::changeset::{self, Blobs};
 use super::fork_point::fork_point;
 use super::recovery::{self, RecoverEntry, RecoverKind};
 use super::{ChangeError, FoundPoint, Point, PointTree, snapshots};
-use crate::git::{BranchTip, Checkout, Distance, GitError, Head, ObjectId, Repository};
-use crate::workspace::store::assume_branches;
-use crate::workspace::{ForkName, ForkRecord, Store};
+use tine_git::{BranchTip, Checkout, Distance, GitError, Head, ObjectId, Repository};
+use tine_workspace::store::assume_branches;
+use tine_workspace::{ForkName, ForkRecord, Store};
 
 /// Who has a branch checked out.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,14 +11,14 @@ use super::compare::{
 };
 use super::contents::Contents;
 use super::nested;
-use crate::attr::{Attr, FileKind, Ino, Timestamp};
-use crate::git::index::{RemovedPath, Tracking, removed_paths, tracked_paths};
-use crate::git::{
+use tine_attr::{Attr, FileKind, Ino, Timestamp};
+use tine_git::index::{RemovedPath, Tracking, removed_paths, tracked_paths};
+use tine_git::{
     GitError, IgnoreRules, MAX_IGNORE_FILE_BYTES, ObjectId, Repository, TreeChange, TreeEntryKind,
 };
-use crate::path::{EntryName, RepoPath};
-use crate::workspace::store::IndexStamp;
-use crate::workspace::{DeltaNode, Fork, FsError};
+use tine_path::{EntryName, RepoPath};
+use tine_workspace::store::IndexStamp;
+use tine_workspace::{DeltaNode, Fork, FsError};
 
 /// How often the whole is looked at again while files come and go.
 const ATTEMPTS: usize = 4;

@@ -13,10 +13,10 @@ use super::handoff::{self, HandoffRecord, HandoffState};
 use super::recovery;
 use super::review::{self, ReviewRecord, ReviewState};
 use super::round::{self, RoundRecord};
-use crate::git::Repository;
-use crate::git::recovery::RECOVER;
-use crate::workspace::store::{Above, CheckOptions, CheckReport, Depth, FSCK, Finding, FindingKind, Shelf};
-use crate::workspace::{ForkRecord, Store, StoreError};
+use tine_git::Repository;
+use tine_git::recovery::RECOVER;
+use tine_workspace::store::{Above, CheckOptions, CheckReport, Depth, FSCK, Finding, FindingKind, Shelf};
+use tine_workspace::{ForkRecord, Store, StoreError};
 
 /// Looks at all that the store has, and puts right what can be, if that is asked for.
 pub fn check(

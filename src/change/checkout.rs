@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::ChangeError;
-use crate::git::{CheckoutMove, GitError, ObjectId, Repository};
-use crate::workspace::Store;
-use crate::workspace::store::Shelf;
+use tine_git::{CheckoutMove, GitError, ObjectId, Repository};
+use tine_workspace::Store;
+use tine_workspace::store::Shelf;
 
 /// A move that was begun: `<store>/moves/<n>.json`, until it is over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,12 +9,12 @@ use super::changeset::{Adoptable, Blobs, Examined, Scope, examine, write_tree};
 use super::compare::compare_trees;
 use super::going_back::{KnownGoneBack, Taking, refuse_taking_back};
 use super::{Change, ChangeError, Changeset};
-use crate::git::index::{IndexChange, IndexTarget, KnownState, prepare_index};
-use crate::git::refs::is_for_layers;
-use crate::git::{CommitSpec, GitError, Identity, ObjectId, Repository};
-use crate::path::RepoPath;
-use crate::workspace::store::IndexStamp;
-use crate::workspace::{Fork, ForkName};
+use tine_git::index::{IndexChange, IndexTarget, KnownState, prepare_index};
+use tine_git::refs::is_for_layers;
+use tine_git::{CommitSpec, GitError, Identity, ObjectId, Repository};
+use tine_path::RepoPath;
+use tine_workspace::store::IndexStamp;
+use tine_workspace::{Fork, ForkName};
 
 /// How a commit is made.
 #[derive(Debug, Clone, Default)]

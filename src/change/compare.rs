@@ -13,9 +13,9 @@
 use std::collections::BTreeMap;
 
 use super::{Change, Side};
-use crate::git::{GitError, ObjectId, Repository, TreeEntry, TreeEntryKind};
-use crate::path::{DOT_GIT, EntryName, RepoPath};
-use crate::workspace::{Delta, DeltaDir, DeltaEntry, DeltaNode};
+use tine_git::{GitError, ObjectId, Repository, TreeEntry, TreeEntryKind};
+use tine_path::{DOT_GIT, EntryName, RepoPath};
+use tine_workspace::{Delta, DeltaDir, DeltaEntry, DeltaNode};
 
 /// Reads trees.
 pub trait TreeReader {

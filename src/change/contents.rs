@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::ChangeError;
 use super::changeset::{Blobs, Side};
-use crate::attr::Attr;
-use crate::git::{Base, GitError, ObjectId, Repository, TreeEntryKind};
-use crate::path::RepoPath;
-use crate::workspace::store::{ConvertedAs, StoredAs};
-use crate::workspace::{DeltaNode, Fork, FsError};
+use tine_attr::Attr;
+use tine_git::{Base, GitError, ObjectId, Repository, TreeEntryKind};
+use tine_path::RepoPath;
+use tine_workspace::store::{ConvertedAs, StoredAs};
+use tine_workspace::{DeltaNode, Fork, FsError};
 
 /// How often a file that is being written is read again before giving up on it.
 const ATTEMPTS: usize = 8;

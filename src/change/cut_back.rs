@@ -11,10 +11,10 @@ use super::ChangeError;
 use super::compare::compare_trees;
 use super::going_back::{GoneBack, Since};
 use super::view::view_tree;
-use crate::git::{ObjectId, Repository};
-use crate::path::RepoPath;
-use crate::workspace::store::Shelf;
-use crate::workspace::{ForkName, ForkRecord, Store};
+use tine_git::{ObjectId, Repository};
+use tine_path::RepoPath;
+use tine_workspace::store::Shelf;
+use tine_workspace::{ForkName, ForkRecord, Store};
 
 /// So many of the commits that HEAD was on are looked at, the newest ones.
 const MAX_EARLIER_HEADS: usize = 64;
@@ -79,7 +79,7 @@ fn earlier_heads(
     git_dir: &Path,
     now: ObjectId,
 ) -> Vec<ObjectId> {
-    let log = crate::sys::file::read(&git_dir.join("logs/HEAD")).unwrap_or_default();
+    let log = tine_sys::file::read(&git_dir.join("logs/HEAD")).unwrap_or_default();
     let logged = log.split(|&byte| byte == b'\n').rev().flat_map(|line| {
         let mut ids = line.split(|&byte| byte == b' ');
         let (old, new) = (ids.next(), ids.next());

@@ -5,9 +5,9 @@ use std::path::Path;
 use thiserror::Error;
 
 use super::branches::Holder;
-use crate::git::{GitError, GoneBranch, MovedUnder, ObjectId};
-use crate::path::RepoPath;
-use crate::workspace::{ForkName, FsError, OperationError, StoreError};
+use tine_git::{GitError, GoneBranch, MovedUnder, ObjectId};
+use tine_path::RepoPath;
+use tine_workspace::{ForkName, FsError, OperationError, StoreError};
 
 /// Why a changeset could not be computed or committed.
 #[derive(Debug, Error)]

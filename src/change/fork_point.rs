@@ -15,8 +15,8 @@ use std::path::Path;
 
 use super::ChangeError;
 use super::point::damaged;
-use crate::git::{ObjectId, Repository};
-use crate::workspace::{ForkName, ForkPoint, ForkRecord, Store};
+use tine_git::{ObjectId, Repository};
+use tine_workspace::{ForkName, ForkPoint, ForkRecord, Store};
 
 /// Where the fork's own commits begin, of which the last is `head`. `None`: all commits are its own.
 ///
@@ -96,7 +96,7 @@ pub fn kept_by_update(
 
 /// The commits that were made in a worktree, as its reflog has them.
 pub(super) fn made_in(git_dir: &Path) -> HashSet<ObjectId> {
-    let log = crate::sys::file::read(&git_dir.join("logs/HEAD")).unwrap_or_default();
+    let log = tine_sys::file::read(&git_dir.join("logs/HEAD")).unwrap_or_default();
     let made = |line: &[u8]| {
         let (ids, message) = line.split_at_checked(line.iter().position(|&byte| byte == b'\t')?)?;
         let new = ids.split(|&byte| byte == b' ').nth(1)?;

@@ -12,12 +12,12 @@ use super::compare::compare_trees;
 use super::fork_point::made_in;
 use super::point::damaged;
 use super::{Change, ChangeError, snapshots};
-use crate::attr::Timestamp;
-use crate::git::{Head, ObjectId, Repository, TreeEntryKind};
-use crate::merge::{is_binary, takes_back};
-use crate::path::RepoPath;
-use crate::workspace::store::Shelf;
-use crate::workspace::{ForkName, ForkRecord, SnapshotRecord, Store, StoreError};
+use tine_attr::Timestamp;
+use tine_git::{Head, ObjectId, Repository, TreeEntryKind};
+use tine_merge::{is_binary, takes_back};
+use tine_path::RepoPath;
+use tine_workspace::store::Shelf;
+use tine_workspace::{ForkName, ForkRecord, SnapshotRecord, Store, StoreError};
 
 /// The HEAD that a state is of.
 #[derive(Debug, Clone)]

@@ -18,13 +18,13 @@ use serde::{Deserialize, Serialize};
 
 use super::ChangeError;
 use super::branches::rename_in;
-use crate::attr::Timestamp;
-use crate::git::mailbox::{
+use tine_attr::Timestamp;
+use tine_git::mailbox::{
     CommitRange, MailboxFigures, RangeCommits, copy_mailbox, mailbox_figures, read_mails,
 };
-use crate::git::{ObjectId, Repository};
-use crate::workspace::store::Shelf;
-use crate::workspace::{ForkName, Store, StoreError};
+use tine_git::{ObjectId, Repository};
+use tine_workspace::store::Shelf;
+use tine_workspace::{ForkName, Store, StoreError};
 
 /// Beneath `refs/tine/`; no fork can be called so.
 pub(super) const REFS: &str = "+handoffs";
@@ -186,7 +186,7 @@ impl HandoffRecord {
     /// Puts the mailbox that `input` gives on the shelf, ready.
     ///
     /// # Errors
-    /// [`GitError::NotAMailbox`](crate::git::GitError::NotAMailbox)
+    /// [`GitError::NotAMailbox`](tine_git::GitError::NotAMailbox)
     pub fn import(
         input: &mut dyn Read,
         from: String,
@@ -442,7 +442,7 @@ fn keep_commits(
     Ok(())
 }
 
-fn release(repository: &Repository, id: u64) -> Result<(), crate::git::GitError> {
+fn release(repository: &Repository, id: u64) -> Result<(), tine_git::GitError> {
     repository.release(REFS, &base_label(id))?;
     repository.release(REFS, &id.to_string())
 }

@@ -5,8 +5,8 @@
 
 use super::ChangeError;
 use super::advance::followed;
-use crate::git::{ObjectId, Repository};
-use crate::merge::{MergeInput, MergeOptions, MergeOutcome, merge};
+use tine_git::{ObjectId, Repository};
+use tine_merge::{MergeInput, MergeOptions, MergeOutcome, merge};
 
 /// One side: a tree, and the commit that has it. A tree by itself has no history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

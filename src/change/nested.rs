@@ -6,10 +6,10 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::ChangeError;
-use crate::attr::FileKind;
-use crate::git::{ObjectId, Repository};
-use crate::path::{EntryName, RepoPath};
-use crate::workspace::{Fork, FsError};
+use tine_attr::FileKind;
+use tine_git::{ObjectId, Repository};
+use tine_path::{EntryName, RepoPath};
+use tine_workspace::{Fork, FsError};
 
 /// How many symbolic refs git follows one after the other.
 const MAX_SYMBOLIC_REFS: usize = 5;

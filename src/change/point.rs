@@ -15,8 +15,8 @@ use std::path::Path;
 
 use super::fork_point::fork_point;
 use super::{ChangeError, snapshots};
-use crate::git::{GitError, ObjectId};
-use crate::workspace::{ForkName, ForkRecord, Store, StoreError};
+use tine_git::{GitError, ObjectId};
+use tine_workspace::{ForkName, ForkRecord, Store, StoreError};
 
 /// The fork point, as a word.
 const PRISTINE: &str = "pristine";

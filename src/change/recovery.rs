@@ -1,7 +1,7 @@
 //! What commands dropped, replaced or discarded, and how it comes back: the entries of `tine recover`.
 //!
 //! An entry is one ref, `refs/tine/+recover/<id>`, to a tree that keeps commits and their trees
-//! ([`git::recovery`](crate::git::recovery)). The ref is on the disk before the thing goes, so a process that dies in between leaves
+//! ([`git::recovery`](tine_git::recovery)). The ref is on the disk before the thing goes, so a process that dies in between leaves
 //! both, never neither. No `git log --all` shows what is kept, and no `git gc` removes it.
 //!
 //! An entry keeps the commits that nothing else reaches, and of a fork those since its fork point. These stand on commits that
@@ -20,10 +20,10 @@ use super::ChangeError;
 use super::changeset::{Blobs, Examined, Scope, examine, write_tree};
 use super::commit::check_landed;
 use super::snapshots::{head_commit, view_tree};
-use crate::attr::Timestamp;
-use crate::git::recovery::{OwnCommits, RECOVER};
-use crate::git::{CommitSpec, GitError, Identity, ObjectId, Repository};
-use crate::workspace::{Fork, ForkName, SnapshotReason, SnapshotRecord, Store};
+use tine_attr::Timestamp;
+use tine_git::recovery::{OwnCommits, RECOVER};
+use tine_git::{CommitSpec, GitError, Identity, ObjectId, Repository};
+use tine_workspace::{Fork, ForkName, SnapshotReason, SnapshotRecord, Store};
 
 /// How many snapshots that tine took by itself are kept of a fork that is deleted: the newest.
 const MAX_AUTOMATIC_SNAPSHOTS: usize = 50;

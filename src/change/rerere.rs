@@ -3,10 +3,10 @@
 
 use super::ChangeError;
 use super::review::{ConflictRecord, ResolutionRecord, ResolvedHow, ReviewRecord, VersionRecord};
-use crate::git::rerere::TextConflict;
-use crate::git::{ObjectId, Repository};
-use crate::merge::{Conflict, MarkerOptions, Version, text_of};
-use crate::workspace::Store;
+use tine_git::rerere::TextConflict;
+use tine_git::{ObjectId, Repository};
+use tine_merge::{Conflict, MarkerOptions, Version, text_of};
+use tine_workspace::Store;
 
 /// Whom such resolutions are from.
 const BY: &str = "git rerere";

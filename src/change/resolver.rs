@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::review::ResolvedHow;
-use crate::merge::ConflictKind;
-use crate::path::text::PathText;
-use crate::sys::process;
+use tine_merge::ConflictKind;
+use tine_path::text::PathText;
+use tine_sys::process;
 
 /// More bytes than these are no answer.
 const MAX_ANSWER_BYTES: u64 = 64 << 20;

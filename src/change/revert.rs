@@ -11,10 +11,10 @@ use super::changeset::{self, Blobs, Changeset, Side};
 use super::compare::compare_trees;
 use super::contents::is_attributes;
 use super::{Change, ChangeError};
-use crate::git::refs::is_for_layers;
-use crate::git::{Base, GitError, ObjectId, Repository, TreeChange, TreeEntryKind};
-use crate::path::RepoPath;
-use crate::workspace::{
+use tine_git::refs::is_for_layers;
+use tine_git::{Base, GitError, ObjectId, Repository, TreeChange, TreeEntryKind};
+use tine_path::RepoPath;
+use tine_workspace::{
     ApplyOptions, By, FileContent, Fork, ForkName, FsError, NewEntry, OperationError, Replacement,
 };
 

@@ -17,15 +17,15 @@ use super::branches::rename_in;
 use super::merge::{FastForward, Tip, carry_along};
 use super::resolver::VerdictKind;
 use super::sequence::{self, Need, Ran, RunOptions, Sequence, Wish};
-use crate::git::{CommitSpec, Identity, ObjectId, Repository, TreeChange, TreeEntryKind};
-use crate::merge::conflict::without_what_is_beneath_files;
-use crate::merge::{
+use tine_git::{CommitSpec, Identity, ObjectId, Repository, TreeChange, TreeEntryKind};
+use tine_merge::conflict::without_what_is_beneath_files;
+use tine_merge::{
     Conflict, Level, MergeInput, MergeOptions, MergeOutcome, MergeSide, Resolution, Strategy, merge,
 };
-use crate::path::text::{PathText, host_path};
-use crate::path::{PathError, RepoPath};
-use crate::workspace::store::Shelf;
-use crate::workspace::{ForkName, Store, StoreError};
+use tine_path::text::{PathText, host_path};
+use tine_path::{PathError, RepoPath};
+use tine_workspace::store::Shelf;
+use tine_workspace::{ForkName, Store, StoreError};
 
 /// Beneath `refs/tine/`; no fork can be called so.
 pub(super) const REFS: &str = "+reviews";

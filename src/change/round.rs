@@ -17,9 +17,9 @@ use serde::{Deserialize, Serialize};
 
 use super::ChangeError;
 use super::branches::rename_in;
-use crate::path::text::optional_host_path;
-use crate::workspace::store::Shelf;
-use crate::workspace::{ForkName, Store, StoreError};
+use tine_path::text::optional_host_path;
+use tine_workspace::store::Shelf;
+use tine_workspace::{ForkName, Store, StoreError};
 
 /// Beneath `refs/tine/`, where no fork can be called so: the last commits of seats that went before their session.
 pub const KEPT: &str = "+rounds";

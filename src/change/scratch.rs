@@ -10,9 +10,9 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use super::ChangeError;
-use crate::attr::{Attr, FileKind, Ino};
-use crate::path::{EntryName, RepoPath};
-use crate::workspace::{By, FsError, Workspace};
+use tine_attr::{Attr, FileKind, Ino};
+use tine_path::{EntryName, RepoPath};
+use tine_workspace::{By, FsError, Workspace};
 
 /// Bytes that are copied at a time.
 const CHUNK: usize = 1 << 20;

@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 use super::ChangeError;
 use super::merge::Tip;
 use super::review::{ConflictRecord, ReviewRecord};
-use crate::git::{Identity, ObjectId};
-use crate::merge::MergeOptions;
-use crate::path::text::PathText;
+use tine_git::{Identity, ObjectId};
+use tine_merge::MergeOptions;
+use tine_path::text::PathText;
 
 /// What somebody asks for. A sequence is made of it, of how things are then.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,9 +3,9 @@
 use super::ChangeError;
 use super::changeset::{self, Blobs, Scope, examine};
 use super::point::damaged;
-use crate::git::{ObjectId, Repository};
-use crate::workspace::store::tree_label;
-use crate::workspace::{ForkName, SnapshotRecord, Store};
+use tine_git::{ObjectId, Repository};
+use tine_workspace::store::tree_label;
+use tine_workspace::{ForkName, SnapshotRecord, Store};
 
 /// The tree of the snapshot's view, if it was written and is still there.
 pub fn written_tree(repository: &Repository, snapshot: &SnapshotRecord) -> Option<ObjectId> {

@@ -13,10 +13,10 @@
 use super::changeset::{Blobs, Examined, Scope, examine, write_tree};
 use super::commit::check_landed;
 use super::{ChangeError, Changeset};
-use crate::git::commit::clean_message;
-use crate::git::refs::STATE;
-use crate::git::{CommitSpec, GitError, Identity, ObjectId, Repository};
-use crate::workspace::{Fork, ForkName, ForkRecord};
+use tine_git::commit::clean_message;
+use tine_git::refs::STATE;
+use tine_git::{CommitSpec, GitError, Identity, ObjectId, Repository};
+use tine_workspace::{Fork, ForkName, ForkRecord};
 
 /// The version of the trailers.
 const FORMAT: &str = "1";

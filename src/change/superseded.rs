@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use super::ChangeError;
 use super::recovery::{KeptSnapshot, parse};
-use crate::git::refs::is_for_layers;
-use crate::git::worktree::OwnObject;
-use crate::git::{LinkedWorktree, ObjectId, Repository};
-use crate::workspace::{ForkName, SnapshotReason};
+use tine_git::refs::is_for_layers;
+use tine_git::worktree::OwnObject;
+use tine_git::{LinkedWorktree, ObjectId, Repository};
+use tine_workspace::{ForkName, SnapshotReason};
 
 /// Commits that nothing but the fork `name` reaches, each as an entry keeps a snapshot: the newest ones, on which no other of them
 /// stands. `known` are commits that the entry keeps anyway.

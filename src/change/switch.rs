@@ -4,9 +4,9 @@ use super::advance::{Step, UpdateStep, preview, staged};
 use super::changeset::{self, Blobs};
 use super::fork_point::fork_point;
 use super::{Change, ChangeError, branches};
-use crate::git::{Head, ObjectId, Repository};
-use crate::merge::{MergeInput, MergeOptions, merge};
-use crate::workspace::{By, Fork, ForkName, OperationKind, Store, SwitchMove};
+use tine_git::{Head, ObjectId, Repository};
+use tine_merge::{MergeInput, MergeOptions, merge};
+use tine_workspace::{By, Fork, ForkName, OperationKind, Store, SwitchMove};
 
 /// Where a fork is to go.
 #[derive(Debug, Clone)]

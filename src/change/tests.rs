@@ -15,11 +15,11 @@ use super::changeset::{Blobs, changeset, write_tree};
 use super::commit::{commit, settle};
 use super::recovery::{self, RecoverEntry, RecoverKind};
 use super::*;
-use crate::attr::{Attr, FileKind, Ino};
-use crate::git::testing::TestRepository;
-use crate::git::{GitError, Identity, ObjectId, Repository, TreeEntryKind, program};
-use crate::path::{EntryName, RepoPath};
-use crate::workspace::{
+use tine_attr::{Attr, FileKind, Ino};
+use tine_git::testing::TestRepository;
+use tine_git::{GitError, Identity, ObjectId, Repository, TreeEntryKind, program};
+use tine_path::{EntryName, RepoPath};
+use tine_workspace::{
     Caller, Fork, ForkName, ForkOptions, FsError, MountSettings, RenameMode, SetAttr, Store, UnmountPolicy,
 };
 

@@ -5,8 +5,8 @@ use super::advance::refuse_in_the_way;
 use super::changeset::{self, Blobs, Change};
 use super::compare::compare_trees;
 use super::revert::{hold_blobs, is_repository, replacements};
-use crate::git::{GitError, ObjectId, Repository};
-use crate::workspace::{ApplyOptions, By, Fork, ForkName, FsError, OperationError, OperationKind};
+use tine_git::{GitError, ObjectId, Repository};
+use tine_workspace::{ApplyOptions, By, Fork, ForkName, FsError, OperationError, OperationKind};
 
 /// The view as a tree: HEAD's, with all that `git add -A` would take. It is written.
 pub fn view_tree(repository: &Repository, fork: &Fork) -> Result<ObjectId, ChangeError> {

@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 
 use super::compare::compare_trees;
 use super::{Change, ChangeError, Side};
-use crate::attr::FileKind;
-use crate::git::{ObjectId, Repository, TreeEntryKind};
-use crate::path::RepoPath;
-use crate::sys::beneath::{self, Access};
+use tine_attr::FileKind;
+use tine_git::{ObjectId, Repository, TreeEntryKind};
+use tine_path::RepoPath;
+use tine_sys::beneath::{self, Access};
 
 /// What was done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -28,8 +28,8 @@ use super::negotiate;
 use super::opens::{Access, Opened, Opens};
 use super::operations::{Answer, Operations};
 use super::transport::RingWish;
-use crate::attr::{Attr, Ino};
-use crate::workspace::{MountProfile, SetAttr};
+use tine_attr::{Attr, Ino};
+use tine_workspace::{MountProfile, SetAttr};
 
 /// Sends the value or the errno.
 macro_rules! answer {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::attr::Ino;
+use tine_attr::Ino;
 
 /// Files that are remembered at most.
 const MAX_FILES: usize = 256;

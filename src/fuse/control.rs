@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use log::debug;
 
 use super::place::MountedAt;
-use crate::sys::mount as sys;
+use tine_sys::mount as sys;
 
 const FS_TYPE: &str = "fusectl";
 const USUAL_DIR: &str = "/sys/fs/fuse/connections";

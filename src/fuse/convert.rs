@@ -1,8 +1,8 @@
 //! Between the kernel's numbers and the words of the workspace.
 
 use super::errno::Errno;
-use crate::layer::store::SeekWhence;
-use crate::workspace::{FallocateMode, RenameMode, XattrMode};
+use tine_layer::store::SeekWhence;
+use tine_workspace::{FallocateMode, RenameMode, XattrMode};
 
 /// Preferred size of one read or write, in bytes (`st_blksize`). Programs take it as their buffer's size, and every
 /// buffer costs one round trip to the daemon.

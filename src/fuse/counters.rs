@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::busy_files::{BusyFile, BusyFiles};
-use crate::attr::Ino;
+use tine_attr::Ino;
 
 /// How many classes of latency there are: under 1 µs, under 2 µs, and so on to half a second; the last is for what takes longer.
 pub const LATENCY_CLASSES: usize = 21;

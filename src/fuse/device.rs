@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 
 use super::mount::{MountError, MountOptions};
 use super::place::FS_TYPE;
-use crate::sys::mount::{self as sys, Inert, UnmountHow};
-use crate::sys::process::{effective_gid, effective_uid};
-use crate::workspace::MountProfile;
+use tine_sys::mount::{self as sys, Inert, UnmountHow};
+use tine_sys::process::{effective_gid, effective_uid};
+use tine_workspace::MountProfile;
 
 const DEVICE: &str = "/dev/fuse";
 const FUSERMOUNT: &str = "fusermount3";
@@ -249,7 +249,7 @@ pub(super) fn unmount(dir: &Path, how: UnmountHow) -> Result<(), MountError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workspace::MountSettings;
+    use tine_workspace::MountSettings;
 
     fn options(allow_other: bool) -> MountOptions {
         MountOptions {
@@ -259,7 +259,7 @@ mod tests {
                 allow_other,
                 ..MountSettings::default()
             },
-            transport: crate::fuse::TransportChoice::default(),
+            transport: crate::TransportChoice::default(),
             guarded: false,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::attr::{Attr, FileKind, Ino};
+use tine_attr::{Attr, FileKind, Ino};
 
 /// How long the kernel may remember names (also missing ones) and attributes: for good. Every change that does not
 /// come through the kernel is announced to it.

@@ -2,9 +2,9 @@
 
 use std::io;
 
-use crate::git::GitError;
-use crate::layer::LayerError;
-use crate::workspace::FsError;
+use tine_git::GitError;
+use tine_layer::LayerError;
+use tine_workspace::FsError;
 
 /// What a program reads in `errno` (errno(3)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::attr::{Ino, InoMap};
+use tine_attr::{Ino, InoMap};
 
 /// How often directories were removed that the kernel may still have.
 #[derive(Default)]

@@ -2,7 +2,7 @@
 //! itself, or they mean nothing here.
 
 use super::errno::Errno;
-use crate::attr::InodeFlags;
+use tine_attr::InodeFlags;
 
 /// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS`: the type says `long`, and what is passed is 32 bits.
 const GET_FLAGS: u32 = 0x8008_6601;

@@ -37,9 +37,9 @@ use super::replay::Replay;
 use super::replayer::Replayer;
 use super::ring::{Failed, Rings};
 use super::transport::{self, RingWish, Transport, TransportChoice};
-use crate::sys::mount as sys;
-use crate::sys::process::{self, effective_gid, effective_uid};
-use crate::workspace::{MountSettings, Workspace};
+use tine_sys::mount as sys;
+use tine_sys::process::{self, effective_gid, effective_uid};
+use tine_workspace::{MountSettings, Workspace};
 
 pub use ending::{UnmountMode, cut_off, detach_stale, has_lost_daemon};
 use ending::{abort, undo};

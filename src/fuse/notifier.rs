@@ -17,7 +17,7 @@ use std::time::Duration;
 use fuser::INodeNo;
 use log::{error, warn};
 
-use crate::workspace::Invalidation;
+use tine_workspace::Invalidation;
 
 /// How long a change waits for the kernel to take its invalidation. Past that something is stuck, and being late is
 /// better than hanging with it.

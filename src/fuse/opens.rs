@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::attr::Ino;
+use tine_attr::Ino;
 
 /// How one open file reaches its bytes. The number is the file's handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,9 +22,9 @@ use super::notifier;
 use super::overlay::{self, Overlay};
 use super::priming::PrimingFile;
 use super::replay::{Act, Former, Replay, Unacknowledged};
-use crate::attr::{Attr, FileKind, Ino, InodeFlags};
-use crate::git::haste;
-use crate::workspace::{Caller, FsError, SetAttr, StatFs, Workspace, is_text_node};
+use tine_attr::{Attr, FileKind, Ino, InodeFlags};
+use tine_git::haste;
+use tine_workspace::{Caller, FsError, SetAttr, StatFs, Workspace, is_text_node};
 
 /// Bytes copied by one request at most, so that one copy does not hold a thread for long. A multiple of the page size.
 const MAX_COPY: u64 = 64 * 1024 * 1024;

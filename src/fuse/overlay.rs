@@ -19,9 +19,9 @@ use parking_lot::Mutex;
 use super::askers;
 use super::entries::Entry;
 use super::errno::Errno;
-use crate::attr::{FileKind, Ino};
-use crate::layer::store::SeekWhence;
-use crate::workspace::{Caller, Workspace};
+use tine_attr::{FileKind, Ino};
+use tine_layer::store::SeekWhence;
+use tine_workspace::{Caller, Workspace};
 
 /// How long a thread that was told to begin again is expected back.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -3,7 +3,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
-use crate::attr::{Attr, FileKind, Ino, Timestamp};
+use tine_attr::{Attr, FileKind, Ino, Timestamp};
 
 /// A file that only `Mount::start` knows of, in the root of every mount but in no listing: opening it is how the kernel
 /// learns that there are no open requests, also where the fork has no file at all. Its name is random, so that no

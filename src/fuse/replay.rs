@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::Mutex;
 
 use super::errno::Errno;
-use crate::attr::{Attr, FileKind, Ino};
-use crate::path::EntryName;
-use crate::workspace::{Caller, FsError, NamePlace, NameThen, ViewStep, Workspace};
+use tine_attr::{Attr, FileKind, Ino};
+use tine_path::EntryName;
+use tine_workspace::{Caller, FsError, NamePlace, NameThen, ViewStep, Workspace};
 
 /// What the replaying thread finds at a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

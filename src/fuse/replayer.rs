@@ -30,12 +30,12 @@ use super::notifier::{self, Invalidate};
 use super::place::MountedAt;
 use super::replay::Replay;
 use super::watchers::{Watched, watched_on};
-use crate::attr::{FileKind, Ino};
-use crate::path::{EntryName, RepoPath};
-use crate::sys::beneath::{self, Access};
-use crate::sys::calls_beneath::{self as calls, NewName};
-use crate::sys::process::leave_descriptors;
-use crate::workspace::{Announcement, Invalidation, Listener, NamePlace, ViewStep};
+use tine_attr::{FileKind, Ino};
+use tine_path::{EntryName, RepoPath};
+use tine_sys::beneath::{self, Access};
+use tine_sys::calls_beneath::{self as calls, NewName};
+use tine_sys::process::leave_descriptors;
+use tine_workspace::{Announcement, Invalidation, Listener, NamePlace, ViewStep};
 
 /// How long one call may take.
 const STALL: Duration = Duration::from_secs(2);

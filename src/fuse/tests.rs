@@ -18,9 +18,9 @@ use fuser::{
 use super::counters::Counters;
 use super::mount::{self, Mount, MountError, MountOptions, UnmountMode, detach_stale};
 use super::{TransportChoice, device, place, users_of};
-use crate::sys::mount::UnmountHow;
-use crate::sys::process::{effective_gid, effective_uid};
-use crate::workspace::MountSettings;
+use tine_sys::mount::UnmountHow;
+use tine_sys::process::{effective_gid, effective_uid};
+use tine_workspace::MountSettings;
 
 const TTL: Duration = Duration::from_secs(3600);
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::mount::{MountError, MountOptions};
 use super::operations::Operations;
 use super::ring::{Failed, Prepared, Rings};
-use crate::workspace::MountProfile;
+use tine_workspace::MountProfile;
 
 /// Whether FUSE may use io_uring: `Y` or `N`. Missing where the kernel has no rings.
 pub const RINGS_PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";

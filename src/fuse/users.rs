@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::place;
-use crate::sys::namespace;
+use tine_sys::namespace;
 
 /// The processes that use what is mounted at `dir`, with their command names: by current or root directory, by
 /// program, by an open file, or by a mapping. Only those that the caller may look into are seen.

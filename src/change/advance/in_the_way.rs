@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::attr::FileKind;
-use crate::change::changeset::Side;
-use crate::change::compare::compare_trees;
-use crate::change::revert::is_repository;
-use crate::change::{Change, ChangeError};
-use crate::git::index::IndexTree;
-use crate::git::{ObjectId, Repository, TreeEntryKind};
-use crate::path::{EntryName, RepoPath};
-use crate::workspace::{Fork, FsError, OperationError};
+use crate::changeset::Side;
+use crate::compare::compare_trees;
+use crate::revert::is_repository;
+use crate::{Change, ChangeError};
+use tine_attr::FileKind;
+use tine_git::index::IndexTree;
+use tine_git::{ObjectId, Repository, TreeEntryKind};
+use tine_path::{EntryName, RepoPath};
+use tine_workspace::{Fork, FsError, OperationError};
 
 /// Whether the change is one of a submodule, of which the view shows no more than a directory: which commit that stands on HEAD says,
 /// or its own repository.
@@ -24,7 +24,7 @@ pub(super) fn is_there_as_directory(fork: &Fork, change: &Change) -> bool {
 }
 
 /// What the index has that the tree of HEAD has not.
-pub(in crate::change) fn staged(
+pub(crate) fn staged(
     repository: &Repository,
     fork: &Fork,
     head_tree: ObjectId,
@@ -84,7 +84,7 @@ fn by_path(changes: &[Change]) -> BTreeMap<&RepoPath, &Change> {
 
 /// Refuses where something comes to a place that something in no changeset has: an ignored file, a fifo, a repository. The view
 /// refuses it, too; this is for who must know before.
-pub(in crate::change) fn refuse_in_the_way(fork: &Fork, open: &[Change]) -> Result<(), ChangeError> {
+pub(crate) fn refuse_in_the_way(fork: &Fork, open: &[Change]) -> Result<(), ChangeError> {
     let going: BTreeSet<&RepoPath> = open
         .iter()
         .filter(|change| change.old.is_some())

@@ -13,15 +13,15 @@ use std::collections::BTreeSet;
 
 use super::in_the_way::not_followed;
 use super::{Step, followed, taken_back};
-use crate::change::compare::compare_trees;
-use crate::change::{Change, ChangeError};
-use crate::git::commit::TreeChange;
-use crate::git::index::{IndexTree, intents_to_add};
-use crate::git::{GitError, ObjectId, Repository, TreeEntry, TreeEntryKind};
-use crate::merge::{MergeInput, MergeOptions, merge};
-use crate::path::RepoPath;
-use crate::path::text::PathText;
-use crate::workspace::{Fork, IndexContent, IndexMove};
+use crate::compare::compare_trees;
+use crate::{Change, ChangeError};
+use tine_git::commit::TreeChange;
+use tine_git::index::{IndexTree, intents_to_add};
+use tine_git::{GitError, ObjectId, Repository, TreeEntry, TreeEntryKind};
+use tine_merge::{MergeInput, MergeOptions, merge};
+use tine_path::RepoPath;
+use tine_path::text::PathText;
+use tine_workspace::{Fork, IndexContent, IndexMove};
 
 /// The content of an index.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use proptest::prelude::*;
 
 use super::*;
-use crate::attr::{Attr, FileKind, Ino, Timestamp};
+use tine_attr::{Attr, FileKind, Ino, Timestamp};
 
 /// Trees in memory, and how many were read.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! How long entries of `tine recover` are kept, and how much of them.
 
-use crate::git::Repository;
+use tine_git::Repository;
 
 const DAY_SECS: i64 = 24 * 60 * 60;
 

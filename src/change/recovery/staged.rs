@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 
 use super::{KeptSnapshot, commit_view};
-use crate::attr::Timestamp;
-use crate::change::changeset::{Blobs, Examined, Scope, Side, examine};
-use crate::change::compare::compare_trees;
-use crate::change::{Change, ChangeError};
-use crate::git::commit::TreeChange;
-use crate::git::{Identity, ObjectId, Repository, TreeEntryKind};
-use crate::path::RepoPath;
-use crate::workspace::{Fork, ForkName, SnapshotReason};
+use crate::changeset::{Blobs, Examined, Scope, Side, examine};
+use crate::compare::compare_trees;
+use crate::{Change, ChangeError};
+use tine_attr::Timestamp;
+use tine_git::commit::TreeChange;
+use tine_git::{Identity, ObjectId, Repository, TreeEntryKind};
+use tine_path::RepoPath;
+use tine_workspace::{Fork, ForkName, SnapshotReason};
 
 /// The name of the snapshot.
 const NAME: &str = "staged";

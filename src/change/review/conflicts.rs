@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::damaged;
-use crate::change::ChangeError;
-use crate::change::resolver::Content;
-use crate::git::{ObjectId, TreeEntryKind};
-use crate::merge::{Conflict, ConflictKind, MergeSide, Version, content_place};
-use crate::path::text::PathText;
-use crate::path::{PathError, RepoPath};
+use crate::ChangeError;
+use crate::resolver::Content;
+use tine_git::{ObjectId, TreeEntryKind};
+use tine_merge::{Conflict, ConflictKind, MergeSide, Version, content_place};
+use tine_path::text::PathText;
+use tine_path::{PathError, RepoPath};
 
 /// What a conflict with uncommitted work is in.
 const UNCOMMITTED: &str = "what is uncommitted";
@@ -106,7 +106,7 @@ mod mode_text {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use crate::git::TreeEntryKind;
+    use tine_git::TreeEntryKind;
 
     pub fn serialize<S: Serializer>(kind: &TreeEntryKind, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&kind.mode_text())

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use super::{Item, parse_id};
-use crate::change::ChangeError;
-use crate::git::Repository;
-use crate::git::mailbox::{Subjects, read_mail, split_mailbox};
-use crate::workspace::Store;
+use crate::ChangeError;
+use tine_git::Repository;
+use tine_git::mailbox::{Subjects, read_mail, split_mailbox};
+use tine_workspace::Store;
 
 /// The mails of a mailbox, as items. What is in them becomes blobs.
 pub fn of_mailbox(

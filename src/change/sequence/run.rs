@@ -3,15 +3,15 @@
 mod patches;
 
 use super::{Done, DoneHow, Emptied, Item, Ran, RunOptions, Sequence, Stopped, parse_id};
-use crate::change::ChangeError;
-use crate::change::going_back::at_paths;
-use crate::change::merge::{FastForward, MergeSpec, Planned, Tip, plan};
-use crate::change::review::{ConflictRecord, ReviewRecord, damaged};
-use crate::git::commit::clean_message;
-use crate::git::{CommitContent, CommitSpec, Identity, Message, ObjectId, Repository, program};
-use crate::merge::{Conflict, MergeInput, MergeOptions, MergeOutcome, merge};
-use crate::path::RepoPath;
-use crate::workspace::Store;
+use crate::ChangeError;
+use crate::going_back::at_paths;
+use crate::merge::{FastForward, MergeSpec, Planned, Tip, plan};
+use crate::review::{ConflictRecord, ReviewRecord, damaged};
+use tine_git::commit::clean_message;
+use tine_git::{CommitContent, CommitSpec, Identity, Message, ObjectId, Repository, program};
+use tine_merge::{Conflict, MergeInput, MergeOptions, MergeOutcome, merge};
+use tine_path::RepoPath;
+use tine_workspace::Store;
 
 /// Runs `sequence` on `ours`; what is uncommitted there is `view`, if that is asked about.
 pub fn run(

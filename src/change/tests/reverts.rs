@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::*;
-use crate::change::revert::{RevertOptions, RevertOutcome, RevertTo, revert};
-use crate::change::snapshots::snapshot_tree;
-use crate::workspace::{
+use crate::revert::{RevertOptions, RevertOutcome, RevertTo, revert};
+use crate::snapshots::snapshot_tree;
+use tine_workspace::{
     By, Changed, Direction, OperationError, OperationKind, SnapshotOptions, SnapshotReason, SnapshotRecord,
 };
 

@@ -4,10 +4,10 @@ use std::time::SystemTime;
 
 use fuser::{FileAttr, FileType, INodeNo, Request, TimeOrNow};
 
-use crate::attr::{Attr, FileKind, Ino, Timestamp};
-use crate::fuse::convert::{BLOCK_SIZE, permissions};
-use crate::fuse::errno::Errno;
-use crate::workspace::{Caller, SetTime};
+use crate::convert::{BLOCK_SIZE, permissions};
+use crate::errno::Errno;
+use tine_attr::{Attr, FileKind, Ino, Timestamp};
+use tine_workspace::{Caller, SetTime};
 
 impl From<Errno> for fuser::Errno {
     fn from(errno: Errno) -> fuser::Errno {

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use log::warn;
 
 use super::{Mount, MountError, within};
-use crate::fuse::control::Control;
-use crate::fuse::device;
-use crate::fuse::place::{self, FS_TYPE, MountedAt};
-use crate::fuse::users;
-use crate::sys::mount::{self as sys, UnmountHow};
+use crate::control::Control;
+use crate::device;
+use crate::place::{self, FS_TYPE, MountedAt};
+use crate::users;
+use tine_sys::mount::{self as sys, UnmountHow};
 
 /// How long, and how often, a mount in use is tried again before it counts as busy: git's detached maintenance, which
 /// stands in the mount after a commit there, is over by then.

@@ -20,10 +20,10 @@ use std::path::{Path, PathBuf};
 use log::{debug, warn};
 
 use super::MountError;
-use crate::fuse::device;
-use crate::fuse::place::{self, FS_TYPE, MountedAt};
-use crate::sys::mount::{self as sys, UnmountHow};
-use crate::sys::process::effective_uid;
+use crate::device;
+use crate::place::{self, FS_TYPE, MountedAt};
+use tine_sys::mount::{self as sys, UnmountHow};
+use tine_sys::process::effective_uid;
 
 /// What stands as the guard's source in `/proc/self/mounts`.
 const GUARD_SOURCE: &str = "tine-guard";

@@ -10,13 +10,13 @@
 
 use std::time::Duration;
 
-use crate::attr::{Attr, FileKind, Ino, Timestamp};
-use crate::fuse::convert::{BLOCK_SIZE, permissions};
-use crate::fuse::entries::{Entry, Listed};
-use crate::fuse::errno::Errno;
-use crate::fuse::operations::Answer;
-use crate::sys::fuse_ring::HEADER_LEN;
-use crate::workspace::{Caller, SetAttr, SetTime, StatFs};
+use crate::convert::{BLOCK_SIZE, permissions};
+use crate::entries::{Entry, Listed};
+use crate::errno::Errno;
+use crate::operations::Answer;
+use tine_attr::{Attr, FileKind, Ino, Timestamp};
+use tine_sys::fuse_ring::HEADER_LEN;
+use tine_workspace::{Caller, SetAttr, SetTime, StatFs};
 
 const OP_IN_AT: usize = 128;
 const PAYLOAD_LEN_AT: usize = 272;

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::abi::{Header, Payload, Request};
-use crate::attr::Attr;
-use crate::fuse::convert::XattrAnswer;
-use crate::fuse::counters::Operation;
-use crate::fuse::entries::Entry;
-use crate::fuse::operations::{Answer, Operations};
-use crate::git::haste;
-use crate::sys::fuse_ring::{HEADER_LEN, Slot};
-use crate::workspace::Caller;
+use crate::convert::XattrAnswer;
+use crate::counters::Operation;
+use crate::entries::Entry;
+use crate::operations::{Answer, Operations};
+use tine_attr::Attr;
+use tine_git::haste;
+use tine_sys::fuse_ring::{HEADER_LEN, Slot};
+use tine_workspace::Caller;
 
 /// Bytes: reading or writing more takes so long that other requests of the same CPU should not wait for it.
 pub const LARGE: usize = 256 * 1024;

@@ -32,8 +32,8 @@ use self::answer::TakesLong;
 use self::workers::Workers;
 use super::negotiate::MAX_WRITE;
 use super::operations::Operations;
-use crate::sys::cpu::CpuSet;
-use crate::sys::fuse_ring::{Completion, FuseRing, Slot, Waker};
+use tine_sys::cpu::CpuSet;
+use tine_sys::fuse_ring::{Completion, FuseRing, Slot, Waker};
 
 /// Threads of one mount that serve rings, at most. Where there are more CPUs, each serves several.
 const MAX_THREADS: usize = 8;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use log::debug;
 use parking_lot::{Condvar, Mutex};
 
-use crate::sys::cpu::CpuSet;
+use tine_sys::cpu::CpuSet;
 
 /// How long a thread without work stays.
 const IDLE: Duration = Duration::from_secs(5);

@@ -4,12 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use super::{Outcome, Runner, parse_id};
-use crate::change::ChangeError;
-use crate::change::resolver::Content;
-use crate::change::review::{ConflictRecord, Rejected, VersionRecord};
-use crate::change::sequence::Item;
-use crate::git::{GitError, Identity, ObjectId, PatchFile, Patched, RejectedFile, TreeChange};
-use crate::merge::{ConflictKind, MergeOptions, Strategy};
+use crate::ChangeError;
+use crate::resolver::Content;
+use crate::review::{ConflictRecord, Rejected, VersionRecord};
+use crate::sequence::Item;
+use tine_git::{GitError, Identity, ObjectId, PatchFile, Patched, RejectedFile, TreeChange};
+use tine_merge::{ConflictKind, MergeOptions, Strategy};
 
 impl Runner<'_> {
     /// As `git am` does it: the patch as it stands, and a merge of three where it does not fit.

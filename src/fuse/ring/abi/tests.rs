@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::fuse::entries::REMEMBER;
+use crate::entries::REMEMBER;
 
 /// A request as the kernel would put it into a slot.
 fn slot(opcode: u32, arguments: &[u8], payload: &[u8]) -> ([u8; HEADER_LEN], Vec<u8>) {

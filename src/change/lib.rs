@@ -1,6 +1,6 @@
 //! The changeset: the typed difference between two views or trees, and what is made of it: status, diff, commit.
 //!
-//! [`compare`] is pure over a [`Delta`](crate::workspace::Delta), a tree reader and ignore rules; [`changeset`] adds the
+//! [`compare`] is pure over a [`Delta`](tine_workspace::Delta), a tree reader and ignore rules; [`changeset`] adds the
 //! contents; one planner serves status, diff, commit and dry runs alike.
 
 pub mod advance;
