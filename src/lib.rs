@@ -1,6 +1,6 @@
 //! tine: copy-on-write workspaces over a git repository, mounted with FUSE.
 //!
-//! Imports run downwards only (`tests/architecture.rs` checks it):
+//! Each part is a crate; imports run downwards only:
 //!
 //! ```text
 //! cli, mcp, ui ─► daemon ─► fuse, tools ─► change ─► workspace ─► layer, merge ─► git ─► path, attr, sys
@@ -10,15 +10,16 @@
 
 pub use tine_attr as attr;
 pub use tine_change as change;
-pub mod cli;
-pub mod daemon;
+pub use tine_daemon as daemon;
 pub use tine_fuse as fuse;
 pub use tine_git as git;
 pub use tine_layer as layer;
-pub mod mcp;
 pub use tine_merge as merge;
 pub use tine_path as path;
 pub use tine_sys as sys;
-pub mod tools;
-pub mod ui;
+pub use tine_tools as tools;
 pub use tine_workspace as workspace;
+
+pub mod cli;
+pub mod mcp;
+pub mod ui;

@@ -13,9 +13,9 @@ use super::failure::{ErrorCode, Failure};
 use super::launch::{self, Launched};
 use super::protocol::{Answer, DaemonInfo, PROTOCOL_VERSION, Request, Response};
 use super::{journal, killed, socket, wire};
-use crate::git::Repository;
-use crate::sys::process;
-use crate::workspace::Store;
+use tine_git::Repository;
+use tine_sys::process;
+use tine_workspace::Store;
 
 /// How long a daemon that has accepted may take for its first answer: it may be mounting many forks.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(60);

@@ -12,8 +12,8 @@ use super::handlers::{self, Editor};
 use super::protocol::{Request, Response};
 use super::slots::Daemon;
 use super::wire::{self, Line, MAX_REQUEST_BYTES};
-use crate::sys::asker;
-use crate::sys::process::{self, PeerCredentials};
+use tine_sys::asker;
+use tine_sys::process::{self, PeerCredentials};
 
 /// How long to wait after the kernel refused a connection (too many open files), before the next try.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

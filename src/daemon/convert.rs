@@ -8,15 +8,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::failure::{self, ErrorCode, Failure};
-use crate::change::ChangeError;
-use crate::change::branches::Holder;
-use crate::fuse::{MountError, RINGS_PARAMETER};
-use crate::git::GitError;
-use crate::layer::LayerError;
-use crate::path::PathError;
-use crate::path::shell::shell_word;
-use crate::tools::buffers::BufferError;
-use crate::workspace::{FsError, OperationError, StoreError};
+use tine_change::ChangeError;
+use tine_change::branches::Holder;
+use tine_fuse::{MountError, RINGS_PARAMETER};
+use tine_git::GitError;
+use tine_layer::LayerError;
+use tine_path::PathError;
+use tine_path::shell::shell_word;
+use tine_tools::buffers::BufferError;
+use tine_workspace::{FsError, OperationError, StoreError};
 
 /// How many of the paths in the way a message names.
 const MAX_PATHS_TOLD: usize = 5;
@@ -714,8 +714,8 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::daemon::failure::ExitCode;
-    use crate::workspace::ForkName;
+    use crate::failure::ExitCode;
+    use tine_workspace::ForkName;
 
     fn full_disk() -> LayerError {
         LayerError::Io {

@@ -11,10 +11,9 @@ use super::client::Client;
 use super::failure::{ErrorCode, Failure};
 use super::protocol::Request;
 use super::{killed, silent, socket};
-use crate::fuse;
-use crate::git::Repository;
-use crate::sys::process;
-use crate::workspace::Store;
+use tine_git::Repository;
+use tine_sys::process;
+use tine_workspace::Store;
 
 /// How long a daemon may take to say who it is before a forced stop kills it.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
@@ -99,7 +98,7 @@ fn end_silent(repository: &Repository) -> Result<Stopped, Failure> {
 /// Clears away the mounts of a daemon that is gone.
 fn detach_mounts(repository: &Repository) -> Result<(), Failure> {
     for dir in Store::recorded_mount_dirs(&Store::dir_of(repository)) {
-        fuse::detach_stale(&dir)?;
+        tine_fuse::detach_stale(&dir)?;
     }
     Ok(())
 }

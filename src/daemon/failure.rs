@@ -9,10 +9,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::path::RepoPath;
-use crate::path::shell::shell_word;
-use crate::path::text::PathText;
-use crate::sys::file::NotAFile;
+use tine_path::RepoPath;
+use tine_path::shell::shell_word;
+use tine_path::text::PathText;
+use tine_sys::file::NotAFile;
 
 /// Exit codes; `docs/errors.md` lists them. A command run by `tine exec` gives its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -306,7 +306,7 @@ fn user_of_mount(path: &Path) -> Option<u32> {
 
     let looked = std::fs::symlink_metadata(path);
     let is_shut = looked.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
-    if !is_shut || crate::sys::process::effective_uid() != 0 {
+    if !is_shut || tine_sys::process::effective_uid() != 0 {
         return None;
     }
     Some(std::fs::metadata(path.parent()?).ok()?.uid())

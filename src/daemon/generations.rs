@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::slots::Daemon;
-use crate::path::RepoPath;
-use crate::sys::cpu::let_others_go_first;
-use crate::workspace::DependencyTree;
-use crate::workspace::store::{Depth, KeepError};
+use tine_path::RepoPath;
+use tine_sys::cpu::let_others_go_first;
+use tine_workspace::DependencyTree;
+use tine_workspace::store::{Depth, KeepError};
 
 /// The pause before a tree is tried again, which doubles, and how often that is done: for about five minutes.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);

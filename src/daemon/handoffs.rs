@@ -14,10 +14,10 @@ use parking_lot::{Condvar, Mutex};
 
 use super::failure::{ErrorCode, Failure};
 use super::slots::Daemon;
-use crate::change::handoff::{self, HandoffRecord, HandoffSpec, HandoffState, Made};
-use crate::git::Repository;
-use crate::workspace::ForkName;
-use crate::workspace::store::Shelf;
+use tine_change::handoff::{self, HandoffRecord, HandoffSpec, HandoffState, Made};
+use tine_git::Repository;
+use tine_workspace::ForkName;
+use tine_workspace::store::Shelf;
 
 /// The handoffs of a daemon.
 #[derive(Default)]

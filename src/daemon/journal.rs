@@ -11,7 +11,7 @@ use std::panic;
 use std::path::Path;
 
 use super::failure::Failure;
-use crate::workspace::Store;
+use tine_workspace::Store;
 
 /// The log's name in the store.
 pub const LOG_NAME: &str = "daemon.log";
@@ -41,7 +41,7 @@ pub fn open(store_dir: &Path) -> Result<(File, u64), Failure> {
             fs::rename(&path, path.with_extension("log.old"))?;
         }
         let mut options = OpenOptions::new();
-        let log = crate::sys::file::open_with(&path, options.create(true).append(true).mode(0o600))?;
+        let log = tine_sys::file::open_with(&path, options.create(true).append(true).mode(0o600))?;
         let len = log.metadata()?.len();
         Ok((log, len))
     };
@@ -58,7 +58,7 @@ pub fn open(store_dir: &Path) -> Result<(File, u64), Failure> {
 
 /// The last error that was logged after the first `from` bytes; of a long one the beginning.
 pub fn last_error(store_dir: &Path, from: u64) -> Option<String> {
-    let mut log = crate::sys::file::open(&store_dir.join(LOG_NAME)).ok()?;
+    let mut log = tine_sys::file::open(&store_dir.join(LOG_NAME)).ok()?;
     let len = log.metadata().ok()?.len();
     log.seek(SeekFrom::Start(from.max(len.saturating_sub(TAIL_BYTES))))
         .ok()?;

@@ -10,9 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::failure::{ErrorCode, Failure};
-use crate::fuse;
-use crate::sys::process;
-use crate::workspace::Store;
+use tine_sys::process;
+use tine_workspace::Store;
 
 /// How long the kernel may take to end a process that was killed.
 const END_PATIENCE: Duration = Duration::from_secs(5);
@@ -34,7 +33,7 @@ pub fn release(store_dir: &Path, line: &UnixStream) -> Result<(), Failure> {
     for dir in Store::recorded_mount_dirs(store_dir) {
         // As long as it has not ended, no other has the store and serves the mounts.
         let is_its = || has_ended_within(line, Duration::ZERO).is_ok_and(|ended| !ended);
-        if let Err(error) = fuse::cut_off(&dir, is_its) {
+        if let Err(error) = tine_fuse::cut_off(&dir, is_its) {
             refused = Some(error);
         }
     }

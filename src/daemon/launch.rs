@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use super::failure::{ErrorCode, Failure};
 use super::protocol::{Answer, Response};
 use super::{journal, socket, wire};
-use crate::sys::process;
+use tine_sys::process;
 
 /// Set in the environment of a daemon that a client launched: it goes into the background and reports.
 const LAUNCHED_VARIABLE: &str = "TINE_LAUNCHED";

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::failure::{ErrorCode, Failure};
 use super::protocol::{Answer, Response};
 use super::slots::{Daemon, Turn};
-use crate::git::{Repository, monitor};
-use crate::path::text::PathText;
-use crate::workspace::{Changed, Fork, ForkName};
+use tine_git::{Repository, monitor};
+use tine_path::text::PathText;
+use tine_workspace::{Changed, Fork, ForkName};
 
 /// The command, hidden from people, that git runs.
 pub const COMMAND: &str = "fsmonitor";
@@ -49,7 +49,7 @@ pub fn set_up(turn: &Turn<'_>, repository: &Repository) {
         return;
     };
     let set = turn.record().and_then(|record| {
-        let worktree = crate::git::LinkedWorktree::open(repository, &record.worktree_id)?;
+        let worktree = tine_git::LinkedWorktree::open(repository, &record.worktree_id)?;
         Ok(worktree.set_monitor(repository, &command)?)
     });
     match set {

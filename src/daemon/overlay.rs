@@ -7,9 +7,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::slots::{Daemon, Slot};
-use crate::fuse;
-use crate::tools::BufferKey;
-use crate::workspace::Workspace;
+use tine_tools::BufferKey;
+use tine_workspace::Workspace;
 
 /// What is shown, beside the buffers themselves.
 #[derive(Default)]
@@ -49,7 +48,7 @@ pub fn show_all(daemon: &Daemon, slot: &Slot) {
 pub fn editor_came(daemon: &Daemon, session: u64, process: u32) {
     let mut editors = daemon.overlays.editors.lock();
     // The connection is often that of a program which the editor has started.
-    editors.insert(session, fuse::process_and_above(process));
+    editors.insert(session, tine_fuse::process_and_above(process));
     tell_editors(daemon, &editors);
 }
 

@@ -8,11 +8,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::failure::{ErrorCode, Failure};
-use crate::fuse::{TransportChoice, UnknownTransport};
-use crate::git::{GitError, Repository, program};
-use crate::sys::process;
-use crate::workspace::store::default_mount_root;
-use crate::workspace::{ForkName, ForkRecord};
+use tine_fuse::{TransportChoice, UnknownTransport};
+use tine_git::{GitError, Repository, program};
+use tine_sys::process;
+use tine_workspace::store::default_mount_root;
+use tine_workspace::{ForkName, ForkRecord};
 
 /// Where the fork `name` is mounted if nobody says otherwise: beneath `tine.mountRoot` of git's configuration (a
 /// relative one counts from the checkout; `~/` is expanded), else beneath [`default_mount_root`]. `repository` was opened
@@ -195,8 +195,8 @@ mod tests {
 
     #[test]
     fn a_fork_is_mounted_where_git_does_not_see_it() {
-        use crate::git::testing::TestRepository;
-        use crate::workspace::{ForkOptions, MountSettings, Store, UnmountPolicy};
+        use tine_git::testing::TestRepository;
+        use tine_workspace::{ForkOptions, MountSettings, Store, UnmountPolicy};
 
         let place = TestRepository::new();
         place.git(&["commit", "-q", "--allow-empty", "-m", "base"]);

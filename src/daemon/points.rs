@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::failure::{ErrorCode, Failure};
 use super::protocol::{PointInfo, PointKind};
 use super::slots::Daemon;
-use crate::change::changeset::{self, Blobs};
-use crate::change::{FoundPoint, Point, PointTree, snapshots};
-use crate::git::{ObjectId, Repository};
-use crate::workspace::ForkName;
+use tine_change::changeset::{self, Blobs};
+use tine_change::{FoundPoint, Point, PointTree, snapshots};
+use tine_git::{ObjectId, Repository};
+use tine_workspace::ForkName;
 
 /// A point, and its tree in the object database. Nothing keeps the tree from `git gc` yet.
 #[derive(Debug, Clone)]

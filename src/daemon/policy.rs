@@ -8,13 +8,12 @@ use super::failure::{ErrorCode, Failure};
 use super::handlers::{self, reset_to_head};
 use super::protocol::{Answer, IndexKept, Merge, MergeRequest, ReviewWish, UnmountAction};
 use super::slots::{Daemon, Turn};
-use crate::attr::FileKind;
-use crate::change::going_back::KnownGoneBack;
-use crate::change::{ChangeError, Changeset, CommitOptions, commit};
-use crate::fuse;
-use crate::git::Identity;
-use crate::path::{EntryName, RepoPath};
-use crate::workspace::{By, Caller, Fork, ForkName, SnapshotReason, UnmountPolicy};
+use tine_attr::FileKind;
+use tine_change::going_back::KnownGoneBack;
+use tine_change::{ChangeError, Changeset, CommitOptions, commit};
+use tine_git::Identity;
+use tine_path::{EntryName, RepoPath};
+use tine_workspace::{By, Caller, Fork, ForkName, SnapshotReason, UnmountPolicy};
 
 /// What an action left behind.
 #[derive(Debug, Default)]
@@ -224,7 +223,7 @@ pub fn after_outside_unmount(turn: &Turn<'_>) -> Result<(), Failure> {
         Err(failure) if failure.code == ErrorCode::NoSuchFork => return Ok(()),
         Err(failure) => return Err(failure),
     };
-    fuse::remove_guard(&record.mount_dir);
+    tine_fuse::remove_guard(&record.mount_dir);
     let action = default_action(&record.on_unmount, turn.name());
     check(turn, &action)?;
     {

@@ -71,10 +71,10 @@ pub use self::work::{
 };
 use super::failure::Failure;
 use super::transfer::Transfer;
-use crate::git::Identity;
-use crate::path::text::{PathText, host_path, optional_host_path};
-use crate::workspace::store::{CheckReport, SetAside};
-use crate::workspace::{Direction, ForkName, MountWishes};
+use tine_git::Identity;
+use tine_path::text::{PathText, host_path, optional_host_path};
+use tine_workspace::store::{CheckReport, SetAside};
+use tine_workspace::{Direction, ForkName, MountWishes};
 
 /// Version of this protocol; a client and a daemon of different versions refuse each other.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -189,7 +189,7 @@ pub enum Request {
         fork: ForkName,
         write: bool,
     },
-    /// The difference between the fork's view and another point (as [`Point`](crate::change::Point) understands words;
+    /// The difference between the fork's view and another point (as [`Point`](tine_change::Point) understands words;
     /// HEAD, where none is named): what leads from there to the view, or with `reverse` the other way. All of it is written as
     /// objects. Answers [`Answer::Difference`].
     Diff {

@@ -6,11 +6,11 @@ use super::protocol::{
 };
 use super::slots::{Daemon, Slot};
 use super::strays::{self, Untold};
-use crate::change::fork_point::fork_point;
-use crate::change::{Change, Side};
-use crate::git::{CommitInfo, LinkedWorktree, ObjectId};
-use crate::workspace::store::{TreeState, disk_usage};
-use crate::workspace::{CarryRecord, DependencyTree, ForkName, ForkRecord, SnapshotRecord};
+use tine_change::fork_point::fork_point;
+use tine_change::{Change, Side};
+use tine_git::{CommitInfo, LinkedWorktree, ObjectId};
+use tine_workspace::store::{TreeState, disk_usage};
+use tine_workspace::{CarryRecord, DependencyTree, ForkName, ForkRecord, SnapshotRecord};
 
 /// What is known of a fork. Waits for nobody who changes it.
 pub fn fork_info(daemon: &Daemon, slot: &Slot, record: &ForkRecord) -> Result<ForkInfo, Failure> {

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 
 use super::failure::{self, Failure};
-use crate::sys::process;
+use tine_sys::process;
 
 /// How many forks are unmounted at the same time, at most.
 pub const UNMOUNTED_AT_ONCE: usize = 32;

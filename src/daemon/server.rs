@@ -14,11 +14,11 @@ use super::handlers::{self, Insistence};
 use super::launch::Reporter;
 use super::slots::Daemon;
 use super::{connection, generations, handoffs, journal, overlay, socket, transfer};
-use crate::attr::Timestamp;
-use crate::change::recovery;
-use crate::git::{Repository, program};
-use crate::sys::{mapping, memory, process};
-use crate::workspace::Store;
+use tine_attr::Timestamp;
+use tine_change::recovery;
+use tine_git::{Repository, program};
+use tine_sys::{mapping, memory, process};
+use tine_workspace::Store;
 
 /// How a daemon lives.
 #[derive(Debug, Clone)]
@@ -223,7 +223,7 @@ impl Heap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::git::testing::TestRepository;
+    use tine_git::testing::TestRepository;
 
     #[test]
     fn a_daemon_ends_when_nobody_needs_it_and_not_before() {

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use super::failure::Failure;
 use super::socket;
-use crate::sys::file::is_same_file;
-use crate::sys::process::{self, ProcessId};
+use tine_sys::file::is_same_file;
+use tine_sys::process::{self, ProcessId};
 
 /// How often it is looked at.
 const PAUSE: Duration = Duration::from_millis(20);

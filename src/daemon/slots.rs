@@ -24,15 +24,15 @@ use super::handoffs::Handoffs;
 use super::overlay::{self, Overlays};
 use super::presence::Presence;
 use super::{monitor, place, policy, room, strays};
-use crate::attr::Timestamp;
-use crate::change::{CommitOutcome, SettleOutcome, branches, fork_point};
-use crate::fuse::{self, Mount, MountError, MountOptions, Traffic, Transport, UnmountMode};
-use crate::git::{GitError, Head, ObjectId, Repository};
-use crate::sys::asker;
-use crate::sys::ranked::{Rank, RankedGuard, RankedMutex};
-use crate::tools::Buffers;
-use crate::workspace::store::{Lease, LeaseKey};
-use crate::workspace::{
+use tine_attr::Timestamp;
+use tine_change::{CommitOutcome, SettleOutcome, branches, fork_point};
+use tine_fuse::{Mount, MountError, MountOptions, Traffic, Transport, UnmountMode};
+use tine_git::{GitError, Head, ObjectId, Repository};
+use tine_sys::asker;
+use tine_sys::ranked::{Rank, RankedGuard, RankedMutex};
+use tine_tools::Buffers;
+use tine_workspace::store::{Lease, LeaseKey};
+use tine_workspace::{
     Fork, ForkName, ForkRecord, MountSettings, SnapshotEvery, SnapshotOptions, SnapshotReason, Store,
 };
 
@@ -508,7 +508,7 @@ impl Turn<'_> {
                 log::warn!("{}: the fork point is not brought along: {error}", self.name());
             }
         }
-        match crate::change::commit::settle(repository, self.name(), fork, last_head)? {
+        match tine_change::commit::settle(repository, self.name(), fork, last_head)? {
             SettleOutcome::Settled(adopted) => {
                 log::debug!("{}: {adopted} contents left the layer", self.name());
                 self.slot.state.lock().settled = Settled::At(head);
@@ -614,7 +614,7 @@ impl Turn<'_> {
 
     /// Mounts the fork at `dir`, which was found fit. A stale mount there is detached first. Records are the caller's.
     pub fn mount(&self, dir: &Path, settings: MountSettings) -> Result<(), Failure> {
-        fuse::detach_stale(dir)?;
+        tine_fuse::detach_stale(dir)?;
         room::for_a_mount()?;
         let fork = self.open()?;
         monitor::update(self.daemon, self.name(), &fork);
@@ -667,7 +667,7 @@ impl Turn<'_> {
             && ending.give_back()
         {
             return Err(match error {
-                MountError::Busy(dir) => busy(self.name(), &dir, fuse::users_of(&dir)),
+                MountError::Busy(dir) => busy(self.name(), &dir, tine_fuse::users_of(&dir)),
                 other => other.into(),
             });
         }
@@ -815,7 +815,7 @@ mod tests {
 
     #[test]
     fn a_stop_that_fails_lets_the_daemon_go_on_and_one_that_succeeds_is_final() {
-        let place = crate::git::testing::TestRepository::new();
+        let place = tine_git::testing::TestRepository::new();
         let repository = place.open();
         let store = Store::open(&repository).expect("a new store");
         let daemon = Arc::new(Daemon::new(repository, store, None));

@@ -11,8 +11,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use super::failure::{ErrorCode, Failure};
-use crate::sys::process;
-use crate::workspace::Store;
+use tine_sys::process;
+use tine_workspace::Store;
 
 /// The socket's name in the store.
 pub const SOCKET_NAME: &str = "daemon.sock";

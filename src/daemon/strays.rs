@@ -15,13 +15,13 @@ use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
 use super::protocol::{LeftInPlace, Stray};
-use crate::attr::FileKind;
-use crate::fuse::{self, Ground, Mount};
-use crate::git::BlobContent;
-use crate::path::text::PathText;
-use crate::path::{EntryName, RepoPath};
-use crate::sys::file;
-use crate::workspace::{
+use tine_attr::FileKind;
+use tine_fuse::{Ground, Mount};
+use tine_git::BlobContent;
+use tine_path::text::PathText;
+use tine_path::{EntryName, RepoPath};
+use tine_sys::file;
+use tine_workspace::{
     ApplyOptions, By, Caller, FileContent, Fork, ForkName, FsError, NewEntry, OperationKind, Replacement,
     Store, Workspace,
 };
@@ -70,7 +70,7 @@ impl Untold {
 
 /// What lies at the mount place `dir` of a fork that is not mounted, by its name there. What cannot be read is not told.
 pub fn lying_at(dir: &Path) -> Vec<PathText> {
-    let names = fuse::lying_at(dir).unwrap_or_else(|error| {
+    let names = tine_fuse::lying_at(dir).unwrap_or_else(|error| {
         log::debug!("what lies at {} cannot be told: {error}", dir.display());
         Vec::new()
     });
@@ -190,7 +190,7 @@ impl Seen {
         }
         let found = fs::symlink_metadata(&self.path)?;
         // What is written to a file without a name goes nowhere.
-        let is_open = || crate::sys::file::open(&self.path).is_ok_and(|file| file::is_open_elsewhere(&file));
+        let is_open = || tine_sys::file::open(&self.path).is_ok_and(|file| file::is_open_elsewhere(&file));
         match stamp(&found) == self.stamp && !(found.is_file() && is_open()) {
             true => fs::remove_file(&self.path),
             false => Err(io::ErrorKind::ResourceBusy.into()),

@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use super::failure::{ErrorCode, Failure};
-use crate::workspace::NewContent;
+use tine_workspace::NewContent;
 
 /// More bytes than these go by a file.
 const INLINE_MAX: usize = 256 << 10;

@@ -141,8 +141,8 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::daemon::protocol::NewRequest;
-    use crate::workspace::{ForkName, MountWishes, UnmountPolicy};
+    use crate::protocol::NewRequest;
+    use tine_workspace::{ForkName, MountWishes, UnmountPolicy};
 
     fn fork(name: &str) -> ForkName {
         ForkName::parse(name).unwrap()
@@ -201,7 +201,7 @@ mod tests {
         ) {
             let requests = [
                 Request::Stats { fork: Some(fork("demo")), watch: true },
-                Request::Mount { fork: fork("demo"), dir: Some(PathBuf::from("/tmp/x")), wishes: Default::default(), snapshot_every: Some(crate::daemon::protocol::SnapshotPolicy::Never) },
+                Request::Mount { fork: fork("demo"), dir: Some(PathBuf::from("/tmp/x")), wishes: Default::default(), snapshot_every: Some(crate::protocol::SnapshotPolicy::Never) },
                 Request::Commit { fork: fork("demo"), message: "m".into(), author: None, committer: None, allow_revert: false },
                 Request::Log { fork: fork("demo"), limit: usize::MAX },
             ];

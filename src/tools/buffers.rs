@@ -41,11 +41,11 @@ pub use self::terms::{
     PersonText, TextPatch,
 };
 use self::unsaved::UnsavedRead;
-use crate::attr::Timestamp;
-use crate::path::RepoPath;
-use crate::sys::process::ProcessId;
-use crate::workspace::store::Shelf;
-use crate::workspace::{Direction, ForkName, Store, StoreError};
+use tine_attr::Timestamp;
+use tine_path::RepoPath;
+use tine_sys::process::ProcessId;
+use tine_workspace::store::Shelf;
+use tine_workspace::{Direction, ForkName, Store, StoreError};
 
 /// The longest text that a buffer may have when it comes from an editor, in bytes.
 pub const MAX_TEXT_BYTES: usize = 8 << 20;

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::edit::{EditError, EditFailed};
-use crate::git::GitError;
-use crate::path::{PathError, RepoPath};
-use crate::workspace::{OperationError, StoreError};
+use tine_git::GitError;
+use tine_path::{PathError, RepoPath};
+use tine_workspace::{OperationError, StoreError};
 
 #[derive(Debug, Error)]
 pub enum ToolError {

@@ -2,7 +2,7 @@
 //!
 //! Paths are taken by their text alone, here: nothing on the machine is touched but the directories above a mount, as the
 //! mount itself may hang. Symlinks on the way are followed within the fork, by
-//! [`Workspace::follow`](crate::workspace::Workspace::follow); `..` is no part of any path, so that the text of a path and
+//! [`Workspace::follow`](tine_workspace::Workspace::follow); `..` is no part of any path, so that the text of a path and
 //! where it leads never part.
 
 use std::ffi::OsStr;
@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::error::ToolError;
-use crate::path::RepoPath;
+use tine_path::RepoPath;
 
 /// Directories in which an absolute path means one of the fork.
 #[derive(Debug, Clone, Copy)]

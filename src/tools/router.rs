@@ -24,9 +24,9 @@ use super::error::ToolError;
 use super::path::{self, Places};
 use super::run;
 use super::search::{self, SearchOptions, SearchOutcome};
-use crate::git::Repository;
-use crate::path::RepoPath;
-use crate::workspace::{
+use tine_git::Repository;
+use tine_path::RepoPath;
+use tine_workspace::{
     By, Fork, ForkName, FsError, Last, MoveOptions, Moved, NewContent, OperationError, PathNode, PutOptions,
     Store, Workspace, Written,
 };

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use thiserror::Error;
 
-use crate::git::program::PLACE_VARIABLES;
-use crate::sys::process;
-use crate::workspace::ForkName;
+use tine_git::program::PLACE_VARIABLES;
+use tine_sys::process;
+use tine_workspace::ForkName;
 
 /// How long a group that was asked to end may take before it is killed.
 const END_PATIENCE: Duration = Duration::from_secs(2);

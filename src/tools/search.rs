@@ -16,13 +16,13 @@ use parking_lot::Mutex;
 
 use super::error::ToolError;
 use super::router::ActiveFork;
-use crate::attr::FileKind;
-use crate::change::changeset::read_ignore_file;
-use crate::git::IgnoreRules;
-use crate::git::index::tracked_beneath;
-use crate::path::RepoPath;
-use crate::sys::parallel;
-use crate::workspace::{FsError, OperationError};
+use tine_attr::FileKind;
+use tine_change::changeset::read_ignore_file;
+use tine_git::IgnoreRules;
+use tine_git::index::tracked_beneath;
+use tine_path::RepoPath;
+use tine_sys::parallel;
+use tine_workspace::{FsError, OperationError};
 
 /// Longer files are not searched, in bytes; they are named.
 pub const SEARCH_MAX: u64 = 64 << 20;

@@ -1,10 +1,10 @@
 //! What file tools and their commands fail with.
 
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::path::PathError;
-use crate::path::shell::shell_word;
-use crate::tools::run::RunError;
-use crate::tools::{EditError, ToolError};
+use crate::failure::{ErrorCode, Failure};
+use tine_path::PathError;
+use tine_path::shell::shell_word;
+use tine_tools::run::RunError;
+use tine_tools::{EditError, ToolError};
 
 impl From<ToolError> for Failure {
     fn from(error: ToolError) -> Failure {

@@ -4,23 +4,23 @@ use std::sync::Arc;
 
 use super::target::{self, Ready, Target};
 use super::turns::{slots_of, turns_of};
-use crate::change::branches::{Holder, Known, Start, existing, follow};
-use crate::change::handoff::HandoffRecord;
-use crate::change::review::ReviewRecord;
-use crate::change::round::RoundRecord;
-use crate::change::switch::{self, SwitchWish};
-use crate::change::{ChangeError, FoundPoint, Point, PointTree, branches};
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::protocol::{
+use crate::failure::{ErrorCode, Failure};
+use crate::protocol::{
     Answer, BranchCreated, BranchDeleted, BranchInfo, BranchRenamed, Branches, CreateBranchRequest, Response,
     SwitchRequest, Switched,
 };
-use crate::daemon::slots::{Daemon, Turn};
-use crate::daemon::{handoffs, report};
-use crate::git::{GitError, Head, MovedUnder, ObjectId, Repository};
-use crate::path::shell::shell_word;
-use crate::workspace::store::{Lease, LeaseKey, Shelf};
-use crate::workspace::{By, ForkName, SnapshotReason, SwitchMove};
+use crate::slots::{Daemon, Turn};
+use crate::{handoffs, report};
+use tine_change::branches::{Holder, Known, Start, existing, follow};
+use tine_change::handoff::HandoffRecord;
+use tine_change::review::ReviewRecord;
+use tine_change::round::RoundRecord;
+use tine_change::switch::{self, SwitchWish};
+use tine_change::{ChangeError, FoundPoint, Point, PointTree, branches};
+use tine_git::{GitError, Head, MovedUnder, ObjectId, Repository};
+use tine_path::shell::shell_word;
+use tine_workspace::store::{Lease, LeaseKey, Shelf};
+use tine_workspace::{By, ForkName, SnapshotReason, SwitchMove};
 
 pub fn list(daemon: &Arc<Daemon>, all: bool) -> Response {
     let repository = daemon.repository_now()?;

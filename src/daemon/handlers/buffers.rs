@@ -12,18 +12,16 @@ use std::time::{Duration, Instant};
 pub use bringing::{in_buffers_only, with_agent_texts, with_agent_texts_at, with_all_agent_texts};
 pub use keeping::{end_in, recover};
 
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::overlay;
-use crate::daemon::protocol::{
-    Answer, BufferAnswer, BufferInfo, BufferMerged, BufferRequest, BufferShown, Response,
-};
-use crate::daemon::slots::Daemon;
-use crate::path::RepoPath;
-use crate::sys::process::ProcessId;
-use crate::tools::buffers::{BufferError, BufferSide, BufferState, PersonText};
-use crate::tools::path::beneath;
-use crate::tools::{BufferKey, router};
-use crate::workspace::{Last, OperationError};
+use crate::failure::{ErrorCode, Failure};
+use crate::overlay;
+use crate::protocol::{Answer, BufferAnswer, BufferInfo, BufferMerged, BufferRequest, BufferShown, Response};
+use crate::slots::Daemon;
+use tine_path::RepoPath;
+use tine_sys::process::ProcessId;
+use tine_tools::buffers::{BufferError, BufferSide, BufferState, PersonText};
+use tine_tools::path::beneath;
+use tine_tools::{BufferKey, router};
+use tine_workspace::{Last, OperationError};
 
 /// The longest wait for events.
 const MAX_WAIT: Duration = Duration::from_secs(30);
@@ -178,7 +176,7 @@ pub fn merge(
     }
 }
 
-fn told(key: &BufferKey, merged: crate::tools::buffers::Merged) -> BufferMerged {
+fn told(key: &BufferKey, merged: tine_tools::buffers::Merged) -> BufferMerged {
     BufferMerged {
         path: (&key.path).into(),
         conflicts: merged.conflicts,

@@ -8,24 +8,24 @@ use super::target::find_target;
 use super::turns::{slots_of, turns_of};
 use super::work::base_commit;
 use super::{buffers, remotes};
-use crate::change::ChangeError;
-use crate::change::branches;
-use crate::change::changeset::{self, Blobs};
-use crate::change::commit::refuse_gone_branch;
-use crate::change::fork_point::fork_point;
-use crate::change::recovery::{self, KeptSnapshot, RecoverEntry, RecoverKind};
-use crate::change::superseded::superseded;
-use crate::daemon::failure::{self, ErrorCode, Failure};
-use crate::daemon::protocol::{AgentTexts, Answer, Deleted, ForkInfo, NewRequest, Response};
-use crate::daemon::slots::{Daemon, Slot, Turn};
-use crate::daemon::strays::{self, Untold};
-use crate::daemon::{generations, handoffs, monitor, place, policy, report};
-use crate::fuse::{self, UnmountMode};
-use crate::git::{Head, Identity, LinkedWorktree, ObjectId, Repository};
-use crate::sys::file::is_same_file;
-use crate::sys::process::PeerCredentials;
-use crate::workspace::store::{LeaseKey, own_branch};
-use crate::workspace::{
+use crate::failure::{self, ErrorCode, Failure};
+use crate::protocol::{AgentTexts, Answer, Deleted, ForkInfo, NewRequest, Response};
+use crate::slots::{Daemon, Slot, Turn};
+use crate::strays::{self, Untold};
+use crate::{generations, handoffs, monitor, place, policy, report};
+use tine_change::ChangeError;
+use tine_change::branches;
+use tine_change::changeset::{self, Blobs};
+use tine_change::commit::refuse_gone_branch;
+use tine_change::fork_point::fork_point;
+use tine_change::recovery::{self, KeptSnapshot, RecoverEntry, RecoverKind};
+use tine_change::superseded::superseded;
+use tine_fuse::UnmountMode;
+use tine_git::{Head, Identity, LinkedWorktree, ObjectId, Repository};
+use tine_sys::file::is_same_file;
+use tine_sys::process::PeerCredentials;
+use tine_workspace::store::{LeaseKey, own_branch};
+use tine_workspace::{
     DependencyTree, Fork, ForkName, ForkOptions, ForkRecord, MountSettings, ParentOptions, SnapshotReason,
     StoreError, TakeUp, Traces,
 };
@@ -95,7 +95,7 @@ pub fn make(
         None => place::default_dir(&repository, name)?,
     };
     // A dead mount of an earlier fork cannot be looked into.
-    fuse::detach_stale(&dir)?;
+    tine_fuse::detach_stale(&dir)?;
     let (forks, _) = daemon.store.records();
     let dir = place::check(&repository, &forks, name, &dir)?;
     let dir_existed = dir.exists();
@@ -179,7 +179,7 @@ pub fn make(
                 branch: (!branch_existed).then(|| tip_of(&repository, &record)).flatten(),
                 mount_dir: (!dir_existed).then(|| dir.clone()),
             };
-            fuse::remove_guard(&dir);
+            tine_fuse::remove_guard(&dir);
             undo_new(&turn, &traces);
             Err(failure)
         }
@@ -313,8 +313,8 @@ pub fn delete(
         }
     };
     buffers::end_in(&turn)?;
-    fuse::detach_stale(&record.mount_dir)?;
-    fuse::remove_guard(&record.mount_dir);
+    tine_fuse::detach_stale(&record.mount_dir)?;
+    tine_fuse::remove_guard(&record.mount_dir);
     if !kept.lost.is_empty() && !kept.no_room {
         return set_aside(&turn, kept, &record.mount_dir);
     }
@@ -387,8 +387,8 @@ fn delete_damaged(turn: &Turn<'_>, failure: &Failure, command: &str) -> Response
         kept.snapshots_only = true;
     }
     let dir = place::default_dir(&turn.daemon.repository, turn.name())?;
-    fuse::detach_stale(&dir)?;
-    fuse::remove_guard(&dir);
+    tine_fuse::detach_stale(&dir)?;
+    tine_fuse::remove_guard(&dir);
     set_aside(turn, kept, &dir)
 }
 

@@ -8,24 +8,24 @@ use std::time::{Duration, Instant};
 use super::buffers::with_agent_texts;
 use super::merging;
 use super::sequencing::unless_taken_back;
-use crate::change::changeset::{self, Blobs};
-use crate::change::compare::compare_trees;
-use crate::change::fork_point::fork_point;
-use crate::change::going_back::{KnownGoneBack, Taking, refuse_taking_back};
-use crate::change::handoff::{HandoffRecord, HandoffSpec, HandoffState};
-use crate::change::recovery::{self, RecoverEntry, RecoverKind};
-use crate::change::{ChangeError, CommitOptions, commit};
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::policy::{Signers, work_message};
-use crate::daemon::protocol::{
+use crate::failure::{ErrorCode, Failure};
+use crate::policy::{Signers, work_message};
+use crate::protocol::{
     AgentTexts, Answer, CreateHandoff, HandoffAnswer, HandoffDeleted, HandoffInfo, HandoffRequest,
     HandoffShown, ImportHandoff, PatchLine, Response,
 };
-use crate::daemon::slots::{Daemon, Turn};
-use crate::daemon::{handoffs, report};
-use crate::git::{ObjectId, Repository};
-use crate::workspace::store::Shelf;
-use crate::workspace::{ForkName, ForkRecord};
+use crate::slots::{Daemon, Turn};
+use crate::{handoffs, report};
+use tine_change::changeset::{self, Blobs};
+use tine_change::compare::compare_trees;
+use tine_change::fork_point::fork_point;
+use tine_change::going_back::{KnownGoneBack, Taking, refuse_taking_back};
+use tine_change::handoff::{HandoffRecord, HandoffSpec, HandoffState};
+use tine_change::recovery::{self, RecoverEntry, RecoverKind};
+use tine_change::{ChangeError, CommitOptions, commit};
+use tine_git::{ObjectId, Repository};
+use tine_workspace::store::Shelf;
+use tine_workspace::{ForkName, ForkRecord};
 
 /// Answers a request about handoffs.
 pub fn answer(daemon: &Arc<Daemon>, request: HandoffRequest) -> Response {

@@ -5,17 +5,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::failure::{ErrorCode, Failure};
+use crate::protocol::{Answer, DaemonInfo, Figures, MountFigures, PROTOCOL_VERSION, Response};
+use crate::room;
+use crate::slots::{Daemon, Slot, busy};
 use parking_lot::Mutex;
-
-use crate::change;
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::protocol::{Answer, DaemonInfo, Figures, MountFigures, PROTOCOL_VERSION, Response};
-use crate::daemon::room;
-use crate::daemon::slots::{Daemon, Slot, busy};
-use crate::fuse::{self, UnmountMode};
-use crate::sys::namespace::mount_namespace_of;
-use crate::sys::{parallel, process};
-use crate::workspace::store::CheckOptions;
+use tine_fuse::UnmountMode;
+use tine_sys::namespace::mount_namespace_of;
+use tine_sys::{parallel, process};
+use tine_workspace::store::CheckOptions;
 
 /// What a stop does about programs that use a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +48,7 @@ pub fn check(daemon: &Arc<Daemon>, options: CheckOptions) -> Response {
     let _rounds = options.repair.then(|| daemon.rounds.lock());
     let _reviews = options.repair.then(|| daemon.reviews.lock());
     // A pipe in the place of a ref is found here.
-    let report = change::check::check(&daemon.store, &daemon.repository.reopened()?, options)?;
+    let report = tine_change::check::check(&daemon.store, &daemon.repository.reopened()?, options)?;
     for finding in &report.findings {
         log::warn!("{} {}: {}", finding.kind.word(), finding.what, finding.detail);
     }
@@ -149,7 +147,7 @@ pub fn end_if_displaced(daemon: &Arc<Daemon>) -> bool {
         .collect();
     match stop(daemon, Insistence::DetachBusy) {
         Ok(_) => {
-            places.iter().for_each(|dir| fuse::remove_guard(dir));
+            places.iter().for_each(|dir| tine_fuse::remove_guard(dir));
             true
         }
         Err(failure) => {
@@ -168,7 +166,7 @@ fn refuse_if_busy(slots: &[Arc<Slot>]) -> Result<(), Failure> {
     let dirs: Vec<&Path> = mounted.iter().map(|(_, dir)| dir.as_path()).collect();
     let failures: Vec<Failure> = mounted
         .iter()
-        .zip(fuse::users_of_each(&dirs))
+        .zip(tine_fuse::users_of_each(&dirs))
         .filter(|(_, users)| !users.is_empty())
         .map(|((slot, dir), users)| busy(&slot.name, dir, users))
         .collect();

@@ -14,26 +14,26 @@ use super::buffers;
 use super::reviews::sides as review_sides;
 use super::target::{self, Holder, Target, find_target, fork_called, while_it_moves, word_for};
 use super::turns::{slots_of, turns_of};
-use crate::attr::Timestamp;
-use crate::change::commit::refuse_moved_under;
-use crate::change::compare::compare_trees;
-use crate::change::going_back::{KnownGoneBack, Taking, refuse_taking_back};
-use crate::change::merge::{MergeSpec, Planned, Tip, carry_along, plan};
-use crate::change::review::{ConflictRecord, ReviewRecord, ReviewState, ReviewedMerge, Sides};
-use crate::change::{ChangeError, Point, rerere};
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::points::ResolvedPoint;
-use crate::daemon::policy::Signers;
-use crate::daemon::protocol::{
+use crate::failure::{ErrorCode, Failure};
+use crate::points::ResolvedPoint;
+use crate::policy::Signers;
+use crate::protocol::{
     AgentTexts, Answer, Merge, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, Response,
     ReviewWish,
 };
-use crate::daemon::report;
-use crate::daemon::slots::{Daemon, Slot, Turn};
-use crate::git::{CommitSpec, Identity, ObjectId, Repository};
-use crate::merge::MergeOptions;
-use crate::workspace::store::{Lease, Shelf};
-use crate::workspace::{By, ForkName, StoreError};
+use crate::report;
+use crate::slots::{Daemon, Slot, Turn};
+use tine_attr::Timestamp;
+use tine_change::commit::refuse_moved_under;
+use tine_change::compare::compare_trees;
+use tine_change::going_back::{KnownGoneBack, Taking, refuse_taking_back};
+use tine_change::merge::{MergeSpec, Planned, Tip, carry_along, plan};
+use tine_change::review::{ConflictRecord, ReviewRecord, ReviewState, ReviewedMerge, Sides};
+use tine_change::{ChangeError, Point, rerere};
+use tine_git::{CommitSpec, Identity, ObjectId, Repository};
+use tine_merge::MergeOptions;
+use tine_workspace::store::{Lease, Shelf};
+use tine_workspace::{By, ForkName, StoreError};
 
 /// Merges what `request` says, or says what would come of it.
 pub fn merge(daemon: &Arc<Daemon>, by: By<'_>, request: &MergeRequest, signers: &Signers) -> Response {

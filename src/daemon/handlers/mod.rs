@@ -37,10 +37,10 @@ use super::policy::Signers;
 use super::protocol::{Answer, RecoverRequest, Request, Response, UnmountAction};
 use super::slots::Daemon;
 use super::strays::Untold;
-use crate::git::Identity;
-use crate::sys::process::PeerCredentials;
-use crate::workspace::store::{CheckOptions, Depth};
-use crate::workspace::{By, Caller, MoveOptions};
+use tine_git::Identity;
+use tine_sys::process::PeerCredentials;
+use tine_workspace::store::{CheckOptions, Depth};
+use tine_workspace::{By, Caller, MoveOptions};
 
 /// Answers a request of `peer`, which may be an editor.
 pub fn answer(

@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{handoffs, target};
-use crate::change::{advance, checkout};
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::policy::Signers;
-use crate::daemon::protocol::{Answer, Response, SnapshotPolicy, UnmountAction, Unmounted};
-use crate::daemon::slots::{Daemon, Turn};
-use crate::daemon::{place, policy, report};
-use crate::fuse::{self, UnmountMode};
-use crate::git::Repository;
-use crate::workspace::store::default_mount_root;
-use crate::workspace::{By, ForkName, ForkRecord, MountSettings, MountWishes};
+use crate::failure::{ErrorCode, Failure};
+use crate::policy::Signers;
+use crate::protocol::{Answer, Response, SnapshotPolicy, UnmountAction, Unmounted};
+use crate::slots::{Daemon, Turn};
+use crate::{place, policy, report};
+use tine_change::{advance, checkout};
+use tine_fuse::UnmountMode;
+use tine_git::Repository;
+use tine_workspace::store::default_mount_root;
+use tine_workspace::{By, ForkName, ForkRecord, MountSettings, MountWishes};
 
 /// Detaches what a daemon that died left mounted, and mounts again what was mounted. What fails is logged and shown by
 /// `list`; it keeps nothing else from working.
@@ -47,23 +47,23 @@ pub fn recover(daemon: &Arc<Daemon>) {
         }
     }
     // Of forks that are no more.
-    for dir in fuse::guards_below(&default_mount_root(daemon.repository.checkout_dir())) {
+    for dir in tine_fuse::guards_below(&default_mount_root(daemon.repository.checkout_dir())) {
         let (records, _) = daemon.store.records();
         if !records
             .iter()
             .any(|record| record.mounted && record.mount_dir == dir)
         {
-            fuse::remove_guard(&dir);
+            tine_fuse::remove_guard(&dir);
         }
     }
 }
 
 /// Takes away what a daemon that died left mounted at a place where nothing is meant to be mounted.
 fn leave_place(dir: &Path) {
-    if let Err(error) = fuse::detach_stale(dir) {
+    if let Err(error) = tine_fuse::detach_stale(dir) {
         log::error!("{}: {error}", dir.display());
     }
-    fuse::remove_guard(dir);
+    tine_fuse::remove_guard(dir);
 }
 
 /// Gives the forks of a repository that was moved, or that is a copy of another, mount places of their own: those in the
@@ -182,14 +182,14 @@ pub fn mount(
         return Ok(Answer::Fork(report::fork_info(daemon, &slot, &record)?));
     }
     // A dead mount cannot be looked into.
-    fuse::detach_stale(&dir)?;
+    tine_fuse::detach_stale(&dir)?;
     let (forks, _) = daemon.store.records();
     let dir = place::check(&daemon.repository, &forks, name, &dir)?;
     let settings = record.settings.with(wishes);
     let place_before = record.mount_dir.clone();
     if let Err(failure) = turn.mount(&dir, settings) {
         if !(record.mounted && place_before == dir) {
-            fuse::remove_guard(&dir);
+            tine_fuse::remove_guard(&dir);
         }
         return Err(failure);
     }
@@ -310,7 +310,7 @@ pub fn unmount(
         log::error!("{failure}");
         turn.set_trouble(Some(failure));
     }
-    fuse::remove_guard(&record.mount_dir);
+    tine_fuse::remove_guard(&record.mount_dir);
     drop(turn);
     let policy = policy::policy_of(&action);
     let (mut merge, mut handoff, mut trouble) = (None, None, None);

@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use super::paths::{looking, parse};
 use super::{branches, snapshots};
-use crate::attr::Timestamp;
-use crate::change::advance::{self, IndexStep, Step, UpdateStep};
-use crate::change::branches::Known;
-use crate::change::going_back::Then;
-use crate::change::recovery::{self, RecoverEntry, RecoverKind};
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::protocol::{Answer, NoteLine, OperationLine, Response, TakenBackLine};
-use crate::daemon::slots::{Daemon, Turn};
-use crate::git::{ObjectId, Repository};
-use crate::path::RepoPath;
-use crate::path::text::PathText;
-use crate::workspace::store::LeaseKey;
-use crate::workspace::{
+use crate::failure::{ErrorCode, Failure};
+use crate::protocol::{Answer, NoteLine, OperationLine, Response, TakenBackLine};
+use crate::slots::{Daemon, Turn};
+use tine_attr::Timestamp;
+use tine_change::advance::{self, IndexStep, Step, UpdateStep};
+use tine_change::branches::Known;
+use tine_change::going_back::Then;
+use tine_change::recovery::{self, RecoverEntry, RecoverKind};
+use tine_git::{ObjectId, Repository};
+use tine_path::RepoPath;
+use tine_path::text::PathText;
+use tine_workspace::store::LeaseKey;
+use tine_workspace::{
     By, Change, Direction, Fork, ForkName, HeadMove, Note, Operation, OperationError, OperationKind,
     OperationState, TakenBack, Undoes,
 };

@@ -3,16 +3,14 @@
 use std::sync::Arc;
 
 use super::buffers::with_agent_texts_at;
-use crate::attr::FileKind;
-use crate::daemon::failure::Failure;
-use crate::daemon::protocol::{
-    Answer, FileLine, MovedLine, NodeKind, NodeLine, Response, WriteRequest, WrittenLine,
-};
-use crate::daemon::slots::Daemon;
-use crate::daemon::transfer::Outgoing;
-use crate::path::RepoPath;
-use crate::path::text::PathText;
-use crate::workspace::{By, ForkName, Last, MoveOptions, PathNode, PutOptions, Workspace};
+use crate::failure::Failure;
+use crate::protocol::{Answer, FileLine, MovedLine, NodeKind, NodeLine, Response, WriteRequest, WrittenLine};
+use crate::slots::Daemon;
+use crate::transfer::Outgoing;
+use tine_attr::FileKind;
+use tine_path::RepoPath;
+use tine_path::text::PathText;
+use tine_workspace::{By, ForkName, Last, MoveOptions, PathNode, PutOptions, Workspace};
 
 pub fn stat(daemon: &Arc<Daemon>, name: &ForkName, path: &PathText) -> Response {
     let path = parse(path)?;

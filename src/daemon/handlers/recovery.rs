@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use super::forks;
 use super::reviews::sides;
-use crate::attr::Timestamp;
-use crate::change::recovery::{self, RecoverEntry, RecoverKind, RecoverRules, Recoverable};
-use crate::change::review::{ReviewRecord, ReviewState};
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::protocol::{
+use crate::failure::{ErrorCode, Failure};
+use crate::protocol::{
     Answer, BringBack, BroughtBack, Elsewhere, ElsewhereLine, NewRequest, Purged, RecoverAnswer, RecoverLine,
     RecoverList, RecoverRequest, Response,
 };
-use crate::daemon::slots::Daemon;
-use crate::git::{GitError, ObjectId, Repository};
-use crate::sys::process::PeerCredentials;
-use crate::workspace::store::Shelf;
-use crate::workspace::{CarryWish, ForkName, MountWishes, SnapshotReason, TakeUp, UnmountPolicy};
+use crate::slots::Daemon;
+use tine_attr::Timestamp;
+use tine_change::recovery::{self, RecoverEntry, RecoverKind, RecoverRules, Recoverable};
+use tine_change::review::{ReviewRecord, ReviewState};
+use tine_git::{GitError, ObjectId, Repository};
+use tine_sys::process::PeerCredentials;
+use tine_workspace::store::Shelf;
+use tine_workspace::{CarryWish, ForkName, MountWishes, SnapshotReason, TakeUp, UnmountPolicy};
 
 pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: RecoverRequest) -> Response {
     let answer = match request {
@@ -388,7 +388,7 @@ fn purge(daemon: &Daemon, ids: &[u64], older_than_secs: Option<u64>, all: bool) 
         .chain(damaged.iter().map(|(id, _)| *id))
         .collect();
     if let Some(missing) = ids.iter().find(|id| !there.contains(id)) {
-        return Err(crate::change::ChangeError::NothingToRecover(*missing).into());
+        return Err(tine_change::ChangeError::NothingToRecover(*missing).into());
     }
     let mut going: BTreeSet<u64> = ids.iter().copied().collect();
     if all {

@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::buffers::with_agent_texts;
-use crate::change::fork_point::fork_point;
-use crate::change::state::{self, StateOptions};
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::policy::Signers;
-use crate::daemon::protocol::{Answer, RemoteFork, Response, StateMade, StateRequest};
-use crate::daemon::slots::Daemon;
-use crate::git::{GitError, Repository};
-use crate::workspace::TakeUp;
+use crate::failure::{ErrorCode, Failure};
+use crate::policy::Signers;
+use crate::protocol::{Answer, RemoteFork, Response, StateMade, StateRequest};
+use crate::slots::Daemon;
+use tine_change::fork_point::fork_point;
+use tine_change::state::{self, StateOptions};
+use tine_git::{GitError, Repository};
+use tine_workspace::TakeUp;
 
 pub fn make_state(daemon: &Arc<Daemon>, request: &StateRequest, signers: Signers) -> Response {
     let slot = daemon.slot(&request.fork);

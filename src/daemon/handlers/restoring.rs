@@ -1,34 +1,34 @@
 //! Taking a fork, or parts of it, back to other points.
 //!
 //! Where HEAD has commits of others by now that the point lacks, the point's own work goes onto HEAD, as a sequence
-//! ([`going_back`](crate::change::going_back)); the point's very tree is what is asked for by name.
+//! ([`going_back`](tine_change::going_back)); the point's very tree is what is asked for by name.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use super::sequencing::{Asked, carry_out};
 use super::snapshots::{record_switch, restore_in};
-use crate::change::fork_point::fork_point;
-use crate::change::going_back::{GoneBack, Since, Then, at_paths};
-use crate::change::revert::without_nested;
-use crate::change::sequence::Wish;
-use crate::change::{FoundPoint, Point, RevertOptions, RevertTo, revert as reverting};
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::points::{self, ResolvedPoint};
-use crate::daemon::policy::Signers;
-use crate::daemon::protocol::{
+use crate::failure::{ErrorCode, Failure};
+use crate::points::{self, ResolvedPoint};
+use crate::policy::Signers;
+use crate::protocol::{
     Answer, CommitLine, IndexKept, MergeStatus, Response, RestoreRequest, Restored, RestoredHow,
     RevertRequest, Reverted,
 };
-use crate::daemon::report;
-use crate::daemon::slots::{Daemon, Turn};
-use crate::git::{ObjectId, Repository};
-use crate::merge::{MergeInput, MergeOptions, merge};
-use crate::path::RepoPath;
-use crate::path::text::PathText;
-use crate::sys::pause;
-use crate::workspace::store::Shelf;
-use crate::workspace::{By, ForkName, OperationKind, SnapshotOptions, SnapshotReason};
+use crate::report;
+use crate::slots::{Daemon, Turn};
+use tine_change::fork_point::fork_point;
+use tine_change::going_back::{GoneBack, Since, Then, at_paths};
+use tine_change::revert::without_nested;
+use tine_change::sequence::Wish;
+use tine_change::{FoundPoint, Point, RevertOptions, RevertTo, revert as reverting};
+use tine_git::{ObjectId, Repository};
+use tine_merge::{MergeInput, MergeOptions, merge};
+use tine_path::RepoPath;
+use tine_path::text::PathText;
+use tine_sys::pause;
+use tine_workspace::store::Shelf;
+use tine_workspace::{By, ForkName, OperationKind, SnapshotOptions, SnapshotReason};
 
 /// The point that `word` names, a snapshot also by its tree.
 fn find(daemon: &Daemon, name: &ForkName, word: &str) -> Result<FoundPoint, Failure> {

@@ -7,27 +7,27 @@ use std::sync::Arc;
 use super::sequencing::write_content;
 use super::target::{NotedMove, was_taken_back};
 use super::{merging, sequencing};
-use crate::change::compare::compare_trees;
-use crate::change::recovery::{self, RecoverEntry, RecoverKind};
-use crate::change::review::{
-    Amendment, ConflictRecord, ResolutionRecord, ResolvedHow, ReviewRecord, ReviewState, VersionRecord,
-};
-use crate::change::{ChangeError, rerere};
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::policy::Signers;
-use crate::daemon::protocol::{
+use crate::failure::{ErrorCode, Failure};
+use crate::policy::Signers;
+use crate::protocol::{
     Answer, CommitReviewRequest, JudgeRequest, MergeRequest, MergeStatus, ResolutionWish, ResolveRequest,
     Response, ReviewInfo, ReviewShown,
 };
-use crate::daemon::report;
-use crate::daemon::slots::Daemon;
-use crate::daemon::transfer::Transfer;
-use crate::git::{ObjectId, Repository, TreeEntryKind};
-use crate::merge::{Favor, Level, MergeSide, settle_content};
-use crate::path::RepoPath;
-use crate::path::shell::shell_word;
-use crate::workspace::By;
-use crate::workspace::store::Shelf;
+use crate::report;
+use crate::slots::Daemon;
+use crate::transfer::Transfer;
+use tine_change::compare::compare_trees;
+use tine_change::recovery::{self, RecoverEntry, RecoverKind};
+use tine_change::review::{
+    Amendment, ConflictRecord, ResolutionRecord, ResolvedHow, ReviewRecord, ReviewState, VersionRecord,
+};
+use tine_change::{ChangeError, rerere};
+use tine_git::{ObjectId, Repository, TreeEntryKind};
+use tine_merge::{Favor, Level, MergeSide, settle_content};
+use tine_path::RepoPath;
+use tine_path::shell::shell_word;
+use tine_workspace::By;
+use tine_workspace::store::Shelf;
 
 /// Linux follows no longer path.
 const MAX_LINK_BYTES: u64 = 4096;

@@ -1,6 +1,6 @@
 //! Bringing forks up to date, making commits again on them, and applying patches.
 //!
-//! A wish becomes a [sequence](crate::change::sequence), of how things are; the sequence is run over objects, and what it comes to is
+//! A wish becomes a [sequence](tine_change::sequence), of how things are; the sequence is run over objects, and what it comes to is
 //! where the target goes, in one step. With conflicts nothing moves; a review keeps the sequence, and runs it again.
 
 mod building;
@@ -15,27 +15,27 @@ pub use self::mailboxes::unless_taken_back;
 pub use self::reviewing::{commit_review, find_more, follow, refresh};
 use super::merging::outdated;
 use super::target::{Holder, Target, find_target, while_it_moves};
-use crate::change::ChangeError;
-use crate::change::advance::{Step, UpdateStep};
-use crate::change::commit::refuse_moved_under;
-use crate::change::compare::compare_trees;
-use crate::change::fork_point::{self, fork_point};
-use crate::change::going_back::{KnownGoneBack, Taking, refuse_taking_back};
-use crate::change::merge::Tip;
-use crate::change::review::ReviewRecord;
-use crate::change::sequence::{Item, Ran, RunOptions, Sequence, Wish, run};
-use crate::change::view::{check_move, move_view, view_tree};
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::policy::Signers;
-use crate::daemon::protocol::{
+use crate::failure::{ErrorCode, Failure};
+use crate::policy::Signers;
+use crate::protocol::{
     Answer, MergeStatus, Response, ReviewWish, SequenceRequest, SequenceWish, Sequenced, SequencedCommit,
 };
-use crate::daemon::report;
-use crate::daemon::slots::Daemon;
-use crate::daemon::transfer::{Arrived, Transfer};
-use crate::git::{GitError, ObjectId, Repository};
-use crate::merge::MergeOptions;
-use crate::workspace::{By, ForkName, OperationKind, SnapshotOptions, SnapshotReason};
+use crate::report;
+use crate::slots::Daemon;
+use crate::transfer::{Arrived, Transfer};
+use tine_change::ChangeError;
+use tine_change::advance::{Step, UpdateStep};
+use tine_change::commit::refuse_moved_under;
+use tine_change::compare::compare_trees;
+use tine_change::fork_point::{self, fork_point};
+use tine_change::going_back::{KnownGoneBack, Taking, refuse_taking_back};
+use tine_change::merge::Tip;
+use tine_change::review::ReviewRecord;
+use tine_change::sequence::{Item, Ran, RunOptions, Sequence, Wish, run};
+use tine_change::view::{check_move, move_view, view_tree};
+use tine_git::{GitError, ObjectId, Repository};
+use tine_merge::MergeOptions;
+use tine_workspace::{By, ForkName, OperationKind, SnapshotOptions, SnapshotReason};
 
 /// What was asked for, whoever asked.
 pub struct Asked {

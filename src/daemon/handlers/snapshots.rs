@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::buffers::with_agent_texts;
-use crate::attr::Timestamp;
-use crate::change::recovery::{self, KeptSnapshot, RecoverEntry, RecoverKind};
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::protocol::{Answer, Collected, IndexKept, Response, Restored, RestoredHow, SnapshotInfo};
-use crate::daemon::report;
-use crate::daemon::slots::{Daemon, Turn};
-use crate::workspace::{
+use crate::failure::{ErrorCode, Failure};
+use crate::protocol::{Answer, Collected, IndexKept, Response, Restored, RestoredHow, SnapshotInfo};
+use crate::report;
+use crate::slots::{Daemon, Turn};
+use tine_attr::Timestamp;
+use tine_change::recovery::{self, KeptSnapshot, RecoverEntry, RecoverKind};
+use tine_workspace::{
     By, Fork, ForkName, ForkPoint, OperationKind, SnapshotOptions, SnapshotReason, SnapshotRecord,
 };
 

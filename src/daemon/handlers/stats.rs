@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::attr::Timestamp;
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::protocol::{Answer, FileStats, ForkStats, OperationStats, Response, Stats};
-use crate::daemon::slots::{Daemon, Slot};
-use crate::fuse::{KindFigures, Traffic, Transport};
-use crate::path::text::PathText;
-use crate::workspace::{ForkName, Workspace};
+use crate::failure::{ErrorCode, Failure};
+use crate::protocol::{Answer, FileStats, ForkStats, OperationStats, Response, Stats};
+use crate::slots::{Daemon, Slot};
+use tine_attr::Timestamp;
+use tine_fuse::{KindFigures, Traffic, Transport};
+use tine_path::text::PathText;
+use tine_workspace::{ForkName, Workspace};
 
 /// Files of a fork that are told.
 const MAX_FILES: usize = 20;

@@ -5,18 +5,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::change::advance::{self, Step};
-use crate::change::branches::{self, Known};
-use crate::change::changeset::{self, Blobs};
-use crate::change::checkout;
-use crate::change::merge::Tip;
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::protocol::MergeTarget;
-use crate::daemon::slots::{Daemon, Turn};
-use crate::git::{GitError, Head, ObjectId, Repository};
-use crate::path::shell::shell_word;
-use crate::workspace::store::{Lease, LeaseKey};
-use crate::workspace::{By, ForkName, SnapshotOptions, SnapshotReason};
+use crate::failure::{ErrorCode, Failure};
+use crate::protocol::MergeTarget;
+use crate::slots::{Daemon, Turn};
+use tine_change::advance::{self, Step};
+use tine_change::branches::{self, Known};
+use tine_change::changeset::{self, Blobs};
+use tine_change::checkout;
+use tine_change::merge::Tip;
+use tine_git::{GitError, Head, ObjectId, Repository};
+use tine_path::shell::shell_word;
+use tine_workspace::store::{Lease, LeaseKey};
+use tine_workspace::{By, ForkName, SnapshotOptions, SnapshotReason};
 
 /// Where the target is.
 #[derive(Debug, Clone, PartialEq, Eq)]

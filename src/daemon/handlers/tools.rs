@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 use super::buffers;
 use super::paths::node_line;
-use crate::daemon::failure::Failure;
-use crate::daemon::protocol::{
+use crate::failure::Failure;
+use crate::protocol::{
     Answer, FoundLine, Response, Route, SearchRequest, ToolAnswer, ToolContextShown, ToolOperation,
     ToolRequest,
 };
-use crate::daemon::slots::Daemon;
-use crate::daemon::transfer::{Outgoing, Transfer};
-use crate::path::RepoPath;
-use crate::path::text::PathText;
-use crate::tools::search::SearchOptions;
-use crate::tools::{ActiveBuffers, ActiveFork, BufferKey, Routed, ToolContext, ToolRouter};
-use crate::workspace::By;
+use crate::slots::Daemon;
+use crate::transfer::{Outgoing, Transfer};
+use tine_path::RepoPath;
+use tine_path::text::PathText;
+use tine_tools::search::SearchOptions;
+use tine_tools::{ActiveBuffers, ActiveFork, BufferKey, Routed, ToolContext, ToolRouter};
+use tine_workspace::By;
 
 /// Does what a tool asks, where that belongs.
 pub fn answer(daemon: &Arc<Daemon>, by: By<'_>, request: &ToolRequest) -> Response {

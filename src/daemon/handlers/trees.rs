@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::daemon::failure::{self, ErrorCode, Failure};
-use crate::daemon::generations;
-use crate::daemon::protocol::{Answer, Response, TreeTakenUp, TreesTakenUp};
-use crate::daemon::slots::Daemon;
-use crate::path::RepoPath;
-use crate::path::text::PathText;
-use crate::workspace::store::{Depth, KeepError, KeptNow};
-use crate::workspace::{DependencyTree, ForkName};
+use crate::failure::{self, ErrorCode, Failure};
+use crate::generations;
+use crate::protocol::{Answer, Response, TreeTakenUp, TreesTakenUp};
+use crate::slots::Daemon;
+use tine_path::RepoPath;
+use tine_path::text::PathText;
+use tine_workspace::store::{Depth, KeepError, KeptNow};
+use tine_workspace::{DependencyTree, ForkName};
 
 /// How long a tree may take to come to rest: whoever takes it up has often just installed it.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::daemon::failure::Failure;
-use crate::daemon::slots::{Daemon, Slot, Turn};
-use crate::workspace::ForkName;
+use crate::failure::Failure;
+use crate::slots::{Daemon, Slot, Turn};
+use tine_workspace::ForkName;
 
 /// The slots of forks, which need not exist.
 pub fn slots_of(daemon: &Daemon, forks: impl IntoIterator<Item = ForkName>) -> BTreeMap<ForkName, Arc<Slot>> {

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use super::buffers::{in_buffers_only, with_agent_texts};
-use crate::change::changeset::{self, Blobs};
-use crate::change::compare::compare_trees;
-use crate::change::fork_point::fork_point;
-use crate::change::going_back::KnownGoneBack;
-use crate::change::{CommitOptions, commit as committing};
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::protocol::{Answer, Changes, Committed, Difference, Response};
-use crate::daemon::slots::Daemon;
-use crate::daemon::strays::Untold;
-use crate::daemon::{points, report};
-use crate::git::{Identity, LinkedWorktree, ObjectId};
-use crate::workspace::{ForkName, ForkRecord};
+use crate::failure::{ErrorCode, Failure};
+use crate::protocol::{Answer, Changes, Committed, Difference, Response};
+use crate::slots::Daemon;
+use crate::strays::Untold;
+use crate::{points, report};
+use tine_change::changeset::{self, Blobs};
+use tine_change::compare::compare_trees;
+use tine_change::fork_point::fork_point;
+use tine_change::going_back::KnownGoneBack;
+use tine_change::{CommitOptions, commit as committing};
+use tine_git::{Identity, LinkedWorktree, ObjectId};
+use tine_workspace::{ForkName, ForkRecord};
 
 pub fn changes(daemon: &Arc<Daemon>, name: &ForkName, write: bool) -> Response {
     let slot = daemon.slot(name);

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::ChangeLine;
-use crate::daemon::failure::Failure;
-use crate::path::text::{PathText, host_path, optional_host_path};
-use crate::workspace::ForkName;
+use crate::failure::Failure;
+use tine_path::text::{PathText, host_path, optional_host_path};
+use tine_workspace::ForkName;
 
 /// `tine branch create`.
 #[derive(Debug, Clone, Serialize, Deserialize)]

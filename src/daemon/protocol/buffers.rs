@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::BufferMerged;
-use crate::path::text::{PathText, host_path};
-use crate::tools::BufferConflict;
-use crate::tools::buffers::{BufferEvent, BufferSide, NewText};
-use crate::workspace::ForkName;
+use tine_path::text::{PathText, host_path};
+use tine_tools::BufferConflict;
+use tine_tools::buffers::{BufferEvent, BufferSide, NewText};
+use tine_workspace::ForkName;
 
 /// What an editor asks, and who looks at its buffers. Paths are absolute, as the editor has them: in a fork's mount or in the main
 /// checkout.

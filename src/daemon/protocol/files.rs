@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::attr::Timestamp;
-use crate::daemon::transfer::Transfer;
-use crate::path::text::PathText;
-use crate::workspace::{ForkName, NoteKind, OperationKind, OperationState};
+use crate::transfer::Transfer;
+use tine_attr::Timestamp;
+use tine_path::text::PathText;
+use tine_workspace::{ForkName, NoteKind, OperationKind, OperationState};
 
 /// `tine write`.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::{AgentTexts, CommitLine, HandoffInfo, Merge, RemoteFork, ReviewWish};
-use crate::daemon::failure::Failure;
-use crate::merge::{Level, Strategy};
-use crate::path::text::{PathText, host_path, optional_host_path};
-use crate::workspace::{
+use crate::failure::Failure;
+use tine_merge::{Level, Strategy};
+use tine_path::text::{PathText, host_path, optional_host_path};
+use tine_workspace::{
     CarryWish, ForkName, MountSettings, MountWishes, Parent, SnapshotEvery, SnapshotReason, UnmountPolicy,
 };
 

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::{AgentTexts, ChangeLine, CommitLine};
-use crate::change::handoff::HandoffRecord;
-use crate::daemon::failure::Failure;
-use crate::daemon::transfer::Transfer;
-use crate::git::Identity;
-use crate::path::text::optional_host_path;
-use crate::workspace::ForkName;
+use crate::failure::Failure;
+use crate::transfer::Transfer;
+use tine_change::handoff::HandoffRecord;
+use tine_git::Identity;
+use tine_path::text::optional_host_path;
+use tine_workspace::ForkName;
 
 /// What a client asks about handoffs.
 #[derive(Debug, Clone, Serialize, Deserialize)]

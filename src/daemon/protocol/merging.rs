@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::{AgentTexts, ChangeLine, PointInfo};
-use crate::change::merge::FastForward;
-use crate::change::review::ConflictRecord;
-use crate::daemon::failure::Failure;
-use crate::git::Identity;
-use crate::merge::{Level, Strategy};
-use crate::path::text::{host_path, optional_host_path};
-use crate::workspace::ForkName;
+use crate::failure::Failure;
+use tine_change::merge::FastForward;
+use tine_change::review::ConflictRecord;
+use tine_git::Identity;
+use tine_merge::{Level, Strategy};
+use tine_path::text::{host_path, optional_host_path};
+use tine_workspace::ForkName;
 
 /// `tine merge`.
 #[derive(Debug, Clone, Serialize, Deserialize)]

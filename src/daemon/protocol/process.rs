@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::git::CacheFigures;
-use crate::path::text::host_path;
-use crate::workspace::ForkName;
+use tine_git::CacheFigures;
+use tine_path::text::host_path;
+use tine_workspace::ForkName;
 
 /// The daemon itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]

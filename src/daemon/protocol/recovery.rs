@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::ForkInfo;
-use crate::change::recovery::RecoverEntry;
-use crate::daemon::failure::Failure;
-use crate::path::text::{host_path, optional_host_path};
-use crate::workspace::ForkName;
+use crate::failure::Failure;
+use tine_change::recovery::RecoverEntry;
+use tine_path::text::{host_path, optional_host_path};
+use tine_workspace::ForkName;
 
 /// `tine recover`.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::AgentTexts;
-use crate::git::Identity;
-use crate::path::text::PathText;
-use crate::workspace::ForkName;
+use tine_git::Identity;
+use tine_path::text::PathText;
+use tine_workspace::ForkName;
 
 /// Makes the state of a fork, for `tine push`.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::ChangeLine;
-use crate::change::review::{ReviewRecord, Verdict};
-use crate::daemon::transfer::Transfer;
-use crate::git::Identity;
-use crate::merge::MergeSide;
-use crate::path::text::PathText;
+use crate::transfer::Transfer;
+use tine_change::review::{ReviewRecord, Verdict};
+use tine_git::Identity;
+use tine_merge::MergeSide;
+use tine_path::text::PathText;
 
 /// `tine resolve`.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::ForkInfo;
-use crate::change::round::{Mode, SeatState, Stage};
-use crate::git::Identity;
-use crate::path::text::{PathText, host_path, optional_host_path};
-use crate::workspace::ForkName;
+use tine_change::round::{Mode, SeatState, Stage};
+use tine_git::Identity;
+use tine_path::text::{PathText, host_path, optional_host_path};
+use tine_workspace::ForkName;
 
 /// What a client asks about rounds.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::{ChangeLine, MergeStatus, MergeTarget, ReviewWish};
-use crate::change::review::ConflictRecord;
-use crate::change::sequence::{DoneHow, Emptied};
-use crate::daemon::transfer::Transfer;
-use crate::git::Identity;
-use crate::merge::{Level, Strategy};
-use crate::path::text::host_path;
-use crate::workspace::ForkName;
+use crate::transfer::Transfer;
+use tine_change::review::ConflictRecord;
+use tine_change::sequence::{DoneHow, Emptied};
+use tine_git::Identity;
+use tine_merge::{Level, Strategy};
+use tine_path::text::host_path;
+use tine_workspace::ForkName;
 
 /// What is to be done on a fork or branch.
 #[derive(Debug, Clone, Serialize, Deserialize)]

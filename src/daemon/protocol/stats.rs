@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::fuse::latency_bound_secs;
-use crate::git::{CacheFigures, CacheUses};
-use crate::path::text::PathText;
-use crate::workspace::ForkName;
+use tine_fuse::latency_bound_secs;
+use tine_git::{CacheFigures, CacheUses};
+use tine_path::text::PathText;
+use tine_workspace::ForkName;
 
 /// The daemon and its mounts, at one moment. Numbers of requests and bytes are since the fork was mounted.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::NodeLine;
-use crate::daemon::transfer::Transfer;
-use crate::path::text::PathText;
-use crate::tools::{AgentId, BufferConflict, TextEdit, TextPatch};
-use crate::workspace::ForkName;
+use crate::transfer::Transfer;
+use tine_path::text::PathText;
+use tine_tools::{AgentId, BufferConflict, TextEdit, TextPatch};
+use tine_workspace::ForkName;
 
 /// One call of a file tool.
 #[derive(Debug, Clone, Serialize, Deserialize)]

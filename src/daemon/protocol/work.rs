@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::{AgentTexts, TreeInfo};
-use crate::change::ChangeKind;
-use crate::daemon::failure::Failure;
-use crate::path::text::PathText;
-use crate::workspace::ForkName;
+use crate::failure::Failure;
+use tine_change::ChangeKind;
+use tine_path::text::PathText;
+use tine_workspace::ForkName;
 
 /// `tine revert`.
 #[derive(Debug, Clone, Serialize, Deserialize)]

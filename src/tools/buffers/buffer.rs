@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::lines;
 use super::{AgentId, BufferConflict, BufferSide, PersonText, TextPatch};
-use crate::merge::{Favor, TextMerge, merge_text};
+use tine_merge::{Favor, TextMerge, merge_text};
 
 /// What an agent made of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]

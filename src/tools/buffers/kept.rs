@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use super::BufferKey;
 use super::buffer::Step;
 use super::lines;
-use crate::merge::{Favor, is_binary, merge_text};
-use crate::path::text::repo_path;
-use crate::path::{EntryName, RepoPath};
-use crate::workspace::store::Shelf;
-use crate::workspace::{ForkName, Store, StoreError};
+use tine_merge::{Favor, is_binary, merge_text};
+use tine_path::text::repo_path;
+use tine_path::{EntryName, RepoPath};
+use tine_workspace::store::Shelf;
+use tine_workspace::{ForkName, Store, StoreError};
 
 /// What agents wrote to one buffer and no file has yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::workspace::store::Shelf;
-use crate::workspace::{ForkName, Store, StoreError};
+use tine_workspace::store::Shelf;
+use tine_workspace::{ForkName, Store, StoreError};
 
 /// One record, `<store>/<shelf>/<id>.json`.
 pub trait Note: Serialize + DeserializeOwned {

@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::BufferKey;
 use super::notes::Note;
-use crate::path::RepoPath;
-use crate::path::text::repo_path;
-use crate::sys::process::ProcessId;
-use crate::workspace::ForkName;
-use crate::workspace::store::Shelf;
+use tine_path::RepoPath;
+use tine_path::text::repo_path;
+use tine_sys::process::ProcessId;
+use tine_workspace::ForkName;
+use tine_workspace::store::Shelf;
 
 /// `<store>/open-files/<n>.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

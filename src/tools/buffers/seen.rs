@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{AgentId, BufferKey};
-use crate::merge::{Favor, merge_text};
-use crate::tools::edit::EDIT_MAX;
+use crate::edit::EDIT_MAX;
+use tine_merge::{Favor, merge_text};
 
 /// Texts take no more than this together, in bytes.
 const MAX_BYTES: usize = 64 << 20;

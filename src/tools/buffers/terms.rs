@@ -6,9 +6,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::MAX_TEXT_BYTES;
-use crate::path::RepoPath;
-use crate::path::text::host_path;
-use crate::workspace::{ForkName, StoreError};
+use tine_path::RepoPath;
+use tine_path::text::host_path;
+use tine_workspace::{ForkName, StoreError};
 
 /// Which file a buffer shows.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

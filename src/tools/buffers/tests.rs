@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::kept::beside;
 use super::lines::{patched, patches};
 use super::*;
-use crate::git::testing::TestRepository;
+use tine_git::testing::TestRepository;
 
 const NAME: &str = "/repo/file";
 

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::notes::Note;
 use super::{AgentId, BufferKey};
-use crate::path::RepoPath;
-use crate::path::text::repo_path;
-use crate::workspace::ForkName;
-use crate::workspace::store::Shelf;
+use tine_path::RepoPath;
+use tine_path::text::repo_path;
+use tine_workspace::ForkName;
+use tine_workspace::store::Shelf;
 
 /// `<store>/unsaved-reads/<n>.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

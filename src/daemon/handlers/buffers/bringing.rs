@@ -4,15 +4,15 @@
 //! editors are told. Where the command fails after all, the files are again what they were.
 
 use super::keeping::{COMMAND, Files, InFork, There, put_beside};
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::protocol::AgentTexts;
-use crate::daemon::slots::{Daemon, Turn};
-use crate::path::RepoPath;
-use crate::path::shell::shell_word;
-use crate::sys::pause;
-use crate::tools::BufferKey;
-use crate::tools::buffers::Filed;
-use crate::workspace::{By, Caller, Direction, Fork, ForkName};
+use crate::failure::{ErrorCode, Failure};
+use crate::protocol::AgentTexts;
+use crate::slots::{Daemon, Turn};
+use tine_path::RepoPath;
+use tine_path::shell::shell_word;
+use tine_sys::pause;
+use tine_tools::BufferKey;
+use tine_tools::buffers::Filed;
+use tine_workspace::{By, Caller, Direction, Fork, ForkName};
 
 /// What becomes of an agent's text that does not fit the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,15 +8,15 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::attr::FileKind;
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::slots::{Daemon, Turn};
-use crate::path::RepoPath;
-use crate::tools::BufferKey;
-use crate::tools::buffers;
-use crate::tools::buffers::kept::{self, AgentRecord};
-use crate::workspace::store::Shelf;
-use crate::workspace::{By, Caller, Fork, FsError, NewContent, OperationError, PutOptions};
+use crate::failure::{ErrorCode, Failure};
+use crate::slots::{Daemon, Turn};
+use tine_attr::FileKind;
+use tine_path::RepoPath;
+use tine_tools::BufferKey;
+use tine_tools::buffers;
+use tine_tools::buffers::kept::{self, AgentRecord};
+use tine_workspace::store::Shelf;
+use tine_workspace::{By, Caller, Fork, FsError, NewContent, OperationError, PutOptions};
 
 /// What the log of operations says.
 pub(super) const COMMAND: &str = "tine buffer: an agent's text of an open buffer";

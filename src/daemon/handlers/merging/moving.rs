@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use super::sides::Source;
 use super::{Merging, PlannedSource, Stand, turn_of};
-use crate::change::advance::{Step, UpdateStep};
-use crate::change::fork_point::fork_point;
-use crate::change::going_back::KnownGoneBack;
-use crate::change::{ChangeError, CommitOptions, Point, branches, commit};
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::handlers::target::Holder;
-use crate::daemon::policy::{stays_committed, work_message};
-use crate::daemon::protocol::{Merge, MergeStatus, MergedSource};
-use crate::daemon::slots::Turn;
-use crate::git::{GitError, ObjectId};
-use crate::workspace::store::LeaseKey;
-use crate::workspace::{ForkName, OperationKind, SnapshotReason};
+use crate::failure::{ErrorCode, Failure};
+use crate::handlers::target::Holder;
+use crate::policy::{stays_committed, work_message};
+use crate::protocol::{Merge, MergeStatus, MergedSource};
+use crate::slots::Turn;
+use tine_change::advance::{Step, UpdateStep};
+use tine_change::fork_point::fork_point;
+use tine_change::going_back::KnownGoneBack;
+use tine_change::{ChangeError, CommitOptions, Point, branches, commit};
+use tine_git::{GitError, ObjectId};
+use tine_workspace::store::LeaseKey;
+use tine_workspace::{ForkName, OperationKind, SnapshotReason};
 
 impl Merging<'_> {
     /// Commits what is uncommitted in the source that conflicts with a mounted target, so that git can merge it there.
@@ -167,7 +167,7 @@ impl Merging<'_> {
                 let worktree = self.daemon.store.worktree_of(fork)?;
                 let head = self.repository.head_of(worktree.git_dir())?;
                 let branch = head.short_branch().map(str::to_owned);
-                crate::daemon::handlers::forks::delete(
+                crate::handlers::forks::delete(
                     self.daemon,
                     fork,
                     false,

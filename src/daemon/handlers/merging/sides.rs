@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 
 use super::{Merging, turn_of};
-use crate::change::branches;
-use crate::change::changeset::{self, Blobs};
-use crate::change::commit::refuse_moved_under;
-use crate::change::merge::Tip;
-use crate::change::{ChangeError, Changeset, FoundPoint, Point, PointTree, snapshots};
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::handlers::target::{Holder, Target, fork_called, holder_of};
-use crate::daemon::policy::work_message;
-use crate::daemon::protocol::{MergeRequest, MergeTarget};
-use crate::daemon::slots::{Daemon, Turn};
-use crate::git::{CommitSpec, CommitTime, Identity, ObjectId, Repository};
-use crate::path::RepoPath;
-use crate::workspace::ForkName;
+use crate::failure::{ErrorCode, Failure};
+use crate::handlers::target::{Holder, Target, fork_called, holder_of};
+use crate::policy::work_message;
+use crate::protocol::{MergeRequest, MergeTarget};
+use crate::slots::{Daemon, Turn};
+use tine_change::branches;
+use tine_change::changeset::{self, Blobs};
+use tine_change::commit::refuse_moved_under;
+use tine_change::merge::Tip;
+use tine_change::{ChangeError, Changeset, FoundPoint, Point, PointTree, snapshots};
+use tine_git::{CommitSpec, CommitTime, Identity, ObjectId, Repository};
+use tine_path::RepoPath;
+use tine_workspace::ForkName;
 
 /// So many paths are named where a person reads it; a program gets all.
 const LISTED_PATHS: usize = 20;

@@ -5,19 +5,19 @@
 
 use std::path::Path;
 
-use crate::change::branches;
-use crate::change::recovery::{self, RecoverKind, Recoverable};
-use crate::change::review::{ReviewRecord, ReviewState};
-use crate::change::sequence::{Item, Wish};
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::handlers::recovery::way_back as entry_way_back;
-use crate::daemon::handlers::target::fork_called;
-use crate::daemon::slots::Daemon;
-use crate::git::{GitError, ObjectId, Repository};
-use crate::merge::MergeSide;
-use crate::path::shell::shell_word;
-use crate::workspace::store::own_branch;
-use crate::workspace::{ForkName, StoreError};
+use crate::failure::{ErrorCode, Failure};
+use crate::handlers::recovery::way_back as entry_way_back;
+use crate::handlers::target::fork_called;
+use crate::slots::Daemon;
+use tine_change::branches;
+use tine_change::recovery::{self, RecoverKind, Recoverable};
+use tine_change::review::{ReviewRecord, ReviewState};
+use tine_change::sequence::{Item, Wish};
+use tine_git::{GitError, ObjectId, Repository};
+use tine_merge::MergeSide;
+use tine_path::shell::shell_word;
+use tine_workspace::store::own_branch;
+use tine_workspace::{ForkName, StoreError};
 
 /// Has the record name what its branches are called now; the sides that are gone. Whether it names others can be seen by comparing it.
 pub fn find(

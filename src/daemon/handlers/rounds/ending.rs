@@ -6,16 +6,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{finishing, state};
-use crate::change::branches;
-use crate::change::recovery::{self, RecoverEntry, RecoverKind, Recoverable};
-use crate::change::round::{self, KEPT, RoundRecord, Seat, SeatState, Stage};
-use crate::daemon::failure::Failure;
-use crate::daemon::handlers::forks;
-use crate::daemon::protocol::{Answer, BranchStays, CleanRounds, RoundsCleaned, SeatCleaned};
-use crate::daemon::slots::Daemon;
-use crate::git::{GitError, Identity, ObjectId, Repository};
-use crate::workspace::store::{Lease, LeaseKey};
-use crate::workspace::{ForkName, StoreError};
+use crate::failure::Failure;
+use crate::handlers::forks;
+use crate::protocol::{Answer, BranchStays, CleanRounds, RoundsCleaned, SeatCleaned};
+use crate::slots::Daemon;
+use tine_change::branches;
+use tine_change::recovery::{self, RecoverEntry, RecoverKind, Recoverable};
+use tine_change::round::{self, KEPT, RoundRecord, Seat, SeatState, Stage};
+use tine_git::{GitError, Identity, ObjectId, Repository};
+use tine_workspace::store::{Lease, LeaseKey};
+use tine_workspace::{ForkName, StoreError};
 
 /// The label of what was last written to a directory without git; a session's others keep seats of an earlier tine.
 const DIRECTORY: &str = "directory";

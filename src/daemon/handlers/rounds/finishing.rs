@@ -7,18 +7,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{commit_in_books, looking, refuse_unless_open, scratch_name, state};
-use crate::change::round::{self, ArchiveRecord, Mode, RoundRecord, Seat, SeatState};
-use crate::change::{scratch, write_back};
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::handlers::{mounting, signers};
-use crate::daemon::protocol::{
-    Answer, DirectoryWritten, FinishRound, FinishedSeat, RoundFinished, UnmountAction,
-};
-use crate::daemon::slots::Daemon;
-use crate::git::{LinkedWorktree, Repository};
-use crate::path::shell::shell_word;
-use crate::sys::process::PeerCredentials;
-use crate::workspace::{By, Caller, ForkName, StoreError};
+use crate::failure::{ErrorCode, Failure};
+use crate::handlers::{mounting, signers};
+use crate::protocol::{Answer, DirectoryWritten, FinishRound, FinishedSeat, RoundFinished, UnmountAction};
+use crate::slots::Daemon;
+use tine_change::round::{self, ArchiveRecord, Mode, RoundRecord, Seat, SeatState};
+use tine_change::{scratch, write_back};
+use tine_git::{LinkedWorktree, Repository};
+use tine_path::shell::shell_word;
+use tine_sys::process::PeerCredentials;
+use tine_workspace::{By, Caller, ForkName, StoreError};
 
 pub fn finish(
     daemon: &Arc<Daemon>,

@@ -9,18 +9,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{commit_in_books, refuse_unless_finished, refuse_unless_open};
-use crate::change::changeset::{self, Blobs};
-use crate::change::round::{self, ArchiveRecord, RoundRecord, Seat, SeatState};
-use crate::daemon::failure::Failure;
-use crate::daemon::protocol::{
+use crate::failure::Failure;
+use crate::protocol::{
     AgentShown, ArchiveShown, OtherShown, PairCompared, ReaderShown, ResultLine, RoundCompared, SeatShown,
     SessionLine, SessionShown, WorkShown,
 };
-use crate::daemon::slots::Daemon;
-use crate::git::{CommitSpec, Identity, ObjectId, Repository};
-use crate::merge::{MergeInput, MergeOptions, merge};
-use crate::path::RepoPath;
-use crate::workspace::{ForkName, StoreError};
+use crate::slots::Daemon;
+use tine_change::changeset::{self, Blobs};
+use tine_change::round::{self, ArchiveRecord, RoundRecord, Seat, SeatState};
+use tine_git::{CommitSpec, Identity, ObjectId, Repository};
+use tine_merge::{MergeInput, MergeOptions, merge};
+use tine_path::RepoPath;
+use tine_workspace::{ForkName, StoreError};
 
 /// What a seat has.
 pub struct Work {
@@ -87,7 +87,7 @@ fn work_shown(
         true => Default::default(),
         false => repository.line_counts(base_tree, tree)?,
     };
-    let total = |lines: fn(&crate::git::line_counts::LineCounts) -> Option<u64>| {
+    let total = |lines: fn(&tine_git::line_counts::LineCounts) -> Option<u64>| {
         counts.values().filter_map(lines).fold(0, u64::saturating_add)
     };
     Ok(WorkShown {

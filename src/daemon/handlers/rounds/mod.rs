@@ -17,14 +17,14 @@ mod starting;
 
 use std::sync::Arc;
 
-use crate::change::round::{RoundRecord, Seat, SeatState};
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::protocol::{Answer, Response, RoundAnswer, RoundRequest};
-use crate::daemon::slots::Daemon;
-use crate::git::ObjectId;
-use crate::path::EntryName;
-use crate::sys::process::PeerCredentials;
-use crate::workspace::ForkName;
+use crate::failure::{ErrorCode, Failure};
+use crate::protocol::{Answer, Response, RoundAnswer, RoundRequest};
+use crate::slots::Daemon;
+use tine_change::round::{RoundRecord, Seat, SeatState};
+use tine_git::ObjectId;
+use tine_path::EntryName;
+use tine_sys::process::PeerCredentials;
+use tine_workspace::ForkName;
 
 /// Answers a request about rounds.
 pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: RoundRequest) -> Response {
@@ -72,7 +72,7 @@ fn state(message: impl Into<String>) -> Failure {
 
 /// Fails unless the session can be worked in.
 fn refuse_unless_open(record: &RoundRecord) -> Result<(), Failure> {
-    use crate::change::round::Stage;
+    use tine_change::round::Stage;
     match record.stage {
         Stage::Open => Ok(()),
         Stage::Starting => Err(state(format!("round {} was not begun to its end", record.round))

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::{refuse_unless_finished, refuse_unless_open, starting, state};
-use crate::change::ChangeError;
-use crate::change::round::{RoundRecord, Seat, SeatState};
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::protocol::{AttemptCounted, AttemptOf, PresentRound, RoundPresented};
-use crate::daemon::report;
-use crate::daemon::slots::Daemon;
-use crate::sys::process::PeerCredentials;
-use crate::workspace::{ForkName, StoreError};
+use crate::failure::{ErrorCode, Failure};
+use crate::protocol::{AttemptCounted, AttemptOf, PresentRound, RoundPresented};
+use crate::report;
+use crate::slots::Daemon;
+use tine_change::ChangeError;
+use tine_change::round::{RoundRecord, Seat, SeatState};
+use tine_sys::process::PeerCredentials;
+use tine_workspace::{ForkName, StoreError};
 
 pub fn present(
     daemon: &Arc<Daemon>,

@@ -7,18 +7,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{commit_in_books, ending, looking, refuse_unless_finished, scratch_name, state};
-use crate::attr::Timestamp;
-use crate::change::round::{Mode, NextRound, RoundRecord, Seat, SeatState, Stage, repeated};
-use crate::change::scratch;
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::handlers::{forks, mounting};
-use crate::daemon::protocol::{NewRequest, SessionShown, StartRound};
-use crate::daemon::slots::Daemon;
-use crate::git::Repository;
-use crate::path::{EntryName, RepoPath};
-use crate::sys::process::PeerCredentials;
-use crate::workspace::Caller;
-use crate::workspace::{By, CarryWish, ForkName, MountWishes, StoreError, UnmountPolicy};
+use crate::failure::{ErrorCode, Failure};
+use crate::handlers::{forks, mounting};
+use crate::protocol::{NewRequest, SessionShown, StartRound};
+use crate::slots::Daemon;
+use tine_attr::Timestamp;
+use tine_change::round::{Mode, NextRound, RoundRecord, Seat, SeatState, Stage, repeated};
+use tine_change::scratch;
+use tine_git::Repository;
+use tine_path::{EntryName, RepoPath};
+use tine_sys::process::PeerCredentials;
+use tine_workspace::Caller;
+use tine_workspace::{By, CarryWish, ForkName, MountWishes, StoreError, UnmountPolicy};
 
 /// What scratch directories are called where nobody says otherwise.
 const SCRATCH: &str = ".scratch";

@@ -1,12 +1,12 @@
 //! Sequences, made of wishes and of how things are.
 
 use super::{Asked, Standing, mailboxes};
-use crate::change::branches;
-use crate::change::fork_point::kept_by_update;
-use crate::change::sequence::{Item, Sequence, Wish};
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::handlers::target::{Target, fork_called};
-use crate::git::{GitError, ObjectId};
+use crate::failure::{ErrorCode, Failure};
+use crate::handlers::target::{Target, fork_called};
+use tine_change::branches;
+use tine_change::fork_point::kept_by_update;
+use tine_change::sequence::{Item, Sequence, Wish};
+use tine_git::{GitError, ObjectId};
 
 /// What is to be done for `asked`.
 pub fn build(target: &Target<'_>, asked: &Asked, now: &Standing) -> Result<Sequence, Failure> {

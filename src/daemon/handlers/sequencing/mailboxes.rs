@@ -1,16 +1,16 @@
 //! Handoffs that are applied.
 
 use super::Asked;
-use crate::attr::Timestamp;
-use crate::change::handoff::{HandoffRecord, HandoffState};
-use crate::change::sequence::{Item, Wish, of_mailbox, take_messages};
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::handlers::target::{NotedMove, Target, was_taken_back};
-use crate::daemon::handoffs;
-use crate::daemon::protocol::{MergeStatus, MergeTarget, Sequenced};
-use crate::daemon::slots::Daemon;
-use crate::git::Repository;
-use crate::git::mailbox::Subjects;
+use crate::failure::{ErrorCode, Failure};
+use crate::handlers::target::{NotedMove, Target, was_taken_back};
+use crate::handoffs;
+use crate::protocol::{MergeStatus, MergeTarget, Sequenced};
+use crate::slots::Daemon;
+use tine_attr::Timestamp;
+use tine_change::handoff::{HandoffRecord, HandoffState};
+use tine_change::sequence::{Item, Wish, of_mailbox, take_messages};
+use tine_git::Repository;
+use tine_git::mailbox::Subjects;
 
 /// Refuses a handoff that is not ready, or, without `force`, is applied already; whom it is for.
 pub fn check(daemon: &Daemon, id: u64, force: bool) -> Result<Option<String>, Failure> {

@@ -6,22 +6,22 @@
 use std::sync::Arc;
 
 use super::{Asked, Standing, build, carry_out, mailboxes, on_target, options, standing};
-use crate::attr::Timestamp;
-use crate::change::merge::FastForward;
-use crate::change::rerere;
-use crate::change::review::{ReviewRecord, ReviewState, ReviewedMerge, ReviewedWork};
-use crate::change::sequence::{Ran, Sequence, Wish, run};
-use crate::daemon::failure::{ErrorCode, Failure};
-use crate::daemon::handlers::merging::outdated;
-use crate::daemon::handlers::reviews::{nothing_to_plan, sides};
-use crate::daemon::handlers::target::{Target, word_for};
-use crate::daemon::policy::Signers;
-use crate::daemon::protocol::{CommitReviewRequest, ReviewWish, Sequenced};
-use crate::daemon::slots::Daemon;
-use crate::git::{Identity, Repository};
-use crate::merge::MergeSide;
-use crate::workspace::By;
-use crate::workspace::store::Shelf;
+use crate::failure::{ErrorCode, Failure};
+use crate::handlers::merging::outdated;
+use crate::handlers::reviews::{nothing_to_plan, sides};
+use crate::handlers::target::{Target, word_for};
+use crate::policy::Signers;
+use crate::protocol::{CommitReviewRequest, ReviewWish, Sequenced};
+use crate::slots::Daemon;
+use tine_attr::Timestamp;
+use tine_change::merge::FastForward;
+use tine_change::rerere;
+use tine_change::review::{ReviewRecord, ReviewState, ReviewedMerge, ReviewedWork};
+use tine_change::sequence::{Ran, Sequence, Wish, run};
+use tine_git::{Identity, Repository};
+use tine_merge::MergeSide;
+use tine_workspace::By;
+use tine_workspace::store::Shelf;
 
 /// Keeps a sequence that stopped, or that is to be looked at, as a review; its number.
 pub fn keep(
