@@ -522,6 +522,86 @@ fn invariant_18_a_fork_of_a_fork_that_carries_more_builds_what_it_shows() {
     }
 }
 
+/// A repository with these files, in which `make` writes what it is made of to `build/out`.
+fn made_by(makefile: &str, files: &[(&str, &str)]) -> TestRepo {
+    let repo = TestRepo::new().without_maintenance();
+    repo.write("Makefile", makefile);
+    repo.write(".gitignore", "/build/\n");
+    for (path, content) in files {
+        repo.write(path, content);
+    }
+    repo.commit_all("project");
+    tick(&repo);
+    repo
+}
+
+/// The lines of what `make` built in `dir`.
+fn made(repo: &TestRepo, dir: &Path) -> String {
+    let made = repo.sh_in(dir, "make -s >&2 && cat build/out");
+    tick(repo);
+    made.replace('\n', " ")
+}
+
+/// The main checkout built of files that the fork has not, or not so.
+#[test]
+fn invariant_18_what_was_built_of_other_files_is_built_again() {
+    require_fuse!();
+    let all = "build/out: $(wildcard src/*.c)\n\tmkdir -p build; cat $^ > $@\n";
+    let repo = made_by(all, &[("src/a.c", "a\n"), ("src/b.c", "b\n")]);
+    let tine = Tine::new(&repo);
+    repo.write("src/x.c", "x\n");
+    assert_eq!(made(&repo, repo.dir()), "a b x");
+    let carry = |name: &str, more: &[&str]| {
+        let args = [&["new", name, "--carry", "/build/"], more].concat();
+        PathBuf::from(tine.ok(&args))
+    };
+    assert_eq!(made(&repo, &carry("untracked", &[])), "a b");
+    repo.commit_all("x");
+    assert_eq!(made(&repo, &carry("older", &["--from", "HEAD~1"])), "a b");
+    repo.sh_in(repo.dir(), "git rm -q src/b.c");
+    assert_eq!(made(&repo, &carry("removed", &[])), "a b x");
+
+    let through = "build/out: cur\n\tmkdir -p build; cat cur > $@\n";
+    let repo = made_by(through, &[("one", "one\n"), ("two", "two\n")]);
+    let tine = Tine::new(&repo);
+    repo.sh_in(
+        repo.dir(),
+        "ln -s one cur && git add cur && git commit -qm link && ln -sfn two cur",
+    );
+    tick(&repo);
+    assert_eq!(made(&repo, repo.dir()), "two");
+    let fork = PathBuf::from(tine.ok(&["new", "f", "--carry", "/build/"]));
+    assert_eq!(made(&repo, &fork), "one");
+}
+
+/// A directory is as new as the last name that came or went in it, whichever base it is of.
+#[test]
+fn invariant_18_a_directory_that_an_update_changed_stays_as_new() {
+    require_fuse!();
+    let listing = "build/out: d\n\tmkdir -p build; ls d > $@\n";
+    for back in [&["reset", "f"][..], &["restore", "f", "pristine"]] {
+        let repo = made_by(listing, &[("d/b", "b\n"), ("d/q", "q\n")]);
+        let tine = Tine::new(&repo);
+        assert_eq!(made(&repo, repo.dir()), "b q");
+        let fork = PathBuf::from(tine.ok(&["new", "f", "--carry", "/build/"]));
+        repo.sh_in(
+            repo.dir(),
+            "echo c > d/c && git add d && git rm -q d/q && git commit -qm two",
+        );
+        tick(&repo);
+        tine.ok(&["update", "f"]);
+        let modified = || {
+            fs::metadata(fork.join("d"))
+                .and_then(|found| found.modified())
+                .expect("a time")
+        };
+        let before = modified();
+        tine.ok(back);
+        assert!(modified() >= before, "{back:?}");
+        assert_eq!(made(&repo, &fork), "b c", "{back:?}");
+    }
+}
+
 /// Where git ignores no outputs, what is restored is in the order in which it was written.
 #[test]
 fn invariant_18_outputs_that_git_does_not_ignore_are_built_again_after_a_restore() {

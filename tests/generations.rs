@@ -133,6 +133,71 @@ fn a_reinstall_in_the_main_checkout_leaves_the_fork_whole() {
     assert!(tine.json(&["check"])["ok"] == true);
 }
 
+/// The names at the root of the fork with what they are, listed anew.
+fn listed(repo: &TestRepo, fork: &Path) -> String {
+    let listed = repo.sh_in(
+        fork,
+        "touch new && rm new && find . -maxdepth 1 -printf '%P %y\n' | sort",
+    );
+    format!("{listed}\n")
+}
+
+#[test]
+fn a_kept_tree_is_listed_whatever_stands_in_its_place_in_the_main_checkout() {
+    require_fuse!();
+    let repo = repo();
+    let tine = Tine::new(&repo);
+    repo.write("target/out", "built\n");
+    repo.write("packages/a/node_modules/p/index.js", "deep\n");
+    repo.commit_files(
+        &[
+            (".gitignore", b"node_modules/\ntarget/\n"),
+            ("packages/a/a.js", b"a\n"),
+        ],
+        "rules",
+    );
+    let modules = repo.dir().join("node_modules");
+    let fork = tine.json(&["new", "work", "--carry", "node_modules", "--carry", "target"]);
+    let fork = PathBuf::from(fork["mount_dir"].as_str().unwrap());
+    wait_until("the trees are kept", SOON, || {
+        let trees = trees(&tine, "work");
+        trees.len() == 2 && trees.iter().all(|tree| tree["state"] == "kept")
+    });
+    let before = (listed(&repo, &fork), picture(&repo, &fork));
+    assert!(
+        before.0.contains("node_modules d\n") && before.0.contains("target d\n"),
+        "{}",
+        before.0
+    );
+
+    let elsewhere = repo.root().join("elsewhere");
+    fs::rename(&modules, &elsewhere).unwrap();
+    fs::rename(repo.dir().join("target"), elsewhere.join("target")).unwrap();
+    for replace in [
+        |modules: &Path, elsewhere: &Path| symlink(elsewhere, modules).unwrap(),
+        |modules: &Path, _: &Path| fs::remove_file(modules).unwrap(),
+        |modules: &Path, _: &Path| fs::write(modules, "a file\n").unwrap(),
+    ] {
+        replace(&modules, &elsewhere);
+        std::thread::sleep(Duration::from_millis(1200));
+        assert_eq!(listed(&repo, &fork), before.0.replace("target d\n", ""));
+        assert_eq!(picture(&repo, &fork), before.1);
+    }
+    // Another one may lead anywhere.
+    symlink(elsewhere.join("target"), repo.dir().join("target")).unwrap();
+    fs::remove_dir_all(repo.dir().join("packages/a")).unwrap();
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(listed(&repo, &fork), before.0.replace("target d\n", ""));
+    assert!(fork.join("target").symlink_metadata().is_err());
+    let deep = repo.sh_in(
+        &fork.join("packages/a"),
+        "touch new && rm new && find . -type f | sort",
+    );
+    assert_eq!(deep, "./a.js\n./node_modules/p/index.js");
+    fs::write(fork.join("node_modules/p1/own.js"), "own\n").unwrap();
+    assert!(!elsewhere.join("p1/own.js").exists());
+}
+
 #[test]
 fn list_and_status_say_what_is_kept_and_where_the_main_checkout_has_moved_on() {
     require_fuse!();

@@ -14,9 +14,11 @@ use gix::index::entry::{Flags, Stage};
 
 use super::checksum::Checksum;
 use super::index::kind_of;
-use super::{Base, BaseDir, GitError, ObjectId, Repository, TreeEntryKind};
+use super::{
+    Base, BaseDir, BaseEntry, GitError, IgnoreRules, ObjectId, Repository, TreeEntryKind, rule_files,
+};
 use tine_attr::{Ino, Timestamp};
-use tine_path::{DOT_GIT, RepoPath};
+use tine_path::{DOT_GIT, EntryName, RepoPath};
 
 /// A tracked file of the main checkout, whose content is that of a blob.
 struct UnchangedFile {
@@ -45,15 +47,18 @@ impl Times {
     /// Whether what has them has an older mtime than what is written: it was moved here, or copied or unpacked with its times, and what
     /// was built before is of what was here then.
     fn came_with_it(&self) -> bool {
-        self.changed.secs.saturating_sub(self.modified.secs) > SETTLED_SECS
+        let nanos = |time: Timestamp| i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos);
+        nanos(self.changed) - nanos(self.modified) > SETTLED_NANOS
     }
 }
 
-/// Whoever writes a file is done with its mode and its name soon after.
-const SETTLED_SECS: i64 = 2;
+/// Whoever writes a file is done with its mode and its name soon after, and nothing is built of other bytes in between.
+const SETTLED_NANOS: i128 = 10_000_000;
 
 /// Of so many files and more, most of which came with their times, all were copied, with what was built of them.
 const MIN_COPIED: usize = 16;
+/// The same where nearly all came with their times.
+const MIN_ALL_COPIED: usize = 4;
 
 /// Below this many files or directories a second thread costs more than it saves.
 const MIN_TO_SHARE: usize = 1024;
@@ -69,57 +74,74 @@ impl Repository {
     /// Finds what of `base` is the same in `checkout` (the main one), and when it got to be so there: by the number of the node.
     ///
     /// A file is the same where the index has the base's blob, and `lstat` says what the entry says, which is not racy, or else the
-    /// bytes are those of the blob; a directory where it has the same names and no others, of files or directories that are the same.
-    /// What came with an older mtime counts from when it came, except in a checkout that was copied or unpacked as a whole.
+    /// bytes are those of the blob; a directory where it has the same names and no others. What came with an older mtime counts from
+    /// when it came, except in a checkout that was copied or unpacked as a whole.
+    ///
+    /// Some are left out though they are the same. Where a directory has other names in `checkout` than in `base`, but for ignored ones,
+    /// no file in it is there: what was built of all files there (`*.c`) was built of others. What a symlink leads to, or is beneath
+    /// that, is not where the link is not the same: who follows it sees the times of what it leads to.
     ///
     /// Costs an `lstat` a file and a listing a directory, and reads no content but that of racy entries and of files that were touched.
     ///
     /// # Errors
-    /// [`GitError::Library`] where the index cannot be read, others where a tree of the base cannot.
+    /// [`GitError::Library`] where the index cannot be read, others where a tree or a symlink of the base cannot.
     pub fn same_since(&self, base: &Base, checkout: &Path) -> Result<Vec<(Ino, Timestamp)>, GitError> {
         let files = self.unchanged_files(checkout)?;
-        let came = files.iter().filter(|file| file.times.came_with_it()).count();
-        let is_copied = came >= MIN_COPIED && came > files.len() / 2;
+        let is_copied = is_copied(&files);
         let since = |times: Times| match times.came_with_it() && !is_copied {
             true => times.changed,
             false => times.modified,
         };
-        let mut same = Vec::with_capacity(files.len());
-        let mut dirs: HashMap<RepoPath, Arc<BaseDir>> = HashMap::new();
-        for file in files {
-            let Some((dir, index)) = base.find(&file.path)? else {
-                continue;
-            };
-            let entry = &dir.entries[index];
-            if (entry.id, entry.kind) == (file.id, file.kind) {
-                same.push((entry.ino, since(file.times)));
-                if !dirs.contains_key(&dir.path) {
-                    dirs.insert(dir.path.clone(), dir);
-                }
-            }
-        }
-        let paths: Vec<RepoPath> = dirs.keys().cloned().collect();
-        for path in paths {
-            let mut above = path.split_last();
-            while let Some((path, _)) = above {
-                above = path.split_last();
-                if dirs.contains_key(&path) {
-                    break;
-                }
-                let dir = match base.find(&path)? {
-                    Some((parent, index)) => base.dir(&path, parent.entries[index].id)?,
-                    None => base.root()?,
-                };
-                dirs.insert(path, dir);
-            }
-        }
-        let dirs: Vec<Arc<BaseDir>> = dirs.into_values().collect();
-        let look = |dirs: &[Arc<BaseDir>]| -> Vec<(Ino, Timestamp)> {
-            let times = dirs.iter().map(|dir| (dir, same_names(checkout, dir)));
-            let same = times.filter_map(|(dir, times)| Some((base.hasher().ino(&dir.path), since(times?))));
-            same.collect()
+        let hasher = base.hasher();
+        let unchanged = files.into_iter();
+        let unchanged: HashMap<Ino, UnchangedFile> =
+            unchanged.map(|file| (hasher.ino(&file.path), file)).collect();
+        let is_same = |entry: &BaseEntry| {
+            let file = unchanged.get(&entry.ino);
+            file.is_some_and(|file| (entry.id, entry.kind) == (file.id, file.kind))
         };
-        same.append(&mut shared(&dirs, look));
+        let (mut dirs, mut stale) = (vec![base.root()?], Vec::new());
+        let mut next = 0;
+        while let Some(dir) = dirs.get(next).cloned() {
+            next += 1;
+            for entry in &dir.entries {
+                let path = || dir.path.join(&entry.name);
+                match entry.kind {
+                    TreeEntryKind::Directory => dirs.push(base.dir(&path(), entry.id)?),
+                    TreeEntryKind::Symlink if !is_same(entry) => {
+                        let target = base.raw_content(entry.id)?.to_vec();
+                        let target = target.map_err(GitError::library("read a symlink"))?;
+                        stale.extend(led_to(&path(), &target));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let look = |dirs: &[Arc<BaseDir>]| {
+            let found = dirs.iter().map(|dir| (dir.clone(), Names::of(checkout, dir)));
+            found.collect::<Vec<_>>()
+        };
+        let mut rules = IgnoreRules::new(self, |dir: &RepoPath| {
+            let read = rule_files::read(&checkout.join(dir.as_path()).join(".gitignore"));
+            read.map_err(GitError::library("read rules"))
+        })?;
+        let mut same = Vec::with_capacity(unchanged.len());
+        for (dir, names) in shared(&dirs, look) {
+            let is_stale = |path: &RepoPath| stale.iter().any(|stale| path.starts_with(stale));
+            if names.differ(&dir.path, &mut rules)? || is_stale(&dir.path) {
+                continue;
+            }
+            if let Names::Same(times) = names {
+                same.push((hasher.ino(&dir.path), since(times)));
+            }
+            for entry in dir.entries.iter().filter(|entry| is_same(entry)) {
+                if let Some(file) = unchanged.get(&entry.ino)
+                    && !is_stale(&file.path)
+                {
+                    same.push((entry.ino, since(file.times)));
+                }
+            }
+        }
         Ok(same)
     }
 
@@ -211,22 +233,85 @@ fn shared<T: Sync, Found: Send>(all: &[T], look: impl Fn(&[T]) -> Vec<Found> + S
     })
 }
 
-/// The times of the directory in the checkout, if it has the names of this one and no others.
-fn same_names(checkout: &Path, dir: &BaseDir) -> Option<Times> {
-    let place = checkout.join(dir.path.as_path());
-    let found = fs::symlink_metadata(&place).ok().filter(Metadata::is_dir)?;
-    let mut count = 0;
-    for entry in fs::read_dir(&place).ok()? {
-        let name = entry.ok()?.file_name();
-        let name = name.as_bytes();
-        if name == DOT_GIT && dir.path.is_root() {
-            continue;
-        }
-        dir.find(name)?;
-        count += 1;
+/// Whether most files came with their times, and what was built of them came with its own.
+fn is_copied(files: &[UnchangedFile]) -> bool {
+    let came = files.iter().filter(|file| file.times.came_with_it()).count();
+    came >= MIN_COPIED && came > files.len() / 2 || came >= MIN_ALL_COPIED && came * 10 >= files.len() * 9
+}
+
+/// Where a symlink leads to in the tree, links on the way left as they are; `None` out of it.
+fn led_to(link: &RepoPath, target: &[u8]) -> Option<RepoPath> {
+    let mut path = link.split_last()?.0;
+    if target.starts_with(b"/") {
+        return None;
     }
-    let is_settled = fs::symlink_metadata(&place).is_ok_and(|after| after.ctime() == found.ctime());
-    (count == dir.entries.len() && is_settled).then(|| Times::of(&found))
+    for name in target.split(|byte| *byte == b'/') {
+        match name {
+            b"" | b"." => {}
+            b".." => path = path.split_last()?.0,
+            name => path.push(&EntryName::new(name).ok()?),
+        }
+    }
+    Some(path)
+}
+
+/// The names of a directory in the checkout beside those of the base.
+enum Names {
+    /// The same, with its times.
+    Same(Times),
+    /// Those, and others.
+    More(Vec<EntryName>),
+    Others,
+}
+
+impl Names {
+    fn of(checkout: &Path, dir: &BaseDir) -> Names {
+        let place = checkout.join(dir.path.as_path());
+        let look = || -> std::io::Result<Names> {
+            let found = fs::symlink_metadata(&place)?;
+            let (mut count, mut more) = (0, Vec::new());
+            if !found.is_dir() {
+                return Ok(Names::Others);
+            }
+            for entry in fs::read_dir(&place)? {
+                let name = entry?.file_name();
+                let name = name.as_bytes();
+                if name == DOT_GIT && dir.path.is_root() {
+                    continue;
+                }
+                match (dir.find(name), EntryName::new(name)) {
+                    (Some(_), _) => count += 1,
+                    (None, Ok(name)) => more.push(name),
+                    (None, Err(_)) => return Ok(Names::Others),
+                }
+            }
+            let is_settled = fs::symlink_metadata(&place)?.ctime_nsec() == found.ctime_nsec();
+            Ok(match count == dir.entries.len() && is_settled {
+                true if more.is_empty() => Names::Same(Times::of(&found)),
+                true => Names::More(more),
+                false => Names::Others,
+            })
+        };
+        look().unwrap_or(Names::Others)
+    }
+
+    /// Whether they tell of other files than those of the base.
+    fn differ(&self, dir: &RepoPath, rules: &mut IgnoreRules<'_>) -> Result<bool, GitError> {
+        match self {
+            Names::Same(_) => Ok(false),
+            Names::Others => Ok(true),
+            Names::More(names) => {
+                for name in names {
+                    let path = dir.join(name);
+                    // A rule may hold for directories alone.
+                    if !rules.is_ignored(&path, false)? && !rules.is_ignored(&path, true)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+        }
+    }
 }
 
 /// The kind of an entry that stands for one file whose `lstat` says something.
@@ -333,22 +418,53 @@ mod tests {
     #[test]
     fn a_directory_is_the_same_as_long_as_it_has_the_same_names() {
         let repository = TestRepository::new();
-        for path in ["changed/a", "more/a", "fewer/a", "fewer/b", "above/below/a"] {
+        for path in [
+            "changed/a",
+            "more/a",
+            "fewer/a",
+            "fewer/b",
+            "above/below/a",
+            "ignored/a",
+        ] {
             repository.write(path, path);
         }
+        repository.write(".gitignore", "*.o\n");
         repository.commit("files");
         repository.write("changed/a", "other");
         repository.write("more/b", "b");
+        repository.write("ignored/a.o", "b");
         fs::remove_file(repository.dir().join("fewer/b")).unwrap();
         make_old(&repository, "above");
-        let dirs: Vec<(String, bool)> = ages(&repository)
-            .into_iter()
-            .map(|(path, age)| (path, age < 60))
-            .collect();
-        let same = |path: &str| (path.to_owned(), true);
+        let same: Vec<String> = ages(&repository).into_keys().collect();
         assert_eq!(
-            dirs,
-            ["above", "above/below", "above/below/a", "fewer/a", "more/a"].map(same)
+            same,
+            [
+                ".gitignore",
+                "above",
+                "above/below",
+                "above/below/a",
+                "changed",
+                "ignored/a"
+            ]
         );
+    }
+
+    #[test]
+    fn what_another_link_leads_to_is_not_the_same() {
+        let repository = TestRepository::new();
+        for path in ["one/a", "two/deep/a", "three/a"] {
+            repository.write(path, path);
+        }
+        let link = repository.dir().join("three/link");
+        std::os::unix::fs::symlink("../one", &link).unwrap();
+        repository.commit("files");
+        assert!(ages(&repository).contains_key("one/a"));
+        fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink("../two", &link).unwrap();
+        let same: Vec<String> = ages(&repository)
+            .into_keys()
+            .filter(|path| path.ends_with("/a"))
+            .collect();
+        assert_eq!(same, ["three/a", "two/deep/a"]);
     }
 }

@@ -7,7 +7,7 @@
 //! A file that git neither tracks nor ignores may be either, a new source or an output in a project that ignores none. It gets the time
 //! of now, and whatever was newer than it in that state, and is not ignored, becomes newer than it again.
 //!
-//! A directory in which a name comes or goes gets the time of now, too.
+//! A directory in which a name comes or goes gets the time of now, too, and another one keeps the time that it shows.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -97,16 +97,14 @@ impl Workspace {
         let mut outputs = Outputs::new(&base, |path| to.read_regular(path, MAX_IGNORE_FILE_BYTES));
         let (mut same, mut back) = (InoMap::default(), InoMap::default());
         let mut oldest: Option<Timestamp> = None;
-        let mut dirs = InoMap::default();
+        let mut dirs = BTreeSet::new();
         for path in paths {
             let there = to.plain_file(&to.read_state(), &path)?;
             let before = self.plain_file(&self.read_state(), &path)?;
             if there.is_none() && before.is_none() || outputs.has(&path) {
                 continue;
             }
-            if there.is_some() != before.is_some() {
-                self.add_dirs_of(&path, to, &mut dirs)?;
-            }
+            dirs.extend(above(&path));
             let Some((found, node)) = there else {
                 continue;
             };
@@ -143,9 +141,19 @@ impl Workspace {
                 renewed.insert(ino, Node { mtime, ctime, ..node });
             }
         }
-        for (ino, node) in dirs {
-            let (mtime, ctime) = (now, now);
-            renewed.insert(ino, Node { mtime, ctime, ..node });
+        for dir in dirs {
+            let Some((ino, node)) = to.plain_dir(&dir)? else {
+                continue;
+            };
+            let before = self.plain_dir(&dir)?;
+            let mtime = match before {
+                Some((_, before)) if self.names_in(&dir)? == to.names_in(&dir)? => before.mtime,
+                _ => now,
+            };
+            if mtime != node.mtime {
+                let ctime = now;
+                renewed.insert(ino, Node { mtime, ctime, ..node });
+            }
         }
         let mut order = InOrder::from(now);
         for ComingBack { time, ino, node } in back {
@@ -155,32 +163,20 @@ impl Workspace {
         Ok(renewed)
     }
 
-    /// Adds the directories of `to` in which a name comes or goes because `path` does.
-    fn add_dirs_of(&self, path: &RepoPath, to: &Workspace, dirs: &mut InoMap<Node>) -> Result<(), FsError> {
-        let dir_in = |view: &Workspace, path: &RepoPath| {
-            let state = view.read_state();
-            match view.walk_dir(&state, path) {
-                Ok(found) if matches!(found.place, Place::Carried(_)) => Ok(None),
-                Ok(found) => Ok(Some((found.ino, view.node(&state, &found)?))),
-                Err(FsError::NotFound | FsError::NotADirectory) => Ok(None),
-                Err(error) => Err(error),
-            }
-        };
-        let mut below = path.clone();
-        while let Some((dir, _)) = below.split_last() {
-            let (before, there) = (dir_in(self, &dir)?, dir_in(to, &dir)?);
-            let is_in_both = before.is_some() && there.is_some();
-            if let Some((ino, node)) = there
-                && dirs.insert(ino, node).is_some()
-            {
-                break;
-            }
-            if is_in_both {
-                break;
-            }
-            below = dir;
+    /// The directory at `path`, if it is the fork's own or its base's.
+    fn plain_dir(&self, path: &RepoPath) -> Result<Option<(Ino, Node)>, FsError> {
+        let state = self.read_state();
+        match self.walk_dir(&state, path) {
+            Ok(found) if matches!(found.place, Place::Carried(_)) => Ok(None),
+            Ok(found) => Ok(Some((found.ino, self.node(&state, &found)?))),
+            Err(FsError::NotFound | FsError::NotADirectory) => Ok(None),
+            Err(error) => Err(error),
         }
-        Ok(())
+    }
+
+    fn names_in(&self, dir: &RepoPath) -> Result<BTreeSet<EntryName>, FsError> {
+        let listed = self.list_path(dir)?.into_iter();
+        Ok(listed.map(|(name, ..)| name).collect())
     }
 
     /// The paths of regular files and symlinks that a layer speaks of, and of others.
@@ -323,6 +319,12 @@ impl Workspace {
         }
         Ok(())
     }
+}
+
+/// The directories above `path`.
+fn above(path: &RepoPath) -> impl Iterator<Item = RepoPath> {
+    let dir_of = |path: &RepoPath| path.split_last().map(|(dir, _)| dir);
+    std::iter::successors(dir_of(path), dir_of)
 }
 
 fn ids(layers: &[Arc<FrozenLayer>]) -> BTreeSet<LayerId> {

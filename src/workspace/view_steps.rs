@@ -84,7 +84,7 @@ impl Held {
 /// What a name leads to.
 struct NodeBehind {
     attr: Attr,
-    /// Of a regular file.
+    /// Of a regular file or a symlink.
     held: Option<Held>,
 }
 
@@ -219,8 +219,10 @@ impl Workspace {
     fn node_behind(&self, state: &State, found: &Found) -> Result<NodeBehind, FsError> {
         let attr = self.attr(state, found)?;
         let held = match (&found.place, attr.kind) {
-            (Place::Base(base), FileKind::Regular) => Some(Held::Base(base.path(), base.entry().id)),
-            (_, FileKind::Regular) => Some(Held::of(&self.node(state, found)?)),
+            (Place::Base(base), FileKind::Regular | FileKind::Symlink) => {
+                Some(Held::Base(base.path(), base.entry().id))
+            }
+            (_, FileKind::Regular | FileKind::Symlink) => Some(Held::of(&self.node(state, found)?)),
             _ => None,
         };
         Ok(NodeBehind { attr, held })
@@ -312,6 +314,9 @@ impl Steps {
         let (dir_now, now) = now.map_or((None, None), |name| (Some(name.dir), name.node));
         if let (Some(before), Some(now)) = (&before, &now)
             && before.attr.ino == now.attr.ino
+            // Nothing is written to a symlink, and nothing becomes another kind: it goes, and something else comes.
+            && before.attr.kind == now.attr.kind
+            && (before.held == now.held || now.attr.kind == FileKind::Regular)
         {
             let Some(at) = dir_now.and_then(|dir| place(path, dir)) else {
                 return;

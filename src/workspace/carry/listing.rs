@@ -141,23 +141,23 @@ impl Carry {
         dir: &RepoPath,
         names: &[CarriedName],
     ) -> Result<Vec<(CarriedName, CarriedNode)>, FsError> {
-        if self.shown_by(dir).is_some() {
-            let mut nodes = Vec::with_capacity(names.len());
-            for listed in names {
-                let node = self.node(&dir.join(&listed.name))?;
-                nodes.extend(node.map(|node| (listed.clone(), node)));
-            }
-            return Ok(nodes);
-        }
-        let Some(file) = found_or_none(beneath::open(&self.top, dir.as_path(), Access::Look))? else {
-            return Ok(Vec::new());
+        // What a generation shows is there whatever the main checkout has, also where that has no such directory any more.
+        let opened = match self.shown_by(dir) {
+            Some(_) => None,
+            None => found_or_none(beneath::open(&self.top, dir.as_path(), Access::Look))?,
         };
         let mut nodes = Vec::with_capacity(names.len());
         for listed in names {
-            let stat = found_or_none(beneath::stat_in(&file, listed.name.as_bytes()))?;
-            if let Some(node) = stat.and_then(|stat| self.shown(dir.join(&listed.name), &stat)) {
-                nodes.push((listed.clone(), node));
-            }
+            let path = dir.join(&listed.name);
+            let node = match (&opened, self.shown_by(&path)) {
+                (_, Some(_)) => self.node(&path)?,
+                (Some(opened), None) => {
+                    let stat = found_or_none(beneath::stat_in(opened, listed.name.as_bytes()))?;
+                    stat.and_then(|stat| self.shown(path, &stat))
+                }
+                (None, None) => None,
+            };
+            nodes.extend(node.map(|node| (listed.clone(), node)));
         }
         Ok(nodes)
     }

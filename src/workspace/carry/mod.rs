@@ -313,10 +313,21 @@ impl Carry {
             stat.ctime
         };
         let is_later = stat.kind != FileKind::Directory && self.came_later(&path, changed);
-        match stat.dev == self.device && !is_later {
+        // A symlink that has come to where a directory was chosen may lead anywhere, back into the main checkout, too.
+        let is_of_its_kind = stat.kind == FileKind::Directory || !self.is_dir_root(&path);
+        match stat.dev == self.device && !is_later && is_of_its_kind {
             true => self.carried(path, stat),
             false => None,
         }
+    }
+
+    /// Whether the path was chosen as a directory.
+    fn is_dir_root(&self, path: &RepoPath) -> bool {
+        let Some((parent, name)) = path.split_last() else {
+            return false;
+        };
+        let roots = self.roots.get(&parent).into_iter().flatten();
+        roots.into_iter().any(|root| root.is_dir && root.name == name)
     }
 
     /// The node, unless it is hidden.
