@@ -479,6 +479,32 @@ fn a_fork_that_goes_back_is_checked_out_step_by_step() {
     }
 }
 
+/// Whatever the base says of them: another one comes beneath the fork when it goes back to HEAD.
+#[test]
+fn symlinks_and_what_becomes_another_kind_go_and_come() {
+    require_fuse!();
+    let pair = Pair::new(|tine, repo, _| {
+        repo.git(&["switch", "-q", "-c", "other"]);
+        let change = "ln -sfn run.sh link; rm docs/empty; mkdir docs/empty; echo x > docs/empty/x; \
+                      rm -r src/deep; echo deep > src/deep; git add -A; git commit -qm other; git switch -q main";
+        repo.sh_in(repo.dir(), change);
+        tine.ok(&["merge", "other", "--into", "one"]);
+        tine.ok(&["restore", "one", "pristine", "--exact"]);
+    });
+    pair.agree_in_directories("reset", run(&["reset", "one"]), |plain| {
+        fs::remove_file(plain.join("src/deep/er/still/leaf.txt")).unwrap();
+        fs::remove_dir(plain.join("src/deep/er/still")).unwrap();
+        fs::remove_dir(plain.join("src/deep/er")).unwrap();
+        fs::remove_dir(plain.join("src/deep")).unwrap();
+        fs::remove_file(plain.join("docs/empty")).unwrap();
+        fs::create_dir(plain.join("docs/empty")).unwrap();
+        write(&plain.join("docs/empty/x"), "x\n");
+        fs::remove_file(plain.join("link")).unwrap();
+        symlink("run.sh", plain.join("link")).unwrap();
+        write(&plain.join("src/deep"), "deep\n");
+    });
+}
+
 #[test]
 fn a_directory_that_comes_back_is_one_to_work_in() {
     require_fuse!();

@@ -236,7 +236,12 @@ impl Replay {
         let is_at = |at: &NamePlace, dir: Ino, name: &[u8]| at.dir == dir && at.name.as_bytes() == name;
         match (act, step) {
             (Act::Remove(dir, name), Some(ViewStep::Remove { at, then, .. })) if is_at(&at, dir, name) => {
-                if !leads(then, workspace.number_at(dir, name)?) {
+                let now = match workspace.number_at(dir, name) {
+                    // The directory is something else by now.
+                    Err(FsError::NotADirectory) => None,
+                    now => now?,
+                };
+                if !leads(then, now) {
                     return Err(Unacknowledged::Errno(Errno::EPERM));
                 }
                 script.leave(&at, then);
