@@ -16,9 +16,9 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::Serialize;
 
@@ -36,6 +36,8 @@ use crate::workspace::{ForkName, SeenAt};
 
 /// Directories and files that are looked at in one fork at most.
 const MAX_LOOKS: u32 = 4_000;
+/// How deep links of a package are looked for that was installed to be edited.
+const MAX_LINK_DEPTH: u32 = 6;
 /// Larger files hold no settings.
 const MAX_TEXT_BYTES: u64 = 256 << 10;
 /// Files of dependencies that are looked into in one build directory.
@@ -203,7 +205,7 @@ impl Search<'_> {
             .map(|stat| stat.kind)
     }
 
-    /// Looks at a carried or inherited place, and one level below.
+    /// Looks at a carried or inherited place, one level below, and where package managers put links deeper down.
     fn place(&mut self, place: &RepoPath) {
         match self.kind_of(place) {
             Some(FileKind::Symlink) => self.link(place),
@@ -213,6 +215,7 @@ impl Search<'_> {
                     let path = place.join(&name);
                     match kind {
                         FileKind::Symlink => self.link(&path),
+                        FileKind::Directory if holds_links(&name) => self.links_beneath(path),
                         FileKind::Directory if !is_known => {
                             self.dir(&path);
                         }
@@ -221,6 +224,22 @@ impl Search<'_> {
                 }
             }
             _ => {}
+        }
+    }
+
+    fn links_beneath(&mut self, dir: RepoPath) {
+        let mut rest = vec![(dir, 0)];
+        while let Some((dir, depth)) = rest.pop() {
+            for (name, kind) in self.list(&dir) {
+                let path = dir.join(&name);
+                match kind {
+                    FileKind::Symlink => self.link(&path),
+                    FileKind::Directory if depth < MAX_LINK_DEPTH && !is_scope(&dir) => {
+                        rest.push((path, depth + 1));
+                    }
+                    _ => {}
+                }
+            }
         }
     }
 
@@ -403,6 +422,10 @@ impl Search<'_> {
         let Ok(target) = target else {
             return;
         };
+        if !target.starts_with(b"/") {
+            return;
+        }
+        let target = cleaned(&target);
         let found = self.roots.iter().find_map(|root| {
             let root = root.as_os_str().as_bytes();
             let rest = target.strip_prefix(root)?;
@@ -473,6 +496,31 @@ impl Search<'_> {
             replaced(text, root, root).map(|_| root.to_vec())
         })
     }
+}
+
+/// Whether a carried directory of this name has links to a project's own files in it: packages of a scope, or a package that was
+/// installed to be edited.
+fn holds_links(name: &EntryName) -> bool {
+    name.as_bytes().starts_with(b"@") || name.as_bytes().starts_with(b"__editable__")
+}
+
+/// Whether packages stand side by side in it.
+fn is_scope(dir: &RepoPath) -> bool {
+    dir.split_last()
+        .is_some_and(|(_, name)| name.as_bytes().starts_with(b"@"))
+}
+
+/// The path without `.` and `..`, as far as that can be told without following links.
+fn cleaned(path: &[u8]) -> Vec<u8> {
+    let mut clean = PathBuf::new();
+    for part in Path::new(OsStr::from_bytes(path)).components() {
+        match part {
+            Component::ParentDir => drop(clean.pop()),
+            Component::CurDir => {}
+            part => clean.push(part),
+        }
+    }
+    clean.into_os_string().into_vec()
 }
 
 fn child(dir: &RepoPath, name: &str) -> Option<RepoPath> {

@@ -120,9 +120,10 @@ fn take_up(
     } else {
         for tree in &taken.trees {
             let path = quoted(&tree.path);
-            context.output.text(&match tree.changed {
-                true => format!("{path} is taken up, {} copied\n", human_size(tree.copied_bytes)),
-                false => format!("{path} is as the main checkout has it\n"),
+            context.output.text(&match (tree.changed, tree.missing) {
+                (true, _) => format!("{path} is taken up, {} copied\n", human_size(tree.copied_bytes)),
+                (false, true) => format!("{path} stays: the main checkout does not have it any more\n"),
+                (false, false) => format!("{path} is as the main checkout has it\n"),
             })?;
         }
         let changed = taken.trees.iter().any(|tree| tree.changed);

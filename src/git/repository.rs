@@ -358,15 +358,22 @@ impl Repository {
         Ok(values.into_iter().map(|value| value.to_vec()).collect())
     }
 
-    /// The last value of `<section>.<name>` in the configuration that users write: not in a file of the checkout that the
-    /// configuration includes, which a commit may bring.
+    /// The last value of `<section>.<name>` in the configuration that users write: not in a file of a checkout of the repository that
+    /// the configuration includes, which a commit may bring.
     pub fn setting_of_user(&self, section: &str, name: &str) -> Result<Option<Vec<u8>>, GitError> {
         let local = self.local_with_fresh_config()?;
         let config = local.config_snapshot();
+        let checkouts = self.checkouts()?.into_iter().map(|checkout| {
+            let dir = checkout.dir;
+            dir.canonicalize().unwrap_or(dir)
+        });
+        // A bare repository's are not all; the one that was opened counts in any case.
+        let checkouts: Vec<PathBuf> = checkouts.chain([self.checkout_dir().to_owned()]).collect();
         let is_of_tree = |path: &Path| {
             // Through a link, too.
             let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-            path.starts_with(self.checkout_dir()) && !path.starts_with(self.common_dir())
+            checkouts.iter().any(|checkout| path.starts_with(checkout))
+                && !path.starts_with(self.common_dir())
         };
         let sections = config.plumbing().sections_by_name(section).into_iter().flatten();
         let mut last = None;

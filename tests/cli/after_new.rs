@@ -184,6 +184,10 @@ fn no_file_of_the_tree_says_what_the_setup_is() {
     let tine = Tine::new(&repo);
     let dir = tine.ok(&["new", "demo"]);
     assert!(!Path::new(&dir).join("brought").exists());
+    // Nor a file of another checkout of it, such as a fork.
+    repo.git(&["config", "include.path", &format!("{dir}/.gitsettings")]);
+    let other = tine.ok(&["new", "other"]);
+    assert!(!Path::new(&other).join("brought").exists());
     // What a user includes from elsewhere counts.
     fs::write(repo.root().join("mine"), "[tine]\n\tsetup = touch mine\n").unwrap();
     repo.git(&["config", "--add", "include.path", "../../mine"]);

@@ -174,6 +174,11 @@ fn links_into_the_main_checkout_lead_to_the_fork_and_caches_are_told() {
     symlink(repo.dir().join("part"), repo.dir().join("modules/part")).unwrap();
     symlink(repo.dir().join("only-main"), repo.dir().join("modules/none")).unwrap();
     symlink("../part", repo.dir().join("modules/relative")).unwrap();
+    // Where package managers put them deeper down.
+    for deep in ["modules/@org/pkg", "build/__editable__.demo/a/b/pkg"] {
+        fs::create_dir_all(repo.dir().join(deep).parent().unwrap()).unwrap();
+        symlink(repo.dir().join("src/../part"), repo.dir().join(deep)).unwrap();
+    }
     let tine = Tine::new(&repo);
     let output = tine
         .run(&["new", "demo", "--carry", "ignored"])
@@ -186,6 +191,9 @@ fn links_into_the_main_checkout_lead_to_the_fork_and_caches_are_told() {
         "{said}"
     );
     let dir = Path::new(&output.text()).to_owned();
+    for link in ["modules/@org/pkg", "build/__editable__.demo/a/b/pkg"] {
+        assert_eq!(fs::read_link(dir.join(link)).unwrap(), dir.join("part"), "{link}");
+    }
     fs::write(dir.join("modules/part/file.txt"), "the fork's\n").unwrap();
     assert_eq!(
         fs::read_to_string(repo.dir().join("part/file.txt")).unwrap(),

@@ -35,16 +35,26 @@ pub fn take_up(daemon: &Arc<Daemon>, fork: &ForkName, previous: bool) -> Respons
         let back = daemon.store.take_up_previous(fork)?;
         trees.extend(back.iter().map(|path| taken_up(path, true, 0)));
     } else {
+        let mut failed = None;
         for path in carry.trees.iter().filter_map(|tree| tree.path()) {
-            let kept = keep_at_rest(daemon, fork, &carry.from, &path)
-                .map_err(|error| not_kept(fork, &path, error))
-                // Those for which the fork waits are tried again.
-                .inspect_err(|_| generations::make_wanted(daemon))?;
-            trees.push(taken_up(
-                &path,
-                kept.forks.contains(fork),
-                kept.copied_bytes.unwrap_or(0),
-            ));
+            match keep_at_rest(daemon, fork, &carry.from, &path) {
+                Ok(kept) => trees.push(taken_up(
+                    &path,
+                    kept.forks.contains(fork),
+                    kept.copied_bytes.unwrap_or(0),
+                )),
+                Err(KeepError::Missing) if carry.trees.len() > 1 => trees.push(TreeTakenUp {
+                    missing: true,
+                    ..taken_up(&path, false, 0)
+                }),
+                // One does not stop the others.
+                Err(error) => failed = failed.or(Some(not_kept(fork, &path, error))),
+            }
+        }
+        if let Some(failed) = failed {
+            // Those for which the fork waits are tried again.
+            generations::make_wanted(daemon);
+            return Err(failed);
         }
     }
     Ok(Answer::TreesTakenUp(TreesTakenUp {
@@ -79,6 +89,7 @@ fn taken_up(path: &RepoPath, changed: bool, copied_bytes: u64) -> TreeTakenUp {
         path: PathText::from(path),
         changed,
         copied_bytes,
+        missing: false,
     }
 }
 

@@ -221,6 +221,9 @@ pub struct TreeTakenUp {
     pub changed: bool,
     /// Bytes that were copied into the store.
     pub copied_bytes: u64,
+    /// The main checkout does not have it any more: it stays as it was.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub missing: bool,
 }
 
 /// What is kept of an index where a fork went back to HEAD by a reset or a discard.
