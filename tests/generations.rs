@@ -445,6 +445,31 @@ fn a_tree_that_is_changing_is_kept_once_it_is_whole() {
     });
 }
 
+/// Nothing changes in it for longer than a second, and yet it is not whole.
+#[test]
+fn a_tree_that_is_being_removed_is_kept_once_it_is_there_again() {
+    require_fuse!();
+    let repo = repo();
+    let tine = Tine::new(&repo);
+    let modules = repo.dir().join("node_modules");
+    let fork = new_fork(&tine, "work");
+    for package in 0..PACKAGES / 2 {
+        fs::remove_dir_all(modules.join(format!("p{package}"))).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(generation(&tine, "work"), None);
+    install(&repo, "2");
+    wait_until_kept(&tine, "work");
+    assert_eq!(
+        picture(&repo, &fork).matches("package.json").count(),
+        2 * PACKAGES
+    );
+    // Whoever asks gets what is there.
+    fs::remove_dir_all(modules.join("p1")).unwrap();
+    tine.ok(&["update", "work", "--carried"]);
+    assert!(!fork.join("node_modules/p1").exists());
+}
+
 #[test]
 fn make_builds_what_was_taken_up() {
     require_fuse!();

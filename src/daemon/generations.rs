@@ -110,7 +110,7 @@ fn attempt(daemon: &Daemon, tree: &Tree, tried: &mut BTreeMap<Tree, Tries>) {
         from,
         path,
         Depth::Places,
-        &|_, tree: &DependencyTree| tree.is_wanted(),
+        &|_, tree: &DependencyTree, names| tree.is_wanted() && tree.is_whole_with(names),
         &goes_on,
     );
     let failed = match kept {
@@ -122,6 +122,13 @@ fn attempt(daemon: &Daemon, tree: &Tree, tried: &mut BTreeMap<Tree, Tries>) {
                 kept.copied_bytes.unwrap_or(0)
             );
             tried.remove(tree);
+            // Forks that were made when there was more of it.
+            let given_up = daemon
+                .store
+                .give_up_tree(from, path, &KeepError::Partial.to_string());
+            if let Err(error) = given_up {
+                log::warn!("{error}");
+            }
             return;
         }
         Err(KeepError::Ending) => return,
@@ -132,7 +139,10 @@ fn attempt(daemon: &Daemon, tree: &Tree, tried: &mut BTreeMap<Tree, Tries>) {
         next: began,
     });
     tries.count += 1;
-    let may_pass = matches!(failed, KeepError::Changing | KeepError::Missing);
+    let may_pass = matches!(
+        failed,
+        KeepError::Changing | KeepError::Missing | KeepError::Partial
+    );
     if may_pass && tries.count < MAX_TRIES {
         let doublings = tries.count.saturating_sub(1).min(5);
         let pause = FIRST_PAUSE.saturating_mul(1 << doublings);

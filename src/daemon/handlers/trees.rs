@@ -72,7 +72,9 @@ fn keep_at_rest(
 ) -> Result<KeptNow, KeepError> {
     let began = Instant::now();
     let goes_on = || daemon.refuse_if_stopping().is_ok();
-    let takes_it = |name: &ForkName, tree: &DependencyTree| name == fork || tree.is_wanted();
+    let takes_it = |name: &ForkName, tree: &DependencyTree, names| {
+        name == fork || tree.is_wanted() && tree.is_whole_with(names)
+    };
     loop {
         match daemon
             .store
@@ -103,7 +105,7 @@ fn not_kept(fork: &ForkName, path: &RepoPath, error: KeepError) -> Failure {
             format!("{path} cannot be taken up: the main checkout is changing it"),
         )
         .hint(format!("wait until it is installed: {again}")),
-        KeepError::Missing => Failure::new(
+        KeepError::Missing | KeepError::Partial => Failure::new(
             ErrorCode::NoSuchPath,
             format!("{path} cannot be taken up: the main checkout does not have it"),
         )

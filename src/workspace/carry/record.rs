@@ -71,13 +71,17 @@ pub struct DependencyTree {
     /// Why no generation is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<String>,
+    /// How many names were in the directory when the fork was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub names: Option<u64>,
 }
 
 impl DependencyTree {
     /// Of which a generation is to be made; `path` ends in a slash.
-    pub fn wanted(path: PathText) -> DependencyTree {
+    pub fn wanted(path: PathText, names: Option<u64>) -> DependencyTree {
         DependencyTree {
             path,
+            names,
             generation: None,
             previous: None,
             arrivals: None,
@@ -88,6 +92,12 @@ impl DependencyTree {
     /// Whether a generation is to be made.
     pub fn is_wanted(&self) -> bool {
         self.generation.is_none() && self.given_up.is_none()
+    }
+
+    /// Whether a tree with so many names at its root has as many as when the fork was made, or the fork has shown a generation since.
+    /// One with fewer is being removed.
+    pub fn is_whole_with(&self, names: u64) -> bool {
+        self.generation.is_some() || self.names.is_none_or(|before| before <= names)
     }
 
     /// `None` for what is no path.

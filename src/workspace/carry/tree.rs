@@ -71,6 +71,11 @@ pub struct TreeListing {
 }
 
 impl TreeListing {
+    pub fn names_at_root(&self) -> u64 {
+        let is_at_root = |entry: &&ListedFile| !entry.path.contains(&b'/');
+        self.entries.iter().filter(is_at_root).count() as u64
+    }
+
     /// Lists the tree at `path` beneath `top`. Sockets, fifos, devices and what is mounted there are left out.
     pub fn of(top: &File, path: &RepoPath) -> io::Result<TreeListing> {
         let root = beneath::stat(&beneath::open(top, path.as_path(), Access::Look)?)?;

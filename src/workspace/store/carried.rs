@@ -231,7 +231,10 @@ impl Store {
         }
         Ok(trees
             .into_iter()
-            .map(|(_, text)| DependencyTree::wanted(text))
+            .map(|(path, text)| {
+                let names = std::fs::read_dir(checkout.join(path.as_path()));
+                DependencyTree::wanted(text, names.ok().map(|names| names.count() as u64))
+            })
             .collect())
     }
 

@@ -49,6 +49,8 @@ pub enum KeepError {
     Changing,
     #[error("the main checkout does not have it")]
     Missing,
+    #[error("the main checkout has removed part of it since the fork was made")]
+    Partial,
     #[error("the disk has no room for it: it takes {needed} bytes, and {available} are free")]
     NoRoom { needed: u64, available: u64 },
     #[error("the daemon is ending")]
@@ -87,13 +89,17 @@ pub enum TreeState {
 
 impl Store {
     /// Keeps the tree at `path` of the main checkout `from` as it is now, and lets each fork show it that carries the tree and for which
-    /// `takes_it` holds. A generation that is there is checked to `depth`. Blocks while files are copied, for as long as `goes_on` holds.
+    /// `takes_it` holds, which is told how many names are at the root. A generation that is there is checked to `depth`. Blocks while
+    /// files are copied, for as long as `goes_on` holds.
+    ///
+    /// # Errors
+    /// [`KeepError::Partial`] where it holds for none.
     pub fn keep_tree(
         &self,
         from: &Path,
         path: &RepoPath,
         depth: Depth,
-        takes_it: &dyn Fn(&ForkName, &DependencyTree) -> bool,
+        takes_it: &dyn Fn(&ForkName, &DependencyTree, u64) -> bool,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<KeptNow, KeepError> {
         let _making = self.making.lock();
@@ -105,6 +111,16 @@ impl Store {
         let listing = TreeListing::of(&top, path).map_err(could_not_read)?;
         if !listing.is_quiet(QUIET) {
             return Err(KeepError::Changing);
+        }
+        let names = listing.names_at_root();
+        let takes_it = |name: &ForkName, tree: &DependencyTree| takes_it(name, tree, names);
+        let is_taken = self.records().0.iter().any(|record| {
+            let carried = record.carry.as_ref().filter(|carry| carry.from == from);
+            let mut trees = carried.into_iter().flat_map(|carry| &carry.trees);
+            trees.any(|tree| tree.path().as_ref() == Some(path) && takes_it(&record.name, tree))
+        });
+        if !is_taken {
+            return Err(KeepError::Partial);
         }
         let id = listing.id();
         let files = listing.entries.iter().filter(|entry| entry.is_file()).count() as u64;

@@ -314,13 +314,8 @@ fn a_file_that_a_package_store_shares_stays_in_a_dependency_tree_when_others_lin
     let workspace = carried.open_with(&record);
     assert!(workspace.resolve(&path("target/shared")).is_err());
     drop(workspace);
-    record.trees.push(DependencyTree {
-        path: PathText::Text("target/".to_owned()),
-        generation: None,
-        previous: None,
-        arrivals: None,
-        given_up: None,
-    });
+    let tree = DependencyTree::wanted(PathText::Text("target/".to_owned()), None);
+    record.trees.push(tree);
     let workspace = carried.open_with(&record);
     assert_eq!(workspace.text("target/shared"), "before\n");
     assert!(workspace.resolve(&path("target/rebuilt")).is_err());
