@@ -445,6 +445,30 @@ fn a_tree_that_is_changing_is_kept_once_it_is_whole() {
     });
 }
 
+#[test]
+fn what_is_carried_goes_along_with_a_repository_that_is_moved() {
+    require_fuse!();
+    let repo = repo();
+    let tine = Tine::new(&repo);
+    repo.write("node_modules/main.js", "main's\n");
+    let fork = new_fork(&tine, "work");
+    let before = picture(&repo, &fork);
+    wait_until_kept(&tine, "work");
+    fs::remove_dir_all(repo.dir().join("node_modules")).unwrap();
+    tine.ok(&["daemon", "stop"]);
+    let moved = repo.root().join("moved");
+    fs::rename(repo.dir(), &moved).unwrap();
+    let place = tine
+        .run_in(&moved, &["mount", "work"])
+        .expect_success("tine mount");
+    let place = PathBuf::from(place.text().trim());
+    assert!(place.starts_with(repo.root().join("moved.forks")), "{place:?}");
+    assert_eq!(picture(&repo, &place), before);
+    tine.run_in(&moved, &["daemon", "stop"])
+        .expect_success("tine daemon stop");
+    fs::rename(&moved, repo.dir()).unwrap();
+}
+
 /// Nothing changes in it for longer than a second, and yet it is not whole.
 #[test]
 fn a_tree_that_is_being_removed_is_kept_once_it_is_there_again() {

@@ -77,6 +77,14 @@ fn settle_places(daemon: &Arc<Daemon>) -> Result<(), Failure> {
     let (records, _) = store.records();
     for record in records {
         let name = &record.name;
+        // What is carried is this main checkout's, and kept trees are in this store.
+        if let Some(checkout) = repository.main_checkout() {
+            store.update_record(name, |record| {
+                if let Some(carry) = &mut record.carry {
+                    checkout.clone_into(&mut carry.from);
+                }
+            })?;
+        }
         let dir = match displaced.is_copy {
             true => own_dir(&repository, name)?,
             false => store.followed(&displaced, &record.mount_dir),

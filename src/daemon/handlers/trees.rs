@@ -111,7 +111,9 @@ fn not_kept(fork: &ForkName, path: &RepoPath, error: KeepError) -> Failure {
         )
         .hint(format!("install it there: {again}")),
         KeepError::NoRoom { needed, available } => failure::no_space(&format!("there is no room for {path}"))
-            .cause(format!("it takes {needed} bytes, and {available} are free")),
+            .cause(format!(
+                "it takes {needed} bytes, and {available} are free, of which some are left for what forks write"
+            )),
         KeepError::Ending => Failure::new(
             ErrorCode::DaemonUnreachable,
             format!("the daemon ended before {path} was copied"),

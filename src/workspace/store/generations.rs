@@ -51,7 +51,9 @@ pub enum KeepError {
     Missing,
     #[error("the main checkout has removed part of it since the fork was made")]
     Partial,
-    #[error("the disk has no room for it: it takes {needed} bytes, and {available} are free")]
+    #[error(
+        "the disk has no room for it: it takes {needed} bytes, {available} are free, and {SPARE_BYTES} of them stay so"
+    )]
     NoRoom { needed: u64, available: u64 },
     #[error("the daemon is ending")]
     Ending,
