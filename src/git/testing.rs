@@ -14,6 +14,12 @@ pub struct TestRepository {
     clock_secs: Cell<u64>,
 }
 
+impl Default for TestRepository {
+    fn default() -> TestRepository {
+        TestRepository::new()
+    }
+}
+
 impl TestRepository {
     pub fn new() -> TestRepository {
         TestRepository::with_options(&[])
