@@ -574,6 +574,45 @@ fn invariant_18_what_was_built_of_other_files_is_built_again() {
     assert_eq!(made(&repo, &fork), "one");
 }
 
+/// What is in the main checkout now is what it was before, but it was built of something else meanwhile.
+#[test]
+fn invariant_18_what_came_back_in_the_main_checkout_is_built_again() {
+    require_fuse!();
+    let fork_of = |repo: &TestRepo, name: &str| {
+        tick(repo);
+        let tine = std::mem::ManuallyDrop::new(Tine::new(repo));
+        PathBuf::from(tine.ok(&["new", name, "--carry", "/build/"]))
+    };
+    let one = "build/out: src/f\n\tmkdir -p build; cat src/f > $@\n";
+    let repo = made_by(one, &[("src/f", "old\n")]);
+    repo.sh_in(repo.dir(), "cp -a src ../kept && echo new > src/f");
+    tick(&repo);
+    assert_eq!(made(&repo, repo.dir()), "new");
+    repo.sh_in(repo.dir(), "rm -r src && mv ../kept src && git status -s");
+    assert_eq!(made(&repo, &fork_of(&repo, "moved")), "old");
+    drop(Tine::new(&repo));
+
+    let deep = "build/out: $(wildcard src/*/*.c)\n\tmkdir -p build; cat $^ > $@\n";
+    let repo = made_by(deep, &[("src/a/a.c", "a\n"), ("src/b/b.c", "b\n")]);
+    repo.write("src/c/c.c", "c\n");
+    assert_eq!(made(&repo, repo.dir()), "a b c");
+    assert_eq!(made(&repo, &fork_of(&repo, "deep")), "a b");
+    drop(Tine::new(&repo));
+
+    let through = "build/out: cur\n\tmkdir -p build; cat cur > $@\n";
+    let repo = made_by(through, &[("one", "one\n"), ("two", "two\n")]);
+    repo.sh_in(
+        repo.dir(),
+        "ln -s one cur; git add cur; git commit -qm one; git switch -qc other; ln -sfn two cur; git commit -qam two",
+    );
+    // Longer than what counts as one step.
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(made(&repo, repo.dir()), "two");
+    repo.git(&["switch", "-q", "main"]);
+    assert_eq!(made(&repo, &fork_of(&repo, "link")), "one");
+    drop(Tine::new(&repo));
+}
+
 /// A directory is as new as the last name that came or went in it, whichever base it is of.
 #[test]
 fn invariant_18_a_directory_that_an_update_changed_stays_as_new() {

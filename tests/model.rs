@@ -22,7 +22,7 @@ mod reference;
 #[path = "model/steps.rs"]
 mod steps;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -175,8 +175,35 @@ fn check_times(
     (was, before): (Option<&Sight>, &Sight),
     since: Timestamp,
 ) {
-    for (path, seen) in found {
-        if !matches!(seen.kind, FileKind::Regular | FileKind::Symlink) {
+    let names_in = |sight: &Sight, dir: &[u8]| -> BTreeSet<Vec<u8>> {
+        let is_in = |path: &&Vec<u8>| match path.iter().rposition(|byte| *byte == b'/') {
+            Some(end) => path[..end] == *dir,
+            None => dir.is_empty() && !path.is_empty(),
+        };
+        sight.keys().filter(is_in).cloned().collect()
+    };
+    let has_other_names: Vec<bool> = found
+        .keys()
+        .map(|path| names_in(found, path) != names_in(before, path))
+        .collect();
+    for ((path, seen), has_other_names) in found.iter_mut().zip(has_other_names) {
+        if seen.kind == FileKind::Directory {
+            let there = before.get(path).filter(|there| there.kind == seen.kind);
+            let is_right = match there {
+                Some(there) if !has_other_names => seen.mtime == there.mtime,
+                _ => seen.mtime.is_none_or(|mtime| mtime >= since),
+            };
+            let (text, of) = (String::from_utf8_lossy(path), there.map(|there| there.mtime));
+            assert!(
+                is_right,
+                "{what}: the directory {text:?} is of {:?}, and was of {of:?}",
+                seen.mtime
+            );
+        }
+        if !matches!(
+            seen.kind,
+            FileKind::Regular | FileKind::Symlink | FileKind::Directory
+        ) {
             continue;
         }
         let text = String::from_utf8_lossy(path).into_owned();
@@ -190,11 +217,16 @@ fn check_times(
             && was.is_some_and(|was| was.get(path).is_some_and(|was| was.mtime == seen.mtime));
         // Another name of the file may be new.
         assert!(
-            stays || is_output || seen.mtime.is_some_and(|mtime| mtime >= since),
+            seen.kind == FileKind::Directory
+                || stays
+                || is_output
+                || seen.mtime.is_some_and(|mtime| mtime >= since),
             "{what}: {text:?} seems to be of {:?}, {is_same}",
             seen.mtime
         );
-        let names: Vec<Vec<u8>> = path.split(|byte| *byte == b'/').map(<[u8]>::to_vec).collect();
+        let names = path.split(|byte| *byte == b'/').map(<[u8]>::to_vec);
+        // The root has no name.
+        let names: Vec<Vec<u8>> = names.filter(|name| !name.is_empty()).collect();
         if let Some(node) = reference.node_at(&names) {
             reference.note_mtime(node, seen.mtime);
         }

@@ -55,6 +55,12 @@ impl Times {
 /// Whoever writes a file is done with its mode and its name soon after, and nothing is built of other bytes in between.
 const SETTLED_NANOS: i128 = 10_000_000;
 
+/// What comes within so many seconds came in one step, as by a checkout.
+const STEP_SECS: i64 = 2;
+
+/// How many symlinks are followed.
+const MAX_LINKS: usize = 40;
+
 /// Of so many files and more, most of which came with their times, all were copied, with what was built of them.
 const MIN_COPIED: usize = 16;
 /// The same where nearly all came with their times.
@@ -77,9 +83,12 @@ impl Repository {
     /// bytes are those of the blob; a directory where it has the same names and no others. What came with an older mtime counts from
     /// when it came, except in a checkout that was copied or unpacked as a whole.
     ///
-    /// Some are left out though they are the same. Where a directory has other names in `checkout` than in `base`, but for ignored ones,
-    /// no file in it is there: what was built of all files there (`*.c`) was built of others. What a symlink leads to, or is beneath
-    /// that, is not where the link is not the same: who follows it sees the times of what it leads to.
+    /// Some are left out though they are the same, or count as newer: what was built in `checkout` was built of what was there then.
+    /// - Where a directory has other names in `checkout` than in `base`, but for ignored and hidden ones, no file in it is there (`*.c`);
+    ///   where directories are among them, none in the directories in it either (`*/*.c`).
+    /// - What a symlink leads to, or is beneath that, is not there where the link is not the same.
+    /// - What a symlink leads to is as new as the symlink.
+    /// - What is beneath a directory that was moved here is as new as that.
     ///
     /// Costs an `lstat` a file and a listing a directory, and reads no content but that of racy entries and of files that were touched.
     ///
@@ -100,7 +109,8 @@ impl Repository {
             let file = unchanged.get(&entry.ino);
             file.is_some_and(|file| (entry.id, entry.kind) == (file.id, file.kind))
         };
-        let (mut dirs, mut stale) = (vec![base.root()?], Vec::new());
+        let mut dirs = vec![base.root()?];
+        let mut links: HashMap<RepoPath, (RepoPath, Link)> = HashMap::new();
         let mut next = 0;
         while let Some(dir) = dirs.get(next).cloned() {
             next += 1;
@@ -108,15 +118,22 @@ impl Repository {
                 let path = || dir.path.join(&entry.name);
                 match entry.kind {
                     TreeEntryKind::Directory => dirs.push(base.dir(&path(), entry.id)?),
-                    TreeEntryKind::Symlink if !is_same(entry) => {
+                    TreeEntryKind::Symlink => {
                         let target = base.raw_content(entry.id)?.to_vec();
                         let target = target.map_err(GitError::library("read a symlink"))?;
-                        stale.extend(led_to(&path(), &target));
+                        let same = unchanged.get(&entry.ino).filter(|_| is_same(entry));
+                        let link = match same {
+                            Some(link) if is_copied => Link::Since(link.times.modified),
+                            Some(link) => Link::Since(since(link.times)),
+                            None => Link::Other,
+                        };
+                        links.extend(led_to(&path(), &target).map(|led_to| (path(), (led_to, link))));
                     }
                     _ => {}
                 }
             }
         }
+        let led_to = ends_of(&links);
         let look = |dirs: &[Arc<BaseDir>]| {
             let found = dirs.iter().map(|dir| (dir.clone(), Names::of(checkout, dir)));
             found.collect::<Vec<_>>()
@@ -126,19 +143,43 @@ impl Repository {
             read.map_err(GitError::library("read rules"))
         })?;
         let mut same = Vec::with_capacity(unchanged.len());
+        let mut known: HashMap<RepoPath, Beneath> = HashMap::new();
+        // Directories come after those that they are in.
         for (dir, names) in shared(&dirs, look) {
-            let is_stale = |path: &RepoPath| stale.iter().any(|stale| path.starts_with(stale));
-            if names.differ(&dir.path, &mut rules)? || is_stale(&dir.path) {
+            let above = dir.path.split_last().and_then(|(above, _)| known.get(&above));
+            let above = above.copied().unwrap_or_default();
+            let difference = names.difference(&dir, &mut rules)?;
+            let times = names.times.filter(|_| !is_copied);
+            let moved = times
+                .filter(|times| times.came_with_it())
+                .map(|times| times.changed);
+            let beneath = Beneath {
+                moved: above.moved.max(moved),
+                is_among_others: difference == Difference::Directories,
+                link: above.link.max(led_to.get(&dir.path).copied()),
+            };
+            known.insert(dir.path.clone(), beneath);
+            if let Some(times) = names.times.filter(|_| names.are_the_same(&dir)) {
+                same.push((
+                    hasher.ino(&dir.path),
+                    since(times).max(beneath.moved.unwrap_or(since(times))),
+                ));
+            }
+            if difference != Difference::None || above.is_among_others {
                 continue;
             }
-            if let Names::Same(times) = names {
-                same.push((hasher.ino(&dir.path), since(times)));
-            }
             for entry in dir.entries.iter().filter(|entry| is_same(entry)) {
-                if let Some(file) = unchanged.get(&entry.ino)
-                    && !is_stale(&file.path)
-                {
-                    same.push((entry.ino, since(file.times)));
+                let Some(file) = unchanged.get(&entry.ino) else {
+                    continue;
+                };
+                let own = since(file.times);
+                let time = own.max(beneath.moved.unwrap_or(own));
+                match beneath.link.max(led_to.get(&file.path).copied()) {
+                    Some(Link::Other) => {}
+                    Some(Link::Since(link)) if link.secs.saturating_sub(time.secs) > STEP_SECS => {
+                        same.push((entry.ino, link));
+                    }
+                    _ => same.push((entry.ino, time)),
                 }
             }
         }
@@ -255,62 +296,132 @@ fn led_to(link: &RepoPath, target: &[u8]) -> Option<RepoPath> {
     Some(path)
 }
 
+/// A symlink, for what it leads to: what says more is greater.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Link {
+    /// It is the same since then.
+    Since(Timestamp),
+    /// It is another one.
+    Other,
+}
+
+/// What links lead to, by way of others, too.
+fn ends_of(links: &HashMap<RepoPath, (RepoPath, Link)>) -> HashMap<RepoPath, Link> {
+    let mut ends: HashMap<RepoPath, Link> = HashMap::new();
+    for (led_to, link) in links.values() {
+        let mut at = Some(led_to);
+        for _ in 0..MAX_LINKS {
+            let Some(path) = at else { break };
+            let known = ends.entry(path.clone()).or_insert(*link);
+            *known = (*known).max(*link);
+            at = links.get(path).map(|(led_to, _)| led_to);
+        }
+    }
+    ends
+}
+
+/// What holds for all that is in a directory.
+#[derive(Clone, Copy, Default)]
+struct Beneath {
+    /// The link that leads to it, or to one above it.
+    link: Option<Link>,
+    /// When it, or one above it, was moved here.
+    moved: Option<Timestamp>,
+    /// Whether other directories are beside those in it.
+    is_among_others: bool,
+}
+
+/// What tells the names of a directory in the checkout from those of the base.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Difference {
+    None,
+    Files,
+    Directories,
+}
+
 /// The names of a directory in the checkout beside those of the base.
-enum Names {
-    /// The same, with its times.
-    Same(Times),
-    /// Those, and others.
-    More(Vec<EntryName>),
-    Others,
+struct Names {
+    /// Of the directory; `None` where there is none that can be listed, or it is changing.
+    times: Option<Times>,
+    /// Those that the base has not, and whether they are directories.
+    more: Vec<(EntryName, bool)>,
+    /// How many of the base's there are.
+    count: usize,
+    /// The base's that are missing, as far as they are directories.
+    lacks_dir: bool,
 }
 
 impl Names {
     fn of(checkout: &Path, dir: &BaseDir) -> Names {
         let place = checkout.join(dir.path.as_path());
-        let look = || -> std::io::Result<Names> {
+        let mut names = Names {
+            times: None,
+            more: Vec::new(),
+            count: 0,
+            lacks_dir: false,
+        };
+        let mut dirs_left = dir
+            .entries
+            .iter()
+            .filter(|entry| entry.kind == TreeEntryKind::Directory)
+            .count();
+        let mut look = |names: &mut Names| -> std::io::Result<()> {
             let found = fs::symlink_metadata(&place)?;
-            let (mut count, mut more) = (0, Vec::new());
             if !found.is_dir() {
-                return Ok(Names::Others);
+                return Ok(());
             }
             for entry in fs::read_dir(&place)? {
-                let name = entry?.file_name();
+                let entry = entry?;
+                let name = entry.file_name();
                 let name = name.as_bytes();
                 if name == DOT_GIT && dir.path.is_root() {
                     continue;
                 }
+                let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
                 match (dir.find(name), EntryName::new(name)) {
-                    (Some(_), _) => count += 1,
-                    (None, Ok(name)) => more.push(name),
-                    (None, Err(_)) => return Ok(Names::Others),
+                    (Some(index), _) => {
+                        names.count += 1;
+                        if is_dir && dir.entries[index].kind == TreeEntryKind::Directory {
+                            dirs_left = dirs_left.saturating_sub(1);
+                        }
+                    }
+                    (None, Ok(name)) => names.more.push((name, is_dir)),
+                    (None, Err(_)) => return Ok(()),
                 }
             }
             let is_settled = fs::symlink_metadata(&place)?.ctime_nsec() == found.ctime_nsec();
-            Ok(match count == dir.entries.len() && is_settled {
-                true if more.is_empty() => Names::Same(Times::of(&found)),
-                true => Names::More(more),
-                false => Names::Others,
-            })
+            names.times = is_settled.then(|| Times::of(&found));
+            Ok(())
         };
-        look().unwrap_or(Names::Others)
+        if look(&mut names).is_err() {
+            names.times = None;
+        }
+        names.lacks_dir = dirs_left > 0;
+        names
     }
 
-    /// Whether they tell of other files than those of the base.
-    fn differ(&self, dir: &RepoPath, rules: &mut IgnoreRules<'_>) -> Result<bool, GitError> {
-        match self {
-            Names::Same(_) => Ok(false),
-            Names::Others => Ok(true),
-            Names::More(names) => {
-                for name in names {
-                    let path = dir.join(name);
-                    // A rule may hold for directories alone.
-                    if !rules.is_ignored(&path, false)? && !rules.is_ignored(&path, true)? {
-                        return Ok(true);
-                    }
+    fn are_the_same(&self, dir: &BaseDir) -> bool {
+        self.more.is_empty() && self.count == dir.entries.len()
+    }
+
+    /// How they tell of other files than those of the base.
+    fn difference(&self, dir: &BaseDir, rules: &mut IgnoreRules<'_>) -> Result<Difference, GitError> {
+        let mut difference = match self.times.is_some() && self.count == dir.entries.len() {
+            true => Difference::None,
+            false if self.lacks_dir => Difference::Directories,
+            false => Difference::Files,
+        };
+        for (name, is_dir) in &self.more {
+            // No pattern finds a hidden one that does not name it.
+            if !name.as_bytes().starts_with(b".") && !rules.is_ignored(&dir.path.join(name), *is_dir)? {
+                match is_dir {
+                    true => difference = Difference::Directories,
+                    false if difference == Difference::None => difference = Difference::Files,
+                    false => {}
                 }
-                Ok(false)
             }
         }
+        Ok(difference)
     }
 }
 

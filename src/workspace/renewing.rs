@@ -9,10 +9,11 @@
 //!
 //! A directory in which a name comes or goes gets the time of now, too, and another one keeps the time that it shows.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::changed::Changed;
+use super::dir_places::DirPlaces;
 use super::error::FsError;
 use super::fs::{Found, Place, State, Workspace};
 use tine_attr::{FileKind, Ino, InoMap, Timestamp};
@@ -92,18 +93,18 @@ impl Workspace {
     /// Costs O(what one of the two states has in a layer that the other has not), and O(what the layers of `to` have) where a file
     /// comes back that git neither tracks nor ignores.
     pub(super) fn renewed_in(&self, to: &Workspace) -> Result<InoMap<Node>, FsError> {
-        let (paths, now) = (self.differing_files(to)?, Timestamp::now());
+        let (Paths { files, mut dirs }, now) = (self.differing(to)?, Timestamp::now());
         let base = to.base();
         let mut outputs = Outputs::new(&base, |path| to.read_regular(path, MAX_IGNORE_FILE_BYTES));
         let (mut same, mut back) = (InoMap::default(), InoMap::default());
         let mut oldest: Option<Timestamp> = None;
-        let mut dirs = BTreeSet::new();
-        for path in paths {
+        for path in files {
             let there = to.plain_file(&to.read_state(), &path)?;
             let before = self.plain_file(&self.read_state(), &path)?;
-            if there.is_none() && before.is_none() || outputs.has(&path) {
+            if outputs.has(&path) {
                 continue;
             }
+            // Also of what is a file in neither: a directory may have gone with it.
             dirs.extend(above(&path));
             let Some((found, node)) = there else {
                 continue;
@@ -174,9 +175,12 @@ impl Workspace {
         }
     }
 
+    /// But for the fork's own `.git`, which is not there before it stands there.
     fn names_in(&self, dir: &RepoPath) -> Result<BTreeSet<EntryName>, FsError> {
-        let listed = self.list_path(dir)?.into_iter();
-        Ok(listed.map(|(name, ..)| name).collect())
+        let names = self.list_path(dir)?.into_iter().map(|(name, ..)| name);
+        Ok(names
+            .filter(|name| !(dir.is_root() && name.is_dot_git()))
+            .collect())
     }
 
     /// The paths of regular files and symlinks that a layer speaks of, and of others.
@@ -185,9 +189,9 @@ impl Workspace {
         for index in self.read_state().stack.indexes() {
             touched.add_layer(index, |_| true);
         }
-        let mut files = BTreeSet::new();
-        self.add_touched(touched, self, &mut files)?;
-        Ok(files)
+        let mut paths = Paths::default();
+        self.add_touched(touched, self, &mut paths)?;
+        Ok(paths.files)
     }
 
     /// Whether the file of this view has the bytes of the one of `to`: told without reading where it can be.
@@ -226,12 +230,14 @@ impl Workspace {
         Ok(is_plain.then_some((found, node)))
     }
 
-    /// The paths of `to` at which a layer that only one of the two states has says something, or at which their bases differ.
-    fn differing_files(&self, to: &Workspace) -> Result<BTreeSet<RepoPath>, FsError> {
-        let (mut files, mut named) = (BTreeSet::new(), BTreeSet::new());
+    /// The paths at which a layer that only one of the two states has says something, or at which their bases differ. Directories are
+    /// those of `to`.
+    fn differing(&self, to: &Workspace) -> Result<Paths, FsError> {
+        let (mut paths, mut named) = (Paths::default(), BTreeSet::new());
         let mut touched = Touched::default();
         {
             let (here, there) = (self.read_state(), to.read_state());
+            let mut dirs: HashMap<Ino, Option<RepoPath>> = HashMap::new();
             let (here_ids, there_ids) = (ids(here.stack.frozen()), ids(there.stack.frozen()));
             let frozen = here.stack.frozen().iter().chain(there.stack.frozen());
             let differing = frozen
@@ -240,8 +246,13 @@ impl Workspace {
             for index in std::iter::once(here.stack.open_layer().index()).chain(differing) {
                 touched.add_layer(index, |_| true);
                 // What no layer of `to` speaks of is there as its base has it, and known by where that is.
-                let origins = index.nodes().filter_map(|(_, node)| node.origin.as_ref());
-                files.extend(origins.map(|origin| origin.path.clone()));
+                for (ino, node) in index.nodes() {
+                    let origin = node.origin.as_ref().map(|origin| origin.path.clone());
+                    match node.kind {
+                        FileKind::Directory => drop(dirs.insert(ino, origin)),
+                        _ => paths.files.extend(origin),
+                    }
+                }
                 for (parent, dir) in index.dirs() {
                     let parent = match parent {
                         Ino::ROOT => Some(RepoPath::root()),
@@ -255,38 +266,39 @@ impl Workspace {
                     named.extend(names);
                 }
             }
+            let mut places = DirPlaces::new(&there);
+            for (ino, origin) in dirs {
+                let path = places.dir_path(ino);
+                let path = path.or_else(|| places.base_dir_path(ino, origin?));
+                paths.dirs.extend(path);
+            }
         }
         for path in named {
             match to.resolve(&path) {
-                Ok(attr) if attr.kind == FileKind::Directory => to.add_files_beneath(&path, &mut files)?,
-                Ok(_) => drop(files.insert(path)),
+                Ok(attr) if attr.kind == FileKind::Directory => to.add_beneath_to(&path, &mut paths)?,
+                Ok(_) => drop(paths.files.insert(path)),
                 Err(FsError::NotFound | FsError::NotADirectory) => {}
                 Err(error) => return Err(error),
             }
         }
         // A file of the base in a directory that was renamed is found by its name in the view that has a node for it.
         for view in [self, to] {
-            view.add_touched(touched.clone(), to, &mut files)?;
+            view.add_touched(touched.clone(), to, &mut paths)?;
         }
         let (here, there) = (self.base(), to.base());
         if here.tree_id() != there.tree_id() {
-            add_differing(&here, &there, &mut files)?;
+            add_differing(&here, &there, &mut paths.files)?;
         }
-        files.retain(|path| !path.is_in_dot_git());
-        Ok(files)
+        paths.files.retain(|path| !path.is_in_dot_git());
+        Ok(paths)
     }
 
     /// Adds where this view has what was touched, and what `of` has beneath directories among that.
-    fn add_touched(
-        &self,
-        touched: Touched,
-        of: &Workspace,
-        files: &mut BTreeSet<RepoPath>,
-    ) -> Result<(), FsError> {
-        let Changed::Paths(paths) = self.paths_touched(touched)? else {
-            return of.add_files_beneath(&RepoPath::root(), files);
+    fn add_touched(&self, touched: Touched, of: &Workspace, paths: &mut Paths) -> Result<(), FsError> {
+        let Changed::Paths(found) = self.paths_touched(touched)? else {
+            return of.add_beneath_to(&RepoPath::root(), paths);
         };
-        for path in paths {
+        for path in found {
             let (path, is_dir) = match path.strip_suffix(b"/") {
                 Some(dir) => (dir.to_vec(), true),
                 None => (path, false),
@@ -295,14 +307,15 @@ impl Workspace {
                 continue;
             };
             match is_dir {
-                true => of.add_files_beneath(&path, files)?,
-                false => drop(files.insert(path)),
+                true => of.add_beneath_to(&path, paths)?,
+                false => drop(paths.files.insert(path)),
             }
         }
         Ok(())
     }
 
-    fn add_files_beneath(&self, dir: &RepoPath, files: &mut BTreeSet<RepoPath>) -> Result<(), FsError> {
+    /// Adds the directory, and all that is in it.
+    fn add_beneath_to(&self, dir: &RepoPath, paths: &mut Paths) -> Result<(), FsError> {
         let mut rest = vec![dir.clone()];
         while let Some(dir) = rest.pop() {
             let entries = match self.list_path(&dir) {
@@ -313,12 +326,20 @@ impl Workspace {
             for (name, kind, _) in entries {
                 match kind {
                     FileKind::Directory => rest.push(dir.join(&name)),
-                    _ => drop(files.insert(dir.join(&name))),
+                    _ => drop(paths.files.insert(dir.join(&name))),
                 }
             }
+            paths.dirs.insert(dir);
         }
         Ok(())
     }
+}
+
+/// Paths of files, symlinks among them, and of directories.
+#[derive(Default)]
+struct Paths {
+    files: BTreeSet<RepoPath>,
+    dirs: BTreeSet<RepoPath>,
 }
 
 /// The directories above `path`.

@@ -23,10 +23,10 @@ use super::error::FsError;
 use super::fs::{Found, Invalidation, State, Workspace};
 use super::inodes::BaseRef;
 use super::view_steps::{Held, ViewStep};
-use tine_attr::{FileKind, Ino, InoMap, Timestamp};
+use tine_attr::{Attr, FileKind, Ino, InoMap, Timestamp};
 use tine_git::{Base, BaseDir, ObjectId, TreeEntryKind};
 use tine_layer::{
-    Dentry, DirDelta, FrozenLayer, Layer, LayerId, LayerIndex, LayerStack, MergedIndexes, Node, Op,
+    Content, Dentry, DirDelta, FrozenLayer, Layer, LayerId, LayerIndex, LayerStack, MergedIndexes, Node, Op,
     inos_below,
 };
 use tine_path::{DOT_GIT, EntryName, RepoPath};
@@ -176,7 +176,7 @@ impl Workspace {
 
     /// Whether the open layer has nothing to say but where the repository is.
     pub fn is_unwritten(&self) -> bool {
-        has_nothing_but(&self.read_state(), |_, _| false)
+        has_nothing_but(&self.read_state(), |_, _| false, |_, _| false)
     }
 
     /// How many steps changed the fork since it was opened or its layer was frozen.
@@ -282,11 +282,13 @@ impl Workspace {
 }
 
 impl Exclusive<'_> {
-    /// As [`Workspace::is_unwritten`], or beside that only which operations led there.
+    /// As [`Workspace::is_unwritten`], or beside that only which operations led there, and the times of what came back.
     pub fn is_untouched(&self) -> bool {
-        has_nothing_but(&self.state, |ino, node| {
-            ino == Ino::ATTIC || node.operation().is_some()
-        })
+        has_nothing_but(
+            &self.state,
+            |ino, node| ino == Ino::ATTIC || node.operation().is_some(),
+            |ino, node| is_as_base(&self.state, ino, node),
+        )
     }
 
     /// Makes `next` ready to be written after the open layer: all of [`Exclusive::freeze`] and [`Exclusive::stand_on`] that can
@@ -508,8 +510,37 @@ impl Exclusive<'_> {
     }
 }
 
-/// Whether the open layer has nothing to say but where the repository is, and what is nothing.
-fn has_nothing_but(state: &State, is_nothing: impl Fn(Ino, &Node) -> bool) -> bool {
+/// Whether the node is the base's but for its times.
+fn is_as_base(state: &State, ino: Ino, node: &Node) -> bool {
+    let Some(origin) = &node.origin else { return false };
+    let attr = match origin.path.is_root() {
+        // It has links to what is carried, too.
+        true => state
+            .base
+            .root_attr()
+            .map(|attr| Attr {
+                nlink: node.nlink,
+                ..attr
+            })
+            .ok(),
+        false => base_ref(state, &origin.path).and_then(|base| state.base.attr(&base).ok()),
+    };
+    let is_of_base = matches!(node.content, Content::Base | Content::Empty);
+    is_of_base
+        && node.xattrs.is_empty()
+        && attr.is_some_and(|attr| {
+            (attr.ino, attr.kind, attr.perm, attr.nlink) == (ino, node.kind, node.perm, node.nlink)
+                && (attr.uid, attr.gid, attr.size) == (node.uid, node.gid, node.size)
+        })
+}
+
+/// Whether the open layer has nothing to say but where the repository is, what is nothing, with the names in it, and nodes that are
+/// nothing, whose names count.
+fn has_nothing_but(
+    state: &State,
+    is_nothing: impl Fn(Ino, &Node) -> bool,
+    is_no_node: impl Fn(Ino, &Node) -> bool,
+) -> bool {
     let (stack, base) = (&state.stack, &state.base);
     let index = stack.open_layer().index();
     let is_dot_git = |(parent, dir): (Ino, &DirDelta)| {
@@ -518,8 +549,8 @@ fn has_nothing_but(state: &State, is_nothing: impl Fn(Ino, &Node) -> bool) -> bo
     };
     let is_untouched = |(ino, node): (Ino, &Node)| match ino {
         // It is put when a fork is made.
-        Ino::ROOT => node.ctime == base.attrs.change_time() && node.xattrs.is_empty(),
-        _ if is_nothing(ino, node) => true,
+        Ino::ROOT if node.ctime == base.attrs.change_time() && node.xattrs.is_empty() => true,
+        _ if is_nothing(ino, node) || is_no_node(ino, node) => true,
         _ => stack.dentry(Ino::ROOT, DOT_GIT) == Some(Dentry::Entry(ino)),
     };
     index.dirs().all(is_dot_git) && index.nodes().all(is_untouched)

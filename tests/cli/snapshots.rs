@@ -28,9 +28,13 @@ fn a_fork_goes_back_while_programs_use_it() {
     let tine = Tine::new(&repo);
     let dir = tine.new_fork("demo");
     repo.sh_in(&dir, "echo one > README.md && echo noise > build.log && mkdir -p deep/er && echo x > deep/er/x && chmod 600 README.md");
-    // Sources that come back are new, for whoever builds; what git ignores has its time.
-    let look = "find . -not -path ./.git \\( \\( -type d -o -name build.log \\) -printf '%P %m %s %T@\\n' -o -printf '%P %m %s\\n' \\) | sort";
+    // Sources that come back are new, for whoever builds, and so are directories in which a name comes or goes; what git ignores has
+    // its time.
+    let look = "find . -not -path ./.git \\( \\( -path './src*' -type d -o -path ./data -o -name build.log \\) -printf '%P %m %s %T@\\n' \
+                -o -printf '%P %m %s\\n' \\) | sort";
     let before = repo.sh_in(&dir, look);
+    let in_which_names_change = "stat -c %Y.%y . deep deep/er docs";
+    let then = repo.sh_in(&dir, in_which_names_change);
     assert_eq!(tine.ok(&["snapshot", "demo", "good", "-m", "it works"]), "good");
 
     repo.sh_in(
@@ -45,6 +49,11 @@ fn a_fork_goes_back_while_programs_use_it() {
         "demo is as at snapshot:good; `tine restore demo before-restore-1` takes that back"
     );
     assert_eq!(repo.sh_in(&dir, look), before);
+    let now = repo.sh_in(&dir, in_which_names_change);
+    assert!(
+        now.lines().zip(then.lines()).all(|(now, then)| now > then),
+        "{now}\n{then}"
+    );
     assert_eq!(text(dir.join("README.md")), "one\n");
     assert_eq!(text(dir.join("build.log")), "noise\n");
     let mut held = String::new();

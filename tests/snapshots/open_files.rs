@@ -121,11 +121,8 @@ fn names_lead_to_what_was_at_once() {
     for (name, (was, mtime)) in looked_at.into_iter().zip(before) {
         let (is, now) = stat(name);
         assert_eq!(is, was, "{name}");
-        match is.0 & libc::S_IFMT {
-            libc::S_IFDIR => assert_eq!(now, mtime, "{name}"),
-            // Whoever builds must see that it came back.
-            _ => assert!(now > mtime, "{name}"),
-        }
+        // Whoever builds must see that it came back, and that names came or went in a directory.
+        assert!(now > mtime, "{name}");
     }
     // Only by it git can tell a file that came back from one of the same size that it saw meanwhile.
     for (name, before) in looked_at.into_iter().zip(ctimes) {
