@@ -425,19 +425,25 @@ impl Search<'_> {
         if !target.starts_with(b"/") {
             return;
         }
-        let target = cleaned(&target);
-        let found = self.roots.iter().find_map(|root| {
-            let root = root.as_os_str().as_bytes();
-            let rest = target.strip_prefix(root)?;
-            (rest.is_empty() || rest.starts_with(b"/")).then_some((root, rest))
+        let beneath_a_root = |target: &[u8]| {
+            self.roots.iter().find_map(|root| {
+                let root = root.as_os_str().as_bytes();
+                let rest = target.strip_prefix(root)?;
+                let is_beneath = rest.is_empty() || rest.starts_with(b"/");
+                is_beneath.then(|| (root.to_vec(), rest.to_vec()))
+            })
+        };
+        // A root may have other names, by links above it.
+        let found = beneath_a_root(&cleaned(&target)).or_else(|| {
+            let real = Path::new(OsStr::from_bytes(&target)).canonicalize().ok()?;
+            beneath_a_root(real.as_os_str().as_bytes())
         });
         let Some((root, rest)) = found else {
             return;
         };
-        let to = [self.to, rest].concat();
+        let to = [self.to, rest.as_slice()].concat();
         let to = Path::new(OsStr::from_bytes(&to));
         let is_right = to.symlink_metadata().is_ok() && self.exchange(path, |new| symlink(to, new)).is_ok();
-        let root = root.to_vec();
         self.found(path, LeadKind::Symlink, &root, is_right);
     }
 
@@ -498,10 +504,11 @@ impl Search<'_> {
     }
 }
 
-/// Whether a carried directory of this name has links to a project's own files in it: packages of a scope, or a package that was
-/// installed to be edited.
+/// Whether a carried directory of this name has links to a project's own files in it: programs, packages of a scope, or a package that
+/// was installed to be edited.
 fn holds_links(name: &EntryName) -> bool {
-    name.as_bytes().starts_with(b"@") || name.as_bytes().starts_with(b"__editable__")
+    let name = name.as_bytes();
+    name == b".bin" || name.starts_with(b"@") || name.starts_with(b"__editable__")
 }
 
 /// Whether packages stand side by side in it.

@@ -175,6 +175,10 @@ fn links_into_the_main_checkout_lead_to_the_fork_and_caches_are_told() {
     symlink(repo.dir().join("only-main"), repo.dir().join("modules/none")).unwrap();
     symlink("../part", repo.dir().join("modules/relative")).unwrap();
     // Where package managers put them deeper down.
+    symlink(repo.root(), repo.root().join("alias")).unwrap();
+    fs::create_dir_all(repo.dir().join("modules/.bin")).unwrap();
+    let by_alias = repo.root().join("alias").join(repo.dir().file_name().unwrap());
+    symlink(by_alias.join("part"), repo.dir().join("modules/.bin/p")).unwrap();
     for deep in ["modules/@org/pkg", "build/__editable__.demo/a/b/pkg"] {
         fs::create_dir_all(repo.dir().join(deep).parent().unwrap()).unwrap();
         symlink(repo.dir().join("src/../part"), repo.dir().join(deep)).unwrap();
@@ -191,7 +195,11 @@ fn links_into_the_main_checkout_lead_to_the_fork_and_caches_are_told() {
         "{said}"
     );
     let dir = Path::new(&output.text()).to_owned();
-    for link in ["modules/@org/pkg", "build/__editable__.demo/a/b/pkg"] {
+    for link in [
+        "modules/@org/pkg",
+        "build/__editable__.demo/a/b/pkg",
+        "modules/.bin/p",
+    ] {
         assert_eq!(fs::read_link(dir.join(link)).unwrap(), dir.join("part"), "{link}");
     }
     fs::write(dir.join("modules/part/file.txt"), "the fork's\n").unwrap();

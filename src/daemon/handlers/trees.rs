@@ -54,7 +54,15 @@ pub fn take_up(daemon: &Arc<Daemon>, fork: &ForkName, previous: bool) -> Respons
         if let Some(failed) = failed {
             // Those for which the fork waits are tried again.
             generations::make_wanted(daemon);
-            return Err(failed);
+            let taken: Vec<String> = trees
+                .iter()
+                .filter(|tree| tree.changed)
+                .map(|tree| String::from_utf8_lossy(&tree.path.to_bytes()).into_owned())
+                .collect();
+            return Err(match taken.is_empty() {
+                true => failed,
+                false => failed.cause(format!("{} taken up all the same", taken.join(", "))),
+            });
         }
     }
     Ok(Answer::TreesTakenUp(TreesTakenUp {

@@ -71,7 +71,7 @@ pub struct DependencyTree {
     /// Why no generation is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<String>,
-    /// How many names were in the directory when the fork was made.
+    /// How many names were where packages stand side by side in it when the fork was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<u64>,
 }
@@ -94,7 +94,7 @@ impl DependencyTree {
         self.generation.is_none() && self.given_up.is_none()
     }
 
-    /// Whether a tree with so many names at its root has as many as when the fork was made, or the fork has shown a generation since.
+    /// Whether a tree with so many names of packages has as many as when the fork was made, or the fork has shown a generation since.
     /// One with fewer is being removed.
     pub fn is_whole_with(&self, names: u64) -> bool {
         self.generation.is_some() || self.names.is_none_or(|before| before <= names)

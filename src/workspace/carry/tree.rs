@@ -42,6 +42,37 @@ pub struct ListedFile {
     pub offset: u64,
 }
 
+/// Whether packages stand side by side in the directory at this path from the root of a tree: the root, a scope, the store of a package
+/// manager, the packages of a virtual environment.
+fn holds_packages(dir: &[u8]) -> bool {
+    let names: Vec<&[u8]> = dir.split(|byte| *byte == b'/').collect();
+    match names.as_slice() {
+        [b""] | [b".pnpm"] => true,
+        [scope] => scope.starts_with(b"@"),
+        [b"lib", _, b"site-packages"] => true,
+        _ => false,
+    }
+}
+
+/// As [`TreeListing::package_names`], of the tree at `root`, without listing all of it.
+pub fn count_package_names(root: &Path) -> u64 {
+    let names_in = |dir: &Path| -> Vec<std::ffi::OsString> {
+        let listed = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        listed.map(|entry| entry.file_name()).collect()
+    };
+    let at_root = names_in(root);
+    let mut count = at_root.len();
+    for name in &at_root {
+        if holds_packages(name.as_encoded_bytes()) {
+            count += names_in(&root.join(name)).len();
+        }
+    }
+    for version in names_in(&root.join("lib")) {
+        count += names_in(&root.join("lib").join(version).join("site-packages")).len();
+    }
+    count as u64
+}
+
 /// Whether the path is a cache's, or in one.
 fn is_cache(path: &[u8]) -> bool {
     let mut names = path.split(|byte| *byte == b'/');
@@ -71,9 +102,13 @@ pub struct TreeListing {
 }
 
 impl TreeListing {
-    pub fn names_at_root(&self) -> u64 {
-        let is_at_root = |entry: &&ListedFile| !entry.path.contains(&b'/');
-        self.entries.iter().filter(is_at_root).count() as u64
+    /// How many names are at the root, and in directories where packages stand side by side.
+    pub fn package_names(&self) -> u64 {
+        let is_beside_packages = |entry: &&ListedFile| {
+            let dir = entry.path.iter().rposition(|byte| *byte == b'/');
+            holds_packages(dir.map_or(&[], |end| &entry.path[..end]))
+        };
+        self.entries.iter().filter(is_beside_packages).count() as u64
     }
 
     /// Lists the tree at `path` beneath `top`. Sockets, fifos, devices and what is mounted there are left out.

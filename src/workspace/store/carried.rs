@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::{Store, files};
-use crate::carry::tree::{DEPENDENCY_NAMES, VENV_MARK};
+use crate::carry::tree::{DEPENDENCY_NAMES, VENV_MARK, count_package_names};
 use crate::carry::{Carry, CarryRecord, CarryWish, DependencyTree, is_secret, moment_by, named_secrets};
 use crate::fork::{ForkName, ForkRecord};
 use crate::{StoreError, Workspace};
@@ -232,8 +232,8 @@ impl Store {
         Ok(trees
             .into_iter()
             .map(|(path, text)| {
-                let names = std::fs::read_dir(checkout.join(path.as_path()));
-                DependencyTree::wanted(text, names.ok().map(|names| names.count() as u64))
+                let names = count_package_names(&checkout.join(path.as_path()));
+                DependencyTree::wanted(text, Some(names))
             })
             .collect())
     }

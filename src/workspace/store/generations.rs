@@ -91,7 +91,7 @@ pub enum TreeState {
 
 impl Store {
     /// Keeps the tree at `path` of the main checkout `from` as it is now, and lets each fork show it that carries the tree and for which
-    /// `takes_it` holds, which is told how many names are at the root. A generation that is there is checked to `depth`. Blocks while
+    /// `takes_it` holds, which is told how many packages are in it. A generation that is there is checked to `depth`. Blocks while
     /// files are copied, for as long as `goes_on` holds.
     ///
     /// # Errors
@@ -114,7 +114,7 @@ impl Store {
         if !listing.is_quiet(QUIET) {
             return Err(KeepError::Changing);
         }
-        let names = listing.names_at_root();
+        let names = listing.package_names();
         let takes_it = |name: &ForkName, tree: &DependencyTree| takes_it(name, tree, names);
         let is_taken = self.records().0.iter().any(|record| {
             let carried = record.carry.as_ref().filter(|carry| carry.from == from);

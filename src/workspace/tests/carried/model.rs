@@ -107,6 +107,8 @@ impl Model {
         match meta.is_dir() {
             true if self.has_elsewhere(&self.root, path) => None,
             true => Some(Seen::Dir),
+            // It was chosen as a directory.
+            false if path == "target" => None,
             false => Some(Seen::File(fs::read(host).unwrap())),
         }
     }
@@ -202,7 +204,11 @@ impl Model {
             Some(carried) => Some(format!("{carried}/{name}")),
             None => (path == "target").then(|| path.to_owned()),
         };
-        if beneath.is_some_and(|beneath| self.main.join(beneath).exists()) {
+        let is_beneath = |beneath: &String| {
+            let host = self.main.join(beneath);
+            host.exists() && (beneath != "target" || host.is_dir())
+        };
+        if beneath.as_ref().is_some_and(is_beneath) {
             self.own_dir(parent).own.insert(name.to_owned(), None);
         }
     }
