@@ -578,6 +578,25 @@ fn regression_a_file_that_is_written_while_it_is_open_is_not_the_one_that_comes_
 }
 
 #[test]
+fn regression_what_comes_of_another_fork_is_new_though_its_number_is_an_open_files() {
+    use family::FamilyOp;
+    set_umask();
+    let ops = [
+        FamilyOp::Child(0),
+        FamilyOp::Snapshot(158),
+        FamilyOp::Child(0),
+        FamilyOp::Child(0),
+        FamilyOp::On(11, Op::Create(Pick::In(53, 2), 0)),
+        FamilyOp::On(222, Op::Symlink(Pick::In(0, 3), 0)),
+        FamilyOp::Open(59, 103),
+        FamilyOp::Child(0),
+        FamilyOp::Snapshot(97),
+        FamilyOp::RestoreForeign(213, 12, 0),
+    ];
+    family::case(&ops);
+}
+
+#[test]
 fn regression_what_is_restored_is_as_new_when_it_is_opened_again() {
     use mounted::MountOp;
     require_fuse!();

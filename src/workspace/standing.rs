@@ -484,8 +484,11 @@ impl Exclusive<'_> {
         let mut renumbered = Vec::new();
         let mut ops = Vec::new();
         for (ino, (mut before, _)) in held {
+            // The number may be that of a symlink or a fifo in another fork.
+            let beneath = self.file_beneath(ino).map(|(now, _)| now);
+            let beneath = beneath.or_else(|| self.state.stack.frozen_node(ino).cloned());
             if let Some(names) = names.remove(&ino)
-                && let Some((mut now, _)) = self.file_beneath(ino)
+                && let Some(mut now) = beneath.filter(|now| now.kind != FileKind::Directory)
             {
                 now.nlink = u32::try_from(names.len()).unwrap_or(u32::MAX);
                 if let Some(renewed) = renewed.get(&ino) {
