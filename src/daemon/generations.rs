@@ -125,7 +125,9 @@ fn attempt(daemon: &Daemon, tree: &Tree, tried: &mut BTreeMap<Tree, Tries>) {
             // Forks that were made when there was more of it.
             let given_up = daemon
                 .store
-                .give_up_tree(from, path, &KeepError::Partial.to_string());
+                .give_up_tree(from, path, &KeepError::Partial.to_string(), |tree| {
+                    !tree.is_whole_with(kept.packages)
+                });
             if let Err(error) = given_up {
                 log::warn!("{error}");
             }
@@ -150,7 +152,10 @@ fn attempt(daemon: &Daemon, tree: &Tree, tried: &mut BTreeMap<Tree, Tries>) {
         return;
     }
     log::warn!("{path} is not kept: {failed}");
-    match daemon.store.give_up_tree(from, path, &failed.to_string()) {
+    match daemon
+        .store
+        .give_up_tree(from, path, &failed.to_string(), |_| true)
+    {
         Ok(()) => drop(tried.remove(tree)),
         Err(error) => {
             log::warn!("{error}");

@@ -67,10 +67,18 @@ pub enum KeepError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptNow {
     pub files: u64,
+    /// Names where packages stand side by side.
+    pub packages: u64,
     /// Bytes that were copied; `None` where the store had it.
     pub copied_bytes: Option<u64>,
     /// The forks that show it now, and showed something else before.
     pub forks: Vec<ForkName>,
+}
+
+/// The dependency tree at `path` of the main checkout `from` that the fork carries.
+fn tree_at<'r>(record: &'r ForkRecord, from: &Path, path: &RepoPath) -> Option<&'r DependencyTree> {
+    let carry = record.carry.as_ref().filter(|carry| carry.from == from)?;
+    carry.trees.iter().find(|tree| tree.path().as_ref() == Some(path))
 }
 
 /// What a fork shows of a dependency tree.
@@ -116,12 +124,10 @@ impl Store {
         }
         let names = listing.package_names();
         let takes_it = |name: &ForkName, tree: &DependencyTree| takes_it(name, tree, names);
-        let is_taken = self.records().0.iter().any(|record| {
-            let carried = record.carry.as_ref().filter(|carry| carry.from == from);
-            let mut trees = carried.into_iter().flat_map(|carry| &carry.trees);
-            trees.any(|tree| tree.path().as_ref() == Some(path) && takes_it(&record.name, tree))
-        });
-        if !is_taken {
+        let takes_any = |record: &ForkRecord| {
+            tree_at(record, from, path).is_some_and(|tree| takes_it(&record.name, tree))
+        };
+        if !self.records().0.iter().any(takes_any) {
             return Err(KeepError::Partial);
         }
         let id = listing.id();
@@ -139,12 +145,10 @@ impl Store {
         let is_made = copied_bytes.is_some();
         let mut forks = Vec::new();
         for record in self.records().0 {
-            let carried = record.carry.as_ref().filter(|carry| carry.from == from);
-            let mut trees = carried.into_iter().flat_map(|carry| &carry.trees);
             // Who shows one that is damaged needs the new one.
             let shows_it = |tree: &DependencyTree| is_made && tree.generation.as_ref() == Some(&id);
             let takes_it = |tree: &DependencyTree| takes_it(&record.name, tree) || shows_it(tree);
-            if trees.any(|tree| tree.path().as_ref() == Some(path) && takes_it(tree))
+            if tree_at(&record, from, path).is_some_and(takes_it)
                 && self.show_generation(&record.name, path, &generation, is_made)?
             {
                 forks.push(record.name);
@@ -152,6 +156,7 @@ impl Store {
         }
         Ok(KeptNow {
             files,
+            packages: names,
             copied_bytes,
             forks,
         })
@@ -172,14 +177,20 @@ impl Store {
         Ok(back)
     }
 
-    /// Notes that no generation of the tree is made for the forks that wait for one.
-    pub fn give_up_tree(&self, from: &Path, path: &RepoPath, why: &str) -> Result<(), StoreError> {
+    /// Notes that no generation of the tree is made for the forks that wait for one, and whose tree is given up.
+    pub fn give_up_tree(
+        &self,
+        from: &Path,
+        path: &RepoPath,
+        why: &str,
+        is_given_up: impl Fn(&DependencyTree) -> bool,
+    ) -> Result<(), StoreError> {
         for record in self.records().0 {
             self.change_trees(&record.name, |carry| {
                 if carry.from == from {
                     let mut trees = carry.trees.iter_mut();
                     let tree = trees.find(|tree| tree.is_wanted() && tree.path().as_ref() == Some(path));
-                    if let Some(tree) = tree {
+                    if let Some(tree) = tree.filter(|tree| is_given_up(tree)) {
                         tree.given_up = Some(why.to_owned());
                     }
                 }
