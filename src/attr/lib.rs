@@ -141,6 +141,14 @@ impl Timestamp {
         }
     }
 
+    /// As `stat(2)` gives it.
+    pub fn of_stat(secs: i64, nanos: i64) -> Timestamp {
+        Timestamp {
+            secs,
+            nanos: u32::try_from(nanos).unwrap_or(0),
+        }
+    }
+
     /// A whole second.
     pub const fn from_secs(secs: i64) -> Timestamp {
         Timestamp { secs, nanos: 0 }

@@ -3,12 +3,12 @@
 //! What belongs to the fork is read through its workspace, whether it is mounted or not, and what git keeps for a
 //! submodule from the repository's own directory. Nothing else is followed: a `.git` may name any place on the machine.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::PathBuf;
 
 use super::ChangeError;
 use tine_attr::FileKind;
 use tine_git::{ObjectId, Repository};
-use tine_path::{EntryName, RepoPath};
+use tine_path::{EntryName, RepoPath, normalized};
 use tine_workspace::{Fork, FsError};
 
 /// How many symbolic refs git follows one after the other.
@@ -102,19 +102,4 @@ fn read_ref(fork: &Fork, git_dir: &RepoPath, name: &str) -> Result<Option<String
 fn read_text(fork: &Fork, path: &RepoPath) -> Result<Option<String>, ChangeError> {
     let read = fork.workspace.read_regular(path, MAX_TEXT_BYTES)?;
     Ok(read.and_then(|bytes| String::from_utf8(bytes).ok()))
-}
-
-/// An absolute path without `.` and `..`, taken literally: nothing is asked of any file system.
-fn normalized(path: &Path) -> PathBuf {
-    let mut normalized = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::CurDir => {}
-            Component::ParentDir => {
-                normalized.pop();
-            }
-            _ => normalized.push(component),
-        }
-    }
-    normalized
 }

@@ -16,9 +16,9 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -29,14 +29,14 @@ use crate::attr::FileKind;
 use crate::daemon::Failure;
 use crate::daemon::protocol::ForkInfo;
 use crate::path::text::PathText;
-use crate::path::{EntryName, RepoPath};
+use crate::path::{EntryName, RepoPath, normalized};
 use crate::sys::beneath::{self, Access};
 use crate::workspace::store::default_mount_root;
 use crate::workspace::{ForkName, SeenAt};
 
 /// Directories and files that are looked at in one fork at most.
 const MAX_LOOKS: u32 = 4_000;
-/// How deep links of a package are looked for that was installed to be edited.
+/// Levels of directories in which the links of an editable install are looked for.
 const MAX_LINK_DEPTH: u32 = 6;
 /// Larger files hold no settings.
 const MAX_TEXT_BYTES: u64 = 256 << 10;
@@ -425,25 +425,22 @@ impl Search<'_> {
         if !target.starts_with(b"/") {
             return;
         }
-        let beneath_a_root = |target: &[u8]| {
-            self.roots.iter().find_map(|root| {
-                let root = root.as_os_str().as_bytes();
-                let rest = target.strip_prefix(root)?;
-                let is_beneath = rest.is_empty() || rest.starts_with(b"/");
-                is_beneath.then(|| (root.to_vec(), rest.to_vec()))
-            })
+        let beneath_a_root = |target: &Path| {
+            let mut roots = self.roots.iter();
+            roots.find_map(|root| Some((root, target.strip_prefix(root).ok()?.to_owned())))
         };
         // A root may have other names, by links above it.
-        let found = beneath_a_root(&cleaned(&target)).or_else(|| {
-            let real = Path::new(OsStr::from_bytes(&target)).canonicalize().ok()?;
-            beneath_a_root(real.as_os_str().as_bytes())
-        });
+        let target = Path::new(OsStr::from_bytes(&target));
+        let found =
+            beneath_a_root(&normalized(target)).or_else(|| beneath_a_root(&target.canonicalize().ok()?));
         let Some((root, rest)) = found else {
             return;
         };
-        let to = [self.to, rest.as_slice()].concat();
-        let to = Path::new(OsStr::from_bytes(&to));
-        let is_right = to.symlink_metadata().is_ok() && self.exchange(path, |new| symlink(to, new)).is_ok();
+        // Joining nothing would add a slash.
+        let to = Path::new(OsStr::from_bytes(self.to));
+        let to: PathBuf = to.components().chain(rest.components()).collect();
+        let is_right = to.symlink_metadata().is_ok() && self.exchange(path, |new| symlink(&to, new)).is_ok();
+        let root = root.as_os_str().as_bytes().to_vec();
         self.found(path, LeadKind::Symlink, &root, is_right);
     }
 
@@ -504,30 +501,17 @@ impl Search<'_> {
     }
 }
 
-/// Whether a carried directory of this name has links to a project's own files in it: programs, packages of a scope, or a package that
-/// was installed to be edited.
+/// Whether package managers put symlinks to the project's own files into a directory of this name: commands, packages of a scope (`@name`),
+/// or an editable install.
 fn holds_links(name: &EntryName) -> bool {
     let name = name.as_bytes();
     name == b".bin" || name.starts_with(b"@") || name.starts_with(b"__editable__")
 }
 
-/// Whether packages stand side by side in it.
+/// Whether it is a scope of packages (`node_modules/@name`).
 fn is_scope(dir: &RepoPath) -> bool {
     dir.split_last()
         .is_some_and(|(_, name)| name.as_bytes().starts_with(b"@"))
-}
-
-/// The path without `.` and `..`, as far as that can be told without following links.
-fn cleaned(path: &[u8]) -> Vec<u8> {
-    let mut clean = PathBuf::new();
-    for part in Path::new(OsStr::from_bytes(path)).components() {
-        match part {
-            Component::ParentDir => drop(clean.pop()),
-            Component::CurDir => {}
-            part => clean.push(part),
-        }
-    }
-    clean.into_os_string().into_vec()
 }
 
 fn child(dir: &RepoPath, name: &str) -> Option<RepoPath> {

@@ -15,8 +15,8 @@ use crate::daemon::{ErrorCode, Failure};
 
 /// Let a fork, or paths of it, be as they were at a point
 ///
-/// Of a snapshot, and of its fork point, a fork gets everything back as it was, ignored files included. What changes by it is new, but for ignored files, which are as old as they were. Of another fork or
-/// a revision it gets what git takes; ignored files stay. Programs in the mount see it at once, and what they have open stays
+/// Of a snapshot, and of its fork point, a fork gets everything back as it was, ignored files included. A file that changes gets the
+/// present time, an ignored one the time that it had. Of another fork or a revision it gets what git takes; ignored files stay. Programs in the mount see it at once, and what they have open stays
 /// as they opened it. HEAD and the index are left alone. What the fork was becomes a snapshot first, which is named.
 ///
 /// Where HEAD has commits of others by now that the point lacks (an update, a merge), what the point had of its own is merged onto

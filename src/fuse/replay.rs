@@ -100,7 +100,7 @@ impl Script {
     }
 }
 
-/// Whether a name that lost its node leads where it was said to, or nowhere.
+/// Whether a name whose node was removed or moved leads to what the step expects, or to nothing.
 fn leads(then: NameThen, now: Option<Ino>) -> bool {
     match (then, now) {
         (NameThen::WithItsDirectory, _) | (_, None) => true,

@@ -1,59 +1,17 @@
 //! What the main checkout has as a base has it, and since when.
 
 use std::collections::HashMap;
-use std::fs::{self, Metadata};
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, SystemTime};
 
-use gix::bstr::ByteSlice;
-use gix::index::entry::{Flags, Stage};
-
-use super::checksum::Checksum;
-use super::index::kind_of;
-use super::{
-    Base, BaseDir, BaseEntry, GitError, IgnoreRules, ObjectId, Repository, TreeEntryKind, rule_files,
-};
+use super::unchanged::{Times, Unchanged};
+use super::{Base, BaseDir, GitError, IgnoreRules, Repository, TreeEntryKind, rule_files};
 use tine_attr::{Ino, Timestamp};
 use tine_path::{DOT_GIT, EntryName, RepoPath};
-
-/// A tracked file of the main checkout, whose content is that of a blob.
-struct UnchangedFile {
-    path: RepoPath,
-    kind: TreeEntryKind,
-    id: ObjectId,
-    times: Times,
-}
-
-#[derive(Clone, Copy)]
-struct Times {
-    /// mtime.
-    modified: Timestamp,
-    /// ctime.
-    changed: Timestamp,
-}
-
-impl Times {
-    fn of(found: &Metadata) -> Times {
-        Times {
-            modified: timestamp(found.mtime(), found.mtime_nsec()),
-            changed: timestamp(found.ctime(), found.ctime_nsec()),
-        }
-    }
-
-    /// Whether what has them has an older mtime than what is written: it was moved here, or copied or unpacked with its times, and what
-    /// was built before is of what was here then.
-    fn came_with_it(&self) -> bool {
-        let nanos = |time: Timestamp| i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos);
-        nanos(self.changed) - nanos(self.modified) > SETTLED_NANOS
-    }
-}
-
-/// Whoever writes a file is done with its mode and its name soon after, and nothing is built of other bytes in between.
-const SETTLED_NANOS: i128 = 10_000_000;
 
 /// What comes within so many seconds came in one step, as by a checkout.
 const STEP_SECS: i64 = 2;
@@ -61,20 +19,8 @@ const STEP_SECS: i64 = 2;
 /// How many symlinks are followed.
 const MAX_LINKS: usize = 40;
 
-/// Of so many files and more, most of which came with their times, all were copied, with what was built of them.
-const MIN_COPIED: usize = 16;
-/// The same where nearly all came with their times.
-const MIN_ALL_COPIED: usize = 4;
-
 /// Below this many files or directories a second thread costs more than it saves.
 const MIN_TO_SHARE: usize = 1024;
-
-/// Files whose entries are racy, or that were touched since git looked at them, are compared by content up to this many bytes in all, so
-/// that a fresh clone, whose last second of files is racy, counts as unchanged.
-const MAX_READ_BYTES: u64 = 64 << 20;
-
-/// A file that changed less than this ago may change again without another time.
-const TICK: Duration = Duration::from_millis(20);
 
 impl Repository {
     /// Finds what of `base` is the same in `checkout` (the main one), and when it got to be so there: by the number of the node.
@@ -95,44 +41,9 @@ impl Repository {
     /// # Errors
     /// [`GitError::Library`] where the index cannot be read, others where a tree or a symlink of the base cannot.
     pub fn same_since(&self, base: &Base, checkout: &Path) -> Result<Vec<(Ino, Timestamp)>, GitError> {
-        let files = self.unchanged_files(checkout)?;
-        let is_copied = is_copied(&files);
-        let since = |times: Times| match times.came_with_it() && !is_copied {
-            true => times.changed,
-            false => times.modified,
-        };
         let hasher = base.hasher();
-        let unchanged = files.into_iter();
-        let unchanged: HashMap<Ino, UnchangedFile> =
-            unchanged.map(|file| (hasher.ino(&file.path), file)).collect();
-        let is_same = |entry: &BaseEntry| {
-            let file = unchanged.get(&entry.ino);
-            file.is_some_and(|file| (entry.id, entry.kind) == (file.id, file.kind))
-        };
-        let mut dirs = vec![base.root()?];
-        let mut links: HashMap<RepoPath, (RepoPath, Link)> = HashMap::new();
-        let mut next = 0;
-        while let Some(dir) = dirs.get(next).cloned() {
-            next += 1;
-            for entry in &dir.entries {
-                let path = || dir.path.join(&entry.name);
-                match entry.kind {
-                    TreeEntryKind::Directory => dirs.push(base.dir(&path(), entry.id)?),
-                    TreeEntryKind::Symlink => {
-                        let target = base.raw_content(entry.id)?.to_vec();
-                        let target = target.map_err(GitError::library("read a symlink"))?;
-                        let same = unchanged.get(&entry.ino).filter(|_| is_same(entry));
-                        let link = match same {
-                            Some(link) if is_copied => Link::Since(link.times.modified),
-                            Some(link) => Link::Since(since(link.times)),
-                            None => Link::Other,
-                        };
-                        links.extend(led_to(&path(), &target).map(|led_to| (path(), (led_to, link))));
-                    }
-                    _ => {}
-                }
-            }
-        }
+        let unchanged = Unchanged::of(self, checkout, hasher)?;
+        let (dirs, links) = dirs_and_links(base, &unchanged)?;
         let led_to = ends_of(&links);
         let look = |dirs: &[Arc<BaseDir>]| {
             let found = dirs.iter().map(|dir| (dir.clone(), Names::of(checkout, dir)));
@@ -142,125 +53,79 @@ impl Repository {
             let read = rule_files::read(&checkout.join(dir.as_path()).join(".gitignore"));
             read.map_err(GitError::library("read rules"))
         })?;
-        let mut same = Vec::with_capacity(unchanged.len());
+        let mut same = Vec::new();
         let mut known: HashMap<RepoPath, Beneath> = HashMap::new();
         // Directories come after those that they are in.
         for (dir, names) in shared(&dirs, look) {
             let above = dir.path.split_last().and_then(|(above, _)| known.get(&above));
             let above = above.copied().unwrap_or_default();
             let difference = names.difference(&dir, &mut rules)?;
-            let times = names.times.filter(|_| !is_copied);
-            let moved = times
-                .filter(|times| times.came_with_it())
-                .map(|times| times.changed);
+            let moved = names.times.and_then(|times| unchanged.came(times));
             let beneath = Beneath {
                 moved: above.moved.max(moved),
                 is_among_others: difference == Difference::Directories,
                 link: above.link.max(led_to.get(&dir.path).copied()),
             };
-            known.insert(dir.path.clone(), beneath);
+            let since = |times: Times| {
+                let own = unchanged.since(times);
+                own.max(beneath.moved.unwrap_or(own))
+            };
             if let Some(times) = names.times.filter(|_| names.are_the_same(&dir)) {
-                same.push((
-                    hasher.ino(&dir.path),
-                    since(times).max(beneath.moved.unwrap_or(since(times))),
-                ));
+                same.push((hasher.ino(&dir.path), since(times)));
             }
-            if difference != Difference::None || above.is_among_others {
-                continue;
-            }
-            for entry in dir.entries.iter().filter(|entry| is_same(entry)) {
-                let Some(file) = unchanged.get(&entry.ino) else {
-                    continue;
-                };
-                let own = since(file.times);
-                let time = own.max(beneath.moved.unwrap_or(own));
-                match beneath.link.max(led_to.get(&file.path).copied()) {
-                    Some(Link::Other) => {}
-                    Some(Link::Since(link)) if link.secs.saturating_sub(time.secs) > STEP_SECS => {
-                        same.push((entry.ino, link));
+            if difference == Difference::None && !above.is_among_others {
+                for entry in &dir.entries {
+                    let Some(file) = unchanged.same(entry) else {
+                        continue;
+                    };
+                    let time = since(file.times);
+                    match beneath.link.max(led_to.get(&file.path).copied()) {
+                        Some(Link::Other) => {}
+                        Some(Link::Since(link)) if link.secs.saturating_sub(time.secs) > STEP_SECS => {
+                            same.push((entry.ino, link));
+                        }
+                        _ => same.push((entry.ino, time)),
                     }
-                    _ => same.push((entry.ino, time)),
                 }
             }
+            known.insert(dir.path.clone(), beneath);
         }
         Ok(same)
     }
+}
 
-    fn unchanged_files(&self, checkout: &Path) -> Result<Vec<UnchangedFile>, GitError> {
-        let index = gix::index::File::at_or_default(
-            self.common_dir().join("index"),
-            self.hash_kind(),
-            true,
-            gix::index::decode::Options::default(),
-        )
-        .map_err(GitError::library("read the main checkout's index"))?;
-        let look = |entries: &[gix::index::Entry]| self.look_at(checkout, &index, entries);
-        Ok(shared(index.entries(), look))
-    }
+/// A symlink of a base: what it leads to, and what is known of it.
+type Links = HashMap<RepoPath, (RepoPath, Link)>;
 
-    fn look_at(
-        &self,
-        checkout: &Path,
-        index: &gix::index::File,
-        entries: &[gix::index::Entry],
-    ) -> Vec<UnchangedFile> {
-        let index_secs = index.timestamp().unix_seconds();
-        let mut read_bytes = 0;
-        let mut place = PathBuf::new();
-        let unchanged = entries.iter().filter_map(|entry| {
-            let kind = file_kind(entry)?;
-            let bytes = entry.path(index);
-            place.clear();
-            place.push(checkout);
-            place.push(bytes.to_path().ok()?);
-            let found = fs::symlink_metadata(&place).ok()?;
-            if !is_alike(&found, entry, kind) {
-                return None;
-            }
-            if !is_as_looked_at(&found, entry) || i64::from(entry.stat.mtime.secs) >= index_secs {
-                read_bytes += found.len();
-                if read_bytes > MAX_READ_BYTES || !self.holds_blob(&place, &found, kind, entry.id) {
-                    return None;
+/// The directories of the base, each after the one that it is in, and its symlinks by their path.
+fn dirs_and_links(base: &Base, unchanged: &Unchanged) -> Result<(Vec<Arc<BaseDir>>, Links), GitError> {
+    let (mut dirs, mut links) = (vec![base.root()?], Links::new());
+    let mut next = 0;
+    while let Some(dir) = dirs.get(next).cloned() {
+        next += 1;
+        for entry in &dir.entries {
+            let path = || dir.path.join(&entry.name);
+            match entry.kind {
+                TreeEntryKind::Directory => dirs.push(base.dir(&path(), entry.id)?),
+                TreeEntryKind::Symlink => {
+                    let target = base.raw_content(entry.id)?.to_vec();
+                    let target = target.map_err(GitError::library("read a symlink"))?;
+                    let same = unchanged.same(entry);
+                    let link = same.map_or(Link::Other, |file| Link::Since(unchanged.since(file.times)));
+                    links.extend(led_to(&path(), &target).map(|led_to| (path(), (led_to, link))));
                 }
+                _ => {}
             }
-            Some(UnchangedFile {
-                path: RepoPath::parse(bytes).ok()?,
-                kind,
-                id: entry.id,
-                times: Times::of(&found),
-            })
-        });
-        unchanged.collect()
+        }
     }
-
-    /// Whether the file has the very bytes of the blob, and had no other since `found` was looked at.
-    fn holds_blob(&self, place: &Path, found: &Metadata, kind: TreeEntryKind, id: ObjectId) -> bool {
-        let is_settled = found
-            .modified()
-            .is_ok_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age > TICK));
-        let content = match kind {
-            TreeEntryKind::Symlink => {
-                fs::read_link(place).map(|target| target.as_os_str().as_bytes().to_vec())
-            }
-            _ => fs::read(place),
-        };
-        let hash_of = |content: &[u8]| {
-            let len = content.len() as u64;
-            let mut checksum = Checksum::of_object(self.hash_kind(), gix::objs::Kind::Blob, len);
-            checksum.update(content);
-            checksum.finish().ok()
-        };
-        is_settled
-            && content.is_ok_and(|content| hash_of(&content) == Some(id))
-            && fs::symlink_metadata(place).is_ok_and(|after| {
-                (after.ctime(), after.ctime_nsec(), after.ino())
-                    == (found.ctime(), found.ctime_nsec(), found.ino())
-            })
-    }
+    Ok((dirs, links))
 }
 
 /// What `look` finds of `all`, by two threads where that is worth it.
-fn shared<T: Sync, Found: Send>(all: &[T], look: impl Fn(&[T]) -> Vec<Found> + Sync) -> Vec<Found> {
+pub(super) fn shared<T: Sync, Found: Send>(
+    all: &[T],
+    look: impl Fn(&[T]) -> Vec<Found> + Sync,
+) -> Vec<Found> {
     if all.len() < MIN_TO_SHARE {
         return look(all);
     }
@@ -272,12 +137,6 @@ fn shared<T: Sync, Found: Send>(all: &[T], look: impl Fn(&[T]) -> Vec<Found> + S
         found.append(&mut second.join().unwrap_or_default());
         found
     })
-}
-
-/// Whether most files came with their times, and what was built of them came with its own.
-fn is_copied(files: &[UnchangedFile]) -> bool {
-    let came = files.iter().filter(|file| file.times.came_with_it()).count();
-    came >= MIN_COPIED && came > files.len() / 2 || came >= MIN_ALL_COPIED && came * 10 >= files.len() * 9
 }
 
 /// Where a symlink leads to in the tree, links on the way left as they are; `None` out of it.
@@ -306,7 +165,7 @@ enum Link {
 }
 
 /// What links lead to, by way of others, too.
-fn ends_of(links: &HashMap<RepoPath, (RepoPath, Link)>) -> HashMap<RepoPath, Link> {
+fn ends_of(links: &Links) -> HashMap<RepoPath, Link> {
     let mut ends: HashMap<RepoPath, Link> = HashMap::new();
     for (led_to, link) in links.values() {
         let mut at = Some(led_to);
@@ -425,49 +284,15 @@ impl Names {
     }
 }
 
-/// The kind of an entry that stands for one file whose `lstat` says something.
-fn file_kind(entry: &gix::index::Entry) -> Option<TreeEntryKind> {
-    let left_alone = Flags::INTENT_TO_ADD | Flags::SKIP_WORKTREE | Flags::ASSUME_VALID;
-    if entry.stage() != Stage::Unconflicted || entry.flags.intersects(left_alone) {
-        return None;
-    }
-    kind_of(entry.mode).filter(|kind| *kind != TreeEntryKind::Submodule)
-}
-
-/// Whether the file may have the content of the entry.
-fn is_alike(found: &Metadata, entry: &gix::index::Entry, kind: TreeEntryKind) -> bool {
-    let is_kind = match kind {
-        TreeEntryKind::Symlink => found.file_type().is_symlink(),
-        TreeEntryKind::Executable => found.file_type().is_file() && found.mode() & 0o100 != 0,
-        _ => found.file_type().is_file() && found.mode() & 0o100 == 0,
-    };
-    is_kind && entry.stat.size == found.len() as u32
-}
-
-/// Whether the file is the one that git looked at. An index that has no nanoseconds, or no inode numbers, says less.
-fn is_as_looked_at(found: &Metadata, entry: &gix::index::Entry) -> bool {
-    let stat = &entry.stat;
-    let is_time = |known: gix::index::entry::stat::Time, secs: i64, nanos: i64| {
-        known.secs == secs as u32 && (known.nsecs == 0 || i64::from(known.nsecs) == nanos)
-    };
-    (stat.ino == 0 || stat.ino == found.ino() as u32)
-        && is_time(stat.mtime, found.mtime(), found.mtime_nsec())
-        && is_time(stat.ctime, found.ctime(), found.ctime_nsec())
-}
-
-fn timestamp(secs: i64, nanos: i64) -> Timestamp {
-    Timestamp {
-        secs,
-        nanos: u32::try_from(nanos).unwrap_or(0),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
+    use std::time::{Duration, SystemTime};
+
     use super::*;
     use crate::testing::TestRepository;
+    use crate::unchanged::{MIN_COPIED, TICK};
     use crate::{BaseCache, InoHasher};
 
     const HOUR: Duration = Duration::from_secs(3600);

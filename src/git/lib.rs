@@ -39,6 +39,7 @@ mod rule_files;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod traces;
+mod unchanged;
 pub mod worktree;
 
 pub use base::{

@@ -11,7 +11,7 @@ use std::borrow::Borrow;
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -21,6 +21,21 @@ pub const NAME_MAX: usize = 255;
 
 /// At a checkout's root: its repository, or a file that leads there. No tree holds one.
 pub const DOT_GIT: &[u8] = b".git";
+
+/// An absolute path without `.` and `..`, taken literally: nothing is asked of any file system.
+pub fn normalized(path: &Path) -> PathBuf {
+    let mut normalized = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                normalized.pop();
+            }
+            _ => normalized.push(component),
+        }
+    }
+    normalized
+}
 
 /// Why bytes are no name or no path inside a fork.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]

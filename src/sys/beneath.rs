@@ -136,10 +136,6 @@ fn stat_at(dir: &File, name: &CStr, flags: libc::c_int) -> io::Result<HostStat> 
     }
     // SAFETY: the call succeeded, so it filled the struct.
     let stat = unsafe { stat.assume_init() };
-    let time = |secs: i64, nanos: i64| Timestamp {
-        secs,
-        nanos: u32::try_from(nanos).unwrap_or(0),
-    };
     Ok(HostStat {
         dev: stat.st_dev,
         ino: stat.st_ino,
@@ -150,9 +146,9 @@ fn stat_at(dir: &File, name: &CStr, flags: libc::c_int) -> io::Result<HostStat> 
         gid: stat.st_gid,
         size: u64::try_from(stat.st_size).unwrap_or(0),
         blocks: u64::try_from(stat.st_blocks).unwrap_or(0),
-        atime: time(stat.st_atime, stat.st_atime_nsec),
-        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
-        ctime: time(stat.st_ctime, stat.st_ctime_nsec),
+        atime: Timestamp::of_stat(stat.st_atime, stat.st_atime_nsec),
+        mtime: Timestamp::of_stat(stat.st_mtime, stat.st_mtime_nsec),
+        ctime: Timestamp::of_stat(stat.st_ctime, stat.st_ctime_nsec),
     })
 }
 

@@ -94,10 +94,7 @@ impl Workspace {
         let meta = file
             .metadata()
             .map_err(LayerError::io("stat a content in", layer.dir()))?;
-        let written = Timestamp {
-            secs: meta.mtime(),
-            nanos: u32::try_from(meta.mtime_nsec()).unwrap_or(0),
-        };
+        let written = Timestamp::of_stat(meta.mtime(), meta.mtime_nsec());
         // A request gives its time to the node after it wrote to the file.
         if written <= node.ctime {
             return Ok(());

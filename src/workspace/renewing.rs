@@ -10,15 +10,15 @@
 //! A directory in which a name comes or goes gets the time of now, too, and another one keeps the time that it shows.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 
 use super::changed::Changed;
 use super::dir_places::DirPlaces;
 use super::error::FsError;
-use super::fs::{Found, Place, State, Workspace};
+use super::fs::{Place, Workspace};
+use super::standing::{BaseDifference, base_differences, differing_layers};
 use tine_attr::{FileKind, Ino, InoMap, Timestamp};
-use tine_git::{Base, BaseDir, GitError, IgnoreRules, MAX_IGNORE_FILE_BYTES, TreeEntryKind};
-use tine_layer::{Content, FrozenLayer, LayerId, Node, Touched};
+use tine_git::{Base, GitError, IgnoreRules, MAX_IGNORE_FILE_BYTES, TreeEntryKind};
+use tine_layer::{Content, Node, Touched};
 use tine_path::{EntryName, RepoPath};
 
 /// A file of more bytes that two states hold differently counts as changed: nobody waits for it to be compared.
@@ -80,18 +80,10 @@ impl<'a> Outputs<'a> {
     }
 }
 
-/// A file whose time is to be told.
-struct ComingBack {
-    /// What it had there.
-    time: Timestamp,
-    ino: Ino,
-    node: Node,
-}
-
 impl Workspace {
     /// Returns the nodes that give the files of `to`, a state that this fork is about to go to, the times that they must have there.
-    /// Costs O(what one of the two states has in a layer that the other has not), and O(what the layers of `to` have) where a file
-    /// comes back that git neither tracks nor ignores.
+    /// Costs O(what one of the two states has in a layer that the other has not, and the names in the directories above that), and
+    /// O(what the layers of `to` have) where a file comes back that git neither tracks nor ignores.
     pub(super) fn renewed_in(&self, to: &Workspace) -> Result<InoMap<Node>, FsError> {
         let (Paths { files, mut dirs }, now) = (self.differing(to)?, Timestamp::now());
         let base = to.base();
@@ -99,18 +91,17 @@ impl Workspace {
         let (mut same, mut back) = (InoMap::default(), InoMap::default());
         let mut oldest: Option<Timestamp> = None;
         for path in files {
-            let there = to.plain_file(&to.read_state(), &path)?;
-            let before = self.plain_file(&self.read_state(), &path)?;
             if outputs.has(&path) {
                 continue;
             }
             // Also of what is a file in neither: a directory may have gone with it.
-            dirs.extend(above(&path));
-            let Some((found, node)) = there else {
+            dirs.extend(path.directories_above());
+            dirs.insert(RepoPath::root());
+            let Some((ino, node)) = to.plain_file(&path)? else {
                 continue;
             };
-            let (time, ino) = (node.mtime, found.ino);
-            match before {
+            let time = node.mtime;
+            match self.plain_file(&path)? {
                 Some((_, before)) if self.is_same(&before, to, &node)? => {
                     same.insert(ino, (before.mtime, node));
                 }
@@ -118,61 +109,70 @@ impl Workspace {
                     if !outputs.is_tracked(&path) {
                         oldest = Some(oldest.map_or(time, |oldest| oldest.min(time)));
                     }
-                    back.insert(ino, ComingBack { time, ino, node });
+                    back.insert(ino, node);
                 }
             }
         }
         if let Some(oldest) = oldest {
             for path in to.files_of_layers()? {
-                if let Some((found, node)) = to.plain_file(&to.read_state(), &path)?
+                if let Some((ino, node)) = to.plain_file(&path)?
                     && node.mtime > oldest
                     && !outputs.has(&path)
                 {
-                    let (time, ino) = (node.mtime, found.ino);
-                    back.entry(ino).or_insert(ComingBack { time, ino, node });
+                    back.entry(ino).or_insert(node);
                 }
             }
         }
-        let mut back: Vec<ComingBack> = back.into_values().collect();
-        back.sort_by_key(|file| (file.time, file.ino));
         let mut renewed = InoMap::default();
-        for (ino, (mtime, node)) in same {
+        let mut renew = |ino: Ino, node: Node, mtime: Timestamp| {
             if mtime != node.mtime {
                 let ctime = now;
                 renewed.insert(ino, Node { mtime, ctime, ..node });
             }
+        };
+        for (ino, (mtime, node)) in same {
+            renew(ino, node, mtime);
         }
         for dir in dirs {
             let Some((ino, node)) = to.plain_dir(&dir)? else {
                 continue;
             };
-            let before = self.plain_dir(&dir)?;
-            let mtime = match before {
+            let mtime = match self.plain_dir(&dir)? {
                 Some((_, before)) if self.names_in(&dir)? == to.names_in(&dir)? => before.mtime,
                 _ => now,
             };
-            if mtime != node.mtime {
-                let ctime = now;
-                renewed.insert(ino, Node { mtime, ctime, ..node });
-            }
+            renew(ino, node, mtime);
         }
+        let mut back: Vec<(Ino, Node)> = back.into_iter().collect();
+        back.sort_by_key(|(ino, node)| (node.mtime, *ino));
         let mut order = InOrder::from(now);
-        for ComingBack { time, ino, node } in back {
-            let (mtime, ctime) = (order.time_for(time), now);
-            renewed.insert(ino, Node { mtime, ctime, ..node });
+        for (ino, node) in back {
+            let mtime = order.time_for(node.mtime);
+            renew(ino, node, mtime);
         }
         Ok(renewed)
     }
 
-    /// The directory at `path`, if it is the fork's own or its base's.
-    fn plain_dir(&self, path: &RepoPath) -> Result<Option<(Ino, Node)>, FsError> {
+    /// What is at `path`, if it is the fork's own or its base's.
+    fn plain(&self, path: &RepoPath) -> Result<Option<(Ino, Node)>, FsError> {
         let state = self.read_state();
-        match self.walk_dir(&state, path) {
+        match self.walk(&state, path) {
             Ok(found) if matches!(found.place, Place::Carried(_)) => Ok(None),
             Ok(found) => Ok(Some((found.ino, self.node(&state, &found)?))),
             Err(FsError::NotFound | FsError::NotADirectory) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    fn plain_dir(&self, path: &RepoPath) -> Result<Option<(Ino, Node)>, FsError> {
+        let plain = self.plain(path)?;
+        Ok(plain.filter(|(_, node)| node.kind == FileKind::Directory))
+    }
+
+    /// A regular file or a symlink.
+    fn plain_file(&self, path: &RepoPath) -> Result<Option<(Ino, Node)>, FsError> {
+        let plain = self.plain(path)?;
+        Ok(plain.filter(|(_, node)| matches!(node.kind, FileKind::Regular | FileKind::Symlink)))
     }
 
     /// But for the fork's own `.git`, which is not there before it stands there.
@@ -215,21 +215,6 @@ impl Workspace {
         Ok(self.whole(&self.read_state(), before)? == to.whole(&to.read_state(), node)?)
     }
 
-    /// The regular file or symlink at `path` that is the fork's own or its base's.
-    fn plain_file(&self, state: &State, path: &RepoPath) -> Result<Option<(Found, Node)>, FsError> {
-        let found = match self.walk(state, path) {
-            Ok(found) => found,
-            Err(FsError::NotFound | FsError::NotADirectory) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        if matches!(found.place, Place::Carried(_)) {
-            return Ok(None);
-        }
-        let node = self.node(state, &found)?;
-        let is_plain = matches!(node.kind, FileKind::Regular | FileKind::Symlink);
-        Ok(is_plain.then_some((found, node)))
-    }
-
     /// The paths at which a layer that only one of the two states has says something, or at which their bases differ. Directories are
     /// those of `to`.
     fn differing(&self, to: &Workspace) -> Result<Paths, FsError> {
@@ -238,11 +223,7 @@ impl Workspace {
         {
             let (here, there) = (self.read_state(), to.read_state());
             let mut dirs: HashMap<Ino, Option<RepoPath>> = HashMap::new();
-            let (here_ids, there_ids) = (ids(here.stack.frozen()), ids(there.stack.frozen()));
-            let frozen = here.stack.frozen().iter().chain(there.stack.frozen());
-            let differing = frozen
-                .filter(|layer| !(here_ids.contains(&layer.id()) && there_ids.contains(&layer.id())))
-                .map(|layer| layer.index());
+            let differing = differing_layers(here.stack.frozen(), there.stack.frozen());
             for index in std::iter::once(here.stack.open_layer().index()).chain(differing) {
                 touched.add_layer(index, |_| true);
                 // What no layer of `to` speaks of is there as its base has it, and known by where that is.
@@ -285,9 +266,15 @@ impl Workspace {
         for view in [self, to] {
             view.add_touched(touched.clone(), to, &mut paths)?;
         }
-        let (here, there) = (self.base(), to.base());
-        if here.tree_id() != there.tree_id() {
-            add_differing(&here, &there, &mut paths.files)?;
+        for BaseDifference { dir, name, old, new } in base_differences(&self.base(), &to.base())? {
+            let path = dir.join(&name);
+            for (view, entry) in [(self, old), (to, new)] {
+                if let Some((TreeEntryKind::Directory, _)) = entry {
+                    view.add_beneath_to(&path, &mut paths)?;
+                }
+            }
+            // Also of what is a directory in both views: it may be empty.
+            paths.files.insert(path);
         }
         paths.files.retain(|path| !path.is_in_dot_git());
         Ok(paths)
@@ -340,53 +327,4 @@ impl Workspace {
 struct Paths {
     files: BTreeSet<RepoPath>,
     dirs: BTreeSet<RepoPath>,
-}
-
-/// The directories above `path`.
-fn above(path: &RepoPath) -> impl Iterator<Item = RepoPath> {
-    let dir_of = |path: &RepoPath| path.split_last().map(|(dir, _)| dir);
-    std::iter::successors(dir_of(path), dir_of)
-}
-
-fn ids(layers: &[Arc<FrozenLayer>]) -> BTreeSet<LayerId> {
-    layers.iter().map(|layer| layer.id()).collect()
-}
-
-/// Adds the files that one of the two has and the other has not, or has otherwise.
-fn add_differing(from: &Base, to: &Base, files: &mut BTreeSet<RepoPath>) -> Result<(), FsError> {
-    let mut pairs = vec![(Some(from.root()?), Some(to.root()?))];
-    while let Some((before, now)) = pairs.pop() {
-        let of = |dir: &Option<Arc<BaseDir>>| {
-            let entries = dir.iter().flat_map(|dir| dir.entries.iter());
-            entries.map(|entry| entry.name.clone()).collect::<BTreeSet<_>>()
-        };
-        let Some(path) = before.as_ref().or(now.as_ref()).map(|dir| dir.path.clone()) else {
-            continue;
-        };
-        for name in &of(&before) | &of(&now) {
-            let entry_in = |dir: &Option<Arc<BaseDir>>| {
-                let dir = dir.as_ref()?;
-                let entry = &dir.entries[dir.find(name.as_bytes())?];
-                Some((entry.kind, entry.id))
-            };
-            let (before, now) = (entry_in(&before), entry_in(&now));
-            if before == now {
-                continue;
-            }
-            let path = path.join(&name);
-            let is_file = |entry: Option<(TreeEntryKind, _)>| {
-                let kind = entry.map(|(kind, _)| kind);
-                kind.is_some_and(|kind| !matches!(kind, TreeEntryKind::Directory | TreeEntryKind::Submodule))
-            };
-            let dir_of = |base: &Base, entry| match entry {
-                Some((TreeEntryKind::Directory, id)) => base.dir(&path, id).map(Some),
-                _ => Ok(None),
-            };
-            if is_file(before) || is_file(now) {
-                files.insert(path.clone());
-            }
-            pairs.push((dir_of(from, before)?, dir_of(to, now)?));
-        }
-    }
-    Ok(())
 }

@@ -96,12 +96,8 @@ impl Differing {
     fn of(old: &LayerStack, new: &[Arc<FrozenLayer>]) -> Differing {
         let mut differing = Differing::default();
         differing.add_layer(old.open_layer().index());
-        let ids = |layers: &[Arc<FrozenLayer>]| layers.iter().map(|layer| layer.id()).collect();
-        let (old_ids, new_ids): (BTreeSet<LayerId>, BTreeSet<LayerId>) = (ids(old.frozen()), ids(new));
-        for layer in old.frozen().iter().chain(new) {
-            if !(old_ids.contains(&layer.id()) && new_ids.contains(&layer.id())) {
-                differing.add_layer(layer.index());
-            }
+        for index in differing_layers(old.frozen(), new) {
+            differing.add_layer(index);
         }
         differing
     }
@@ -116,32 +112,72 @@ impl Differing {
 
     /// The names at which one base has something and the other has not, or something of another kind.
     fn add_bases(&mut self, old: &Base, new: &Base) -> Result<(), FsError> {
-        let mut pairs = vec![(old.root()?, new.root()?)];
-        while let Some((old_dir, new_dir)) = pairs.pop() {
-            if old_dir.tree_id == new_dir.tree_id {
-                continue;
-            }
-            let parent = old.hasher().ino(&old_dir.path);
-            let names = old_dir.entries.iter().chain(&new_dir.entries);
-            let names: BTreeSet<&EntryName> = names.map(|entry| &entry.name).collect();
-            for name in names {
-                match (entry(&old_dir, name), entry(&new_dir, name)) {
-                    (Some((kind, old_id)), Some((new_kind, new_id))) if kind == new_kind => {
-                        if kind == TreeEntryKind::Directory && old_id != new_id {
-                            let path = old_dir.path.join(name);
-                            pairs.push((old.dir(&path, old_id)?, new.dir(&path, new_id)?));
-                        } else if old_id != new_id {
-                            self.rewritten.push((parent, name.clone()));
-                        }
-                    }
-                    _ => {
-                        self.names.insert((parent, name.clone()));
-                    }
-                }
+        for BaseDifference {
+            dir,
+            name,
+            old: before,
+            new: now,
+        } in base_differences(old, new)?
+        {
+            let at = (old.hasher().ino(&dir), name);
+            match (before, now) {
+                (Some((before, _)), Some((now, _))) if before == now => self.rewritten.push(at),
+                _ => drop(self.names.insert(at)),
             }
         }
         Ok(())
     }
+}
+
+/// The layers that only one of two stacks has.
+pub(super) fn differing_layers<'l>(
+    old: &'l [Arc<FrozenLayer>],
+    new: &'l [Arc<FrozenLayer>],
+) -> impl Iterator<Item = &'l LayerIndex> {
+    let ids = |layers: &[Arc<FrozenLayer>]| layers.iter().map(|layer| layer.id()).collect();
+    let (old_ids, new_ids): (BTreeSet<LayerId>, BTreeSet<LayerId>) = (ids(old), ids(new));
+    let layers = old.iter().chain(new);
+    layers
+        .filter(move |layer| !(old_ids.contains(&layer.id()) && new_ids.contains(&layer.id())))
+        .map(|layer| layer.index())
+}
+
+/// A name at which two bases have not the same. Where both have a directory, it is what differs in that.
+pub(super) struct BaseDifference {
+    pub dir: RepoPath,
+    pub name: EntryName,
+    pub old: Option<(TreeEntryKind, ObjectId)>,
+    pub new: Option<(TreeEntryKind, ObjectId)>,
+}
+
+/// Costs O(the directories in which something differs).
+pub(super) fn base_differences(old: &Base, new: &Base) -> Result<Vec<BaseDifference>, FsError> {
+    let mut differences = Vec::new();
+    let mut pairs = vec![(old.root()?, new.root()?)];
+    while let Some((old_dir, new_dir)) = pairs.pop() {
+        if old_dir.tree_id == new_dir.tree_id {
+            continue;
+        }
+        let names = old_dir.entries.iter().chain(&new_dir.entries);
+        let names: BTreeSet<&EntryName> = names.map(|entry| &entry.name).collect();
+        for name in names {
+            let dir = &old_dir.path;
+            match (entry(&old_dir, name), entry(&new_dir, name)) {
+                (before, now) if before == now => {}
+                (Some((TreeEntryKind::Directory, before)), Some((TreeEntryKind::Directory, now))) => {
+                    let path = dir.join(name);
+                    pairs.push((old.dir(&path, before)?, new.dir(&path, now)?));
+                }
+                (before, now) => differences.push(BaseDifference {
+                    dir: dir.clone(),
+                    name: name.clone(),
+                    old: before,
+                    new: now,
+                }),
+            }
+        }
+    }
+    Ok(differences)
 }
 
 fn entry(dir: &BaseDir, name: &EntryName) -> Option<(TreeEntryKind, ObjectId)> {

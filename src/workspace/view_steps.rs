@@ -251,7 +251,9 @@ impl Workspace {
                 continue;
             };
             let replaced = names.get(to).and_then(|name| name.node.as_ref());
-            let come = now.get(from).and_then(|name| name.node.as_ref());
+            let come = now
+                .get(from)
+                .and_then(|name| Some((name.dir, name.node.as_ref()?.attr)));
             if node.attr.ino == arrived.attr.ino
                 && let (Some(from_place), Some(to_place)) = (place(from, source.dir), place(to, target.dir))
             {
@@ -260,22 +262,16 @@ impl Workspace {
                     to: to_place,
                     node: node.attr,
                     replaced: replaced.map(|node| node.attr),
-                    then: come.map_or(NameThen::Nowhere, |node| NameThen::To(node.attr.ino)),
+                    then: come.map_or(NameThen::Nowhere, |(_, node)| NameThen::To(node.ino)),
                 });
+                // What has come to where it was comes after it has gone.
+                if let Some((dir, node)) = come
+                    && let Some(at) = place(from, dir)
+                {
+                    steps.others.push(ViewStep::Make { at, node });
+                }
                 steps.sources.push(from.clone());
                 done.extend([from.clone(), to.clone()]);
-            }
-        }
-        // What has come to where something was moved away from comes after that has gone.
-        let came = moved.iter().filter(|(from, _)| done.contains(from));
-        for (from, _) in came {
-            if let Some(NameBehind {
-                dir,
-                node: Some(node),
-            }) = now.get(from)
-                && let Some(at) = place(from, *dir)
-            {
-                steps.others.push(ViewStep::Make { at, node: node.attr });
             }
         }
         for path in paths.iter().filter(|path| !done.contains(*path)) {

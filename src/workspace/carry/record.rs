@@ -179,7 +179,10 @@ impl CarryRecord {
         }
         let mut whole = self.whole_roots();
         whole.append(&mut other.whole_roots());
-        let is_beneath_a_whole = |path: &RepoPath| above(path).any(|dir| whole.contains(&text_of_dir(&dir)));
+        let is_beneath_a_whole = |path: &RepoPath| {
+            path.directories_above()
+                .any(|dir| whole.contains(&text_of_dir(&dir)))
+        };
         let only: BTreeSet<PathText> = self.only.iter().chain(&other.only).cloned().collect();
         let only: Vec<PathText> = only
             .into_iter()
@@ -231,12 +234,6 @@ impl CarryRecord {
         let lines: Vec<Vec<u8>> = self.named.iter().map(PathText::to_bytes).collect();
         lines.join(&b'\n')
     }
-}
-
-/// The directories above `path`, the nearest first, without the top.
-fn above(path: &RepoPath) -> impl Iterator<Item = RepoPath> {
-    let parent = |path: &RepoPath| path.split_last().map(|(dir, _)| dir).filter(|dir| !dir.is_root());
-    std::iter::successors(parent(path), move |dir| parent(dir))
 }
 
 fn text_of_dir(path: &RepoPath) -> PathText {
