@@ -605,8 +605,6 @@ fn invariant_18_what_came_back_in_the_main_checkout_is_built_again() {
         repo.dir(),
         "ln -s one cur; git add cur; git commit -qm one; git switch -qc other; ln -sfn two cur; git commit -qam two",
     );
-    // Longer than what counts as one step.
-    std::thread::sleep(Duration::from_secs(3));
     assert_eq!(made(&repo, repo.dir()), "two");
     repo.git(&["switch", "-q", "main"]);
     assert_eq!(made(&repo, &fork_of(&repo, "link")), "one");

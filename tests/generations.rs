@@ -252,6 +252,31 @@ fn forks_of_one_tree_share_a_generation_and_the_last_takes_it_along() {
     assert_eq!(generations_on_disk(&repo), [""; 0]);
 }
 
+/// One of them asks for the tree while it is kept for another.
+#[test]
+fn forks_that_are_made_at_the_same_moment_all_keep_the_tree() {
+    require_fuse!();
+    let repo = repo();
+    let tine = Tine::new(&repo);
+    let names = ["a", "b", "c", "d", "e", "f"];
+    for round in 0..2 {
+        std::thread::scope(|scope| {
+            for (number, name) in names.iter().enumerate() {
+                let tine = &tine;
+                scope.spawn(move || {
+                    // The tree is looked at when it has been left alone for a second.
+                    std::thread::sleep(Duration::from_millis(250 * number as u64));
+                    new_fork(tine, &format!("{name}{round}"));
+                });
+            }
+        });
+        for name in names {
+            wait_until_kept(&tine, &format!("{name}{round}"));
+        }
+        install(&repo, "2");
+    }
+}
+
 #[test]
 fn what_a_fork_writes_stays_its_own() {
     require_fuse!();
@@ -476,6 +501,17 @@ fn a_tree_that_is_being_removed_is_kept_once_it_is_there_again() {
     let repo = repo();
     let tine = Tine::new(&repo);
     let modules = repo.dir().join("node_modules");
+    let inner = "node_modules/.pnpm/a@1/node_modules/@s/x/index.js";
+    repo.write(inner, "inner\n");
+    let deep = new_fork(&tine, "deep");
+    fs::remove_dir_all(modules.join(".pnpm/a@1/node_modules/@s/x")).unwrap();
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(generation(&tine, "deep"), None);
+    repo.write(inner, "inner\n");
+    wait_until_kept(&tine, "deep");
+    assert!(deep.join(inner).exists());
+
+    fs::remove_dir_all(modules.join(".pnpm")).unwrap();
     let fork = new_fork(&tine, "work");
     for package in 0..PACKAGES / 2 {
         fs::remove_dir_all(modules.join(format!("p{package}"))).unwrap();

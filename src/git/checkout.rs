@@ -13,9 +13,6 @@ use super::{Base, BaseDir, GitError, IgnoreRules, Repository, TreeEntryKind, rul
 use tine_attr::{Ino, Timestamp};
 use tine_path::{DOT_GIT, EntryName, RepoPath};
 
-/// What comes within so many seconds came in one step, as by a checkout.
-const STEP_SECS: i64 = 2;
-
 /// How many symlinks are followed.
 const MAX_LINKS: usize = 40;
 
@@ -81,10 +78,8 @@ impl Repository {
                     let time = since(file.times);
                     match beneath.link.max(led_to.get(&file.path).copied()) {
                         Some(Link::Other) => {}
-                        Some(Link::Since(link)) if link.secs.saturating_sub(time.secs) > STEP_SECS => {
-                            same.push((entry.ino, link));
-                        }
-                        _ => same.push((entry.ino, time)),
+                        Some(Link::Since(link)) => same.push((entry.ino, time.max(link))),
+                        None => same.push((entry.ino, time)),
                     }
                 }
             }
@@ -337,6 +332,12 @@ mod tests {
         assert!(ages(&repository)["3.txt"] < 60);
         names.iter().for_each(|name| make_old(&repository, name));
         assert!(ages(&repository).values().all(|age| *age >= 3600));
+        // What comes after that came alone.
+        thread::sleep(Duration::from_millis(2100));
+        make_old(&repository, "3.txt");
+        let ages = ages(&repository);
+        let new: Vec<&String> = ages.iter().filter(|(_, age)| **age < 60).map(|(name, _)| name).collect();
+        assert_eq!(new, ["3.txt"]);
     }
 
     #[test]

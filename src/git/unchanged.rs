@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, Metadata};
+use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -44,9 +45,12 @@ impl Times {
     /// Whether what has them has an older mtime than what is written: it was moved here, or copied or unpacked with its times, and what
     /// was built before is of what was here then.
     fn came_with_it(&self) -> bool {
-        let nanos = |time: Timestamp| i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos);
         nanos(self.changed) - nanos(self.modified) > SETTLED_NANOS
     }
+}
+
+fn nanos(time: Timestamp) -> i128 {
+    i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos)
 }
 
 /// Whoever writes a file is done with its mode and its name soon after, and nothing is built of other bytes in between.
@@ -56,6 +60,9 @@ const SETTLED_NANOS: i128 = 10_000_000;
 pub(super) const MIN_COPIED: usize = 16;
 /// The same where nearly all came with their times.
 const MIN_ALL_COPIED: usize = 4;
+
+/// Whoever copies a checkout takes no longer from one of its files to the next.
+const MAX_PAUSE_NANOS: i128 = 2_000_000_000;
 
 /// Files whose entries are racy, or that were touched since git looked at them, are compared by content up to this many bytes in all, so
 /// that a fresh clone, whose last second of files is racy, counts as unchanged.
@@ -67,8 +74,8 @@ pub(super) const TICK: Duration = Duration::from_millis(20);
 /// The tracked files of the main checkout that have the content of their index entries, by the number that a base gives to their path.
 pub(super) struct Unchanged {
     files: HashMap<Ino, UnchangedFile>,
-    /// Whether most files came with their times, and what was built of them came with its own.
-    is_copied: bool,
+    /// When most files were copied here with their times, as what was built of them was.
+    copied: Option<RangeInclusive<Timestamp>>,
 }
 
 impl Unchanged {
@@ -76,11 +83,11 @@ impl Unchanged {
     /// [`GitError::Library`] where the index cannot be read.
     pub fn of(repository: &Repository, checkout: &Path, hasher: &InoHasher) -> Result<Unchanged, GitError> {
         let files = repository.unchanged_files(checkout)?;
-        let is_copied = is_copied(&files);
+        let copied = copied(&files);
         let files = files.into_iter().map(|file| (hasher.ino(&file.path), file));
         Ok(Unchanged {
             files: files.collect(),
-            is_copied,
+            copied,
         })
     }
 
@@ -92,7 +99,9 @@ impl Unchanged {
 
     /// When it came here with an older mtime, if it did so other than with the whole checkout.
     pub fn came(&self, times: Times) -> Option<Timestamp> {
-        (times.came_with_it() && !self.is_copied).then_some(times.changed)
+        let is_copied = |copied: &RangeInclusive<Timestamp>| copied.contains(&times.changed);
+        let came = times.came_with_it() && !self.copied.as_ref().is_some_and(is_copied);
+        came.then_some(times.changed)
     }
 
     /// When it got to be what it is.
@@ -175,9 +184,17 @@ impl Repository {
     }
 }
 
-fn is_copied(files: &[UnchangedFile]) -> bool {
-    let came = files.iter().filter(|file| file.times.came_with_it()).count();
-    came >= MIN_COPIED && came > files.len() / 2 || came >= MIN_ALL_COPIED && came * 10 >= files.len() * 9
+/// When the checkout was copied or unpacked: the longest run of files that came with their times one soon after another, if most did.
+fn copied(files: &[UnchangedFile]) -> Option<RangeInclusive<Timestamp>> {
+    let came = files.iter().filter(|file| file.times.came_with_it());
+    let mut came: Vec<Timestamp> = came.map(|file| file.times.changed).collect();
+    came.sort_unstable();
+    let is_soon = |one: &Timestamp, next: &Timestamp| nanos(*next) - nanos(*one) <= MAX_PAUSE_NANOS;
+    let run = came.chunk_by(is_soon).max_by_key(|run| run.len())?;
+    let is_most = run.len() >= MIN_COPIED && run.len() > files.len() / 2;
+    let is_nearly_all = run.len() >= MIN_ALL_COPIED && run.len() * 10 >= files.len() * 9;
+    let times = *run.first()?..=*run.last()?;
+    (is_most || is_nearly_all).then_some(times)
 }
 
 /// The kind of an entry that stands for one file whose `lstat` says something.

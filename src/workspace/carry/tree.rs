@@ -42,35 +42,52 @@ pub struct ListedFile {
     pub offset: u64,
 }
 
-/// Whether packages stand side by side in the directory at this path from the root of a tree: the root, a scope, the store of a package
-/// manager, the packages of a virtual environment.
-fn holds_packages(dir: &[u8]) -> bool {
-    let names: Vec<&[u8]> = dir.split(|byte| *byte == b'/').collect();
+/// What a directory of a tree is for the packages in it.
+#[derive(PartialEq, Eq)]
+enum Place {
+    /// They stand side by side in it: the root, a scope, the store of a package manager, the packages of a virtual environment.
+    OfPackages,
+    /// Such a directory is beneath it.
+    Above,
+}
+
+/// `dir` is a path from the root of a tree.
+fn place_of(dir: &[u8]) -> Option<Place> {
+    let mut names: Vec<&[u8]> = dir.split(|byte| *byte == b'/').collect();
+    names.pop_if(|name| name.starts_with(b"@") || name.is_empty());
     match names.as_slice() {
-        [b""] | [b".pnpm"] => true,
-        [scope] => scope.starts_with(b"@"),
-        [b"lib", _, b"site-packages"] => true,
-        _ => false,
+        [] | [b".pnpm"] | [b".pnpm", _, b"node_modules"] | [b"lib", _, b"site-packages"] => {
+            Some(Place::OfPackages)
+        }
+        [b".pnpm", _] | [b"lib"] | [b"lib", _] => Some(Place::Above),
+        _ => None,
     }
 }
 
 /// As [`TreeListing::package_names`], of the tree at `root`, without listing all of it.
 pub fn count_package_names(root: &Path) -> u64 {
-    let names_in = |dir: &Path| -> Vec<std::ffi::OsString> {
-        let listed = std::fs::read_dir(dir).into_iter().flatten().flatten();
-        listed.map(|entry| entry.file_name()).collect()
+    count_in(root, &mut Vec::new())
+}
+
+fn count_in(root: &Path, dir: &mut Vec<u8>) -> u64 {
+    let Some(place) = place_of(dir) else {
+        return 0;
     };
-    let at_root = names_in(root);
-    let mut count = at_root.len();
-    for name in &at_root {
-        if holds_packages(name.as_encoded_bytes()) {
-            count += names_in(&root.join(name)).len();
+    let listed = std::fs::read_dir(root.join(OsStr::from_bytes(dir)));
+    let mut count = 0;
+    for entry in listed.into_iter().flatten().flatten() {
+        count += u64::from(place == Place::OfPackages);
+        let len = dir.len();
+        if !dir.is_empty() {
+            dir.push(b'/');
         }
+        dir.extend_from_slice(entry.file_name().as_bytes());
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            count += count_in(root, dir);
+        }
+        dir.truncate(len);
     }
-    for version in names_in(&root.join("lib")) {
-        count += names_in(&root.join("lib").join(version).join("site-packages")).len();
-    }
-    count as u64
+    count
 }
 
 /// Whether the path is a cache's, or in one.
@@ -106,7 +123,7 @@ impl TreeListing {
     pub fn package_names(&self) -> u64 {
         let is_beside_packages = |entry: &&ListedFile| {
             let dir = entry.path.iter().rposition(|byte| *byte == b'/');
-            holds_packages(dir.map_or(&[], |end| &entry.path[..end]))
+            place_of(dir.map_or(&[], |end| &entry.path[..end])) == Some(Place::OfPackages)
         };
         self.entries.iter().filter(is_beside_packages).count() as u64
     }
