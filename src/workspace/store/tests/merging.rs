@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use super::*;
 use crate::snapshot::SnapshotRecord;
 use crate::store::SnapshotOptions;
-use crate::{Changed, Delta, RenameMode};
+use crate::{Changed, Delta, DeltaDir, DeltaEntry, RenameMode};
 
 /// Paths, with what is there: kind, mode, links, and bytes.
 type View = BTreeMap<String, (FileKind, u16, u32, Vec<u8>)>;
@@ -47,7 +47,19 @@ fn assert_alike(found: &View, expected: &View) {
     assert!(found == expected);
 }
 
+/// Room is the host's figure: ext4 counts a block of its own for the extents of a file with several holes, once it has written them.
 fn text_of(delta: &Delta) -> String {
+    fn forget_extents(dir: &mut DeltaDir) {
+        for entry in dir.entries.values_mut() {
+            match entry {
+                DeltaEntry::Directory(dir) => forget_extents(dir),
+                DeltaEntry::Node(node) if node.attr.blocks * 512 < node.attr.size => node.attr.blocks = 0,
+                _ => {}
+            }
+        }
+    }
+    let mut delta = delta.clone();
+    forget_extents(&mut delta.root);
     format!("{delta:?}")
 }
 
