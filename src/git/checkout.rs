@@ -336,7 +336,11 @@ mod tests {
         thread::sleep(Duration::from_millis(2100));
         make_old(&repository, "3.txt");
         let ages = ages(&repository);
-        let new: Vec<&String> = ages.iter().filter(|(_, age)| **age < 60).map(|(name, _)| name).collect();
+        let new: Vec<&String> = ages
+            .iter()
+            .filter(|(_, age)| **age < 60)
+            .map(|(name, _)| name)
+            .collect();
         assert_eq!(new, ["3.txt"]);
     }
 
