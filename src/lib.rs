@@ -3,18 +3,20 @@
 //! Each part is a crate; imports run downwards only:
 //!
 //! ```text
-//! cli, mcp, ui ─► daemon ─► fuse, tools ─► change ─► workspace ─► layer, merge ─► git ─► path, attr, sys
+//! cli, mcp, ui ─► client ─► daemon ─► ops ─► fuse, tools ─► change ─► workspace ─► layer, merge ─► git ─► path, attr, sys
 //! ```
 //!
 //! The library never prints, prompts or ends the process; only [`cli`] does.
 
 pub use tine_attr as attr;
 pub use tine_change as change;
+pub use tine_client as client;
 pub use tine_daemon as daemon;
 pub use tine_fuse as fuse;
 pub use tine_git as git;
 pub use tine_layer as layer;
 pub use tine_merge as merge;
+pub use tine_ops as ops;
 pub use tine_path as path;
 pub use tine_sys as sys;
 pub use tine_tools as tools;

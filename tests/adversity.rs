@@ -29,7 +29,7 @@ use serde_json::Value;
 
 use commands::Subject;
 use support::{OutputExt, TestRepo, Tine, mounts_beneath, run_with_timeout, soaking};
-use tine::daemon::{ErrorCode, ExitCode};
+use tine::ops::{ErrorCode, ExitCode};
 
 /// Where commands are tried, and as whom.
 struct World<'r> {

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 
 /// The parts from the outside in; each may name itself and those after it. The last ones are foundations, which may
 /// name each other.
-const PARTS: [&[&str]; 8] = [
+const PARTS: [&[&str]; 10] = [
     &["cli", "mcp", "ui"],
+    &["client"],
     &["daemon"],
+    &["ops"],
     &["fuse", "tools"],
     &["change"],
     &["workspace"],

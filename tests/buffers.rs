@@ -25,8 +25,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::{TestRepo, Tine, agent};
-use tine::daemon::Failure;
-use tine::daemon::protocol::BufferMerged;
+use tine::ops::Failure;
+use tine::ops::protocol::BufferMerged;
 
 /// How long anything may take.
 const LIMIT: Duration = Duration::from_secs(30);

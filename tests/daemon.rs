@@ -17,8 +17,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use support::{OutputExt, TestRepo, Tine, mounts_beneath, process, run_with_timeout, wait_until};
-use tine::daemon::{Client, ConnectOptions, ErrorCode};
+use tine::client::{Client, ConnectOptions};
 use tine::git::Repository;
+use tine::ops::ErrorCode;
 use tine::workspace::Store;
 
 const LIMIT: Duration = Duration::from_secs(20);

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use reading::Said;
-use tine::daemon::ErrorCode;
+use tine::ops::ErrorCode;
 
 /// What cannot be read from the source: file, and why.
 const UNREAD: [(&str, &str); 1] = [("cli/usage.rs", "clap says what is wrong with a command line")];

@@ -10,8 +10,8 @@ use super::context::{Connection, Context};
 use super::failures::lines;
 use super::hooks::{HookOutput, MAX_LINES_KEPT, post_checkout};
 use super::leads::{self, Lead};
-use crate::daemon::protocol::ForkInfo;
-use crate::daemon::{ErrorCode, Failure};
+use crate::ops::protocol::ForkInfo;
+use crate::ops::{ErrorCode, Failure};
 use crate::workspace::ForkName;
 
 /// The configuration variable of the setup command, `tine.setup`.

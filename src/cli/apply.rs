@@ -6,8 +6,8 @@ use super::Exit;
 use super::context::Context;
 use super::inside::{sent_content, store_dir};
 use super::sequencing::{ConflictArgs, carry_out, request};
-use crate::daemon::Failure;
-use crate::daemon::protocol::SequenceWish;
+use crate::ops::Failure;
+use crate::ops::protocol::SequenceWish;
 
 /// Apply a patch to a fork's files
 ///

@@ -7,8 +7,8 @@ use super::hooks::{HookOutput, PostCheckout, post_checkout};
 use super::inside::command_line;
 use super::output::{Cell, FailureBody, Output, Tone, counted, quoted, short_id};
 use super::{Exit, SUCCESS};
-use crate::daemon::Failure;
-use crate::daemon::protocol::{
+use crate::ops::Failure;
+use crate::ops::protocol::{
     Answer, BranchDeleted, BranchInfo, Branches, CreateBranchRequest, Request, SwitchRequest, Switched,
 };
 use crate::path::shell::shell_word;

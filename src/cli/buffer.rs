@@ -9,10 +9,10 @@ use serde::Serialize;
 use super::context::{Connection, Context, only};
 use super::output::{Cell, Output, Tone, counted, quoted};
 use super::{Exit, SUCCESS};
-use crate::daemon::protocol::{
+use crate::ops::protocol::{
     AgentTexts, Answer, BufferAnswer, BufferInfo, BufferMerged, BufferRequest, BufferShown, Request,
 };
-use crate::daemon::{ErrorCode, ExitCode, Failure};
+use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::path::text::PathText;
 use crate::tools::BufferConflict;
 use crate::tools::buffers::BufferSide;

@@ -9,9 +9,9 @@ use super::context::{Context, only};
 use super::inside::{Inside, store_dir};
 use super::{Exit, SUCCESS};
 use crate::change::resolver::Content;
-use crate::daemon::Failure;
-use crate::daemon::protocol::{Answer, FileLine, Request};
-use crate::daemon::transfer::unread;
+use crate::ops::Failure;
+use crate::ops::protocol::{Answer, FileLine, Request};
+use crate::ops::transfer::unread;
 use crate::path::text::PathText;
 use crate::workspace::ForkName;
 

@@ -6,9 +6,10 @@ use super::context::{Connection, Context, only};
 use super::output::{Output, Tone, counted, human_size, one_line};
 use super::{Exit, SUCCESS};
 use crate::change;
-use crate::daemon::protocol::{Answer, Request};
-use crate::daemon::{Client, ExitCode, Failure};
+use crate::client::Client;
 use crate::git::Repository;
+use crate::ops::protocol::{Answer, Request};
+use crate::ops::{ExitCode, Failure};
 use crate::workspace::Store;
 use crate::workspace::store::{CheckOptions, CheckReport, Checked, Depth, Finding, SetAside};
 

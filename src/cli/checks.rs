@@ -14,10 +14,11 @@ use super::check;
 use super::context::{Connection, Context};
 use super::origin::not_permitted;
 use super::output::{counted, human_size};
-use crate::daemon::protocol::PROTOCOL_VERSION;
-use crate::daemon::{Client, ErrorCode, Failure};
+use crate::client::Client;
 use crate::fuse::RINGS_PARAMETER;
 use crate::git::{Repository, program};
+use crate::ops::protocol::PROTOCOL_VERSION;
+use crate::ops::{ErrorCode, Failure};
 use crate::sys::{file, namespace, process};
 use crate::workspace::Store;
 use crate::workspace::store::{CheckOptions, Depth};
@@ -239,7 +240,7 @@ fn namespaces() -> Check {
 
 fn no_repository(failure: Failure) -> Check {
     const NAME: &str = "repository";
-    if failure.code == crate::daemon::ErrorCode::NotARepository {
+    if failure.code == crate::ops::ErrorCode::NotARepository {
         return Check::warn(
             NAME,
             "this is not inside a git repository: its checks are left out",

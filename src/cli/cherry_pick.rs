@@ -4,8 +4,8 @@ use super::Exit;
 use super::context::Context;
 use super::sequencing::{ConflictArgs, carry_out, request};
 use crate::change::sequence::Emptied;
-use crate::daemon::Failure;
-use crate::daemon::protocol::SequenceWish;
+use crate::ops::Failure;
+use crate::ops::protocol::SequenceWish;
 
 /// Make commits again on a fork
 ///

@@ -8,9 +8,9 @@ pub use super::hooks::HookOutput;
 use super::hooks::{COMMIT_HOOKS, Hooks};
 use super::output::{Tone, counted, one_line, quoted, short_id};
 use super::{Exit, SUCCESS, identity, merge_hooks};
-use crate::daemon::protocol::{Committed, ForkInfo, Request};
-use crate::daemon::{ErrorCode, Failure};
 use crate::git::{CallerConfig, program};
+use crate::ops::protocol::{Committed, ForkInfo, Request};
+use crate::ops::{ErrorCode, Failure};
 use crate::workspace::ForkName;
 
 /// Commit what changed in a fork

@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::{Exit, SUCCESS, completing};
-use crate::daemon::Failure;
+use crate::ops::Failure;
 
 /// Print a completion script for a shell
 ///

@@ -2,8 +2,8 @@
 
 use super::context::Context;
 use crate::change::resolver::Content;
-use crate::daemon::{ErrorCode, Failure};
 use crate::git::ObjectId;
+use crate::ops::{ErrorCode, Failure};
 
 /// One side's bytes as git stores them; `None` where there is no such side, and for a submodule, which has none.
 pub fn content(context: &Context, mode: Option<&str>, id: Option<&str>) -> Result<Option<Content>, Failure> {

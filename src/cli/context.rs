@@ -8,14 +8,15 @@ use super::args::Global;
 use super::failures;
 use super::origin::AtOrigin;
 use super::output::Output;
-use crate::daemon::protocol::{
+use crate::client::Client;
+use crate::fuse;
+use crate::git::Repository;
+use crate::ops::protocol::{
     Answer, Changes, Collected, CommitLine, Committed, DaemonInfo, Deleted, Difference, Figures, ForkInfo,
     HandoffAnswer, HandoffInfo, HandoffRequest, Merge, Request, Restored, ReviewInfo, RoundAnswer,
     RoundRequest, SnapshotInfo, Unmounted,
 };
-use crate::daemon::{Client, ErrorCode, Failure};
-use crate::fuse;
-use crate::git::Repository;
+use crate::ops::{ErrorCode, Failure};
 use crate::sys::file::fs_figures;
 use crate::sys::namespace::mount_namespace_of;
 use crate::tools::path::beneath;

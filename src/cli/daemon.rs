@@ -8,10 +8,12 @@ use serde::Serialize;
 use super::context::{Connection, Context};
 use super::output::{counted, human_size};
 use super::{Exit, SUCCESS};
-use crate::daemon::ending::{self, Stopped};
-use crate::daemon::protocol::{DaemonInfo, Figures, MountFigures, PROTOCOL_VERSION};
-use crate::daemon::{Client, Failure, server, silent};
+use crate::client::ending::{self, Stopped};
+use crate::client::{Client, silent};
+use crate::daemon::server;
 use crate::git::{CacheFigures, Filling};
+use crate::ops::Failure;
+use crate::ops::protocol::{DaemonInfo, Figures, MountFigures, PROTOCOL_VERSION};
 
 /// Start, stop or look at the daemon that serves the repository's forks
 ///

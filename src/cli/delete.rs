@@ -6,9 +6,9 @@ use super::context::Context;
 use super::list::some_of;
 use super::output::{counted, one_line};
 use super::{Exit, SUCCESS, identity};
-use crate::daemon::Failure;
-use crate::daemon::protocol::{Deleted, Request};
 use crate::git::CallerConfig;
+use crate::ops::Failure;
+use crate::ops::protocol::{Deleted, Request};
 use crate::path::shell::shell_word;
 use crate::workspace::store::own_branch;
 

@@ -15,10 +15,10 @@ use super::output::quoted;
 use super::trees::FormArgs;
 use super::{Exit, SUCCESS};
 use crate::change::resolver::Content;
-use crate::daemon::protocol::{ChangeLine, Difference, PointInfo, Request};
-use crate::daemon::{ErrorCode, Failure};
 use crate::git::line_counts::{self, NUMSTAT_FLAGS};
 use crate::git::{GitError, program};
+use crate::ops::protocol::{ChangeLine, Difference, PointInfo, Request};
+use crate::ops::{ErrorCode, Failure};
 use crate::path::text::PathText;
 use crate::workspace::ForkName;
 

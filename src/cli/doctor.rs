@@ -6,7 +6,7 @@ use super::checks::{self, Check, Verdict};
 use super::context::Context;
 use super::output::{Output, Tone};
 use super::{Exit, SUCCESS};
-use crate::daemon::{ExitCode, Failure};
+use crate::ops::{ExitCode, Failure};
 
 /// Check what tine needs from this machine and this repository
 ///

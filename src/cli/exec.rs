@@ -15,8 +15,8 @@ use super::hooks::HookOutput;
 use super::new::{self, NewOptions};
 use super::origin::{self, OriginFlags};
 use super::round;
-use crate::daemon::protocol::{ForkInfo, Request};
-use crate::daemon::{ErrorCode, Failure};
+use crate::ops::protocol::{ForkInfo, Request};
+use crate::ops::{ErrorCode, Failure};
 use crate::tools::run::{fork_env, git_variables};
 use crate::workspace::{ForkName, MountWishes};
 

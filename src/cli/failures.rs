@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use crate::daemon::{ErrorCode, Failure};
+use crate::ops::{ErrorCode, Failure};
 
 /// A failing system call on something that the caller named: what is missing there is the caller's mistake.
 pub fn named(action: &str, path: &Path, error: &std::io::Error) -> Failure {
     let failure = Failure::io(action, path, error);
     match error.kind() {
         std::io::ErrorKind::NotFound => Failure {
-            exit: crate::daemon::ExitCode::NotFound,
+            exit: crate::ops::ExitCode::NotFound,
             ..failure.hint("name one that is there")
         },
         _ => failure,

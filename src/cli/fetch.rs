@@ -6,8 +6,8 @@ use super::context::Context;
 use super::output::{Cell, FailureBody, Output, Tone, human_age, human_ago, now_secs, one_line};
 use super::{Exit, SUCCESS};
 use crate::change::state::{self, State};
-use crate::daemon::Failure;
 use crate::git::{Head, ObjectId, Repository};
+use crate::ops::Failure;
 use crate::workspace::ForkName;
 
 /// Fetch the forks that a git remote has

@@ -9,10 +9,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use super::origin::AtOrigin;
-use crate::daemon::client;
-use crate::daemon::monitor::COMMAND;
-use crate::daemon::protocol::{Answer, Request};
+use crate::client;
 use crate::git::Repository;
+use crate::ops::monitor::COMMAND;
+use crate::ops::protocol::{Answer, Request};
 use crate::workspace::{ForkName, Store};
 
 /// The version of git's protocol that is understood: a token, then paths, each with a NUL behind it.

@@ -3,8 +3,8 @@
 use super::context::Context;
 use super::output::human_size;
 use super::{Exit, SUCCESS};
-use crate::daemon::Failure;
-use crate::daemon::protocol::{Collected, Request};
+use crate::ops::Failure;
+use crate::ops::protocol::{Collected, Request};
 
 /// Free what no fork and no snapshot reaches
 ///

@@ -21,12 +21,12 @@ use super::sequencing::{carry_out, request};
 use super::trees::Difference;
 use super::{Exit, SUCCESS, identity, pager};
 use crate::change::handoff::HandoffState;
-use crate::daemon::protocol::{
+use crate::git::CallerConfig;
+use crate::ops::protocol::{
     CreateHandoff, HandoffAnswer, HandoffDeleted, HandoffInfo, HandoffRequest, HandoffShown, ImportHandoff,
     SequenceWish,
 };
-use crate::daemon::{ErrorCode, ExitCode, Failure, work_message};
-use crate::git::CallerConfig;
+use crate::ops::{ErrorCode, ExitCode, Failure, work_message};
 
 pub fn run(verb: &Handoff, context: &Context) -> Result<Exit, Failure> {
     match &verb.action {

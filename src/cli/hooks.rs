@@ -13,8 +13,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::failures::{git_failed, lines};
-use crate::daemon::{ErrorCode, Failure};
 use crate::git::{CallerConfig, CommitTime, Identity, program};
+use crate::ops::{ErrorCode, Failure};
 
 /// The hooks around a commit, in the order in which they run.
 pub const COMMIT_HOOKS: [&str; 4] = ["pre-commit", "prepare-commit-msg", "commit-msg", "post-commit"];

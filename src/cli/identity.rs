@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::failures::lines;
-use crate::daemon::{ErrorCode, Failure};
 use crate::git::caller::commit_time;
 use crate::git::{CallerConfig, Identity, Role, program};
+use crate::ops::{ErrorCode, Failure};
 
 /// The committer as git knows it in `dir`, whose configuration is `config`: from the caller's environment, then from the
 /// configuration. The time is now, or what `GIT_COMMITTER_DATE` says.

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use super::context::{Connection, Context, only};
 use super::failures;
 use super::output::quoted;
-use crate::daemon::protocol::{Answer, NodeKind, NodeLine, Request};
-use crate::daemon::transfer::{Outgoing, Transfer};
-use crate::daemon::{ErrorCode, Failure};
+use crate::ops::protocol::{Answer, NodeKind, NodeLine, Request};
+use crate::ops::transfer::{Outgoing, Transfer};
+use crate::ops::{ErrorCode, Failure};
 use crate::path::RepoPath;
 use crate::path::shell::shell_word;
 use crate::path::text::PathText;
@@ -182,7 +182,7 @@ pub fn with_target(text: String, node: &NodeLine) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::protocol::TimeLine;
+    use crate::ops::protocol::TimeLine;
 
     #[test]
     fn modes_are_told_as_ls_does() {

@@ -9,8 +9,8 @@ use super::output::{
     Cell, FailureBody, Output, Tone, human_age, human_size, now_secs, one_line, quoted, short_id,
 };
 use super::{Exit, SUCCESS};
-use crate::daemon::Failure;
-use crate::daemon::protocol::{Answer, ForkInfo, Request, TreeInfo, TreeWord};
+use crate::ops::Failure;
+use crate::ops::protocol::{Answer, ForkInfo, Request, TreeInfo, TreeWord};
 use crate::path::shell::shell_word;
 use crate::path::text::PathText;
 use crate::workspace::ForkName;

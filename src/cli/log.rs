@@ -5,9 +5,9 @@ use std::os::unix::process::CommandExt;
 use super::context::Context;
 use super::output::short_id;
 use super::{Exit, SUCCESS};
-use crate::daemon::Failure;
-use crate::daemon::protocol::CommitLine;
 use crate::git::{GitError, program};
+use crate::ops::Failure;
+use crate::ops::protocol::CommitLine;
 
 /// More commits than any fork has.
 const NO_LIMIT: usize = i32::MAX as usize;

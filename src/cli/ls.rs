@@ -11,8 +11,8 @@ use super::context::Context;
 use super::inside::{Inside, mode_text, with_target};
 use super::output::{Cell, human_age, quoted, table};
 use super::{Exit, SUCCESS};
-use crate::daemon::Failure;
-use crate::daemon::protocol::{NodeLine, Request};
+use crate::ops::Failure;
+use crate::ops::protocol::{NodeLine, Request};
 use crate::path::text::PathText;
 use crate::workspace::ForkName;
 

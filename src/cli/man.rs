@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::context::Context;
 use super::{Exit, SUCCESS, args, failures, reference};
-use crate::daemon::{ErrorCode, Failure};
+use crate::ops::{ErrorCode, Failure};
 
 /// Print a man page, or write all of them
 ///

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::context::Context;
 use super::{Exit, SUCCESS};
-use crate::daemon::Failure;
 use crate::mcp::{ForkWish, Session, serve};
+use crate::ops::Failure;
 use crate::workspace::ForkName;
 
 /// Serve a fork's tools to an agent over the Model Context Protocol

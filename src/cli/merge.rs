@@ -14,12 +14,12 @@ use super::{Exit, SUCCESS, identity, review};
 use crate::change::merge::FastForward;
 use crate::change::resolver::{Content, QuestionHunk};
 use crate::change::review::{ConflictRecord, Rejected, ResolutionRecord, VersionRecord};
-use crate::daemon::protocol::{
-    Merge as Merged, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, Request,
-};
-use crate::daemon::{ErrorCode, ExitCode, Failure};
 use crate::git::{CallerConfig, program};
 use crate::merge::{ConflictKind, Level, Strategy, TextHunk, text_of};
+use crate::ops::protocol::{
+    Merge as Merged, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, Request,
+};
+use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::path::text::PathText;
 
 /// Merge forks, snapshots, branches or commits into a fork or branch

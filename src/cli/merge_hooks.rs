@@ -10,11 +10,9 @@ use super::commit::{self, CommitWish};
 use super::context::{Connection, Context};
 use super::hooks::{HookOutput, Hooks, MERGE_HOOKS, may_run};
 use super::identity;
-use crate::daemon::protocol::{
-    Merge, MergeRequest, MergeStatus, MergedHow, MergedSource, Request, ReviewWish,
-};
-use crate::daemon::{Failure, stays_committed, work_message};
 use crate::git::{CallerConfig, ObjectId};
+use crate::ops::protocol::{Merge, MergeRequest, MergeStatus, MergedHow, MergedSource, Request, ReviewWish};
+use crate::ops::{Failure, stays_committed, work_message};
 use crate::workspace::ForkName;
 
 /// How hooks run.

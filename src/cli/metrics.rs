@@ -12,9 +12,9 @@ use serde::Serialize;
 
 use super::context::Context;
 use super::{Exit, stats};
-use crate::daemon::protocol::{ForkStats, OperationStats, Stats};
-use crate::daemon::{ErrorCode, Failure};
 use crate::fuse::latency_bound_secs;
+use crate::ops::protocol::{ForkStats, OperationStats, Stats};
+use crate::ops::{ErrorCode, Failure};
 use crate::ui::http::{Head, Reply};
 
 /// The content type that scrapers expect.

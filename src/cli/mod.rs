@@ -5,7 +5,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `args` | the whole command line as types |
-//! | `usage` | what clap refuses, turned into a [`Failure`](crate::daemon::Failure) with a hint that fits |
+//! | `usage` | what clap refuses, turned into a [`Failure`](crate::ops::Failure) with a hint that fits |
 //! | `completing`, `names` | what shells complete, and the names of what there is |
 //! | `suggest` | names like the one that was mistyped |
 //! | `table`, `terminal`, `pager`, `progress` | what is shown to who sits at a terminal |
@@ -107,7 +107,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 
-use crate::daemon::Failure;
+use crate::ops::Failure;
 pub use args::command;
 use args::{Cli, Verb};
 use context::Context;
@@ -144,7 +144,7 @@ pub fn main() -> ExitCode {
             }
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand if !output.is_json() => {
                 let _ = error.print();
-                ExitCode::from(crate::daemon::ExitCode::Usage.code())
+                ExitCode::from(crate::ops::ExitCode::Usage.code())
             }
             _ => ExitCode::from(output.failure(&usage::explain(&error, &words))),
         },

@@ -7,8 +7,8 @@ use super::leads;
 use super::list::tell_what_was_done;
 use super::new::MountFlags;
 use super::{Exit, SUCCESS};
-use crate::daemon::Failure;
-use crate::daemon::protocol::{Request, SnapshotPolicy};
+use crate::ops::Failure;
+use crate::ops::protocol::{Request, SnapshotPolicy};
 use crate::workspace::SnapshotEvery;
 
 /// Mount a fork and print its path

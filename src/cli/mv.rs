@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use super::context::{Context, only};
 use super::inside::{Inside, command_line, shown};
 use super::{Exit, SUCCESS};
-use crate::daemon::Failure;
-use crate::daemon::protocol::{Answer, Request};
+use crate::ops::Failure;
+use crate::ops::protocol::{Answer, Request};
 
 /// Move or rename a path of a fork, mounted or not
 ///

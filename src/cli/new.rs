@@ -14,8 +14,8 @@ use super::leads::{self, Lead};
 use super::output::FailureBody;
 use super::{Exit, SUCCESS};
 use crate::change::state;
-use crate::daemon::Failure;
-use crate::daemon::protocol::{ForkInfo, NewRequest, RemoteFork, Request};
+use crate::ops::Failure;
+use crate::ops::protocol::{ForkInfo, NewRequest, RemoteFork, Request};
 use crate::workspace::{
     CarryWish, ForkName, MountProfile, MountWishes, SeenAt, SnapshotEvery, UnmountPolicy,
 };

@@ -8,8 +8,8 @@ use super::context::{Context, only};
 use super::inside::Inside;
 use super::output::{Cell, Tone, human_age};
 use super::{Exit, SUCCESS};
-use crate::daemon::Failure;
-use crate::daemon::protocol::{Answer, OperationLine, Request};
+use crate::ops::Failure;
+use crate::ops::protocol::{Answer, OperationLine, Request};
 use crate::workspace::{ForkName, OperationState};
 
 /// Look at the operations on a fork

@@ -25,9 +25,9 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
 use super::context::Context;
-use crate::daemon::protocol::ForkInfo;
-use crate::daemon::{ErrorCode, Failure};
 use crate::git::{LinkedWorktree, Repository};
+use crate::ops::protocol::ForkInfo;
+use crate::ops::{ErrorCode, Failure};
 use crate::sys::{namespace, process};
 use crate::workspace::SeenAt;
 use crate::workspace::store::{BACKSTAGE_NAME, default_mount_root};

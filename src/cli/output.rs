@@ -15,9 +15,9 @@ use super::args::Global;
 pub use super::table::{Cell, table};
 use super::{pager, progress, terminal};
 use crate::attr::Timestamp;
-use crate::daemon::protocol::PointInfo;
-use crate::daemon::transfer::{Arrived, unread};
-use crate::daemon::{ErrorCode, Failure};
+use crate::ops::protocol::PointInfo;
+use crate::ops::transfer::{Arrived, unread};
+use crate::ops::{ErrorCode, Failure};
 use crate::path::text::PathText;
 
 /// When to colour.

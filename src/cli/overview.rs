@@ -8,8 +8,8 @@ use super::context::{Connection, Context};
 use super::output::{Cell, FailureBody, Output, Tone, counted, table};
 use super::{Exit, SUCCESS};
 use crate::change::handoff::HandoffState;
-use crate::daemon::protocol::{ForkInfo, HandoffInfo, HandoffRequest, ReviewInfo};
-use crate::daemon::{ErrorCode, Failure};
+use crate::ops::protocol::{ForkInfo, HandoffInfo, HandoffRequest, ReviewInfo};
+use crate::ops::{ErrorCode, Failure};
 use crate::path::text::host_path;
 use crate::workspace::ForkName;
 

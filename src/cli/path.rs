@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::{Exit, SUCCESS};
-use crate::daemon::{ErrorCode, Failure};
+use crate::ops::{ErrorCode, Failure};
 use crate::path::text::host_path;
 
 /// Print the directory where a fork is, or would be, mounted

@@ -8,9 +8,9 @@ use super::fetch::{here, sent};
 use super::output::{Tone, counted, one_line, quoted, short_id};
 use super::{Exit, SUCCESS, identity};
 use crate::change::state;
-use crate::daemon::Failure;
-use crate::daemon::protocol::{Answer, Request, StateMade, StateRequest};
 use crate::git::{CallerConfig, GitError, ObjectId, Repository};
+use crate::ops::Failure;
+use crate::ops::protocol::{Answer, Request, StateMade, StateRequest};
 use crate::workspace::ForkName;
 
 /// Send the state of a fork to a git remote

@@ -11,11 +11,11 @@ use super::output::{
 };
 use super::{Exit, SUCCESS};
 use crate::change::recovery::{RecoverKind, parse_age};
-use crate::daemon::protocol::{
+use crate::ops::protocol::{
     Answer, BringBack, BroughtBack, Elsewhere, ElsewhereLine, Purged, RecoverAnswer, RecoverLine,
     RecoverList, RecoverRequest, Request,
 };
-use crate::daemon::{ErrorCode, ExitCode, Failure};
+use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::workspace::ForkName;
 use crate::workspace::store::FSCK;
 

@@ -5,8 +5,8 @@ use super::inside::command_line;
 use super::leads;
 use super::restore::told;
 use super::{Exit, SUCCESS};
-use crate::daemon::Failure;
-use crate::daemon::protocol::Request;
+use crate::ops::Failure;
+use crate::ops::protocol::Request;
 
 /// Take a fork back to HEAD, with nothing changed
 ///

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use super::context::Context;
 use super::inside::{sent_content, store_dir};
 use super::{Exit, review};
-use crate::daemon::Failure;
-use crate::daemon::protocol::{Request, ResolutionWish, ResolveRequest};
 use crate::merge::MergeSide;
+use crate::ops::Failure;
+use crate::ops::protocol::{Request, ResolutionWish, ResolveRequest};
 use crate::path::RepoPath;
 
 /// Resolve a conflict of a review

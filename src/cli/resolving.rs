@@ -12,11 +12,11 @@ use crate::change::resolver::{
     QuestionCommit, QuestionResolution, QuestionVersion, Resolver, VerdictKind,
 };
 use crate::change::review::{ConflictRecord, Verdict, VersionRecord};
-use crate::daemon::protocol::{JudgeRequest, Request, ResolutionWish, ResolveRequest, ReviewShown};
-use crate::daemon::transfer::{Outgoing, Transfer};
-use crate::daemon::{ErrorCode, Failure};
 use crate::git::program;
 use crate::merge::MergeSide;
+use crate::ops::protocol::{JudgeRequest, Request, ResolutionWish, ResolveRequest, ReviewShown};
+use crate::ops::transfer::{Outgoing, Transfer};
+use crate::ops::{ErrorCode, Failure};
 
 /// How many commits of a side a resolver is told of.
 const MAX_COMMITS: usize = 50;

@@ -8,10 +8,8 @@ use super::leads;
 use super::output::short_id;
 use super::sequencing::{ConflictArgs, go_on};
 use super::{Exit, SUCCESS};
-use crate::daemon::protocol::{
-    Answer, CommitLine, IndexKept, Request, RestoreRequest, Restored, RestoredHow,
-};
-use crate::daemon::{ErrorCode, Failure};
+use crate::ops::protocol::{Answer, CommitLine, IndexKept, Request, RestoreRequest, Restored, RestoredHow};
+use crate::ops::{ErrorCode, Failure};
 
 /// Let a fork, or paths of it, be as they were at a point
 ///

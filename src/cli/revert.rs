@@ -8,8 +8,8 @@ use super::output::{Output, counted};
 use super::restore::lacking;
 use super::status::change_text;
 use super::{Exit, SUCCESS};
-use crate::daemon::Failure;
-use crate::daemon::protocol::{Answer, Request, RevertRequest, Reverted};
+use crate::ops::Failure;
+use crate::ops::protocol::{Answer, Request, RevertRequest, Reverted};
 
 /// Take paths of a fork back to what they were, mounted or not
 ///

@@ -11,10 +11,10 @@ use super::output::{Cell, Output, Tone, counted, human_age, now_secs, one_line, 
 use super::trees::Difference;
 use super::{Exit, SUCCESS, identity, sequencing};
 use crate::change::review::ReviewState;
-use crate::daemon::Failure;
-use crate::daemon::protocol::{Answer, CommitReviewRequest, Request, ReviewInfo, ReviewShown};
 use crate::git::CallerConfig;
 use crate::merge::MergeSide;
+use crate::ops::Failure;
+use crate::ops::protocol::{Answer, CommitReviewRequest, Request, ReviewInfo, ReviewShown};
 
 /// Look at merges with conflicts, and commit or abort them
 ///

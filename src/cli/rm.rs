@@ -7,8 +7,8 @@ use serde::Serialize;
 use super::context::{Context, only};
 use super::inside::{Inside, command_line, shown};
 use super::{Exit, SUCCESS};
-use crate::daemon::Failure;
-use crate::daemon::protocol::{Answer, Request};
+use crate::ops::Failure;
+use crate::ops::protocol::{Answer, Request};
 use crate::path::text::PathText;
 use crate::workspace::ForkName;
 

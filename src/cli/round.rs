@@ -17,12 +17,12 @@ use super::new::umask;
 use super::trees::become_git_diff;
 use super::{Exit, SUCCESS, identity};
 use crate::change::round::Mode;
-use crate::daemon::protocol::{
+use crate::git::CallerConfig;
+use crate::ops::protocol::{
     AttemptCounted, AttemptOf, BranchStays, CleanRounds, FinishRound, PresentRound, ResultLine, RoundAnswer,
     RoundRequest, StartRound,
 };
-use crate::daemon::{ErrorCode, Failure};
-use crate::git::CallerConfig;
+use crate::ops::{ErrorCode, Failure};
 use crate::workspace::ForkName;
 
 pub fn run(verb: &Round, context: &Context) -> Result<Exit, Failure> {

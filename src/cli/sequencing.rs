@@ -7,11 +7,11 @@ use super::output::{Cell, Output, Tone, counted, quoted, short_id, table};
 use super::resolving::{self, Left, ResolverArgs};
 use super::{Exit, SUCCESS, identity, review};
 use crate::change::sequence::DoneHow;
-use crate::daemon::protocol::{
+use crate::git::CallerConfig;
+use crate::ops::protocol::{
     Answer, MergeStatus, Request, ReviewWish, SequenceRequest, SequenceWish, Sequenced, SequencedCommit,
 };
-use crate::daemon::{ExitCode, Failure};
-use crate::git::CallerConfig;
+use crate::ops::{ExitCode, Failure};
 use crate::workspace::ForkName;
 
 // What becomes of conflicts. (A doc comment here would become a verb's help.)

@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use super::context::Context;
 use super::origin::{self, OriginFlags};
 use super::{Exit, exec};
-use crate::daemon::Failure;
+use crate::ops::Failure;
 
 /// Open a shell in a fork
 ///

@@ -3,8 +3,8 @@
 use super::buffer::note_agent_texts;
 use super::context::{Context, only};
 use super::{Exit, SUCCESS};
-use crate::daemon::Failure;
-use crate::daemon::protocol::{Answer, Request};
+use crate::ops::Failure;
+use crate::ops::protocol::{Answer, Request};
 use crate::workspace::ForkName;
 
 /// Mark a point of a fork to come back to

@@ -5,8 +5,8 @@ use serde::Serialize;
 use super::context::Context;
 use super::output::{Cell, Output, Tone, human_age, now_secs};
 use super::{Exit, SUCCESS};
-use crate::daemon::Failure;
-use crate::daemon::protocol::SnapshotInfo;
+use crate::ops::Failure;
+use crate::ops::protocol::SnapshotInfo;
 use crate::workspace::SnapshotReason;
 
 /// List the snapshots of a fork

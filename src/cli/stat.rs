@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use super::context::Context;
 use super::inside::{Inside, kind_word, mode_text, shown, with_target};
 use super::{Exit, SUCCESS};
-use crate::daemon::protocol::{NodeLine, Request, TimeLine};
-use crate::daemon::{ErrorCode, Failure};
+use crate::ops::protocol::{NodeLine, Request, TimeLine};
+use crate::ops::{ErrorCode, Failure};
 
 /// Show what is at a path of a fork, mounted or not
 ///

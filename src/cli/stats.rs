@@ -8,9 +8,10 @@ use super::context::{Connection, Context, only};
 use super::metrics;
 use super::output::{Cell, Output, Tone, counted, human_size, table};
 use super::{Exit, SUCCESS};
-use crate::daemon::protocol::{Answer, FileStats, ForkStats, OperationStats, Request, Stats as Told};
-use crate::daemon::{Client, ErrorCode, Failure};
+use crate::client::Client;
 use crate::git::{CacheFigures, CacheUses};
+use crate::ops::protocol::{Answer, FileStats, ForkStats, OperationStats, Request, Stats as Told};
+use crate::ops::{ErrorCode, Failure};
 use crate::workspace::ForkName;
 
 /// Show what the mounts were asked, and how fast they answered

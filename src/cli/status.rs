@@ -4,8 +4,8 @@ use super::context::Context;
 use super::list::{tell_strays, tell_trees};
 use super::output::{Output, Tone, counted, quoted, short_id};
 use super::{Exit, SUCCESS};
-use crate::daemon::Failure;
-use crate::daemon::protocol::{ChangeKindText, ChangeLine, Changes, ForkInfo};
+use crate::ops::Failure;
+use crate::ops::protocol::{ChangeKindText, ChangeLine, Changes, ForkInfo};
 
 /// Show what changed in a fork since its last commit
 ///

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::names::Names;
 use crate::change::handoff::HandoffState;
 use crate::change::review::ReviewState;
-use crate::daemon::{ErrorCode, Failure};
+use crate::ops::{ErrorCode, Failure};
 use crate::workspace::ForkName;
 
 /// The most names that a hint offers.

@@ -12,8 +12,8 @@ use super::context::Context;
 use super::output::{Cell, Output, Tone, human_size, quoted, table};
 use super::stats::{self, NONE_RUNS, ShownFork, head, operations_table, shown_fork, time};
 use super::{Exit, SUCCESS};
-use crate::daemon::protocol::{ForkStats, Stats};
-use crate::daemon::{ErrorCode, Failure};
+use crate::ops::protocol::{ForkStats, Stats};
+use crate::ops::{ErrorCode, Failure};
 use crate::workspace::ForkName;
 
 /// Watch what the mounts are asked at this moment

@@ -8,8 +8,8 @@ use super::context::Context;
 use super::graph::{self, Knot, KnotKind};
 use super::output::{Output, Tone};
 use super::{Exit, SUCCESS};
-use crate::daemon::protocol::{ForkInfo, SnapshotInfo};
-use crate::daemon::{ErrorCode, Failure};
+use crate::ops::protocol::{ForkInfo, SnapshotInfo};
+use crate::ops::{ErrorCode, Failure};
 use crate::workspace::ForkName;
 
 /// Draw which fork began as which

@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use super::context::Context;
 use super::{Exit, SUCCESS};
-use crate::daemon::Failure;
-use crate::daemon::protocol::ChangeLine;
 use crate::git::{GitError, program};
+use crate::ops::Failure;
+use crate::ops::protocol::ChangeLine;
 
 /// How much is shown of what lies between two trees.
 #[derive(Debug, Clone, Copy, clap::Args)]

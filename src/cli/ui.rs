@@ -13,8 +13,8 @@ use super::hooks::HookOutput;
 use super::merge_hooks::HookWish;
 use super::output::{Color, Output};
 use super::{Exit, SUCCESS, identity, review};
-use crate::daemon::{ErrorCode, Failure};
 use crate::git::CallerConfig;
+use crate::ops::{ErrorCode, Failure};
 use crate::sys::process;
 use crate::ui::{Place, Server};
 

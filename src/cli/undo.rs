@@ -6,8 +6,8 @@ use super::context::{Context, only};
 use super::inside::{Inside, command_line, shown};
 use super::output::{Output, quoted};
 use super::{Exit, SUCCESS};
-use crate::daemon::Failure;
-use crate::daemon::protocol::{Answer, OperationLine, Request, TakenBackLine};
+use crate::ops::Failure;
+use crate::ops::protocol::{Answer, OperationLine, Request, TakenBackLine};
 use crate::workspace::{Direction, NoteKind};
 
 /// Take back the last operation on a fork

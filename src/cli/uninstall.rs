@@ -12,12 +12,13 @@ use super::output::{counted, one_line, quoted};
 use super::{Exit, SUCCESS, identity};
 use crate::change::handoff::HandoffState;
 use crate::change::recovery;
-use crate::daemon::protocol::{
-    Answer, ForkInfo, HandoffRequest, Request, RoundAnswer, RoundRequest, SessionLine,
-};
-use crate::daemon::{Client, ErrorCode, ExitCode, Failure, ending};
+use crate::client::{Client, ending};
 use crate::git::traces::OwnRef;
 use crate::git::{CallerConfig, Repository};
+use crate::ops::protocol::{
+    Answer, ForkInfo, HandoffRequest, Request, RoundAnswer, RoundRequest, SessionLine,
+};
+use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::path::text::PathText;
 use crate::workspace::store::default_mount_root;
 use crate::workspace::{ForkName, Store};

@@ -6,9 +6,9 @@ use super::handoff::told_line;
 use super::output::short_id;
 use super::restore::index_kept;
 use super::{Exit, SUCCESS, identity};
-use crate::daemon::protocol::{Merge, MergeStatus, Request, UnmountAction, Unmounted};
-use crate::daemon::{ExitCode, Failure, stays_committed, work_message};
 use crate::git::CallerConfig;
+use crate::ops::protocol::{Merge, MergeStatus, Request, UnmountAction, Unmounted};
+use crate::ops::{ExitCode, Failure, stays_committed, work_message};
 use crate::workspace::{ForkName, UnmountPolicy};
 
 /// Unmount a fork and keep, commit, merge or discard its changes

@@ -4,8 +4,8 @@ use super::context::{Connection, Context, only};
 use super::output::{human_size, quoted};
 use super::sequencing::{ConflictArgs, carry_out, request};
 use super::{Exit, SUCCESS, leads};
-use crate::daemon::protocol::{Answer, Request, SequenceWish};
-use crate::daemon::{ErrorCode, ExitCode, Failure};
+use crate::ops::protocol::{Answer, Request, SequenceWish};
+use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::path::shell::shell_word;
 use crate::workspace::ForkName;
 

@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::args;
 use super::output::Color;
-use crate::daemon::{ErrorCode, Failure};
+use crate::ops::{ErrorCode, Failure};
 
 /// Flags that people bring from git and other tools, and what says the same here: verb, flag, hint.
 pub(super) const WRONG_FLAGS: &[(&str, &str, &str)] = &[

@@ -7,8 +7,8 @@ use super::inside::{Inside, kind_letter, with_target};
 use super::ls::Nodes;
 use super::output::{Cell, quoted, table};
 use super::{Exit, SUCCESS};
-use crate::daemon::Failure;
-use crate::daemon::protocol::Request;
+use crate::ops::Failure;
+use crate::ops::protocol::Request;
 
 /// List every path beneath a directory of a fork, mounted or not
 ///

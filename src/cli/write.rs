@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use super::context::{Context, only};
 use super::inside::{Inside, command_line, sent_content, shown, store_dir};
 use super::{Exit, SUCCESS};
-use crate::daemon::Failure;
-use crate::daemon::protocol::{Answer, Request, WriteRequest};
+use crate::ops::Failure;
+use crate::ops::protocol::{Answer, Request, WriteRequest};
 
 /// Write a file of a fork, mounted or not
 ///

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::failure::{ErrorCode, ExitCode, Failure};
-use super::handlers::{self, Editor};
-use super::protocol::{Request, Response};
-use super::slots::Daemon;
 use super::wire::{self, Line, MAX_REQUEST_BYTES};
+use tine_ops::failure::{ErrorCode, ExitCode, Failure};
+use tine_ops::handlers::{self, Editor};
+use tine_ops::protocol::{Request, Response};
+use tine_ops::slots::Daemon;
 use tine_sys::asker;
 use tine_sys::process::{self, PeerCredentials};
 

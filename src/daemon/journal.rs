@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::panic;
 use std::path::Path;
 
-use super::failure::Failure;
+use tine_ops::failure::Failure;
 use tine_workspace::Store;
 
 /// The log's name in the store.

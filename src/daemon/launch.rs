@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::failure::{ErrorCode, Failure};
-use super::protocol::{Answer, Response};
 use super::{journal, socket, wire};
+use tine_ops::failure::{ErrorCode, Failure};
+use tine_ops::protocol::{Answer, Response};
 use tine_sys::process;
 
 /// Set in the environment of a daemon that a client launched: it goes into the background and reports.

@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::failure::{ErrorCode, Failure};
-use super::handlers::{self, Insistence};
 use super::launch::Reporter;
-use super::slots::Daemon;
-use super::{connection, generations, handoffs, journal, overlay, socket, transfer};
+use super::{connection, journal, socket};
 use tine_attr::Timestamp;
 use tine_change::recovery;
 use tine_git::{Repository, program};
+use tine_ops::failure::{ErrorCode, Failure};
+use tine_ops::handlers::{self, Insistence};
+use tine_ops::slots::Daemon;
+use tine_ops::{generations, handoffs, overlay, transfer};
 use tine_sys::{mapping, memory, process};
 use tine_workspace::Store;
 

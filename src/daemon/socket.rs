@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use super::failure::{ErrorCode, Failure};
+use tine_ops::failure::{ErrorCode, Failure};
 use tine_sys::process;
 use tine_workspace::Store;
 

@@ -7,8 +7,8 @@ use std::io::{self, BufRead, Read};
 
 use serde::{Deserialize, Serialize};
 
-use super::failure::{ErrorCode, Failure};
-use super::protocol::{Answer, PROTOCOL_VERSION, Request, Response};
+use tine_ops::failure::{ErrorCode, Failure};
+use tine_ops::protocol::{Answer, PROTOCOL_VERSION, Request, Response};
 
 /// The longest request line in bytes. Answers have no bound: the daemon is trusted by those who may connect to it.
 pub const MAX_REQUEST_BYTES: u64 = 16 << 20;
@@ -141,7 +141,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::protocol::NewRequest;
+    use tine_ops::protocol::NewRequest;
     use tine_workspace::{ForkName, MountWishes, UnmountPolicy};
 
     fn fork(name: &str) -> ForkName {
@@ -201,7 +201,7 @@ mod tests {
         ) {
             let requests = [
                 Request::Stats { fork: Some(fork("demo")), watch: true },
-                Request::Mount { fork: fork("demo"), dir: Some(PathBuf::from("/tmp/x")), wishes: Default::default(), snapshot_every: Some(crate::protocol::SnapshotPolicy::Never) },
+                Request::Mount { fork: fork("demo"), dir: Some(PathBuf::from("/tmp/x")), wishes: Default::default(), snapshot_every: Some(tine_ops::protocol::SnapshotPolicy::Never) },
                 Request::Commit { fork: fork("demo"), message: "m".into(), author: None, committer: None, allow_revert: false },
                 Request::Log { fork: fork("demo"), limit: usize::MAX },
             ];

@@ -1,6 +1,6 @@
 //! One call under way.
 
-use crate::daemon::{ErrorCode, Failure};
+use crate::ops::{ErrorCode, Failure};
 use crate::tools::run::Cancel;
 
 /// Whether a call is still wanted; shared by the thread that does it and the one that hears the client.

@@ -8,8 +8,8 @@ use rmcp::model::{ReadResourceResult, Resource, ResourceContents, ResourceTempla
 use super::session::Session;
 use super::tools::files::read_bytes;
 use super::tools::work::{diff_of, status_of};
-use crate::daemon::protocol::{ChangeKindText, ForkInfo};
-use crate::daemon::{ErrorCode, Failure};
+use crate::ops::protocol::{ChangeKindText, ForkInfo};
+use crate::ops::{ErrorCode, Failure};
 use crate::path::text::PathText;
 
 const CHANGESET: &str = "tine://changeset";

@@ -24,7 +24,7 @@ use super::call::Call;
 use super::session::Session;
 use super::tool::{self, Prepared};
 use super::{resources, tools};
-use crate::daemon::{ErrorCode, Failure};
+use crate::ops::{ErrorCode, Failure};
 
 /// Calls that run at a time; others wait their turn.
 const MAX_CALLS: usize = 32;

@@ -14,11 +14,10 @@ use crate::cli::context::{Connection, Context, only};
 use crate::cli::hooks::HookOutput;
 use crate::cli::leads;
 use crate::cli::output::{Color, Output};
-use crate::daemon::protocol::{
-    Answer, ForkInfo, NewRequest, Request, ToolAnswer, ToolOperation, ToolRequest,
-};
-use crate::daemon::{Client, ErrorCode, Failure};
+use crate::client::Client;
 use crate::git::Repository;
+use crate::ops::protocol::{Answer, ForkInfo, NewRequest, Request, ToolAnswer, ToolOperation, ToolRequest};
+use crate::ops::{ErrorCode, Failure};
 use crate::tools::AgentId;
 use crate::workspace::{CarryWish, ForkName, MountWishes, Store, UnmountPolicy};
 

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::output::{counted, quoted, short_id};
-use crate::daemon::protocol::{ChangeKindText, ChangeLine, ForkInfo};
+use crate::ops::protocol::{ChangeKindText, ChangeLine, ForkInfo};
 use crate::path::text::PathText;
 
 /// Paths that one answer names at most.

@@ -10,7 +10,7 @@ use super::call::Call;
 use super::schema;
 use super::session::Session;
 use crate::cli::output::FailureObject;
-use crate::daemon::{ErrorCode, Failure};
+use crate::ops::{ErrorCode, Failure};
 
 /// Bytes of text that one answer holds at most; what is longer is told in pages, or where the rest is.
 pub const MAX_TEXT: usize = 48 << 10;

@@ -5,10 +5,10 @@ use serde_json::Value;
 
 use super::sides::{Sides, SidesOptions, sides};
 use crate::change::review::{ConflictRecord, VersionRecord};
-use crate::daemon::protocol::ChangeLine;
-use crate::daemon::{ErrorCode, Failure};
 use crate::git::{ObjectId, Repository, TreeEntryKind};
 use crate::merge::{MarkerOptions, Style, TextHunk, is_binary, text_of};
+use crate::ops::protocol::ChangeLine;
+use crate::ops::{ErrorCode, Failure};
 
 /// A file longer than this is not shown, in bytes.
 const SHOWN_MAX: u64 = 4 << 20;

@@ -9,14 +9,15 @@ use serde_json::{Value, json};
 use super::contents::{self, document};
 use super::sides::SidesOptions;
 use super::watch;
-use crate::daemon::protocol::{
+use crate::client::Client;
+use crate::git::{Identity, Repository};
+use crate::merge::{Level, MergeSide, Strategy};
+use crate::ops::protocol::{
     Answer, HandoffAnswer, HandoffRequest, Request, ResolutionWish, ResolveRequest, ReviewShown, ReviewWish,
     RoundRequest, SequenceRequest, SequenceWish,
 };
-use crate::daemon::transfer::Outgoing;
-use crate::daemon::{Client, ErrorCode, Failure};
-use crate::git::{Identity, Repository};
-use crate::merge::{Level, MergeSide, Strategy};
+use crate::ops::transfer::Outgoing;
+use crate::ops::{ErrorCode, Failure};
 use crate::path::text::PathText;
 use crate::workspace::{ForkName, Store};
 

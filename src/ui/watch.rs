@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::routes::Place;
-use crate::daemon::Failure;
-use crate::daemon::protocol::{HandoffRequest, Request, RoundRequest};
+use crate::ops::Failure;
+use crate::ops::protocol::{HandoffRequest, Request, RoundRequest};
 
 /// How long a page waits for one answer.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -8,7 +8,7 @@ use clap::ArgAction;
 use crate::commands::{self, Subject};
 use crate::support::{OutputExt, TestRepo, Tine, require_fuse, soaking};
 use crate::{Tried, World};
-use tine::daemon::ExitCode;
+use tine::ops::ExitCode;
 
 /// Values that nobody means.
 fn absurd() -> [OsString; 9] {

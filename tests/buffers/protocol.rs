@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::json;
-use tine::daemon::protocol::{ToolAnswer, ToolOperation};
+use tine::ops::protocol::{ToolAnswer, ToolOperation};
 use tine::path::text::PathText;
 
 use super::keeping::kill_daemon;

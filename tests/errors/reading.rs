@@ -227,7 +227,7 @@ fn pattern_name(pat: &Pat) -> String {
     }
 }
 
-/// `Failure::new` of `crate::daemon::Failure::new`.
+/// `Failure::new` of `crate::ops::Failure::new`.
 fn last_two(expr: &Expr) -> Option<String> {
     let Expr::Path(path) = expr else { return None };
     let names: Vec<String> = path

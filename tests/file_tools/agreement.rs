@@ -6,8 +6,9 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use tine::daemon::protocol::{Answer, BufferAnswer, BufferRequest, Request, Route, ToolAnswer};
-use tine::daemon::{Client, ErrorCode};
+use tine::client::Client;
+use tine::ops::ErrorCode;
+use tine::ops::protocol::{Answer, BufferAnswer, BufferRequest, Request, Route, ToolAnswer};
 
 use crate::support::{Random, SayWhich, TestRepo, Tine, require_fuse, run_with_timeout_of, soaking};
 use crate::{Agent, files_beneath};

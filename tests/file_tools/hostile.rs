@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use tine::daemon::protocol::ToolAnswer;
-use tine::daemon::{ErrorCode, Failure};
+use tine::ops::protocol::ToolAnswer;
+use tine::ops::{ErrorCode, Failure};
 
 use crate::support::{Random, SayWhich, TestRepo, Tine, fuse_missing, require_fuse, soaking};
 use crate::{Agent, files_beneath};

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::support::{TestRepo, Tine, require_fuse};
 use super::{SAVED, TYPED, repo};
-use tine::daemon::Client;
-use tine::daemon::protocol::{Answer, BufferAnswer, BufferRequest, Request};
+use tine::client::Client;
+use tine::ops::protocol::{Answer, BufferAnswer, BufferRequest, Request};
 use tine::tools::buffers::NewText;
 
 /// What is no editor reads.

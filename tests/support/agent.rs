@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use tine::daemon::protocol::{
+use tine::client::Client;
+use tine::ops::Failure;
+use tine::ops::protocol::{
     Answer, BufferMerged, Request, SearchRequest, ToolAnswer, ToolOperation, ToolRequest,
 };
-use tine::daemon::transfer::Transfer;
-use tine::daemon::{Client, Failure};
+use tine::ops::transfer::Transfer;
 use tine::path::text::PathText;
 use tine::tools::{AgentId, TextEdit};
 use tine::workspace::ForkName;

@@ -2,7 +2,7 @@ mod docs;
 
 use super::super::usage;
 use super::*;
-use crate::daemon::ErrorCode;
+use crate::ops::ErrorCode;
 
 fn words(line: &str) -> Vec<OsString> {
     std::iter::once("tine")

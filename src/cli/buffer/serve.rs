@@ -17,8 +17,9 @@ use serde_json::Value;
 use super::super::context::Context;
 use super::super::output::FailureBody;
 use super::super::{Exit, SUCCESS};
-use crate::daemon::protocol::{Answer, BufferAnswer, BufferRequest, Request};
-use crate::daemon::{Client, ErrorCode, Failure};
+use crate::client::Client;
+use crate::ops::protocol::{Answer, BufferAnswer, BufferRequest, Request};
+use crate::ops::{ErrorCode, Failure};
 use crate::tools::buffers::BufferEvent;
 
 /// How long one question for events takes at most.

@@ -2,7 +2,7 @@
 
 use crate::change::handoff::{HandoffRecord, HandoffState};
 use crate::cli::output::{Cell, Output, Tone, counted, human_age, human_size, now_secs, one_line, short_id};
-use crate::daemon::protocol::{HandoffInfo, HandoffShown};
+use crate::ops::protocol::{HandoffInfo, HandoffShown};
 
 /// Handoffs as a table.
 pub fn told_table(handoffs: &[HandoffInfo], output: &Output) -> String {

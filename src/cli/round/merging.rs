@@ -9,8 +9,8 @@ use crate::cli::hooks::HookOutput;
 use crate::cli::merge_hooks::HookWish;
 use crate::cli::resolving::{self, Left};
 use crate::cli::{Exit, merge as merging, review};
-use crate::daemon::protocol::{Answer, Merge as Merged};
-use crate::daemon::{ErrorCode, ExitCode, Failure};
+use crate::ops::protocol::{Answer, Merge as Merged};
+use crate::ops::{ErrorCode, ExitCode, Failure};
 
 /// What `tine round merge --json` prints.
 #[derive(Serialize)]

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use crate::change::{recovery, round};
 use crate::cli::context::{Connection, Context};
 use crate::cli::failures;
-use crate::daemon::protocol::RoundRequest;
-use crate::daemon::{ErrorCode, Failure, ending};
+use crate::client::ending;
 use crate::git::{Repository, program};
+use crate::ops::protocol::RoundRequest;
+use crate::ops::{ErrorCode, Failure};
 use crate::workspace::{ForkName, Store};
 
 /// A directory without git.

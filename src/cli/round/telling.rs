@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::change::round::SeatState;
 use crate::cli::output::{Cell, Output, Tone, counted, one_line, quoted, short_id};
-use crate::daemon::protocol::{
+use crate::ops::protocol::{
     AttemptCounted, ReaderShown, RoundCompared, RoundFinished, RoundsCleaned, SeatShown, SessionShown,
     WorkShown,
 };

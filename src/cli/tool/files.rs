@@ -13,8 +13,8 @@ use crate::cli::Exit;
 use crate::cli::failures;
 use crate::cli::inside::{sent_content, shown, store_dir};
 use crate::cli::output::counted;
-use crate::daemon::protocol::{Route, ToolAnswer, ToolOperation};
-use crate::daemon::{ErrorCode, Failure};
+use crate::ops::protocol::{Route, ToolAnswer, ToolOperation};
+use crate::ops::{ErrorCode, Failure};
 use crate::path::text::PathText;
 use crate::tools::TextEdit;
 

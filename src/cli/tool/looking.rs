@@ -10,8 +10,8 @@ use super::Caller;
 use crate::cli::Exit;
 use crate::cli::inside::{kind_letter, shown, with_target};
 use crate::cli::output::{counted, one_line, quoted};
-use crate::daemon::Failure;
-use crate::daemon::protocol::{
+use crate::ops::Failure;
+use crate::ops::protocol::{
     FoundLine, NodeLine, Route, SearchRequest, ToolAnswer, ToolContextShown, ToolOperation,
 };
 use crate::path::text::PathText;

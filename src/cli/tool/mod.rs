@@ -12,8 +12,8 @@ use self::running::Run;
 use super::context::{Connection, Context, only};
 use super::inside::command_line;
 use super::{Exit, SUCCESS};
-use crate::daemon::protocol::{Answer, Request, Route, ToolAnswer, ToolOperation, ToolRequest};
-use crate::daemon::{ErrorCode, ExitCode, Failure};
+use crate::ops::protocol::{Answer, Request, Route, ToolAnswer, ToolOperation, ToolRequest};
+use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::tools::AgentId;
 use crate::workspace::ForkName;
 

@@ -8,8 +8,8 @@ use super::super::session::Session;
 use super::super::tool::{Hints, Told, Tool};
 use super::{command, text_path, unexpected};
 use crate::cli::output::{counted, quoted};
-use crate::daemon::Failure;
-use crate::daemon::protocol::{ToolAnswer, ToolOperation};
+use crate::ops::Failure;
+use crate::ops::protocol::{ToolAnswer, ToolOperation};
 use crate::path::text::PathText;
 use crate::tools::BufferConflict;
 

@@ -8,9 +8,9 @@ use super::super::session::Session;
 use super::super::tool::{Hints, MAX_TEXT, Told, Tool, cut};
 use super::{command, text_path, unexpected};
 use crate::cli::output::{counted, human_size, quoted};
-use crate::daemon::protocol::{Route, ToolAnswer, ToolOperation};
-use crate::daemon::transfer::{Outgoing, Transfer};
-use crate::daemon::{ErrorCode, Failure};
+use crate::ops::protocol::{Route, ToolAnswer, ToolOperation};
+use crate::ops::transfer::{Outgoing, Transfer};
+use crate::ops::{ErrorCode, Failure};
 use crate::path::text::PathText;
 use crate::tools::TextEdit;
 

@@ -9,8 +9,8 @@ use super::super::shown::ForkShown;
 use super::super::tool::{Hints, Told, Tool};
 use super::unexpected;
 use crate::cli::output::quoted;
-use crate::daemon::protocol::{ToolAnswer, ToolOperation};
-use crate::daemon::{ErrorCode, Failure};
+use crate::ops::protocol::{ToolAnswer, ToolOperation};
+use crate::ops::{ErrorCode, Failure};
 use crate::path::text::PathText;
 use crate::workspace::ForkName;
 

@@ -10,11 +10,11 @@ use super::command;
 use super::merging::{ConflictShown, conflicts_shown, conflicts_text, way_on};
 use crate::cli::context::only;
 use crate::cli::output::{counted, one_line, quoted, short_id};
-use crate::daemon::protocol::{
+use crate::merge::{Level, Strategy};
+use crate::ops::protocol::{
     Answer, Request, RestoreRequest, RestoredHow, ReviewWish, Sequenced, SnapshotInfo,
 };
-use crate::daemon::{ErrorCode, Failure};
-use crate::merge::{Level, Strategy};
+use crate::ops::{ErrorCode, Failure};
 use crate::path::RepoPath;
 use crate::path::text::PathText;
 use crate::workspace::{Direction, ForkName, NoteKind, OperationState};

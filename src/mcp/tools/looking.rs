@@ -9,8 +9,8 @@ use super::super::tool::{Hints, MAX_TEXT, Told, Tool};
 use super::{command, text_path, unexpected};
 use crate::cli::inside::{kind_letter, shown as shown_path};
 use crate::cli::output::{counted, quoted};
-use crate::daemon::Failure;
-use crate::daemon::protocol::{NodeKind, SearchRequest, ToolAnswer, ToolOperation};
+use crate::ops::Failure;
+use crate::ops::protocol::{NodeKind, SearchRequest, ToolAnswer, ToolOperation};
 use crate::path::text::PathText;
 
 /// Entries of a directory that one answer names at most.

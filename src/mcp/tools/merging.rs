@@ -17,13 +17,13 @@ use crate::cli::identity;
 use crate::cli::merge::{hunks, kind_in_words, target_name};
 use crate::cli::merge_hooks::{self, HookWish};
 use crate::cli::output::{counted, one_line, quoted, short_id};
-use crate::daemon::Failure;
-use crate::daemon::protocol::{
+use crate::git::CallerConfig;
+use crate::merge::{ConflictKind, Level, Strategy};
+use crate::ops::Failure;
+use crate::ops::protocol::{
     Answer, Merge as Merged, MergeRequest, MergeStatus, Request, ReviewWish, SequenceRequest, SequenceWish,
     Sequenced,
 };
-use crate::git::CallerConfig;
-use crate::merge::{ConflictKind, Level, Strategy};
 use crate::path::text::PathText;
 
 /// Bytes of one side of a conflict that an answer holds at most, and of all sides together.

@@ -13,7 +13,7 @@ pub mod work;
 use std::sync::LazyLock;
 
 use super::tool::Entry;
-use crate::daemon::Failure;
+use crate::ops::Failure;
 use crate::path::text::PathText;
 
 static ALL: LazyLock<Vec<Entry>> = LazyLock::new(|| {

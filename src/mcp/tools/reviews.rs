@@ -14,9 +14,9 @@ use crate::cli::context::only;
 use crate::cli::hooks::HookOutput;
 use crate::cli::merge_hooks::HookWish;
 use crate::cli::review;
-use crate::daemon::protocol::{Answer, Request, ResolutionWish, ResolveRequest, ReviewInfo, ReviewShown};
-use crate::daemon::{ErrorCode, Failure};
 use crate::merge::MergeSide;
+use crate::ops::protocol::{Answer, Request, ResolutionWish, ResolveRequest, ReviewInfo, ReviewShown};
+use crate::ops::{ErrorCode, Failure};
 use crate::path::RepoPath;
 
 /// Who resolved, in the merge commit's trailers.

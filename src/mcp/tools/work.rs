@@ -17,9 +17,9 @@ use crate::cli::diff::{check_paths, git_diff};
 use crate::cli::handoff::{make as make_handoff, told_line};
 use crate::cli::identity;
 use crate::cli::output::{counted, one_line, short_id};
-use crate::daemon::protocol::{CreateHandoff, Difference, Request};
-use crate::daemon::{Failure, work_message};
 use crate::git::{CallerConfig, GitError, program};
+use crate::ops::protocol::{CreateHandoff, Difference, Request};
+use crate::ops::{Failure, work_message};
 use crate::path::text::PathText;
 
 /// Tell what is uncommitted in the active fork, as `git add -A` would take it: ignored files are left out.

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use super::failure::{ErrorCode, Failure};
+use tine_ops::failure::{ErrorCode, Failure};
 use tine_sys::process;
 use tine_workspace::Store;
 

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::failure::Failure;
-use super::socket;
+use tine_daemon::socket;
+use tine_ops::failure::Failure;
 use tine_sys::file::is_same_file;
 use tine_sys::process::{self, ProcessId};
 

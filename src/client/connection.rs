@@ -1,7 +1,7 @@
 //! The client side of the daemon's socket.
 //!
 //! Where no daemon answers, [`Client::connect_or_start`] runs this very program as
-//! `tine daemon run --store-of <common-dir>`, which must call [`run`](super::server::run) before it starts any thread.
+//! `tine daemon run --store-of <common-dir>`, which must call [`run`](tine_daemon::server::run) before it starts any thread.
 
 use std::io::{self, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::failure::{ErrorCode, Failure};
-use super::launch::{self, Launched};
-use super::protocol::{Answer, DaemonInfo, PROTOCOL_VERSION, Request, Response};
-use super::{journal, killed, socket, wire};
+use super::killed;
+use tine_daemon::launch::{self, Launched};
+use tine_daemon::{journal, socket, wire};
 use tine_git::Repository;
+use tine_ops::failure::{ErrorCode, Failure};
+use tine_ops::protocol::{Answer, DaemonInfo, PROTOCOL_VERSION, Request, Response};
 use tine_sys::process;
 use tine_workspace::Store;
 

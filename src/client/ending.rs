@@ -7,11 +7,12 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use super::client::Client;
-use super::failure::{ErrorCode, Failure};
-use super::protocol::Request;
-use super::{killed, silent, socket};
+use super::connection::Client;
+use super::{killed, silent};
+use tine_daemon::socket;
 use tine_git::Repository;
+use tine_ops::failure::{ErrorCode, Failure};
+use tine_ops::protocol::Request;
 use tine_sys::process;
 use tine_workspace::Store;
 
