@@ -206,11 +206,11 @@ fn hostile_lines_are_answered_and_harm_nothing() {
             "protocol-mismatch",
         ),
         (
-            b"{\"protocol\":1,\"request\":\"show\",\"fork\":\"../..\"}\n",
+            b"{\"protocol\":2,\"request\":\"show\",\"arguments\":{\"fork\":\"../..\"}}\n",
             "usage",
         ),
         (
-            b"{\"protocol\":1,\"request\":\"show\",\"fork\":\"none\"}\n",
+            b"{\"protocol\":2,\"request\":\"show\",\"arguments\":{\"fork\":\"none\"}}\n",
             "no-such-fork",
         ),
     ] {

@@ -116,7 +116,7 @@ fn another_user_is_not_served() {
         let script = r#"use IO::Socket::UNIX;
 $SIG{PIPE} = "IGNORE";
 my $s = IO::Socket::UNIX->new($ARGV[0]) or do { print "closed: $!"; exit };
-print $s "{\"protocol\":1,\"request\":\"list\"}\n";
+print $s "{\"protocol\":2,\"request\":\"list\",\"arguments\":{}}\n";
 $s->flush;
 print <$s>;"#;
         run_with_timeout(&mut by_stranger(script, &socket))
@@ -202,8 +202,8 @@ fn names_beneath(dir: &Path) -> BTreeSet<PathBuf> {
 }
 
 fn new_request(fork: Value) -> Value {
-    json!({"request": "new", "fork": fork, "git_dir": "", "from": null, "branch": null, "dir": null,
-        "mount": true, "allow_other": false, "on_unmount": "keep", "umask": 18})
+    json!({"request": "new", "arguments": {"fork": fork, "git_dir": "", "from": null, "branch": null, "dir": null,
+        "mount": true, "allow_other": false, "on_unmount": "keep", "umask": 18}})
 }
 
 /// Requests with one field that leads elsewhere, and the code that each is answered with.
@@ -234,16 +234,19 @@ fn hostile_requests(repo: &TestRepo) -> Vec<(Value, &'static str)> {
     ];
     for name in names {
         requests.push((new_request(json!(name)), "usage"));
-        requests.push((json!({"request": "show", "fork": name}), "usage"));
+        requests.push((json!({"request": "show", "arguments": {"fork": name}}), "usage"));
         requests.push((
-            json!({"request": "delete", "fork": name, "force": true, "identity": null}),
+            json!({"request": "delete", "arguments": {"fork": name, "force": true}}),
             "usage",
         ));
         requests.push((
-            json!({"request": "changes", "fork": name, "write": true}),
+            json!({"request": "changes", "arguments": {"fork": name, "write": true}}),
             "usage",
         ));
-        requests.push((json!({"request": "log", "fork": name, "limit": 1}), "usage"));
+        requests.push((
+            json!({"request": "log", "arguments": {"fork": name, "limit": 1}}),
+            "usage",
+        ));
     }
     for not_a_name in [
         json!(1),
@@ -255,13 +258,13 @@ fn hostile_requests(repo: &TestRepo) -> Vec<(Value, &'static str)> {
     }
     let with = |key: &str, value: Value| {
         let mut request = new_request(json!("other"));
-        request["git_dir"] = json!(repo.git_dir());
-        request[key] = value;
+        request["arguments"]["git_dir"] = json!(repo.git_dir());
+        request["arguments"][key] = value;
         request
     };
     for git_dir in ["/", "/etc", "relative", "", "/dev/null", "/proc/self/fd", "/a\0b"] {
         let mut request = with("git_dir", json!(git_dir));
-        request["from"] = json!("HEAD");
+        request["arguments"]["from"] = json!("HEAD");
         requests.push((request, "any"));
     }
     for from in [
@@ -304,7 +307,7 @@ fn hostile_requests(repo: &TestRepo) -> Vec<(Value, &'static str)> {
     for dir in inside {
         requests.push((with("dir", json!(dir)), "mount-dir-refused"));
         requests.push((
-            json!({"request": "mount", "fork": "demo", "dir": dir, "allow_other": false}),
+            json!({"request": "mount", "arguments": {"fork": "demo", "dir": dir, "allow_other": false}}),
             "mount-dir-refused",
         ));
     }
@@ -326,14 +329,20 @@ fn hostile_requests(repo: &TestRepo) -> Vec<(Value, &'static str)> {
     for dir in dirs {
         requests.push((with("dir", dir.clone()), "any"));
         requests.push((
-            json!({"request": "mount", "fork": "demo", "dir": dir, "allow_other": false}),
+            json!({"request": "mount", "arguments": {"fork": "demo", "dir": dir, "allow_other": false}}),
             "any",
         ));
     }
-    requests.push((json!({"request": "log", "fork": "demo", "limit": -1}), "usage"));
-    requests.push((json!({"request": "log", "fork": "demo", "limit": 1e300}), "usage"));
+    requests.push((
+        json!({"request": "log", "arguments": {"fork": "demo", "limit": -1}}),
+        "usage",
+    ));
+    requests.push((
+        json!({"request": "log", "arguments": {"fork": "demo", "limit": 1e300}}),
+        "usage",
+    ));
     requests.push((with("umask", json!(70000)), "usage"));
-    requests.push((json!({"request": "run", "command": "id"}), "usage"));
+    requests.push((json!({"request": "run", "arguments": {"command": "id"}}), "usage"));
     requests
 }
 
@@ -351,11 +360,11 @@ fn no_request_reaches_outside() {
     let stream = connect(&repo);
     let mut requests = hostile_requests(&repo);
     requests.push((
-        json!({"request": "mount", "fork": "demo", "dir": repo.root().join("leads-inside/x"), "allow_other": false}),
+        json!({"request": "mount", "arguments": {"fork": "demo", "dir": repo.root().join("leads-inside/x"), "allow_other": false}}),
         "mount-dir-refused",
     ));
     for (mut request, code) in requests {
-        request["protocol"] = json!(1);
+        request["protocol"] = json!(2);
         let answer = ask(&stream, request.to_string().as_bytes());
         let answer: Value =
             serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{request}: {error}: {answer}"));
@@ -375,9 +384,10 @@ fn no_request_reaches_outside() {
     fs::write(dir.join("new.txt"), "new\n").unwrap();
     let smuggler = "A\nparent 0000000000000000000000000000000000000000\nB";
     let identity = json!({"name": smuggler, "email": "e>\ngpgsig x", "time": null});
-    let request = json!({"protocol": 1, "request": "commit", "fork": "demo", "message": "m", "author": identity, "committer": identity});
+    let request = json!({"protocol": 2, "request": "commit", "from": {"author": identity, "committer": identity}, "arguments": {"fork": "demo", "message": "m"}});
     ask(&stream, request.to_string().as_bytes());
-    let request = json!({"protocol": 1, "request": "commit", "fork": "demo", "message": "m\0n", "author": null, "committer": null});
+    let request =
+        json!({"protocol": 2, "request": "commit", "arguments": {"fork": "demo", "message": "m\0n"}});
     assert!(ask(&stream, request.to_string().as_bytes()).contains("\"error\""));
     let commit = repo.git(&["cat-file", "commit", "tine/demo"]);
     let headers: Vec<&str> = commit
@@ -473,10 +483,11 @@ fn random_bytes_on_the_socket_do_no_harm() {
     println!("TINE_FUZZ_SEED={seed}");
     // No request here changes anything, whatever becomes of it.
     let valid = [
-        json!({"protocol": 1, "request": "show", "fork": "demo"}).to_string(),
-        json!({"protocol": 1, "request": "changes", "fork": "demo", "write": false}).to_string(),
-        json!({"protocol": 1, "request": "log", "fork": "demo", "limit": 3}).to_string(),
-        json!({"protocol": 1, "request": "figures"}).to_string(),
+        json!({"protocol": 2, "request": "show", "arguments": {"fork": "demo"}}).to_string(),
+        json!({"protocol": 2, "request": "changes", "arguments": {"fork": "demo", "write": false}})
+            .to_string(),
+        json!({"protocol": 2, "request": "log", "arguments": {"fork": "demo", "limit": 3}}).to_string(),
+        json!({"protocol": 2, "request": "figures", "arguments": {}}).to_string(),
     ];
     for _ in 0..if soaking() { 20_000 } else { 500 } {
         let mut line = match random.below(3) {

@@ -2,14 +2,14 @@
 
 use serde::Serialize;
 
-use super::context::{Connection, Context, only};
+use super::context::{Connection, Context};
 use super::hooks::{HookOutput, PostCheckout, post_checkout};
-use super::inside::command_line;
 use super::output::{Cell, FailureBody, Output, Tone, counted, quoted, short_id};
 use super::{Exit, SUCCESS};
+use crate::ops;
 use crate::ops::Failure;
 use crate::ops::protocol::{
-    Answer, BranchDeleted, BranchInfo, Branches, CreateBranchRequest, Request, SwitchRequest, Switched,
+    BranchDeleted, BranchInfo, Branches, CreateBranchRequest, SwitchRequest, Switched,
 };
 use crate::path::shell::shell_word;
 use crate::workspace::ForkName;
@@ -170,10 +170,7 @@ fn list(verb: &List, context: &Context) -> Result<Exit, Failure> {
         false => context.connect_to_forks()?,
     };
     let Branches { branches, damaged } = match connection {
-        Some(mut connection) => connection.ask(
-            &Request::Branches { all: verb.all },
-            only!(Answer::Branches(branches) => branches),
-        )?,
+        Some(mut connection) => connection.call(&ops::ListBranches { all: verb.all })?,
         None => Branches {
             branches: Vec::new(),
             damaged: Vec::new(),
@@ -255,13 +252,13 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
             (connection, fork)
         }
     };
-    let request = Request::CreateBranch(CreateBranchRequest {
+    let request = CreateBranchRequest {
         branch: verb.name.clone(),
         at: verb.at.clone(),
         fork,
         git_dir: context.git_dir()?,
-    });
-    let created = connection.ask(&request, only!(Answer::BranchCreated(created) => created))?;
+    };
+    let created = connection.call(&request)?;
     let output = &context.output;
     if output.is_json() {
         output.json(&created)?;
@@ -285,13 +282,11 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
 const UNCOMMITTED: &str = "what is uncommitted there is not in the branch: it begins at HEAD's commit";
 
 fn delete(verb: &Delete, context: &Context) -> Result<Exit, Failure> {
-    let request = Request::DeleteBranches {
+    let request = ops::DeleteBranches {
         branches: verb.names.clone(),
         force: verb.force,
     };
-    let deleted = context
-        .connect()?
-        .ask(&request, only!(Answer::BranchesDeleted { branches } => branches))?;
+    let deleted = context.connect()?.call(&request)?.branches;
     if context.output.is_json() {
         #[derive(Serialize)]
         struct Deleted {
@@ -326,13 +321,11 @@ fn delete(verb: &Delete, context: &Context) -> Result<Exit, Failure> {
 }
 
 fn rename(verb: &Rename, context: &Context) -> Result<Exit, Failure> {
-    let request = Request::RenameBranch {
+    let request = ops::RenameBranch {
         from: verb.old.clone(),
         to: verb.new.clone(),
     };
-    let renamed = context
-        .connect()?
-        .ask(&request, only!(Answer::BranchRenamed(renamed) => renamed))?;
+    let renamed = context.connect()?.call(&request)?;
     match context.output.is_json() {
         true => context.output.json(&renamed)?,
         false => context
@@ -394,15 +387,14 @@ fn after_switch(
 }
 
 fn ask_to_switch(connection: &mut Connection, verb: &Switch, fork: ForkName) -> Result<Switched, Failure> {
-    let request = Request::SwitchBranch(SwitchRequest {
+    let request = SwitchRequest {
         fork,
         branch: verb.branch.clone(),
         create: verb.create,
         at: verb.at.clone(),
         merge: verb.merge,
-        command: command_line(),
-    });
-    connection.ask(&request, only!(Answer::Switched(switched) => *switched))
+    };
+    connection.call(&request)
 }
 
 fn told(switched: &Switched) -> String {

@@ -6,12 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::context::{Connection, Context, only};
+use super::context::{Connection, Context};
 use super::output::{Cell, Output, Tone, counted, quoted};
 use super::{Exit, SUCCESS};
-use crate::ops::protocol::{
-    AgentTexts, Answer, BufferAnswer, BufferInfo, BufferMerged, BufferRequest, BufferShown, Request,
-};
+use crate::ops::protocol::{AgentTexts, BufferAnswer, BufferInfo, BufferMerged, BufferRequest, BufferShown};
 use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::path::text::PathText;
 use crate::tools::BufferConflict;
@@ -270,9 +268,8 @@ fn ask<T>(
     request: BufferRequest,
     take: impl FnOnce(BufferAnswer) -> Option<T>,
 ) -> Result<T, Failure> {
-    let request = Request::Buffer(Box::new(request));
-    let answer = connection.ask(&request, only!(Answer::Buffer(answer) => *answer))?;
-    take(answer).ok_or_else(|| Failure::unexpected_answer("a question about buffers"))
+    let answer = connection.call(&request)?;
+    take(answer).ok_or_else(|| Failure::other_answer("a question about buffers"))
 }
 
 /// Tells what a command found of agents in open buffers.

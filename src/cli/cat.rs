@@ -5,12 +5,13 @@ use std::io::Read;
 
 use serde::Serialize;
 
-use super::context::{Context, only};
+use super::context::Context;
 use super::inside::{Inside, store_dir};
 use super::{Exit, SUCCESS};
 use crate::change::resolver::Content;
+use crate::ops;
 use crate::ops::Failure;
-use crate::ops::protocol::{Answer, FileLine, Request};
+use crate::ops::protocol::FileLine;
 use crate::ops::transfer::unread;
 use crate::path::text::PathText;
 use crate::workspace::ForkName;
@@ -51,14 +52,12 @@ pub fn run(verb: &Cat, context: &Context) -> Result<Exit, Failure> {
     let mut inside = Inside::new(context, &verb.fork)?;
     let paths: Vec<PathText> = inside.paths(verb.paths.iter().map(OsString::as_os_str))?;
     let fork = inside.fork.clone();
-    let request = Request::Read {
+    let request = ops::ReadFiles {
         fork: fork.clone(),
         paths,
     };
-    let (files, contents) = inside.connection.ask(
-        &request,
-        only!(Answer::Contents { files, contents } => (files, contents)),
-    )?;
+    let read = inside.connection.call(&request)?;
+    let (files, contents) = (read.files, read.contents);
     let arrived = contents.take(&store_dir(context)?)?;
     let output = &context.output;
     if !output.is_json() {

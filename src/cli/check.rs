@@ -2,16 +2,17 @@
 
 use serde::Serialize;
 
-use super::context::{Connection, Context, only};
+use super::context::{Connection, Context};
 use super::output::{Output, Tone, counted, human_size, one_line};
 use super::{Exit, SUCCESS};
 use crate::change;
 use crate::client::Client;
 use crate::git::Repository;
-use crate::ops::protocol::{Answer, Request};
+use crate::ops;
+use crate::ops::protocol::SetAsideList;
 use crate::ops::{ExitCode, Failure};
 use crate::workspace::Store;
-use crate::workspace::store::{CheckOptions, CheckReport, Checked, Depth, Finding, SetAside};
+use crate::workspace::store::{CheckOptions, CheckReport, Checked, Depth, Finding};
 
 /// Check that everything the forks need is there and whole
 ///
@@ -47,13 +48,6 @@ pub struct Check {
     /// Bring back what the repair of this number moved aside
     #[arg(long, value_name = "NUMBER", conflicts_with = "repair")]
     pub put_back: Option<u64>,
-}
-
-/// What repairs moved aside, and what was put back.
-#[derive(Serialize)]
-struct AsideReport {
-    put_back: Option<SetAside>,
-    set_aside: Vec<SetAside>,
 }
 
 #[derive(Serialize)]
@@ -101,12 +95,12 @@ pub fn checked(repository: &Repository, options: CheckOptions) -> Result<CheckRe
         return Ok(CheckReport::default());
     }
     if let Some(client) = Client::connect(repository.common_dir())? {
-        let request = Request::Check {
+        let request = ops::Check {
             repair: options.repair,
             brief: options.depth == Depth::Places,
             dry_run: options.dry_run,
         };
-        return Connection::over(client).ask(&request, only!(Answer::Checked(report) => report));
+        return Connection::over(client).call(&request);
     }
     let store = Store::open_as_found(repository)?;
     Ok(change::check::check(&store, repository, options)?)
@@ -117,18 +111,16 @@ fn run_aside(put_back: Option<u64>, context: &Context) -> Result<Exit, Failure> 
     let repository = context.repository()?;
     let report = match Client::connect(repository.common_dir())? {
         Some(client) => {
-            let request = Request::SetAside { put_back };
-            let answer =
-                only!(Answer::SetAside { set_aside, put_back } => AsideReport { put_back, set_aside });
-            Connection::over(client).ask(&request, answer)?
+            let request = ops::ListSetAside { put_back };
+            Connection::over(client).call(&request)?
         }
-        None if !Store::dir_of(repository).exists() => AsideReport {
+        None if !Store::dir_of(repository).exists() => SetAsideList {
             put_back: None,
             set_aside: Vec::new(),
         },
         None => {
             let store = Store::open_as_found(repository)?;
-            AsideReport {
+            SetAsideList {
                 put_back: put_back.map(|number| store.put_back(number)).transpose()?,
                 set_aside: store.set_aside()?,
             }

@@ -9,8 +9,9 @@ use super::hooks::{COMMIT_HOOKS, Hooks};
 use super::output::{Tone, counted, one_line, quoted, short_id};
 use super::{Exit, SUCCESS, identity, merge_hooks};
 use crate::git::{CallerConfig, program};
-use crate::ops::protocol::{Committed, ForkInfo, Request};
-use crate::ops::{ErrorCode, Failure};
+use crate::ops;
+use crate::ops::protocol::{Committed, ForkInfo};
+use crate::ops::{ErrorCode, Failure, Signers};
 use crate::workspace::ForkName;
 
 /// Commit what changed in a fork
@@ -128,13 +129,16 @@ pub fn make(
     };
     go_on()?;
     let allow_revert = wish.allow_revert;
-    let committed = connection.commit(&Request::Commit {
+    let request = ops::Commit {
         fork: fork.name.clone(),
         message,
+        allow_revert,
+    };
+    let signers = Signers {
         author: Some(author),
         committer: Some(committer),
-        allow_revert,
-    })?;
+    };
+    let committed = connection.call_as(&request, &signers)?;
     if let Some(hooks) = hooks {
         hooks.post_commit();
     }

@@ -6,17 +6,15 @@ use std::time::Instant;
 
 use super::args::Global;
 use super::failures;
+use super::inside::command_line;
 use super::origin::AtOrigin;
 use super::output::Output;
 use crate::client::Client;
 use crate::fuse;
 use crate::git::Repository;
-use crate::ops::protocol::{
-    Answer, Changes, Collected, CommitLine, Committed, DaemonInfo, Deleted, Difference, Figures, ForkInfo,
-    HandoffAnswer, HandoffInfo, HandoffRequest, Merge, Request, Restored, ReviewInfo, RoundAnswer,
-    RoundRequest, SnapshotInfo, Unmounted,
-};
+use crate::ops::protocol::{Changes, ForkInfo, Forks};
 use crate::ops::{ErrorCode, Failure};
+use crate::ops::{ListForks, Operation, ShowFork, Signers, Status};
 use crate::sys::file::fs_figures;
 use crate::sys::namespace::mount_namespace_of;
 use crate::tools::path::beneath;
@@ -143,6 +141,8 @@ impl Context {
             })?,
         };
         drop(starting);
+        let mut client = client;
+        client.from.command = command_line();
         Ok(Connection {
             client,
             output: Some(self.output),
@@ -222,18 +222,7 @@ fn not_in_fork() -> Failure {
     .hint("give its NAME (`tine list` shows them), or go into its mount first")
 }
 
-/// What [`Connection::ask`] wants of an answer: what is in the one kind that it must be.
-macro_rules! only {
-    ($answer:pat => $wanted:expr) => {
-        |answer| match answer {
-            $answer => Some($wanted),
-            _ => None,
-        }
-    };
-}
-pub(crate) use only;
-
-/// A connection to the daemon, with the answers taken out of their wrapping.
+/// A connection to the daemon.
 pub struct Connection {
     client: Client,
     /// Where it is told what takes long; `None`: nowhere.
@@ -254,190 +243,48 @@ impl Connection {
         }
     }
 
-    pub fn daemon(&mut self) -> Result<DaemonInfo, Failure> {
-        self.ask(&Request::Status, only!(Answer::Daemon(info) => info))
-    }
-
-    /// What the daemon holds in memory.
-    pub fn figures(&mut self) -> Result<Figures, Failure> {
-        self.ask(&Request::Figures, only!(Answer::Figures(figures) => figures))
-    }
-
     /// All forks, and what is wrong with those that cannot be read.
     pub fn forks(&mut self) -> Result<(Vec<ForkInfo>, Vec<Failure>), Failure> {
-        self.ask(
-            &Request::List,
-            only!(Answer::Forks { forks, damaged } => (forks, damaged)),
-        )
+        let Forks { forks, damaged } = self.call(&ListForks {})?;
+        Ok((forks, damaged))
     }
 
     pub fn show(&mut self, fork: &ForkName) -> Result<ForkInfo, Failure> {
-        self.fork(&Request::Show { fork: fork.clone() })
-    }
-
-    /// Sends what is answered with [`Answer::Fork`].
-    pub fn fork(&mut self, request: &Request) -> Result<ForkInfo, Failure> {
-        self.ask(request, only!(Answer::Fork(info) => info))
-    }
-
-    pub fn unmount(&mut self, request: &Request) -> Result<Unmounted, Failure> {
-        self.ask(request, only!(Answer::Unmounted(unmounted) => unmounted))
-    }
-
-    pub fn delete(&mut self, request: &Request) -> Result<Deleted, Failure> {
-        self.ask(request, only!(Answer::Deleted(deleted) => deleted))
-    }
-
-    /// Sends what is answered with [`Answer::Done`].
-    pub fn done(&mut self, request: &Request) -> Result<(), Failure> {
-        self.ask(request, only!(Answer::Done => ()))
-    }
-
-    pub fn snapshot(&mut self, request: &Request) -> Result<SnapshotInfo, Failure> {
-        self.ask(request, only!(Answer::Snapshot(snapshot) => snapshot))
-    }
-
-    /// The fork's snapshots, the oldest first.
-    pub fn snapshots(&mut self, fork: &ForkName) -> Result<Vec<SnapshotInfo>, Failure> {
-        let request = Request::Snapshots { fork: fork.clone() };
-        self.ask(&request, only!(Answer::Snapshots { snapshots } => snapshots))
-    }
-
-    /// The reviews, those that are closed too if `all`; and what is wrong with those that cannot be read.
-    pub fn reviews(&mut self, all: bool) -> Result<(Vec<ReviewInfo>, Vec<Failure>), Failure> {
-        self.ask(
-            &Request::Reviews { all },
-            only!(Answer::Reviews { reviews, damaged } => (reviews, damaged)),
-        )
-    }
-
-    /// Asks about handoffs.
-    pub fn handoff<T>(
-        &mut self,
-        request: HandoffRequest,
-        take: impl FnOnce(HandoffAnswer) -> Option<T>,
-    ) -> Result<T, Failure> {
-        self.ask(&Request::Handoff(Box::new(request)), |answer| match answer {
-            Answer::Handoff(answer) => take(*answer),
-            _ => None,
-        })
-    }
-
-    /// Sends what is answered with [`HandoffAnswer::Many`]: handoffs, and what is wrong with those that cannot be read.
-    pub fn handoffs(&mut self, request: HandoffRequest) -> Result<(Vec<HandoffInfo>, Vec<Failure>), Failure> {
-        self.handoff(
-            request,
-            only!(HandoffAnswer::Many { handoffs, damaged } => (handoffs, damaged)),
-        )
-    }
-
-    /// Asks about rounds.
-    pub fn round<T>(
-        &mut self,
-        request: RoundRequest,
-        take: impl FnOnce(RoundAnswer) -> Option<T>,
-    ) -> Result<T, Failure> {
-        self.ask(&Request::Round(Box::new(request)), |answer| match answer {
-            Answer::Round(answer) => take(*answer),
-            _ => None,
-        })
-    }
-
-    /// Sends what is answered with [`Answer::Restored`].
-    pub fn restored(&mut self, request: &Request) -> Result<Restored, Failure> {
-        self.ask(request, only!(Answer::Restored(restored) => restored))
-    }
-
-    pub fn collected(&mut self, request: &Request) -> Result<Collected, Failure> {
-        self.ask(request, only!(Answer::Collected(collected) => collected))
+        self.call(&ShowFork { fork: fork.clone() })
     }
 
     pub fn changes(&mut self, fork: &ForkName, write: bool) -> Result<Changes, Failure> {
-        let request = Request::Changes {
+        self.call(&Status {
             fork: fork.clone(),
             write,
-        };
-        self.ask(&request, only!(Answer::Changes(changes) => changes))
+        })
     }
 
-    /// Sends what is answered with [`Answer::Difference`].
-    pub fn difference(&mut self, request: &Request) -> Result<Difference, Failure> {
-        self.ask(request, only!(Answer::Difference(difference) => *difference))
+    /// As [`Connection::call`], of an operation that makes commits.
+    pub fn call_as<O: Operation>(&mut self, operation: &O, signers: &Signers) -> Result<O::Answer, Failure> {
+        let Signers { author, committer } = signers.clone();
+        self.client.from.author = author;
+        self.client.from.committer = committer;
+        let answer = self.call(operation);
+        self.client.from.author = None;
+        self.client.from.committer = None;
+        answer
     }
 
-    pub fn commit(&mut self, request: &Request) -> Result<Committed, Failure> {
-        self.ask(request, only!(Answer::Committed(committed) => committed))
+    /// Says what the log of operations is to name as the command.
+    pub fn name_command(&mut self, command: String) {
+        self.client.from.command = command;
     }
 
-    /// Sends what is answered with [`Answer::Merge`].
-    pub fn merged(&mut self, request: &Request) -> Result<Merge, Failure> {
-        self.ask(request, only!(Answer::Merge(merge) => *merge))
-    }
-
-    /// The commits since the fork point, newest first.
-    pub fn log(&mut self, fork: &ForkName, limit: usize) -> Result<Vec<CommitLine>, Failure> {
-        let request = Request::Log {
-            fork: fork.clone(),
-            limit,
-        };
-        self.ask(&request, only!(Answer::Log { commits } => commits))
-    }
-
-    /// Sends any request, and has `take` take what it wants out of the answer.
-    pub fn ask<T>(
-        &mut self,
-        request: &Request,
-        take: impl FnOnce(Answer) -> Option<T>,
-    ) -> Result<T, Failure> {
-        log::debug!("asks the daemon: {}", name_of(request));
-        log::trace!("{request:?}");
+    /// Calls an operation, and tells whoever waits at a terminal what takes long.
+    pub fn call<O: Operation>(&mut self, operation: &O) -> Result<O::Answer, Failure> {
+        log::debug!("asks the daemon: {}", O::NAME);
+        log::trace!("{operation:?}");
         let asked = Instant::now();
-        let busy = self.output.and_then(|output| output.busy(doing(request)));
-        let answer = self.client.call(request);
+        let busy = self.output.and_then(|output| output.busy(O::DOING));
+        let answer = self.client.call(operation);
         drop(busy);
         log::debug!("the daemon took {:?}", asked.elapsed());
-        let answer = answer?;
-        take(answer).ok_or_else(|| Failure::unexpected_answer(&format!("{request:?}")))
-    }
-}
-
-/// What is asked, without what is said of it: that may be long, or nobody else's business.
-fn name_of(request: &Request) -> String {
-    let told = format!("{request:?}");
-    let end = told.find(|c: char| !c.is_alphanumeric()).unwrap_or(told.len());
-    told.get(..end).unwrap_or_default().to_owned()
-}
-
-/// What the daemon does meanwhile, for who waits.
-fn doing(request: &Request) -> &'static str {
-    match request {
-        Request::New(_) => "making the fork",
-        Request::Mount { .. } => "mounting",
-        Request::Unmount { .. } => "unmounting",
-        Request::Delete { .. } => "deleting the fork",
-        Request::Snapshot { .. } => "taking the snapshot",
-        Request::Restore(_) => "restoring",
-        Request::Recover(_) => "looking at what was dropped",
-        Request::Reset { .. } => "resetting",
-        Request::Revert(_) => "taking back",
-        Request::TakeUpTrees { .. } => "taking up dependency trees",
-        Request::Collect => "freeing what nothing reaches",
-        Request::Check { .. } => "checking",
-        Request::SetAside { .. } => "putting back",
-        Request::Changes { .. } | Request::Diff { .. } => "comparing",
-        Request::Commit { .. } => "committing",
-        Request::State(_) => "making the state to send",
-        Request::Merge(_) => "merging",
-        Request::Sequence(_) => "putting commits on it",
-        Request::SwitchBranch(_) => "switching",
-        Request::RefreshReview { .. } => "planning again",
-        Request::CommitReview(_) => "merging what is resolved",
-        Request::Handoff(_) => "waiting for handoffs",
-        Request::Round(_) => "playing the round",
-        Request::Write(_) => "writing",
-        Request::Remove { .. } => "removing",
-        Request::TakeBack { .. } => "taking back",
-        Request::Tool(_) => "looking",
-        _ => "waiting for the daemon",
+        answer
     }
 }

@@ -12,6 +12,7 @@ use crate::client::ending::{self, Stopped};
 use crate::client::{Client, silent};
 use crate::daemon::server;
 use crate::git::{CacheFigures, Filling};
+use crate::ops;
 use crate::ops::Failure;
 use crate::ops::protocol::{DaemonInfo, Figures, MountFigures, PROTOCOL_VERSION};
 
@@ -160,9 +161,9 @@ fn stop(stop: &Stop, context: &Context) -> Result<(), Failure> {
 
 /// Who a daemon is and what it holds; one of another version says who it is, and no more.
 fn ask(mut connection: Connection) -> Result<(DaemonInfo, Option<Figures>), Failure> {
-    let info = connection.daemon()?;
+    let info = connection.call(&ops::DaemonStatus {})?;
     let figures = match info.protocol == PROTOCOL_VERSION {
-        true => Some(connection.figures()?),
+        true => Some(connection.call(&ops::ReadFigures {})?),
         false => None,
     };
     Ok((info, figures))

@@ -6,9 +6,9 @@ use super::context::Context;
 use super::list::some_of;
 use super::output::{counted, one_line};
 use super::{Exit, SUCCESS, identity};
-use crate::git::CallerConfig;
+use crate::ops;
 use crate::ops::Failure;
-use crate::ops::protocol::{Deleted, Request};
+use crate::ops::protocol::Deleted;
 use crate::path::shell::shell_word;
 use crate::workspace::store::own_branch;
 
@@ -36,16 +36,15 @@ pub struct Delete {
 
 pub fn run(verb: &Delete, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to_fork(Some(&verb.name))?;
-    let dir = context.repository()?.common_dir();
-    let identity = identity::committer(dir, CallerConfig::of(dir).as_ref()).ok();
+    let signers = identity::signers_if_any(context.repository()?.common_dir());
     // One that is not whole can be deleted, but not shown.
     let branch = connection.show(&name).ok().and_then(|fork| fork.branch);
     context.step_out();
-    let deleted = connection.delete(&Request::Delete {
+    let request = ops::Delete {
         fork: name,
         force: verb.force,
-        identity,
-    })?;
+    };
+    let deleted = connection.call_as(&request, &signers)?;
     match context.output.is_json() {
         true => context.output.json(&deleted)?,
         false => context.output.text(&told(&deleted, branch.as_deref()))?,

@@ -17,7 +17,8 @@ use super::{Exit, SUCCESS};
 use crate::change::resolver::Content;
 use crate::git::line_counts::{self, NUMSTAT_FLAGS};
 use crate::git::{GitError, program};
-use crate::ops::protocol::{ChangeLine, Difference, PointInfo, Request};
+use crate::ops;
+use crate::ops::protocol::{ChangeLine, Difference, PointInfo};
 use crate::ops::{ErrorCode, Failure};
 use crate::path::text::PathText;
 use crate::workspace::ForkName;
@@ -67,7 +68,7 @@ pub struct Diff {
 
 pub fn run(verb: &Diff, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to_fork(verb.name.as_deref())?;
-    let difference = connection.difference(&Request::Diff {
+    let difference = connection.call(&ops::Diff {
         fork: name.clone(),
         against: verb.against.clone(),
         reverse: verb.reverse,

@@ -15,7 +15,8 @@ use super::hooks::HookOutput;
 use super::new::{self, NewOptions};
 use super::origin::{self, OriginFlags};
 use super::round;
-use crate::ops::protocol::{ForkInfo, Request};
+use crate::ops;
+use crate::ops::protocol::ForkInfo;
 use crate::ops::{ErrorCode, Failure};
 use crate::tools::run::{fork_env, git_variables};
 use crate::workspace::{ForkName, MountWishes};
@@ -113,7 +114,7 @@ fn made(verb: &Exec, context: &Context, name: ForkName) -> Result<ForkInfo, Fail
 /// The fork meant by `name`, mounted if it was not.
 pub fn mounted(context: &Context, name: Option<&str>) -> Result<ForkInfo, Failure> {
     let (mut connection, fork) = context.connect_to_fork(name)?;
-    connection.fork(&Request::Mount {
+    connection.call(&ops::Mount {
         fork,
         dir: None,
         wishes: MountWishes::default(),

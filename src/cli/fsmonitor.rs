@@ -11,8 +11,9 @@ use std::time::Duration;
 use super::origin::AtOrigin;
 use crate::client;
 use crate::git::Repository;
+use crate::ops;
 use crate::ops::monitor::COMMAND;
-use crate::ops::protocol::{Answer, Request};
+use crate::ops::protocol::ChangedSince;
 use crate::workspace::{ForkName, Store};
 
 /// The version of git's protocol that is understood: a token, then paths, each with a NUL behind it.
@@ -44,12 +45,12 @@ fn answer(store: &Path, fork: &OsString, version: &OsString, token: &OsString) -
         dir = AtOrigin::of(repository.common_dir())?.outside(&dir);
         store = Store::dir_of(&repository);
     }
-    let request = Request::Changed {
+    let request = ops::AskChanged {
         fork: ForkName::parse(fork.to_str()?).ok()?,
         dir,
         token: token.to_str()?.to_owned(),
     };
-    let Ok(Answer::Changed { token, paths }) = client::ask_running(&store, &request, PATIENCE) else {
+    let Ok(ChangedSince { token, paths }) = client::ask_running(&store, &request, PATIENCE) else {
         return None;
     };
     let mut answer = token.into_bytes();

@@ -3,8 +3,9 @@
 use super::context::Context;
 use super::output::human_size;
 use super::{Exit, SUCCESS};
+use crate::ops;
 use crate::ops::Failure;
-use crate::ops::protocol::{Collected, Request};
+use crate::ops::protocol::Collected;
 
 /// Free what no fork and no snapshot reaches
 ///
@@ -19,7 +20,7 @@ pub struct Gc {}
 
 pub fn run(_: &Gc, context: &Context) -> Result<Exit, Failure> {
     let collected = match context.connect_to_forks()? {
-        Some(mut connection) => connection.collected(&Request::Collect)?,
+        Some(mut connection) => connection.call(&ops::Collect {})?,
         None => Collected {
             layers: 0,
             snapshots: 0,

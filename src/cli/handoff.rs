@@ -6,27 +6,24 @@ mod telling;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use serde::Serialize;
-
 pub use self::arguments::Handoff;
 use self::arguments::{Action, Apply, Await, Create, Delete, Diff, Import, List, Show};
 pub use self::telling::told_line;
 use self::telling::{told_shown, told_table};
 use super::buffer::note_agent_texts;
 use super::commit::{self, CommitWish, HookOutput};
-use super::context::{Connection, Context, only};
+use super::context::{Connection, Context};
 use super::inside::{sent_content, store_dir};
 use super::output::Output;
 use super::sequencing::{carry_out, request};
 use super::trees::Difference;
 use super::{Exit, SUCCESS, identity, pager};
 use crate::change::handoff::HandoffState;
-use crate::git::CallerConfig;
+use crate::ops;
 use crate::ops::protocol::{
-    CreateHandoff, HandoffAnswer, HandoffDeleted, HandoffInfo, HandoffRequest, HandoffShown, ImportHandoff,
-    SequenceWish,
+    CreateHandoff, HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, ImportHandoff, SequenceWish,
 };
-use crate::ops::{ErrorCode, ExitCode, Failure, work_message};
+use crate::ops::{ErrorCode, ExitCode, Failure, Signers, work_message};
 
 pub fn run(verb: &Handoff, context: &Context) -> Result<Exit, Failure> {
     match &verb.action {
@@ -43,8 +40,7 @@ pub fn run(verb: &Handoff, context: &Context) -> Result<Exit, Failure> {
 
 fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, fork) = context.connect_to_fork(verb.fork.as_deref())?;
-    let dir = context.repository()?.common_dir();
-    let config = CallerConfig::of(dir);
+    let signers = identity::signers_if_any(context.repository()?.common_dir());
     let request = CreateHandoff {
         fork,
         to: verb.to.clone(),
@@ -52,9 +48,6 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
         base: verb.base.clone(),
         allow_revert: verb.allow_revert,
         message: (!verb.message.is_empty()).then(|| verb.message.join("\n\n")),
-        // Where something is committed and there is no identity, the daemon says so.
-        author: identity::author(dir, config.as_ref(), None).ok(),
-        committer: identity::committer(dir, config.as_ref()).ok(),
     };
     if verb.include_uncommitted {
         let wish = CommitWish {
@@ -69,7 +62,7 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
         };
         commit::commit_first(context, &mut connection, &request.fork, wish)?;
     }
-    let handoff = make(&mut connection, request, !verb.background)?;
+    let handoff = make(&mut connection, &request, &signers, !verb.background)?;
     note_agent_texts(&context.output, &handoff.agent_texts);
     match context.output.is_json() {
         true => context.output.json(&handoff)?,
@@ -83,16 +76,21 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
 }
 
 /// Has a handoff made; with `wait` it is no longer pending.
-pub fn make(connection: &mut Connection, request: CreateHandoff, wait: bool) -> Result<HandoffInfo, Failure> {
-    let handoff = one(connection, HandoffRequest::Create(request))?;
+pub fn make(
+    connection: &mut Connection,
+    request: &CreateHandoff,
+    signers: &Signers,
+    wait: bool,
+) -> Result<HandoffInfo, Failure> {
+    let handoff = connection.call_as(request, signers)?;
     if !wait || handoff.record.state != HandoffState::Pending {
         return Ok(handoff);
     }
-    let request = HandoffRequest::Await {
+    let request = ops::AwaitHandoffs {
         ids: vec![handoff.record.id],
         timeout_secs: None,
     };
-    let (waited, _) = connection.handoffs(request)?;
+    let waited = connection.call(&request)?.handoffs;
     Ok(match waited.into_iter().next() {
         Some(waited) => HandoffInfo {
             agent_texts: handoff.agent_texts,
@@ -115,16 +113,8 @@ fn apply(verb: &Apply, context: &Context) -> Result<Exit, Failure> {
     carry_out(context, &mut connection, request, &verb.conflicts.resolving)
 }
 
-#[derive(Serialize)]
-struct Handoffs {
-    handoffs: Vec<HandoffInfo>,
-    damaged: Vec<Failure>,
-}
-
 fn list(verb: &List, context: &Context) -> Result<Exit, Failure> {
-    let (handoffs, damaged) = context
-        .connect()?
-        .handoffs(HandoffRequest::List { all: verb.all })?;
+    let Handoffs { handoffs, damaged } = context.connect()?.call(&ops::ListHandoffs { all: verb.all })?;
     if context.output.is_json() {
         context.output.json(&Handoffs { handoffs, damaged })?;
         return Ok(SUCCESS);
@@ -202,11 +192,11 @@ fn diff(verb: &Diff, context: &Context) -> Result<Exit, Failure> {
 }
 
 fn wait(verb: &Await, context: &Context) -> Result<Exit, Failure> {
-    let request = HandoffRequest::Await {
+    let request = ops::AwaitHandoffs {
         ids: verb.ids.clone(),
         timeout_secs: verb.timeout,
     };
-    let (handoffs, damaged) = context.connect()?.handoffs(request)?;
+    let Handoffs { handoffs, damaged } = context.connect()?.call(&request)?;
     let is_failed = |handoff: &HandoffInfo| handoff.record.state == HandoffState::Failed;
     let exit = match handoffs.iter().any(is_failed) {
         true => ExitCode::Failure.code(),
@@ -222,13 +212,11 @@ fn wait(verb: &Await, context: &Context) -> Result<Exit, Failure> {
 }
 
 fn delete(verb: &Delete, context: &Context) -> Result<Exit, Failure> {
-    let request = HandoffRequest::Delete {
+    let request = ops::DeleteHandoff {
         id: verb.id,
         force: verb.force,
     };
-    let deleted = context
-        .connect()?
-        .handoff(request, only!(HandoffAnswer::Deleted(deleted) => deleted))?;
+    let deleted = context.connect()?.call(&request)?;
     match context.output.is_json() {
         true => context.output.json(&deleted)?,
         false => context.output.text(&told_deleted(&deleted))?,
@@ -250,12 +238,14 @@ fn import(verb: &Import, context: &Context) -> Result<Exit, Failure> {
     let is_file = verb.file.as_os_str() != "-";
     let store_dir = store_dir(context)?;
     let content = sent_content(&store_dir, is_file.then_some(verb.file.as_path()))?;
-    let request = HandoffRequest::Import(ImportHandoff {
+    let request = ImportHandoff {
         content: content.clone(),
         from: verb.file.display().to_string(),
         to: verb.to.clone(),
-    });
-    let handoff = one(&mut connection, request).inspect_err(|_| content.withdraw(&store_dir))?;
+    };
+    let handoff = connection
+        .call(&request)
+        .inspect_err(|_| content.withdraw(&store_dir))?;
     match context.output.is_json() {
         true => context.output.json(&handoff)?,
         false => context.output.text(&told_line(&handoff))?,
@@ -264,12 +254,5 @@ fn import(verb: &Import, context: &Context) -> Result<Exit, Failure> {
 }
 
 fn ask_shown(context: &Context, id: u64) -> Result<HandoffShown, Failure> {
-    context.connect()?.handoff(
-        HandoffRequest::Show { id },
-        only!(HandoffAnswer::Shown(shown) => shown),
-    )
-}
-
-fn one(connection: &mut Connection, request: HandoffRequest) -> Result<HandoffInfo, Failure> {
-    connection.handoff(request, only!(HandoffAnswer::One(handoff) => handoff))
+    context.connect()?.call(&ops::ShowHandoff { id })
 }

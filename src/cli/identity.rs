@@ -5,7 +5,7 @@ use std::path::Path;
 use super::failures::lines;
 use crate::git::caller::commit_time;
 use crate::git::{CallerConfig, Identity, Role, program};
-use crate::ops::{ErrorCode, Failure};
+use crate::ops::{ErrorCode, Failure, Signers};
 
 /// The committer as git knows it in `dir`, whose configuration is `config`: from the caller's environment, then from the
 /// configuration. The time is now, or what `GIT_COMMITTER_DATE` says.
@@ -31,6 +31,27 @@ pub fn author(dir: &Path, config: Option<&CallerConfig>, given: Option<&str>) ->
         }
     };
     Ok(Identity { name, email, time })
+}
+
+/// Author and committer of a command.
+///
+/// # Errors
+/// Where git knows no identity.
+pub fn signers(dir: &Path) -> Result<Signers, Failure> {
+    let config = CallerConfig::of(dir);
+    Ok(Signers {
+        author: Some(author(dir, config.as_ref(), None)?),
+        committer: Some(committer(dir, config.as_ref())?),
+    })
+}
+
+/// The same, for a command that may need none: where it does, the daemon says so.
+pub fn signers_if_any(dir: &Path) -> Signers {
+    let config = CallerConfig::of(dir);
+    Signers {
+        author: author(dir, config.as_ref(), None).ok(),
+        committer: committer(dir, config.as_ref()).ok(),
+    }
 }
 
 fn of_caller(dir: &Path, config: Option<&CallerConfig>, role: Role) -> Result<Identity, Failure> {

@@ -5,12 +5,12 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::context::{Connection, Context, only};
+use super::context::{Connection, Context};
 use super::failures;
 use super::output::quoted;
-use crate::ops::protocol::{Answer, NodeKind, NodeLine, Request};
+use crate::ops::protocol::{NodeKind, NodeLine, Nodes};
 use crate::ops::transfer::{Outgoing, Transfer};
-use crate::ops::{ErrorCode, Failure};
+use crate::ops::{ErrorCode, Failure, Operation};
 use crate::path::RepoPath;
 use crate::path::shell::shell_word;
 use crate::path::text::PathText;
@@ -77,9 +77,8 @@ impl Inside {
         Ok(beneath)
     }
 
-    pub fn nodes(&mut self, request: &Request) -> Result<Vec<NodeLine>, Failure> {
-        self.connection
-            .ask(request, only!(Answer::Nodes { nodes } => nodes))
+    pub fn nodes(&mut self, operation: &impl Operation<Answer = Nodes>) -> Result<Vec<NodeLine>, Failure> {
+        Ok(self.connection.call(operation)?.nodes)
     }
 }
 

@@ -4,13 +4,14 @@ use std::os::unix::ffi::OsStrExt;
 
 use serde::Serialize;
 
-use super::context::{Connection, Context, only};
+use super::context::{Connection, Context};
 use super::output::{
     Cell, FailureBody, Output, Tone, human_age, human_size, now_secs, one_line, quoted, short_id,
 };
 use super::{Exit, SUCCESS};
+use crate::ops;
 use crate::ops::Failure;
-use crate::ops::protocol::{Answer, ForkInfo, Request, TreeInfo, TreeWord};
+use crate::ops::protocol::{ForkInfo, TreeInfo, TreeWord};
 use crate::path::shell::shell_word;
 use crate::path::text::PathText;
 use crate::workspace::ForkName;
@@ -146,11 +147,11 @@ pub fn tell_strays(fork: &ForkInfo, connection: &mut Connection, output: &Output
     output.note(&format!(
         "{name}: `tine op log {name}` shows the operation that brought it, `tine undo {name}` takes that back while it is the last"
     ));
-    let request = Request::ToldStrays {
+    let request = ops::NoteToldStrays {
         fork: name.clone(),
         strays: fork.strays.clone(),
     };
-    if let Err(failure) = connection.ask(&request, only!(Answer::Done => ())) {
+    if let Err(failure) = connection.call(&request) {
         output.trouble(&failure);
     }
 }

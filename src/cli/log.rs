@@ -6,8 +6,8 @@ use super::context::Context;
 use super::output::short_id;
 use super::{Exit, SUCCESS};
 use crate::git::{GitError, program};
+use crate::ops;
 use crate::ops::Failure;
-use crate::ops::protocol::CommitLine;
 
 /// More commits than any fork has.
 const NO_LIMIT: usize = i32::MAX as usize;
@@ -28,16 +28,13 @@ pub struct Log {
     pub max_count: Option<usize>,
 }
 
-#[derive(serde::Serialize)]
-struct History {
-    commits: Vec<CommitLine>,
-}
-
 pub fn run(verb: &Log, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to_fork(verb.name.as_deref())?;
     if context.output.is_json() {
-        let commits = connection.log(&name, verb.max_count.unwrap_or(NO_LIMIT))?;
-        context.output.json(&History { commits })?;
+        let limit = verb.max_count.unwrap_or(NO_LIMIT);
+        context
+            .output
+            .json(&connection.call(&ops::Log { fork: name, limit })?)?;
         return Ok(SUCCESS);
     }
     let fork = connection.show(&name)?;

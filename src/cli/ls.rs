@@ -11,8 +11,9 @@ use super::context::Context;
 use super::inside::{Inside, mode_text, with_target};
 use super::output::{Cell, human_age, quoted, table};
 use super::{Exit, SUCCESS};
+use crate::ops;
 use crate::ops::Failure;
-use crate::ops::protocol::{NodeLine, Request};
+use crate::ops::protocol::NodeLine;
 use crate::path::text::PathText;
 use crate::workspace::ForkName;
 
@@ -52,7 +53,7 @@ pub fn run(verb: &Ls, context: &Context) -> Result<Exit, Failure> {
     let path = inside.path(&verb.path)?;
     let fork = inside.fork.clone();
     let deep = false;
-    let nodes = inside.nodes(&Request::Entries {
+    let nodes = inside.nodes(&ops::ListEntries {
         fork: fork.clone(),
         path,
         deep,

@@ -6,7 +6,6 @@ use super::buffer::note_agent_texts;
 use super::content::content;
 use super::context::{Connection, Context};
 use super::hooks::HookOutput;
-use super::inside::command_line;
 use super::merge_hooks::{self, HookWish};
 use super::output::{Cell, Output, Tone, counted, quoted, short_id, table};
 use super::resolving::{self, Left, ResolverArgs};
@@ -14,10 +13,11 @@ use super::{Exit, SUCCESS, identity, review};
 use crate::change::merge::FastForward;
 use crate::change::resolver::{Content, QuestionHunk};
 use crate::change::review::{ConflictRecord, Rejected, ResolutionRecord, VersionRecord};
-use crate::git::{CallerConfig, program};
+use crate::git::program;
 use crate::merge::{ConflictKind, Level, Strategy, TextHunk, text_of};
+use crate::ops;
 use crate::ops::protocol::{
-    Merge as Merged, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, Request,
+    Merge as Merged, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource,
 };
 use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::path::text::PathText;
@@ -198,11 +198,11 @@ pub fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
     if left == Left::Resolved && verb.resolving.auto_commit {
         return review::commit(context, &mut connection, review, None, false, verb.allow_revert);
     }
-    let request = Request::Review { review };
+    let request = ops::ShowReview { review };
     match context.output.is_json() {
         // A merge is what was asked for: with its conflicts as they are resolved by now.
         true => {
-            let shown = review::ask(&request, &mut connection)?;
+            let shown = connection.call(&request)?;
             context
                 .output
                 .json(&with_contents(context, &merged, &shown.info.record.conflicts)?)?;
@@ -216,10 +216,7 @@ pub fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
 pub fn ask(verb: &Merge, context: &Context, connection: &mut Connection) -> Result<Merged, Failure> {
     let here = context.fork_if_here(connection)?;
     let git_dir = context.git_dir()?;
-    let dir = context.repository()?.common_dir();
-    let config = CallerConfig::of(dir);
-    let committer = identity::committer(dir, config.as_ref())?;
-    let author = identity::author(dir, config.as_ref(), None)?;
+    let signers = identity::signers(context.repository()?.common_dir())?;
     let request = MergeRequest {
         sources: verb.sources.clone(),
         into: verb.into.clone(),
@@ -243,15 +240,12 @@ pub fn ask(verb: &Merge, context: &Context, connection: &mut Connection) -> Resu
         with_uncommitted: verb.with_uncommitted,
         messages: Vec::new(),
         message: (!verb.message.is_empty()).then(|| verb.message.join("\n\n")),
-        author: Some(author),
-        committer: Some(committer),
-        command: command_line(),
     };
     let wish = HookWish {
         output: HookOutput::Shown,
         no_verify: verb.no_verify,
     };
-    let merged = merge_hooks::merged(context, connection, request, wish)?;
+    let merged = merge_hooks::merged(context, connection, request, &signers, wish)?;
     for (word, source) in verb.sources.iter().zip(&merged.sources) {
         context.output.note_meaning(word, &source.source);
         if let Some(failure) = &source.not_deleted {

@@ -11,8 +11,8 @@ use super::context::{Connection, Context};
 use super::hooks::{HookOutput, Hooks, MERGE_HOOKS, may_run};
 use super::identity;
 use crate::git::{CallerConfig, ObjectId};
-use crate::ops::protocol::{Merge, MergeRequest, MergeStatus, MergedHow, MergedSource, Request, ReviewWish};
-use crate::ops::{Failure, stays_committed, work_message};
+use crate::ops::protocol::{Merge, MergeRequest, MergeStatus, MergedHow, MergedSource, ReviewWish};
+use crate::ops::{Failure, Signers, stays_committed, work_message};
 use crate::workspace::ForkName;
 
 /// How hooks run.
@@ -37,6 +37,7 @@ pub fn merged(
     context: &Context,
     connection: &mut Connection,
     mut request: MergeRequest,
+    signers: &Signers,
     wish: HookWish,
 ) -> Result<Merge, Failure> {
     if !request.dry_run && are_there(context)? {
@@ -48,17 +49,17 @@ pub fn merged(
         };
         // What is looked at first is merged later.
         if request.review != ReviewWish::Always {
-            let planned = connection.merged(&Request::Merge(Box::new(plan)))?;
+            let planned = connection.call_as(&plan, signers)?;
             let prepared = prepare(context, connection, &planned, request.markers, wish)?;
             request.messages.clone_from(&prepared.messages);
-            let merged = connection.merged(&Request::Merge(Box::new(request)));
+            let merged = connection.call_as(&request, signers);
             return match merged {
                 Ok(merged) => Ok(prepared.noted_in(merged)),
                 Err(failure) => Err(prepared.told_in(failure)),
             };
         }
     }
-    connection.merged(&Request::Merge(Box::new(request)))
+    connection.call_as(&request, signers)
 }
 
 /// Whether the repository may have any of the hooks.

@@ -7,8 +7,9 @@ use super::leads;
 use super::list::tell_what_was_done;
 use super::new::MountFlags;
 use super::{Exit, SUCCESS};
+use crate::ops;
 use crate::ops::Failure;
-use crate::ops::protocol::{Request, SnapshotPolicy};
+use crate::ops::protocol::SnapshotPolicy;
 use crate::workspace::SnapshotEvery;
 
 /// Mount a fork and print its path
@@ -47,7 +48,7 @@ fn snapshot_policy(word: &str) -> Result<SnapshotPolicy, String> {
 pub fn run(verb: &Mount, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to_fork(Some(&verb.name))?;
     let dir = verb.at.as_deref().map(|dir| context.absolute(dir));
-    let fork = connection.fork(&Request::Mount {
+    let fork = connection.call(&ops::Mount {
         fork: name,
         dir,
         wishes: (&verb.settings).into(),

@@ -3,11 +3,11 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use super::context::{Context, only};
-use super::inside::{Inside, command_line, shown};
+use super::context::Context;
+use super::inside::{Inside, shown};
 use super::{Exit, SUCCESS};
+use crate::ops;
 use crate::ops::Failure;
-use crate::ops::protocol::{Answer, Request};
 
 /// Move or rename a path of a fork, mounted or not
 ///
@@ -38,17 +38,14 @@ pub struct Mv {
 
 pub fn run(verb: &Mv, context: &Context) -> Result<Exit, Failure> {
     let mut inside = Inside::new(context, &verb.fork)?;
-    let request = Request::Move {
+    let request = ops::Move {
         from: inside.path(&verb.from)?,
         to: inside.path(&verb.to)?,
         fork: inside.fork.clone(),
         into: verb.to.as_bytes().last() == Some(&b'/'),
         force: verb.force,
-        command: command_line(),
     };
-    let moved = inside
-        .connection
-        .ask(&request, only!(Answer::Moved(moved) => moved))?;
+    let moved = inside.connection.call(&request)?;
     match context.output.is_json() {
         true => context.output.json(&moved)?,
         false => {

@@ -15,7 +15,7 @@ use super::output::FailureBody;
 use super::{Exit, SUCCESS};
 use crate::change::state;
 use crate::ops::Failure;
-use crate::ops::protocol::{ForkInfo, NewRequest, RemoteFork, Request};
+use crate::ops::protocol::{ForkInfo, NewRequest, RemoteFork};
 use crate::workspace::{
     CarryWish, ForkName, MountProfile, MountWishes, SeenAt, SnapshotEvery, UnmountPolicy,
 };
@@ -281,7 +281,7 @@ pub fn make(
         .map(|word| find_on_remote(context, word))
         .transpose()?;
     let taken_up = from_remote.clone();
-    let request = Request::New(NewRequest {
+    let request = NewRequest {
         fork: name,
         git_dir: context.git_dir()?,
         from: options.from.clone(),
@@ -299,9 +299,9 @@ pub fn make(
         snapshot_every: options.snapshot_every,
         umask: umask(),
         carry: options.carry_wish(),
-    });
+    };
     let mut connection = context.connect()?;
-    let fork = connection.fork(&request)?;
+    let fork = connection.call(&request)?;
     if !context.output.is_json() {
         note_carried(context, options, &fork);
         if let Some(from) = taken_up {

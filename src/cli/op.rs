@@ -4,12 +4,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use super::context::{Context, only};
+use super::context::Context;
 use super::inside::Inside;
 use super::output::{Cell, Tone, human_age};
 use super::{Exit, SUCCESS};
+use crate::ops;
 use crate::ops::Failure;
-use crate::ops::protocol::{Answer, OperationLine, Request};
+use crate::ops::protocol::OperationLine;
 use crate::workspace::{ForkName, OperationState};
 
 /// Look at the operations on a fork
@@ -57,13 +58,11 @@ pub fn run(verb: &Op, context: &Context) -> Result<Exit, Failure> {
     let Action::Log(verb) = &verb.action;
     let mut inside = Inside::new(context, &verb.fork)?;
     let fork = inside.fork.clone();
-    let request = Request::Operations {
+    let request = ops::ListOperations {
         fork: fork.clone(),
         limit: verb.max_count,
     };
-    let operations = inside
-        .connection
-        .ask(&request, only!(Answer::Operations { operations } => operations))?;
+    let operations = inside.connection.call(&request)?.operations;
     let output = &context.output;
     if output.is_json() {
         output.json(&Operations { fork, operations })?;

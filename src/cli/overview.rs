@@ -8,7 +8,8 @@ use super::context::{Connection, Context};
 use super::output::{Cell, FailureBody, Output, Tone, counted, table};
 use super::{Exit, SUCCESS};
 use crate::change::handoff::HandoffState;
-use crate::ops::protocol::{ForkInfo, HandoffInfo, HandoffRequest, ReviewInfo};
+use crate::ops;
+use crate::ops::protocol::{ForkInfo, HandoffInfo, ReviewInfo};
 use crate::ops::{ErrorCode, Failure};
 use crate::path::text::host_path;
 use crate::workspace::ForkName;
@@ -75,16 +76,17 @@ pub fn run(context: &Context) -> Result<Exit, Failure> {
         let (infos, broken) = connection.forks()?;
         forks = fork_lines(context, &mut connection, infos);
         damaged.extend(broken);
-        let (open, broken) = connection.reviews(false)?;
-        reviews = open.into_iter().map(ReviewLine::from).collect();
-        damaged.extend(broken);
-        let (waiting, broken) = connection.handoffs(HandoffRequest::List { all: false })?;
-        handoffs = waiting
+        let listed = connection.call(&ops::ListReviews { all: false })?;
+        reviews = listed.reviews.into_iter().map(ReviewLine::from).collect();
+        damaged.extend(listed.damaged);
+        let listed = connection.call(&ops::ListHandoffs { all: false })?;
+        handoffs = listed
+            .handoffs
             .into_iter()
             .filter(|handoff| handoff.record.state == HandoffState::Ready)
             .map(HandoffLine::from)
             .collect();
-        damaged.extend(broken);
+        damaged.extend(listed.damaged);
     }
     let overview = Overview {
         next: next(&forks, &reviews, &handoffs),

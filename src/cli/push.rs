@@ -3,14 +3,14 @@
 use serde::Serialize;
 
 use super::buffer::note_agent_texts;
-use super::context::{Context, only};
+use super::context::Context;
 use super::fetch::{here, sent};
 use super::output::{Tone, counted, one_line, quoted, short_id};
 use super::{Exit, SUCCESS, identity};
 use crate::change::state;
-use crate::git::{CallerConfig, GitError, ObjectId, Repository};
+use crate::git::{GitError, ObjectId, Repository};
 use crate::ops::Failure;
-use crate::ops::protocol::{Answer, Request, StateMade, StateRequest};
+use crate::ops::protocol::{StateMade, StateRequest};
 use crate::workspace::ForkName;
 
 /// Send the state of a fork to a git remote
@@ -71,16 +71,13 @@ pub fn run(verb: &Push, context: &Context) -> Result<Exit, Failure> {
     let name = verb.name.as_deref().map(ForkName::parse).transpose()?;
     let repository = context.repository()?;
     let (mut connection, fork) = context.connect_to_fork(Some(fork.as_str()))?;
-    let dir = repository.common_dir();
-    let config = CallerConfig::of(dir);
-    let request = Request::State(Box::new(StateRequest {
+    let signers = identity::signers(repository.common_dir())?;
+    let request = StateRequest {
         fork,
         remote: verb.remote.clone(),
         name,
-        author: Some(identity::author(dir, config.as_ref(), None)?),
-        committer: Some(identity::committer(dir, config.as_ref())?),
-    }));
-    let state = connection.ask(&request, only!(Answer::State(state) => state))?;
+    };
+    let state = connection.call_as(&request, &signers)?;
     let commit_id =
         ObjectId::from_hex(state.commit.as_bytes()).map_err(GitError::library("read the state's id"))?;
     let changed = send(context, &state.remote, &state.name, Some(commit_id), verb.force)?;

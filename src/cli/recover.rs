@@ -4,16 +4,16 @@ mod arguments;
 
 pub use self::arguments::Recover;
 use self::arguments::{Action, Purge, Show};
-use super::context::{Connection, Context, only};
+use super::context::Context;
 use super::new::umask;
 use super::output::{
     Cell, Output, Tone, counted, human_age, human_ago, human_size, now_secs, one_line, short_id,
 };
 use super::{Exit, SUCCESS};
 use crate::change::recovery::{RecoverKind, parse_age};
+use crate::ops;
 use crate::ops::protocol::{
-    Answer, BringBack, BroughtBack, Elsewhere, ElsewhereLine, Purged, RecoverAnswer, RecoverLine,
-    RecoverList, RecoverRequest, Request,
+    BringBack, BroughtBack, Elsewhere, ElsewhereLine, Purged, RecoverLine, RecoverList,
 };
 use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::workspace::ForkName;
@@ -28,23 +28,8 @@ pub fn run(verb: &Recover, context: &Context) -> Result<Exit, Failure> {
     }
 }
 
-fn ask<T>(
-    connection: &mut Connection,
-    request: RecoverRequest,
-    take: impl FnOnce(RecoverAnswer) -> Option<T>,
-) -> Result<T, Failure> {
-    connection.ask(&Request::Recover(Box::new(request)), |answer| match answer {
-        Answer::Recover(answer) => take(*answer),
-        _ => None,
-    })
-}
-
 fn list(context: &Context) -> Result<Exit, Failure> {
-    let list = ask(
-        &mut context.connect()?,
-        RecoverRequest::List,
-        only!(RecoverAnswer::List(list) => *list),
-    )?;
+    let list = context.connect()?.call(&ops::ListRecover {})?;
     if context.output.is_json() {
         context.output.json(&list)?;
         return Ok(SUCCESS);
@@ -179,11 +164,7 @@ fn what_elsewhere(line: &ElsewhereLine) -> String {
 }
 
 fn show(verb: &Show, context: &Context) -> Result<Exit, Failure> {
-    let line = ask(
-        &mut context.connect()?,
-        RecoverRequest::Show { id: verb.id },
-        only!(RecoverAnswer::Entry(line) => *line),
-    )?;
+    let line = context.connect()?.call(&ops::ShowRecover { id: verb.id })?;
     match context.output.is_json() {
         true => context.output.json(&line)?,
         false => context.output.long(&told(&line, &context.output))?,
@@ -249,11 +230,7 @@ fn bring_back(verb: &Recover, id: u64, context: &Context) -> Result<Exit, Failur
         mount: !verb.no_mount,
         umask: umask(),
     };
-    let brought = ask(
-        &mut context.connect()?,
-        RecoverRequest::Back(request),
-        only!(RecoverAnswer::Back(brought) => *brought),
-    )?;
+    let brought = context.connect()?.call(&request)?;
     match context.output.is_json() {
         true => context.output.json(&brought)?,
         false => tell_back(&brought, context)?,
@@ -288,16 +265,12 @@ fn purge(verb: &Purge, context: &Context) -> Result<Exit, Failure> {
         })?),
         None => None,
     };
-    let request = RecoverRequest::Purge {
+    let request = ops::Purge {
         ids: verb.ids.clone(),
         older_than_secs,
         all: verb.all,
     };
-    let purged = ask(
-        &mut context.connect()?,
-        request,
-        only!(RecoverAnswer::Purged(purged) => purged),
-    )?;
+    let purged = context.connect()?.call(&request)?;
     match context.output.is_json() {
         true => context.output.json(&purged)?,
         false => {

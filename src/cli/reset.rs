@@ -1,12 +1,11 @@
 //! `tine reset`: takes a fork back to HEAD.
 
 use super::context::Context;
-use super::inside::command_line;
 use super::leads;
 use super::restore::told;
 use super::{Exit, SUCCESS};
+use crate::ops;
 use crate::ops::Failure;
-use crate::ops::protocol::Request;
 
 /// Take a fork back to HEAD, with nothing changed
 ///
@@ -25,10 +24,7 @@ pub struct Reset {
 
 pub fn run(verb: &Reset, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, fork) = context.connect_to_fork(Some(&verb.fork))?;
-    let restored = connection.restored(&Request::Reset {
-        fork,
-        command: command_line(),
-    })?;
+    let restored = connection.call(&ops::Reset { fork })?;
     leads::again(context, &mut connection, &restored.fork);
     match context.output.is_json() {
         true => context.output.json(&restored)?,

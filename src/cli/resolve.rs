@@ -9,7 +9,7 @@ use super::inside::{sent_content, store_dir};
 use super::{Exit, review};
 use crate::merge::MergeSide;
 use crate::ops::Failure;
-use crate::ops::protocol::{Request, ResolutionWish, ResolveRequest};
+use crate::ops::protocol::{ResolutionWish, ResolveRequest};
 use crate::path::RepoPath;
 
 /// Resolve a conflict of a review
@@ -104,14 +104,14 @@ pub fn run(verb: &Resolve, context: &Context) -> Result<Exit, Failure> {
         None if verb.delete => ResolutionWish::Delete,
         None => ResolutionWish::Open,
     };
-    let request = Request::Resolve(ResolveRequest {
+    let request = ResolveRequest {
         review: verb.review,
         path: (&RepoPath::parse(verb.path.as_bytes())?).into(),
         wish,
         by: "hand".to_owned(),
         reasoning: verb.reason.clone(),
         metadata: None,
-    });
+    };
     review::show(&request, context, &mut connection).inspect_err(|_| {
         if let Some(content) = &content {
             content.withdraw(&store_dir);

@@ -6,7 +6,6 @@ use super::content::{content, object_id};
 use super::context::{Connection, Context};
 use super::inside::store_dir;
 use super::output::quoted;
-use super::review;
 use crate::change::resolver::{
     AnsweredResolution, CommandResolver, ConflictQuestion, Content, DEFAULT_PATIENCE, MergeQuestion,
     QuestionCommit, QuestionResolution, QuestionVersion, Resolver, VerdictKind,
@@ -14,7 +13,8 @@ use crate::change::resolver::{
 use crate::change::review::{ConflictRecord, Verdict, VersionRecord};
 use crate::git::program;
 use crate::merge::MergeSide;
-use crate::ops::protocol::{JudgeRequest, Request, ResolutionWish, ResolveRequest, ReviewShown};
+use crate::ops;
+use crate::ops::protocol::{JudgeRequest, ResolutionWish, ResolveRequest, ReviewShown};
 use crate::ops::transfer::{Outgoing, Transfer};
 use crate::ops::{ErrorCode, Failure};
 
@@ -72,7 +72,7 @@ pub fn resolve(
         shown: None,
         asked: Vec::new(),
     };
-    asking.shown = Some(review::ask(&Request::Review { review }, asking.connection)?);
+    asking.shown = Some(asking.connection.call(&ops::ShowReview { review })?);
     // Where commits are made one after another, what is resolved may bring up more.
     while asking.ask_of_conflicts(&resolver)? > 0 {}
     if asking.shown()?.info.open > 0 {
@@ -152,15 +152,15 @@ impl Asking<'_> {
                             executable,
                         },
                     };
-                    let request = Request::Resolve(ResolveRequest {
+                    let request = ResolveRequest {
                         review: record.id,
                         path: conflict.path.clone(),
                         wish,
                         by: self.by.to_owned(),
                         reasoning: answer.reasoning,
                         metadata: answer.metadata,
-                    });
-                    self.shown = Some(review::ask(&request, self.connection)?);
+                    };
+                    self.shown = Some(self.connection.call(&request)?);
                 }
             }
         }
@@ -214,7 +214,7 @@ impl Asking<'_> {
             let content = content.map(|bytes| outgoing(&store_dir, &bytes)).transpose()?;
             changes.push((path, content));
         }
-        let request = Request::Judge(JudgeRequest {
+        let request = JudgeRequest {
             review,
             verdict: Verdict {
                 kind: judgement.verdict,
@@ -223,8 +223,8 @@ impl Asking<'_> {
                 metadata: judgement.metadata,
             },
             changes,
-        });
-        self.shown = Some(review::ask(&request, self.connection)?);
+        };
+        self.shown = Some(self.connection.call(&request)?);
         Ok(match judgement.verdict {
             VerdictKind::Accept | VerdictKind::Amend => Left::Resolved,
             VerdictKind::Veto => {

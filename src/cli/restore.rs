@@ -3,13 +3,13 @@
 use std::ffi::OsString;
 
 use super::context::Context;
-use super::inside::{Inside, command_line};
+use super::inside::Inside;
 use super::leads;
 use super::output::short_id;
 use super::sequencing::{ConflictArgs, go_on};
 use super::{Exit, SUCCESS};
-use crate::ops::protocol::{Answer, CommitLine, IndexKept, Request, RestoreRequest, Restored, RestoredHow};
-use crate::ops::{ErrorCode, Failure};
+use crate::ops::Failure;
+use crate::ops::protocol::{CommitLine, IndexKept, RestoreOutcome, RestoreRequest, Restored, RestoredHow};
 
 /// Let a fork, or paths of it, be as they were at a point
 ///
@@ -55,7 +55,7 @@ pub struct Restore {
 pub fn run(verb: &Restore, context: &Context) -> Result<Exit, Failure> {
     let mut inside = Inside::new(context, &verb.fork)?;
     let paths = inside.paths(verb.paths.iter().map(OsString::as_os_str))?;
-    let request = Request::Restore(RestoreRequest {
+    let request = RestoreRequest {
         fork: inside.fork.clone(),
         to: verb.to.clone(),
         paths,
@@ -64,11 +64,10 @@ pub fn run(verb: &Restore, context: &Context) -> Result<Exit, Failure> {
         level: verb.conflicts.level.into(),
         strategy: verb.conflicts.strategy.into(),
         review: verb.conflicts.resolving.review_wish(verb.conflicts.review),
-        command: command_line(),
-    });
-    let restored = match inside.connection.ask(&request, Some)? {
-        Answer::Restored(restored) => restored,
-        Answer::Sequenced(done) => {
+    };
+    let restored = match inside.connection.call(&request)? {
+        RestoreOutcome::Restored(restored) => restored,
+        RestoreOutcome::Sequenced(done) => {
             let way = format!(
                 "HEAD has commits of others by now that {} lacks; `--exact` takes the files as they were there",
                 verb.to
@@ -76,12 +75,6 @@ pub fn run(verb: &Restore, context: &Context) -> Result<Exit, Failure> {
             context.output.note(&way);
             let resolving = &verb.conflicts.resolving;
             return go_on(context, &mut inside.connection, &done, resolving);
-        }
-        _ => {
-            return Err(
-                Failure::new(ErrorCode::ProtocolMismatch, "the daemon answered something else")
-                    .hint("`tine daemon stop`, then try again: the daemon is of another version"),
-            );
         }
     };
     if verb.paths.is_empty() {

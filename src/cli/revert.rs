@@ -2,14 +2,14 @@
 
 use std::ffi::OsString;
 
-use super::context::{Context, only};
-use super::inside::{Inside, command_line, shown};
+use super::context::Context;
+use super::inside::{Inside, shown};
 use super::output::{Output, counted};
 use super::restore::lacking;
 use super::status::change_text;
 use super::{Exit, SUCCESS};
 use crate::ops::Failure;
-use crate::ops::protocol::{Answer, Request, RevertRequest, Reverted};
+use crate::ops::protocol::{RevertRequest, Reverted};
 
 /// Take paths of a fork back to what they were, mounted or not
 ///
@@ -75,18 +75,15 @@ impl Wish<'_> {
     pub fn carry_out(&self, context: &Context) -> Result<Exit, Failure> {
         let mut inside = Inside::new(context, self.fork)?;
         let paths = inside.paths(self.paths.iter().map(OsString::as_os_str))?;
-        let request = Request::Revert(RevertRequest {
+        let request = RevertRequest {
             fork: inside.fork.clone(),
             paths,
             to: self.to.map(str::to_owned),
             force: self.force,
             dry_run: self.dry_run,
             exact: self.exact,
-            command: command_line(),
-        });
-        let reverted = inside
-            .connection
-            .ask(&request, only!(Answer::Reverted(reverted) => reverted))?;
+        };
+        let reverted = inside.connection.call(&request)?;
         if let Some(word) = self.to {
             context.output.note_meaning(word, &reverted.to);
         }

@@ -1,20 +1,17 @@
 //! `tine review`: merges with conflicts that are being resolved.
 
-use serde::Serialize;
-
 use super::context::{Connection, Context};
 use super::hooks::HookOutput;
-use super::inside::command_line;
 use super::merge::{kind_in_words, tell_merge, with_contents};
 use super::merge_hooks::{self, HookWish};
 use super::output::{Cell, Output, Tone, counted, human_age, now_secs, one_line, quoted, short_id};
 use super::trees::Difference;
 use super::{Exit, SUCCESS, identity, sequencing};
 use crate::change::review::ReviewState;
-use crate::git::CallerConfig;
 use crate::merge::MergeSide;
-use crate::ops::Failure;
-use crate::ops::protocol::{Answer, CommitReviewRequest, Request, ReviewInfo, ReviewShown};
+use crate::ops;
+use crate::ops::protocol::{CommitReviewRequest, ReviewInfo, ReviewOutcome, ReviewShown, Reviews};
+use crate::ops::{Failure, Operation};
 
 /// Look at merges with conflicts, and commit or abort them
 ///
@@ -140,14 +137,14 @@ pub fn run(verb: &Review, context: &Context) -> Result<Exit, Failure> {
     let mut connection = context.connect()?;
     match &verb.action {
         Action::List(verb) => list(verb, context, &mut connection),
-        Action::Show(verb) => show(&Request::Review { review: verb.review }, context, &mut connection),
+        Action::Show(verb) => show(&ops::ShowReview { review: verb.review }, context, &mut connection),
         Action::Refresh(verb) => show(
-            &Request::RefreshReview { review: verb.review },
+            &ops::RefreshReview { review: verb.review },
             context,
             &mut connection,
         ),
         Action::Abort(verb) => show(
-            &Request::AbortReview { review: verb.review },
+            &ops::AbortReview { review: verb.review },
             context,
             &mut connection,
         ),
@@ -166,14 +163,8 @@ pub fn run(verb: &Review, context: &Context) -> Result<Exit, Failure> {
     }
 }
 
-#[derive(Serialize)]
-struct Reviews {
-    reviews: Vec<ReviewInfo>,
-    damaged: Vec<Failure>,
-}
-
 fn list(verb: &List, context: &Context, connection: &mut Connection) -> Result<Exit, Failure> {
-    let (reviews, damaged) = connection.reviews(verb.all)?;
+    let Reviews { reviews, damaged } = connection.call(&ops::ListReviews { all: verb.all })?;
     if context.output.is_json() {
         context.output.json(&Reviews { reviews, damaged })?;
         return Ok(SUCCESS);
@@ -220,8 +211,12 @@ fn stands(review: &ReviewInfo) -> String {
 }
 
 /// Sends a request that is answered with a review, and shows that.
-pub fn show(request: &Request, context: &Context, connection: &mut Connection) -> Result<Exit, Failure> {
-    let shown = ask(request, connection)?;
+pub fn show(
+    operation: &impl Operation<Answer = ReviewShown>,
+    context: &Context,
+    connection: &mut Connection,
+) -> Result<Exit, Failure> {
+    let shown = connection.call(operation)?;
     match context.output.is_json() {
         true => context
             .output
@@ -229,14 +224,6 @@ pub fn show(request: &Request, context: &Context, connection: &mut Connection) -
         false => context.output.long(&told(&shown, &context.output))?,
     }
     Ok(SUCCESS)
-}
-
-/// Sends a request that is answered with a review.
-pub fn ask(request: &Request, connection: &mut Connection) -> Result<ReviewShown, Failure> {
-    connection.ask(request, |answer| match answer {
-        Answer::Review(shown) => Some(*shown),
-        _ => None,
-    })
 }
 
 fn told(shown: &ReviewShown, output: &Output) -> String {
@@ -321,7 +308,7 @@ fn told(shown: &ReviewShown, output: &Output) -> String {
 }
 
 fn diff(verb: &Diff, context: &Context, connection: &mut Connection) -> Result<Exit, Failure> {
-    let shown = ask(&Request::Review { review: verb.review }, connection)?;
+    let shown = connection.call(&ops::ShowReview { review: verb.review })?;
     let difference = Difference {
         old_tree: &shown.old_tree,
         new_tree: &shown.new_tree,
@@ -344,10 +331,8 @@ pub fn commit(
         no_verify: false,
     };
     match ask_commit(context, connection, review, message, dry_run, allow_revert, hooks)? {
-        Answer::Sequenced(done) => sequencing::tell(context, &done),
-        Answer::Merge(merged) => tell_merge(context, &merged),
-        // Nothing else came through.
-        _ => Ok(SUCCESS),
+        ReviewOutcome::Sequenced(done) => sequencing::tell(context, &done),
+        ReviewOutcome::Merge(merged) => tell_merge(context, &merged),
     }
 }
 
@@ -360,41 +345,30 @@ pub fn ask_commit(
     dry_run: bool,
     allow_revert: bool,
     hooks: HookWish,
-) -> Result<Answer, Failure> {
-    let dir = context.repository()?.common_dir();
-    let config = CallerConfig::of(dir);
+) -> Result<ReviewOutcome, Failure> {
+    let signers = identity::signers(context.repository()?.common_dir())?;
     let mut request = CommitReviewRequest {
         review,
         message,
         whole_message: None,
         allow_revert,
         dry_run,
-        author: Some(identity::author(dir, config.as_ref(), None)?),
-        committer: Some(identity::committer(dir, config.as_ref())?),
-        command: command_line(),
-    };
-    let send = |connection: &mut Connection, request: &CommitReviewRequest| {
-        let request = Request::CommitReview(Box::new(request.clone()));
-        connection.ask(&request, |answer| match answer {
-            Answer::Merge(_) | Answer::Sequenced(_) => Some(answer),
-            _ => None,
-        })
     };
     if dry_run || !merge_hooks::are_there(context)? {
-        return send(connection, &request);
+        return connection.call_as(&request, &signers);
     }
     let plan = CommitReviewRequest {
         dry_run: true,
         ..request.clone()
     };
     // The commits of a sequence are those of others, made again.
-    let Answer::Merge(planned) = send(connection, &plan)? else {
-        return send(connection, &request);
+    let ReviewOutcome::Merge(planned) = connection.call_as(&plan, &signers)? else {
+        return connection.call_as(&request, &signers);
     };
     let prepared = merge_hooks::prepare(context, connection, &planned, false, hooks)?;
     request.whole_message = prepared.messages.first().cloned().flatten();
-    Ok(match send(connection, &request)? {
-        Answer::Merge(merged) => Answer::Merge(Box::new(prepared.noted_in(*merged))),
-        answer => answer,
+    Ok(match connection.call_as(&request, &signers)? {
+        ReviewOutcome::Merge(merged) => ReviewOutcome::Merge(Box::new(prepared.noted_in(*merged))),
+        done => done,
     })
 }

@@ -4,11 +4,12 @@ use std::ffi::OsString;
 
 use serde::Serialize;
 
-use super::context::{Context, only};
-use super::inside::{Inside, command_line, shown};
+use super::context::Context;
+use super::inside::{Inside, shown};
 use super::{Exit, SUCCESS};
+use crate::ops;
 use crate::ops::Failure;
-use crate::ops::protocol::{Answer, Request};
+
 use crate::path::text::PathText;
 use crate::workspace::ForkName;
 
@@ -44,15 +45,12 @@ pub fn run(verb: &Rm, context: &Context) -> Result<Exit, Failure> {
     let mut inside = Inside::new(context, &verb.fork)?;
     let paths = inside.paths(verb.paths.iter().map(OsString::as_os_str))?;
     let fork = inside.fork.clone();
-    let request = Request::Remove {
+    let request = ops::Remove {
         fork: fork.clone(),
         paths,
         recursive: verb.recursive,
-        command: command_line(),
     };
-    let removed = inside
-        .connection
-        .ask(&request, only!(Answer::Removed { paths } => paths))?;
+    let removed = inside.connection.call(&request)?.paths;
     if context.output.is_json() {
         context.output.json(&Removed { fork, removed })?;
         return Ok(SUCCESS);

@@ -12,15 +12,14 @@ use self::arguments::{Action, Attempt, Clean, Compare, Diff, Finish, Present, Sh
 use self::telling::{
     told_attempt, told_cleaned, told_comparison, told_finished, told_prompt, told_reader, told_session,
 };
-use super::context::{Connection, Context, only};
+use super::context::{Connection, Context};
 use super::new::umask;
 use super::trees::become_git_diff;
 use super::{Exit, SUCCESS, identity};
 use crate::change::round::Mode;
-use crate::git::CallerConfig;
+use crate::ops;
 use crate::ops::protocol::{
-    AttemptCounted, AttemptOf, BranchStays, CleanRounds, FinishRound, PresentRound, ResultLine, RoundAnswer,
-    RoundRequest, StartRound,
+    AttemptCounted, AttemptOf, BranchStays, CleanRounds, FinishRound, PresentRound, ResultLine, StartRound,
 };
 use crate::ops::{ErrorCode, Failure};
 use crate::workspace::ForkName;
@@ -82,7 +81,7 @@ impl Rounds<'_> {
         if let Some(place) = self.place {
             place.take_in_unless_begun(&mut connection, self.session)?;
         }
-        let request = RoundRequest::Start(StartRound {
+        let request = StartRound {
             session: self.session.clone(),
             round: verb.round,
             agents: verb.agents.clone(),
@@ -95,8 +94,8 @@ impl Rounds<'_> {
             scratch: verb.scratch.clone(),
             budget: verb.budget,
             umask: umask(),
-        });
-        let shown = connection.round(request, only!(RoundAnswer::Session(shown) => shown))?;
+        };
+        let shown = connection.call(&request)?;
         match context.output.is_json() {
             true => context.output.json(&shown)?,
             false => context.output.text(&told_session(&shown, &context.output))?,
@@ -115,18 +114,14 @@ impl Rounds<'_> {
         let mut connection = self.connect()?;
         // A mount in which this process stands would be in use.
         context.step_out();
-        let dir = context.repository()?.common_dir();
-        let config = CallerConfig::of(dir);
-        let request = RoundRequest::Finish(FinishRound {
+        let signers = identity::signers_if_any(context.repository()?.common_dir());
+        let request = FinishRound {
             session: self.session.clone(),
             agent: verb.agent.clone(),
             label: verb.label.clone(),
             force: verb.force,
-            // Where something is committed and there is no identity, the daemon says so.
-            author: identity::author(dir, config.as_ref(), None).ok(),
-            committer: identity::committer(dir, config.as_ref()).ok(),
-        });
-        let finished = connection.round(request, only!(RoundAnswer::Finished(done) => done))?;
+        };
+        let finished = connection.call_as(&request, &signers)?;
         match context.output.is_json() {
             true => context.output.json(&finished)?,
             false => context.output.text(&told_finished(&finished))?,
@@ -137,19 +132,16 @@ impl Rounds<'_> {
     fn show(&self, verb: &Show) -> Result<Exit, Failure> {
         let output = &self.context.output;
         let mut connection = self.connect()?;
-        let request = RoundRequest::Show {
-            session: self.session.clone(),
-            reader: verb.reader.clone(),
-        };
-        if verb.reader.is_none() {
-            let shown = connection.round(request, only!(RoundAnswer::Session(shown) => shown))?;
+        let session = self.session.clone();
+        let Some(reader) = verb.reader.clone() else {
+            let shown = connection.call(&ops::ShowRound { session })?;
             match output.is_json() {
                 true => output.json(&shown)?,
                 false => output.text(&told_session(&shown, output))?,
             }
             return Ok(SUCCESS);
-        }
-        let shown = connection.round(request, only!(RoundAnswer::Reader(shown) => shown))?;
+        };
+        let shown = connection.call(&ops::ShowRoundTo { session, reader })?;
         match (output.is_json(), verb.prompt) {
             (true, true) => {
                 #[derive(Serialize)]
@@ -174,12 +166,12 @@ impl Rounds<'_> {
         agents: &[ForkName],
         finished: bool,
     ) -> Result<Vec<ResultLine>, Failure> {
-        let request = RoundRequest::Results {
+        let request = ops::ReadResults {
             session: self.session.clone(),
             agents: agents.to_vec(),
             finished,
         };
-        connection.round(request, only!(RoundAnswer::Results { results } => results))
+        connection.call(&request).map(|answer| answer.results)
     }
 
     fn diff(&self, verb: &Diff) -> Result<Exit, Failure> {
@@ -210,13 +202,11 @@ impl Rounds<'_> {
 
     fn compare(&self, verb: &Compare) -> Result<Exit, Failure> {
         let output = &self.context.output;
-        let request = RoundRequest::Compare {
+        let request = ops::CompareRound {
             session: self.session.clone(),
             agents: verb.agents.clone(),
         };
-        let compared = self
-            .connect()?
-            .round(request, only!(RoundAnswer::Compared(compared) => compared))?;
+        let compared = self.connect()?.call(&request)?;
         match output.is_json() {
             true => output.json(&compared)?,
             false => output.text(&told_comparison(&compared, output))?,
@@ -227,14 +217,14 @@ impl Rounds<'_> {
     fn present(&self, verb: &Present) -> Result<Exit, Failure> {
         let context = self.context;
         let mut connection = self.connect()?;
-        let request = RoundRequest::Present(PresentRound {
+        let request = PresentRound {
             session: self.session.clone(),
             winner: verb.winner.clone(),
             label: verb.label.clone(),
             git_dir: context.git_dir()?,
             umask: umask(),
-        });
-        let presented = connection.round(request, only!(RoundAnswer::Presented(presented) => presented))?;
+        };
+        let presented = connection.call(&request)?;
         match context.output.is_json() {
             true => context.output.json(&presented)?,
             false => context.output.path(&presented.fork.mount_dir)?,
@@ -261,12 +251,12 @@ impl Rounds<'_> {
         let mut connection = self.connect()?;
         self.context.repository()?;
         self.context.step_out();
-        let request = RoundRequest::Clean(CleanRounds {
+        let request = CleanRounds {
             session: self.session.clone(),
             force: verb.force,
             archives: verb.archives,
-        });
-        let mut cleaned = connection.round(request, only!(RoundAnswer::Cleaned(cleaned) => cleaned))?;
+        };
+        let mut cleaned = connection.call(&request)?;
         if let Some(place) = self.place
             && place.remove_if_unused(connection)?
         {
@@ -287,8 +277,8 @@ impl Rounds<'_> {
 }
 
 fn count(connection: &mut Connection, of: AttemptOf, budget: Option<u64>) -> Result<AttemptCounted, Failure> {
-    let request = RoundRequest::Attempt { of, budget };
-    connection.round(request, only!(RoundAnswer::Attempt(counted) => counted))
+    let request = ops::CountAttempt { of, budget };
+    connection.call(&request)
 }
 
 /// Counts an attempt of the agent whose fork it is, before a command is run there.

@@ -1,15 +1,14 @@
 //! What updating, making commits again and applying patches have in common: what becomes of conflicts, and what is told.
 
-use super::context::{Connection, Context, only};
-use super::inside::command_line;
+use super::context::{Connection, Context};
 use super::merge::{LevelArg, StrategyArg, kind_in_words, target_name, with_contents};
 use super::output::{Cell, Output, Tone, counted, quoted, short_id, table};
 use super::resolving::{self, Left, ResolverArgs};
 use super::{Exit, SUCCESS, identity, review};
 use crate::change::sequence::DoneHow;
-use crate::git::CallerConfig;
+use crate::ops;
 use crate::ops::protocol::{
-    Answer, MergeStatus, Request, ReviewWish, SequenceRequest, SequenceWish, Sequenced, SequencedCommit,
+    MergeStatus, ReviewWish, SequenceRequest, SequenceWish, Sequenced, SequencedCommit,
 };
 use crate::ops::{ExitCode, Failure};
 use crate::workspace::ForkName;
@@ -53,8 +52,6 @@ pub fn request(
     conflicts: &ConflictArgs,
     dry_run: bool,
 ) -> Result<SequenceRequest, Failure> {
-    let dir = context.repository()?.common_dir();
-    let config = CallerConfig::of(dir);
     Ok(SequenceRequest {
         into: fork.map(|fork| format!("fork:{fork}")),
         wish,
@@ -66,9 +63,6 @@ pub fn request(
         review: conflicts.resolving.review_wish(conflicts.review),
         allow_revert: false,
         message: None,
-        author: Some(identity::author(dir, config.as_ref(), None)?),
-        committer: Some(identity::committer(dir, config.as_ref())?),
-        command: command_line(),
     })
 }
 
@@ -79,8 +73,8 @@ pub fn carry_out(
     request: SequenceRequest,
     resolving: &ResolverArgs,
 ) -> Result<Exit, Failure> {
-    let request = Request::Sequence(Box::new(request));
-    let done = connection.ask(&request, only!(Answer::Sequenced(done) => *done))?;
+    let signers = identity::signers(context.repository()?.common_dir())?;
+    let done = connection.call_as(&request, &signers)?;
     go_on(context, connection, &done, resolving)
 }
 
@@ -98,10 +92,10 @@ pub fn go_on(
     if left == Left::Resolved && resolving.auto_commit {
         return review::commit(context, connection, review, None, false, false);
     }
-    let request = Request::Review { review };
+    let request = ops::ShowReview { review };
     match context.output.is_json() {
         true => {
-            let shown = review::ask(&request, connection)?;
+            let shown = connection.call(&request)?;
             context
                 .output
                 .json(&with_contents(context, &done, &shown.info.record.conflicts)?)?;

@@ -1,10 +1,11 @@
 //! `tine snapshot`: marks a point of a fork to come back to.
 
 use super::buffer::note_agent_texts;
-use super::context::{Context, only};
+use super::context::Context;
 use super::{Exit, SUCCESS};
+use crate::ops;
 use crate::ops::Failure;
-use crate::ops::protocol::{Answer, Request};
+
 use crate::workspace::ForkName;
 
 /// Mark a point of a fork to come back to
@@ -45,12 +46,12 @@ pub fn run(verb: &Snapshot, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, fork) = context.connect_to_fork(Some(&verb.fork))?;
     let name = verb.name.as_deref().map(ForkName::parse).transpose()?;
     if let (true, Some(name)) = (verb.delete, &name) {
-        let request = Request::RemoveSnapshot {
+        let request = ops::DeleteSnapshot {
             fork: fork.clone(),
             name: name.clone(),
             force: verb.force,
         };
-        let recover = connection.ask(&request, only!(Answer::SnapshotRemoved { recover } => recover))?;
+        let recover = connection.call(&request)?.recover;
         let way_back = match recover {
             Some(id) => format!("; `tine recover {id} NAME` brings it back as a fork"),
             None => String::new(),
@@ -63,7 +64,7 @@ pub fn run(verb: &Snapshot, context: &Context) -> Result<Exit, Failure> {
         }
         return Ok(SUCCESS);
     }
-    let snapshot = connection.snapshot(&Request::Snapshot {
+    let snapshot = connection.call(&ops::TakeSnapshot {
         fork,
         name,
         message: verb.message.clone(),

@@ -1,10 +1,9 @@
 //! `tine snapshots`: the snapshots of a fork.
 
-use serde::Serialize;
-
 use super::context::Context;
 use super::output::{Cell, Output, Tone, human_age, now_secs};
 use super::{Exit, SUCCESS};
+use crate::ops;
 use crate::ops::Failure;
 use crate::ops::protocol::SnapshotInfo;
 use crate::workspace::SnapshotReason;
@@ -24,23 +23,18 @@ pub struct Snapshots {
     pub fork: Option<String>,
 }
 
-#[derive(Serialize)]
-struct Listing {
-    snapshots: Vec<SnapshotInfo>,
-}
-
 pub fn run(verb: &Snapshots, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, fork) = context.connect_to_fork(verb.fork.as_deref())?;
-    let snapshots = connection.snapshots(&fork)?;
+    let listed = connection.call(&ops::ListSnapshots { fork: fork.clone() })?;
     let output = &context.output;
     if output.is_json() {
-        output.json(&Listing { snapshots })?;
-    } else if snapshots.is_empty() {
+        output.json(&listed)?;
+    } else if listed.snapshots.is_empty() {
         output.note(&format!(
             "{fork} has no snapshots: `tine snapshot {fork}` takes one"
         ));
     } else {
-        output.long(&output.table(&rows(&snapshots, output)))?;
+        output.long(&output.table(&rows(&listed.snapshots, output)))?;
     }
     Ok(SUCCESS)
 }

@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use super::context::Context;
 use super::inside::{Inside, kind_word, mode_text, shown, with_target};
 use super::{Exit, SUCCESS};
-use crate::ops::protocol::{NodeLine, Request, TimeLine};
+use crate::ops;
+use crate::ops::protocol::{NodeLine, TimeLine};
 use crate::ops::{ErrorCode, Failure};
 
 /// Show what is at a path of a fork, mounted or not
@@ -30,7 +31,7 @@ pub fn run(verb: &Stat, context: &Context) -> Result<Exit, Failure> {
     let mut inside = Inside::new(context, &verb.fork)?;
     let path = inside.path(&verb.path)?;
     let fork = inside.fork.clone();
-    let nodes = inside.nodes(&Request::Stat { fork, path })?;
+    let nodes = inside.nodes(&ops::Stat { fork, path })?;
     let node = nodes
         .first()
         .ok_or_else(|| Failure::new(ErrorCode::Internal, "the daemon told of nothing"))?;

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::context::{Connection, Context, only};
+use super::context::{Connection, Context};
 use super::metrics;
 use super::output::{Cell, Output, Tone, counted, human_size, table};
 use super::{Exit, SUCCESS};
 use crate::client::Client;
 use crate::git::{CacheFigures, CacheUses};
-use crate::ops::protocol::{Answer, FileStats, ForkStats, OperationStats, Request, Stats as Told};
+use crate::ops;
+use crate::ops::protocol::{FileStats, ForkStats, OperationStats, Stats as Told};
 use crate::ops::{ErrorCode, Failure};
 use crate::workspace::ForkName;
 
@@ -126,13 +127,11 @@ pub fn ask(context: &Context, fork: Option<&ForkName>, watch: bool) -> Result<Op
             .hint("`tine list` starts the daemon, which mounts what was mounted, and shows the forks")),
         };
     };
-    let request = Request::Stats {
+    let request = ops::ReadStats {
         fork: fork.cloned(),
         watch,
     };
-    Connection::over(client)
-        .ask(&request, only!(Answer::Stats(stats) => *stats))
-        .map(Some)
+    Connection::over(client).call(&request).map(Some)
 }
 
 fn shown(told: Option<&Told>) -> Shown<'_> {

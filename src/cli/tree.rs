@@ -9,7 +9,7 @@ use super::graph::{self, Knot, KnotKind};
 use super::output::{Output, Tone};
 use super::{Exit, SUCCESS};
 use crate::ops::protocol::{ForkInfo, SnapshotInfo};
-use crate::ops::{ErrorCode, Failure};
+use crate::ops::{self, ErrorCode, Failure};
 use crate::workspace::ForkName;
 
 /// Draw which fork began as which
@@ -81,7 +81,10 @@ pub fn run(tree: &Tree, context: &Context) -> Result<Exit, Failure> {
     let (forks, damaged) = connection.forks()?;
     let mut snapshots = BTreeMap::new();
     for fork in &forks {
-        snapshots.insert(fork.name.clone(), connection.snapshots(&fork.name)?);
+        let request = ops::ListSnapshots {
+            fork: fork.name.clone(),
+        };
+        snapshots.insert(fork.name.clone(), connection.call(&request)?.snapshots);
     }
     let known = Known { forks, snapshots };
     let names: BTreeSet<&ForkName> = known.forks.iter().map(|fork| &fork.name).collect();

@@ -13,7 +13,6 @@ use super::hooks::HookOutput;
 use super::merge_hooks::HookWish;
 use super::output::{Color, Output};
 use super::{Exit, SUCCESS, identity, review};
-use crate::git::CallerConfig;
 use crate::ops::{ErrorCode, Failure};
 use crate::sys::process;
 use crate::ui::{Place, Server};
@@ -53,13 +52,7 @@ pub fn run(verb: &Ui, context: &Context) -> Result<Exit, Failure> {
     let place = Place {
         common_dir,
         git_dir,
-        signers: Box::new(move || {
-            let config = CallerConfig::of(&dir);
-            Ok((
-                identity::author(&dir, config.as_ref(), None)?,
-                identity::committer(&dir, config.as_ref())?,
-            ))
-        }),
+        signers: Box::new(move || identity::signers(&dir)),
         commit_review: Box::new(move |review, message| {
             let context = Context::at(cwd.clone(), Output::new(true, Color::Never));
             let hooks = HookWish {

@@ -2,12 +2,13 @@
 
 use std::ffi::OsString;
 
-use super::context::{Context, only};
-use super::inside::{Inside, command_line, shown};
+use super::context::Context;
+use super::inside::{Inside, shown};
 use super::output::{Output, quoted};
 use super::{Exit, SUCCESS};
+use crate::ops;
 use crate::ops::Failure;
-use crate::ops::protocol::{Answer, OperationLine, Request, TakenBackLine};
+use crate::ops::protocol::{OperationLine, TakenBackLine};
 use crate::workspace::{Direction, NoteKind};
 
 /// Take back the last operation on a fork
@@ -64,15 +65,12 @@ fn take_back(
 ) -> Result<Exit, Failure> {
     let mut inside = Inside::new(context, fork)?;
     let path = path.map(|path| inside.path(path)).transpose()?;
-    let request = Request::TakeBack {
+    let request = ops::TakeBack {
         fork: inside.fork.clone(),
         direction,
         path,
-        command: command_line(),
     };
-    let taken = inside
-        .connection
-        .ask(&request, only!(Answer::TakenBack(taken) => taken))?;
+    let taken = inside.connection.call(&request)?;
     match context.output.is_json() {
         true => context.output.json(&taken)?,
         false => tell(&taken, direction, &context.output)?,

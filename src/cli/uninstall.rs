@@ -7,17 +7,16 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::context::{Connection, Context, only};
+use super::context::{Connection, Context};
 use super::output::{counted, one_line, quoted};
 use super::{Exit, SUCCESS, identity};
 use crate::change::handoff::HandoffState;
 use crate::change::recovery;
 use crate::client::{Client, ending};
+use crate::git::Repository;
 use crate::git::traces::OwnRef;
-use crate::git::{CallerConfig, Repository};
-use crate::ops::protocol::{
-    Answer, ForkInfo, HandoffRequest, Request, RoundAnswer, RoundRequest, SessionLine,
-};
+use crate::ops;
+use crate::ops::protocol::{ForkInfo, Handoffs, Reviews, SessionLine};
 use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::path::text::PathText;
 use crate::workspace::store::default_mount_root;
@@ -140,16 +139,15 @@ pub fn run(verb: &Uninstall, context: &Context) -> Result<Exit, Failure> {
     // Snapshots that tine took by itself are no work: their forks would not be deleted without `--force` else.
     let mut let_go: BTreeSet<String> = BTreeSet::new();
     if let Some(connection) = &mut connection {
-        let dir = repository.common_dir();
-        let identity = identity::committer(dir, CallerConfig::of(dir).as_ref()).ok();
+        let signers = identity::signers_if_any(repository.common_dir());
         let shown = found.forks.iter().map(|fork| (&fork.name, Some(&fork.mount_dir)));
         let damaged = found.damaged.iter().map(|name| (name, None));
         for (name, mount_dir) in shown.chain(damaged) {
-            let deleted = connection.delete(&Request::Delete {
+            let request = ops::Delete {
                 fork: name.clone(),
                 force: verb.force,
-                identity: identity.clone(),
-            })?;
+            };
+            let deleted = connection.call_as(&request, &signers)?;
             let goes = deleted.snapshots_only && deleted.superseded == 0 && !verb.force && !verb.keep_refs;
             if goes && let Some(id) = deleted.recover {
                 let_go.insert(recovery::ref_name(id));
@@ -202,8 +200,8 @@ fn look(connection: &mut Connection, repository: &Repository) -> Result<Found, F
             )),
             Err(failure) => work.push(format!("{name} is damaged: {failure}")),
         }
-        let snapshots = match connection.snapshots(name) {
-            Ok(snapshots) => snapshots,
+        let snapshots = match connection.call(&ops::ListSnapshots { fork: name.clone() }) {
+            Ok(listed) => listed.snapshots,
             Err(failure) => {
                 work.push(format!("the snapshots of {name} cannot be read: {failure}"));
                 continue;
@@ -219,15 +217,15 @@ fn look(connection: &mut Connection, repository: &Repository) -> Result<Found, F
     }
     work.extend(damaged.iter().map(ToString::to_string));
 
-    let (reviews, damaged_reviews) = connection.reviews(false)?;
-    work.extend(damaged_reviews.iter().map(ToString::to_string));
+    let Reviews { reviews, damaged } = connection.call(&ops::ListReviews { all: false })?;
+    work.extend(damaged.iter().map(ToString::to_string));
     work.extend(
         reviews
             .iter()
             .map(|review| format!("the review {} is open", review.record.id)),
     );
-    let (handoffs, damaged_handoffs) = connection.handoffs(HandoffRequest::List { all: false })?;
-    work.extend(damaged_handoffs.iter().map(ToString::to_string));
+    let Handoffs { handoffs, damaged } = connection.call(&ops::ListHandoffs { all: false })?;
+    work.extend(damaged.iter().map(ToString::to_string));
     for handoff in handoffs {
         let record = &handoff.record;
         let is_ready = matches!(record.state, HandoffState::Ready | HandoffState::Pending);
@@ -238,10 +236,7 @@ fn look(connection: &mut Connection, repository: &Repository) -> Result<Found, F
             work.push(format!("the handoff {} was not applied", record.id));
         }
     }
-    let sessions = connection.round(
-        RoundRequest::Sessions,
-        only!(RoundAnswer::Sessions { sessions } => sessions),
-    )?;
+    let sessions = connection.call(&ops::ListSessions {})?.sessions;
     work.extend(
         sessions
             .iter()
@@ -253,10 +248,7 @@ fn look(connection: &mut Connection, repository: &Repository) -> Result<Found, F
         !session.starts_with('.') && !sessions.iter().any(has_one)
     });
     work.extend(archives.map(|session| format!("the session {session} of rounds left archives")));
-    let set_aside = connection.ask(
-        &Request::SetAside { put_back: None },
-        only!(Answer::SetAside { set_aside, .. } => set_aside),
-    )?;
+    let set_aside = connection.call(&ops::ListSetAside { put_back: None })?.set_aside;
     work.extend(set_aside.iter().map(|aside| {
         format!(
             "{} is set aside (`tine check --put-back {}` brings it back)",

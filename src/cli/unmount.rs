@@ -6,8 +6,8 @@ use super::handoff::told_line;
 use super::output::short_id;
 use super::restore::index_kept;
 use super::{Exit, SUCCESS, identity};
-use crate::git::CallerConfig;
-use crate::ops::protocol::{Merge, MergeStatus, Request, UnmountAction, Unmounted};
+use crate::ops;
+use crate::ops::protocol::{Merge, MergeStatus, UnmountAction, Unmounted};
 use crate::ops::{ExitCode, Failure, stays_committed, work_message};
 use crate::workspace::{ForkName, UnmountPolicy};
 
@@ -103,19 +103,15 @@ impl Unmount {
 pub fn run(verb: &Unmount, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to_fork(verb.name.as_deref())?;
     // A policy may ask for a commit; where it needs an identity and there is none, the daemon says so.
-    let dir = context.repository()?.common_dir();
-    let config = CallerConfig::of(dir);
-    let author = identity::author(dir, config.as_ref(), None).ok();
-    let committer = identity::committer(dir, config.as_ref()).ok();
+    let signers = identity::signers_if_any(context.repository()?.common_dir());
     let committed = commit_first(verb, context, &mut connection, &name)?;
     context.step_out();
-    let unmounted = connection.unmount(&Request::Unmount {
+    let request = ops::Unmount {
         fork: name.clone(),
         action: verb.action(),
         force: verb.force,
-        author,
-        committer,
-    });
+    };
+    let unmounted = connection.call_as(&request, &signers);
     let unmounted = match (unmounted, committed) {
         (Ok(unmounted), Some(commit)) => with_commit(unmounted, commit),
         (Err(failure), Some(commit)) => return Err(failure.cause(stays_committed(name.as_str(), &commit))),

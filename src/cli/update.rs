@@ -1,10 +1,11 @@
 //! `tine update`: brings a fork up to where the branch is that it came from.
 
-use super::context::{Connection, Context, only};
+use super::context::{Connection, Context};
 use super::output::{human_size, quoted};
 use super::sequencing::{ConflictArgs, carry_out, request};
 use super::{Exit, SUCCESS, leads};
-use crate::ops::protocol::{Answer, Request, SequenceWish};
+use crate::ops;
+use crate::ops::protocol::SequenceWish;
 use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::path::shell::shell_word;
 use crate::workspace::ForkName;
@@ -109,11 +110,11 @@ fn take_up(
     fork: ForkName,
     which: CarriedTrees,
 ) -> Result<Exit, Failure> {
-    let request = Request::TakeUpTrees {
+    let request = ops::TakeUpTrees {
         fork: fork.clone(),
         previous: which == CarriedTrees::Previous,
     };
-    let taken = connection.ask(&request, only!(Answer::TreesTakenUp(taken) => taken))?;
+    let taken = connection.call(&request)?;
     leads::again(context, connection, &fork);
     if context.output.is_json() {
         context.output.json(&taken)?;

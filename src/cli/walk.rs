@@ -7,8 +7,8 @@ use super::inside::{Inside, kind_letter, with_target};
 use super::ls::Nodes;
 use super::output::{Cell, quoted, table};
 use super::{Exit, SUCCESS};
+use crate::ops;
 use crate::ops::Failure;
-use crate::ops::protocol::Request;
 
 /// List every path beneath a directory of a fork, mounted or not
 ///
@@ -33,7 +33,7 @@ pub fn run(verb: &Walk, context: &Context) -> Result<Exit, Failure> {
     let mut inside = Inside::new(context, &verb.fork)?;
     let path = inside.path(&verb.path)?;
     let fork = inside.fork.clone();
-    let nodes = inside.nodes(&Request::Entries {
+    let nodes = inside.nodes(&ops::ListEntries {
         fork: fork.clone(),
         path,
         deep: true,

@@ -3,11 +3,11 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::context::{Context, only};
-use super::inside::{Inside, command_line, sent_content, shown, store_dir};
+use super::context::Context;
+use super::inside::{Inside, sent_content, shown, store_dir};
 use super::{Exit, SUCCESS};
 use crate::ops::Failure;
-use crate::ops::protocol::{Answer, Request, WriteRequest};
+use crate::ops::protocol::WriteRequest;
 
 /// Write a file of a fork, mounted or not
 ///
@@ -47,17 +47,14 @@ pub fn run(verb: &Write, context: &Context) -> Result<Exit, Failure> {
     inside.connection.show(&inside.fork)?;
     let store_dir = store_dir(context)?;
     let content = sent_content(&store_dir, verb.file.as_deref())?;
-    let request = Request::Write(WriteRequest {
+    let request = WriteRequest {
         fork: inside.fork.clone(),
         path,
         content: content.clone(),
         parents: verb.parents,
         executable: verb.executable,
-        command: command_line(),
-    });
-    let written = inside
-        .connection
-        .ask(&request, only!(Answer::Written(written) => written));
+    };
+    let written = inside.connection.call(&request);
     let written = written.inspect_err(|_| content.withdraw(&store_dir))?;
     match context.output.is_json() {
         true => context.output.json(&written)?,

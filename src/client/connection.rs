@@ -9,12 +9,15 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::de::DeserializeOwned;
+
 use super::killed;
 use tine_daemon::launch::{self, Launched};
 use tine_daemon::{journal, socket, wire};
 use tine_git::Repository;
 use tine_ops::failure::{ErrorCode, Failure};
-use tine_ops::protocol::{Answer, DaemonInfo, PROTOCOL_VERSION, Request, Response};
+use tine_ops::protocol::{DaemonInfo, PROTOCOL_VERSION};
+use tine_ops::{DaemonStatus, Operation, Stop, Surroundings};
 use tine_sys::process;
 use tine_workspace::Store;
 
@@ -59,6 +62,8 @@ pub struct Client {
     stream: BufReader<UnixStream>,
     store_dir: PathBuf,
     info: DaemonInfo,
+    /// What operations are called from.
+    pub from: Surroundings,
     /// The log's length in bytes when the connection was made.
     log_start: u64,
 }
@@ -117,12 +122,14 @@ impl Client {
         let failed = |error: io::Error| Failure::io("talk to", &store_dir.join(socket::SOCKET_NAME), &error);
         stream.set_read_timeout(Some(timeout)).map_err(failed)?;
         let mut stream = BufReader::new(stream);
-        let info = match exchange(&mut stream, &store_dir, &wire::encode_request(&Request::Status)?) {
-            Exchange::Answered(response) => match *response {
-                Ok(Answer::Daemon(info)) => info,
-                Ok(_) => return Err(wire::version_mismatch(&PROTOCOL_VERSION.to_string(), "another")),
-                Err(failure) => return Err(failure),
-            },
+        let from = Surroundings::default();
+        let asked = exchange(
+            &mut stream,
+            &store_dir,
+            &wire::encode_request(&from, &DaemonStatus {})?,
+        );
+        let info: DaemonInfo = match asked {
+            Exchange::Answered(response) => response?,
             // It was ending when it accepted.
             Exchange::NotTaken | Exchange::HungUp => return Ok(None),
             Exchange::Stuck(failure) => return Err(failure),
@@ -139,6 +146,7 @@ impl Client {
             stream,
             store_dir,
             info,
+            from,
             log_start,
         }))
     }
@@ -149,41 +157,48 @@ impl Client {
     }
 
     /// As [`Client::call`] of a client that starts no other daemon; one that says nothing for `timeout` hangs.
-    pub(super) fn call_within(&mut self, request: &Request, timeout: Duration) -> Result<Answer, Failure> {
+    pub(super) fn call_within<O: Operation>(
+        &mut self,
+        operation: &O,
+        timeout: Duration,
+    ) -> Result<O::Answer, Failure> {
         let set = self.stream.get_ref().set_read_timeout(Some(timeout));
         set.map_err(|error| Failure::io("talk to", &self.store_dir.join(socket::SOCKET_NAME), &error))?;
-        self.call(request)
+        self.call(operation)
     }
 
-    /// Sends a request and waits for its answer, however long that takes. After [`Request::Stop`] it also waits until
-    /// the daemon's process has let go of the store.
+    /// Calls an operation and waits for its answer, however long that takes. After [`Stop`] it also waits until the daemon's process has
+    /// let go of the store.
     ///
-    /// A daemon of another version takes [`Request::Status`] and [`Request::Stop`] only.
-    pub fn call(&mut self, request: &Request) -> Result<Answer, Failure> {
-        let for_every_version = matches!(request, Request::Status | Request::Stop { .. });
-        if self.info.protocol != PROTOCOL_VERSION && !for_every_version {
+    /// # Errors
+    /// The operation's; `daemon-unreachable`; `protocol-mismatch` where the daemon is of another version and the operation is not for every
+    /// version.
+    pub fn call<O: Operation>(&mut self, operation: &O) -> Result<O::Answer, Failure> {
+        if self.info.protocol != PROTOCOL_VERSION && !O::FOR_EVERY_VERSION {
             return Err(wire::version_mismatch(
                 &PROTOCOL_VERSION.to_string(),
                 &self.info.protocol.to_string(),
             ));
         }
-        let line = wire::encode_request(request)?;
+        let line = wire::encode_request(&self.from, operation)?;
         let mut exchanged = exchange(&mut self.stream, &self.store_dir, &line);
         if let Some(options) = self.restart.clone() {
             let deadline = Instant::now() + options.patience;
             while matches!(exchanged, Exchange::NotTaken) && Instant::now() < deadline {
+                let from = std::mem::take(&mut self.from);
                 *self = Client::connect_or_start_with(&self.common_dir, &options)?;
+                self.from = from;
                 exchanged = exchange(&mut self.stream, &self.store_dir, &line);
             }
         }
         let lost = || unreachable(&self.store_dir, self.log_start);
         let answer = match exchanged {
-            Exchange::Answered(response) => (*response)?,
+            Exchange::Answered(response) => response?,
             Exchange::NotTaken | Exchange::HungUp => return Err(lost()),
             Exchange::Stuck(failure) => return Err(failure),
             Exchange::Lost(error) => return Err(lost().cause(error.to_string())),
         };
-        if matches!(request, Request::Stop { .. }) {
+        if O::NAME == Stop::NAME {
             // The connection lasts as long as the process.
             let end = io::copy(&mut self.stream, &mut io::sink());
             if let Err(error) = end {
@@ -196,7 +211,14 @@ impl Client {
 
 /// Asks the daemon of the store in `store_dir` one thing, if it runs, and waits no longer than `patience` for each part of
 /// the answer.
-pub fn ask_running(store_dir: &Path, request: &Request, patience: Duration) -> Response {
+///
+/// # Errors
+/// The operation's; `daemon-unreachable` where none runs or it does not answer.
+pub fn ask_running<O: Operation>(
+    store_dir: &Path,
+    operation: &O,
+    patience: Duration,
+) -> Result<O::Answer, Failure> {
     let lost = || unreachable(store_dir, 0);
     let stream = socket::connect(store_dir)?.ok_or_else(lost)?;
     let failed = |error: io::Error| Failure::io("talk to", &store_dir.join(socket::SOCKET_NAME), &error);
@@ -205,9 +227,9 @@ pub fn ask_running(store_dir: &Path, request: &Request, patience: Duration) -> R
     match exchange(
         &mut BufReader::new(stream),
         store_dir,
-        &wire::encode_request(request)?,
+        &wire::encode_request(&Surroundings::default(), operation)?,
     ) {
-        Exchange::Answered(response) => *response,
+        Exchange::Answered(response) => response,
         Exchange::NotTaken | Exchange::HungUp => Err(lost()),
         Exchange::Stuck(failure) => Err(failure),
         Exchange::Lost(error) => Err(failed(error)),
@@ -215,8 +237,8 @@ pub fn ask_running(store_dir: &Path, request: &Request, patience: Duration) -> R
 }
 
 /// What came of a request.
-enum Exchange {
-    Answered(Box<Response>),
+enum Exchange<Answer> {
+    Answered(Result<Answer, Failure>),
     /// The daemon was ending, or had ended, and did nothing.
     NotTaken,
     /// It ended without an answer; what it did before is not known.
@@ -227,7 +249,11 @@ enum Exchange {
 }
 
 /// Sends a line to the daemon of the store in `store_dir` and reads the answer.
-fn exchange(stream: &mut BufReader<UnixStream>, store_dir: &Path, request: &[u8]) -> Exchange {
+fn exchange<Answer: DeserializeOwned>(
+    stream: &mut BufReader<UnixStream>,
+    store_dir: &Path,
+    request: &[u8],
+) -> Exchange<Answer> {
     match stream.get_mut().write_all(request) {
         Ok(()) => {}
         Err(error) if is_hangup(&error) => return Exchange::NotTaken,
@@ -247,7 +273,7 @@ fn exchange(stream: &mut BufReader<UnixStream>, store_dir: &Path, request: &[u8]
         Ok(wire::Line::Complete(line)) => match wire::decode_response(&line) {
             // Said by the daemon itself, this is the one thing that it means.
             Err(failure) if failure.code == ErrorCode::DaemonUnreachable => Exchange::NotTaken,
-            response => Exchange::Answered(Box::new(response)),
+            response => Exchange::Answered(response),
         },
         Ok(wire::Line::End | wire::Line::TooLong) => Exchange::HungUp,
         // The kernel says so where the other side left without having read the request.

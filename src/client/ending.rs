@@ -11,8 +11,8 @@ use super::connection::Client;
 use super::{killed, silent};
 use tine_daemon::socket;
 use tine_git::Repository;
+use tine_ops::Stop;
 use tine_ops::failure::{ErrorCode, Failure};
-use tine_ops::protocol::Request;
 use tine_sys::process;
 use tine_workspace::Store;
 
@@ -44,7 +44,7 @@ pub fn stop(repository: &Repository, force: bool) -> Result<Stopped, Failure> {
                 )
                 .hint("`tine daemon stop --force` ends it, whatever state it is in")),
             },
-            Some(mut client) => client.call(&Request::Stop { force }).map(|_| Stopped::Ended),
+            Some(mut client) => client.call(&Stop { force }).map(|_| Stopped::Ended),
         };
     }
     // Connected before it is asked anything, so that it is known whom to kill.
@@ -58,7 +58,7 @@ pub fn stop(repository: &Repository, force: bool) -> Result<Stopped, Failure> {
             Failure::new(ErrorCode::DaemonUnreachable, "the daemon does not end")
                 .hint("`tine daemon stop --force` ends it, whatever state it is in"),
         ),
-        Ok(Some(mut client)) => client.call_within(&Request::Stop { force }, STOP_PATIENCE),
+        Ok(Some(mut client)) => client.call_within(&Stop { force }, STOP_PATIENCE),
         Err(failure) => Err(failure),
     };
     match asked {

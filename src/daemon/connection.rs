@@ -7,11 +7,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::wire::{self, Line, MAX_REQUEST_BYTES};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::wire::{self, Line, MAX_REQUEST_BYTES, Request};
 use tine_ops::failure::{ErrorCode, ExitCode, Failure};
 use tine_ops::handlers::{self, Editor};
-use tine_ops::protocol::{Request, Response};
 use tine_ops::slots::Daemon;
+use tine_ops::{Call, Operation, Stop};
 use tine_sys::asker;
 use tine_sys::process::{self, PeerCredentials};
 
@@ -77,7 +80,7 @@ fn turn_away(mut stream: &UnixStream) -> io::Result<()> {
         format!("{MAX_CLIENTS} programs are connected to the daemon already"),
     )
     .hint("end some of them, or try again later");
-    send(stream, &Err(failure))
+    send::<()>(stream, &Err(failure))
 }
 
 /// Answers the requests of one connection until its end.
@@ -85,7 +88,7 @@ fn serve(daemon: &Arc<Daemon>, stream: &UnixStream) -> io::Result<()> {
     let peer = process::peer_credentials(stream)?;
     if !may_ask(peer) {
         log::warn!("user {} (process {}) is not served", peer.uid, peer.pid);
-        return send(
+        return send::<()>(
             stream,
             &Err(
                 Failure::new(ErrorCode::PermissionDenied, "the daemon belongs to another user")
@@ -114,21 +117,21 @@ fn serve(daemon: &Arc<Daemon>, stream: &UnixStream) -> io::Result<()> {
                     format!("the request has more than {MAX_REQUEST_BYTES} bytes"),
                 )
                 .hint("name fewer things at a time; write a large file in the fork's mount");
-                return send(stream, &Err(failure));
+                return send::<()>(stream, &Err(failure));
             }
         };
         let request = match wire::decode_request(&line) {
             Ok(request) => request,
             Err(failure) => {
-                send(stream, &Err(failure))?;
+                send::<()>(stream, &Err(failure))?;
                 continue;
             }
         };
         if handlers::end_if_displaced(daemon) {
             daemon.presence.quit();
         }
-        let is_stop = matches!(request, Request::Stop { .. });
-        let response = answer(daemon, peer, &editor, request);
+        let is_stop = request.entry.name == Stop::NAME;
+        let response = answer(daemon, peer, &editor, &request);
         let ends = is_stop && response.is_ok();
         let sent = send(stream, &response);
         drop(in_flight);
@@ -145,11 +148,19 @@ fn may_ask(peer: PeerCredentials) -> bool {
 }
 
 /// Answers one request. A fault of ours ends the request, not the daemon.
-fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, editor: &Editor<'_>, request: Request) -> Response {
-    log::debug!("process {} asks {request:?}", peer.pid);
-    let answered = catch_unwind(AssertUnwindSafe(|| {
-        asker::serve(peer.pid, || handlers::answer(daemon, peer, editor, request))
-    }));
+fn answer(
+    daemon: &Arc<Daemon>,
+    peer: PeerCredentials,
+    editor: &Editor<'_>,
+    request: &Request,
+) -> Result<Box<RawValue>, Failure> {
+    let call = Call {
+        daemon,
+        editor,
+        peer,
+        from: &request.from,
+    };
+    let answered = catch_unwind(AssertUnwindSafe(|| asker::serve(peer.pid, || request.run(&call))));
     let response = answered.unwrap_or_else(|panic| {
         let what = panic
             .downcast_ref::<String>()
@@ -169,9 +180,9 @@ fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, editor: &Editor<'_>, requ
     response
 }
 
-fn send(mut stream: &UnixStream, response: &Response) -> io::Result<()> {
+fn send<Answer: Serialize>(mut stream: &UnixStream, response: &Result<Answer, Failure>) -> io::Result<()> {
     let line = wire::encode_response(response)
-        .or_else(|failure| wire::encode_response(&Err(failure)))
+        .or_else(|failure| wire::encode_response::<()>(&Err(failure)))
         .map_err(io::Error::other)?;
     stream.write_all(&line)
 }

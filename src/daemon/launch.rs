@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 
 use super::{journal, socket, wire};
 use tine_ops::failure::{ErrorCode, Failure};
-use tine_ops::protocol::{Answer, Response};
 use tine_sys::process;
 
 /// Set in the environment of a daemon that a client launched: it goes into the background and reports.
@@ -124,7 +123,7 @@ fn this_program() -> PathBuf {
 }
 
 /// Waits for the report; `None` where the other side ended without one.
-fn hear(report: UnixStream, deadline: Instant) -> io::Result<Option<Response>> {
+fn hear(report: UnixStream, deadline: Instant) -> io::Result<Option<Result<(), Failure>>> {
     let patience = deadline.saturating_duration_since(Instant::now());
     report.set_read_timeout(Some(patience.max(Duration::from_millis(1))))?;
     match wire::read_line(&mut BufReader::new(report), MAX_REPORT_BYTES)? {
@@ -151,7 +150,7 @@ impl Reporter {
 
     /// Tells the client how the start went and lets go of it. A client that is gone already is no trouble.
     pub fn report(self, outcome: Result<(), &Failure>) {
-        let reported = wire::encode_response(&outcome.map(|()| Answer::Done).map_err(Failure::clone))
+        let reported = wire::encode_response(&outcome.map_err(Failure::clone))
             .map_err(io::Error::other)
             .and_then(|line| {
                 let mut stdout = io::stdout().lock();
@@ -219,7 +218,8 @@ mod tests {
 
     #[test]
     fn a_failure_of_the_start_arrives_with_its_code() {
-        let mut line = wire::encode_response(&Err(Failure::new(ErrorCode::NewerFormat, "too new"))).unwrap();
+        let mut line =
+            wire::encode_response::<()>(&Err(Failure::new(ErrorCode::NewerFormat, "too new"))).unwrap();
         line.pop();
         let failure = launch_script(&format!(
             "#!/bin/sh\necho '{}'\n",

@@ -5,40 +5,54 @@
 
 use std::io::{self, BufRead, Read};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
-use tine_ops::failure::{ErrorCode, Failure};
-use tine_ops::protocol::{Answer, PROTOCOL_VERSION, Request, Response};
+use tine_ops::protocol::PROTOCOL_VERSION;
+use tine_ops::{Call, Entry, ErrorCode, Failure, Operation, Surroundings};
 
 /// The longest request line in bytes. Answers have no bound: the daemon is trusted by those who may connect to it.
 pub const MAX_REQUEST_BYTES: u64 = 16 << 20;
 
 #[derive(Serialize)]
-struct RequestOut<'a> {
+struct RequestOut<'a, O> {
     protocol: u32,
-    #[serde(flatten)]
-    request: &'a Request,
+    request: &'static str,
+    from: &'a Surroundings,
+    arguments: &'a O,
 }
 
-/// Only what tells the version and the request apart, whatever else a future version may have.
+/// As daemons of every version take it.
+#[derive(Serialize)]
+struct RequestForEveryVersion<'a, O> {
+    protocol: u32,
+    request: &'static str,
+    #[serde(flatten)]
+    arguments: &'a O,
+}
+
+#[derive(Deserialize)]
+struct RequestIn<'a> {
+    #[serde(default)]
+    from: Surroundings,
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
+}
+
+/// Only what tells the version and the request apart, whatever else another version may have.
 #[derive(Deserialize)]
 struct Header {
     protocol: Option<u32>,
     request: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum ReplyOut<'a> {
-    Ok(&'a Answer),
-    Error(&'a Failure),
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum ReplyIn {
-    Ok(Box<Answer>),
-    Error(Failure),
+enum Reply<Answer, Error> {
+    Ok(Answer),
+    Error(Error),
 }
 
 /// What came of reading one line.
@@ -69,19 +83,33 @@ pub fn read_line(input: &mut impl BufRead, max_bytes: u64) -> io::Result<Line> {
 }
 
 /// A request as a line with its break.
-pub fn encode_request(request: &Request) -> Result<Vec<u8>, Failure> {
-    let envelope = RequestOut {
-        protocol: PROTOCOL_VERSION,
-        request,
-    };
-    encode(&envelope)
+///
+/// # Errors
+/// `internal` where it cannot be written.
+pub fn encode_request<O: Operation>(from: &Surroundings, operation: &O) -> Result<Vec<u8>, Failure> {
+    match O::FOR_EVERY_VERSION {
+        true => encode(&RequestForEveryVersion {
+            protocol: PROTOCOL_VERSION,
+            request: O::NAME,
+            arguments: operation,
+        }),
+        false => encode(&RequestOut {
+            protocol: PROTOCOL_VERSION,
+            request: O::NAME,
+            from,
+            arguments: operation,
+        }),
+    }
 }
 
 /// An answer as a line with its break.
-pub fn encode_response(response: &Response) -> Result<Vec<u8>, Failure> {
+///
+/// # Errors
+/// `internal` where it cannot be written.
+pub fn encode_response<Answer: Serialize>(response: &Result<Answer, Failure>) -> Result<Vec<u8>, Failure> {
     encode(&match response {
-        Ok(answer) => ReplyOut::Ok(answer),
-        Err(failure) => ReplyOut::Error(failure),
+        Ok(answer) => Reply::Ok(answer),
+        Err(failure) => Reply::Error(failure),
     })
 }
 
@@ -97,30 +125,94 @@ fn encode(value: &impl Serialize) -> Result<Vec<u8>, Failure> {
     Ok(line)
 }
 
+/// A request that was understood.
+pub struct Request {
+    pub entry: &'static Entry,
+    pub from: Surroundings,
+    arguments: Box<RawValue>,
+    /// What programs of the first version tell the answer by.
+    answer: Option<&'static str>,
+}
+
+impl std::fmt::Debug for Request {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.entry.name, self.arguments)
+    }
+}
+
+impl Request {
+    /// Does it; the answer in JSON.
+    ///
+    /// # Errors
+    /// The operation's.
+    pub fn run(&self, call: &Call<'_>) -> Result<Box<RawValue>, Failure> {
+        let answer = self.entry.run(&self.arguments, call)?;
+        match self.answer {
+            None => Ok(answer),
+            Some(name) => tagged(&answer, name).map_err(|error| {
+                Failure::new(ErrorCode::Internal, "the answer could not be written").cause(error.to_string())
+            }),
+        }
+    }
+}
+
+fn tagged(answer: &RawValue, name: &str) -> serde_json::Result<Box<RawValue>> {
+    let mut answer: serde_json::Map<String, Value> = serde_json::from_str(answer.get())?;
+    answer.insert("answer".to_owned(), Value::from(name));
+    serde_json::value::to_raw_value(&answer)
+}
+
 /// Understands a request line.
+///
+/// # Errors
+/// `usage` where it is none, `protocol-mismatch` where it is one of another version. Whether the arguments fit is found out when it runs.
 pub fn decode_request(line: &[u8]) -> Result<Request, Failure> {
-    let malformed = |error: serde_json::Error| {
-        Failure::new(ErrorCode::Usage, "the daemon does not understand the request")
-            .cause(error.to_string())
-            .hint("the program that asked may be of another version: `tine daemon stop` ends the daemon, and the next command starts one that fits")
-    };
-    let header: Header = serde_json::from_slice(line).map_err(malformed)?;
-    let for_every_version = matches!(header.request.as_deref(), Some("status" | "stop"));
-    if header.protocol != Some(PROTOCOL_VERSION) && !for_every_version {
+    let header: Header = serde_json::from_slice(line).map_err(Failure::not_understood)?;
+    let is_ours = header.protocol == Some(PROTOCOL_VERSION);
+    let name = header.request.unwrap_or_default();
+    let entry = tine_ops::find(&name).filter(|entry| is_ours || entry.for_every_version);
+    if !is_ours && entry.is_none() {
         let theirs = match header.protocol {
             Some(version) => version.to_string(),
             None => "none".to_owned(),
         };
         return Err(version_mismatch(&theirs, &PROTOCOL_VERSION.to_string()));
     }
-    serde_json::from_slice(line).map_err(malformed)
+    let Some(entry) = entry else {
+        let unknown = format!("there is no operation {name:?}");
+        return Err(Failure::not_understood(serde::de::Error::custom(unknown)));
+    };
+    let request = match entry.for_every_version {
+        true => Request {
+            entry,
+            from: Surroundings::default(),
+            arguments: serde_json::from_slice(line).map_err(Failure::not_understood)?,
+            answer: match name == tine_ops::DaemonStatus::NAME {
+                true => Some("daemon"),
+                false => Some("done"),
+            },
+        },
+        false => {
+            let request: RequestIn<'_> = serde_json::from_slice(line).map_err(Failure::not_understood)?;
+            Request {
+                entry,
+                from: request.from,
+                arguments: request.arguments.unwrap_or(RawValue::NULL).to_owned(),
+                answer: None,
+            }
+        }
+    };
+    Ok(request)
 }
 
 /// Understands an answer line.
-pub fn decode_response(line: &[u8]) -> Response {
+///
+/// # Errors
+/// What the daemon says; `protocol-mismatch` where it says something else than such an answer.
+pub fn decode_response<Answer: DeserializeOwned>(line: &[u8]) -> Result<Answer, Failure> {
     match serde_json::from_slice(line) {
-        Ok(ReplyIn::Ok(answer)) => Ok(*answer),
-        Ok(ReplyIn::Error(failure)) => Err(failure),
+        Ok(Reply::Ok(answer)) => Ok(answer),
+        Ok(Reply::Error(failure)) => Err(failure),
         Err(error) => {
             Err(version_mismatch(&PROTOCOL_VERSION.to_string(), "another").cause(error.to_string()))
         }
@@ -141,48 +233,52 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use tine_ops::protocol::NewRequest;
-    use tine_workspace::{ForkName, MountWishes, UnmountPolicy};
+    use tine_ops::protocol::{Commits, DaemonInfo};
+    use tine_ops::{Commit, DaemonStatus, Log, Mount, ReadStats, Stop};
+    use tine_workspace::{ForkName, MountWishes};
 
     fn fork(name: &str) -> ForkName {
         ForkName::parse(name).unwrap()
     }
 
+    fn line_of<O: Operation>(operation: &O) -> Vec<u8> {
+        let from = Surroundings {
+            command: "tine x".to_owned(),
+            ..Surroundings::default()
+        };
+        encode_request(&from, operation).unwrap()
+    }
+
+    /// The arguments as they arrive.
+    fn arrived<O: Operation>(line: &[u8]) -> O {
+        let request = decode_request(line).unwrap();
+        assert_eq!(request.entry.name, O::NAME);
+        serde_json::from_str(request.arguments.get()).unwrap()
+    }
+
     #[test]
     fn requests_survive_the_way() {
-        let requests = [
-            Request::Status,
-            Request::Stop { force: true },
-            Request::New(NewRequest {
-                fork: fork("demo"),
-                git_dir: PathBuf::from("/r/.git"),
-                from: Some("HEAD~2".into()),
-                from_fork: None,
-                from_remote: None,
-                branch: None,
-                detached: false,
-                dir: None,
-                mount: true,
-                wishes: MountWishes {
-                    suid: true,
-                    ..MountWishes::default()
-                },
-                on_unmount: UnmountPolicy::Discard,
-                snapshot_every: None,
-                umask: 0o022,
-                carry: Default::default(),
-            }),
-            Request::Log {
-                fork: fork("demo"),
-                limit: 7,
-            },
-        ];
-        for request in requests {
-            let line = encode_request(&request).unwrap();
-            assert_eq!(line.iter().filter(|&&b| b == b'\n').count(), 1, "one line");
-            let back = decode_request(&line).unwrap();
-            assert_eq!(format!("{back:?}"), format!("{request:?}"));
+        let log = Log {
+            fork: fork("demo"),
+            limit: 7,
+        };
+        let line = line_of(&log);
+        assert_eq!(line.iter().filter(|&&b| b == b'\n').count(), 1, "one line");
+        assert_eq!(format!("{:?}", arrived::<Log>(&line)), format!("{log:?}"));
+        assert_eq!(decode_request(&line).unwrap().from.command, "tine x");
+        for force in [true, false] {
+            assert_eq!(arrived::<Stop>(&line_of(&Stop { force })).force, force);
         }
+        arrived::<DaemonStatus>(&line_of(&DaemonStatus {}));
+    }
+
+    #[test]
+    fn each_operation_has_a_name_of_its_own() {
+        let mut names: Vec<&str> = tine_ops::OPERATIONS.iter().map(|entry| entry.name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
     }
 
     proptest::proptest! {
@@ -190,7 +286,7 @@ mod tests {
         #[test]
         fn any_line_is_understood_or_refused(line in proptest::collection::vec(0u8.., 0..512)) {
             let _ = decode_request(&line);
-            let _ = decode_response(&line);
+            let _ = decode_response::<DaemonInfo>(&line);
         }
 
         /// The same for lines that were requests before some bytes were changed, removed or doubled.
@@ -199,13 +295,13 @@ mod tests {
             which in 0usize..4,
             damage in proptest::collection::vec((0usize..400, 0u8.., 0u8..4), 1..6),
         ) {
-            let requests = [
-                Request::Stats { fork: Some(fork("demo")), watch: true },
-                Request::Mount { fork: fork("demo"), dir: Some(PathBuf::from("/tmp/x")), wishes: Default::default(), snapshot_every: Some(tine_ops::protocol::SnapshotPolicy::Never) },
-                Request::Commit { fork: fork("demo"), message: "m".into(), author: None, committer: None, allow_revert: false },
-                Request::Log { fork: fork("demo"), limit: usize::MAX },
-            ];
-            let mut line = encode_request(&requests[which]).unwrap();
+            let wishes = MountWishes::default();
+            let mut line = match which {
+                0 => line_of(&ReadStats { fork: Some(fork("demo")), watch: true }),
+                1 => line_of(&Mount { fork: fork("demo"), dir: Some(PathBuf::from("/tmp/x")), wishes, snapshot_every: None }),
+                2 => line_of(&Commit { fork: fork("demo"), message: "m".into(), allow_revert: false }),
+                _ => line_of(&Log { fork: fork("demo"), limit: usize::MAX }),
+            };
             for (at, byte, how) in damage {
                 let at = at % line.len();
                 match how {
@@ -216,8 +312,7 @@ mod tests {
                 }
             }
             if let Ok(request) = decode_request(&line) {
-                // What was understood can be said again.
-                encode_request(&request).unwrap();
+                let _ = request.entry.check(&request.arguments);
             }
         }
     }
@@ -227,16 +322,13 @@ mod tests {
         use std::ffi::OsString;
         use std::os::unix::ffi::OsStringExt;
         let odd = PathBuf::from(OsString::from_vec(b"/tmp/\xff\xfe".to_vec()));
-        let request = Request::Mount {
+        let mount = Mount {
             fork: fork("demo"),
             dir: Some(odd.clone()),
             wishes: MountWishes::default(),
             snapshot_every: None,
         };
-        match decode_request(&encode_request(&request).unwrap()).unwrap() {
-            Request::Mount { dir, .. } => assert_eq!(dir, Some(odd)),
-            other => panic!("{other:?}"),
-        }
+        assert_eq!(arrived::<Mount>(&line_of(&mount)).dir, Some(odd));
     }
 
     #[test]
@@ -244,12 +336,13 @@ mod tests {
         let failure = Failure::new(ErrorCode::Busy, "x is in use")
             .cause("sh (12)")
             .hint("--force");
-        let back = decode_response(&encode_response(&Err(failure.clone())).unwrap()).unwrap_err();
-        assert_eq!(back, failure);
-        let answer = Answer::Log { commits: Vec::new() };
-        let line = encode_response(&Ok(answer)).unwrap();
-        assert_eq!(line, b"{\"ok\":{\"answer\":\"log\",\"commits\":[]}}\n");
-        assert!(matches!(decode_response(&line), Ok(Answer::Log { .. })));
+        let line = encode_response::<Commits>(&Err(failure.clone())).unwrap();
+        assert_eq!(decode_response::<Commits>(&line).unwrap_err(), failure);
+        let line = encode_response(&Ok(Commits { commits: Vec::new() })).unwrap();
+        assert_eq!(line, b"{\"ok\":{\"commits\":[]}}\n");
+        assert!(decode_response::<Commits>(&line).is_ok());
+        let other = decode_response::<DaemonInfo>(&line).unwrap_err();
+        assert_eq!(other.code, ErrorCode::ProtocolMismatch);
     }
 
     #[test]
@@ -258,37 +351,61 @@ mod tests {
         assert_eq!(mismatch.code, ErrorCode::ProtocolMismatch);
         let unversioned = decode_request(br#"{"request":"list"}"#).unwrap_err();
         assert_eq!(unversioned.code, ErrorCode::ProtocolMismatch);
-        assert!(matches!(
-            decode_request(br#"{"protocol":99,"request":"stop","force":true,"new":1}"#),
-            Ok(Request::Stop { force: true })
-        ));
-        assert!(matches!(
-            decode_request(br#"{"request":"status"}"#),
-            Ok(Request::Status)
-        ));
+        let newer = br#"{"protocol":99,"request":"stop","force":true,"new":1}"#;
+        assert!(arrived::<Stop>(newer).force);
+        arrived::<DaemonStatus>(br#"{"request":"status"}"#);
+        // As daemons of the first version take it.
+        let line: Value = serde_json::from_slice(&line_of(&Stop { force: true })).unwrap();
+        assert_eq!(
+            line,
+            serde_json::json!({"protocol": PROTOCOL_VERSION, "request": "stop", "force": true})
+        );
+    }
+
+    /// Programs of the first version tell answers by a word in them.
+    #[test]
+    fn a_program_of_the_first_version_understands_who_is_there() {
+        let request = decode_request(br#"{"protocol":1,"request":"status"}"#).unwrap();
+        assert_eq!(request.answer, Some("daemon"));
+        let answer = serde_json::value::to_raw_value(&serde_json::json!({"pid": 1})).unwrap();
+        let answer = tagged(&answer, "daemon").unwrap();
+        let answer: Value = serde_json::from_str(answer.get()).unwrap();
+        assert_eq!(answer, serde_json::json!({"answer": "daemon", "pid": 1}));
+        let request = decode_request(br#"{"protocol":1,"request":"stop","force":false}"#).unwrap();
+        assert_eq!(request.answer, Some("done"));
     }
 
     #[test]
     fn hostile_lines_are_refused() {
         let deep = [b"[".repeat(100_000), b"]".repeat(100_000)].concat();
+        let deep_arguments = [
+            &br#"{"protocol":2,"request":"show","arguments":"#[..],
+            &deep,
+            b"}",
+        ]
+        .concat();
         for line in [
             &b""[..],
             b"\0",
             b"null",
             b"{}x",
             b"\xff\xfe",
-            br#"{"protocol":1,"request":"unknown"}"#,
-            br#"{"protocol":1,"request":"show","fork":"../../etc"}"#,
-            br#"{"protocol":1,"request":"log","fork":"demo","limit":-1}"#,
-            br#"{"protocol":1,"request":"stop"}"#,
+            br#"{"protocol":2,"request":"unknown"}"#,
+            br#"{"protocol":2,"request":"show","arguments":{"fork":"../../etc"}}"#,
+            br#"{"protocol":2,"request":"show"}"#,
+            br#"{"protocol":2,"request":"log","arguments":{"fork":"demo","limit":-1}}"#,
+            br#"{"protocol":2,"request":"log","from":7,"arguments":{"fork":"demo","limit":1}}"#,
+            br#"{"protocol":2,"request":"stop"}"#,
             &deep,
+            &deep_arguments,
         ] {
-            let failure = decode_request(line).unwrap_err();
+            let understood = decode_request(line).and_then(|request| request.entry.check(&request.arguments));
+            let failure = understood.unwrap_err();
             assert_eq!(
                 failure.code,
                 ErrorCode::Usage,
                 "{}",
-                String::from_utf8_lossy(line)
+                String::from_utf8_lossy(&line[..line.len().min(200)])
             );
         }
     }

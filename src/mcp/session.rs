@@ -10,13 +10,14 @@ use parking_lot::{Condvar, Mutex};
 use super::call::Call;
 use crate::attr::Timestamp;
 use crate::cli::after_new::after_new;
-use crate::cli::context::{Connection, Context, only};
+use crate::cli::context::{Connection, Context};
 use crate::cli::hooks::HookOutput;
 use crate::cli::leads;
 use crate::cli::output::{Color, Output};
 use crate::client::Client;
 use crate::git::Repository;
-use crate::ops::protocol::{Answer, ForkInfo, NewRequest, Request, ToolAnswer, ToolOperation, ToolRequest};
+use crate::ops;
+use crate::ops::protocol::{ForkInfo, NewRequest, ToolAnswer, ToolOperation, ToolRequest};
 use crate::ops::{ErrorCode, Failure};
 use crate::tools::AgentId;
 use crate::workspace::{CarryWish, ForkName, MountWishes, Store, UnmountPolicy};
@@ -161,13 +162,13 @@ impl Session {
 
     /// Mounts the fork where it is not.
     pub fn mount(&self, fork: ForkName) -> Result<ForkInfo, Failure> {
-        let request = Request::Mount {
+        let request = ops::Mount {
             fork,
             dir: None,
             wishes: MountWishes::default(),
             snapshot_every: None,
         };
-        self.with(|connection| connection.fork(&request))
+        self.with(|connection| connection.call(&request))
     }
 
     /// Makes a fork, mounts it, and lets it be the active one.
@@ -181,7 +182,7 @@ impl Session {
         let git_dir = self.git_dir()?;
         let umask = crate::cli::new::umask();
         let make = |fork: ForkName| {
-            let request = Request::New(NewRequest {
+            let request = NewRequest {
                 fork,
                 git_dir: git_dir.clone(),
                 from: wish.from.clone(),
@@ -196,8 +197,8 @@ impl Session {
                 snapshot_every: None,
                 umask,
                 carry: CarryWish::default(),
-            });
-            self.with(|connection| connection.fork(&request))
+            };
+            self.with(|connection| connection.call(&request))
         };
         let info = match &wish.name {
             Some(name) => make(ForkName::parse(name)?)?,
@@ -242,11 +243,21 @@ impl Session {
 
     /// Asks the daemon over a connection that nobody else uses meanwhile.
     pub fn with<T>(&self, ask: impl FnOnce(&mut Connection) -> Result<T, Failure>) -> Result<T, Failure> {
+        self.with_named(String::new(), ask)
+    }
+
+    /// The same; the log of operations has `command`.
+    pub fn with_named<T>(
+        &self,
+        command: String,
+        ask: impl FnOnce(&mut Connection) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let kept = self.idle.lock().pop();
         let mut connection = match kept {
             Some(connection) => connection,
             None => Connection::over(Client::connect_or_start(&self.common_dir)?),
         };
+        connection.name_command(command);
         let answer = ask(&mut connection);
         // What has failed may have lost its place in the conversation.
         if answer.is_ok() {
@@ -270,14 +281,13 @@ impl Session {
         operation: ToolOperation,
         command: String,
     ) -> Result<ToolAnswer, Failure> {
-        let request = Request::Tool(Box::new(ToolRequest {
+        let request = ToolRequest {
             fork,
             buffers: self.buffers,
             agent: self.agent.clone(),
             operation,
-            command,
-        }));
-        match self.with(|connection| connection.ask(&request, only!(Answer::Tool(answer) => *answer)))? {
+        };
+        match self.with_named(command, |connection| connection.call(&request))? {
             // The main checkout is the person's: an agent works in a fork.
             ToolAnswer::Passthrough => Err(no_fork()),
             answer => Ok(answer),

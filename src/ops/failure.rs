@@ -332,13 +332,20 @@ impl Failure {
         self
     }
 
-    /// The daemon answered what was asked, in words, with something that is no answer to it.
-    pub fn unexpected_answer(asked: &str) -> Failure {
+    /// The daemon answered `asked`, in words, with another of the answers that its operation has.
+    pub fn other_answer(asked: &str) -> Failure {
         Failure::new(
             ErrorCode::ProtocolMismatch,
             format!("the daemon answered {asked} with something else"),
         )
         .hint("the daemon may be of another version: `tine daemon stop` ends it, and the next command starts this one")
+    }
+
+    /// What arrived is no such request, or none at all.
+    pub fn not_understood(error: serde_json::Error) -> Failure {
+        Failure::new(ErrorCode::Usage, "the daemon does not understand the request")
+            .cause(error.to_string())
+            .hint("the program that asked may be of another version: `tine daemon stop` ends the daemon, and the next command starts one that fits")
     }
 
     /// Adds what lay beneath.

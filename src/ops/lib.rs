@@ -6,12 +6,14 @@ pub mod generations;
 pub mod handlers;
 pub mod handoffs;
 pub mod monitor;
+mod operation;
 pub mod overlay;
 mod place;
 mod points;
 mod policy;
 pub mod presence;
 pub mod protocol;
+mod registry;
 mod report;
 mod room;
 pub mod slots;
@@ -19,4 +21,15 @@ mod strays;
 pub mod transfer;
 
 pub use failure::{ErrorCode, ExitCode, Failure};
-pub use policy::{stays_committed, work_message};
+pub use handlers::{
+    AbortReview, AwaitHandoffs, Check, Collect, Commit, CompareRound, CountAttempt, DaemonStatus, Delete,
+    DeleteBranches, DeleteHandoff, DeleteSnapshot, Diff, ListBranches, ListEntries, ListForks, ListHandoffs,
+    ListOperations, ListRecover, ListReviews, ListSessions, ListSetAside, ListSnapshots, Log, Mount, Move,
+    NoteToldStrays, Purge, ReadFigures, ReadFiles, ReadResults, ReadStats, RefreshReview, Remove,
+    RenameBranch, Reset, ShowFork, ShowHandoff, ShowRecover, ShowReview, ShowRound, ShowRoundTo, Stat,
+    Status, Stop, TakeBack, TakeSnapshot, TakeUpTrees, Unmount,
+};
+pub use monitor::AskChanged;
+pub use operation::{Call, Entry, Operation, Surroundings};
+pub use policy::{Signers, stays_committed, work_message};
+pub use registry::{OPERATIONS, find};

@@ -1,14 +1,17 @@
 //! Which paths changed in a fork since git looked last: git's question, and how it comes to ask it.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::failure::{ErrorCode, Failure};
-use super::protocol::{Answer, Response};
+use super::operation::{Call, Operation};
+use super::protocol::ChangedSince;
 use super::slots::{Daemon, Turn};
 use tine_git::{Repository, monitor};
-use tine_path::text::PathText;
+use tine_path::text::{PathText, host_path};
 use tine_workspace::{Changed, Fork, ForkName};
 
 /// The command, hidden from people, that git runs.
@@ -17,8 +20,31 @@ pub const COMMAND: &str = "fsmonitor";
 /// What git takes for every path.
 const EVERYTHING: &[u8] = b"/";
 
+/// What changed in the fork that is mounted at `dir`, since the moment that git's index names.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AskChanged {
+    pub fork: ForkName,
+    #[serde(with = "host_path")]
+    pub dir: PathBuf,
+    pub token: String,
+}
+
+impl Operation for AskChanged {
+    const NAME: &'static str = "changed";
+    type Answer = ChangedSince;
+
+    fn run(self, call: &Call<'_>) -> Result<ChangedSince, Failure> {
+        changed_since(call.daemon, &self.fork, &self.dir, &self.token)
+    }
+}
+
 /// Answers git. It takes no turn: git may be run by who has one, a commit's hook for example.
-pub fn changed_since(daemon: &Arc<Daemon>, name: &ForkName, dir: &Path, token: &str) -> Response {
+fn changed_since(
+    daemon: &Arc<Daemon>,
+    name: &ForkName,
+    dir: &Path,
+    token: &str,
+) -> Result<ChangedSince, Failure> {
     let slot = daemon.known_slot(name);
     let mounted = slot.and_then(|slot| Some((slot.open_fork()?, slot.mount_dir()?)));
     // An index may be used with another work tree (`git --work-tree`), of which nothing is known here.
@@ -37,7 +63,7 @@ pub fn changed_since(daemon: &Arc<Daemon>, name: &ForkName, dir: &Path, token: &
         Changed::Everything => vec![PathText::from(EVERYTHING)],
         Changed::Paths(paths) => paths.iter().map(|path| PathText::from(path.as_slice())).collect(),
     };
-    Ok(Answer::Changed { token, paths })
+    Ok(ChangedSince { token, paths })
 }
 
 /// Has git ask, in a fork that was just made. Without it git looks at every file, and no more is lost.

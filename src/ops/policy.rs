@@ -6,7 +6,7 @@ use std::thread;
 
 use super::failure::{ErrorCode, Failure};
 use super::handlers::{self, reset_to_head};
-use super::protocol::{Answer, IndexKept, Merge, MergeRequest, ReviewWish, UnmountAction};
+use super::protocol::{IndexKept, Merge, MergeRequest, ReviewWish, UnmountAction};
 use super::slots::{Daemon, Turn};
 use tine_attr::FileKind;
 use tine_change::going_back::KnownGoneBack;
@@ -26,7 +26,7 @@ pub struct Outcome {
 }
 
 /// Who is named in a commit; where nobody is, git's configuration decides.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Signers {
     pub author: Option<Identity>,
     pub committer: Option<Identity>,
@@ -259,20 +259,14 @@ pub fn merge(
         message,
         review: ReviewWish::OnConflict,
         with_uncommitted: true,
-        command: by.command.to_owned(),
         ..MergeRequest::of(
             format!("fork:{name}"),
             daemon.store.worktree_of(name)?.git_dir().to_owned(),
         )
     };
-    match handlers::merge(daemon, by, &request, signers) {
-        Ok(Answer::Merge(merge)) => Ok(merge),
-        Ok(_) => Err(Failure::new(
-            ErrorCode::Internal,
-            "a merge was answered with something else",
-        )),
-        Err(failure) => Err(failure.context(format!("{name} is unmounted and whole, but was not merged"))),
-    }
+    handlers::merge(daemon, by, &request, signers)
+        .map(Box::new)
+        .map_err(|failure| failure.context(format!("{name} is unmounted and whole, but was not merged")))
 }
 
 /// Merges when the fork's turn is over, in a thread of its own: nobody waits for it.

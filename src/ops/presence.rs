@@ -24,8 +24,8 @@ struct State {
     closed: bool,
 }
 
-impl Presence {
-    pub fn new() -> Presence {
+impl Default for Presence {
+    fn default() -> Presence {
         Presence {
             state: Mutex::new(State {
                 clients: 0,
@@ -37,7 +37,9 @@ impl Presence {
             changed: Condvar::new(),
         }
     }
+}
 
+impl Presence {
     /// Counts a client; how many there are now.
     pub fn arrive(&self) -> usize {
         let mut state = self.state.lock();
@@ -117,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_daemon_is_alone_when_the_last_client_left() {
-        let presence = Presence::new();
+        let presence = Presence::default();
         assert!(presence.alone_for().is_some());
         presence.arrive();
         presence.arrive();
@@ -129,7 +131,7 @@ mod tests {
 
     #[test]
     fn the_end_waits_for_answers() {
-        let presence = Presence::new();
+        let presence = Presence::default();
         let request = presence.request();
         assert!(request.is_some());
         assert!(!presence.wait(Instant::now()));

@@ -169,7 +169,7 @@ impl Daemon {
             slots: RankedMutex::new(Rank::Slots, BTreeMap::new()),
             stopping: AtomicBool::new(false),
             stopped: RankedMutex::new(Rank::Stopped, false),
-            presence: Presence::new(),
+            presence: Presence::default(),
             rounds: RankedMutex::new(Rank::Rounds, ()),
             reviews: RankedMutex::new(Rank::Reviews, ()),
             handoffs: Handoffs::default(),

@@ -10,14 +10,15 @@ use super::contents::{self, document};
 use super::sides::SidesOptions;
 use super::watch;
 use crate::client::Client;
-use crate::git::{Identity, Repository};
+use crate::git::Repository;
 use crate::merge::{Level, MergeSide, Strategy};
+use crate::ops;
 use crate::ops::protocol::{
-    Answer, HandoffAnswer, HandoffRequest, Request, ResolutionWish, ResolveRequest, ReviewShown, ReviewWish,
-    RoundRequest, SequenceRequest, SequenceWish,
+    Forks, ResolutionWish, ResolveRequest, ReviewOutcome, ReviewShown, ReviewWish, SequenceRequest,
+    SequenceWish,
 };
 use crate::ops::transfer::Outgoing;
-use crate::ops::{ErrorCode, Failure};
+use crate::ops::{ErrorCode, Failure, Signers, Surroundings};
 use crate::path::text::PathText;
 use crate::workspace::{ForkName, Store};
 
@@ -39,12 +40,12 @@ pub struct Place {
     /// Where revisions are understood: the private git directory of a worktree.
     pub git_dir: PathBuf,
     /// Author and committer of what is committed.
-    pub signers: Box<dyn Fn() -> Result<(Identity, Identity), Failure> + Send + Sync>,
+    pub signers: Box<dyn Fn() -> Result<Signers, Failure> + Send + Sync>,
     pub commit_review: CommitReview,
 }
 
 /// Commits the review of that number with a message, if there is one; hooks run as with `tine review commit`.
-pub type CommitReview = Box<dyn Fn(u64, Option<String>) -> Result<Answer, Failure> + Send + Sync>;
+pub type CommitReview = Box<dyn Fn(u64, Option<String>) -> Result<ReviewOutcome, Failure> + Send + Sync>;
 
 impl Place {
     /// The daemon, if it runs. A page that is merely open starts none.
@@ -172,15 +173,6 @@ pub fn find(name: &str) -> Option<&'static Route> {
     ROUTES.iter().find(|route| route.name == name)
 }
 
-/// Asks what is answered with one kind of answer.
-fn ask<T>(
-    client: &mut Client,
-    request: &Request,
-    take: impl FnOnce(Answer) -> Option<T>,
-) -> Result<T, Failure> {
-    take(client.call(request)?).ok_or_else(|| Failure::unexpected_answer("the page's question"))
-}
-
 fn pulse(place: &Place, asked: &Asked) -> Result<Value, Failure> {
     let pulse = watch::next_pulse(place, asked.text("known").unwrap_or_default())?;
     Ok(json!({ "pulse": pulse }))
@@ -188,18 +180,15 @@ fn pulse(place: &Place, asked: &Asked) -> Result<Value, Failure> {
 
 fn forks(place: &Place, _: &Asked) -> Result<Value, Failure> {
     let mut client = place.look()?;
-    let (forks, damaged) = ask(&mut client, &Request::List, |answer| match answer {
-        Answer::Forks { forks, damaged } => Some((forks, damaged)),
-        _ => None,
-    })?;
+    let Forks { forks, damaged } = client.call(&ops::ListForks {})?;
     let mut snapshots = serde_json::Map::new();
     for fork in &forks {
-        let of_fork = client.call(&Request::Snapshots {
+        let of_fork = client.call(&ops::ListSnapshots {
             fork: fork.name.clone(),
         });
         // One that was deleted meanwhile has none.
-        if let Ok(Answer::Snapshots { snapshots: of_fork }) = of_fork {
-            snapshots.insert(fork.name.to_string(), document(&of_fork)?);
+        if let Ok(of_fork) = of_fork {
+            snapshots.insert(fork.name.to_string(), document(&of_fork.snapshots)?);
         }
     }
     Ok(json!({ "forks": document(&forks)?, "damaged": document(&damaged)?, "snapshots": snapshots }))
@@ -208,19 +197,15 @@ fn forks(place: &Place, _: &Asked) -> Result<Value, Failure> {
 /// How many paths each fork has uncommitted, or what is wrong with it.
 fn uncommitted(place: &Place, _: &Asked) -> Result<Value, Failure> {
     let mut client = place.look()?;
-    let forks = ask(&mut client, &Request::List, |answer| match answer {
-        Answer::Forks { forks, .. } => Some(forks),
-        _ => None,
-    })?;
+    let forks = client.call(&ops::ListForks {})?.forks;
     let mut told = serde_json::Map::new();
     for fork in forks {
-        let changes = client.call(&Request::Changes {
+        let changes = client.call(&ops::Status {
             fork: fork.name.clone(),
             write: false,
         });
         let line = match changes {
-            Ok(Answer::Changes(changes)) => json!({ "paths": changes.changes.len() }),
-            Ok(_) => json!({ "paths": null }),
+            Ok(changes) => json!({ "paths": changes.changes.len() }),
             Err(failure) => json!({ "trouble": document(&failure)? }),
         };
         told.insert(fork.name.to_string(), line);
@@ -229,15 +214,12 @@ fn uncommitted(place: &Place, _: &Asked) -> Result<Value, Failure> {
 }
 
 fn diff(place: &Place, asked: &Asked) -> Result<Value, Failure> {
-    let request = Request::Diff {
+    let request = ops::Diff {
         fork: asked.fork("fork")?,
         against: asked.text("against").map(str::to_owned),
         reverse: false,
     };
-    let difference = ask(&mut place.look()?, &request, |answer| match answer {
-        Answer::Difference(difference) => Some(*difference),
-        _ => None,
-    })?;
+    let difference = place.look()?.call(&request)?;
     let trees = (difference.old_tree.as_str(), difference.new_tree.as_str());
     let changes = contents::with_line_counts(&place.repository()?, trees, &difference.changes)?;
     Ok(with(document(&difference)?, "changes", changes))
@@ -263,14 +245,7 @@ fn sides(place: &Place, asked: &Asked) -> Result<Value, Failure> {
 }
 
 fn reviews(place: &Place, _: &Asked) -> Result<Value, Failure> {
-    document(&place.look()?.call(&Request::Reviews { all: true })?)
-}
-
-fn ask_review(client: &mut Client, request: &Request) -> Result<ReviewShown, Failure> {
-    ask(client, request, |answer| match answer {
-        Answer::Review(shown) => Some(*shown),
-        _ => None,
-    })
+    document(&place.look()?.call(&ops::ListReviews { all: true })?)
 }
 
 /// A review, with line counts in what it would change.
@@ -281,16 +256,16 @@ fn told_review(place: &Place, shown: &ReviewShown) -> Result<Value, Failure> {
 }
 
 fn review(place: &Place, asked: &Asked) -> Result<Value, Failure> {
-    let request = Request::Review {
+    let request = ops::ShowReview {
         review: asked.number("review")?,
     };
-    told_review(place, &ask_review(&mut place.look()?, &request)?)
+    told_review(place, &place.look()?.call(&request)?)
 }
 
 fn conflict(place: &Place, asked: &Asked) -> Result<Value, Failure> {
     let review = asked.number("review")?;
     let number: usize = asked.number("conflict")?;
-    let shown = ask_review(&mut place.look()?, &Request::Review { review })?;
+    let shown = place.look()?.call(&ops::ShowReview { review })?;
     let record = shown.info.record.conflicts.get(number).ok_or_else(|| {
         Failure::new(
             ErrorCode::NoSuchConflict,
@@ -302,22 +277,15 @@ fn conflict(place: &Place, asked: &Asked) -> Result<Value, Failure> {
 }
 
 fn handoffs(place: &Place, _: &Asked) -> Result<Value, Failure> {
-    let request = HandoffRequest::List { all: true };
-    document(&place.look()?.call(&Request::Handoff(Box::new(request)))?)
+    let request = ops::ListHandoffs { all: true };
+    document(&place.look()?.call(&request)?)
 }
 
 fn handoff(place: &Place, asked: &Asked) -> Result<Value, Failure> {
-    let request = HandoffRequest::Show {
+    let request = ops::ShowHandoff {
         id: asked.number("handoff")?,
     };
-    let request = Request::Handoff(Box::new(request));
-    let shown = ask(&mut place.look()?, &request, |answer| match answer {
-        Answer::Handoff(answer) => match *answer {
-            HandoffAnswer::Shown(shown) => Some(shown),
-            _ => None,
-        },
-        _ => None,
-    })?;
+    let shown = place.look()?.call(&request)?;
     let told = document(&shown)?;
     match (&shown.old_tree, &shown.new_tree) {
         (Some(old_tree), Some(new_tree)) => {
@@ -330,19 +298,14 @@ fn handoff(place: &Place, asked: &Asked) -> Result<Value, Failure> {
 }
 
 fn sessions(place: &Place, _: &Asked) -> Result<Value, Failure> {
-    document(
-        &place
-            .look()?
-            .call(&Request::Round(Box::new(RoundRequest::Sessions)))?,
-    )
+    document(&place.look()?.call(&ops::ListSessions {})?)
 }
 
 fn session(place: &Place, asked: &Asked) -> Result<Value, Failure> {
-    let request = RoundRequest::Show {
+    let request = ops::ShowRound {
         session: asked.fork("session")?,
-        reader: None,
     };
-    document(&place.look()?.call(&Request::Round(Box::new(request)))?)
+    document(&place.look()?.call(&request)?)
 }
 
 fn start(place: &Place, _: &Asked) -> Result<Value, Failure> {
@@ -392,7 +355,7 @@ fn resolve(place: &Place, asked: &Asked) -> Result<Value, Failure> {
         }
         None => None,
     };
-    let request = Request::Resolve(ResolveRequest {
+    let request = ResolveRequest {
         review: wish.review,
         path: wish.path,
         wish: match (&content, wish.how) {
@@ -412,8 +375,8 @@ fn resolve(place: &Place, asked: &Asked) -> Result<Value, Failure> {
         by: "hand".to_owned(),
         reasoning: wish.reason.filter(|reason| !reason.trim().is_empty()),
         metadata: None,
-    });
-    let shown = ask_review(&mut client, &request).inspect_err(|_| {
+    };
+    let shown = client.call(&request).inspect_err(|_| {
         if let Some(content) = &content {
             content.withdraw(&store_dir);
         }
@@ -430,13 +393,13 @@ struct OfReview {
 
 fn refresh(place: &Place, asked: &Asked) -> Result<Value, Failure> {
     let OfReview { review, .. } = asked.body()?;
-    let shown = ask_review(&mut place.act()?, &Request::RefreshReview { review })?;
+    let shown = place.act()?.call(&ops::RefreshReview { review })?;
     told_review(place, &shown)
 }
 
 fn abort(place: &Place, asked: &Asked) -> Result<Value, Failure> {
     let OfReview { review, .. } = asked.body()?;
-    let shown = ask_review(&mut place.act()?, &Request::AbortReview { review })?;
+    let shown = place.act()?.call(&ops::AbortReview { review })?;
     told_review(place, &shown)
 }
 
@@ -458,7 +421,7 @@ struct Apply {
 /// Applies a handoff; conflicts become a review.
 fn apply(place: &Place, asked: &Asked) -> Result<Value, Failure> {
     let Apply { handoff, into } = asked.body()?;
-    let (author, committer) = (place.signers)()?;
+    let signers = (place.signers)()?;
     let request = SequenceRequest {
         into: into.filter(|into| !into.trim().is_empty()),
         wish: SequenceWish::Mailbox {
@@ -474,9 +437,12 @@ fn apply(place: &Place, asked: &Asked) -> Result<Value, Failure> {
         review: ReviewWish::OnConflict,
         allow_revert: false,
         message: None,
-        author: Some(author),
-        committer: Some(committer),
-        command: COMMAND.to_owned(),
     };
-    document(&place.act()?.call(&Request::Sequence(Box::new(request)))?)
+    let mut client = place.act()?;
+    client.from = Surroundings {
+        command: COMMAND.to_owned(),
+        author: signers.author,
+        committer: signers.committer,
+    };
+    document(&client.call(&request)?)
 }

@@ -8,8 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::routes::Place;
+use crate::client::Client;
 use crate::ops::Failure;
-use crate::ops::protocol::{HandoffRequest, Request, RoundRequest};
+use crate::ops::{self, Operation};
 
 /// How long a page waits for one answer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -40,20 +41,19 @@ fn pulse(place: &Place) -> Result<String, Failure> {
     let Some(mut client) = place.running()? else {
         return Ok(STOPPED.to_owned());
     };
-    let requests = [
-        Request::List,
-        Request::Reviews { all: false },
-        Request::Handoff(Box::new(HandoffRequest::List { all: true })),
-        Request::Round(Box::new(RoundRequest::Sessions)),
-    ];
     let mut hasher = DefaultHasher::new();
-    for request in &requests {
-        // What cannot be told is told to whoever looks at it.
-        let told = match client.call(request) {
-            Ok(answer) => serde_json::to_string(&answer),
-            Err(failure) => serde_json::to_string(&failure),
-        };
-        told.unwrap_or_default().hash(&mut hasher);
-    }
+    look(&mut client, &ops::ListForks {}, &mut hasher);
+    look(&mut client, &ops::ListReviews { all: false }, &mut hasher);
+    look(&mut client, &ops::ListHandoffs { all: true }, &mut hasher);
+    look(&mut client, &ops::ListSessions {}, &mut hasher);
     Ok(format!("{:016x}", hasher.finish()))
+}
+
+fn look<O: Operation>(client: &mut Client, operation: &O, hasher: &mut DefaultHasher) {
+    // What cannot be told is told to whoever looks at it.
+    let told = match client.call(operation) {
+        Ok(answer) => serde_json::to_string(&answer),
+        Err(failure) => serde_json::to_string(&failure),
+    };
+    told.unwrap_or_default().hash(hasher);
 }

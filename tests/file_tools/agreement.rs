@@ -8,7 +8,7 @@ use std::thread;
 
 use tine::client::Client;
 use tine::ops::ErrorCode;
-use tine::ops::protocol::{Answer, BufferAnswer, BufferRequest, Request, Route, ToolAnswer};
+use tine::ops::protocol::{BufferAnswer, BufferRequest, Route, ToolAnswer};
 
 use crate::support::{Random, SayWhich, TestRepo, Tine, require_fuse, run_with_timeout_of, soaking};
 use crate::{Agent, files_beneath};
@@ -80,14 +80,7 @@ impl Editor {
     }
 
     fn ask(&mut self, request: BufferRequest) -> BufferAnswer {
-        match self
-            .client
-            .call(&Request::Buffer(Box::new(request)))
-            .expect("it is as it should be")
-        {
-            Answer::Buffer(answer) => *answer,
-            other => panic!("no buffer's answer: {other:?}"),
-        }
+        self.client.call(&request).expect("it is as it should be")
     }
 
     fn open(&mut self, path: &str, text: &str) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::support::{TestRepo, Tine, require_fuse};
 use super::{SAVED, TYPED, repo};
 use tine::client::Client;
-use tine::ops::protocol::{Answer, BufferAnswer, BufferRequest, Request};
+use tine::ops::protocol::{BufferAnswer, BufferRequest};
 use tine::tools::buffers::NewText;
 
 /// What is no editor reads.
@@ -31,14 +31,7 @@ impl Editor {
     }
 
     fn ask(&mut self, request: BufferRequest) -> BufferAnswer {
-        match self
-            .0
-            .call(&Request::Buffer(Box::new(request)))
-            .expect("the daemon does it")
-        {
-            Answer::Buffer(answer) => *answer,
-            other => panic!("{other:?}"),
-        }
+        self.0.call(&request).expect("the daemon does it")
     }
 
     fn version(&mut self, request: BufferRequest) -> u64 {

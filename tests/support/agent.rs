@@ -7,9 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tine::client::Client;
 use tine::ops::Failure;
-use tine::ops::protocol::{
-    Answer, BufferMerged, Request, SearchRequest, ToolAnswer, ToolOperation, ToolRequest,
-};
+use tine::ops::protocol::{BufferMerged, SearchRequest, ToolAnswer, ToolOperation, ToolRequest};
 use tine::ops::transfer::Transfer;
 use tine::path::text::PathText;
 use tine::tools::{AgentId, TextEdit};
@@ -43,17 +41,13 @@ impl Agent {
     }
 
     pub fn call(&mut self, operation: ToolOperation) -> Result<ToolAnswer, Failure> {
-        let request = Request::Tool(Box::new(ToolRequest {
+        self.client.from.command = "a tool".to_owned();
+        self.client.call(&ToolRequest {
             fork: self.fork.clone(),
             buffers: true,
             agent: self.id.clone(),
             operation,
-            command: "a tool".to_owned(),
-        }));
-        match self.client.call(&request)? {
-            Answer::Tool(answer) => Ok(*answer),
-            other => panic!("no tool's answer: {other:?}"),
-        }
+        })
     }
 
     pub fn read(&mut self, path: impl AsRef<[u8]>) -> Result<Vec<u8>, Failure> {

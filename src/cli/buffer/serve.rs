@@ -18,7 +18,7 @@ use super::super::context::Context;
 use super::super::output::FailureBody;
 use super::super::{Exit, SUCCESS};
 use crate::client::Client;
-use crate::ops::protocol::{Answer, BufferAnswer, BufferRequest, Request};
+use crate::ops::protocol::{BufferAnswer, BufferRequest};
 use crate::ops::{ErrorCode, Failure};
 use crate::tools::buffers::BufferEvent;
 
@@ -242,14 +242,11 @@ impl Link {
 }
 
 fn asked(client: &mut Client, request: BufferRequest) -> Result<BufferAnswer, Failure> {
-    match client.call(&Request::Buffer(Box::new(request)))? {
-        Answer::Buffer(answer) => Ok(*answer),
-        _ => Err(unexpected()),
-    }
+    client.call(&request)
 }
 
 fn unexpected() -> Failure {
-    Failure::unexpected_answer("an editor")
+    Failure::other_answer("an editor")
 }
 
 fn lost() -> Failure {

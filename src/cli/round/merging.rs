@@ -9,7 +9,8 @@ use crate::cli::hooks::HookOutput;
 use crate::cli::merge_hooks::HookWish;
 use crate::cli::resolving::{self, Left};
 use crate::cli::{Exit, merge as merging, review};
-use crate::ops::protocol::{Answer, Merge as Merged};
+use crate::ops::protocol::Merge as Merged;
+use crate::ops::protocol::ReviewOutcome;
 use crate::ops::{ErrorCode, ExitCode, Failure};
 
 /// What `tine round merge --json` prints.
@@ -85,8 +86,10 @@ fn resolved(
         no_verify: false,
     };
     match review::ask_commit(context, connection, review, None, false, verb.allow_revert, hooks)? {
-        Answer::Merge(merged) => Ok(Some(*merged)),
-        _ => Err(Failure::new(ErrorCode::Internal, "a merge became something else")),
+        ReviewOutcome::Merge(merged) => Ok(Some(*merged)),
+        ReviewOutcome::Sequenced(_) => {
+            Err(Failure::new(ErrorCode::Internal, "a merge became something else"))
+        }
     }
 }
 

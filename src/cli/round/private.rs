@@ -10,7 +10,8 @@ use crate::cli::context::{Connection, Context};
 use crate::cli::failures;
 use crate::client::ending;
 use crate::git::{Repository, program};
-use crate::ops::protocol::RoundRequest;
+
+use crate::ops;
 use crate::ops::{ErrorCode, Failure};
 use crate::workspace::{ForkName, Store};
 
@@ -88,11 +89,10 @@ impl Place {
         connection: &mut Connection,
         session: &ForkName,
     ) -> Result<(), Failure> {
-        let request = RoundRequest::Show {
+        let request = ops::ShowRound {
             session: session.clone(),
-            reader: None,
         };
-        match connection.round(request, Some) {
+        match connection.call(&request) {
             Ok(_) => Ok(()),
             Err(failure) if failure.code == ErrorCode::NoSuchSession => {
                 self.repository.take_in(&self.directory)?;

@@ -9,10 +9,9 @@ use serde::Serialize;
 use self::files::{Delete, Edit, Move, Read, Write};
 use self::looking::{List, Search, Where};
 use self::running::Run;
-use super::context::{Connection, Context, only};
-use super::inside::command_line;
+use super::context::{Connection, Context};
 use super::{Exit, SUCCESS};
-use crate::ops::protocol::{Answer, Request, Route, ToolAnswer, ToolOperation, ToolRequest};
+use crate::ops::protocol::{Route, ToolAnswer, ToolOperation, ToolRequest};
 use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::tools::AgentId;
 use crate::workspace::ForkName;
@@ -123,14 +122,13 @@ impl<'a> Caller<'a> {
         let Some(connection) = &mut self.connection else {
             return Ok(ToolAnswer::Passthrough);
         };
-        let request = Request::Tool(Box::new(ToolRequest {
+        let request = ToolRequest {
             fork: self.fork.clone(),
             buffers: self.has_buffers,
             agent: self.agent.clone(),
             operation,
-            command: command_line(),
-        }));
-        connection.ask(&request, only!(Answer::Tool(answer) => *answer))
+        };
+        connection.call(&request)
     }
 
     /// Says that nothing was done, or that the answer is another tool's.

@@ -8,13 +8,13 @@ use super::super::session::Session;
 use super::super::tool::{Hints, Told, Tool};
 use super::command;
 use super::merging::{ConflictShown, conflicts_shown, conflicts_text, way_on};
-use crate::cli::context::only;
 use crate::cli::output::{counted, one_line, quoted, short_id};
 use crate::merge::{Level, Strategy};
+use crate::ops;
+use crate::ops::Failure;
 use crate::ops::protocol::{
-    Answer, Request, RestoreRequest, RestoredHow, ReviewWish, Sequenced, SnapshotInfo,
+    RestoreOutcome, RestoreRequest, RestoredHow, ReviewWish, Sequenced, SnapshotInfo,
 };
-use crate::ops::{ErrorCode, Failure};
 use crate::path::RepoPath;
 use crate::path::text::PathText;
 use crate::workspace::{Direction, ForkName, NoteKind, OperationState};
@@ -72,12 +72,12 @@ impl Tool for Snapshot {
     type Answer = SnapshotShown;
 
     fn call(self, session: &Session, _call: &Call) -> Result<Told<SnapshotShown>, Failure> {
-        let request = Request::Snapshot {
+        let request = ops::TakeSnapshot {
             fork: session.fork()?,
             name: self.name.as_deref().map(ForkName::parse).transpose()?,
             message: self.message,
         };
-        let shown = SnapshotShown::of(session.with(|connection| connection.snapshot(&request))?);
+        let shown = SnapshotShown::of(session.with(|connection| connection.call(&request))?);
         let text = format!("snapshot {}; `restore` to {0} comes back here", shown.name);
         Ok(Told::new(shown, text))
     }
@@ -102,8 +102,9 @@ impl Tool for ListSnapshots {
 
     fn call(self, session: &Session, _call: &Call) -> Result<Told<SnapshotsShown>, Failure> {
         let fork = session.fork()?;
-        let snapshots = session.with(|connection| connection.snapshots(&fork))?;
-        let snapshots: Vec<SnapshotShown> = snapshots.into_iter().map(SnapshotShown::of).collect();
+        let snapshots =
+            session.with(|connection| connection.call(&ops::ListSnapshots { fork: fork.clone() }))?;
+        let snapshots: Vec<SnapshotShown> = snapshots.snapshots.into_iter().map(SnapshotShown::of).collect();
         let lines = snapshots.iter().map(|snapshot| {
             let message = snapshot.message.as_deref().unwrap_or_default();
             format!("{} {}", snapshot.name, one_line(message))
@@ -166,9 +167,8 @@ impl Tool for Restore {
     fn call(self, session: &Session, _call: &Call) -> Result<Told<RestoredShown>, Failure> {
         let to = self.to.clone();
         let paths: Result<Vec<PathText>, Failure> = self.paths.iter().map(|path| path_of(path)).collect();
-        let request = Request::Restore(RestoreRequest {
+        let request = RestoreRequest {
             fork: session.fork()?,
-            command: command(Self::NAME, &self.to),
             to: self.to.clone(),
             paths: paths?,
             force: self.force,
@@ -176,16 +176,12 @@ impl Tool for Restore {
             level: Level::default(),
             strategy: Strategy::default(),
             review: ReviewWish::OnConflict,
-        });
-        let restored = match session.with(|connection| connection.ask(&request, Some))? {
-            Answer::Restored(restored) => restored,
-            Answer::Sequenced(done) => return in_conflict(session, &to, *done),
-            _ => {
-                return Err(
-                    Failure::new(ErrorCode::ProtocolMismatch, "the daemon answered something else")
-                        .hint("`tine daemon stop`, then try again: the daemon is of another version"),
-                );
-            }
+        };
+        let restored = match session.with_named(command(Self::NAME, &self.to), |connection| {
+            connection.call(&request)
+        })? {
+            RestoreOutcome::Restored(restored) => restored,
+            RestoreOutcome::Sequenced(done) => return in_conflict(session, &to, *done),
         };
         let shown = RestoredShown {
             fork: restored.fork.to_string(),
@@ -314,14 +310,13 @@ fn take_back(
         Direction::Undo => (Undo::NAME, "took back"),
         Direction::Redo => (Redo::NAME, "did again"),
     };
-    let request = Request::TakeBack {
+    let request = ops::TakeBack {
         fork: session.fork()?,
         direction,
         path: path.map(path_of).transpose()?,
-        command: command(name, path.unwrap_or_default()).trim().to_owned(),
     };
-    let taken =
-        session.with(|connection| connection.ask(&request, only!(Answer::TakenBack(taken) => taken)))?;
+    let command = command(name, path.unwrap_or_default()).trim().to_owned();
+    let taken = session.with_named(command, |connection| connection.call(&request))?;
     let notes: Vec<NoteShown> = taken
         .notes
         .into_iter()
@@ -402,13 +397,16 @@ impl Tool for Log {
         let fork = session.fork()?;
         let limit = self.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
         let (commits, operations) = session.with(|connection| {
-            let commits = connection.log(&fork, limit)?;
-            let request = Request::Operations {
+            let request = ops::Log {
                 fork: fork.clone(),
                 limit,
             };
-            let operations =
-                connection.ask(&request, only!(Answer::Operations { operations } => operations))?;
+            let commits = connection.call(&request)?.commits;
+            let request = ops::ListOperations {
+                fork: fork.clone(),
+                limit,
+            };
+            let operations = connection.call(&request)?.operations;
             Ok((commits, operations))
         })?;
         let shown = LogShown {

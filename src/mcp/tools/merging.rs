@@ -11,18 +11,16 @@ use super::command;
 use crate::change::resolver::Content;
 use crate::change::review::{ConflictRecord, ResolvedHow, VersionRecord};
 use crate::cli::content::content;
-use crate::cli::context::{Context, only};
+use crate::cli::context::Context;
 use crate::cli::hooks::HookOutput;
 use crate::cli::identity;
 use crate::cli::merge::{hunks, kind_in_words, target_name};
 use crate::cli::merge_hooks::{self, HookWish};
 use crate::cli::output::{counted, one_line, quoted, short_id};
-use crate::git::CallerConfig;
 use crate::merge::{ConflictKind, Level, Strategy};
 use crate::ops::Failure;
 use crate::ops::protocol::{
-    Answer, Merge as Merged, MergeRequest, MergeStatus, Request, ReviewWish, SequenceRequest, SequenceWish,
-    Sequenced,
+    Merge as Merged, MergeRequest, MergeStatus, ReviewWish, SequenceRequest, SequenceWish, Sequenced,
 };
 use crate::path::text::PathText;
 
@@ -339,8 +337,7 @@ impl Tool for Merge {
 
     fn call(self, session: &Session, call: &Call) -> Result<Told<MergeShown>, Failure> {
         let context = session.context();
-        let dir = session.common_dir();
-        let config = CallerConfig::of(dir);
+        let signers = identity::signers(session.common_dir())?;
         let (source, here) = match self.source {
             Some(source) => (source, session.active()),
             None => (format!("fork:{}", session.fork()?), None),
@@ -357,16 +354,14 @@ impl Tool for Merge {
         };
         request.with_uncommitted = self.with_uncommitted;
         request.message = self.message;
-        request.author = Some(identity::author(dir, config.as_ref(), None)?);
-        request.committer = Some(identity::committer(dir, config.as_ref())?);
-        request.command = command(Self::NAME, &source);
         call.check()?;
         let wish = HookWish {
             output: HookOutput::Kept,
             no_verify: false,
         };
-        let merged =
-            session.with(|connection| merge_hooks::merged(&context, connection, request.clone(), wish))?;
+        let merged = session.with_named(command(Self::NAME, &source), |connection| {
+            merge_hooks::merged(&context, connection, request.clone(), &signers, wish)
+        })?;
         told(&context, merged)
     }
 }
@@ -442,14 +437,11 @@ impl Tool for Update {
 
     fn call(self, session: &Session, call: &Call) -> Result<Told<MergeShown>, Failure> {
         let context = session.context();
-        let dir = session.common_dir();
-        let config = CallerConfig::of(dir);
+        let signers = identity::signers(session.common_dir())?;
         let fork = session.fork()?;
+        let command = command(Self::NAME, self.from.as_deref().unwrap_or_default());
         let request = SequenceRequest {
             into: Some(format!("fork:{fork}")),
-            command: command(Self::NAME, self.from.as_deref().unwrap_or_default())
-                .trim()
-                .to_owned(),
             wish: SequenceWish::Update {
                 from: self.from,
                 rebase: self.rebase,
@@ -465,13 +457,10 @@ impl Tool for Update {
             },
             allow_revert: false,
             message: None,
-            author: Some(identity::author(dir, config.as_ref(), None)?),
-            committer: Some(identity::committer(dir, config.as_ref())?),
         };
         call.check()?;
-        let request = Request::Sequence(Box::new(request));
-        let done =
-            session.with(|connection| connection.ask(&request, only!(Answer::Sequenced(done) => *done)))?;
+        let command = command.trim().to_owned();
+        let done = session.with_named(command, |connection| connection.call_as(&request, &signers))?;
         told_update(&context, done)
     }
 }

@@ -66,7 +66,7 @@ fn text_path(path: &str) -> PathText {
 
 /// The router has answered something else than it was asked.
 fn unexpected() -> Failure {
-    Failure::unexpected_answer("a tool")
+    Failure::other_answer("a tool")
 }
 
 /// An operation's name in the log of operations.

@@ -10,13 +10,13 @@ use super::super::tool::{Hints, Told, Tool};
 use super::files::outgoing;
 use super::merging::{ConflictShown, MergeShown, conflicts_shown, conflicts_text, told, told_update};
 use crate::change::review::ReviewState;
-use crate::cli::context::only;
 use crate::cli::hooks::HookOutput;
 use crate::cli::merge_hooks::HookWish;
 use crate::cli::review;
 use crate::merge::MergeSide;
-use crate::ops::protocol::{Answer, Request, ResolutionWish, ResolveRequest, ReviewInfo, ReviewShown};
-use crate::ops::{ErrorCode, Failure};
+use crate::ops;
+use crate::ops::protocol::{ResolutionWish, ResolveRequest, ReviewInfo, ReviewOutcome, ReviewShown};
+use crate::ops::{ErrorCode, Failure, Operation};
 use crate::path::RepoPath;
 
 /// Who resolved, in the merge commit's trailers.
@@ -100,8 +100,11 @@ fn shown(session: &Session, shown: &ReviewShown) -> Result<Told<ReviewsShown>, F
     Ok(Told::new(answer, text))
 }
 
-fn ask(session: &Session, request: &Request) -> Result<Told<ReviewsShown>, Failure> {
-    let answer = session.with(|connection| review::ask(request, connection))?;
+fn ask(
+    session: &Session,
+    operation: &impl Operation<Answer = ReviewShown>,
+) -> Result<Told<ReviewsShown>, Failure> {
+    let answer = session.with(|connection| connection.call(operation))?;
     shown(session, &answer)
 }
 
@@ -113,11 +116,10 @@ impl Tool for ShowReview {
 
     fn call(self, session: &Session, _call: &Call) -> Result<Told<ReviewsShown>, Failure> {
         if let Some(review) = self.review {
-            return ask(session, &Request::Review { review });
+            return ask(session, &ops::ShowReview { review });
         }
-        let request = Request::Reviews { all: false };
-        let reviews = session
-            .with(|connection| connection.ask(&request, only!(Answer::Reviews { reviews, .. } => reviews)))?;
+        let request = ops::ListReviews { all: false };
+        let reviews = session.with(|connection| connection.call(&request).map(|answer| answer.reviews))?;
         let lines: Vec<ReviewLine> = reviews.iter().map(ReviewLine::of).collect();
         let text = match lines.is_empty() {
             true => "no review is open".to_owned(),
@@ -205,14 +207,14 @@ impl Tool for ResolveConflict {
             (How::Delete, _) => ResolutionWish::Delete,
             (How::Reopen | How::Content, _) => ResolutionWish::Open,
         };
-        let request = Request::Resolve(ResolveRequest {
+        let request = ResolveRequest {
             review: self.review,
             path,
             wish,
             by: BY.to_owned(),
             reasoning: self.reason,
             metadata: None,
-        });
+        };
         ask(session, &request).inspect_err(|_| {
             if let Some(content) = &content {
                 content.withdraw(session.store_dir());
@@ -268,9 +270,8 @@ impl Tool for CommitReview {
             )
         })?;
         match answer {
-            Answer::Merge(merged) => told(&context, *merged),
-            Answer::Sequenced(done) => told_update(&context, *done),
-            _ => Err(super::unexpected()),
+            ReviewOutcome::Merge(merged) => told(&context, *merged),
+            ReviewOutcome::Sequenced(done) => told_update(&context, *done),
         }
     }
 }
@@ -290,6 +291,6 @@ impl Tool for AbortReview {
     type Answer = ReviewsShown;
 
     fn call(self, session: &Session, _call: &Call) -> Result<Told<ReviewsShown>, Failure> {
-        ask(session, &Request::AbortReview { review: self.review })
+        ask(session, &ops::AbortReview { review: self.review })
     }
 }

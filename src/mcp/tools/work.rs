@@ -17,8 +17,9 @@ use crate::cli::diff::{check_paths, git_diff};
 use crate::cli::handoff::{make as make_handoff, told_line};
 use crate::cli::identity;
 use crate::cli::output::{counted, one_line, short_id};
-use crate::git::{CallerConfig, GitError, program};
-use crate::ops::protocol::{CreateHandoff, Difference, Request};
+use crate::git::{GitError, program};
+use crate::ops;
+use crate::ops::protocol::{CreateHandoff, Difference};
 use crate::ops::{Failure, work_message};
 use crate::path::text::PathText;
 
@@ -103,12 +104,12 @@ pub fn diff_of(
     limit: usize,
 ) -> Result<DiffShown, Failure> {
     let fork = session.fork_or(fork)?;
-    let request = Request::Diff {
+    let request = ops::Diff {
         fork,
         against,
         reverse: false,
     };
-    let difference = session.with(|connection| connection.difference(&request))?;
+    let difference = session.with(|connection| connection.call(&request))?;
     let (diff, truncated) = patch(session, &difference, paths, flags, limit)?;
     Ok(DiffShown {
         fork: difference.fork.to_string(),
@@ -325,8 +326,7 @@ impl Tool for Handoff {
 
     fn call(self, session: &Session, _call: &Call) -> Result<Told<HandoffMade>, Failure> {
         use std::os::unix::ffi::OsStrExt;
-        let dir = session.common_dir();
-        let config = CallerConfig::of(dir);
+        let signers = identity::signers_if_any(session.common_dir());
         let request = CreateHandoff {
             fork: session.fork()?,
             to: self.to,
@@ -334,8 +334,6 @@ impl Tool for Handoff {
             base: self.base,
             allow_revert: self.allow_revert,
             message: self.message,
-            author: identity::author(dir, config.as_ref(), None).ok(),
-            committer: identity::committer(dir, config.as_ref()).ok(),
         };
         let context = session.context();
         let info = session.with(|connection| {
@@ -352,7 +350,7 @@ impl Tool for Handoff {
                 };
                 commit::commit_first(&context, connection, &request.fork, wish)?;
             }
-            make_handoff(connection, request.clone(), true)
+            make_handoff(connection, &request, &signers, true)
         })?;
         let text = told_line(&info).trim_end().to_owned();
         let record = info.record;

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::target::{self, Ready, Target};
 use super::turns::{slots_of, turns_of};
 use crate::failure::{ErrorCode, Failure};
+use crate::operation::{Call, Operation};
 use crate::protocol::{
-    Answer, BranchCreated, BranchDeleted, BranchInfo, BranchRenamed, Branches, CreateBranchRequest, Response,
+    BranchCreated, BranchDeleted, BranchInfo, BranchRenamed, Branches, BranchesDeleted, CreateBranchRequest,
     SwitchRequest, Switched,
 };
 use crate::slots::{Daemon, Turn};
@@ -22,7 +25,74 @@ use tine_path::shell::shell_word;
 use tine_workspace::store::{Lease, LeaseKey, Shelf};
 use tine_workspace::{By, ForkName, SnapshotReason, SwitchMove};
 
-pub fn list(daemon: &Arc<Daemon>, all: bool) -> Response {
+/// Branches of forks, or all.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ListBranches {
+    /// Also those that no fork has.
+    pub all: bool,
+}
+
+impl Operation for ListBranches {
+    const NAME: &'static str = "branches";
+    type Answer = Branches;
+
+    fn run(self, call: &Call<'_>) -> Result<Branches, Failure> {
+        list(call.daemon, self.all)
+    }
+}
+
+impl Operation for CreateBranchRequest {
+    const NAME: &'static str = "create-branch";
+    type Answer = BranchCreated;
+
+    fn run(self, call: &Call<'_>) -> Result<BranchCreated, Failure> {
+        create(call.daemon, &self)
+    }
+}
+
+/// Deletes all of these branches, or none.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DeleteBranches {
+    pub branches: Vec<String>,
+    pub force: bool,
+}
+
+impl Operation for DeleteBranches {
+    const NAME: &'static str = "delete-branches";
+    type Answer = BranchesDeleted;
+
+    fn run(self, call: &Call<'_>) -> Result<BranchesDeleted, Failure> {
+        delete(call.daemon, &self.branches, self.force)
+    }
+}
+
+/// Gives a branch another name.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RenameBranch {
+    pub from: String,
+    pub to: String,
+}
+
+impl Operation for RenameBranch {
+    const NAME: &'static str = "rename-branch";
+    type Answer = BranchRenamed;
+
+    fn run(self, call: &Call<'_>) -> Result<BranchRenamed, Failure> {
+        rename(call.daemon, &self.from, &self.to)
+    }
+}
+
+impl Operation for SwitchRequest {
+    const NAME: &'static str = "switch-branch";
+    const DOING: &'static str = "switching";
+    type Answer = Switched;
+
+    fn run(self, call: &Call<'_>) -> Result<Switched, Failure> {
+        switch(call.daemon, call.by(), &self)
+    }
+}
+
+pub fn list(daemon: &Arc<Daemon>, all: bool) -> Result<Branches, Failure> {
     let repository = daemon.repository_now()?;
     follow(&daemon.store, &repository)?;
     let known = Known::now(&daemon.store, &repository)?;
@@ -62,13 +132,13 @@ pub fn list(daemon: &Arc<Daemon>, all: bool) -> Response {
             behind: distance.map(|distance| distance.behind),
         }
     });
-    Ok(Answer::Branches(Branches {
+    Ok(Branches {
         branches: branches.collect(),
         damaged,
-    }))
+    })
 }
 
-pub fn create(daemon: &Arc<Daemon>, request: &CreateBranchRequest) -> Response {
+pub fn create(daemon: &Arc<Daemon>, request: &CreateBranchRequest) -> Result<BranchCreated, Failure> {
     let repository = daemon.repository_now()?;
     let branch = &request.branch;
     let spoken_of = request.fork.as_ref();
@@ -99,13 +169,13 @@ pub fn create(daemon: &Arc<Daemon>, request: &CreateBranchRequest) -> Response {
     repository
         .begin_branch(&git_dir, branch, &start.revision())
         .map_err(|error| taken(&repository, error))?;
-    Ok(Answer::BranchCreated(BranchCreated {
+    Ok(BranchCreated {
         branch: branch.clone(),
         commit: start.commit_id.to_string(),
         at: start.point.to_string(),
         also: start.others.iter().map(Point::to_string).collect(),
         uncommitted: start.is_uncommitted,
-    }))
+    })
 }
 
 /// Takes the leases of branches (short names).
@@ -120,11 +190,11 @@ fn lease<'d>(
     Ok(daemon.store.lease(keys, by)?)
 }
 
-pub fn delete(daemon: &Arc<Daemon>, names: &[String], force: bool) -> Response {
+pub fn delete(daemon: &Arc<Daemon>, names: &[String], force: bool) -> Result<BranchesDeleted, Failure> {
     let repository = daemon.repository_now()?;
     let _lease = lease(daemon, names, &format!("tine branch delete {}", names.join(" ")))?;
     let deleted = Known::now(&daemon.store, &repository)?.delete(names, force)?;
-    Ok(Answer::BranchesDeleted {
+    Ok(BranchesDeleted {
         branches: deleted
             .into_iter()
             .map(|deleted| BranchDeleted {
@@ -137,7 +207,7 @@ pub fn delete(daemon: &Arc<Daemon>, names: &[String], force: bool) -> Response {
     })
 }
 
-pub fn rename(daemon: &Arc<Daemon>, old: &str, new: &str) -> Response {
+pub fn rename(daemon: &Arc<Daemon>, old: &str, new: &str) -> Result<BranchRenamed, Failure> {
     // Their records name branches.
     let _rounds = daemon.rounds.lock();
     let _reviews = daemon.reviews.lock();
@@ -153,11 +223,11 @@ pub fn rename(daemon: &Arc<Daemon>, old: &str, new: &str) -> Response {
         log::warn!("what names the branch {old} still does: {failure}");
     }
     log::info!("the branch {old} is called {new} now");
-    Ok(Answer::BranchRenamed(BranchRenamed {
+    Ok(BranchRenamed {
         from: old.to_owned(),
         branch: new.to_owned(),
         forks,
-    }))
+    })
 }
 
 /// Renames the branch and all that stands on it; the forks that follow. `None` where it came to others before their turns were taken.
@@ -206,7 +276,7 @@ fn rename_in_documents(daemon: &Arc<Daemon>, old: &str, new: &str) -> Result<(),
     Ok(())
 }
 
-pub fn switch(daemon: &Arc<Daemon>, by: By<'_>, request: &SwitchRequest) -> Response {
+pub fn switch(daemon: &Arc<Daemon>, by: By<'_>, request: &SwitchRequest) -> Result<Switched, Failure> {
     let fork = &request.fork;
     let repository = daemon.repository_now()?;
     daemon.store.record(fork)?;
@@ -240,7 +310,7 @@ pub fn switch(daemon: &Arc<Daemon>, by: By<'_>, request: &SwitchRequest) -> Resp
     };
     let is_on = |name: &str| name == branch || repository.branch_behind(name) == branch;
     if !request.create && head.short_branch().is_some_and(is_on) {
-        return Ok(Answer::Switched(Box::new(stays(fork, &head, branch))));
+        return Ok(stays(fork, &head, branch));
     }
     let start = match (request.create, found) {
         (false, _) => None,
@@ -303,7 +373,7 @@ pub fn switch(daemon: &Arc<Daemon>, by: By<'_>, request: &SwitchRequest) -> Resp
     }
     note_head(turn, &repository);
     log::info!("{fork} is on {branch}");
-    Ok(Answer::Switched(Box::new(Switched {
+    Ok(Switched {
         fork: fork.clone(),
         branch,
         commit: Some(step.to.to_string()),
@@ -314,7 +384,7 @@ pub fn switch(daemon: &Arc<Daemon>, by: By<'_>, request: &SwitchRequest) -> Resp
         uncommitted: start.is_some_and(|start| start.is_uncommitted),
         changes: changes.iter().map(report::change_line).collect(),
         snapshot,
-    })))
+    })
 }
 
 /// Puts a fork whose branch moved under it on a new branch, at the commit where it left the old one. View and index belong to that
@@ -325,7 +395,7 @@ fn step_off(
     head: &Head,
     moved: &MovedUnder,
     branch: String,
-) -> Response {
+) -> Result<Switched, Failure> {
     let open = turn.open()?;
     repository
         .create_branch(&branch, moved.left_at, "branch: Created from HEAD")
@@ -338,7 +408,7 @@ fn step_off(
     note_head(turn, repository);
     let fork = turn.name();
     log::info!("{fork} is on {branch}, where it left {}", moved.branch);
-    Ok(Answer::Switched(Box::new(Switched {
+    Ok(Switched {
         fork: fork.clone(),
         branch,
         commit: Some(moved.left_at.to_string()),
@@ -349,7 +419,7 @@ fn step_off(
         uncommitted: false,
         changes: Vec::new(),
         snapshot: None,
-    })))
+    })
 }
 
 /// Fails where HEAD cannot be put back on the branch that it was on before it was switched: it, or the branch, is elsewhere now.

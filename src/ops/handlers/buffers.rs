@@ -13,8 +13,9 @@ pub use bringing::{in_buffers_only, with_agent_texts, with_agent_texts_at, with_
 pub use keeping::{end_in, recover};
 
 use crate::failure::{ErrorCode, Failure};
+use crate::operation::{Call, Operation};
 use crate::overlay;
-use crate::protocol::{Answer, BufferAnswer, BufferInfo, BufferMerged, BufferRequest, BufferShown, Response};
+use crate::protocol::{BufferAnswer, BufferInfo, BufferMerged, BufferRequest, BufferShown};
 use crate::slots::Daemon;
 use tine_path::RepoPath;
 use tine_sys::process::ProcessId;
@@ -22,6 +23,15 @@ use tine_tools::buffers::{BufferError, BufferSide, BufferState, PersonText};
 use tine_tools::path::beneath;
 use tine_tools::{BufferKey, router};
 use tine_workspace::{Last, OperationError};
+
+impl Operation for BufferRequest {
+    const NAME: &'static str = "buffer";
+    type Answer = BufferAnswer;
+
+    fn run(self, call: &Call<'_>) -> Result<BufferAnswer, Failure> {
+        answer(call.daemon, call.editor, self)
+    }
+}
 
 /// The longest wait for events.
 const MAX_WAIT: Duration = Duration::from_secs(30);
@@ -63,7 +73,11 @@ impl Drop for Editor<'_> {
     }
 }
 
-pub fn answer(daemon: &Arc<Daemon>, editor: &Editor<'_>, request: BufferRequest) -> Response {
+pub fn answer(
+    daemon: &Arc<Daemon>,
+    editor: &Editor<'_>,
+    request: BufferRequest,
+) -> Result<BufferAnswer, Failure> {
     let (buffers, store) = (&daemon.buffers, &daemon.store);
     let version = |path: PathBuf, version| BufferAnswer::Version { path, version };
     let answer = match request {
@@ -150,7 +164,7 @@ pub fn answer(daemon: &Arc<Daemon>, editor: &Editor<'_>, request: BufferRequest)
             BufferAnswer::Merged(merged)
         }
     };
-    Ok(Answer::Buffer(Box::new(answer)))
+    Ok(answer)
 }
 
 /// Merges what an agent wrote to the buffer into the person's text, and waits until the editor has taken it. `name` is for errors.

@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::target::find_target;
 use super::turns::{slots_of, turns_of};
 use super::work::base_commit;
 use super::{buffers, remotes};
 use crate::failure::{self, ErrorCode, Failure};
-use crate::protocol::{AgentTexts, Answer, Deleted, ForkInfo, NewRequest, Response};
+use crate::operation::{Call, Operation};
+use crate::protocol::{AgentTexts, Deleted, Done, ForkInfo, Forks, NewRequest, Stray};
 use crate::slots::{Daemon, Slot, Turn};
 use crate::strays::{self, Untold};
 use crate::{generations, handoffs, monitor, place, policy, report};
@@ -30,8 +33,87 @@ use tine_workspace::{
     StoreError, TakeUp, Traces,
 };
 
-pub fn new(daemon: &Arc<Daemon>, peer: PeerCredentials, request: NewRequest) -> Response {
-    Ok(Answer::Fork(make(daemon, peer, request, None)?))
+impl Operation for NewRequest {
+    const NAME: &'static str = "new";
+    const DOING: &'static str = "making the fork";
+    type Answer = ForkInfo;
+
+    fn run(self, call: &Call<'_>) -> Result<ForkInfo, Failure> {
+        make(call.daemon, call.peer, self, None)
+    }
+}
+
+/// All forks.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ListForks {}
+
+impl Operation for ListForks {
+    const NAME: &'static str = "list";
+    type Answer = Forks;
+
+    fn run(self, call: &Call<'_>) -> Result<Forks, Failure> {
+        Ok(list(call.daemon))
+    }
+}
+
+/// One fork.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ShowFork {
+    pub fork: ForkName,
+}
+
+impl Operation for ShowFork {
+    const NAME: &'static str = "show";
+    type Answer = ForkInfo;
+
+    fn run(self, call: &Call<'_>) -> Result<ForkInfo, Failure> {
+        show(call.daemon, &self.fork)
+    }
+}
+
+/// Says that somebody was told of these strays.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NoteToldStrays {
+    pub fork: ForkName,
+    pub strays: Vec<Stray>,
+}
+
+impl Operation for NoteToldStrays {
+    const NAME: &'static str = "told-strays";
+    type Answer = Done;
+
+    fn run(self, call: &Call<'_>) -> Result<Done, Failure> {
+        Untold::told(&call.daemon.store, &self.fork, &self.strays);
+        Ok(Done {})
+    }
+}
+
+/// Unmounts and removes the fork. Refused without `force` where changes are uncommitted.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Delete {
+    pub fork: ForkName,
+    /// What is uncommitted becomes an entry of `tine recover`.
+    pub force: bool,
+}
+
+impl Operation for Delete {
+    const NAME: &'static str = "delete";
+    const DOING: &'static str = "deleting the fork";
+    type Answer = Deleted;
+
+    fn frees_space(&self) -> bool {
+        true
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<Deleted, Failure> {
+        delete(
+            call.daemon,
+            &self.fork,
+            self.force,
+            call.from.committer.clone(),
+            None,
+        )
+    }
 }
 
 /// Makes a fork, which takes up `given` where that is something.
@@ -229,7 +311,7 @@ fn tip_of(repository: &Repository, record: &ForkRecord) -> Option<(String, Strin
     Some((record.branch.clone(), tip.to_string()))
 }
 
-pub fn list(daemon: &Arc<Daemon>) -> Response {
+fn list(daemon: &Arc<Daemon>) -> Forks {
     let (records, errors) = daemon.store.records();
     let mut damaged: Vec<Failure> = errors.into_iter().map(Failure::from).collect();
     let mut forks = Vec::with_capacity(records.len());
@@ -242,16 +324,12 @@ pub fn list(daemon: &Arc<Daemon>) -> Response {
         damaged.extend(slot.trouble());
         damaged.extend(Untold::of(&daemon.store, &record.name).failed);
     }
-    Ok(Answer::Forks { forks, damaged })
+    Forks { forks, damaged }
 }
 
-pub fn show(daemon: &Arc<Daemon>, name: &ForkName) -> Response {
+pub fn show(daemon: &Arc<Daemon>, name: &ForkName) -> Result<ForkInfo, Failure> {
     let record = daemon.store.record(name)?;
-    Ok(Answer::Fork(report::fork_info(
-        daemon,
-        &daemon.slot(name),
-        &record,
-    )?))
+    report::fork_info(daemon, &daemon.slot(name), &record)
 }
 
 /// `command` is what `tine recover` names, if it is not `tine delete`.
@@ -261,7 +339,7 @@ pub fn delete(
     force: bool,
     identity: Option<Identity>,
     command: Option<&str>,
-) -> Response {
+) -> Result<Deleted, Failure> {
     let command = match (command, force) {
         (Some(command), _) => command.to_owned(),
         (None, true) => format!("tine delete {name} --force"),
@@ -334,24 +412,24 @@ pub fn delete(
     turn.set_trouble(None);
     daemon.buffers.forget_fork(&daemon.store, name);
     log::info!("{name} is deleted");
-    Ok(Answer::Deleted(Deleted {
+    Ok(Deleted {
         branch_deleted,
         left,
         ..kept.told(name)
-    }))
+    })
 }
 
 /// Ends the delete of a fork of which something could not be kept by itself: it goes out of the way as a whole.
-fn set_aside(turn: &Turn<'_>, kept: Kept, mount_dir: &Path) -> Response {
+fn set_aside(turn: &Turn<'_>, kept: Kept, mount_dir: &Path) -> Result<Deleted, Failure> {
     let (daemon, name) = (turn.daemon, turn.name());
     let number = daemon.store.set_aside_fork(name)?;
     turn.set_trouble(None);
     log::warn!("{name} is set aside: `tine check --put-back {number}` brings it back");
-    Ok(Answer::Deleted(Deleted {
+    Ok(Deleted {
         set_aside: Some(number),
         left: strays::left_at(mount_dir),
         ..kept.told(name)
-    }))
+    })
 }
 
 /// The turn of a fork of which no handoff is being made. It is not waited for in the turn, which others may want.
@@ -366,7 +444,7 @@ fn turn_without_handoffs<'a>(daemon: &'a Arc<Daemon>, slot: &'a Arc<Slot>) -> Re
 }
 
 /// Deletes a fork whose record cannot be read.
-fn delete_damaged(turn: &Turn<'_>, failure: &Failure, command: &str) -> Response {
+fn delete_damaged(turn: &Turn<'_>, failure: &Failure, command: &str) -> Result<Deleted, Failure> {
     turn.unmount(UnmountMode::Force)?;
     let (store, repository) = (&turn.daemon.store, &turn.daemon.repository_now()?);
     let superseded = superseded(repository, turn.name(), None, &BTreeSet::new(), &[])?;

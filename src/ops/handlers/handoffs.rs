@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::buffers::with_agent_texts;
 use super::merging;
 use super::sequencing::unless_taken_back;
 use crate::failure::{ErrorCode, Failure};
+use crate::operation::{Call, Operation};
 use crate::policy::{Signers, work_message};
 use crate::protocol::{
-    AgentTexts, Answer, CreateHandoff, HandoffAnswer, HandoffDeleted, HandoffInfo, HandoffRequest,
-    HandoffShown, ImportHandoff, PatchLine, Response,
+    AgentTexts, CreateHandoff, HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, ImportHandoff, PatchLine,
 };
 use crate::slots::{Daemon, Turn};
 use crate::{handoffs, report};
@@ -27,32 +29,98 @@ use tine_git::{ObjectId, Repository};
 use tine_workspace::store::Shelf;
 use tine_workspace::{ForkName, ForkRecord};
 
-/// Answers a request about handoffs.
-pub fn answer(daemon: &Arc<Daemon>, request: HandoffRequest) -> Response {
-    let answer = match request {
-        HandoffRequest::Create(request) => HandoffAnswer::One(create(daemon, request)?),
-        HandoffRequest::List { all } => list(daemon, all)?,
-        HandoffRequest::Show { id } => HandoffAnswer::Shown(show(daemon, id)?),
-        HandoffRequest::Await { ids, timeout_secs } => wait(daemon, &ids, timeout_secs)?,
-        HandoffRequest::Delete { id, force } => HandoffAnswer::Deleted(delete(daemon, id, force)?),
-        HandoffRequest::Import(request) => HandoffAnswer::One(import(daemon, request)?),
-    };
-    Ok(Answer::Handoff(Box::new(answer)))
+impl Operation for CreateHandoff {
+    const NAME: &'static str = "create-handoff";
+    const DOING: &'static str = "handing over";
+    type Answer = HandoffInfo;
+
+    fn run(self, call: &Call<'_>) -> Result<HandoffInfo, Failure> {
+        create(call.daemon, self, &call.signers())
+    }
 }
 
+/// Handoffs that are still of interest, or all.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ListHandoffs {
+    pub all: bool,
+}
+
+impl Operation for ListHandoffs {
+    const NAME: &'static str = "handoffs";
+    type Answer = Handoffs;
+
+    fn run(self, call: &Call<'_>) -> Result<Handoffs, Failure> {
+        list(call.daemon, self.all)
+    }
+}
+
+/// A handoff with what is in it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ShowHandoff {
+    pub id: u64,
+}
+
+impl Operation for ShowHandoff {
+    const NAME: &'static str = "handoff";
+    type Answer = HandoffShown;
+
+    fn run(self, call: &Call<'_>) -> Result<HandoffShown, Failure> {
+        show(call.daemon, self.id)
+    }
+}
+
+/// These handoffs, in this order, when none of them is pending.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AwaitHandoffs {
+    pub ids: Vec<u64>,
+    pub timeout_secs: Option<u64>,
+}
+
+impl Operation for AwaitHandoffs {
+    const NAME: &'static str = "await-handoffs";
+    const DOING: &'static str = "waiting for handoffs";
+    type Answer = Handoffs;
+
+    fn run(self, call: &Call<'_>) -> Result<Handoffs, Failure> {
+        wait(call.daemon, &self.ids, self.timeout_secs)
+    }
+}
+
+/// Deletes a handoff.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DeleteHandoff {
+    pub id: u64,
+    pub force: bool,
+}
+
+impl Operation for DeleteHandoff {
+    const NAME: &'static str = "delete-handoff";
+    type Answer = HandoffDeleted;
+
+    fn run(self, call: &Call<'_>) -> Result<HandoffDeleted, Failure> {
+        delete(call.daemon, self.id, self.force)
+    }
+}
+
+impl Operation for ImportHandoff {
+    const NAME: &'static str = "import-handoff";
+    type Answer = HandoffInfo;
+
+    fn run(self, call: &Call<'_>) -> Result<HandoffInfo, Failure> {
+        import(call.daemon, self)
+    }
+}
+
+/// Answers a request about handoffs.
 /// Writes down what is handed over, and lets its mailbox be made.
-fn create(daemon: &Arc<Daemon>, request: CreateHandoff) -> Result<HandoffInfo, Failure> {
+fn create(daemon: &Arc<Daemon>, request: CreateHandoff, signers: &Signers) -> Result<HandoffInfo, Failure> {
     let record = daemon.store.record(&request.fork)?;
     let to = named_parent(daemon, request.to.as_deref())?;
     let slot = daemon.slot(&request.fork);
     let turn = daemon.turn(&slot)?;
     let (begun, agent_texts) = with_agent_texts(&turn, || {
         if request.include_uncommitted {
-            let signers = Signers {
-                author: request.author,
-                committer: request.committer,
-            };
-            commit_uncommitted(&turn, request.message, &signers, request.allow_revert)?;
+            commit_uncommitted(&turn, request.message, signers, request.allow_revert)?;
         }
         begin(&turn, &record, to, request.base.as_deref(), request.allow_revert)
     })?;
@@ -223,12 +291,12 @@ pub fn of_unmounted_later(turn: &Turn<'_>, to: Option<String>) -> Result<(), Fai
         .map_err(|error| Failure::io("start a thread for", Path::new("the handoff"), &error))
 }
 
-fn list(daemon: &Daemon, all: bool) -> Result<HandoffAnswer, Failure> {
+fn list(daemon: &Daemon, all: bool) -> Result<Handoffs, Failure> {
     let (records, damaged) = daemon.store.documents::<HandoffRecord>(Shelf::Handoffs)?;
     let repository = daemon.repository_now()?;
     let is_open =
         |record: &HandoffRecord| record.applied_secs.is_none() && record.state != HandoffState::Skipped;
-    Ok(HandoffAnswer::Many {
+    Ok(Handoffs {
         handoffs: records
             .into_iter()
             .map(|record| unless_taken_back(daemon, &repository, record))
@@ -239,11 +307,11 @@ fn list(daemon: &Daemon, all: bool) -> Result<HandoffAnswer, Failure> {
     })
 }
 
-fn wait(daemon: &Daemon, ids: &[u64], timeout_secs: Option<u64>) -> Result<HandoffAnswer, Failure> {
+fn wait(daemon: &Daemon, ids: &[u64], timeout_secs: Option<u64>) -> Result<Handoffs, Failure> {
     // A time too far away to be told is none.
     let deadline = timeout_secs.and_then(|secs| Instant::now().checked_add(Duration::from_secs(secs)));
     let records = handoffs::wait(daemon, ids, deadline)?;
-    Ok(HandoffAnswer::Many {
+    Ok(Handoffs {
         handoffs: records.into_iter().map(|record| info(daemon, record)).collect(),
         damaged: Vec::new(),
     })

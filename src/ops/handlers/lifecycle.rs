@@ -5,15 +5,117 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::failure::{ErrorCode, Failure};
-use crate::protocol::{Answer, DaemonInfo, Figures, MountFigures, PROTOCOL_VERSION, Response};
+use crate::operation::{Call, Operation};
+use crate::protocol::{DaemonInfo, Done, Figures, MountFigures, PROTOCOL_VERSION, SetAsideList};
 use crate::room;
 use crate::slots::{Daemon, Slot, busy};
 use parking_lot::Mutex;
 use tine_fuse::UnmountMode;
 use tine_sys::namespace::mount_namespace_of;
 use tine_sys::{parallel, process};
-use tine_workspace::store::CheckOptions;
+use tine_workspace::store::{CheckOptions, CheckReport, Depth};
+
+/// Who is there.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DaemonStatus {}
+
+impl Operation for DaemonStatus {
+    const NAME: &'static str = "status";
+    const FOR_EVERY_VERSION: bool = true;
+    type Answer = DaemonInfo;
+
+    fn run(self, call: &Call<'_>) -> Result<DaemonInfo, Failure> {
+        status(call.daemon)
+    }
+}
+
+/// What the daemon holds in memory.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ReadFigures {}
+
+impl Operation for ReadFigures {
+    const NAME: &'static str = "figures";
+    type Answer = Figures;
+
+    fn run(self, call: &Call<'_>) -> Result<Figures, Failure> {
+        Ok(figures(call.daemon))
+    }
+}
+
+/// Unmounts everything and ends.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Stop {
+    /// Also where programs use a mount.
+    pub force: bool,
+}
+
+impl Operation for Stop {
+    const NAME: &'static str = "stop";
+    const FOR_EVERY_VERSION: bool = true;
+    type Answer = Done;
+
+    fn frees_space(&self) -> bool {
+        true
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<Done, Failure> {
+        let insistence = match self.force {
+            true => Insistence::Force,
+            false => Insistence::Refuse,
+        };
+        stop(call.daemon, insistence)?;
+        Ok(Done {})
+    }
+}
+
+/// Looks whether the store is whole, and with `repair` puts right what can be.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Check {
+    pub repair: bool,
+    /// Without reading the bytes of files.
+    pub brief: bool,
+    /// A repair only says what it would do.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+impl Operation for Check {
+    const NAME: &'static str = "check";
+    const DOING: &'static str = "checking";
+    type Answer = CheckReport;
+
+    fn run(self, call: &Call<'_>) -> Result<CheckReport, Failure> {
+        let options = CheckOptions {
+            depth: match self.brief {
+                true => Depth::Places,
+                false => Depth::Bytes,
+            },
+            repair: self.repair,
+            dry_run: self.dry_run,
+        };
+        check(call.daemon, options)
+    }
+}
+
+/// What repairs moved aside.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ListSetAside {
+    /// The number of one that is put back first.
+    pub put_back: Option<u64>,
+}
+
+impl Operation for ListSetAside {
+    const NAME: &'static str = "set-aside";
+    const DOING: &'static str = "putting back";
+    type Answer = SetAsideList;
+
+    fn run(self, call: &Call<'_>) -> Result<SetAsideList, Failure> {
+        set_aside(call.daemon, self.put_back)
+    }
+}
 
 /// What a stop does about programs that use a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,10 +128,10 @@ pub enum Insistence {
     DetachBusy,
 }
 
-pub fn status(daemon: &Arc<Daemon>) -> Response {
+pub fn status(daemon: &Arc<Daemon>) -> Result<DaemonInfo, Failure> {
     daemon.refuse_if_stopping()?;
     let (records, _) = daemon.store.records();
-    Ok(Answer::Daemon(DaemonInfo {
+    Ok(DaemonInfo {
         protocol: PROTOCOL_VERSION,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
@@ -39,11 +141,11 @@ pub fn status(daemon: &Arc<Daemon>) -> Response {
         mounts: daemon.mounts(),
         memory_bytes: resident_bytes().unwrap_or(0),
         mount_namespace: mount_namespace_of(Path::new("/proc/self")),
-    }))
+    })
 }
 
 /// Looks whether the store is whole; nobody changes reviews, handoffs or sessions while they are put right.
-pub fn check(daemon: &Arc<Daemon>, options: CheckOptions) -> Response {
+pub fn check(daemon: &Arc<Daemon>, options: CheckOptions) -> Result<CheckReport, Failure> {
     daemon.refuse_if_stopping()?;
     let _rounds = options.repair.then(|| daemon.rounds.lock());
     let _reviews = options.repair.then(|| daemon.reviews.lock());
@@ -52,22 +154,22 @@ pub fn check(daemon: &Arc<Daemon>, options: CheckOptions) -> Response {
     for finding in &report.findings {
         log::warn!("{} {}: {}", finding.kind.word(), finding.what, finding.detail);
     }
-    Ok(Answer::Checked(report))
+    Ok(report)
 }
 
 /// Lists what repairs moved aside, and puts one of them back where that is asked for.
-pub fn set_aside(daemon: &Arc<Daemon>, put_back: Option<u64>) -> Response {
+pub fn set_aside(daemon: &Arc<Daemon>, put_back: Option<u64>) -> Result<SetAsideList, Failure> {
     daemon.refuse_if_stopping()?;
     let _rounds = daemon.rounds.lock();
     let _reviews = daemon.reviews.lock();
     let put_back = put_back.map(|number| daemon.store.put_back(number)).transpose()?;
-    Ok(Answer::SetAside {
+    Ok(SetAsideList {
         set_aside: daemon.store.set_aside()?,
         put_back,
     })
 }
 
-pub fn figures(daemon: &Arc<Daemon>) -> Response {
+fn figures(daemon: &Arc<Daemon>) -> Figures {
     let mut figures = Figures {
         remembered_nodes: 0,
         layer_nodes: 0,
@@ -97,7 +199,7 @@ pub fn figures(daemon: &Arc<Daemon>) -> Response {
             });
         }
     }
-    Ok(Answer::Figures(figures))
+    figures
 }
 
 pub fn resident_bytes() -> Option<u64> {
@@ -115,7 +217,7 @@ fn status_line(key: &str) -> Option<String> {
 
 /// Unmounts everything, so that the process can end. What was mounted is remembered as such. On a failure everything is
 /// as before.
-pub fn stop(daemon: &Arc<Daemon>, insistence: Insistence) -> Response {
+pub fn stop(daemon: &Arc<Daemon>, insistence: Insistence) -> Result<(), Failure> {
     daemon.stop_with(|| {
         let slots = daemon.slots();
         match insistence {
@@ -130,7 +232,7 @@ pub fn stop(daemon: &Arc<Daemon>, insistence: Insistence) -> Response {
         }
     })?;
     log::info!("the daemon ends");
-    Ok(Answer::Done)
+    Ok(())
 }
 
 /// Unmounts everything where the repository was moved or removed; whether it was. Every path that this process has

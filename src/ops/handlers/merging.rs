@@ -15,11 +15,11 @@ use super::reviews::sides as review_sides;
 use super::target::{self, Holder, Target, find_target, fork_called, while_it_moves, word_for};
 use super::turns::{slots_of, turns_of};
 use crate::failure::{ErrorCode, Failure};
+use crate::operation::{Call, Operation};
 use crate::points::ResolvedPoint;
 use crate::policy::Signers;
 use crate::protocol::{
-    AgentTexts, Answer, Merge, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, Response,
-    ReviewWish,
+    AgentTexts, Merge, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, ReviewWish,
 };
 use crate::report;
 use crate::slots::{Daemon, Slot, Turn};
@@ -35,11 +35,26 @@ use tine_merge::MergeOptions;
 use tine_workspace::store::{Lease, Shelf};
 use tine_workspace::{By, ForkName, StoreError};
 
+impl Operation for MergeRequest {
+    const NAME: &'static str = "merge";
+    const DOING: &'static str = "merging";
+    type Answer = Merge;
+
+    fn run(self, call: &Call<'_>) -> Result<Merge, Failure> {
+        merge(call.daemon, call.by(), &self, &call.signers())
+    }
+}
+
 /// Merges what `request` says, or says what would come of it.
-pub fn merge(daemon: &Arc<Daemon>, by: By<'_>, request: &MergeRequest, signers: &Signers) -> Response {
+pub fn merge(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    request: &MergeRequest,
+    signers: &Signers,
+) -> Result<Merge, Failure> {
     // Two of the same merge become one review.
     let _reviews = (request.review != ReviewWish::Never).then(|| daemon.reviews.lock());
-    merge_with(daemon, by, request, signers, None).map(|merge| Answer::Merge(Box::new(merge)))
+    merge_with(daemon, by, request, signers, None)
 }
 
 /// The fork or branch that `word` names, so that it means one thing from here on.
@@ -178,14 +193,9 @@ impl<'a> Merging<'a> {
     fn lease(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Lease<'_>, Failure> {
         let (daemon, repository) = (self.daemon, &self.repository);
         let turns: Vec<&Turn<'_>> = turns.values().collect();
-        target::lease(
-            daemon,
-            repository,
-            &self.request.command,
-            &self.holder,
-            &turns,
-            || find_holder(daemon, repository, self.request, &self.sources),
-        )
+        target::lease(daemon, repository, self.by.command, &self.holder, &turns, || {
+            find_holder(daemon, repository, self.request, &self.sources)
+        })
     }
 
     /// What agents wrote to open buffers of the sources is theirs to merge; a dry run names it.

@@ -4,17 +4,88 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::{handoffs, target};
 use crate::failure::{ErrorCode, Failure};
+use crate::operation::{Call, Operation};
 use crate::policy::Signers;
-use crate::protocol::{Answer, Response, SnapshotPolicy, UnmountAction, Unmounted};
+use crate::protocol::{ForkInfo, SnapshotPolicy, UnmountAction, Unmounted};
 use crate::slots::{Daemon, Turn};
 use crate::{place, policy, report};
 use tine_change::{advance, checkout};
 use tine_fuse::UnmountMode;
 use tine_git::Repository;
+use tine_path::text::optional_host_path;
 use tine_workspace::store::default_mount_root;
 use tine_workspace::{By, ForkName, ForkRecord, MountSettings, MountWishes};
+
+/// Mounts a fork. Mounted there already is no error.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Mount {
+    pub fork: ForkName,
+    /// Absolute; remembered. Default: where it was last.
+    #[serde(with = "optional_host_path", default)]
+    pub dir: Option<PathBuf>,
+    #[serde(flatten)]
+    pub wishes: MountWishes,
+    /// Default: as before.
+    #[serde(default)]
+    pub snapshot_every: Option<SnapshotPolicy>,
+}
+
+impl Operation for Mount {
+    const NAME: &'static str = "mount";
+    const DOING: &'static str = "mounting";
+    type Answer = ForkInfo;
+
+    fn run(self, call: &Call<'_>) -> Result<ForkInfo, Failure> {
+        mount(
+            call.daemon,
+            &self.fork,
+            self.dir,
+            self.wishes,
+            self.snapshot_every,
+        )
+    }
+}
+
+/// Unmounts and then does what `action` says.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Unmount {
+    pub fork: ForkName,
+    /// Default: the fork's policy.
+    pub action: Option<UnmountAction>,
+    pub force: bool,
+}
+
+impl Operation for Unmount {
+    const NAME: &'static str = "unmount";
+    const DOING: &'static str = "unmounting";
+    type Answer = Unmounted;
+
+    fn frees_space(&self) -> bool {
+        matches!(
+            self.action,
+            None | Some(UnmountAction::Keep | UnmountAction::Discard)
+        )
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<Unmounted, Failure> {
+        let by = By {
+            command: "tine unmount --merge",
+            ..call.by()
+        };
+        unmount(
+            call.daemon,
+            by,
+            &self.fork,
+            self.action,
+            self.force,
+            call.signers(),
+        )
+    }
+}
 
 /// Detaches what a daemon that died left mounted, and mounts again what was mounted. What fails is logged and shown by
 /// `list`; it keeps nothing else from working.
@@ -159,7 +230,7 @@ pub fn mount(
     dir: Option<PathBuf>,
     wishes: MountWishes,
     snapshot_every: Option<SnapshotPolicy>,
-) -> Response {
+) -> Result<ForkInfo, Failure> {
     let slot = daemon.slot(name);
     let turn = daemon.turn(&slot)?;
     let mut record = turn.record()?;
@@ -187,7 +258,7 @@ pub fn mount(
             )
             .hint(format!("unmount it first: `tine unmount --keep {name}`")));
         }
-        return Ok(Answer::Fork(report::fork_info(daemon, &slot, &record)?));
+        return report::fork_info(daemon, &slot, &record);
     }
     // A dead mount cannot be looked into.
     tine_fuse::detach_stale(&dir)?;
@@ -206,7 +277,7 @@ pub fn mount(
         remove_default_place(&place_before);
     }
     match remember(&turn, &record, dir, settings) {
-        Ok(record) => Ok(Answer::Fork(report::fork_info(daemon, &slot, &record)?)),
+        Ok(record) => report::fork_info(daemon, &slot, &record),
         Err(failure) => {
             if let Err(unmount_failure) = turn.unmount(UnmountMode::Force) {
                 log::error!("{unmount_failure}");
@@ -240,7 +311,7 @@ pub fn unmount(
     action: Option<UnmountAction>,
     force: bool,
     signers: Signers,
-) -> Response {
+) -> Result<Unmounted, Failure> {
     let slot = daemon.slot(name);
     let turn = daemon.turn(&slot)?;
     let record = turn.record()?;
@@ -338,7 +409,7 @@ pub fn unmount(
         }
         UnmountAction::Keep | UnmountAction::Commit { .. } | UnmountAction::Discard => {}
     }
-    Ok(Answer::Unmounted(Unmounted {
+    Ok(Unmounted {
         fork: name.clone(),
         policy,
         commit: outcome.commit,
@@ -347,5 +418,5 @@ pub fn unmount(
         merge,
         handoff,
         trouble,
-    }))
+    })
 }

@@ -3,10 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::paths::{looking, parse};
 use super::{branches, snapshots};
 use crate::failure::{ErrorCode, Failure};
-use crate::protocol::{Answer, NoteLine, OperationLine, Response, TakenBackLine};
+use crate::operation::{self, Call};
+use crate::protocol::{NoteLine, OperationLine, Operations, TakenBackLine};
 use crate::slots::{Daemon, Turn};
 use tine_attr::Timestamp;
 use tine_change::advance::{self, IndexStep, Step, UpdateStep};
@@ -22,13 +25,53 @@ use tine_workspace::{
     OperationState, TakenBack, Undoes,
 };
 
+/// The newest operations, the newest first.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ListOperations {
+    pub fork: ForkName,
+    pub limit: usize,
+}
+
+impl operation::Operation for ListOperations {
+    const NAME: &'static str = "operations";
+    type Answer = Operations;
+
+    fn run(self, call: &Call<'_>) -> Result<Operations, Failure> {
+        list(call.daemon, &self.fork, self.limit)
+    }
+}
+
+/// Takes the newest operation back, or its changes at and beneath a path; or does again what was taken back.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TakeBack {
+    pub fork: ForkName,
+    pub direction: Direction,
+    pub path: Option<PathText>,
+}
+
+impl operation::Operation for TakeBack {
+    const NAME: &'static str = "take-back";
+    const DOING: &'static str = "taking back";
+    type Answer = TakenBackLine;
+
+    fn run(self, call: &Call<'_>) -> Result<TakenBackLine, Failure> {
+        take_back(
+            call.daemon,
+            call.by(),
+            &self.fork,
+            self.direction,
+            self.path.as_ref(),
+        )
+    }
+}
+
 /// So many operations are compared with what was written to open buffers.
 const MAX_LOOKED_AT: usize = 1000;
 
-pub fn list(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Response {
+pub fn list(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Result<Operations, Failure> {
     looking(daemon, name, |workspace| {
         let operations = workspace.operations(limit)?;
-        Ok(Answer::Operations {
+        Ok(Operations {
             operations: operations
                 .iter()
                 .map(|(operation, state)| operation_line(operation, *state))
@@ -43,7 +86,7 @@ pub fn take_back(
     name: &ForkName,
     direction: Direction,
     path: Option<&PathText>,
-) -> Response {
+) -> Result<TakenBackLine, Failure> {
     let path = path.map(parse).transpose()?;
     let path = path.as_ref();
     let slot = daemon.slot(name);
@@ -84,12 +127,12 @@ pub fn take_back(
         path: (&note.path).into(),
         note: note.kind,
     };
-    Ok(Answer::TakenBack(TakenBackLine {
+    Ok(TakenBackLine {
         fork: name.clone(),
         operation: line(&taken.operation),
         of: line(&taken.of),
         notes: taken.notes.iter().map(note).collect(),
-    }))
+    })
 }
 
 /// Takes back what an agent wrote to an open buffer, where that is newer than every operation that is to be taken back.
@@ -99,7 +142,7 @@ fn take_back_in_buffer(
     open: &Fork,
     direction: Direction,
     path: Option<&RepoPath>,
-) -> Result<Option<Answer>, Failure> {
+) -> Result<Option<TakenBackLine>, Failure> {
     let (buffers, store) = (&turn.daemon.buffers, &turn.daemon.store);
     let Some(edit) = buffers.newest_edit(turn.name(), path, direction) else {
         return Ok(None);
@@ -137,7 +180,7 @@ fn take_back_in_buffer(
         Direction::Undo => (OperationKind::Undo, OperationState::Undone),
         Direction::Redo => (OperationKind::Redo, OperationState::Done),
     };
-    Ok(Some(Answer::TakenBack(TakenBackLine {
+    Ok(Some(TakenBackLine {
         fork: turn.name().clone(),
         operation: line(kind, Timestamp::now(), OperationState::Done),
         of: OperationLine {
@@ -145,7 +188,7 @@ fn take_back_in_buffer(
             ..line(OperationKind::Write, edit.time, state)
         },
         notes: Vec::new(),
-    })))
+    }))
 }
 
 /// Takes back that the fork went to another state, by going to the snapshot of the one before: as an operation.

@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::forks;
 use super::reviews::sides;
 use crate::failure::{ErrorCode, Failure};
+use crate::operation::{Call, Operation};
 use crate::protocol::{
-    Answer, BringBack, BroughtBack, Elsewhere, ElsewhereLine, NewRequest, Purged, RecoverAnswer, RecoverLine,
-    RecoverList, RecoverRequest, Response,
+    BringBack, BroughtBack, Elsewhere, ElsewhereLine, NewRequest, Purged, RecoverLine, RecoverList,
 };
 use crate::slots::Daemon;
 use tine_attr::Timestamp;
@@ -19,24 +21,75 @@ use tine_sys::process::PeerCredentials;
 use tine_workspace::store::Shelf;
 use tine_workspace::{CarryWish, ForkName, MountWishes, SnapshotReason, TakeUp, UnmountPolicy};
 
-pub fn answer(daemon: &Arc<Daemon>, peer: PeerCredentials, request: RecoverRequest) -> Response {
-    let answer = match request {
-        RecoverRequest::List => RecoverAnswer::List(Box::new(list(daemon)?)),
-        RecoverRequest::Show { id } => {
-            let repository = daemon.repository_now()?;
-            let rules = RecoverRules::configured(&repository).unwrap_or_default();
-            let found = recovery::find(&repository, id)?;
-            let missing = recovery::missing(&repository, &found, &recovery::list(&repository)?.0)?;
-            RecoverAnswer::Entry(Box::new(line(daemon, &repository, found, missing, &rules)))
-        }
-        RecoverRequest::Back(request) => RecoverAnswer::Back(Box::new(bring_back(daemon, peer, request)?)),
-        RecoverRequest::Purge {
-            ids,
-            older_than_secs,
-            all,
-        } => RecoverAnswer::Purged(purge(daemon, &ids, older_than_secs, all)?),
-    };
-    Ok(Answer::Recover(Box::new(answer)))
+/// What commands dropped.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ListRecover {}
+
+impl Operation for ListRecover {
+    const NAME: &'static str = "recover-list";
+    const DOING: &'static str = "looking at what was dropped";
+    type Answer = RecoverList;
+
+    fn run(self, call: &Call<'_>) -> Result<RecoverList, Failure> {
+        list(call.daemon)
+    }
+}
+
+/// One entry of what commands dropped.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ShowRecover {
+    pub id: u64,
+}
+
+impl Operation for ShowRecover {
+    const NAME: &'static str = "recover-show";
+    const DOING: &'static str = "looking at what was dropped";
+    type Answer = RecoverLine;
+
+    fn run(self, call: &Call<'_>) -> Result<RecoverLine, Failure> {
+        show(call.daemon, self.id)
+    }
+}
+
+impl Operation for BringBack {
+    const NAME: &'static str = "recover-back";
+    const DOING: &'static str = "bringing back";
+    type Answer = BroughtBack;
+
+    fn run(self, call: &Call<'_>) -> Result<BroughtBack, Failure> {
+        bring_back(call.daemon, call.peer, self)
+    }
+}
+
+/// Lets go of these entries; all of them, or none.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Purge {
+    pub ids: Vec<u64>,
+    /// Also those that are at least so old.
+    pub older_than_secs: Option<u64>,
+    pub all: bool,
+}
+
+impl Operation for Purge {
+    const NAME: &'static str = "recover-purge";
+    const DOING: &'static str = "letting go of what was dropped";
+    type Answer = Purged;
+
+    fn frees_space(&self) -> bool {
+        true
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<Purged, Failure> {
+        purge(call.daemon, &self.ids, self.older_than_secs, self.all)
+    }
+}
+
+fn show(daemon: &Arc<Daemon>, id: u64) -> Result<RecoverLine, Failure> {
+    let repository = daemon.repository_now()?;
+    let rules = RecoverRules::configured(&repository).unwrap_or_default();
+    let found = recovery::find(&repository, id)?;
+    let missing = recovery::missing(&repository, &found, &recovery::list(&repository)?.0)?;
+    Ok(line(daemon, &repository, found, missing, &rules))
 }
 
 fn list(daemon: &Arc<Daemon>) -> Result<RecoverList, Failure> {

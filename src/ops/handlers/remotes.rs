@@ -5,15 +5,30 @@ use std::sync::Arc;
 
 use super::buffers::with_agent_texts;
 use crate::failure::{ErrorCode, Failure};
+use crate::operation::{Call, Operation};
 use crate::policy::Signers;
-use crate::protocol::{Answer, RemoteFork, Response, StateMade, StateRequest};
+use crate::protocol::{RemoteFork, StateMade, StateRequest};
 use crate::slots::Daemon;
 use tine_change::fork_point::fork_point;
 use tine_change::state::{self, StateOptions};
 use tine_git::{GitError, Repository};
 use tine_workspace::TakeUp;
 
-pub fn make_state(daemon: &Arc<Daemon>, request: &StateRequest, signers: Signers) -> Response {
+impl Operation for StateRequest {
+    const NAME: &'static str = "state";
+    const DOING: &'static str = "making the state to send";
+    type Answer = StateMade;
+
+    fn run(self, call: &Call<'_>) -> Result<StateMade, Failure> {
+        make_state(call.daemon, &self, call.signers())
+    }
+}
+
+pub fn make_state(
+    daemon: &Arc<Daemon>,
+    request: &StateRequest,
+    signers: Signers,
+) -> Result<StateMade, Failure> {
     let slot = daemon.slot(&request.fork);
     let turn = daemon.turn(&slot)?;
     let record = turn.record()?;
@@ -40,7 +55,7 @@ pub fn make_state(daemon: &Arc<Daemon>, request: &StateRequest, signers: Signers
         .repositories
         .iter()
         .filter(|path| !changeset.left_out.contains(path));
-    Ok(Answer::State(Box::new(StateMade {
+    Ok(StateMade {
         fork: record.name,
         remote,
         name,
@@ -54,7 +69,7 @@ pub fn make_state(daemon: &Arc<Daemon>, request: &StateRequest, signers: Signers
         submodules: submodules.map(Into::into).collect(),
         operation: fork.worktree.operation_in_progress().map(str::to_owned),
         agent_texts,
-    })))
+    })
 }
 
 /// What a fork begins with that takes up `from`. Work begins here at the HEAD of the worktree with `git_dir`.

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use super::sequencing::{Asked, carry_out};
 use super::snapshots::{record_switch, restore_in};
 use crate::failure::{ErrorCode, Failure};
+use crate::operation::{Call, Operation};
 use crate::points::{self, ResolvedPoint};
 use crate::policy::Signers;
 use crate::protocol::{
-    Answer, CommitLine, IndexKept, MergeStatus, Response, RestoreRequest, Restored, RestoredHow,
-    RevertRequest, Reverted,
+    CommitLine, IndexKept, MergeStatus, RestoreOutcome, RestoreRequest, Restored, RestoredHow, RevertRequest,
+    Reverted,
 };
 use crate::report;
 use crate::slots::{Daemon, Turn};
@@ -29,6 +30,30 @@ use tine_path::text::PathText;
 use tine_sys::pause;
 use tine_workspace::store::Shelf;
 use tine_workspace::{By, ForkName, OperationKind, SnapshotOptions, SnapshotReason};
+
+impl Operation for RestoreRequest {
+    const NAME: &'static str = "restore";
+    const DOING: &'static str = "restoring";
+    type Answer = RestoreOutcome;
+
+    fn run(self, call: &Call<'_>) -> Result<RestoreOutcome, Failure> {
+        restore(call.daemon, call.by(), &self)
+    }
+}
+
+impl Operation for RevertRequest {
+    const NAME: &'static str = "revert";
+    const DOING: &'static str = "taking back";
+    type Answer = Reverted;
+
+    fn frees_space(&self) -> bool {
+        true
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<Reverted, Failure> {
+        revert(call.daemon, call.by(), &self)
+    }
+}
 
 /// The point that `word` names, a snapshot also by its tree.
 fn find(daemon: &Daemon, name: &ForkName, word: &str) -> Result<FoundPoint, Failure> {
@@ -94,7 +119,11 @@ fn lacking(
     })
 }
 
-pub fn restore(daemon: &Arc<Daemon>, by: By<'_>, request: &RestoreRequest) -> Response {
+pub fn restore(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    request: &RestoreRequest,
+) -> Result<RestoreOutcome, Failure> {
     let name = &request.fork;
     let repository = daemon.repository_now()?;
     let found = find(daemon, name, &request.to)?;
@@ -102,14 +131,14 @@ pub fn restore(daemon: &Arc<Daemon>, by: By<'_>, request: &RestoreRequest) -> Re
     let point = match is_whole {
         // With all that git ignores.
         true => match restore_whole(daemon, by, &repository, request, &found)? {
-            Some(restored) => return Ok(Answer::Restored(restored)),
+            Some(restored) => return Ok(RestoreOutcome::Restored(restored)),
             None => points::complete(daemon, &repository, name, found)?,
         },
         // The trees of views are written before the fork's own turn.
         false => points::complete(daemon, &repository, name, found)?,
     };
     match restore_tree(daemon, by, &repository, request, &point)? {
-        Ok(restored) => Ok(Answer::Restored(restored)),
+        Ok(restored) => Ok(RestoreOutcome::Restored(restored)),
         Err(since) => bring_onto_head(daemon, by, request, &point, &since),
     }
 }
@@ -215,7 +244,7 @@ fn bring_onto_head(
     request: &RestoreRequest,
     point: &ResolvedPoint,
     since: &Since,
-) -> Response {
+) -> Result<RestoreOutcome, Failure> {
     let asked = Asked {
         into: format!("fork:{}", request.fork),
         is_clean: false,
@@ -244,9 +273,9 @@ fn bring_onto_head(
         _ => failure,
     })?;
     if matches!(done.status, MergeStatus::Conflicts | MergeStatus::Reviewed) {
-        return Ok(Answer::Sequenced(Box::new(done)));
+        return Ok(RestoreOutcome::Sequenced(Box::new(done)));
     }
-    Ok(Answer::Restored(Restored {
+    Ok(RestoreOutcome::Restored(Restored {
         fork: request.fork.clone(),
         to: Some(point.point.to_string()),
         before: done.snapshot,
@@ -336,7 +365,7 @@ fn tree_on_head(
     .hint("`--exact` takes it as it was there; `tine restore` with `--path` and `--review` keeps the conflicts for resolving"))
 }
 
-pub fn revert(daemon: &Arc<Daemon>, by: By<'_>, request: &RevertRequest) -> Response {
+pub fn revert(daemon: &Arc<Daemon>, by: By<'_>, request: &RevertRequest) -> Result<Reverted, Failure> {
     let name = &request.fork;
     let paths = paths_of(&request.paths)?;
     if paths.is_empty() {
@@ -384,12 +413,12 @@ pub fn revert(daemon: &Arc<Daemon>, by: By<'_>, request: &RevertRequest) -> Resp
     if !turn.is_mounted() {
         fork.workspace.sync()?;
     }
-    Ok(Answer::Reverted(Reverted {
+    Ok(Reverted {
         fork: name.clone(),
         to: (&point).into(),
         changes: outcome.changes.iter().map(report::change_line).collect(),
         left_alone: outcome.left_alone.iter().map(Into::into).collect(),
         left_out: left_out(&repository, lacks)?,
         dry_run: request.dry_run,
-    }))
+    })
 }

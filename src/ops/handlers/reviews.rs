@@ -4,14 +4,17 @@ pub mod sides;
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::sequencing::write_content;
 use super::target::{NotedMove, was_taken_back};
 use super::{merging, sequencing};
 use crate::failure::{ErrorCode, Failure};
+use crate::operation::{Call, Operation};
 use crate::policy::Signers;
 use crate::protocol::{
-    Answer, CommitReviewRequest, JudgeRequest, MergeRequest, MergeStatus, ResolutionWish, ResolveRequest,
-    Response, ReviewInfo, ReviewShown,
+    CommitReviewRequest, JudgeRequest, MergeRequest, MergeStatus, ResolutionWish, ResolveRequest, ReviewInfo,
+    ReviewOutcome, ReviewShown, Reviews,
 };
 use crate::report;
 use crate::slots::Daemon;
@@ -29,10 +32,100 @@ use tine_path::shell::shell_word;
 use tine_workspace::By;
 use tine_workspace::store::Shelf;
 
+/// Open reviews, or all.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ListReviews {
+    /// Closed ones, too.
+    pub all: bool,
+}
+
+impl Operation for ListReviews {
+    const NAME: &'static str = "reviews";
+    type Answer = Reviews;
+
+    fn run(self, call: &Call<'_>) -> Result<Reviews, Failure> {
+        list(call.daemon, call.by(), self.all)
+    }
+}
+
+/// A review with what it would change.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ShowReview {
+    pub review: u64,
+}
+
+impl Operation for ShowReview {
+    const NAME: &'static str = "review";
+    type Answer = ReviewShown;
+
+    fn run(self, call: &Call<'_>) -> Result<ReviewShown, Failure> {
+        show(call.daemon, call.by(), self.review)
+    }
+}
+
+impl Operation for ResolveRequest {
+    const NAME: &'static str = "resolve";
+    type Answer = ReviewShown;
+
+    fn run(self, call: &Call<'_>) -> Result<ReviewShown, Failure> {
+        resolve(call.daemon, call.by(), &self)
+    }
+}
+
+impl Operation for JudgeRequest {
+    const NAME: &'static str = "judge";
+    type Answer = ReviewShown;
+
+    fn run(self, call: &Call<'_>) -> Result<ReviewShown, Failure> {
+        judge(call.daemon, call.by(), &self)
+    }
+}
+
+/// Plans a review again, of the sides as they are now.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RefreshReview {
+    pub review: u64,
+}
+
+impl Operation for RefreshReview {
+    const NAME: &'static str = "refresh-review";
+    const DOING: &'static str = "planning again";
+    type Answer = ReviewShown;
+
+    fn run(self, call: &Call<'_>) -> Result<ReviewShown, Failure> {
+        refresh(call.daemon, call.by(), self.review)
+    }
+}
+
+/// Lets a review go.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AbortReview {
+    pub review: u64,
+}
+
+impl Operation for AbortReview {
+    const NAME: &'static str = "abort-review";
+    type Answer = ReviewShown;
+
+    fn run(self, call: &Call<'_>) -> Result<ReviewShown, Failure> {
+        abort(call.daemon, call.by(), self.review)
+    }
+}
+
+impl Operation for CommitReviewRequest {
+    const NAME: &'static str = "commit-review";
+    const DOING: &'static str = "merging what is resolved";
+    type Answer = ReviewOutcome;
+
+    fn run(self, call: &Call<'_>) -> Result<ReviewOutcome, Failure> {
+        commit(call.daemon, call.by(), &self, &call.signers())
+    }
+}
+
 /// Linux follows no longer path.
 const MAX_LINK_BYTES: u64 = 4096;
 
-pub fn list(daemon: &Arc<Daemon>, by: By<'_>, all: bool) -> Response {
+pub fn list(daemon: &Arc<Daemon>, by: By<'_>, all: bool) -> Result<Reviews, Failure> {
     let repository = daemon.repository_now()?;
     let (records, damaged) = daemon.store.documents::<ReviewRecord>(Shelf::Reviews)?;
     let reviews = records
@@ -41,20 +134,20 @@ pub fn list(daemon: &Arc<Daemon>, by: By<'_>, all: bool) -> Response {
         .filter(|record| all || record.state == ReviewState::Open)
         .map(|record| info(daemon, by, record))
         .collect();
-    Ok(Answer::Reviews {
+    Ok(Reviews {
         reviews,
         damaged: damaged.into_iter().map(Failure::from).collect(),
     })
 }
 
-pub fn show(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Response {
+pub fn show(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Result<ReviewShown, Failure> {
     let record = ReviewRecord::load(&daemon.store, review)?;
     let record = reopened(daemon, &daemon.repository_now()?, record);
     shown(daemon, by, record)
 }
 
 /// Says what is to become of a conflict, in the place of what was said before.
-pub fn resolve(daemon: &Arc<Daemon>, by: By<'_>, request: &ResolveRequest) -> Response {
+pub fn resolve(daemon: &Arc<Daemon>, by: By<'_>, request: &ResolveRequest) -> Result<ReviewShown, Failure> {
     let repository = daemon.repository_now()?;
     let _turn = daemon.reviews.lock();
     let mut record = open_review(daemon, request.review)?;
@@ -158,7 +251,7 @@ pub fn resolve(daemon: &Arc<Daemon>, by: By<'_>, request: &ResolveRequest) -> Re
 }
 
 /// Says what is thought of the whole, in the place of what was said before.
-pub fn judge(daemon: &Arc<Daemon>, by: By<'_>, request: &JudgeRequest) -> Response {
+pub fn judge(daemon: &Arc<Daemon>, by: By<'_>, request: &JudgeRequest) -> Result<ReviewShown, Failure> {
     let repository = daemon.repository_now()?;
     let _turn = daemon.reviews.lock();
     let mut record = open_review(daemon, request.review)?;
@@ -209,7 +302,7 @@ pub fn judge(daemon: &Arc<Daemon>, by: By<'_>, request: &JudgeRequest) -> Respon
 }
 
 /// Plans the merge again, of the sides as they are now. One that was aborted is open again then.
-pub fn refresh(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Response {
+pub fn refresh(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Result<ReviewShown, Failure> {
     let repository = daemon.repository_now()?;
     let _turn = daemon.reviews.lock();
     let mut record = ReviewRecord::load(&daemon.store, review)?;
@@ -229,7 +322,7 @@ pub fn refresh(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Response {
         record.save(&daemon.store, &repository)?;
         return shown(daemon, by, record);
     }
-    let request = request_of(&repository, &record, by, &gone);
+    let request = request_of(&repository, &record, &gone);
     let (sides, conflicts) = merging::replan(daemon, by, &request, &record)?;
     let Some(conflicts) = conflicts else {
         return Err(all_merged(&record));
@@ -274,7 +367,7 @@ fn follow(daemon: &Arc<Daemon>, by: By<'_>, record: &mut ReviewRecord) -> Result
         true => Vec::new(),
         false if sides::is_merged(daemon, &repository, record, &gone)? => vec![MergeSide::Ours],
         false if record.work.is_some() => sequencing::follow(daemon, by, record, &gone)?,
-        false => follow_merge(daemon, by, record, &request_of(&repository, record, by, &gone))?,
+        false => follow_merge(daemon, by, record, &request_of(&repository, record, &gone))?,
     };
     Ok(Followed { moved, gone })
 }
@@ -316,7 +409,7 @@ fn find_more(
     if gone.contains(&MergeSide::Ours) {
         return Ok(());
     }
-    let request = request_of(repository, record, by, &gone);
+    let request = request_of(repository, record, &gone);
     let (sides, conflicts) = merging::replan(daemon, by, &request, record)?;
     if let Some(conflicts) = conflicts.filter(|_| record.moved(&sides).is_empty()) {
         record.plan_again(&sides, &conflicts);
@@ -345,7 +438,7 @@ fn reopened(daemon: &Daemon, repository: &Repository, mut record: ReviewRecord) 
 }
 
 /// Lets the review go. Neither side was changed by it.
-pub fn abort(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Response {
+pub fn abort(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Result<ReviewShown, Failure> {
     let repository = daemon.repository_now()?;
     let _turn = daemon.reviews.lock();
     let mut record = open_review(daemon, review)?;
@@ -374,7 +467,7 @@ pub fn commit(
     by: By<'_>,
     request: &CommitReviewRequest,
     signers: &Signers,
-) -> Response {
+) -> Result<ReviewOutcome, Failure> {
     let repository = daemon.repository_now()?;
     let _turn = daemon.reviews.lock();
     let mut record = open_review(daemon, request.review)?;
@@ -413,7 +506,7 @@ pub fn commit(
             let done = sequencing::commit_review(daemon, by, &record, request, signers)?;
             let after = (done.status == MergeStatus::Merged)
                 .then(|| (done.after.clone(), done.target.branch.clone()));
-            (Answer::Sequenced(Box::new(done)), after)
+            (ReviewOutcome::Sequenced(Box::new(done)), after)
         }
         false => {
             let merge = MergeRequest {
@@ -421,14 +514,12 @@ pub fn commit(
                 allow_revert: request.allow_revert,
                 messages: vec![request.whole_message.clone()],
                 message: request.message.clone().or_else(|| record.merge.message.clone()),
-                author: request.author.clone(),
-                committer: request.committer.clone(),
-                ..request_of(&repository, &record, by, &gone)
+                ..request_of(&repository, &record, &gone)
             };
             let merged = merging::merge_with(daemon, by, &merge, signers, Some(&record))?;
             let after = (merged.status == MergeStatus::Merged)
                 .then(|| (merged.after.clone(), merged.target.branch.clone()));
-            (Answer::Merge(Box::new(merged)), after)
+            (ReviewOutcome::Merge(Box::new(merged)), after)
         }
     };
     if let Some((after, branch)) = after.filter(|_| !request.dry_run) {
@@ -497,12 +588,7 @@ fn open_review(daemon: &Daemon, review: u64) -> Result<ReviewRecord, Failure> {
 }
 
 /// The request that the review came from. Where its source is gone, it is of what the review keeps of that.
-fn request_of(
-    repository: &Repository,
-    record: &ReviewRecord,
-    by: By<'_>,
-    gone: &[MergeSide],
-) -> MergeRequest {
+fn request_of(repository: &Repository, record: &ReviewRecord, gone: &[MergeSide]) -> MergeRequest {
     let merge = &record.merge;
     let is_kept = gone.contains(&MergeSide::Theirs);
     let source = match is_kept {
@@ -519,7 +605,6 @@ fn request_of(
         allow_unrelated: merge.allow_unrelated,
         delete: merge.delete && !is_kept,
         with_uncommitted: merge.with_uncommitted,
-        command: by.command.to_owned(),
         ..MergeRequest::of(source, sides::git_dir_of(repository, record).to_owned())
     }
 }
@@ -544,14 +629,14 @@ fn info(daemon: &Arc<Daemon>, by: By<'_>, mut record: ReviewRecord) -> ReviewInf
     }
 }
 
-fn shown(daemon: &Arc<Daemon>, by: By<'_>, record: ReviewRecord) -> Response {
+fn shown(daemon: &Arc<Daemon>, by: By<'_>, record: ReviewRecord) -> Result<ReviewShown, Failure> {
     let info = info(daemon, by, record);
     let of = info.record.clone();
     shown_as(daemon, info, &of)
 }
 
 /// Shows a review, with the trees of `of`.
-fn shown_as(daemon: &Arc<Daemon>, info: ReviewInfo, of: &ReviewRecord) -> Response {
+fn shown_as(daemon: &Arc<Daemon>, info: ReviewInfo, of: &ReviewRecord) -> Result<ReviewShown, Failure> {
     let repository = daemon.repository_now()?;
     let (old_tree, new_tree) = match (of.state, of.trees(&daemon.store, &repository)) {
         (_, Ok(trees)) => trees,
@@ -561,10 +646,10 @@ fn shown_as(daemon: &Arc<Daemon>, info: ReviewInfo, of: &ReviewRecord) -> Respon
         (_, Err(error)) => return Err(error.into()),
     };
     let changes = compare_trees(&repository, old_tree, new_tree)?;
-    Ok(Answer::Review(Box::new(ReviewShown {
+    Ok(ReviewShown {
         info,
         old_tree: old_tree.to_string(),
         new_tree: new_tree.to_string(),
         changes: changes.iter().map(report::change_line).collect(),
-    })))
+    })
 }

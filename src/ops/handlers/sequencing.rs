@@ -16,10 +16,9 @@ pub use self::reviewing::{commit_review, find_more, follow, refresh};
 use super::merging::outdated;
 use super::target::{Holder, Target, find_target, while_it_moves};
 use crate::failure::{ErrorCode, Failure};
+use crate::operation::{Call, Operation};
 use crate::policy::Signers;
-use crate::protocol::{
-    Answer, MergeStatus, Response, ReviewWish, SequenceRequest, SequenceWish, Sequenced, SequencedCommit,
-};
+use crate::protocol::{MergeStatus, ReviewWish, SequenceRequest, SequenceWish, Sequenced, SequencedCommit};
 use crate::report;
 use crate::slots::Daemon;
 use crate::transfer::{Arrived, Transfer};
@@ -36,6 +35,16 @@ use tine_change::view::{check_move, move_view, view_tree};
 use tine_git::{GitError, ObjectId, Repository};
 use tine_merge::MergeOptions;
 use tine_workspace::{By, ForkName, OperationKind, SnapshotOptions, SnapshotReason};
+
+impl Operation for SequenceRequest {
+    const NAME: &'static str = "sequence";
+    const DOING: &'static str = "putting commits on it";
+    type Answer = Sequenced;
+
+    fn run(self, call: &Call<'_>) -> Result<Sequenced, Failure> {
+        sequence(call.daemon, call.by(), &self, &call.signers())
+    }
+}
 
 /// What was asked for, whoever asked.
 pub struct Asked {
@@ -64,7 +73,12 @@ pub struct Standing {
 }
 
 /// Does what `request` says, or says what would come of it.
-pub fn sequence(daemon: &Arc<Daemon>, by: By<'_>, request: &SequenceRequest, signers: &Signers) -> Response {
+pub fn sequence(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    request: &SequenceRequest,
+    signers: &Signers,
+) -> Result<Sequenced, Failure> {
     let (default_into, is_clean) = match &request.wish {
         SequenceWish::Mailbox { handoff, force, .. } => (mailboxes::check(daemon, *handoff, *force)?, !force),
         _ => (None, false),
@@ -93,7 +107,7 @@ pub fn sequence(daemon: &Arc<Daemon>, by: By<'_>, request: &SequenceRequest, sig
     let _reviews = (asked.review != ReviewWish::Never).then(|| daemon.reviews.lock());
     let done = carry_out(daemon, by, &asked, signers, None)?;
     mailboxes::note_applied(daemon, &asked, &done);
-    Ok(Answer::Sequenced(Box::new(done)))
+    Ok(done)
 }
 
 fn wish_of(daemon: &Daemon, wish: &SequenceWish) -> Result<Wish, Failure> {

@@ -2,9 +2,14 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::buffers::with_agent_texts;
 use crate::failure::{ErrorCode, Failure};
-use crate::protocol::{Answer, Collected, IndexKept, Response, Restored, RestoredHow, SnapshotInfo};
+use crate::operation::{Call, Operation};
+use crate::protocol::{
+    Collected, IndexKept, Restored, RestoredHow, SnapshotDeleted, SnapshotInfo, Snapshots,
+};
 use crate::report;
 use crate::slots::{Daemon, Turn};
 use tine_attr::Timestamp;
@@ -13,12 +18,106 @@ use tine_workspace::{
     By, Fork, ForkName, ForkPoint, OperationKind, SnapshotOptions, SnapshotReason, SnapshotRecord,
 };
 
+/// Freezes what the fork has under a name.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TakeSnapshot {
+    pub fork: ForkName,
+    pub name: Option<ForkName>,
+    pub message: Option<String>,
+}
+
+impl Operation for TakeSnapshot {
+    const NAME: &'static str = "snapshot";
+    const DOING: &'static str = "taking the snapshot";
+    type Answer = SnapshotInfo;
+
+    fn run(self, call: &Call<'_>) -> Result<SnapshotInfo, Failure> {
+        take(call.daemon, &self.fork, self.name, self.message)
+    }
+}
+
+/// The fork's snapshots, the oldest first.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ListSnapshots {
+    pub fork: ForkName,
+}
+
+impl Operation for ListSnapshots {
+    const NAME: &'static str = "snapshots";
+    type Answer = Snapshots;
+
+    fn run(self, call: &Call<'_>) -> Result<Snapshots, Failure> {
+        list(call.daemon, &self.fork)
+    }
+}
+
+/// Deletes a snapshot.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DeleteSnapshot {
+    pub fork: ForkName,
+    pub name: ForkName,
+    /// Also one that somebody asked for.
+    #[serde(default)]
+    pub force: bool,
+}
+
+impl Operation for DeleteSnapshot {
+    const NAME: &'static str = "remove-snapshot";
+    type Answer = SnapshotDeleted;
+
+    fn frees_space(&self) -> bool {
+        true
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<SnapshotDeleted, Failure> {
+        remove(call.daemon, &self.fork, &self.name, self.force)
+    }
+}
+
+/// Takes the fork back to HEAD.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Reset {
+    pub fork: ForkName,
+}
+
+impl Operation for Reset {
+    const NAME: &'static str = "reset";
+    const DOING: &'static str = "resetting";
+    type Answer = Restored;
+
+    fn frees_space(&self) -> bool {
+        true
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<Restored, Failure> {
+        reset(call.daemon, call.by(), &self.fork)
+    }
+}
+
+/// Frees what nothing reaches.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Collect {}
+
+impl Operation for Collect {
+    const NAME: &'static str = "collect";
+    const DOING: &'static str = "freeing what nothing reaches";
+    type Answer = Collected;
+
+    fn frees_space(&self) -> bool {
+        true
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<Collected, Failure> {
+        collect(call.daemon)
+    }
+}
+
 pub fn take(
     daemon: &Arc<Daemon>,
     fork: &ForkName,
     name: Option<ForkName>,
     message: Option<String>,
-) -> Response {
+) -> Result<SnapshotInfo, Failure> {
     let slot = daemon.slot(fork);
     let turn = daemon.turn(&slot)?;
     let open = turn.open_existing()?;
@@ -30,15 +129,15 @@ pub fn take(
     let (snapshot, agent_texts) =
         with_agent_texts(&turn, || Ok(daemon.store.take_snapshot(fork, &open, &options)?))?;
     log::info!("{fork}: snapshot {}", snapshot.name);
-    Ok(Answer::Snapshot(SnapshotInfo {
+    Ok(SnapshotInfo {
         agent_texts,
         ..report::snapshot_info(fork, &snapshot)
-    }))
+    })
 }
 
-pub fn list(daemon: &Arc<Daemon>, fork: &ForkName) -> Response {
+pub fn list(daemon: &Arc<Daemon>, fork: &ForkName) -> Result<Snapshots, Failure> {
     let snapshots = daemon.store.snapshots(fork)?;
-    Ok(Answer::Snapshots {
+    Ok(Snapshots {
         snapshots: snapshots
             .iter()
             .map(|snapshot| report::snapshot_info(fork, snapshot))
@@ -46,7 +145,12 @@ pub fn list(daemon: &Arc<Daemon>, fork: &ForkName) -> Response {
     })
 }
 
-pub fn remove(daemon: &Arc<Daemon>, fork: &ForkName, name: &ForkName, force: bool) -> Response {
+pub fn remove(
+    daemon: &Arc<Daemon>,
+    fork: &ForkName,
+    name: &ForkName,
+    force: bool,
+) -> Result<SnapshotDeleted, Failure> {
     let slot = daemon.slot(fork);
     let _turn = daemon.turn(&slot)?;
     let snapshot = daemon.store.snapshot(fork, name)?;
@@ -61,7 +165,7 @@ pub fn remove(daemon: &Arc<Daemon>, fork: &ForkName, name: &ForkName, force: boo
     }
     let recover = keep(daemon, fork, &snapshot, force)?;
     daemon.store.remove_snapshot(fork, name)?;
-    Ok(Answer::SnapshotRemoved { recover })
+    Ok(SnapshotDeleted { recover })
 }
 
 /// Keeps a snapshot that is about to go; the number of the entry, if it is more than HEAD was. With `force` one that cannot be read
@@ -153,21 +257,21 @@ pub fn record_switch(
         .ok()
 }
 
-pub fn reset(daemon: &Arc<Daemon>, by: By<'_>, fork: &ForkName) -> Response {
+pub fn reset(daemon: &Arc<Daemon>, by: By<'_>, fork: &ForkName) -> Result<Restored, Failure> {
     let slot = daemon.slot(fork);
     let turn = daemon.turn(&slot)?;
     let dropped = reset_to_head(&turn, SnapshotReason::BeforeReset, by.command)?;
     if let Some(before) = &dropped.snapshot {
         record_switch(&turn, by, before, OperationKind::Switch, None);
     }
-    Ok(Answer::Restored(Restored {
+    Ok(Restored {
         fork: fork.clone(),
         to: None,
         before: dropped.snapshot,
         how: RestoredHow::Exact,
         left_out: Vec::new(),
         index: dropped.index,
-    }))
+    })
 }
 
 /// The ways back of a fork that was taken back to HEAD.
@@ -238,14 +342,14 @@ fn keep_staged(
     keep_as_entry(daemon, name, kept, branch, record.fork_point.as_ref(), command).map(Some)
 }
 
-pub fn collect(daemon: &Arc<Daemon>) -> Response {
+pub fn collect(daemon: &Arc<Daemon>) -> Result<Collected, Failure> {
     let expired = recovery::tend(&daemon.store, &daemon.repository_now()?, Timestamp::now().secs)?;
     let freed = daemon.store.collect()?;
-    Ok(Answer::Collected(Collected {
+    Ok(Collected {
         expired: expired.entries,
         layers: freed.layers,
         snapshots: freed.snapshots,
         freed_bytes: freed.freed_bytes,
         kept_bytes: freed.kept_bytes,
-    }))
+    })
 }

@@ -3,19 +3,39 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::failure::{ErrorCode, Failure};
-use crate::protocol::{Answer, FileStats, ForkStats, OperationStats, Response, Stats};
+use crate::operation::{Call, Operation};
+use crate::protocol::{FileStats, ForkStats, OperationStats, Stats};
 use crate::slots::{Daemon, Slot};
 use tine_attr::Timestamp;
 use tine_fuse::{KindFigures, Traffic, Transport};
 use tine_path::text::PathText;
 use tine_workspace::{ForkName, Workspace};
 
+/// What the mounts are asked, of one fork or of all.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ReadStats {
+    pub fork: Option<ForkName>,
+    /// Counts for a while which files are read and written.
+    pub watch: bool,
+}
+
+impl Operation for ReadStats {
+    const NAME: &'static str = "stats";
+    type Answer = Stats;
+
+    fn run(self, call: &Call<'_>) -> Result<Stats, Failure> {
+        stats(call.daemon, self.fork.as_ref(), self.watch)
+    }
+}
+
 /// Files of a fork that are told.
 const MAX_FILES: usize = 20;
 
 /// Of one fork, or of all that are mounted; with `watch` it is counted for a while from now on which files are read and written.
-pub fn stats(daemon: &Arc<Daemon>, fork: Option<&ForkName>, watch: bool) -> Response {
+pub fn stats(daemon: &Arc<Daemon>, fork: Option<&ForkName>, watch: bool) -> Result<Stats, Failure> {
     let slots = match fork {
         None => daemon.slots(),
         Some(fork) => {
@@ -32,7 +52,7 @@ pub fn stats(daemon: &Arc<Daemon>, fork: Option<&ForkName>, watch: bool) -> Resp
         }
     };
     let (blob_cache, directory_cache) = daemon.store.cache_uses();
-    Ok(Answer::Stats(Box::new(Stats {
+    Ok(Stats {
         pid: std::process::id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_secs: Timestamp::now().secs.saturating_sub(daemon.started_secs),
@@ -42,7 +62,7 @@ pub fn stats(daemon: &Arc<Daemon>, fork: Option<&ForkName>, watch: bool) -> Resp
         blob_cache,
         directory_cache,
         mounted: slots.iter().filter_map(|slot| of_slot(slot, watch)).collect(),
-    })))
+    })
 }
 
 fn of_slot(slot: &Slot, watch: bool) -> Option<ForkStats> {

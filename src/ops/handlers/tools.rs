@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::buffers;
 use super::paths::node_line;
 use crate::failure::Failure;
+use crate::operation::{Call, Operation};
 use crate::protocol::{
-    Answer, FoundLine, Response, Route, SearchRequest, ToolAnswer, ToolContextShown, ToolOperation,
-    ToolRequest,
+    FoundLine, Route, SearchRequest, ToolAnswer, ToolContextShown, ToolOperation, ToolRequest,
 };
 use crate::slots::Daemon;
 use crate::transfer::{Outgoing, Transfer};
@@ -19,8 +19,18 @@ use tine_tools::search::SearchOptions;
 use tine_tools::{ActiveBuffers, ActiveFork, BufferKey, Routed, ToolContext, ToolRouter};
 use tine_workspace::By;
 
+impl Operation for ToolRequest {
+    const NAME: &'static str = "tool";
+    const DOING: &'static str = "looking";
+    type Answer = ToolAnswer;
+
+    fn run(self, call: &Call<'_>) -> Result<ToolAnswer, Failure> {
+        answer(call.daemon, call.by(), &self)
+    }
+}
+
 /// Does what a tool asks, where that belongs.
-pub fn answer(daemon: &Arc<Daemon>, by: By<'_>, request: &ToolRequest) -> Response {
+pub fn answer(daemon: &Arc<Daemon>, by: By<'_>, request: &ToolRequest) -> Result<ToolAnswer, Failure> {
     let context = ToolContext {
         fork: None,
         buffers: request.buffers.then_some(ActiveBuffers {
@@ -70,7 +80,7 @@ pub fn answer(daemon: &Arc<Daemon>, by: By<'_>, request: &ToolRequest) -> Respon
             ToolAnswer::Buffer(buffers::merge(daemon, &key, &name, None)?)
         }
     };
-    Ok(Answer::Tool(Box::new(answer)))
+    Ok(answer)
 }
 
 /// What came of a call while it was the fork's turn.

@@ -5,14 +5,35 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use crate::failure::{self, ErrorCode, Failure};
 use crate::generations;
-use crate::protocol::{Answer, Response, TreeTakenUp, TreesTakenUp};
+use crate::operation::{Call, Operation};
+use crate::protocol::{TreeTakenUp, TreesTakenUp};
 use crate::slots::Daemon;
 use tine_path::RepoPath;
 use tine_path::text::PathText;
 use tine_workspace::store::{Depth, KeepError, KeptNow};
 use tine_workspace::{DependencyTree, ForkName};
+
+/// Shows the fork's dependency trees as the main checkout has them now.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TakeUpTrees {
+    pub fork: ForkName,
+    /// As the fork did before that.
+    pub previous: bool,
+}
+
+impl Operation for TakeUpTrees {
+    const NAME: &'static str = "take-up-trees";
+    const DOING: &'static str = "taking up dependency trees";
+    type Answer = TreesTakenUp;
+
+    fn run(self, call: &Call<'_>) -> Result<TreesTakenUp, Failure> {
+        take_up(call.daemon, &self.fork, self.previous)
+    }
+}
 
 /// How long a tree may take to come to rest: whoever takes it up has often just installed it.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -21,7 +42,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Lets the fork show its dependency trees as the main checkout has them, or with `previous` as it did before. Blocks until the trees
 /// have come to rest and their files are copied; programs in the fork go on meanwhile.
-pub fn take_up(daemon: &Arc<Daemon>, fork: &ForkName, previous: bool) -> Response {
+pub fn take_up(daemon: &Arc<Daemon>, fork: &ForkName, previous: bool) -> Result<TreesTakenUp, Failure> {
     let record = daemon.store.find_dependency_trees(fork)?;
     let Some(carry) = record.carry.filter(|carry| !carry.trees.is_empty()) else {
         return Err(
@@ -65,10 +86,10 @@ pub fn take_up(daemon: &Arc<Daemon>, fork: &ForkName, previous: bool) -> Respons
             });
         }
     }
-    Ok(Answer::TreesTakenUp(TreesTakenUp {
+    Ok(TreesTakenUp {
         fork: fork.clone(),
         trees,
-    }))
+    })
 }
 
 /// Keeps the tree once the main checkout leaves it alone, for which it waits.

@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::buffers::{in_buffers_only, with_agent_texts};
 use crate::failure::{ErrorCode, Failure};
-use crate::protocol::{Answer, Changes, Committed, Difference, Response};
+use crate::operation::{Call, Operation};
+use crate::policy::Signers;
+use crate::protocol::{Changes, Commits, Committed, Difference};
 use crate::slots::Daemon;
 use crate::strays::Untold;
 use crate::{points, report};
@@ -13,10 +17,91 @@ use tine_change::compare::compare_trees;
 use tine_change::fork_point::fork_point;
 use tine_change::going_back::KnownGoneBack;
 use tine_change::{CommitOptions, commit as committing};
-use tine_git::{Identity, LinkedWorktree, ObjectId};
+use tine_git::{LinkedWorktree, ObjectId};
 use tine_workspace::{ForkName, ForkRecord};
 
-pub fn changes(daemon: &Arc<Daemon>, name: &ForkName, write: bool) -> Response {
+/// The changes against HEAD.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Status {
+    pub fork: ForkName,
+    /// Also as objects, so that `Changes::view_tree` is there.
+    pub write: bool,
+}
+
+impl Operation for Status {
+    const NAME: &'static str = "changes";
+    const DOING: &'static str = "comparing";
+    type Answer = Changes;
+
+    fn run(self, call: &Call<'_>) -> Result<Changes, Failure> {
+        changes(call.daemon, &self.fork, self.write)
+    }
+}
+
+/// The difference between the fork's view and another point: what leads from there to the view, or with `reverse` the other way. All of it
+/// is written as objects.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Diff {
+    pub fork: ForkName,
+    /// Another point, as [`Point`](tine_change::Point) understands words; default: HEAD.
+    pub against: Option<String>,
+    #[serde(default)]
+    pub reverse: bool,
+}
+
+impl Operation for Diff {
+    const NAME: &'static str = "diff";
+    const DOING: &'static str = "comparing";
+    type Answer = Difference;
+
+    fn run(self, call: &Call<'_>) -> Result<Difference, Failure> {
+        diff(call.daemon, &self.fork, self.against.as_deref(), self.reverse)
+    }
+}
+
+/// Commits what changed in a fork.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Commit {
+    pub fork: ForkName,
+    pub message: String,
+    /// Also where it takes commits of others back.
+    #[serde(default)]
+    pub allow_revert: bool,
+}
+
+impl Operation for Commit {
+    const NAME: &'static str = "commit";
+    const DOING: &'static str = "committing";
+    type Answer = Committed;
+
+    fn run(self, call: &Call<'_>) -> Result<Committed, Failure> {
+        commit(
+            call.daemon,
+            &self.fork,
+            self.message,
+            call.signers(),
+            self.allow_revert,
+        )
+    }
+}
+
+/// The fork's commits since its fork point, newest first.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Log {
+    pub fork: ForkName,
+    pub limit: usize,
+}
+
+impl Operation for Log {
+    const NAME: &'static str = "log";
+    type Answer = Commits;
+
+    fn run(self, call: &Call<'_>) -> Result<Commits, Failure> {
+        log(call.daemon, &self.fork, self.limit)
+    }
+}
+
+pub fn changes(daemon: &Arc<Daemon>, name: &ForkName, write: bool) -> Result<Changes, Failure> {
     let slot = daemon.slot(name);
     let turn = daemon.turn(&slot)?;
     let fork = turn.open_existing()?;
@@ -33,7 +118,7 @@ pub fn changes(daemon: &Arc<Daemon>, name: &ForkName, write: bool) -> Response {
     };
     let head = repository.head_of(fork.worktree.git_dir())?;
     let carry = turn.record()?.carry;
-    Ok(Answer::Changes(Changes {
+    Ok(Changes {
         trouble: slot.trouble().or_else(|| Untold::of(&daemon.store, name).failed),
         operation: fork.worktree.operation_in_progress().map(str::to_owned),
         fork: name.clone(),
@@ -45,11 +130,16 @@ pub fn changes(daemon: &Arc<Daemon>, name: &ForkName, write: bool) -> Response {
         left_out: changeset.left_out.iter().map(Into::into).collect(),
         in_buffers: in_buffers_only(daemon, name).iter().map(Into::into).collect(),
         trees: carry.map_or_else(Vec::new, |carry| report::trees(daemon, &carry)),
-    }))
+    })
 }
 
 /// What leads from the point `against` (HEAD, where none is named) to the fork's view; with `reverse` the other way.
-pub fn diff(daemon: &Arc<Daemon>, name: &ForkName, against: Option<&str>, reverse: bool) -> Response {
+pub fn diff(
+    daemon: &Arc<Daemon>,
+    name: &ForkName,
+    against: Option<&str>,
+    reverse: bool,
+) -> Result<Difference, Failure> {
     let repository = daemon.repository_now()?;
     let against = match against {
         Some(word) => Some(points::resolve(daemon, &repository, name, word)?),
@@ -71,7 +161,7 @@ pub fn diff(daemon: &Arc<Daemon>, name: &ForkName, against: Option<&str>, revers
     };
     let changes = compare_trees(&repository, old_tree, new_tree)?;
     let head = repository.head_of(fork.worktree.git_dir())?;
-    Ok(Answer::Difference(Box::new(Difference {
+    Ok(Difference {
         fork: name.clone(),
         branch: head.short_branch().map(str::to_owned),
         head_commit: changeset.head_commit.map(|id| id.to_string()),
@@ -83,17 +173,16 @@ pub fn diff(daemon: &Arc<Daemon>, name: &ForkName, against: Option<&str>, revers
         changes: changes.iter().map(report::change_line).collect(),
         left_out: changeset.left_out.iter().map(Into::into).collect(),
         in_buffers: in_buffers_only(daemon, name).iter().map(Into::into).collect(),
-    })))
+    })
 }
 
 pub fn commit(
     daemon: &Arc<Daemon>,
     name: &ForkName,
     message: String,
-    author: Option<Identity>,
-    committer: Option<Identity>,
+    signers: Signers,
     allow_revert: bool,
-) -> Response {
+) -> Result<Committed, Failure> {
     let slot = daemon.slot(name);
     let turn = daemon.turn(&slot)?;
     let fork = turn.open_existing()?;
@@ -101,8 +190,8 @@ pub fn commit(
     turn.settle(&repository, &fork)?;
     let options = CommitOptions {
         message,
-        author,
-        committer,
+        author: signers.author,
+        committer: signers.committer,
         gone_back: match allow_revert {
             true => KnownGoneBack::default(),
             false => KnownGoneBack::of(&daemon.store),
@@ -133,7 +222,7 @@ pub fn commit(
             String::new()
         }
     };
-    Ok(Answer::Committed(Committed {
+    Ok(Committed {
         fork: name.clone(),
         branch,
         commit: outcome.commit_id.to_string(),
@@ -148,10 +237,10 @@ pub fn commit(
             .collect(),
         left_out: outcome.changeset.left_out.iter().map(Into::into).collect(),
         agent_texts,
-    }))
+    })
 }
 
-pub fn log(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Response {
+pub fn log(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Result<Commits, Failure> {
     let record = daemon.store.record(name)?;
     let worktree = LinkedWorktree::open(&daemon.repository, &record.worktree_id)?;
     let head = daemon.repository.head_of(worktree.git_dir())?;
@@ -162,7 +251,7 @@ pub fn log(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Response {
         }
         None => Vec::new(),
     };
-    Ok(Answer::Log {
+    Ok(Commits {
         commits: commits
             .iter()
             .map(|(id, info)| report::commit_line(*id, info))

@@ -32,7 +32,6 @@ pub struct SwitchRequest {
     /// Where it is to begin; default: the fork's HEAD.
     pub at: Option<String>,
     pub merge: bool,
-    pub command: String,
 }
 
 /// One branch.
@@ -116,4 +115,10 @@ pub struct Switched {
     pub changes: Vec<ChangeLine>,
     /// The snapshot of what the fork was; `None` where it was on that branch already.
     pub snapshot: Option<ForkName>,
+}
+
+/// The answer to a deletion.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct BranchesDeleted {
+    pub branches: Vec<BranchDeleted>,
 }

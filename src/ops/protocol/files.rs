@@ -16,7 +16,6 @@ pub struct WriteRequest {
     /// Makes directories that are missing.
     pub parents: bool,
     pub executable: bool,
-    pub command: String,
 }
 
 /// One operation.
@@ -123,4 +122,29 @@ pub struct MovedLine {
     pub to: PathText,
     /// Whether a file was there.
     pub replaced: bool,
+}
+
+/// What is at paths.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Nodes {
+    pub nodes: Vec<NodeLine>,
+}
+
+/// Files, and their contents one after the other.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Contents {
+    pub files: Vec<FileLine>,
+    pub contents: Transfer,
+}
+
+/// What was removed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Removed {
+    pub paths: Vec<PathText>,
+}
+
+/// Operations, the newest first.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Operations {
+    pub operations: Vec<OperationLine>,
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AgentTexts, CommitLine, HandoffInfo, Merge, RemoteFork, ReviewWish};
+use super::{AgentTexts, CommitLine, HandoffInfo, Merge, RemoteFork, ReviewWish, Sequenced};
 use crate::failure::Failure;
 use tine_merge::{Level, Strategy};
 use tine_path::text::{PathText, host_path, optional_host_path};
@@ -33,9 +33,6 @@ pub struct RestoreRequest {
     pub strategy: Strategy,
     #[serde(default)]
     pub review: ReviewWish,
-    /// As it was typed; so in all that are operations.
-    #[serde(default)]
-    pub command: String,
 }
 
 /// `tine new`.
@@ -358,4 +355,34 @@ pub struct LeftInPlace {
     pub mount_dir: PathBuf,
     /// By their names there; those of directories end in a slash.
     pub paths: Vec<PathText>,
+}
+
+/// All forks.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Forks {
+    pub forks: Vec<ForkInfo>,
+    /// What is wrong with those that cannot be read.
+    pub damaged: Vec<Failure>,
+}
+
+/// The snapshots of a fork.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Snapshots {
+    pub snapshots: Vec<SnapshotInfo>,
+}
+
+/// The answer to the deletion of a snapshot.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SnapshotDeleted {
+    /// The entry of `tine recover` that brings it back, if it was more than HEAD was.
+    pub recover: Option<u64>,
+}
+
+/// What came of a restore.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "kebab-case")]
+pub enum RestoreOutcome {
+    Restored(Restored),
+    /// The point's own work conflicts with what HEAD has by now.
+    Sequenced(Box<Sequenced>),
 }

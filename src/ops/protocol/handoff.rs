@@ -8,36 +8,8 @@ use super::{AgentTexts, ChangeLine, CommitLine};
 use crate::failure::Failure;
 use crate::transfer::Transfer;
 use tine_change::handoff::HandoffRecord;
-use tine_git::Identity;
 use tine_path::text::optional_host_path;
 use tine_workspace::ForkName;
-
-/// What a client asks about handoffs.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "handoff", rename_all = "kebab-case")]
-pub enum HandoffRequest {
-    /// Answered with one as soon as it is written down, pending as it may be.
-    Create(CreateHandoff),
-    /// Those that are still of interest, or all. Answered with many.
-    List {
-        all: bool,
-    },
-    /// Answered with what is in it.
-    Show {
-        id: u64,
-    },
-    /// Answered with many, in the order of `ids`, when none of them is pending.
-    Await {
-        ids: Vec<u64>,
-        timeout_secs: Option<u64>,
-    },
-    Delete {
-        id: u64,
-        force: bool,
-    },
-    /// Answered with one.
-    Import(ImportHandoff),
-}
 
 /// `tine handoff create`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -54,8 +26,6 @@ pub struct CreateHandoff {
     pub allow_revert: bool,
     /// Of the commit of what is uncommitted; default: one of tine's own.
     pub message: Option<String>,
-    pub author: Option<Identity>,
-    pub committer: Option<Identity>,
 }
 
 /// `tine handoff import`.
@@ -67,17 +37,12 @@ pub struct ImportHandoff {
     pub to: Option<String>,
 }
 
-/// What the daemon answers about handoffs.
+/// Handoffs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "handoff", rename_all = "kebab-case")]
-pub enum HandoffAnswer {
-    One(HandoffInfo),
-    Many {
-        handoffs: Vec<HandoffInfo>,
-        damaged: Vec<Failure>,
-    },
-    Shown(HandoffShown),
-    Deleted(HandoffDeleted),
+pub struct Handoffs {
+    pub handoffs: Vec<HandoffInfo>,
+    /// What is wrong with those that cannot be read.
+    pub damaged: Vec<Failure>,
 }
 
 /// One handoff.

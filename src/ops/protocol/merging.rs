@@ -8,7 +8,6 @@ use super::{AgentTexts, ChangeLine, PointInfo};
 use crate::failure::Failure;
 use tine_change::merge::FastForward;
 use tine_change::review::ConflictRecord;
-use tine_git::Identity;
 use tine_merge::{Level, Strategy};
 use tine_path::text::{host_path, optional_host_path};
 use tine_workspace::ForkName;
@@ -50,9 +49,6 @@ pub struct MergeRequest {
     #[serde(default)]
     pub messages: Vec<Option<String>>,
     pub message: Option<String>,
-    pub author: Option<Identity>,
-    pub committer: Option<Identity>,
-    pub command: String,
 }
 
 impl MergeRequest {
@@ -77,9 +73,6 @@ impl MergeRequest {
             with_uncommitted: false,
             messages: Vec::new(),
             message: None,
-            author: None,
-            committer: None,
-            command: String::new(),
         }
     }
 }

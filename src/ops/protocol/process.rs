@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use tine_git::CacheFigures;
 use tine_path::text::host_path;
 use tine_workspace::ForkName;
+use tine_workspace::store::SetAside;
 
 /// The daemon itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -55,4 +56,16 @@ pub struct MountFigures {
     /// How many requests of each kind the kernel sent since the fork was mounted, by FUSE's names in lower case; without
     /// the kinds that never came.
     pub requests: BTreeMap<String, u64>,
+}
+
+/// Nothing but that it is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {}
+
+/// What repairs moved aside.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SetAsideList {
+    /// What is still aside.
+    pub set_aside: Vec<SetAside>,
+    pub put_back: Option<SetAside>,
 }

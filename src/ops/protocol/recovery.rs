@@ -10,25 +10,6 @@ use tine_change::recovery::RecoverEntry;
 use tine_path::text::{host_path, optional_host_path};
 use tine_workspace::ForkName;
 
-/// `tine recover`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "recover", rename_all = "kebab-case")]
-pub enum RecoverRequest {
-    /// Answers [`RecoverAnswer::List`].
-    List,
-    /// Answers [`RecoverAnswer::Entry`].
-    Show { id: u64 },
-    /// Answers [`RecoverAnswer::Back`].
-    Back(BringBack),
-    /// Lets go of these; all of them, or none. Answers [`RecoverAnswer::Purged`].
-    Purge {
-        ids: Vec<u64>,
-        /// Also those that are at least so old.
-        older_than_secs: Option<u64>,
-        all: bool,
-    },
-}
-
 /// Brings back what an entry keeps.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BringBack {
@@ -45,15 +26,6 @@ pub struct BringBack {
     pub dir: Option<PathBuf>,
     pub mount: bool,
     pub umask: u16,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "recover", rename_all = "kebab-case")]
-pub enum RecoverAnswer {
-    List(Box<RecoverList>),
-    Entry(Box<RecoverLine>),
-    Back(Box<BroughtBack>),
-    Purged(Purged),
 }
 
 /// What can be brought back.

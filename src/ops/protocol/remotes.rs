@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::AgentTexts;
-use tine_git::Identity;
 use tine_path::text::PathText;
 use tine_workspace::ForkName;
 
@@ -15,8 +14,6 @@ pub struct StateRequest {
     pub remote: Option<String>,
     /// What it is to be called on the remote; default: as it is here.
     pub name: Option<ForkName>,
-    pub author: Option<Identity>,
-    pub committer: Option<Identity>,
 }
 
 /// A state that was made. Sending it is the caller's.

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ChangeLine;
+use super::{ChangeLine, Merge, Sequenced};
+use crate::failure::Failure;
 use crate::transfer::Transfer;
 use tine_change::review::{ReviewRecord, Verdict};
-use tine_git::Identity;
 use tine_merge::MergeSide;
 use tine_path::text::PathText;
 
@@ -64,9 +64,6 @@ pub struct CommitReviewRequest {
     #[serde(default)]
     pub allow_revert: bool,
     pub dry_run: bool,
-    pub author: Option<Identity>,
-    pub committer: Option<Identity>,
-    pub command: String,
 }
 
 /// A review, and how it stands.
@@ -92,4 +89,20 @@ pub struct ReviewShown {
     pub old_tree: String,
     pub new_tree: String,
     pub changes: Vec<ChangeLine>,
+}
+
+/// Reviews.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Reviews {
+    pub reviews: Vec<ReviewInfo>,
+    /// What is wrong with those that cannot be read.
+    pub damaged: Vec<Failure>,
+}
+
+/// What came of committing a review.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "kebab-case")]
+pub enum ReviewOutcome {
+    Merge(Box<Merge>),
+    Sequenced(Box<Sequenced>),
 }

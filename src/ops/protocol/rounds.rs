@@ -6,48 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::ForkInfo;
 use tine_change::round::{Mode, SeatState, Stage};
-use tine_git::Identity;
 use tine_path::text::{PathText, host_path, optional_host_path};
 use tine_workspace::ForkName;
-
-/// What a client asks about rounds.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "rounds", rename_all = "kebab-case")]
-pub enum RoundRequest {
-    /// Begins the next round, or goes on beginning it. Answered with the session.
-    Start(StartRound),
-    /// Answered with what is finished.
-    Finish(FinishRound),
-    /// With `reader` as that agent may see it. Answered with the session, or what the reader sees.
-    Show {
-        session: ForkName,
-        reader: Option<ForkName>,
-    },
-    /// Answered with all sessions, in a few words each.
-    Sessions,
-    /// What agents have, all where none is named. Answered with results.
-    Results {
-        session: ForkName,
-        agents: Vec<ForkName>,
-        /// Refused where one has not finished.
-        finished: bool,
-    },
-    /// The same, each with each. Answered with a comparison.
-    Compare {
-        session: ForkName,
-        agents: Vec<ForkName>,
-    },
-    /// Makes a fork of what the winner has. Answered with the presenter.
-    Present(PresentRound),
-    /// Counts an attempt. Answered with the count.
-    Attempt {
-        of: AttemptOf,
-        /// Replaces the budget.
-        budget: Option<u64>,
-    },
-    /// Ends the session. Answered with what went.
-    Clean(CleanRounds),
-}
 
 /// `tine round start`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -83,8 +43,6 @@ pub struct FinishRound {
     pub label: Option<ForkName>,
     /// Programs that use the forks are cut off.
     pub force: bool,
-    pub author: Option<Identity>,
-    pub committer: Option<Identity>,
 }
 
 /// `tine round present`.
@@ -117,19 +75,16 @@ pub enum AttemptOf {
     Fork { fork: ForkName },
 }
 
-/// What the daemon answers about rounds.
+/// All sessions.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "rounds", rename_all = "kebab-case")]
-pub enum RoundAnswer {
-    Session(SessionShown),
-    Sessions { sessions: Vec<SessionLine> },
-    Finished(RoundFinished),
-    Reader(ReaderShown),
-    Results { results: Vec<ResultLine> },
-    Compared(RoundCompared),
-    Presented(RoundPresented),
-    Attempt(AttemptCounted),
-    Cleaned(RoundsCleaned),
+pub struct Sessions {
+    pub sessions: Vec<SessionLine>,
+}
+
+/// What agents have.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Results {
+    pub results: Vec<ResultLine>,
 }
 
 /// A session in a few words.

@@ -8,7 +8,6 @@ use super::{ChangeLine, MergeStatus, MergeTarget, ReviewWish};
 use crate::transfer::Transfer;
 use tine_change::review::ConflictRecord;
 use tine_change::sequence::{DoneHow, Emptied};
-use tine_git::Identity;
 use tine_merge::{Level, Strategy};
 use tine_path::text::host_path;
 use tine_workspace::ForkName;
@@ -32,9 +31,6 @@ pub struct SequenceRequest {
     pub allow_revert: bool,
     /// Of a merge commit.
     pub message: Option<String>,
-    pub author: Option<Identity>,
-    pub committer: Option<Identity>,
-    pub command: String,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

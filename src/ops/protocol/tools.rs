@@ -19,8 +19,6 @@ pub struct ToolRequest {
     #[serde(default)]
     pub agent: AgentId,
     pub operation: ToolOperation,
-    /// For the log of operations.
-    pub command: String,
 }
 
 /// What is to be done. Paths are from the fork's root, or absolute: in its mount or in the main checkout.

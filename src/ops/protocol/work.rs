@@ -22,9 +22,6 @@ pub struct RevertRequest {
     /// Where HEAD has commits of others by now that the point lacks: its very files all the same.
     #[serde(default)]
     pub exact: bool,
-    /// The command line, to be remembered.
-    #[serde(default)]
-    pub command: String,
 }
 
 /// The changes of a fork against HEAD.
@@ -178,4 +175,18 @@ pub struct CommitLine {
     pub author_name: String,
     pub author_email: String,
     pub author_time_secs: i64,
+}
+
+/// Commits of a fork.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Commits {
+    pub commits: Vec<CommitLine>,
+}
+
+/// Paths that changed, as git takes them: with all beneath those that end in a slash.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ChangedSince {
+    /// Names this moment.
+    pub token: String,
+    pub paths: Vec<PathText>,
 }

@@ -64,7 +64,7 @@ impl Merging<'_> {
             update: None,
             switch: None,
             index: None,
-            reflog: self.request.command.clone(),
+            reflog: self.by.command.to_owned(),
             kind: OperationKind::Merge,
             undoes: None,
         };
@@ -172,7 +172,7 @@ impl Merging<'_> {
                     fork,
                     false,
                     self.signers.committer.clone(),
-                    Some(&self.request.command),
+                    Some(self.by.command),
                 )?;
                 line.deleted_fork = Some(fork.clone());
                 branch
@@ -184,7 +184,7 @@ impl Merging<'_> {
             return Ok(());
         };
         let key = LeaseKey::Branch(branch.clone());
-        let _lease = self.daemon.store.lease([key], &self.request.command)?;
+        let _lease = self.daemon.store.lease([key], self.by.command)?;
         match self.repository.branch(&branch)? {
             // It went with its fork.
             None => line.deleted_branch = Some(branch),

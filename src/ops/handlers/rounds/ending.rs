@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::{finishing, state};
 use crate::failure::Failure;
 use crate::handlers::forks;
-use crate::protocol::{Answer, BranchStays, CleanRounds, RoundsCleaned, SeatCleaned};
+use crate::protocol::{BranchStays, CleanRounds, RoundsCleaned, SeatCleaned};
 use crate::slots::Daemon;
 use tine_change::branches;
 use tine_change::recovery::{self, RecoverEntry, RecoverKind, Recoverable};
@@ -109,10 +109,8 @@ fn delete_fork(
     if let Err(StoreError::NoSuchFork(_)) = daemon.store.record(&seat.fork) {
         return Ok(None);
     }
-    match forks::delete(daemon, &seat.fork, force, Some(Identity::tine()), Some(command))? {
-        Answer::Deleted(deleted) => Ok(deleted.recover),
-        _ => Ok(None),
-    }
+    let deleted = forks::delete(daemon, &seat.fork, force, Some(Identity::tine()), Some(command))?;
+    Ok(deleted.recover)
 }
 
 /// Deletes the branch of a seat, at `tip`. Commits that nothing else reaches become an entry first; its number. The caller holds the

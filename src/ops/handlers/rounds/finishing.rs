@@ -8,21 +8,18 @@ use std::sync::Arc;
 
 use super::{commit_in_books, looking, refuse_unless_open, scratch_name, state};
 use crate::failure::{ErrorCode, Failure};
-use crate::handlers::{mounting, signers};
-use crate::protocol::{Answer, DirectoryWritten, FinishRound, FinishedSeat, RoundFinished, UnmountAction};
+use crate::handlers::mounting;
+use crate::operation::Call;
+use crate::protocol::{DirectoryWritten, FinishRound, FinishedSeat, RoundFinished, UnmountAction};
 use crate::slots::Daemon;
 use tine_change::round::{self, ArchiveRecord, Mode, RoundRecord, Seat, SeatState};
 use tine_change::{scratch, write_back};
 use tine_git::{LinkedWorktree, Repository};
 use tine_path::shell::shell_word;
-use tine_sys::process::PeerCredentials;
-use tine_workspace::{By, Caller, ForkName, StoreError};
+use tine_workspace::{By, ForkName, StoreError};
 
-pub fn finish(
-    daemon: &Arc<Daemon>,
-    peer: PeerCredentials,
-    request: &FinishRound,
-) -> Result<RoundFinished, Failure> {
+pub fn finish(call: &Call<'_>, request: &FinishRound) -> Result<RoundFinished, Failure> {
+    let daemon = call.daemon;
     let repository = daemon.repository_now()?;
     let mut record = RoundRecord::load(&daemon.store, &request.session)?;
     refuse_unless_open(&record)?;
@@ -42,7 +39,7 @@ pub fn finish(
     }
     let mut finished = Vec::new();
     for name in &names {
-        finished.push(finish_seat(daemon, peer, request, &mut record, name)?);
+        finished.push(finish_seat(call, request, &mut record, name)?);
     }
     let written = match &record.directory {
         Some(directory) => {
@@ -112,18 +109,18 @@ fn refuse_elsewhere(
 }
 
 fn finish_seat(
-    daemon: &Arc<Daemon>,
-    peer: PeerCredentials,
+    call: &Call<'_>,
     request: &FinishRound,
     record: &mut RoundRecord,
     name: &ForkName,
 ) -> Result<FinishedSeat, Failure> {
+    let daemon = call.daemon;
     let seat = record.seat(name)?.clone();
     let mut committed = None;
     if seat.state != SeatState::Finished {
         record.seat_mut(name)?.state = SeatState::Finishing;
         record.save(&daemon.store)?;
-        committed = leave(daemon, peer, request, record, &seat)?;
+        committed = leave(call, request, record, &seat)?;
         archive_of(daemon, record, name, &seat)?;
         record.seat_mut(name)?.state = SeatState::Finished;
         record.save(&daemon.store)?;
@@ -144,12 +141,12 @@ fn finish_seat(
 
 /// Unmounts the fork, and commits what is uncommitted in it: the commit. One that somebody has deleted is left as it is.
 fn leave(
-    daemon: &Arc<Daemon>,
-    peer: PeerCredentials,
+    call: &Call<'_>,
     request: &FinishRound,
     record: &RoundRecord,
     seat: &Seat,
 ) -> Result<Option<String>, Failure> {
+    let daemon = call.daemon;
     let fork = match daemon.store.record(&seat.fork) {
         Err(StoreError::NoSuchFork(_)) => return Ok(None),
         fork => fork?,
@@ -162,15 +159,18 @@ fn leave(
         Mode::Layers => UnmountAction::Keep,
     };
     let by = By {
-        caller: Caller::new(peer.uid, peer.gid),
         command: "tine round finish",
+        ..call.by()
     };
-    let signers = signers(request.author.clone(), request.committer.clone());
-    let unmounted = mounting::unmount(daemon, by, &seat.fork, Some(action), request.force, signers)?;
-    match unmounted {
-        Answer::Unmounted(unmounted) => Ok(unmounted.commit),
-        _ => Ok(None),
-    }
+    let unmounted = mounting::unmount(
+        daemon,
+        by,
+        &seat.fork,
+        Some(action),
+        request.force,
+        call.signers(),
+    )?;
+    Ok(unmounted.commit)
 }
 
 /// Archives the seat's scratch, where it has some, and notes that.

@@ -315,7 +315,7 @@ pub fn make(
             umask,
             carry: CarryWish::AsConfigured,
         };
-        forks::new(daemon, peer, new)?;
+        forks::make(daemon, peer, new, None)?;
     }
     let slot = daemon.slot(&seat.fork);
     {

@@ -1,0 +1,133 @@
+//! What an operation is: what is asked, what is answered, and what is done.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::failure::{ErrorCode, Failure};
+use crate::handlers::Editor;
+use crate::policy::Signers;
+use crate::slots::Daemon;
+use tine_git::Identity;
+use tine_sys::process::PeerCredentials;
+use tine_workspace::{By, Caller};
+
+/// A command line longer than this is not kept whole.
+const COMMAND_MAX: usize = 1024;
+
+/// Something that the daemon does for whoever asks.
+///
+/// The type is what is asked, as the command line, scripts and the socket have it; [`OPERATIONS`](crate::OPERATIONS) lists them all.
+pub trait Operation: Debug + Serialize + DeserializeOwned {
+    /// Its name on the socket, in kebab-case.
+    const NAME: &'static str;
+    /// What the daemon does meanwhile, for who waits: `committing`.
+    const DOING: &'static str = "waiting for the daemon";
+    /// Whether a program of another version may ask for it, so that a newer one can always end an older daemon. Fields of such an operation
+    /// are never renamed.
+    const FOR_EVERY_VERSION: bool = false;
+    type Answer: Debug + Serialize + DeserializeOwned;
+
+    /// Whether it must succeed on a full disk, because it frees space or leads to what does.
+    fn frees_space(&self) -> bool {
+        false
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// With a stable code, and without a change where nothing else is said.
+    fn run(self, call: &Call<'_>) -> Result<Self::Answer, Failure>;
+}
+
+/// What an operation is called from.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Surroundings {
+    /// The command line as it was typed, for the log of operations.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub command: String,
+    /// Who makes commits; where nobody is named, git's configuration decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub author: Option<Identity>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub committer: Option<Identity>,
+}
+
+/// One call of an operation.
+pub struct Call<'a> {
+    pub daemon: &'a Arc<Daemon>,
+    /// The connection's editor, if it becomes one.
+    pub editor: &'a Editor<'a>,
+    pub peer: PeerCredentials,
+    pub from: &'a Surroundings,
+}
+
+impl Call<'_> {
+    /// Whom what is done is written down to.
+    pub(crate) fn by(&self) -> By<'_> {
+        let command = &self.from.command;
+        let end = (0..=command.len().min(COMMAND_MAX)).rfind(|end| command.is_char_boundary(*end));
+        By {
+            caller: Caller::new(self.peer.uid, self.peer.gid),
+            command: &command[..end.unwrap_or(0)],
+        }
+    }
+
+    pub(crate) fn signers(&self) -> Signers {
+        Signers {
+            author: self.from.author.clone(),
+            committer: self.from.committer.clone(),
+        }
+    }
+}
+
+/// An operation in the list of all.
+pub struct Entry {
+    pub name: &'static str,
+    pub for_every_version: bool,
+    run: fn(&RawValue, &Call<'_>) -> Result<Box<RawValue>, Failure>,
+    check: fn(&RawValue) -> Result<(), Failure>,
+}
+
+impl Entry {
+    pub(crate) const fn of<O: Operation>() -> Entry {
+        Entry {
+            name: O::NAME,
+            for_every_version: O::FOR_EVERY_VERSION,
+            run: |arguments, call| {
+                let operation: O = parse(arguments)?;
+                log::debug!("process {} asks {operation:?}", call.peer.pid);
+                let _loan = operation.frees_space().then(|| call.daemon.store.lend_reserve());
+                let answer = operation.run(call)?;
+                serde_json::value::to_raw_value(&answer).map_err(|error| {
+                    Failure::new(ErrorCode::Internal, "the answer could not be written")
+                        .cause(error.to_string())
+                })
+            },
+            check: |arguments| parse::<O>(arguments).map(drop),
+        }
+    }
+
+    /// Does it with `arguments`, in JSON; the answer in JSON.
+    ///
+    /// # Errors
+    /// `usage` where the arguments do not fit; the operation's own.
+    pub fn run(&self, arguments: &RawValue, call: &Call<'_>) -> Result<Box<RawValue>, Failure> {
+        (self.run)(arguments, call)
+    }
+
+    /// Whether the arguments fit.
+    ///
+    /// # Errors
+    /// `usage` where they do not.
+    pub fn check(&self, arguments: &RawValue) -> Result<(), Failure> {
+        (self.check)(arguments)
+    }
+}
+
+fn parse<O: Operation>(arguments: &RawValue) -> Result<O, Failure> {
+    serde_json::from_str(arguments.get()).map_err(Failure::not_understood)
+}
